@@ -1,0 +1,5 @@
+"""Host filters: each answers which hosts of a batch may take a request."""
+
+from .base import BaseHostFilter
+
+__all__ = ["BaseHostFilter"]

@@ -1,0 +1,92 @@
+"""What a host filter is, and the two ways to write one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from oslo_config import cfg
+
+from ..objects import RequestSpec
+from ..scheduler.hosts import HostBatch, HostState
+
+Mask = npt.NDArray[np.bool_]
+
+
+class BaseHostFilter:
+    """Say which hosts may take a request; a plugin overrides one of two methods.
+
+    `passing` answers for all hosts at once, `host_passes` for one: clearer, slower.
+    The scheduler calls `prepare` once a request and `passing` once an instance of it,
+    in several threads at a time. A filter is a pure question: it writes to no host, no
+    request and not to itself, and it does no I/O.
+
+    Parameters
+    ----------
+    conf : oslo_config.cfg.ConfigOpts
+        Options with their values.
+    clock : callable
+        Returns now, seconds since the epoch.
+
+    Attributes
+    ----------
+    REASON : str
+        Why a host is rejected, in the words of the decision record.
+    RUN_ON_REBUILD : bool
+        Whether it is asked when an instance is rebuilt where it is.
+    run_filter_once_per_request : bool
+        Whether the answer holds for all instances of a request, so that it is asked
+        for the first one only.
+    """
+
+    REASON: ClassVar[str] = "the filter says no"
+    RUN_ON_REBUILD: ClassVar[bool] = False
+    run_filter_once_per_request: ClassVar[bool] = False
+
+    def __init__(
+        self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.conf = conf
+        self.clock = clock
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if (
+            cls.passing is BaseHostFilter.passing
+            and cls.host_passes is BaseHostFilter.host_passes
+        ):
+            raise TypeError(f"{cls.__name__} defines neither passing nor host_passes")
+
+    def prepare(self, spec_obj: RequestSpec) -> Self:
+        """Return what answers for this request: by default the filter itself.
+
+        One that has something to prepare returns a copy of itself that holds it.
+        """
+        return self
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return which hosts pass.
+
+        Returns
+        -------
+        ndarray of bool, shape (n_hosts,)
+        """
+        answers = (bool(self.host_passes(host, spec_obj)) for host in hosts)
+        return np.fromiter(answers, dtype=bool, count=len(hosts))
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        """Return whether one host passes."""
+        return bool(self.passing(host_state.as_batch(), spec_obj)[0])
+
+
+def everyone(hosts: HostBatch) -> Mask:
+    """Return the mask that lets all hosts pass, shape (n_hosts,)."""
+    return np.ones(len(hosts), dtype=bool)
+
+
+def no_one(hosts: HostBatch) -> Mask:
+    """Return the mask that lets no host pass, shape (n_hosts,)."""
+    return np.zeros(len(hosts), dtype=bool)

@@ -1,0 +1,94 @@
+"""Does the host have the capabilities that the flavor's extra specs ask for?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..objects import RequestSpec
+from ..scheduler.hosts import HostBatch
+from .base import BaseHostFilter, Mask, everyone, no_one
+from .extra_specs_ops import match, match_numbers
+
+REASON = "a capability that an extra spec asks for is missing or different"
+
+_SCOPE = "capabilities"
+_MAXPHYSADDR_BITS = "hw:maxphysaddr_bits"
+
+
+class ComputeCapabilitiesFilter(BaseHostFilter):
+    """Pass hosts whose attributes satisfy the extra specs of scope ``capabilities:``.
+
+    ``capabilities:cpu_info:topology:cores`` is looked up as attribute, then as keys;
+    text on the way is read as JSON. An unscoped key counts if it is an attribute of
+    the host or a key of its stats. What is missing does not satisfy.
+    """
+
+    REASON = REASON
+    run_filter_once_per_request = True
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return where every requirement holds, shape (n_hosts,)."""
+        passing = everyone(hosts)
+        for scope, required in _requirements(spec_obj):
+            passing &= _satisfying(hosts, scope, required)
+        return passing
+
+
+def _requirements(spec_obj: RequestSpec) -> Iterator[tuple[list[str], str]]:
+    """Yield the parts of each key that concerns us, "capabilities" first if scoped."""
+    flavor = spec_obj.flavor
+    extra_specs = flavor.extra_specs if "extra_specs" in flavor else {}
+    for key, required in extra_specs.items():
+        if key == _MAXPHYSADDR_BITS:
+            yield [_SCOPE, "cpu_info", "maxphysaddr", "bits"], f">= {required}"
+        elif ":" not in key or key.split(":")[0] == _SCOPE:
+            yield key.split(":"), required
+
+
+def _satisfying(hosts: HostBatch, scope: Sequence[str], required: str) -> Mask:
+    if len(scope) > 1:
+        return _capable(hosts, scope[1], scope[2:], required)
+    name = scope[0]
+    if hosts.has_attribute(name):
+        return _capable(hosts, name, (), required)
+    # An unscoped key that a host's stats lack is not meant for it.
+    lacks: Mask = hosts.spread("stats", lambda stats: name not in stats, bool)
+    return lacks | _in_stats(hosts, name, (), required)
+
+
+def _capable(hosts: HostBatch, name: str, keys: Sequence[str], required: str) -> Mask:
+    if not hosts.has_attribute(name):
+        return _in_stats(hosts, name, keys, required)
+    if not hosts.is_interned(name):
+        return no_one(hosts) if keys else match_numbers(getattr(hosts, name), required)
+    satisfying: Mask = hosts.spread(
+        name, lambda value: _value_satisfies(value, keys, required), bool
+    )
+    # nova looks in the stats for an attribute that is None.
+    is_none: Mask = hosts.spread(name, lambda value: value is None, bool)
+    return satisfying | (is_none & _in_stats(hosts, name, keys, required))
+
+
+def _in_stats(hosts: HostBatch, name: str, keys: Sequence[str], required: str) -> Mask:
+    mask: Mask = hosts.spread(
+        "stats", lambda stats: _value_satisfies(stats.get(name), keys, required), bool
+    )
+    return mask
+
+
+def _value_satisfies(value: Any, keys: Sequence[str], required: str) -> bool:
+    for key in keys:
+        value = _read_json(value).get(key)
+    return value is not None and match(str(value), required)
+
+
+def _read_json(value: Any) -> dict[str, Any]:
+    """Return the dict that a value is, or is the JSON text of; empty if neither."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,80 @@
+"""The little language of extra specs: an operator, then its operands."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_NUMERIC: dict[str, Callable[[float, float], bool]] = {
+    # "=" has always meant "at least".
+    "=": operator.ge,
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+_TEXT: dict[str, Callable[[str, str], bool]] = {
+    "s==": operator.eq,
+    "s!=": operator.ne,
+    "s<": operator.lt,
+    "s<=": operator.le,
+    "s>": operator.gt,
+    "s>=": operator.ge,
+    "<in>": operator.contains,
+}
+
+
+def match(value: str | None, required: str) -> bool:
+    """Return whether `value` is what an extra spec requires.
+
+    The first word of `required` is the operator; without one, both must be equal.
+    The rules are those of nova's ``extra_specs_ops.match``, but where a number is
+    compared with what is none, or an operand is missing, the answer is no; nova fails
+    the whole request.
+    """
+    if value is None:
+        return False
+    name, *operands = required.split() or [""]
+    if name == "<or>":
+        return value in operands[::2]  # the words between are more "<or>"
+    if name == "<all-in>":
+        return bool(operands) and all(word in value for word in operands)
+    if name in _TEXT:
+        return bool(operands) and _TEXT[name](value, operands[0])
+    if name in _NUMERIC:
+        return bool(operands) and _compare(name, value, operands[0])
+    return value == required
+
+
+def match_numbers(values: npt.NDArray[Any], required: str) -> npt.NDArray[np.bool_]:
+    """Return `match` of the text of every number, shape (n,), without a loop over n.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,), of int64, float64 or bool
+    required : str
+    """
+    name, *operands = required.split() or [""]
+    operand = _number(operands[0]) if operands else None
+    if name in _NUMERIC and operand is not None and values.dtype != bool:
+        numeric = _NUMERIC[name](values.astype(float), operand)  # type: ignore[arg-type]
+        return np.asarray(numeric, dtype=bool)
+    distinct, inverse = np.unique(values, return_inverse=True)
+    answers = [match(str(value), required) for value in distinct.tolist()]
+    return np.array(answers, dtype=bool)[inverse]
+
+
+def _compare(name: str, value: str, operand: str) -> bool:
+    left, right = _number(value), _number(operand)
+    return left is not None and right is not None and _NUMERIC[name](left, right)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None

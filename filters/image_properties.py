@@ -1,0 +1,109 @@
+"""Can the host run an image of this architecture, hypervisor type and VM mode?"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from oslo_config import cfg
+from oslo_utils import versionutils
+
+from ..objects import ImageMetaProps, RequestSpec
+from ..scheduler.hosts import HostBatch
+from .base import BaseHostFilter, Mask, everyone
+
+REASON = "architecture, hypervisor type, VM mode or version does not suit the image"
+
+
+class ImagePropertiesFilter(BaseHostFilter):
+    """Pass hosts that support what the image's properties ask for.
+
+    One of the host's (architecture, hypervisor type, VM mode) triples must hold every
+    one of the three that the image names, the hypervisor's version must satisfy
+    ``img_hv_requested_version``, and the host's physical address bits
+    ``hw_maxphysaddr_bits``. An image that names none of the three goes everywhere.
+
+    Raises
+    ------
+    ValueError
+        ``image_properties_default_architecture`` is no architecture.
+    """
+
+    REASON = REASON
+    RUN_ON_REBUILD = True
+    run_filter_once_per_request = True
+
+    def __init__(
+        self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(conf, clock=clock)
+        default = conf.filter_scheduler.image_properties_default_architecture
+        self._default_architecture = _canonical_architecture(default)
+        self._wanted: tuple[str, ...] = ()
+        self._properties = ImageMetaProps()
+
+    def prepare(self, spec_obj: RequestSpec) -> Self:
+        """Return a copy that holds what the image asks for."""
+        prepared = copy.copy(self)
+        image = spec_obj.image
+        if image is not None and "properties" in image:
+            prepared._properties = image.properties
+        wanted = (
+            _get(prepared._properties, "hw_architecture") or self._default_architecture,
+            _get(prepared._properties, "img_hv_type"),
+            _get(prepared._properties, "hw_vm_mode"),
+        )
+        prepared._wanted = tuple(value for value in wanted if value)
+        return prepared
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return which hosts support the image, shape (n_hosts,)."""
+        passing = everyone(hosts)
+        if not self._wanted:
+            return passing
+        passing &= hosts.spread("supported_instances", self._supports, bool)
+        if version := _get(self._properties, "img_hv_requested_version"):
+            passing &= _satisfy_version(hosts, version)
+        if bits := _get(self._properties, "hw_maxphysaddr_bits"):
+            passing &= hosts.spread("cpu_info", lambda i: _has_bits(i, bits), bool)
+        return passing
+
+    def _supports(self, supported: Sequence[Sequence[str]]) -> bool:
+        return any(all(w in triple for w in self._wanted) for triple in supported)
+
+
+def _canonical_architecture(name: str | None) -> str | None:
+    if name is None:
+        return None
+    canonical: str = ImageMetaProps(hw_architecture=name).hw_architecture
+    return canonical
+
+
+def _get(properties: ImageMetaProps, name: str) -> Any:
+    return getattr(properties, name) if name in properties else None
+
+
+def _satisfy_version(hosts: HostBatch, predicate: str) -> Mask:
+    """Return where the version satisfies it; a host that tells none does."""
+    required = versionutils.VersionPredicate(predicate)
+
+    def satisfies(version: int) -> bool:
+        text = versionutils.convert_version_to_str(version)
+        return version == 0 or required.satisfied_by(text)
+
+    versions = sorted(set(hosts.hypervisor_version.tolist()))
+    good = [version for version in versions if satisfies(version)]
+    mask: Mask = (hosts.hypervisor_version[:, None] == good).any(axis=1)
+    return mask
+
+
+def _has_bits(cpu_info: str | None, required: int) -> bool:
+    """Return whether a host has that many address bits; one that tells none does."""
+    try:
+        bits = json.loads(cpu_info or "{}").get("maxphysaddr", {}).get("bits")
+    except (ValueError, AttributeError):
+        return True
+    return not bits or int(bits) >= required

@@ -1,0 +1,37 @@
+"""Does the host have room for one more member of the anti-affinity group?"""
+
+from __future__ import annotations
+
+from ..objects import InstanceGroup, RequestSpec
+from ..scheduler.hosts import HostBatch
+from .base import BaseHostFilter, Mask, everyone
+
+REASON = "already has as many members of the server group as anti-affinity allows"
+
+
+class ServerGroupAntiAffinityFilter(BaseHostFilter):
+    """Pass hosts with fewer members of the group than ``max_server_per_host``.
+
+    The rule's default is 1. A host that the instance is on already passes, so that it
+    can be resized in place. Instances that this request has placed already count.
+    """
+
+    REASON = REASON
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return which hosts have room for a member, shape (n_hosts,)."""
+        group = spec_obj.instance_group
+        if group is None or "policy" not in group or group.policy != "anti-affinity":
+            return everyone(hosts)
+        members = {*((group.members if "members" in group else None) or ())}
+        n_members = hosts.count_instances(members.union(hosts.placed))
+        passing: Mask = n_members < _max_server_per_host(group)
+        if "instance_uuid" in spec_obj:
+            passing |= hosts.count_instances({spec_obj.instance_uuid}) > 0
+        return passing
+
+
+def _max_server_per_host(group: InstanceGroup) -> int:
+    # Rules are text on the wire.
+    rules = group.rules if "_rules" in group else {}
+    return int(rules.get("max_server_per_host", 1))

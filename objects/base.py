@@ -1,0 +1,322 @@
+"""The base of all objects: our own registry, reading, writing and going back.
+
+oslo.versionedobjects has one registry for the whole process, and nova fills it too.
+Ours is `REGISTRY` below, so that both live in one process in either order.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+
+from oslo_versionedobjects import base as ovo
+from oslo_versionedobjects import fields as of
+from oslo_versionedobjects.exception import InvalidTargetVersion
+
+from .envelope import (
+    CHANGES,
+    DATA,
+    NAME,
+    NAMESPACE,
+    VERSION,
+    changed_names,
+    check_envelope,
+    version_tuple,
+)
+from .errors import MalformedObject, TooNewValue, UnsetField, UnsupportedObject
+from .opaque import OpaqueObject
+from .reading import Reader, reader
+from .writing import Writer, writer
+
+REGISTRY: dict[str, type[WireObject]] = {}
+
+_Class = TypeVar("_Class", bound="type[WireObject]")
+
+
+def register(cls: _Class) -> _Class:
+    """Enter a class in our registry and give its fields their properties."""
+    ovo.VersionedObjectRegistry.objectify(cls)
+    cls._readers = {n: reader(f, _object_reader) for n, f in cls.fields.items()}
+    cls._writers = {n: (f"_obj_{n}", writer(f)) for n, f in cls.fields.items()}
+    for name in cls.fields:
+        slow = cls.__dict__[name]
+        setattr(cls, name, property(_getter(name), slow.fset, slow.fdel))
+    REGISTRY[cls.obj_name()] = cls
+    return cls
+
+
+def _getter(name: str) -> Callable[[WireObject], Any]:
+    key = f"_obj_{name}"
+
+    def get(self: WireObject) -> Any:
+        try:
+            return self.__dict__[key]
+        except KeyError:
+            return self.obj_load_attr(name)
+
+    return get
+
+
+class WireObject(ovo.VersionedObject):
+    """An object as nova sends it.
+
+    Unknown fields of a newer minor version are kept in `_unknown` and written back.
+    """
+
+    OBJ_SERIAL_NAMESPACE = "nova_object"
+    OBJ_PROJECT_NAMESPACE = "nova"
+
+    # What an unset field reads as, beyond the defaults declared with the fields.
+    UNSET: ClassVar[Mapping[str, Callable[[], Any]]] = {}
+    # Fields younger than 1.0 (or 2.0), with the version that brought each.
+    ADDED: ClassVar[Mapping[str, str]] = {}
+    # Values younger than their field: {field: {value: version}}.
+    ADDED_VALUES: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+
+    _readers: ClassVar[dict[str, Reader]]
+    _writers: ClassVar[dict[str, tuple[str, Writer | None]]]
+    _unknown: Mapping[str, Any] = {}
+
+    if TYPE_CHECKING:  # the fields
+
+        def __getattr__(self, name: str) -> Any:
+            """Read a field."""
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Set a field."""
+
+    @classmethod
+    def obj_class_from_name(cls, objname: str, objver: str) -> type[WireObject]:
+        """Look a class up in our registry; a newer major version is refused."""
+        found = REGISTRY.get(objname)
+        if found is None:
+            raise UnsupportedObject(objname)
+        if version_tuple(objver)[0] != version_tuple(found.VERSION)[0]:
+            raise _wrong_major(found, objver)
+        return found
+
+    @classmethod
+    def obj_from_primitive(cls, primitive: dict[str, Any], context: Any = None) -> Self:
+        """Read an object from its wire form; MalformedObject says what is wrong."""
+        obj = read_object(primitive, None if cls is WireObject else cls, context)
+        return obj  # type: ignore[return-value]  # read_object checked the class
+
+    def obj_load_attr(self, attrname: str) -> Any:
+        """Answer what an unset field reads as; it stays unset on the wire.
+
+        The answer is remembered, so that what is added to a set or a list stays.
+        """
+        lazy = self.__dict__.setdefault("_lazy", {})
+        if attrname not in lazy:
+            lazy[attrname] = self._default_of(attrname)
+        return lazy[attrname]
+
+    def _default_of(self, name: str) -> Any:
+        make = self.UNSET.get(name)
+        if make is not None:
+            return make()
+        default = self.fields[name].default
+        if default is of.UnspecifiedDefault:
+            raise UnsetField(self.obj_name(), name)
+        return copy.deepcopy(default)
+
+    def obj_to_primitive(
+        self,
+        target_version: str | None = None,
+        version_manifest: dict[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Write the object, in an older version if one is asked for."""
+        version = target_version or self.VERSION
+        older = version != self.VERSION
+        if older and version_tuple(version) > version_tuple(self.VERSION):
+            raise InvalidTargetVersion(version=version)
+        data = self._fields_to_primitive()
+        changed = self._changed_in(data)
+        if older or version_manifest:
+            self.obj_make_compatible_from_manifest(data, version, version_manifest)
+        if not older:
+            data.update(self._unknown)
+        primitive = {
+            NAME: self.obj_name(),
+            NAMESPACE: self.OBJ_PROJECT_NAMESPACE,
+            VERSION: version,
+            DATA: data,
+        }
+        changes = sorted(name for name in changed if name in data)
+        if changes:
+            primitive[CHANGES] = changes
+        return primitive
+
+    def _fields_to_primitive(self) -> dict[str, Any]:
+        values = self.__dict__
+        data: dict[str, Any] = {}
+        for name, (key, write) in self._writers.items():
+            if key in values:
+                value = values[key]
+                if write is not None and value is not None:
+                    value = write(value)
+                data[name] = value
+        return data
+
+    def _changed_in(self, data: Mapping[str, Any]) -> set[str]:
+        changed = set(self._changed_fields)
+        for name, value in data.items():
+            if type(value) is dict and value.get(CHANGES) and NAME in value:
+                changed.add(name)
+        return changed
+
+    def obj_make_compatible(
+        self, primitive: dict[str, Any], target_version: str
+    ) -> None:
+        """Take out of `primitive` what `target_version` did not have yet."""
+        manifest: dict[str, str] | None = getattr(self, "_obj_version_manifest", None)
+        if manifest:
+            self._children_back(primitive, manifest)
+        target = version_tuple(target_version)
+        for field, values in self.ADDED_VALUES.items():
+            added = values.get(primitive.get(field) or "")
+            if added and target < version_tuple(added):
+                self._refuse(primitive, field, target_version)
+        for field, added in self.ADDED.items():
+            if target < version_tuple(added):
+                primitive.pop(field, None)
+
+    def _refuse(self, primitive: dict[str, Any], field: str, version: str) -> None:
+        added = self.ADDED.get(field)
+        if added is None or version_tuple(version) >= version_tuple(added):
+            raise TooNewValue(self.obj_name(), field, primitive[field], version)
+
+    def _children_back(
+        self, primitive: dict[str, Any], manifest: dict[str, str]
+    ) -> None:
+        for name in primitive.keys() & self.fields.keys():
+            value = getattr(self, name)
+            if isinstance(value, WireObject):
+                primitive[name] = value._back_to(manifest)
+            elif isinstance(value, list) and any(
+                isinstance(item, WireObject) for item in value
+            ):
+                primitive[name] = [
+                    item._back_to(manifest)
+                    if isinstance(item, WireObject)
+                    else item.obj_to_primitive()
+                    for item in value
+                ]
+
+    def _back_to(self, manifest: dict[str, str]) -> dict[str, Any]:
+        wanted = manifest.get(self.obj_name(), self.VERSION)
+        is_older = version_tuple(wanted) < version_tuple(self.VERSION)
+        return self.obj_to_primitive(wanted if is_older else None, manifest)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Copy the values and what goes with them, not the context."""
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        values = {k: v for k, v in self.__dict__.items() if k != "_context"}
+        twin.__dict__.update(copy.deepcopy(values, memo), _context=self._context)
+        return twin
+
+
+def _wrong_major(cls: type[WireObject], version: str) -> MalformedObject:
+    major = version_tuple(cls.VERSION)[0]
+    return MalformedObject(f"version {major}.x of {cls.obj_name()}", version, VERSION)
+
+
+def _class_of(primitive: Any) -> type[WireObject]:
+    if isinstance(primitive, WireObject):
+        return type(primitive)
+    check_envelope(primitive)
+    return WireObject.obj_class_from_name(primitive[NAME], primitive[VERSION])
+
+
+def _read(primitive: Any, expected: type[WireObject] | None, context: Any) -> Any:
+    cls = _class_of(primitive)
+    if expected is not None and not issubclass(cls, expected):
+        raise MalformedObject(f"a {expected.obj_name()}", cls.obj_name(), NAME)
+    if isinstance(primitive, WireObject):
+        return primitive
+    return _fill(cls, primitive, context)
+
+
+def _fill(cls: type[WireObject], primitive: dict[str, Any], context: Any) -> WireObject:
+    version = primitive[VERSION]
+    ours = cls.VERSION
+    newer = version != ours and version_tuple(version) > version_tuple(ours)
+    obj = cls.__new__(cls)
+    values = obj.__dict__
+    values["_changed_fields"] = changed_names(primitive)
+    values["_context"] = context
+    readers = cls._readers
+    unknown = {}
+    name = ""
+    try:
+        for name, value in primitive[DATA].items():
+            if name in readers:
+                values[f"_obj_{name}"] = readers[name](value, newer)
+            else:
+                unknown[name] = value
+    except MalformedObject as error:
+        error.under(name)
+        raise
+    if version != ours:
+        values["VERSION"] = version
+    if unknown:
+        values["_unknown"] = unknown
+    return obj
+
+
+def _object_reader(kind: of.Object) -> Reader:
+    """Make the reader of a nested object; a class unknown here may stay opaque."""
+    wanted, takes_subclasses = kind._obj_name, kind._subclasses
+
+    def read(value: Any, newer: bool) -> Any:
+        try:
+            return _read(value, REGISTRY[wanted], None)
+        except UnsupportedObject as error:
+            if takes_subclasses and error.path == "":
+                return OpaqueObject(copy.deepcopy(value))
+            raise
+
+    return read
+
+
+def read_object(
+    primitive: Any, expected: type[WireObject] | None = None, context: Any = None
+) -> WireObject:
+    """Read one object, of class `expected` or any of ours, or raise MalformedObject."""
+    try:
+        obj: WireObject = _read(primitive, expected, context)
+        return obj
+    except MalformedObject as error:
+        name = primitive.get(NAME) if type(primitive) is dict else None
+        if isinstance(name, str) and name in REGISTRY:
+            error.under(name)
+        elif expected is not None:
+            error.under(expected.obj_name())
+        raise
+
+
+class EphemeralObject(WireObject):
+    """An object that is no row: its declared defaults are set when it is made."""
+
+    def __init__(self, context: Any = None, **kwargs: Any) -> None:
+        """Set what is given, then the defaults of the rest."""
+        super().__init__(context, **kwargs)
+        self.obj_set_defaults()
+
+
+class ObjectList(ovo.ObjectListBase[Any], WireObject):
+    """An object that is a list of objects of one kind."""
+
+    def obj_make_compatible(
+        self, primitive: dict[str, Any], target_version: str
+    ) -> None:
+        """Leave the items at their version, unless a manifest says otherwise."""
+        WireObject.obj_make_compatible(self, primitive, target_version)
+
+    def _changed_in(self, data: Mapping[str, Any]) -> set[str]:
+        changed = super()._changed_in(data)
+        if any(item.get(CHANGES) for item in data.get("objects") or ()):
+            changed.add("objects")
+        return changed

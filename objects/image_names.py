@@ -1,0 +1,77 @@
+"""Glance's names for image properties, old and new, and what they mean here."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from itertools import count, takewhile
+from typing import Any
+
+# What properties were called before they said hw_, img_ or os_.
+_OLD_NAMES = {
+    "architecture": "hw_architecture",
+    "auto_disk_config": "hw_auto_disk_config",
+    "bdm_v2": "img_bdm_v2",
+    "bittorrent": "img_bittorrent",
+    "block_device_mapping": "img_block_device_mapping",
+    "cache_in_nova": "img_cache_in_nova",
+    "hypervisor_type": "img_hv_type",
+    "hypervisor_version_requires": "img_hv_requested_version",
+    "ipxe_boot": "hw_ipxe_boot",
+    "mappings": "img_mappings",
+    "owner_id": "img_owner_id",
+    "root_device_name": "img_root_device_name",
+    "vm_mode": "hw_vm_mode",
+    "vmware_disktype": "hw_disk_type",
+    "vmware_image_version": "img_version",
+    "vmware_linked_clone": "img_linked_clone",
+    "vmware_ostype": "os_distro",
+    "xenapi_device_id": "hw_device_id",
+    "xenapi_image_compression_level": "img_compression_level",
+    "xenapi_skip_agent_inject_files_at_boot": "os_skip_agent_inject_files_at_boot",
+    "xenapi_skip_agent_inject_ssh": "os_skip_agent_inject_ssh",
+    "xenapi_use_agent": "img_use_agent",
+}
+_SPECIAL = {"hw_numa_cpus", "hw_numa_mem", "traits_required"}
+_MAX_NUMA_NODES = 128
+
+
+def image_properties(
+    given: Mapping[str, Any], fields: Container[str]
+) -> dict[str, Any]:
+    """Translate Glance's properties to fields; today's names win over old ones."""
+    found = {new: given[old] for old, new in _OLD_NAMES.items() if old in given}
+    adapter = given.get("vmware_adaptertype")
+    if adapter:
+        found["hw_disk_bus"] = "ide" if adapter == "ide" else "scsi"
+        if adapter != "ide":
+            found["hw_scsi_model"] = adapter
+    found |= {k: v for k, v in given.items() if k in fields and k not in _SPECIAL}
+    numa = {
+        "hw_numa_mem": [int(v) for v in _numbered(given, "hw_numa_mem")],
+        "hw_numa_cpus": [cpu_set(v) for v in _numbered(given, "hw_numa_cpus")],
+        "traits_required": [
+            name.removeprefix("trait:")
+            for name, value in given.items()
+            if name.startswith("trait:") and value == "required"
+        ],
+    }
+    return found | {name: values for name, values in numa.items() if values}
+
+
+def _numbered(given: Mapping[str, Any], name: str) -> list[Any]:
+    keys = (f"{name}.{n}" for n in count())
+    present = takewhile(lambda key: key in given, keys)
+    return [given[key] for key, _ in zip(present, range(_MAX_NUMA_NODES), strict=False)]
+
+
+def cpu_set(text: str) -> set[int]:
+    """Read a CPU list such as ``0-3,^2,7``."""
+    chosen: set[int] = set()
+    dropped: set[int] = set()
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        where = dropped if part.startswith("^") else chosen
+        first, _, last = part.removeprefix("^").partition("-")
+        if not first.strip().isdecimal() or (last and not last.strip().isdecimal()):
+            raise ValueError(f"{text!r} is not a list of CPUs like 0-3,^2,7")
+        where.update(range(int(first), int(last or first) + 1))
+    return chosen - dropped

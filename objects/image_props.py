@@ -1,0 +1,220 @@
+"""The properties of an image, all that nova understands."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, Self
+
+from oslo_versionedobjects import fields as of
+
+from .base import WireObject, register
+from .enums import (
+    Architecture,
+    BlockDeviceEncryptionFormatType,
+    BlockDeviceType,
+    ConfigDrivePolicy,
+    CPUAllocationPolicy,
+    CPUThreadAllocationPolicy,
+    DiskBus,
+    EnumField,
+    FirmwareType,
+    HVType,
+    ImageSignatureHashType,
+    ImageSignatureKeyType,
+    InputBus,
+    MaxPhyAddrMode,
+    MemEncryptionModel,
+    OSType,
+    PCINUMAAffinityPolicy,
+    PointerModelType,
+    RNGModel,
+    SCSIModel,
+    SecureBoot,
+    SoundModelType,
+    TPMModel,
+    TPMVersion,
+    USBControllerModelType,
+    VideoModel,
+    VIFModel,
+    VIOMMUModel,
+    VMMode,
+    WatchdogAction,
+)
+from .envelope import version_tuple
+from .fields import declare
+from .image_names import image_properties
+
+_ADDED = MappingProxyType(
+    {
+        "os_require_quiesce": "1.1",
+        "img_hv_type": "1.2",
+        "img_hv_requested_version": "1.2",
+        "hw_vif_multiqueue_enabled": "1.4",
+        "os_admin_user": "1.5",
+        "img_config_drive": "1.7",
+        "hw_cpu_thread_policy": "1.9",
+        "hw_cpu_realtime_mask": "1.10",
+        "hw_firmware_type": "1.11",
+        "os_secure_boot": "1.13",
+        "hw_pointer_model": "1.14",
+        "hw_rescue_bus": "1.15",
+        "hw_rescue_device": "1.15",
+        "img_hide_hypervisor_id": "1.19",
+        "traits_required": "1.20",
+        "hw_time_hpet": "1.21",
+        "hw_pmu": "1.23",
+        "hw_mem_encryption": "1.24",
+        "hw_pci_numa_affinity_policy": "1.25",
+        "hw_tpm_model": "1.27",
+        "hw_tpm_version": "1.27",
+        "hw_input_bus": "1.29",
+        "hw_emulation_architecture": "1.31",
+        "hw_ephemeral_encryption": "1.32",
+        "hw_ephemeral_encryption_format": "1.32",
+        "hw_locked_memory": "1.33",
+        "hw_viommu_model": "1.34",
+        "hw_virtio_packed_ring": "1.35",
+        "hw_maxphysaddr_mode": "1.36",
+        "hw_maxphysaddr_bits": "1.36",
+        "hw_ephemeral_encryption_secret_uuid": "1.37",
+        "hw_firmware_stateless": "1.38",
+        "hw_sound_model": "1.40",
+        "hw_usb_model": "1.41",
+        "hw_redirected_usb_ports": "1.41",
+        "hw_mem_encryption_model": "1.42",
+    }
+)
+_ADDED_VALUES = MappingProxyType(
+    {
+        "hw_disk_bus": {"lxc": "1.6", "uml": "1.6"},
+        "hw_video_model": {
+            "gop": "1.22",
+            "virtio": "1.22",
+            "none": "1.22",
+            "bochs": "1.30",
+        },
+        "hw_cpu_policy": {"mixed": "1.26"},
+        "hw_pci_numa_affinity_policy": {"socket": "1.28"},
+        "hw_vif_model": {"igb": "1.39"},
+        "hw_mem_encryption_model": {"amd-sev-snp": "1.43", "intel-tdx": "1.44"},
+    }
+)
+
+
+@register
+class ImageMetaProps(WireObject):
+    """Properties of an image; those that are not there are unset."""
+
+    VERSION = "1.44"
+    fields = declare(
+        hw_architecture=EnumField(Architecture()),
+        hw_auto_disk_config=of.StringField(),
+        hw_boot_menu=of.FlexibleBooleanField(),
+        hw_cdrom_bus=EnumField(DiskBus()),
+        hw_cpu_cores=of.IntegerField(),
+        hw_cpu_max_cores=of.IntegerField(),
+        hw_cpu_max_sockets=of.IntegerField(),
+        hw_cpu_max_threads=of.IntegerField(),
+        hw_cpu_policy=EnumField(CPUAllocationPolicy()),
+        hw_cpu_realtime_mask=of.StringField(),
+        hw_cpu_sockets=of.IntegerField(),
+        hw_cpu_thread_policy=EnumField(CPUThreadAllocationPolicy()),
+        hw_cpu_threads=of.IntegerField(),
+        hw_device_id=of.IntegerField(),
+        hw_disk_bus=EnumField(DiskBus()),
+        hw_disk_type=of.StringField(),
+        hw_emulation_architecture=EnumField(Architecture()),
+        hw_ephemeral_encryption=of.FlexibleBooleanField(),
+        hw_ephemeral_encryption_format=EnumField(BlockDeviceEncryptionFormatType()),
+        hw_ephemeral_encryption_secret_uuid=of.UUIDField(),
+        hw_firmware_stateless=of.FlexibleBooleanField(),
+        hw_firmware_type=EnumField(FirmwareType()),
+        hw_floppy_bus=EnumField(DiskBus()),
+        hw_input_bus=EnumField(InputBus()),
+        hw_ipxe_boot=of.FlexibleBooleanField(),
+        hw_locked_memory=of.FlexibleBooleanField(),
+        hw_machine_type=of.StringField(),
+        hw_maxphysaddr_bits=of.IntegerField(),
+        hw_maxphysaddr_mode=EnumField(MaxPhyAddrMode()),
+        hw_mem_encryption=of.FlexibleBooleanField(),
+        hw_mem_encryption_model=EnumField(MemEncryptionModel()),
+        hw_mem_page_size=of.StringField(),
+        hw_numa_cpus=of.ListOfSetsOfIntegersField(),
+        hw_numa_mem=of.ListOfIntegersField(),
+        hw_numa_nodes=of.IntegerField(),
+        hw_pci_numa_affinity_policy=EnumField(PCINUMAAffinityPolicy()),
+        hw_pmu=of.FlexibleBooleanField(),
+        hw_pointer_model=EnumField(PointerModelType()),
+        hw_qemu_guest_agent=of.FlexibleBooleanField(),
+        hw_redirected_usb_ports=of.IntegerField(),
+        hw_rescue_bus=EnumField(DiskBus()),
+        hw_rescue_device=EnumField(BlockDeviceType()),
+        hw_rng_model=EnumField(RNGModel()),
+        hw_scsi_model=EnumField(SCSIModel()),
+        hw_serial_port_count=of.IntegerField(),
+        hw_sound_model=EnumField(SoundModelType()),
+        hw_time_hpet=of.FlexibleBooleanField(),
+        hw_tpm_model=EnumField(TPMModel()),
+        hw_tpm_version=EnumField(TPMVersion()),
+        hw_usb_model=EnumField(USBControllerModelType()),
+        hw_video_model=EnumField(VideoModel()),
+        hw_video_ram=of.IntegerField(),
+        hw_vif_model=EnumField(VIFModel()),
+        hw_vif_multiqueue_enabled=of.FlexibleBooleanField(),
+        hw_viommu_model=EnumField(VIOMMUModel()),
+        hw_virtio_packed_ring=of.FlexibleBooleanField(),
+        hw_vm_mode=EnumField(VMMode()),
+        hw_watchdog_action=EnumField(WatchdogAction()),
+        img_bdm_v2=of.FlexibleBooleanField(),
+        img_bittorrent=of.FlexibleBooleanField(),
+        img_block_device_mapping=of.ListOfDictOfNullableStringsField(),
+        img_cache_in_nova=of.FlexibleBooleanField(),
+        img_compression_level=of.IntegerField(),
+        img_config_drive=EnumField(ConfigDrivePolicy()),
+        img_hide_hypervisor_id=of.FlexibleBooleanField(),
+        img_hv_requested_version=of.VersionPredicateField(),
+        img_hv_type=EnumField(HVType()),
+        img_linked_clone=of.FlexibleBooleanField(),
+        img_mappings=of.ListOfDictOfNullableStringsField(),
+        img_owner_id=of.StringField(),
+        img_root_device_name=of.StringField(),
+        img_signature=of.StringField(),
+        img_signature_certificate_uuid=of.UUIDField(),
+        img_signature_hash_method=EnumField(ImageSignatureHashType()),
+        img_signature_key_type=EnumField(ImageSignatureKeyType()),
+        img_use_agent=of.FlexibleBooleanField(),
+        img_version=of.IntegerField(),
+        os_admin_user=of.StringField(),
+        os_command_line=of.StringField(),
+        os_distro=of.StringField(),
+        os_require_quiesce=of.FlexibleBooleanField(),
+        os_secure_boot=EnumField(SecureBoot()),
+        os_skip_agent_inject_files_at_boot=of.FlexibleBooleanField(),
+        os_skip_agent_inject_ssh=of.FlexibleBooleanField(),
+        os_type=EnumField(OSType()),
+        traits_required=of.ListOfStringsField(),
+    )
+    ADDED = _ADDED
+    ADDED_VALUES = _ADDED_VALUES
+
+    def get(self, name: str, defvalue: Any = None) -> Any:
+        """Read a property, or the default if the image does not have it."""
+        return getattr(self, name) if self.obj_attr_is_set(name) else defvalue
+
+    @classmethod
+    def from_dict(cls, image_props: dict[str, Any]) -> Self:
+        """Make it of Glance's properties, in today's names or older ones."""
+        return cls(**image_properties(image_props, cls.fields))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the properties that are set."""
+        return {name: getattr(self, name) for name in self.fields if name in self}
+
+    def obj_make_compatible(
+        self, primitive: dict[str, Any], target_version: str
+    ) -> None:
+        """Leave out a watchdog that does nothing where it had no name yet."""
+        is_older = version_tuple(target_version) < (1, 16)
+        if is_older and primitive.get("hw_watchdog_action") == "disabled":
+            del primitive["hw_watchdog_action"]
+        super().obj_make_compatible(primitive, target_version)

@@ -1,0 +1,19 @@
+"""Which physical networks an instance or a NUMA cell touches."""
+
+from __future__ import annotations
+
+from oslo_versionedobjects import fields as of
+
+from .base import WireObject, register
+from .fields import declare
+
+
+@register
+class NetworkMetadata(WireObject):
+    """The physical networks, and whether there are tunnelled ones."""
+
+    VERSION = "1.0"
+    fields = declare(
+        physnets=of.SetOfStringsField(),
+        tunneled=of.BooleanField(),
+    )

@@ -1,0 +1,49 @@
+"""The ports and networks that an instance was asked for with."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+from oslo_versionedobjects import fields as of
+
+from .base import ObjectList, WireObject, register
+from .fields import declare
+
+
+@register
+class NetworkRequest(WireObject):
+    """One port or network."""
+
+    VERSION = "1.3"
+    fields = declare(
+        address=of.IPAddressField(nullable=True),
+        arq_uuid=of.UUIDField(nullable=True),
+        device_profile=of.StringField(nullable=True),
+        network_id=of.StringField(nullable=True),
+        pci_request_id=of.UUIDField(nullable=True),
+        port_id=of.UUIDField(nullable=True),
+        tag=of.StringField(nullable=True),
+    )
+    ADDED = MappingProxyType(
+        {
+            "pci_request_id": "1.1",
+            "tag": "1.2",
+            "arq_uuid": "1.3",
+            "device_profile": "1.3",
+        }
+    )
+
+    def _default_of(self, name: str) -> Any:
+        # nova reads every field of a request that nobody set as None.
+        return None
+
+
+@register
+class NetworkRequestList(ObjectList):
+    """Network requests."""
+
+    VERSION = "1.1"
+    fields = declare(
+        objects=of.ListOfObjectsField("NetworkRequest"),
+    )

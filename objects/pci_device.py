@@ -1,0 +1,111 @@
+"""The PCI devices of a host, one by one and in pools."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any, Self
+
+from oslo_versionedobjects import fields as of
+
+from .base import ObjectList, WireObject, register
+from .enums import EnumField, PciDeviceStatus, PciDeviceType
+from .envelope import version_tuple
+from .fields import declare
+from .mixins import Persistent
+
+
+@register
+class PciDevice(Persistent, WireObject):
+    """One PCI device."""
+
+    VERSION = "1.7"
+    fields = declare(
+        address=of.StringField(),
+        compute_node_id=of.IntegerField(nullable=True),
+        dev_id=of.StringField(nullable=True),
+        dev_type=EnumField(PciDeviceType()),
+        extra_info=of.DictOfStringsField(default={}),
+        id=of.IntegerField(),
+        instance_uuid=of.StringField(nullable=True),
+        label=of.StringField(nullable=True),
+        numa_node=of.IntegerField(nullable=True),
+        parent_addr=of.StringField(nullable=True),
+        product_id=of.StringField(),
+        request_id=of.StringField(nullable=True),
+        status=EnumField(PciDeviceStatus()),
+        uuid=of.UUIDField(),
+        vendor_id=of.StringField(),
+    )
+    ADDED = MappingProxyType(
+        {
+            "request_id": "1.2",
+            "numa_node": "1.3",
+            "parent_addr": "1.4",
+            "uuid": "1.6",
+        }
+    )
+    ADDED_VALUES = MappingProxyType(
+        {
+            "status": {"unclaimable": "1.5", "unavailable": "1.5"},
+            "dev_type": {"vdpa": "1.7"},
+        }
+    )
+
+    def obj_make_compatible(
+        self, primitive: dict[str, Any], target_version: str
+    ) -> None:
+        """Put the parent where it was before it had a field."""
+        parent = primitive.get("parent_addr")
+        if parent is not None and version_tuple(target_version) < (1, 4):
+            primitive.setdefault("extra_info", {})["phys_function"] = parent
+        super().obj_make_compatible(primitive, target_version)
+
+
+@register
+class PciDeviceList(ObjectList):
+    """PCI devices."""
+
+    VERSION = "1.3"
+    fields = declare(
+        objects=of.ListOfObjectsField("PciDevice"),
+    )
+
+
+@register
+class PciDevicePool(WireObject):
+    """How many devices of one kind a host has left."""
+
+    VERSION = "1.1"
+    fields = declare(
+        count=of.IntegerField(),
+        numa_node=of.IntegerField(nullable=True),
+        product_id=of.StringField(),
+        tags=of.DictOfNullableStringsField(),
+        vendor_id=of.StringField(),
+    )
+    ADDED = MappingProxyType({"numa_node": "1.1"})
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> Self:
+        """Make a pool of its flat form: what is no field is a tag."""
+        own = ("vendor_id", "product_id", "count")
+        return cls(
+            numa_node=value.get("numa_node"),
+            tags={k: v for k, v in value.items() if k not in (*own, "numa_node")},
+            **{k: value[k] for k in own},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the flat form, tags beside the fields."""
+        flat = {k: getattr(self, k) for k in self.fields if k in self and k != "tags"}
+        return flat | dict(self.tags if "tags" in self else {})
+
+
+@register
+class PciDevicePoolList(ObjectList):
+    """Pools of PCI devices."""
+
+    VERSION = "1.1"
+    fields = declare(
+        objects=of.ListOfObjectsField("PciDevicePool"),
+    )

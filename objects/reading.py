@@ -1,0 +1,204 @@
+"""From JSON to values: one reader a field, made once, run for each message.
+
+A reader takes the value and whether the object came in a newer version than ours
+(whose enums may have grown); it answers the value to keep or raises MalformedObject.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+import netaddr  # type: ignore[import-untyped]  # ships none
+from oslo_utils import strutils, timeutils
+from oslo_versionedobjects import fields as of
+
+from .errors import MalformedObject
+
+Reader = Callable[[Any, bool], Any]
+ObjectReader = Callable[[of.Object], Reader]
+
+
+def _exact(kind: type, expected: str) -> Reader:
+    def read(value: Any, newer: bool) -> Any:
+        if type(value) is kind:
+            return value
+        raise MalformedObject(expected, value)
+
+    return read
+
+
+def _float(value: Any, newer: bool) -> float:
+    if type(value) is float:
+        return value
+    if type(value) is int:
+        try:
+            return float(value)
+        except OverflowError:
+            pass
+    raise MalformedObject("a number", value)
+
+
+def _flexible_boolean(value: Any, newer: bool) -> bool:
+    if type(value) is bool:
+        return value
+    if type(value) in (str, int):
+        try:
+            return bool(strutils.bool_from_string(value, strict=True))
+        except ValueError:
+            pass
+    raise MalformedObject("a boolean", value)
+
+
+def _datetime(value: Any, newer: bool) -> datetime.datetime:
+    if type(value) is not str:
+        raise MalformedObject("an ISO 8601 time", value)
+    try:
+        moment = datetime.datetime.fromisoformat(value)
+    except ValueError:
+        try:  # forms that only iso8601 knows
+            moment = timeutils.parse_isotime(value)
+        except (ValueError, OverflowError) as error:
+            raise MalformedObject("an ISO 8601 time", value) from error
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=datetime.UTC)
+    try:
+        return moment.astimezone(datetime.UTC)
+    except OverflowError as error:
+        raise MalformedObject("a time in the years 1 to 9999", value) from error
+
+
+def _address(version: int | None) -> Reader:
+    expected = f"an IPv{version} address" if version else "an IP address"
+
+    def read(value: Any, newer: bool) -> netaddr.IPAddress:
+        if type(value) is not str:
+            raise MalformedObject(expected, value)
+        try:
+            return netaddr.IPAddress(value, version)
+        except (ValueError, TypeError, netaddr.AddrFormatError) as error:
+            raise MalformedObject(expected, value) from error
+
+    return read
+
+
+def _enum(kind: of.Enum) -> Reader:
+    values = frozenset(kind.valid_values)
+    expected = "one of " + ", ".join(kind.valid_values)
+
+    def read(value: Any, newer: bool) -> str:
+        if type(value) is not str:
+            raise MalformedObject(expected, value)
+        if value in values:
+            return value
+        try:  # old spellings
+            return str(kind.coerce(None, "", value))
+        except ValueError as error:
+            if newer:
+                return value
+            raise MalformedObject(expected, value) from error
+
+    return read
+
+
+def _coerced(kind: of.FieldType[Any], expected: str) -> Reader:
+    """Read a text whose form oslo's own type checks."""
+
+    def read(value: Any, newer: bool) -> Any:
+        if type(value) is not str:
+            raise MalformedObject(expected, value)
+        try:
+            return kind.coerce(None, "", value)
+        except ValueError as error:
+            raise MalformedObject(expected, value) from error
+
+    return read
+
+
+def _list(element: Reader) -> Reader:
+    def read(value: Any, newer: bool) -> list[Any]:
+        if type(value) is not list and type(value) is not tuple:
+            raise MalformedObject("a list", value)
+        items: list[Any] = []
+        try:
+            for item in value:
+                items.append(element(item, newer))  # noqa: PERF401 - the index
+        except MalformedObject as error:
+            error.under(f"[{len(items)}]")
+            raise
+        return items
+
+    return read
+
+
+def _set(element: Reader) -> Reader:
+    items = _list(element)
+
+    def read(value: Any, newer: bool) -> set[Any]:
+        # In process (no JSON between) a set arrives as one.
+        return set(items(list(value) if type(value) is set else value, newer))
+
+    return read
+
+
+def _dict(element: Reader) -> Reader:
+    def read(value: Any, newer: bool) -> dict[str, Any]:
+        if type(value) is not dict:
+            raise MalformedObject("a dict", value)
+        items: dict[str, Any] = {}
+        key: object = None
+        try:
+            for key, item in value.items():
+                if type(key) is not str:
+                    raise MalformedObject("a text as key", key)
+                items[key] = element(item, newer)
+        except MalformedObject as error:
+            error.under(f"[{key!r}]")
+            raise
+        return items
+
+    return read
+
+
+_SCALARS: dict[type, Reader] = {
+    of.String: _exact(str, "a text"),
+    of.UUID: _exact(str, "a UUID"),
+    of.Integer: _exact(int, "an integer"),
+    of.Boolean: _exact(bool, "a boolean"),
+    of.Float: _float,
+    of.FlexibleBoolean: _flexible_boolean,
+    of.DateTime: _datetime,
+    of.IPAddress: _address(None),
+    of.IPV4Address: _address(4),
+    of.IPV6Address: _address(6),
+}
+
+
+def _of_type(kind: of.FieldType[Any], read_object: ObjectReader) -> Reader:
+    if isinstance(kind, of.Object):
+        return read_object(kind)
+    if isinstance(kind, of.List):
+        return _list(reader(kind._element_type, read_object))
+    if isinstance(kind, of.Set):
+        return _set(reader(kind._element_type, read_object))
+    if isinstance(kind, of.Dict):
+        return _dict(reader(kind._element_type, read_object))
+    if isinstance(kind, of.Enum):
+        return _enum(kind)
+    known = _SCALARS.get(type(kind))
+    if known is not None:
+        return known
+    return _coerced(kind, f"a {type(kind).__name__}")
+
+
+def reader(field: of.Field[Any], read_object: ObjectReader) -> Reader:
+    """Make the reader of one field; `read_object` makes those of nested objects."""
+    read = _of_type(field._type, read_object)
+    if field.nullable:
+
+        def nullable(value: Any, newer: bool) -> Any:
+            return None if value is None else read(value, newer)
+
+        return nullable
+    return read

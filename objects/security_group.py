@@ -1,0 +1,37 @@
+"""Security groups; they cross the wire and the scheduler ignores them."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from oslo_versionedobjects import fields as of
+
+from .base import ObjectList, WireObject, register
+from .fields import declare
+from .mixins import Persistent
+
+
+@register
+class SecurityGroup(Persistent, WireObject):
+    """One security group."""
+
+    VERSION = "1.2"
+    fields = declare(
+        description=of.StringField(),
+        id=of.IntegerField(),
+        name=of.StringField(),
+        project_id=of.StringField(),
+        user_id=of.StringField(),
+        uuid=of.UUIDField(),
+    )
+    ADDED = MappingProxyType({"uuid": "1.2"})
+
+
+@register
+class SecurityGroupList(ObjectList):
+    """Security groups."""
+
+    VERSION = "1.1"
+    fields = declare(
+        objects=of.ListOfObjectsField("SecurityGroup"),
+    )

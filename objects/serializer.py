@@ -1,0 +1,67 @@
+"""What oslo.messaging is given to turn objects into JSON and back."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from .base import WireObject, read_object
+from .envelope import NAME
+from .errors import MalformedObject
+from .writing import time_text
+
+
+class Serializer:
+    """Objects to primitives and back, wherever they are nested.
+
+    It has oslo.messaging's Serializer interface, which is only called by name.
+    """
+
+    def serialize_entity(self, context: Any, entity: Any) -> Any:
+        """Give the JSON form; anything with ``obj_to_primitive`` is an object."""
+        if isinstance(entity, WireObject):
+            return entity.obj_to_primitive()
+        if isinstance(entity, dict):
+            return {k: self.serialize_entity(context, v) for k, v in entity.items()}
+        if isinstance(entity, list | tuple | set | frozenset):
+            return [self.serialize_entity(context, item) for item in entity]
+        if isinstance(entity, datetime.datetime):
+            return time_text(entity)
+        write = getattr(entity, "obj_to_primitive", None)
+        # What others' objects write may still have tuples for their sets.
+        return self.serialize_entity(context, write()) if callable(write) else entity
+
+    def deserialize_entity(self, context: Any, entity: Any) -> Any:
+        """Give the objects again, or raise MalformedObject."""
+        try:
+            return self._read(context, entity)
+        except RecursionError as error:
+            raise MalformedObject("less depth", "…", "message") from error
+
+    def _read(self, context: Any, entity: Any) -> Any:
+        if isinstance(entity, dict):
+            if NAME in entity:
+                return read_object(entity, context=context)
+            return {k: self._read(context, v) for k, v in entity.items()}
+        if isinstance(entity, list | tuple | set):
+            return [self._read(context, item) for item in entity]
+        return entity
+
+    def serialize_context(self, context: Any) -> dict[str, Any]:
+        """Give the context's dict, without what JSON does not know."""
+        whole = context if isinstance(context, Mapping) else context.to_dict()
+        return {k: v for k, v in whole.items() if isinstance(k, str) and _is_json(v)}
+
+    def deserialize_context(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        """Keep the whole dict: nothing here knows better what others need in it."""
+        return dict(context)
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True

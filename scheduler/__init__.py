@@ -1,0 +1,1 @@
+"""The scheduler: from a request to the hosts that its instances go to."""

@@ -1,0 +1,68 @@
+"""Options, one module a group; nova's groups, names and defaults.
+
+A ``nova.conf`` can be handed to ``moorage-scheduler --config-file``. What is new is
+in the group ``[moorage]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from oslo_config import cfg
+
+from ... import __version__
+from . import default, filter_scheduler, moorage, placement, scheduler
+
+_GROUPS = (default, scheduler, filter_scheduler, placement, moorage)
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Register every option on `conf`, leaving those alone that it has already.
+
+    `conf` may be nova's own: an option that was registered there keeps its default.
+    """
+    for module in _GROUPS:
+        for opt in module.OPTS:
+            try:
+                conf.register_opt(opt, group=module.GROUP)
+            except cfg.DuplicateOptError:  # registered by its owner, who knows better
+                continue
+
+
+def load(
+    argv: Sequence[str] = (),
+    *,
+    conf: cfg.ConfigOpts | None = None,
+    config_files: Sequence[str] | None = None,
+) -> cfg.ConfigOpts:
+    """Return options with a command line and files read into them.
+
+    Parameters
+    ----------
+    argv : sequence of str
+        Arguments as after the program's name, for example ``--config-file F``.
+    conf : oslo_config.cfg.ConfigOpts, optional
+        Where to read them into; new by default.
+    config_files : sequence of str, optional
+        Files to read where `argv` names none; by default those that oslo.config finds
+        for "moorage".
+
+    Raises
+    ------
+    oslo_config.cfg.Error
+        A file or a value cannot be used; the message names it.
+    """
+    conf = cfg.ConfigOpts() if conf is None else conf
+    register_opts(conf)
+    conf(
+        list(argv),
+        project="moorage",
+        version=__version__,
+        default_config_files=None if config_files is None else list(config_files),
+    )
+    return conf
+
+
+def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
+    """Return (group, options) for oslo-config-generator."""
+    return [(module.GROUP or "DEFAULT", list(module.OPTS)) for module in _GROUPS]

@@ -1,0 +1,1 @@
+"""From a request to selections: the driver interface, filter_scheduler, its record."""

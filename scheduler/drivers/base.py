@@ -1,0 +1,86 @@
+"""What a scheduler driver is, and what it is handed."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from oslo_config import cfg
+
+from ...filters import BaseHostFilter
+from ...objects import RequestSpec, Selection
+from ...weighers import BaseHostWeigher
+from ..hosts import HostTable
+from ..placement.client import PlacementClient
+from ..prefilters.base import Prefilter
+from .caller import Caller
+from .record import DecisionLog
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parts:
+    """What a driver works with; nothing of it is global.
+
+    Attributes
+    ----------
+    prefilters : sequence of (name, prefilter)
+        In the order in which they run.
+    clock : callable
+        Returns now, seconds since the epoch.
+    rng : numpy.random.Generator
+        Shuffles, chooses within ``host_subset_size``, spreads retries in time.
+    tie_seed : int
+        Orders hosts of equal weight, the same way until the next start.
+    """
+
+    conf: cfg.ConfigOpts
+    placement: PlacementClient
+    table: HostTable
+    prefilters: Sequence[tuple[str, Prefilter]]
+    filters: Sequence[BaseHostFilter]
+    weighers: Sequence[BaseHostWeigher]
+    decisions: DecisionLog
+    clock: Callable[[], float]
+    rng: np.random.Generator
+    tie_seed: int
+
+
+class BaseSchedulerDriver(abc.ABC):
+    """Select where instances go. One driver serves many threads at a time."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+
+    @abc.abstractmethod
+    def select_destinations(
+        self,
+        caller: Caller,
+        spec_obj: RequestSpec,
+        instance_uuids: Sequence[str] | None,
+        *,
+        return_alternates: bool,
+    ) -> list[list[Selection]]:
+        """Select a host, and alternates, for each instance.
+
+        Parameters
+        ----------
+        instance_uuids : sequence of str, optional
+            None: an old conductor, which claims by itself.
+
+        Returns
+        -------
+        list of list of Selection
+            One list an instance, in the order of `instance_uuids`: the chosen host,
+            which is claimed, then alternates of its cell, which are not.
+
+        Raises
+        ------
+        NoValidHost
+            Some instance fits nowhere. Nothing is left claimed of the request.
+        InvalidRequest
+            The request cannot be asked.
+        PlacementError
+            Placement could not do its part.
+        """

@@ -1,0 +1,44 @@
+"""Who asks: what a decision needs of a request context."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Self
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Caller:
+    """The parts of a request context that are handed on.
+
+    Attributes
+    ----------
+    request_id : str or None
+        nova's own id of the API request, for logs and the record.
+    global_request_id : str or None
+        What Placement is told as ``X-Openstack-Request-Id``.
+    """
+
+    request_id: str | None = None
+    global_request_id: str | None = None
+    project_id: str | None = None
+    user_id: str | None = None
+
+    @classmethod
+    def of(cls, context: object) -> Self:
+        """Read a context: the dict of the wire, or nova's RequestContext."""
+        request_id = _get(context, "request_id")
+        return cls(
+            request_id=request_id,
+            global_request_id=_get(context, "global_request_id") or request_id,
+            project_id=_get(context, "project_id"),
+            user_id=_get(context, "user_id"),
+        )
+
+
+def _get(context: object, name: str) -> str | None:
+    if isinstance(context, Mapping):
+        value = context.get(name)
+    else:
+        value = getattr(context, name, None)
+    return value if isinstance(value, str) else None

@@ -1,0 +1,49 @@
+"""The driver "filter_scheduler": filter hosts, weigh them, claim the best one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from ...objects import RequestSpec, Selection
+from ..errors import NoValidHost
+from .base import BaseSchedulerDriver
+from .caller import Caller
+from .decision import Decision
+from .record import DecisionRecord, Outcome
+
+
+class FilterScheduler(BaseSchedulerDriver):
+    """Do what nova's scheduler does, in the same order, and record it."""
+
+    def select_destinations(
+        self,
+        caller: Caller,
+        spec_obj: RequestSpec,
+        instance_uuids: Sequence[str] | None,
+        *,
+        return_alternates: bool,
+    ) -> list[list[Selection]]:
+        """Select hosts; see `BaseSchedulerDriver`."""
+        started = time.perf_counter()
+        record = DecisionRecord(
+            request_id=caller.request_id,
+            instance_uuids=tuple(instance_uuids or ()),
+            n_instances=0,
+            started_at=self.parts.clock(),
+        )
+        try:
+            selections = Decision(
+                self.parts, caller, spec_obj, instance_uuids, return_alternates, record
+            ).run()
+            record.outcome = Outcome.SELECTED
+            return selections
+        except NoValidHost as e:
+            record.outcome, record.reason = Outcome.NO_VALID_HOST, e.reason
+            raise
+        except BaseException as e:
+            record.outcome, record.reason = Outcome.FAILED, f"{type(e).__name__}: {e}"
+            raise
+        finally:
+            record.add_time("total", time.perf_counter() - started)
+            self.parts.decisions.add(record)

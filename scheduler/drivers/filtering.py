@@ -1,0 +1,94 @@
+"""Run the filters over a batch of hosts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ...filters import BaseHostFilter
+from ...objects import RequestSpec
+from ..errors import PluginError
+from ..hosts import HostBatch
+from .record import FilterStep
+
+LOG = logging.getLogger(__name__)
+
+
+def filtered(
+    filters: Sequence[BaseHostFilter],
+    hosts: HostBatch,
+    spec_obj: RequestSpec,
+    *,
+    index: int,
+    is_rebuild: bool,
+    steps: list[FilterStep],
+) -> HostBatch:
+    """Return the hosts that every filter lets pass; `steps` learns how many each left.
+
+    Parameters
+    ----------
+    filters : sequence of BaseHostFilter
+        Prepared for this request.
+    index : int
+        Which instance of the request this is: filters that run once a request are
+        asked for the first only, 0.
+    is_rebuild : bool
+        Ask only the filters that say so with ``RUN_ON_REBUILD``.
+
+    Raises
+    ------
+    PluginError
+        A filter's answer is no mask of the hosts.
+    """
+    LOG.debug("Starting with %d host(s)", len(hosts))
+    first = len(steps)
+    for filter_ in _asked(filters, index, is_rebuild):
+        if not len(hosts):
+            break
+        n_in = len(hosts)
+        mask = _mask(filter_, hosts, spec_obj)
+        hosts = hosts if mask.all() else hosts.take(mask)
+        name = type(filter_).__name__
+        steps.append(FilterStep(name, n_in, len(hosts), filter_.REASON))
+        _log_step(name, len(hosts))
+    if not len(hosts):
+        _log_none(spec_obj, steps[first:])
+    return hosts
+
+
+def _asked(
+    filters: Sequence[BaseHostFilter], index: int, is_rebuild: bool
+) -> Iterator[BaseHostFilter]:
+    for filter_ in filters:
+        is_answered = filter_.run_filter_once_per_request and index > 0
+        if not is_answered and (filter_.RUN_ON_REBUILD or not is_rebuild):
+            yield filter_
+
+
+def _mask(
+    filter_: BaseHostFilter, hosts: HostBatch, spec_obj: RequestSpec
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    mask = np.asarray(filter_.passing(hosts, spec_obj))
+    if mask.shape != (len(hosts),) or mask.dtype != bool:
+        raise PluginError(
+            f"filter {type(filter_).__name__} answered an array of shape {mask.shape} "
+            f"and type {mask.dtype}; it has to be bool of shape ({len(hosts)},)"
+        )
+    return mask
+
+
+def _log_step(name: str, n_hosts: int) -> None:
+    # Operators search for this wording, which is nova's.
+    level = logging.DEBUG if n_hosts else logging.INFO
+    LOG.log(level, "Filter %s returned %d host(s)", name, n_hosts)
+
+
+def _log_none(spec_obj: RequestSpec, steps: Sequence[FilterStep]) -> None:
+    results = [f"{s.name}: (start: {s.n_in}, end: {s.n_out})" for s in steps]
+    LOG.info(
+        "Filtering removed all hosts for the request with instance ID '%s'. "
+        "Filter results: %s",
+        spec_obj.instance_uuid if "instance_uuid" in spec_obj else None, results,
+    )  # fmt: skip

@@ -1,0 +1,111 @@
+"""Filters and weighers that were written for nova, taken as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from oslo_config import cfg
+
+from ...filters import BaseHostFilter
+from ...objects import RequestSpec
+from ...weighers import BaseHostWeigher
+from ...weighers.base import Weights
+from ..errors import PluginError
+from ..hosts import HostBatch, HostState
+
+
+def filter_from(
+    cls: type, conf: cfg.ConfigOpts, clock: Callable[[], float]
+) -> BaseHostFilter:
+    """Make a filter of a class of ours, or of any with ``host_passes``.
+
+    Raises
+    ------
+    PluginError
+        It is neither.
+    """
+    if issubclass(cls, BaseHostFilter):
+        return cls(conf, clock=clock)
+    if not callable(getattr(cls, "host_passes", None)):
+        raise PluginError(
+            f"{cls.__module__}.{cls.__name__} is no filter: it is no BaseHostFilter "
+            "and has no host_passes(host_state, spec_obj)"
+        )
+    wrapper = type(
+        cls.__name__,
+        (_ForeignFilter,),
+        {
+            "__doc__": cls.__doc__,
+            "RUN_ON_REBUILD": getattr(cls, "RUN_ON_REBUILD", False),
+            "run_filter_once_per_request": getattr(
+                cls, "run_filter_once_per_request", False
+            ),
+        },
+    )
+    made: BaseHostFilter = wrapper(cls(), conf, clock)
+    return made
+
+
+def weigher_from(
+    cls: type, conf: cfg.ConfigOpts, clock: Callable[[], float]
+) -> BaseHostWeigher:
+    """Make a weigher of a class of ours, or of any with ``_weigh_object``.
+
+    Raises
+    ------
+    PluginError
+        It is neither.
+    """
+    if issubclass(cls, BaseHostWeigher):
+        return cls(conf, clock=clock)
+    if not callable(getattr(cls, "_weigh_object", None)):
+        raise PluginError(
+            f"{cls.__module__}.{cls.__name__} is no weigher: it is no BaseHostWeigher "
+            "and has no _weigh_object(host_state, request)"
+        )
+    wrapper = type(
+        cls.__name__,
+        (_ForeignWeigher,),
+        {
+            "__doc__": cls.__doc__,
+            "minval": getattr(cls, "minval", None),
+            "maxval": getattr(cls, "maxval", None),
+        },
+    )
+    made: BaseHostWeigher = wrapper(cls(), conf, clock)
+    return made
+
+
+class _ForeignFilter(BaseHostFilter):
+    """Ask somebody else's filter, one host at a time."""
+
+    def __init__(
+        self, theirs: Any, conf: cfg.ConfigOpts, clock: Callable[[], float]
+    ) -> None:
+        super().__init__(conf, clock=clock)
+        self._theirs = theirs
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        return bool(self._theirs.host_passes(host_state, spec_obj))
+
+
+class _ForeignWeigher(BaseHostWeigher):
+    """Ask somebody else's weigher, one host at a time."""
+
+    def __init__(
+        self, theirs: Any, conf: cfg.ConfigOpts, clock: Callable[[], float]
+    ) -> None:
+        super().__init__(conf, clock=clock)
+        self._theirs = theirs
+
+    def weigh_host(self, host_state: HostState, spec_obj: RequestSpec) -> float:
+        return float(self._theirs._weigh_object(host_state, spec_obj))
+
+    def multipliers(self, hosts: HostBatch) -> Weights:
+        multiplier = getattr(self._theirs, "weight_multiplier", None)
+        if multiplier is None:
+            return np.ones(len(hosts))
+        values = (float(multiplier(host)) for host in hosts)
+        return np.fromiter(values, dtype=np.float64, count=len(hosts))

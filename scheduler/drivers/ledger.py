@@ -1,0 +1,60 @@
+"""One decision's own account of allocation candidates: refused, taken, left."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..placement.candidates import AllocationCandidates, AllocationRequest
+
+
+class Ledger:
+    """Tell which candidate of a host to try next.
+
+    Candidates of one answer compete: what an earlier instance of the request takes of
+    a provider is missing for the later ones.
+    """
+
+    def __init__(self, candidates: AllocationCandidates) -> None:
+        self._candidates = candidates
+        self._refused: set[int] = set()
+        self._taken: Counter[tuple[str, str]] = Counter()
+
+    def next_of(self, node_uuid: str) -> int | None:
+        """Return the first candidate of a host that may still be granted."""
+        for index in self._candidates.by_host.get(node_uuid, ()):
+            if index not in self._refused and self._fits(index):
+                return index
+        return None
+
+    def _fits(self, index: int) -> bool:
+        if not self._taken:
+            return True  # Placement just said so
+        return all(
+            self._candidates.free(provider, name) - self._taken[provider, name]
+            >= amount
+            for provider, resources in self._candidates.resources_of(index).items()
+            for name, amount in resources.items()
+        )
+
+    def request(self, index: int) -> AllocationRequest:
+        """Return a candidate as Placement wrote it."""
+        return self._candidates.allocation_requests[index]
+
+    def take(self, index: int) -> None:
+        """Count a candidate as taken."""
+        for provider, resources in self._candidates.resources_of(index).items():
+            for name, amount in resources.items():
+                self._taken[provider, name] += amount
+
+    def refuse(self, index: int) -> None:
+        """Never name a candidate again: Placement refused it."""
+        self._refused.add(index)
+
+    def give_all_back(self) -> None:
+        """Forget what was taken; what was refused stays refused."""
+        self._taken.clear()
+
+    @property
+    def version(self) -> str:
+        """The microversion that the candidates are claimed with."""
+        return self._candidates.version

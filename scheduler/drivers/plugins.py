@@ -1,0 +1,172 @@
+"""Filters, weighers, prefilters, sources and drivers by the names operators write."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+import stevedore
+from oslo_config import cfg
+
+from ...filters import BaseHostFilter
+from ...weighers import BaseHostWeigher
+from ..errors import ConfigurationError, PluginError
+from ..prefilters.base import Prefilter
+from .foreign import filter_from, weigher_from
+
+_NOVA = "nova.scheduler."
+_ALL_WEIGHERS = "nova.scheduler.weights.all_weighers"
+
+Clock = Callable[[], float]
+
+
+def load_plugins(group: str) -> dict[str, Any]:
+    """Return all plugins of an entry point group by name.
+
+    Raises
+    ------
+    PluginError
+        One cannot be imported, or two distributions have the same name.
+    """
+
+    def refuse(manager: object, entry_point: Any, cause: BaseException) -> NoReturn:
+        raise PluginError(
+            f"{group}: plugin {_described(entry_point)} cannot be imported: "
+            f"{type(cause).__name__}: {cause}"
+        ) from cause
+
+    manager = stevedore.ExtensionManager(group, on_load_failure_callback=refuse)
+    found: dict[str, Any] = {}
+    for extension in manager:
+        if extension.name in found:
+            both = " and ".join(
+                _described(e.entry_point) for e in manager if e.name == extension.name
+            )
+            raise PluginError(f"{group}: two plugins have one name: {both}")
+        found[extension.name] = extension.plugin
+    return found
+
+
+def _described(entry_point: Any) -> str:
+    dist = getattr(entry_point, "dist", None)
+    origin = f"{dist.name} {dist.version}" if dist else "an unknown distribution"
+    return f"{entry_point.name!r} ({entry_point.value}, of {origin})"
+
+
+def load_plugin(group: str, name: str) -> Any:
+    """Return the plugin of that name.
+
+    Raises
+    ------
+    PluginError
+        There is none; the message has the names that exist.
+    """
+    found = load_plugins(group)
+    if name not in found:
+        raise PluginError(
+            f"{group}: there is no plugin {name!r}; there are {_listed(found)}"
+        )
+    return found[name]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def load_filters(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostFilter]:
+    """Return the filters of ``[filter_scheduler] enabled_filters``, in that order.
+
+    Raises
+    ------
+    PluginError
+        One is unknown, no filter, or cannot be made.
+    """
+    known: dict[str, Any] = load_plugins("moorage.filters")
+    for path in conf.filter_scheduler.available_filters:
+        if not path.startswith(_NOVA):
+            known.update({cls.__name__: cls for cls in _classes(path)})
+    names = list(dict.fromkeys(conf.filter_scheduler.enabled_filters))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise PluginError(
+            f"[filter_scheduler] enabled_filters: there is no filter "
+            f"{', '.join(map(repr, unknown))}; there are {_listed(known)}"
+        )
+    return [_made(filter_from, name, known[name], conf, clock) for name in names]
+
+
+def load_weighers(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostWeigher]:
+    """Return the weighers of ``[filter_scheduler] weight_classes``, by name.
+
+    Raises
+    ------
+    PluginError
+        One is unknown, no weigher, or cannot be made.
+    """
+    known = load_plugins("moorage.weighers")
+    wanted: dict[str, Any] = {}
+    for path in conf.filter_scheduler.weight_classes:
+        wanted.update(_weigher_classes(path, known))
+    return [
+        _made(weigher_from, name, wanted[name], conf, clock) for name in sorted(wanted)
+    ]
+
+
+def _weigher_classes(path: str, known: dict[str, Any]) -> dict[str, Any]:
+    if path == _ALL_WEIGHERS:
+        return known
+    name = path.rpartition(".")[2]
+    if path in known or (path.startswith(_NOVA) and name in known):
+        return {name: known[name]}
+    if "." not in path or path.startswith(_NOVA):
+        raise PluginError(
+            f"[filter_scheduler] weight_classes: there is no weigher {path!r}; "
+            f"there are {_listed(known)}"
+        )
+    return {cls.__name__: cls for cls in _classes(path)}
+
+
+def _classes(path: str) -> Sequence[type]:
+    """Import what a dotted path names: a class, or a function that returns classes."""
+    module, _, name = path.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+        return [found] if inspect.isclass(found) else list(found())
+    except Exception as e:
+        # Whatever somebody else's module raises must stop the start, named.
+        raise PluginError(f"{path} cannot be used: {type(e).__name__}: {e}") from e
+
+
+def _made(
+    wrap: Callable[[type, cfg.ConfigOpts, Clock], Any],
+    name: str,
+    plugin: Any,
+    conf: cfg.ConfigOpts,
+    clock: Clock,
+) -> Any:
+    try:
+        return wrap(plugin, conf, clock)
+    except ConfigurationError:
+        raise
+    except Exception as e:
+        # As above: a plugin that cannot be made stops the start, named.
+        raise PluginError(
+            f"plugin {name!r} ({plugin.__module__}) cannot be made: "
+            f"{type(e).__name__}: {e}"
+        ) from e
+
+
+def load_prefilters(order: Sequence[str]) -> list[tuple[str, Prefilter]]:
+    """Return all prefilters: ours in their order, then third parties' by name.
+
+    Raises
+    ------
+    PluginError
+        One cannot be imported.
+    """
+    known = load_plugins("moorage.prefilters")
+    names = [name for name in order if name in known]
+    names += sorted(known.keys() - set(order))
+    return [(name, known[name]) for name in names]

@@ -1,0 +1,200 @@
+"""What a decision leaves behind, so that it can be explained."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import logging
+import threading
+from typing import Any, Final
+
+LOG = logging.getLogger(__name__)
+
+#: How many of the best hosts a record tells of.
+TOP_HOSTS: Final = 5
+
+
+class Outcome(enum.StrEnum):
+    """How a decision ended."""
+
+    SELECTED = "selected"
+    NO_VALID_HOST = "no valid host"
+    FAILED = "failed"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FilterStep:
+    """Hosts in and out of one filter, and why it rejects."""
+
+    name: str
+    n_in: int
+    n_out: int
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WeigherPart:
+    """One weigher's share in a host's weight."""
+
+    name: str
+    raw: float
+    normalized: float
+    weighted: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WeighedHost:
+    """One of the best hosts, with the parts that its weight is the sum of."""
+
+    host: str
+    node: str
+    weight: float
+    parts: tuple[WeigherPart, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClaimAttempt:
+    """One answer of Placement to a claim."""
+
+    instance_uuids: tuple[str, ...]
+    hosts: tuple[str, ...]
+    result: str
+    n_attempts: int
+    detail: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InstanceRecord:
+    """What was decided for one instance."""
+
+    instance_uuid: str | None
+    host: str
+    weight: float
+    top_hosts: tuple[WeighedHost, ...]
+    alternates: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(slots=True)
+class DecisionRecord:
+    """One call of select_destinations, step by step.
+
+    Attributes
+    ----------
+    started_at : float
+        Seconds since the epoch.
+    queries : list of str
+        What Placement was asked for.
+    n_candidates : int or None
+        Allocation candidates in all answers; None: Placement was not asked.
+    is_cut : bool
+        Whether the limit may have hidden some.
+    n_hosts : int
+        Hosts of the candidates that have a row.
+    n_without_row : int
+        Root providers of candidates without one: sharing providers, and hosts that
+        the source does not know.
+    view_revision : int or None
+        The host table's revision that was read.
+    steps : list of FilterStep
+        Restrictions of the request and filters, in order; those of later instances
+        follow.
+    times_ms : dict
+        Step to milliseconds; "total" is all of it.
+    """
+
+    request_id: str | None
+    instance_uuids: tuple[str, ...]
+    n_instances: int
+    started_at: float
+    queries: list[str] = dataclasses.field(default_factory=list)
+    n_candidates: int | None = None
+    is_cut: bool = False
+    n_hosts: int = 0
+    n_without_row: int = 0
+    view_revision: int | None = None
+    steps: list[FilterStep] = dataclasses.field(default_factory=list)
+    instances: list[InstanceRecord] = dataclasses.field(default_factory=list)
+    claims: list[ClaimAttempt] = dataclasses.field(default_factory=list)
+    times_ms: dict[str, float] = dataclasses.field(default_factory=dict)
+    outcome: Outcome | None = None
+    reason: str = ""
+
+    def add_time(self, step: str, elapsed_s: float) -> None:
+        """Add to a step's time."""
+        self.times_ms[step] = self.times_ms.get(step, 0.0) + elapsed_s * 1000
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain data that JSON can hold."""
+        return dataclasses.asdict(self)
+
+    def summary(self) -> str:
+        """Return the record in one line, for operators: it has host names."""
+        return (
+            f"{self.request_id or '-'}: {self.n_instances} instance(s) "
+            f"{self.outcome or 'open'}{self._why()}; {self._funnel()}"
+            f"{self._chosen()}; {self._claimed()}; {self._times()}"
+        )
+
+    def _why(self) -> str:
+        return f" ({self.reason.strip()})" if self.reason.strip() else ""
+
+    def _funnel(self) -> str:
+        asked = (
+            "Placement not asked"
+            if self.n_candidates is None
+            else f"{self.n_candidates} candidate(s){' (cut)' if self.is_cut else ''}"
+        )
+        funnel = "".join(f" > {s.name} {s.n_out}" for s in self.steps)
+        return f"{asked}, {self.n_hosts} host(s){funnel}"
+
+    def _chosen(self) -> str:
+        return "".join(
+            f"; {i.instance_uuid} on {i.host} ({i.weight:.3f}), "
+            f"alternates [{', '.join(i.alternates)}]"
+            for i in self.instances
+        )
+
+    def _claimed(self) -> str:
+        if not self.claims:
+            return "nothing claimed"
+        return f"{sum(c.n_attempts for c in self.claims)} claim attempt(s)"
+
+    def _times(self) -> str:
+        return ", ".join(f"{step} {ms:.1f} ms" for step, ms in self.times_ms.items())
+
+
+class DecisionLog:
+    """The newest records, and a line of each in the log.
+
+    Parameters
+    ----------
+    size : int
+        How many records are kept.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._ring: collections.deque[DecisionRecord] = collections.deque(maxlen=size)
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._ring)
+
+    def add(self, record: DecisionRecord) -> None:
+        """Keep a record that is complete, and log it at INFO."""
+        with self._lock:
+            self._ring.append(record)
+        if LOG.isEnabledFor(logging.INFO):
+            LOG.info("Decision %s", record.summary())
+
+    def newest(self, n: int | None = None) -> list[DecisionRecord]:
+        """Return up to `n` records, all by default, the newest first."""
+        with self._lock:
+            records = list(self._ring)
+        records.reverse()
+        return records[:n]
+
+    def find(self, instance_uuid: str) -> DecisionRecord | None:
+        """Return the newest record of an instance."""
+        found = (r for r in self.newest() if instance_uuid in r.instance_uuids)
+        return next(found, None)

@@ -1,0 +1,121 @@
+"""What a request itself says of hosts: wanted, forced, ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ...objects import RequestSpec
+from ..errors import NoValidHost
+from ..hosts import HostBatch, HostTable
+from ..placement.query import Requirements
+from .record import FilterStep
+
+_CHECK_TYPE = "_nova_check_type"
+
+
+def is_rebuild(spec_obj: RequestSpec) -> bool:
+    """Return whether the question is if an instance may be rebuilt where it is."""
+    return _check_types(spec_obj) == ["rebuild"]
+
+
+def skips_filters(spec_obj: RequestSpec) -> bool:
+    """Return whether hosts are forced, so that no filter is asked (nova's rule)."""
+    is_forced = bool(_names(spec_obj, "force_hosts") or _names(spec_obj, "force_nodes"))
+    return is_forced and not _check_types(spec_obj)
+
+
+def _check_types(spec_obj: RequestSpec) -> list[str]:
+    hints = spec_obj.scheduler_hints or {}
+    return list(hints.get(_CHECK_TYPE) or [])
+
+
+def _names(spec_obj: RequestSpec, field: str) -> list[str]:
+    return list(getattr(spec_obj, field) or []) if field in spec_obj else []
+
+
+def _wanted(spec_obj: RequestSpec) -> tuple[str | None, str | None, str | None]:
+    """Return the host, node and cell of the requested destination."""
+    destination = spec_obj.requested_destination
+    if destination is None:
+        return None, None, None
+    host = destination.host if "host" in destination else None
+    node = destination.node if "node" in destination else None
+    may_leave = destination.allow_cross_cell_move
+    cell = destination.cell if "cell" in destination and not may_leave else None
+    return host, node, cell.uuid if cell else None
+
+
+def aim(spec_obj: RequestSpec, table: HostTable, requirements: Requirements) -> None:
+    """Narrow the question for Placement to the host that a request names.
+
+    One compute node becomes ``in_tree``; where a host has several, none may be beyond
+    the limit.
+
+    Raises
+    ------
+    NoValidHost
+        No compute node has that name.
+    """
+    host, node, cell = _wanted(spec_obj)
+    if not host and not node:
+        host = next(iter(_names(spec_obj, "force_hosts")), None)
+        node = next(iter(_names(spec_obj, "force_nodes")), None)
+    if not host and not node:
+        return
+    nodes = table.nodes_of(host or None, node or None, cell)
+    if not nodes:
+        # The wording, with its last blank, is nova's: API users see it.
+        raise NoValidHost(f"No such host - host: {host} node: {node} ")
+    if len(nodes) == 1:
+        requirements.in_tree = nodes[0]
+    else:
+        requirements.is_limited = False
+
+
+def restricted(
+    hosts: HostBatch, spec_obj: RequestSpec, steps: list[FilterStep]
+) -> HostBatch:
+    """Return the hosts that the request allows; `steps` learns how many.
+
+    The order is nova's: the requested destination, ``ignore_hosts``, ``force_hosts``,
+    ``force_nodes``. Ignored and forced hosts are compared without regard to case, the
+    others as they are.
+    """
+    host, node, cell = _wanted(spec_obj)
+    exact = (("host", host), ("nodename", node), ("cell_uuid", cell))
+    for column, value in exact:
+        if value:
+            mask = hosts.matches(column, [value])
+            hosts = _step(hosts, mask, f"requested_destination {column}", steps)
+    if ignored := _names(spec_obj, "ignore_hosts"):
+        hosts = _step(hosts, ~_named(hosts, ignored), "ignore_hosts", steps)
+    if forced := _names(spec_obj, "force_hosts"):
+        hosts = _step(hosts, _named(hosts, forced), "force_hosts", steps)
+    if nodes := _names(spec_obj, "force_nodes"):
+        hosts = _step(hosts, hosts.matches("nodename", nodes), "force_nodes", steps)
+    return hosts
+
+
+def _named(hosts: HostBatch, names: Iterable[str]) -> np.ndarray:
+    folded = {name.lower() for name in names}
+    return hosts.spread("host", lambda host: host.lower() in folded, bool)
+
+
+def _step(
+    hosts: HostBatch, mask: np.ndarray, name: str, steps: list[FilterStep]
+) -> HostBatch:
+    left = hosts.take(mask)
+    steps.append(FilterStep(name, len(hosts), len(left), "the request says so"))
+    return left
+
+
+def evacuated_from(spec_obj: RequestSpec, table: HostTable) -> frozenset[str]:
+    """Return the providers of the host that an instance may be evacuated from.
+
+    A conductor that evacuates lets the instance keep what it holds there, and puts
+    the host into ``ignore_hosts``.
+    """
+    ignored: Sequence[str] = _names(spec_obj, "ignore_hosts")
+    return frozenset(uuid for host in ignored for uuid in table.nodes_of(host))

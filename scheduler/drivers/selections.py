@@ -1,0 +1,36 @@
+"""Selections: what a conductor is told of a host."""
+
+from __future__ import annotations
+
+import json
+
+from ...objects import SchedulerLimits, Selection
+from ..hosts import HostBatch, metadata_values
+from ..placement.candidates import AllocationRequest
+
+
+def selection(
+    hosts: HostBatch,
+    index: int,
+    default_availability_zone: str,
+    allocation_request: AllocationRequest | None = None,
+    allocation_request_version: str | None = None,
+) -> Selection:
+    """Return the selection of one host of a batch.
+
+    Without an allocation request its text is ``null``, as a stock conductor expects
+    where nothing is claimed.
+    """
+    zones = metadata_values(hosts.value("aggregates", index), "availability_zone")
+    return Selection(
+        compute_node_uuid=hosts.value("uuid", index),
+        service_host=hosts.value("host", index),
+        nodename=hosts.value("nodename", index),
+        cell_uuid=hosts.value("cell_uuid", index),
+        limits=SchedulerLimits(
+            numa_topology=None, vcpu=None, disk_gb=None, memory_mb=None
+        ),
+        allocation_request=json.dumps(allocation_request),
+        allocation_request_version=allocation_request_version,
+        availability_zone=min(zones, default=default_availability_zone),
+    )

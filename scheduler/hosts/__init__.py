@@ -1,0 +1,17 @@
+"""The host table: one array a column, one row a compute node."""
+
+from .aggregates import Aggregate, AggregateMap, metadata_values
+from .batch import HostBatch, HostState
+from .record import Consumption, HostRecord
+from .table import HostTable
+
+__all__ = [
+    "Aggregate",
+    "AggregateMap",
+    "Consumption",
+    "HostBatch",
+    "HostRecord",
+    "HostState",
+    "HostTable",
+    "metadata_values",
+]

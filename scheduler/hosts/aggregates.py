@@ -1,0 +1,73 @@
+"""Host aggregates, and which of them each host is in."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A named group of service hosts with metadata, as nova's API keeps it."""
+
+    id: int
+    uuid: str
+    name: str
+    hosts: frozenset[str]
+    metadata: Mapping[str, str]
+
+    @property
+    def availability_zone(self) -> str | None:
+        """The zone that this aggregate makes of its hosts, if it does."""
+        return self.metadata.get("availability_zone")
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+def metadata_values(aggregates: Iterable[Aggregate], key: str) -> frozenset[str]:
+    """Return what `key` says in these aggregates, each value split at its commas."""
+    return frozenset(
+        value.strip()
+        for aggregate in aggregates
+        if key in aggregate.metadata
+        for value in aggregate.metadata[key].split(",")
+    )
+
+
+class AggregateMap:
+    """All aggregates by id, and the aggregates of each host."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, Aggregate] = {}
+        self._ids_of_host: defaultdict[str, set[int]] = defaultdict(set)
+
+    def __iter__(self) -> Iterator[Aggregate]:
+        return iter(tuple(self._by_id.values()))
+
+    def of_host(self, host: str) -> tuple[Aggregate, ...]:
+        """Return the aggregates of a service host, by ascending id."""
+        ids = self._ids_of_host.get(host, ())
+        return tuple(self._by_id[id_] for id_ in sorted(ids))
+
+    def put(self, aggregate: Aggregate) -> frozenset[str]:
+        """Add or replace an aggregate; return the hosts that this concerns."""
+        concerned = self.drop(aggregate.id) | aggregate.hosts
+        self._by_id[aggregate.id] = aggregate
+        for host in aggregate.hosts:
+            self._ids_of_host[host].add(aggregate.id)
+        return concerned
+
+    def drop(self, aggregate_id: int) -> frozenset[str]:
+        """Forget an aggregate, known or not; return the hosts that were in it."""
+        old = self._by_id.pop(aggregate_id, None)
+        if old is None:
+            return frozenset()
+        for host in old.hosts:
+            self._ids_of_host[host].discard(aggregate_id)
+        return old.hosts
+
+    def uuids_with_metadata(self, key: str, value: str) -> frozenset[str]:
+        """Return the UUIDs of the aggregates whose `key` is exactly `value`."""
+        return frozenset(a.uuid for a in self if a.metadata.get(key) == value)

@@ -1,0 +1,274 @@
+"""A set of rows of the host table at one moment, and one row of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...objects import Instance
+from .aggregates import Aggregate
+from .instances import InstanceMap
+from .interning import Codes, Interner
+from .record import NOT_NOVAS, Consumption
+
+Rows = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class View:
+    """The table's columns as they were at one revision."""
+
+    numbers: Mapping[str, npt.NDArray[Any]]
+    codes: Mapping[str, Codes]
+    interners: Mapping[str, Interner]
+    instances: InstanceMap
+    revision: int
+
+
+class HostBatch:
+    """n rows of the host table; every column is an attribute of shape (n,).
+
+    Columns of numbers are read-only arrays of int64, float64 or bool; the others are
+    arrays of objects, for which `spread` is the fast way. Attributes have the names of
+    nova's HostState; their units are told in `HostRecord`.
+    """
+
+    def __init__(
+        self,
+        view: View,
+        rows: Rows,
+        *,
+        changed: Mapping[str, npt.NDArray[Any]] | None = None,
+        added: Mapping[str, str] | None = None,
+    ) -> None:
+        self._view = view
+        self._rows = rows
+        self._changed = dict(changed or {})
+        self._added = dict(added or {})
+        self._gathered: dict[str, npt.NDArray[Any]] = {}
+        self._counts: dict[frozenset[str], npt.NDArray[np.int64]] = {}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[HostState]:
+        return (HostState(self, index) for index in range(len(self)))
+
+    def __getitem__(self, index: int) -> HostState:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"host {index} of a batch of {len(self)}")
+        return HostState(self, index % len(self))
+
+    def __getattr__(self, name: str) -> npt.NDArray[Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        array = self._gathered.get(name)
+        if array is None:
+            array = self._gathered[name] = self._gather(name)
+            array.flags.writeable = False
+        return array
+
+    def _gather(self, name: str) -> npt.NDArray[Any]:
+        if name in self._changed:
+            return self._changed[name]
+        if name in self._view.numbers:
+            return self._view.numbers[name][self._rows]
+        if name in self._view.codes:
+            return self.spread(name, lambda value: value, object)
+        raise AttributeError(
+            f"hosts have no attribute {name!r}; they have "
+            f"{', '.join(sorted({*self._view.numbers, *self._view.codes}))}"
+        )
+
+    def value(self, name: str, index: int) -> Any:
+        """Return one attribute of one host; a number is Python's own."""
+        if name in self._changed:
+            return self._changed[name][index].item()
+        row = self._rows[index]
+        if name in self._view.numbers:
+            return self._view.numbers[name][row].item()
+        if name in self._view.codes:
+            return self._view.interners[name].values[self._view.codes[name][row]]
+        raise AttributeError(f"hosts have no attribute {name!r}")
+
+    @property
+    def rows(self) -> Rows:
+        """The rows' numbers in the table, shape (n,)."""
+        return self._rows
+
+    @property
+    def revision(self) -> int:
+        """The table's revision at which these rows were read."""
+        return self._view.revision
+
+    @property
+    def placed(self) -> Mapping[str, str]:
+        """The service host by instance of what this request has placed so far."""
+        return self._added
+
+    def has_attribute(self, name: str) -> bool:
+        """Return whether a column stands for that attribute of nova's HostState."""
+        known = name in self._view.numbers or name in self._view.codes
+        return known and name not in NOT_NOVAS
+
+    def is_interned(self, name: str) -> bool:
+        """Return whether a column holds interned values, so that `spread` is apt."""
+        return name in self._view.codes
+
+    def codes(self, name: str) -> Codes:
+        """Return the codes of an interned column, shape (n,)."""
+        return self._view.codes[name][self._rows]
+
+    def spread(
+        self, name: str, function: Callable[[Any], Any], dtype: npt.DTypeLike
+    ) -> npt.NDArray[Any]:
+        """Return `function` of an interned column, called once a distinct value.
+
+        Returns
+        -------
+        ndarray of shape (n,), of `dtype`
+        """
+        codes = self.codes(name)
+        values = self._view.interners[name].values
+        # Marking the codes that occur costs O(n); sorting them would cost more.
+        occurs = np.zeros(int(codes.max()) + 1 if len(codes) else 0, bool)
+        occurs[codes] = True
+        present = np.flatnonzero(occurs)
+        answers = np.empty(len(occurs), dtype)
+        for code in present:
+            answers[code] = function(values[code])
+        return answers[codes]
+
+    def matches(self, name: str, values: Collection[Any]) -> Mask:
+        """Return where an interned column has one of these values, shape (n,)."""
+        interner = self._view.interners[name]
+        found = [code for code in map(interner.find, values) if code is not None]
+        return np.isin(self.codes(name), np.array(found, dtype=np.int32))
+
+    def count_instances(self, uuids: Collection[str]) -> npt.NDArray[np.int64]:
+        """Return how many of these instances each row's service host has, shape (n,).
+
+        Instances that this decision has placed already are counted too.
+        """
+        key = frozenset(uuids)
+        counts = self._counts.get(key)
+        if counts is None:
+            counts = self._counts[key] = self._count(key)
+            counts.flags.writeable = False
+        return counts
+
+    def _count(self, uuids: frozenset[str]) -> npt.NDArray[np.int64]:
+        by_host = self._view.instances.count(uuids.difference(self._added))
+        by_host += Counter(self._added[u] for u in uuids.intersection(self._added))
+        interner = self._view.interners["host"]
+        by_code = np.zeros(len(interner), np.int64)
+        for host, count in by_host.items():
+            code = interner.find(host)
+            if code is not None:
+                by_code[code] = count
+        return by_code[self.codes("host")]
+
+    def instances_of(self, index: int) -> dict[str, Instance]:
+        """Return the instances of one row's service host by UUID."""
+        host = self.value("host", index)
+        here = {uuid for uuid, at in self._added.items() if at == host}
+        uuids = (self._view.instances.of_host(host) - self._added.keys()) | here
+        return {uuid: Instance(uuid=uuid) for uuid in sorted(uuids)}
+
+    # -- other batches made of this one; none of them changes it ---------------------
+
+    def take(self, index: Mask | Rows | Sequence[int]) -> HostBatch:
+        """Return the batch of the rows that a mask or an array of indices picks."""
+        picked = np.asarray(index)
+        return HostBatch(
+            self._view,
+            self._rows[picked],
+            changed={name: array[picked] for name, array in self._changed.items()},
+            added=self._added,
+        )
+
+    def with_instance(
+        self, index: int, instance_uuid: str, consumption: Consumption
+    ) -> HostBatch:
+        """Return the same hosts with an instance placed on one of them.
+
+        That is how the later instances of a request see the earlier ones; the table
+        learns of it when it is claimed.
+        """
+        changed = dict(self._changed)
+        for name, delta in consumption.deltas():
+            changed[name] = getattr(self, name).copy()
+            changed[name][index] += delta
+        return HostBatch(
+            self._view,
+            self._rows,
+            changed=changed,
+            added={**self._added, instance_uuid: self.value("host", index)},
+        )
+
+
+class HostState:
+    """One host of a batch, under the attribute names of nova's HostState.
+
+    A filter or weigher that was written for nova gets one of these for each host.
+    Numbers are Python's own. `limits` and `allocation_candidates` are there for nova's
+    protocol; what a plugin writes to them is not read.
+    """
+
+    __slots__ = ("_batch", "_index", "allocation_candidates", "limits")
+
+    def __init__(self, batch: HostBatch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+        self.limits: dict[str, Any] = {}
+        self.allocation_candidates: list[Any] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self._batch.value(name, self._index)
+
+    def as_batch(self) -> HostBatch:
+        """Return the batch of this host alone."""
+        return self._batch.take([self._index])
+
+    @property
+    def aggregates(self) -> list[Aggregate]:
+        """The aggregates of the service host, by ascending id."""
+        return list(self._batch.value("aggregates", self._index))
+
+    @property
+    def instances(self) -> dict[str, Instance]:
+        """The instances of the service host by UUID; of each only `uuid` is set."""
+        return self._batch.instances_of(self._index)
+
+    @property
+    def service(self) -> dict[str, Any]:
+        """The compute service, as far as a scheduler asks for it."""
+        seen: float = self.last_seen_up
+        return {
+            "host": self.host,
+            "disabled": self.disabled,
+            "forced_down": self.forced_down,
+            "last_seen_up": (
+                datetime.datetime.fromtimestamp(seen, datetime.UTC)
+                if math.isfinite(seen)
+                else None
+            ),
+        }
+
+    def __repr__(self) -> str:
+        # The form of nova's own: operators search logs for it.
+        return (
+            f"({self.host}, {self.nodename}) ram: {self.free_ram_mb}MB "
+            f"disk: {self.free_disk_mb}MB io_ops: {self.num_io_ops} "
+            f"instances: {self.num_instances}"
+        )

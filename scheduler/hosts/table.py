@@ -1,0 +1,270 @@
+"""The host table: every compute node that a source reported, in columns."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .aggregates import Aggregate, AggregateMap
+from .batch import HostBatch, View
+from .instances import InstanceMap
+from .interning import Codes, Interner, compacted
+from .record import INTERNED, NUMBERS, Consumption, HostRecord
+
+_FIRST_CAPACITY = 64
+
+#: Values kept beyond those in use before an interned column is compacted.
+_SLACK = 1024
+
+Column = npt.NDArray[Any]
+
+
+class HostTable:
+    """One row a compute node, one array a column, changed in place under one lock.
+
+    A decision reads through a view. A column that a view may still read is copied
+    before the next write to it, so that a view never changes.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._size = 0
+        self._revision = 0
+        self._numbers: dict[str, Column] = {
+            name: np.zeros(_FIRST_CAPACITY, dtype) for name, dtype in NUMBERS.items()
+        }
+        self._numbers["revision"] = np.zeros(_FIRST_CAPACITY, np.int64)
+        self._codes: dict[str, Codes] = {
+            name: np.zeros(_FIRST_CAPACITY, np.int32)
+            for name in (*INTERNED, "aggregates")
+        }
+        self._interners = {name: Interner() for name in self._codes}
+        self._viewed: set[str] = set()
+        self._row_of: dict[str, int] = {}
+        #: Claims that no report of their node includes yet: node, instance, what.
+        self._pending: defaultdict[str, dict[str, Consumption]] = defaultdict(dict)
+        self.aggregates = AggregateMap()
+        self.instances = InstanceMap()
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def revision(self) -> int:
+        """The number of the last change; it only grows."""
+        return self._revision
+
+    # -- reading -----------------------------------------------------------------
+
+    def batch(self, node_uuids: Iterable[str] | None = None) -> HostBatch:
+        """Return the rows of these compute nodes, or of all, as they are now.
+
+        UUIDs without a row are left out. The order is that of the rows.
+        """
+        with self._lock:
+            view = self._view()
+            if node_uuids is None:
+                return HostBatch(view, np.arange(self._size, dtype=np.intp))
+            found = (self._row_of.get(uuid) for uuid in node_uuids)
+            rows = np.array([row for row in found if row is not None], dtype=np.intp)
+        rows.sort()
+        return HostBatch(view, rows)
+
+    def has_node(self, node_uuid: str) -> bool:
+        """Return whether a compute node has a row."""
+        return node_uuid in self._row_of
+
+    def nodes_of(
+        self, host: str | None, node: str | None = None, cell: str | None = None
+    ) -> tuple[str, ...]:
+        """Return the UUIDs of a host's compute nodes, of one node, or of one cell.
+
+        Names are compared as they are; None stands for any.
+        """
+        wanted = {"host": host, "nodename": node, "cell_uuid": cell}
+        with self._lock:
+            mask = np.ones(self._size, bool)
+            for name, value in wanted.items():
+                if value is not None:
+                    code = self._interners[name].find(value)
+                    mask &= self._codes[name][: self._size] == (
+                        -1 if code is None else code
+                    )
+            codes = self._codes["uuid"][: self._size][mask]
+            return tuple(self._interners["uuid"].values[code] for code in codes)
+
+    def _view(self) -> View:
+        self._viewed = {*self._numbers, *self._codes}
+        size = self._size
+        return View(
+            numbers={name: array[:size] for name, array in self._numbers.items()},
+            codes={name: array[:size] for name, array in self._codes.items()},
+            interners=dict(self._interners),
+            instances=self.instances,
+            revision=self._revision,
+        )
+
+    # -- reports of a source -------------------------------------------------------
+
+    def put(self, record: HostRecord, instances: Collection[str] | None = None) -> None:
+        """Add or replace the row of a compute node.
+
+        Parameters
+        ----------
+        record : HostRecord
+        instances : collection of str, optional
+            UUIDs of all instances of its service host; None where the report does not
+            tell. Claims that it includes are given back, the others stay consumed.
+        """
+        with self._lock:
+            self._revision += 1
+            row = self._row_of.get(record.uuid)
+            if row is None:
+                row = self._append(record.uuid)
+            self._write(row, record)
+            if instances is not None:
+                self.instances.set_host(record.host, instances)
+            self._settle(record, row, instances or ())
+
+    def drop(self, node_uuid: str) -> None:
+        """Forget a compute node, known or not; the last row takes its place."""
+        with self._lock:
+            row = self._row_of.pop(node_uuid, None)
+            if row is None:
+                return
+            self._revision += 1
+            last = self._size - 1
+            if row != last:
+                for name in (*self._numbers, *self._codes):
+                    array = self._writable(name)
+                    array[row] = array[last]
+                self._row_of[self._text("uuid", row)] = row
+            self._size = last
+
+    def _append(self, node_uuid: str) -> int:
+        row = self._size
+        if row == len(self._numbers["revision"]):
+            for arrays in (self._numbers, self._codes):
+                for name, array in arrays.items():
+                    arrays[name] = np.resize(array, 2 * row)
+            self._viewed.clear()
+        self._size += 1
+        self._row_of[node_uuid] = row
+        return row
+
+    def _write(self, row: int, record: HostRecord) -> None:
+        for name in NUMBERS:
+            self._writable(name)[row] = getattr(record, name)
+        for name in INTERNED:
+            self._set_code(name, row, getattr(record, name))
+        self._set_code("aggregates", row, self.aggregates.of_host(record.host))
+        self._touch(row)
+
+    def _settle(self, record: HostRecord, row: int, reported: Collection[str]) -> None:
+        pending = self._pending[record.uuid]
+        for instance_uuid in pending.keys() & set(reported):
+            del pending[instance_uuid]
+        for instance_uuid, consumption in pending.items():
+            self._add(row, consumption, 1)
+            self.instances.add(record.host, instance_uuid)
+
+    def set_instances(self, host: str, uuids: Collection[str]) -> None:
+        """Replace the instances of a service host; those just claimed there stay."""
+        with self._lock:
+            self._revision += 1
+            pending = (
+                uuid for node in self.nodes_of(host) for uuid in self._pending[node]
+            )
+            self.instances.set_host(host, {*uuids, *pending})
+
+    def add_instances(self, host: str, uuids: Iterable[str]) -> None:
+        """Say that a service host has these instances, among others."""
+        with self._lock:
+            self._revision += 1
+            for uuid in uuids:
+                self.instances.add(host, uuid)
+
+    # -- claims ----------------------------------------------------------------------
+
+    def consume(
+        self, node_uuid: str, instance_uuid: str, consumption: Consumption
+    ) -> None:
+        """Take what an instance was granted; a second time for it changes nothing.
+
+        A node that has no row any more is left to its next report.
+        """
+        with self._lock:
+            row = self._row_of.get(node_uuid)
+            if row is None or instance_uuid in self._pending[node_uuid]:
+                return
+            self._revision += 1
+            self._pending[node_uuid][instance_uuid] = consumption
+            self._add(row, consumption, 1)
+            self.instances.add(self._text("host", row), instance_uuid)
+
+    def give_back(self, host: str, instance_uuid: str) -> None:
+        """Undo `consume` on a service host: the claim was given up, or has ended.
+
+        An instance that is not there, or that a report included, is only forgotten.
+        """
+        with self._lock:
+            self._revision += 1
+            self.instances.remove(host, instance_uuid)
+            for node_uuid in self.nodes_of(host):
+                consumption = self._pending[node_uuid].pop(instance_uuid, None)
+                if consumption is not None:
+                    self._add(self._row_of[node_uuid], consumption, -1)
+
+    def _add(self, row: int, consumption: Consumption, sign: int) -> None:
+        for name, delta in consumption.deltas():
+            self._writable(name)[row] += sign * delta
+        self._touch(row)
+
+    # -- aggregates --------------------------------------------------------------------
+
+    def put_aggregate(self, aggregate: Aggregate) -> None:
+        """Add or replace an aggregate, and say so in the rows of its hosts."""
+        self._change_aggregates(lambda: self.aggregates.put(aggregate))
+
+    def drop_aggregate(self, aggregate_id: int) -> None:
+        """Forget an aggregate, known or not."""
+        self._change_aggregates(lambda: self.aggregates.drop(aggregate_id))
+
+    def _change_aggregates(self, change: Callable[[], frozenset[str]]) -> None:
+        with self._lock:
+            self._revision += 1
+            hosts = self._interners["host"]
+            concerned = [code for code in map(hosts.find, change()) if code is not None]
+            rows = np.isin(self._codes["host"][: self._size], concerned)
+            for row in np.flatnonzero(rows):
+                aggregates = self.aggregates.of_host(self._text("host", row))
+                self._set_code("aggregates", row, aggregates)
+                self._touch(row)
+
+    # -- columns -------------------------------------------------------------------------
+
+    def _writable(self, name: str) -> Column:
+        arrays: dict[str, Any] = self._numbers if name in self._numbers else self._codes
+        if name in self._viewed:
+            arrays[name] = arrays[name].copy()
+            self._viewed.discard(name)
+        return arrays[name]  # type: ignore[no-any-return]
+
+    def _set_code(self, name: str, row: int, value: Any) -> None:
+        interner = self._interners[name]
+        if len(interner) > 2 * self._size + _SLACK:
+            codes, interner = compacted(self._codes[name], interner.values)
+            self._codes[name], self._interners[name] = codes, interner
+            self._viewed.discard(name)
+        self._writable(name)[row] = interner.code(value)
+
+    def _text(self, name: str, row: int) -> str:
+        return str(self._interners[name].values[self._codes[name][row]])
+
+    def _touch(self, row: int) -> None:
+        self._writable("revision")[row] = self._revision

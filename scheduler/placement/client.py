@@ -1,0 +1,505 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask Placement, and turn every way that can fail into one typed error."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import requests
+from keystoneauth1 import exceptions as ksa_errors
+from keystoneauth1 import loading as ks_loading
+from keystoneauth1.adapter import Adapter
+from oslo_config import cfg
+from urllib3.exceptions import NewConnectionError
+
+from ..errors import (
+    PlacementError,
+    PlacementIncompatible,
+    PlacementRejected,
+    PlacementUnauthorized,
+    PlacementUnavailable,
+)
+from .candidates import AllocationCandidates, AllocationRequest
+
+#: What nova 34 speaks. From 1.38 on a claim would have to name a consumer type.
+MICROVERSION = "1.36"
+
+_GROUP = "placement"
+_N_WORDS = 12  # enough to tell an HTML page of a proxy from an answer of Placement
+_NOT_ACCEPTED = (
+    ksa_errors.AuthorizationFailure,
+    ksa_errors.AuthPluginException,
+    ksa_errors.EndpointNotFound,
+    ksa_errors.Forbidden,
+    ksa_errors.MissingAuthMethods,
+    ksa_errors.MissingAuthPlugin,
+    ksa_errors.Unauthorized,
+)
+
+
+class AnswerLost(PlacementUnavailable):
+    """Say that a write was sent and that nobody knows whether it was done.
+
+    `is_in_flight` is false where Placement itself said that it failed, so that it
+    cannot be done later.
+    """
+
+    def __init__(self, message: str, *, is_in_flight: bool) -> None:
+        """Tell what was sent, what came, and whether it may be done yet."""
+        super().__init__(message)
+        self.is_in_flight = is_in_flight
+
+
+class Response(Protocol):
+    """What is read of a ``requests.Response``."""
+
+    @property
+    def status_code(self) -> int:
+        """HTTP status."""
+
+    @property
+    def text(self) -> str:
+        """Body."""
+
+    def json(self) -> Any:
+        """Body, decoded."""
+
+
+class PlacementAdapter(Protocol):
+    """The call shape of keystoneauth1's Adapter, as far as it is used."""
+
+    def get(
+        self, url: str, *, microversion: str, headers: dict[str, str], raise_exc: bool
+    ) -> Response:
+        """GET `url`, relative to Placement's endpoint."""
+
+    def delete(
+        self, url: str, *, microversion: str, headers: dict[str, str], raise_exc: bool
+    ) -> Response:
+        """DELETE `url`."""
+
+    def put(
+        self,
+        url: str,
+        *,
+        json: object,
+        microversion: str,
+        headers: dict[str, str],
+        raise_exc: bool,
+    ) -> Response:
+        """PUT `json` to `url`."""
+
+    def post(
+        self,
+        url: str,
+        *,
+        json: object,
+        microversion: str,
+        headers: dict[str, str],
+        raise_exc: bool,
+    ) -> Response:
+        """POST `json` to `url`."""
+
+
+class Query(Protocol):
+    """A question for allocation candidates."""
+
+    @property
+    def params(self) -> tuple[tuple[str, str], ...]:
+        """Query parameters; "limit" is read of them."""
+
+    @property
+    def path(self) -> str:
+        """The whole relative URL."""
+
+
+class Verb(enum.StrEnum):
+    """Methods of HTTP that Placement knows."""
+
+    GET = "GET"
+    PUT = "PUT"
+    POST = "POST"
+    DELETE = "DELETE"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteAnswer:
+    """What Placement said to a write: done, or refused and why.
+
+    `code` and `detail` are those of Placement's error, empty where it was done;
+    `body` is the decoded answer of a write that has one.
+    """
+
+    status: int
+    code: str = ""
+    detail: str = ""
+    body: object = None
+
+    @property
+    def is_done(self) -> bool:
+        """Tell whether it was done."""
+        return self.status < 300
+
+    @property
+    def is_concurrent_update(self) -> bool:
+        """Tell whether a generation was not the expected one."""
+        return self.code == "placement.concurrent_update"
+
+    @property
+    def is_consumer_conflict(self) -> bool:
+        """Tell whether it was a consumer's generation; only the text tells."""
+        conflict = "consumer generation conflict" in self.detail
+        return self.is_concurrent_update and conflict
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerAllocations:
+    """What one consumer holds.
+
+    Attributes
+    ----------
+    resources : mapping
+        {provider UUID: {resource class: amount}}; empty where it holds nothing.
+    consumer_generation : int or None
+        None where it holds nothing: Placement does not tell then.
+    project_id, user_id : str or None
+        Owner; None where it holds nothing.
+    """
+
+    resources: Mapping[str, Mapping[str, int]]
+    consumer_generation: int | None = None
+    project_id: str | None = None
+    user_id: str | None = None
+
+
+def make_adapter(conf: cfg.ConfigOpts) -> Adapter:
+    """Return an adapter as ``[placement]`` describes it.
+
+    Nothing is sent yet. Without auth_type, requests carry no token.
+
+    Raises
+    ------
+    PlacementUnauthorized
+        auth_type or an option of it cannot be used.
+    """
+    try:
+        auth = ks_loading.load_auth_from_conf_options(conf, _GROUP)
+    except _NOT_ACCEPTED as e:
+        raise PlacementUnauthorized(f"[placement] auth_type cannot be used: {e}") from e
+    timeout = conf.placement.timeout or conf.moorage.placement_timeout
+    session = ks_loading.load_session_from_conf_options(
+        conf, _GROUP, auth=auth, timeout=timeout
+    )
+    return ks_loading.load_adapter_from_conf_options(
+        conf, _GROUP, session=session, auth=auth, raise_exc=False
+    )
+
+
+class PlacementClient:
+    """Talk to one Placement through an adapter that is handed in.
+
+    It keeps no state but the version range, and is as safe for threads as its adapter
+    (keystoneauth1's is). Every method raises PlacementUnavailable,
+    PlacementUnauthorized or PlacementIncompatible; a question that is malformed,
+    PlacementRejected; a write whose answer did not come, AnswerLost.
+    `global_request_id` travels as X-Openstack-Request-Id.
+    """
+
+    def __init__(self, adapter: PlacementAdapter) -> None:
+        """Take keystoneauth1's Adapter, or anything with its call shape."""
+        self._adapter = adapter
+        self._range: tuple[str, str] | None = None
+
+    def version_range(self) -> tuple[str, str]:
+        """Return the lowest and highest microversion; asked once, then remembered."""
+        if self._range is None:
+            # In 1.0 every Placement answers, whatever else it lacks.
+            body = self._read("/", microversion="1.0")
+            self._range = _versions(body)
+        return self._range
+
+    def check(self) -> None:
+        """Raise PlacementIncompatible unless Placement speaks what is needed."""
+        low, high = self.version_range()
+        if not _as_tuple(low) <= _as_tuple(MICROVERSION) <= _as_tuple(high):
+            self._range = None  # it may be upgraded while this process lives
+            raise PlacementIncompatible(
+                f"Placement speaks microversions {low} to {high}; {MICROVERSION} to "
+                f"{MICROVERSION} is needed. Upgrade Placement to Ussuri or later."
+            )
+
+    def allocation_candidates(
+        self, query: Query, *, global_request_id: str | None = None
+    ) -> AllocationCandidates:
+        """Ask where something fits; PlacementRejected if the question is malformed."""
+        body = self._read(query.path, global_request_id=global_request_id)
+        limit = dict(query.params).get("limit")
+        return AllocationCandidates.parse(
+            body, limit=int(limit) if limit else None, version=MICROVERSION
+        )
+
+    def allocations(
+        self, consumer_uuid: str, *, global_request_id: str | None = None
+    ) -> ConsumerAllocations:
+        """Return what a consumer holds; an unknown one holds nothing."""
+        url = f"/allocations/{consumer_uuid}"
+        return _consumer(url, self._read(url, global_request_id=global_request_id))
+
+    def put_allocations(
+        self,
+        consumer_uuid: str,
+        body: Mapping[str, object],
+        *,
+        global_request_id: str | None = None,
+    ) -> WriteAnswer:
+        """Replace what one consumer holds. A refusal (400, 404, 409) is an answer."""
+        url = f"/allocations/{consumer_uuid}"
+        return self.write(Verb.PUT, url, body, global_request_id=global_request_id)
+
+    def post_allocations(
+        self,
+        bodies: Mapping[str, Mapping[str, object]],
+        *,
+        global_request_id: str | None = None,
+    ) -> WriteAnswer:
+        """Replace what several consumers hold, all or none; else as put_allocations."""
+        return self.write(
+            Verb.POST, "/allocations", bodies, global_request_id=global_request_id
+        )
+
+    def delete_allocations(
+        self, consumer_uuid: str, *, global_request_id: str | None = None
+    ) -> bool:
+        """Release what a consumer holds; return whether it held anything."""
+        url = f"/allocations/{consumer_uuid}"
+        answer = self.write(Verb.DELETE, url, global_request_id=global_request_id)
+        if not answer.is_done and answer.status != 404:
+            raise PlacementRejected(f"DELETE {url}: {answer.status} {answer.detail}")
+        return answer.is_done
+
+    def read(self, url: str, *, global_request_id: str | None = None) -> object:
+        """GET any URL of Placement, decoded."""
+        return self._read(url, global_request_id=global_request_id)
+
+    def write(
+        self,
+        verb: Verb,
+        url: str,
+        body: object = None,
+        *,
+        global_request_id: str | None = None,
+    ) -> WriteAnswer:
+        """Send one write; a refusal in Placement's own words is an answer.
+
+        Raises
+        ------
+        AnswerLost
+            It was sent, and what came back does not tell whether it was done.
+        """
+        response = self._send(verb, url, MICROVERSION, body, global_request_id)
+        status = response.status_code
+        if status in (200, 201, 204) and _is_plausible(response):
+            return WriteAnswer(status, body=_body(response))
+        _raise_unaccepted(verb, url, response)
+        error = _error(response)
+        if status in (400, 404, 409) and error is not None:
+            return WriteAnswer(status, error["code"], error["detail"])
+        raise AnswerLost(
+            _strange(verb, url, response),
+            is_in_flight=status in (502, 503, 504) or error is None,
+        )
+
+    def _read(
+        self,
+        url: str,
+        *,
+        microversion: str = MICROVERSION,
+        global_request_id: str | None = None,
+    ) -> object:
+        response = self._send(Verb.GET, url, microversion, None, global_request_id)
+        if response.status_code == 200:
+            return _decoded(url, response)
+        _raise_unaccepted(Verb.GET, url, response)
+        error = _error(response)
+        if response.status_code == 400 and error is not None:
+            raise PlacementRejected(f"GET {url}: 400 {error['detail']}")
+        raise PlacementUnavailable(_strange(Verb.GET, url, response))
+
+    def _send(
+        self,
+        verb: Verb,
+        url: str,
+        microversion: str,
+        body: object,
+        global_request_id: str | None,
+    ) -> Response:
+        try:
+            return self._call(verb, url, microversion, body, global_request_id)
+        except _NOT_ACCEPTED as e:
+            raise PlacementUnauthorized(
+                f"{verb} {url} of Placement could not be asked: {e} Check auth_type, "
+                "its options and endpoint_override in [placement]."
+            ) from e
+        except (ksa_errors.ClientException, requests.RequestException) as e:
+            raise _unreachable(verb, url, e) from e
+
+    def _call(
+        self,
+        verb: Verb,
+        url: str,
+        microversion: str,
+        body: object,
+        global_request_id: str | None,
+    ) -> Response:
+        headers = {"Accept": "application/json"}
+        if global_request_id:
+            headers["X-Openstack-Request-Id"] = global_request_id
+        if verb in (Verb.GET, Verb.DELETE):
+            ask = self._adapter.get if verb is Verb.GET else self._adapter.delete
+            return ask(url, microversion=microversion, headers=headers, raise_exc=False)
+        tell = self._adapter.put if verb is Verb.PUT else self._adapter.post
+        return tell(
+            url,
+            json=body,
+            microversion=microversion,
+            headers=headers,
+            raise_exc=False,
+        )
+
+
+def doubled(before: ConsumerAllocations, wanted: AllocationRequest) -> dict[str, Any]:
+    """Return an allocation request for what is held and what is wanted besides.
+
+    nova's rule for an evacuation (``_move_operation_alloc_request``): a provider that
+    is held already, such as shared storage, is not summed; mappings are dropped.
+    """
+    held = {uuid: {"resources": dict(r)} for uuid, r in before.resources.items()}
+    return {"allocations": {**wanted["allocations"], **held}}
+
+
+def _unreachable(verb: Verb, url: str, e: Exception) -> PlacementError:
+    message = (
+        f"{verb} {url} of Placement got no answer: {e} Check that Placement runs, and "
+        "[placement] endpoint_override and timeout."
+    )
+    if verb is Verb.GET or _was_never_sent(e):
+        return PlacementUnavailable(message)
+    return AnswerLost(message, is_in_flight=True)
+
+
+def _was_never_sent(e: BaseException) -> bool:
+    return any(
+        isinstance(cause, (NewConnectionError, requests.ConnectTimeout))
+        for cause in _causes(e)
+    )
+
+
+def _causes(e: BaseException | None) -> Iterator[BaseException]:
+    """Walk down to what broke; urllib3 hides it in `reason`, requests in `args`."""
+    while e is not None:
+        yield e
+        inner = next((a for a in e.args if isinstance(a, BaseException)), None)
+        if inner is not None:
+            yield inner
+            reason = getattr(inner, "reason", None)
+            if isinstance(reason, BaseException):
+                yield reason
+        e = e.__cause__ or e.__context__
+
+
+def _raise_unaccepted(verb: Verb, url: str, response: Response) -> None:
+    if response.status_code in (401, 403):
+        raise PlacementUnauthorized(
+            f"{_strange(verb, url, response)} Check the credentials in [placement]."
+        )
+    if response.status_code == 406:
+        raise PlacementIncompatible(
+            f"{_strange(verb, url, response)} Microversion {MICROVERSION} is needed: "
+            f"{_offered(response)}."
+        )
+
+
+def _offered(response: Response) -> str:
+    error = _error(response) or {}
+    if "min_version" in error:
+        low, high = error["min_version"], error["max_version"]
+        return f"this Placement speaks {low} to {high}"
+    return "this Placement did not say what it speaks"
+
+
+def _strange(verb: Verb, url: str, response: Response) -> str:
+    words = " ".join(response.text[:2000].split()[:_N_WORDS])[:200]
+    came = f'"{words}"' if words else "an empty body"
+    return f"{verb} {url} of Placement answered {response.status_code} with {came}."
+
+
+def _decoded(url: str, response: Response) -> object:
+    try:
+        body: object = response.json()
+    except ValueError as e:
+        raise PlacementUnavailable(
+            f"{_strange(Verb.GET, url, response)} This is no JSON ({e}): check that "
+            "[placement] endpoint_override is Placement's own and no proxy's."
+        ) from e
+    return body
+
+
+def _error(response: Response) -> dict[str, Any] | None:
+    """Return Placement's own error, or None where something else answered."""
+    try:
+        body = response.json()
+    except ValueError:
+        return None
+    match body:
+        case {"errors": [dict() as error, *_]}:
+            return {"code": "", "detail": "", **error}
+    return None
+
+
+def _is_plausible(response: Response) -> bool:
+    """Tell whether this can be Placement's: no body or JSON, never a page."""
+    return not response.text or _body(response) is not None
+
+
+def _body(response: Response) -> object:
+    try:
+        return response.json() if response.text else None
+    except ValueError:
+        return None
+
+
+def _versions(body: object) -> tuple[str, str]:
+    match body:
+        case {
+            "versions": [{"min_version": str() as low, "max_version": str() as high}]
+        }:
+            return low, high
+    raise PlacementUnavailable(
+        "GET / of Placement told no versions. Check that [placement] "
+        "endpoint_override is Placement's own."
+    )
+
+
+def _as_tuple(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def _consumer(url: str, body: object) -> ConsumerAllocations:
+    try:
+        return _held(body)
+    except (KeyError, TypeError, AttributeError) as e:
+        raise PlacementUnavailable(
+            f"The answer to GET {url} is not Placement's: {type(e).__name__}: {e}."
+        ) from e
+
+
+def _held(body: Any) -> ConsumerAllocations:
+    resources = {uuid: part["resources"] for uuid, part in body["allocations"].items()}
+    if not resources:
+        return ConsumerAllocations({})
+    return ConsumerAllocations(
+        resources, body["consumer_generation"], body["project_id"], body["user_id"]
+    )

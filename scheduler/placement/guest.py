@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guest that a request describes: what its flavor and its image say of it.
+
+An operator writes ``hw:name`` (or ``os:name``) into a flavor's extra specs, a user
+``hw_name`` into an image's properties; both speak of the same thing. An empty value
+counts as none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from oslo_utils import strutils
+
+from ..errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from ...objects import RequestSpec
+
+
+def set_field(obj: Any, name: str) -> Any:
+    """Return a versioned object's field, None where it is not set or `obj` is None."""
+    return getattr(obj, name) if obj is not None and name in obj else None
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """What a flavor and an image ask for one guest.
+
+    Attributes
+    ----------
+    n_vcpus : int
+        The flavor's vCPUs.
+    extra_specs : mapping
+        The flavor's extra specs.
+    properties : moorage.objects.ImageMetaProps or None
+        The image's properties; None where the request has no image.
+    """
+
+    n_vcpus: int
+    extra_specs: Mapping[str, str]
+    properties: Any
+
+    @classmethod
+    def of(cls, spec_obj: RequestSpec) -> Guest:
+        """Return the guest that a request describes."""
+        flavor = spec_obj.flavor
+        image = set_field(spec_obj, "image")
+        return cls(
+            n_vcpus=flavor.vcpus,
+            extra_specs=set_field(flavor, "extra_specs") or {},
+            properties=set_field(image, "properties"),
+        )
+
+    def extra_spec(self, key: str) -> str | None:
+        """Return an extra spec, None where it is missing or empty."""
+        return self.extra_specs.get(key) or None
+
+    def image_property(self, name: str) -> Any:
+        """Return an image property, None where it is missing."""
+        return set_field(self.properties, name)
+
+    def both(self, name: str, prefix: str = "hw") -> tuple[str | None, Any]:
+        """Return what the flavor and the image say, each None where it says nothing."""
+        image_value = self.image_property(f"{prefix}_{name}")
+        return self.extra_spec(f"{prefix}:{name}"), image_value or None
+
+    def agreed(
+        self, name: str, allowed: Collection[str], prefix: str = "hw"
+    ) -> str | None:
+        """Return the one value of flavor and image, None where neither has one.
+
+        Raises
+        ------
+        InvalidRequest
+            They contradict each other, or the value is not among `allowed`.
+        """
+        in_flavor, in_image = self.both(name, prefix)
+        if in_flavor and in_image and in_flavor != in_image:
+            raise contradiction(name, in_flavor, in_image, prefix)
+        return one_of(f"{prefix}:{name}", in_flavor or in_image, allowed)
+
+    def agreed_flag(self, name: str) -> bool:
+        """Return whether flavor or image turn something on.
+
+        Raises
+        ------
+        InvalidRequest
+            One of the two turns it on and the other turns it off.
+        """
+        in_flavor = _flag(self.extra_specs.get(f"hw:{name}"))
+        in_image = _flag(self.image_property(f"hw_{name}"))
+        if None not in (in_flavor, in_image) and in_flavor != in_image:
+            raise contradiction(name, str(in_flavor), str(in_image))
+        return bool(in_flavor or in_image)
+
+
+def one_of(key: str, value: str | None, allowed: Collection[str]) -> str | None:
+    """Return `value` if it is allowed or None; InvalidRequest otherwise."""
+    if value is not None and value not in allowed:
+        raise InvalidRequest(
+            f"{key} is {value!r}; it must be one of {', '.join(allowed)}"
+        )
+    return value
+
+
+def contradiction(
+    name: str, in_flavor: str, in_image: str, prefix: str = "hw"
+) -> InvalidRequest:
+    """Return the error of a flavor and an image that contradict each other."""
+    return InvalidRequest(
+        f"{prefix}:{name} is {in_flavor!r} in the flavor and {prefix}_{name} is "
+        f"{in_image!r} in the image; leave out one of them, or make them equal"
+    )
+
+
+def _flag(value: Any) -> bool | None:
+    return None if value is None else bool(strutils.bool_from_string(value))

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a guest's features ask of Placement, as traits and as resources.
+
+Each function answers for one feature. The rules are those of nova 34
+(``nova.scheduler.utils`` and ``nova.virt.hardware``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import os_resource_classes as orc
+import os_traits
+from oslo_log import log as logging
+
+from ..errors import InvalidRequest
+from .guest import Guest
+
+LOG = logging.getLogger(__name__)
+
+_MEMORY_ENCRYPTION_TRAITS = {
+    "amd-sev": os_traits.HW_CPU_X86_AMD_SEV,
+    "amd-sev-es": os_traits.HW_CPU_X86_AMD_SEV_ES,
+    "amd-sev-snp": os_traits.HW_CPU_X86_AMD_SEV_SNP,
+    "intel-tdx": os_traits.HW_CPU_X86_INTEL_TDX,
+}
+_TPM_VERSION_TRAITS = {
+    "1.2": os_traits.COMPUTE_SECURITY_TPM_1_2,
+    "2.0": os_traits.COMPUTE_SECURITY_TPM_2_0,
+}
+_TPM_MODEL_TRAITS = {
+    "tpm-tis": os_traits.COMPUTE_SECURITY_TPM_TIS,
+    "tpm-crb": os_traits.COMPUTE_SECURITY_TPM_CRB,
+}
+_MAXPHYSADDR_TRAITS = {
+    "passthrough": os_traits.COMPUTE_ADDRESS_SPACE_PASSTHROUGH,
+    "emulate": os_traits.COMPUTE_ADDRESS_SPACE_EMULATED,
+}
+_PCI_POLICIES = ("required", "legacy", "preferred", "socket")
+_SECURE_BOOT = ("required", "disabled", "optional")
+
+
+def memory_encryption_traits(guest: Guest) -> set[str]:
+    """Return the trait of the encryption asked for, AMD SEV where no model is named."""
+    if not guest.agreed_flag("mem_encryption"):
+        return set()
+    model = guest.agreed("mem_encryption_model", _MEMORY_ENCRYPTION_TRAITS)
+    return {_MEMORY_ENCRYPTION_TRAITS[model or "amd-sev"]}
+
+
+def tpm_traits(guest: Guest) -> set[str]:
+    """Return the traits of a virtual TPM's version and model, TIS where none is named.
+
+    Raises
+    ------
+    InvalidRequest
+        Version or model is unknown or contradictory, or CRB is asked for with 1.2.
+    """
+    version = guest.agreed("tpm_version", _TPM_VERSION_TRAITS)
+    if version is None:
+        return set()
+    model = guest.agreed("tpm_model", _TPM_MODEL_TRAITS) or "tpm-tis"
+    if model == "tpm-crb" and version != "2.0":
+        raise InvalidRequest(
+            f"hw:tpm_model is 'tpm-crb' with hw:tpm_version {version!r}; "
+            "it must be 'tpm-tis', or the version '2.0'"
+        )
+    return {_TPM_VERSION_TRAITS[version], _TPM_MODEL_TRAITS[model]}
+
+
+def secure_boot_traits(guest: Guest) -> set[str]:
+    """Return UEFI secure boot's trait where it is required, not just optional."""
+    is_required = guest.agreed("secure_boot", _SECURE_BOOT, prefix="os") == "required"
+    return {os_traits.COMPUTE_SECURITY_UEFI_SECURE_BOOT} if is_required else set()
+
+
+def maxphysaddr_traits(guest: Guest) -> set[str]:
+    """Return the trait of the way in which physical addresses are widened."""
+    mode = guest.agreed("maxphysaddr_mode", _MAXPHYSADDR_TRAITS)
+    return {_MAXPHYSADDR_TRAITS[mode]} if mode else set()
+
+
+def stateless_firmware_traits(guest: Guest) -> set[str]:
+    """Return stateless firmware's trait, which only an UEFI image can ask for."""
+    if not guest.image_property("hw_firmware_stateless"):
+        return set()
+    if guest.image_property("hw_firmware_type") != "uefi":
+        LOG.warning("hw_firmware_stateless is ignored: hw_firmware_type is not uefi")
+        return set()
+    return {os_traits.COMPUTE_SECURITY_STATELESS_FIRMWARE}
+
+
+def pci_affinity_traits(guest: Guest) -> set[str]:
+    """Return the trait of hosts that can keep PCI devices and CPUs on one socket."""
+    policy = guest.agreed("pci_numa_affinity_policy", _PCI_POLICIES)
+    return {os_traits.COMPUTE_SOCKET_PCI_NUMA_AFFINITY} if policy == "socket" else set()
+
+
+_FEATURES = (
+    memory_encryption_traits,
+    tpm_traits,
+    pci_affinity_traits,
+    secure_boot_traits,
+    maxphysaddr_traits,
+    stateless_firmware_traits,
+)
+
+
+def feature_traits(guest: Guest) -> set[str]:
+    """Return the traits that a host needs for all of a guest's features.
+
+    Raises
+    ------
+    InvalidRequest
+        A value is unknown, or flavor and image contradict each other.
+    """
+    return set().union(*(traits(guest) for traits in _FEATURES))
+
+
+def feature_resources(guest: Guest) -> dict[str, int]:
+    """Return what a guest's features use up: encryption contexts, pmem namespaces."""
+    resources = dict(_pmem_namespaces(guest))
+    if guest.agreed_flag("mem_encryption"):
+        resources[orc.MEM_ENCRYPTION_CONTEXT] = 1
+    return resources
+
+
+def _pmem_namespaces(guest: Guest) -> Counter[str]:
+    labels = map(str.strip, (guest.extra_spec("hw:pmem") or "").split(","))
+    return Counter(
+        orc.normalize_name(f"PMEM_NAMESPACE_{label}") for label in labels if label
+    )

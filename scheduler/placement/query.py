@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The question that a request is to Placement: GET /allocation_candidates.
+
+    flavor's extra specs ─┐
+    CPU policies ─────────┤
+    ports, devices ───────┼─▶ groups ─▶ what cannot be asked so is moved ─▶ parameters
+    flavor's amounts ─────┤
+    guest's features ─────┤
+    destination, prefilters
+
+The parameters are, to the letter, nova 34's (``nova.scheduler.utils``); where nova asks
+what Placement must refuse, the question is put so that it can be answered
+(:mod:`.unsuffixed`). Nothing is written to the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from oslo_log import log as logging
+
+from .cpu_policy import CPUPolicy, cpu_policy
+from .flavor_resources import request_groups
+from .guest import Guest, set_field
+from .request_checks import validate_request
+from .request_groups import FlavorGroups, RequestGroup, flavor_groups, joined_traits
+from .unsuffixed import without_empty_resources
+
+if TYPE_CHECKING:
+    from ...objects import RequestSpec
+
+LOG = logging.getLogger(__name__)
+
+#: Hints that need every candidate: their hosts may be beyond any limit.
+_UNLIMITED_HINTS = frozenset({"group", "same_host", "different_host"})
+
+
+@dataclass(slots=True)
+class Requirements:
+    """What prefilters and the driver add to a request's question.
+
+    Attributes
+    ----------
+    root_required, root_forbidden : set of str
+        Traits that the root provider, the compute node, must and must not have.
+    member_of : list of frozenset of str
+        Sets of aggregate UUIDs, none empty: the host is in one of each set.
+    forbidden_aggregates : set of str
+        UUIDs of aggregates that the host is in none of.
+    in_tree : str, optional
+        UUID of the one compute node that is meant; set by the driver.
+    is_limited : bool
+        Whether Placement may cut the candidates; cleared by the driver where the
+        hosts that are meant have several compute nodes.
+    """
+
+    root_required: set[str] = field(default_factory=set)
+    root_forbidden: set[str] = field(default_factory=set)
+    member_of: list[frozenset[str]] = field(default_factory=list)
+    forbidden_aggregates: set[str] = field(default_factory=set)
+    in_tree: str | None = None
+    is_limited: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CandidatesQuery:
+    """One question to Placement; equal questions have equal answers.
+
+    Attributes
+    ----------
+    params : tuple of (name, value)
+        Sorted; a name can occur more than once.
+    limit : int or None
+        Most candidates that are answered, also among `params`; None: all.
+    """
+
+    params: tuple[tuple[str, str], ...]
+    limit: int | None = None
+
+    @property
+    def path(self) -> str:
+        """The path and query to GET, below Placement's endpoint."""
+        return f"/allocation_candidates?{urlencode(self.params)}"
+
+
+def build_query(
+    spec_obj: RequestSpec, requirements: Requirements, *, limit: int
+) -> CandidatesQuery:
+    """Return what Placement is asked for a request.
+
+    Parameters
+    ----------
+    spec_obj : moorage.objects.RequestSpec
+        The request; it is only read.
+    requirements : Requirements
+        What prefilters and the driver add.
+    limit : int
+        Most allocation candidates to ask for, ``[scheduler] max_placement_results``;
+        not used where a hint or `requirements` needs them all.
+
+    Raises
+    ------
+    InvalidRequest
+        The request cannot be asked: the message names the field.
+    """
+    validate_request(spec_obj)
+    guest = Guest.of(spec_obj)
+    for extra_spec, reason in flavor_groups(guest.extra_specs).ignored:
+        LOG.warning("Extra spec %s is ignored: %s", extra_spec, reason)
+    return _query(spec_obj, guest, requirements, limit, is_pinned=True)
+
+
+def build_fallback_query(
+    spec_obj: RequestSpec, requirements: Requirements, *, limit: int
+) -> CandidatesQuery | None:
+    """Return the question for hosts that do not report PCPU yet, or None.
+
+    It is asked of a guest with dedicated CPUs only: VCPU instead of PCPU, and no
+    trait of the thread policy. Parameters and errors are those of `build_query`.
+    """
+    validate_request(spec_obj)
+    guest = Guest.of(spec_obj)
+    if cpu_policy(guest) is not CPUPolicy.DEDICATED:
+        return None
+    return _query(spec_obj, guest, requirements, limit, is_pinned=False)
+
+
+def _query(
+    spec_obj: RequestSpec,
+    guest: Guest,
+    requirements: Requirements,
+    limit: int,
+    *,
+    is_pinned: bool,
+) -> CandidatesQuery:
+    asked = flavor_groups(guest.extra_specs)
+    groups = request_groups(spec_obj, guest, asked, is_pinned=is_pinned)
+    _add_destination(groups, spec_obj, requirements)
+    root = _root_traits(spec_obj, requirements)
+    subtrees = [tuple(sorted(s)) for s in _request_level(spec_obj, "same_subtree")]
+    groups, subtrees = without_empty_resources(groups, root, subtrees)
+    policy = _group_policy(asked, groups)
+    effective = limit if _is_limited(spec_obj, requirements) else None
+    params = _params(groups, root, subtrees, policy, effective)
+    return CandidatesQuery(tuple(sorted(params)), effective)
+
+
+def _add_destination(
+    groups: list[RequestGroup], spec_obj: RequestSpec, requirements: Requirements
+) -> None:
+    root = next(group for group in groups if not group.suffix)
+    destination = set_field(spec_obj, "requested_destination")
+    ored = set_field(destination, "aggregates") or ()
+    root.member_of = [frozenset(uuids.split(",")) for uuids in ored]
+    root.member_of += requirements.member_of
+    forbidden = set_field(destination, "forbidden_aggregates") or ()
+    root.forbidden_aggregates = requirements.forbidden_aggregates.union(forbidden)
+    root.in_tree = requirements.in_tree
+
+
+def _request_level(spec_obj: RequestSpec, name: str) -> Any:
+    return set_field(set_field(spec_obj, "request_level_params"), name) or ()
+
+
+def _root_traits(spec_obj: RequestSpec, requirements: Requirements) -> RequestGroup:
+    """Return a group whose traits are those of the root provider."""
+    return RequestGroup(
+        required=requirements.root_required.union(
+            _request_level(spec_obj, "root_required")
+        ),
+        forbidden=requirements.root_forbidden.union(
+            _request_level(spec_obj, "root_forbidden")
+        ),
+    )
+
+
+def _group_policy(asked: FlavorGroups, groups: list[RequestGroup]) -> str | None:
+    """Return the policy, "none" where groups from outside made one necessary.
+
+    A flavor with several groups has to say how they relate; Placement refuses the
+    question of one that does not.
+    """
+    suffixes = {group.suffix for group in groups if group.suffix}
+    if asked.policy or len(suffixes) < 2:
+        return asked.policy
+    if len(suffixes & asked.groups.keys()) <= 1:
+        return "none"
+    LOG.warning(
+        "The flavor has several groups (resources<S>:, trait<S>:) and no group_policy; "
+        "Placement will refuse. Set its extra spec group_policy to none or isolate."
+    )
+    return None
+
+
+def _is_limited(spec_obj: RequestSpec, requirements: Requirements) -> bool:
+    hints = set_field(spec_obj, "scheduler_hints") or {}
+    return requirements.is_limited and _UNLIMITED_HINTS.isdisjoint(hints)
+
+
+def _params(
+    groups: list[RequestGroup],
+    root: RequestGroup,
+    subtrees: list[tuple[str, ...]],
+    policy: str | None,
+    limit: int | None,
+) -> Iterator[tuple[str, str]]:
+    if limit is not None:
+        yield "limit", str(limit)
+    if policy is not None:
+        yield "group_policy", policy
+    if traits := joined_traits(root.required, root.forbidden):
+        yield "root_required", traits
+    for suffixes in subtrees:
+        yield "same_subtree", ",".join(suffixes)
+    for group in groups:
+        yield from group.params()

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a request can be asked at all: its amounts, its groups, its names.
+
+What an API would have refused never gets here from a well-kept cloud; what comes
+around an API is refused with the field, its value and what would be right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import os_resource_classes as orc
+
+from ..errors import InvalidRequest
+from .guest import set_field
+from .request_groups import flavor_groups
+
+if TYPE_CHECKING:
+    from ...objects import RequestSpec
+
+#: Placement's integer: what one allocation can hold of one resource class.
+MAX_AMOUNT = 2**31 - 1
+
+#: As in Placement's schemas (resource classes, group suffixes).
+_CUSTOM_CLASS = re.compile(r"CUSTOM_[A-Z0-9_]{1,248}")
+_ANY_CLASS = re.compile(r"[A-Z0-9_]{1,255}")
+_SUFFIX = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+#: Least value of each field of a flavor; vCPUs, MiB, GiB, GiB, MiB.
+_FLAVOR_MINIMA = {
+    "vcpus": 1,
+    "memory_mb": 1,
+    "root_gb": 0,
+    "ephemeral_gb": 0,
+    "swap": 0,
+}
+
+
+def validate_request(spec_obj: RequestSpec) -> None:
+    """Refuse a request that no host could ever be asked for.
+
+    Raises
+    ------
+    InvalidRequest
+        It has no flavor; an amount is below its least or above Placement's largest
+        value; a resource class or a group's name cannot be one, or is there twice.
+    """
+    flavor = set_field(spec_obj, "flavor")
+    if flavor is None:
+        raise InvalidRequest("flavor is missing; a request must have one")
+    if "num_instances" in spec_obj:
+        _check_amount("num_instances", spec_obj.num_instances, least=1)
+    for name, least in _FLAVOR_MINIMA.items():
+        _check_amount(f"flavor.{name}", set_field(flavor, name), least)
+    suffixes = _check_extra_specs(flavor)
+    _check_groups(set_field(spec_obj, "requested_resources") or (), suffixes)
+
+
+def _check_amount(field: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or not least <= value <= MAX_AMOUNT:
+        raise InvalidRequest(
+            f"{field} is {value!r}; it must be a number from {least} to {MAX_AMOUNT}"
+        )
+
+
+def _check_extra_specs(flavor: Any) -> set[str]:
+    groups = flavor_groups(set_field(flavor, "extra_specs") or {}).groups
+    for suffix, group in groups.items():
+        for name, amount in group.resources.items():
+            field = f"flavor.extra_specs['resources{suffix}:{name}']"
+            _check_amount(field, amount, least=0)
+            if name not in orc.STANDARDS and not _CUSTOM_CLASS.fullmatch(name):
+                raise _malformed_class(field, name)
+    return {suffix for suffix in groups if suffix}
+
+
+def _check_groups(groups: Iterable[Any], suffixes: set[str]) -> None:
+    for index, group in enumerate(groups):
+        field = f"requested_resources[{index}]"
+        suffix = set_field(group, "requester_id")
+        if not suffix or not _SUFFIX.fullmatch(suffix):
+            raise InvalidRequest(
+                f"{field}.requester_id is {suffix!r}; it must have 1 to 64 letters, "
+                'digits, "_" or "-"'
+            )
+        if suffix in suffixes:
+            raise InvalidRequest(
+                f"{field}.requester_id is {suffix!r}, as of another group; each group "
+                "must have one of its own"
+            )
+        suffixes.add(suffix)
+        _check_group(field, group)
+
+
+def _check_group(field: str, group: Any) -> None:
+    asked = (
+        "resources",
+        "required_traits",
+        "forbidden_traits",
+        "aggregates",
+        "forbidden_aggregates",
+    )
+    if not any(set_field(group, name) for name in asked):
+        raise InvalidRequest(
+            f"{field} asks for nothing; it must have resources, traits or aggregates"
+        )
+    for name, amount in (set_field(group, "resources") or {}).items():
+        _check_amount(f"{field}.resources[{name!r}]", amount, least=0)
+        # A class that is newer than our os-resource-classes is Placement's to judge.
+        if not _ANY_CLASS.fullmatch(name):
+            raise _malformed_class(f"{field}.resources", name)
+
+
+def _malformed_class(field: str, name: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{field} names the resource class {name!r}; it must be a standard one, or "
+        'CUSTOM_ and then capital letters, digits or "_"'
+    )

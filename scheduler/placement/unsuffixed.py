@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups without resources, asked so that Placement can answer them.
+
+Placement refuses a group that has traits, aggregates or a tree and no resources,
+unless a ``same_subtree`` names it; nova 34 asks it as ``resources=`` and finds no valid
+host. Such a group means something, though:
+
+- the unsuffixed one, where a flavor asks for everything in groups of its own, speaks of
+  the host: its traits are asked of the root provider, its aggregates and its tree of
+  the groups that the compute node itself serves;
+- a suffixed one asks that some provider of the host has these traits: a
+  ``same_subtree`` of that group alone says so.
+"""
+
+from __future__ import annotations
+
+import os_resource_classes as orc
+
+from ..errors import InvalidRequest
+from .request_groups import RequestGroup
+
+#: What a compute node itself has, and not a provider below or beside it.
+_ROOT_CLASSES = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
+
+
+def without_empty_resources(
+    groups: list[RequestGroup], root: RequestGroup, subtrees: list[tuple[str, ...]]
+) -> tuple[list[RequestGroup], list[tuple[str, ...]]]:
+    """Return groups and subtrees that Placement can answer, with the same meaning.
+
+    Parameters
+    ----------
+    groups : list of RequestGroup
+        Of one query, one of them without a suffix; the lists' groups are changed.
+    root : RequestGroup
+        Whose traits are asked of the root provider; added to.
+    subtrees : list of tuple of str
+        Suffixes of groups that one subtree has to serve.
+
+    Raises
+    ------
+    InvalidRequest
+        Nothing is asked for at all.
+    """
+    if not any(group.resources for group in groups):
+        raise InvalidRequest(
+            "flavor.extra_specs set every amount to 0; one resource must be asked for"
+        )
+    bare = [group for group in groups if not group.resources]
+    for group in bare:
+        if not group.suffix:
+            _move_to_root(group, root, groups)
+            groups = [other for other in groups if other is not group]
+    named = {suffix for suffixes in subtrees for suffix in suffixes}
+    alone = [(g.suffix,) for g in bare if g.suffix and g.suffix not in named]
+    return groups, subtrees + alone
+
+
+def _move_to_root(
+    bare: RequestGroup, root: RequestGroup, groups: list[RequestGroup]
+) -> None:
+    root.required |= bare.required
+    root.forbidden |= bare.forbidden
+    for group in _served_by_root(groups):
+        group.member_of = group.member_of + bare.member_of
+        group.forbidden_aggregates |= bare.forbidden_aggregates
+        group.in_tree = bare.in_tree or group.in_tree
+
+
+def _served_by_root(groups: list[RequestGroup]) -> list[RequestGroup]:
+    with_resources = [group for group in groups if group.resources]
+    of_root = [g for g in with_resources if _ROOT_CLASSES & g.resources.keys()]
+    return of_root or with_resources

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask for the aggregates of the availability zone that a request names."""
+
+from __future__ import annotations
+
+from .base import PrefilterRequest
+
+_KEY = "availability_zone"
+
+
+def map_az_to_placement_aggregate(request: PrefilterRequest) -> None:
+    """Require one of the aggregates with the zone that was asked for.
+
+    A zone of which no aggregate is known restricts nothing, as in nova 34: the zone in
+    which hosts without an aggregate are has none.
+    """
+    spec_obj = request.spec_obj
+    zone = spec_obj.availability_zone if _KEY in spec_obj else None
+    if not zone:
+        return
+    if uuids := request.aggregates.uuids_with_metadata(_KEY, zone):
+        request.requirements.member_of.append(uuids)

@@ -1,0 +1,14 @@
+"""The scheduler over oslo.messaging: the server, and the client of a conductor."""
+
+from .client import SchedulerAPI
+from .endpoints import BaseAPIEndpoint, SchedulerEndpoint
+from .server import get_server
+from .transport import get_transport
+
+__all__ = [
+    "BaseAPIEndpoint",
+    "SchedulerAPI",
+    "SchedulerEndpoint",
+    "get_server",
+    "get_transport",
+]

@@ -1,0 +1,141 @@
+"""The client that a conductor uses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import oslo_messaging
+
+from ...objects import Aggregate, InstanceList, RequestSpec, Selection, Serializer
+from .. import errors
+from .endpoints import TOPIC
+
+
+class SchedulerAPI:
+    """Ask a scheduler over a message bus, as nova's own client does.
+
+    Parameters
+    ----------
+    transport : oslo_messaging.Transport
+    timeout_s : int
+        Longest wait for an answer.
+    call_monitor_timeout_s : int
+        Longest wait for a sign of life while a call is served.
+    """
+
+    def __init__(
+        self,
+        transport: oslo_messaging.Transport,
+        *,
+        timeout_s: int = 1800,
+        call_monitor_timeout_s: int = 60,
+    ) -> None:
+        target = oslo_messaging.Target(topic=TOPIC, version="4.0")
+        self._client = oslo_messaging.get_rpc_client(
+            transport, target, serializer=Serializer()
+        )
+        self._timeout_s = timeout_s
+        self._call_monitor_timeout_s = call_monitor_timeout_s
+
+    def select_destinations(
+        self,
+        context: dict[str, Any],
+        spec_obj: RequestSpec,
+        instance_uuids: Sequence[str],
+        *,
+        return_alternates: bool = False,
+    ) -> list[list[Selection]]:
+        """Return a list for each instance: the chosen host, then alternates.
+
+        Raises
+        ------
+        NoValidHost
+            Some instance fits nowhere, and nothing is claimed.
+        SchedulerError
+            The scheduler failed; the class is that of its error, if it is ours.
+        oslo_messaging.RemoteError
+            It failed in a way that has no class of ours.
+        oslo_messaging.MessagingTimeout
+            No scheduler answered in time.
+        """
+        client = self._client.prepare(
+            version="4.5",
+            timeout=self._timeout_s,
+            call_monitor_timeout=self._call_monitor_timeout_s,
+        )
+        try:
+            answer: list[list[Selection]] = client.call(
+                context,
+                "select_destinations",
+                spec_obj=spec_obj,
+                instance_uuids=list(instance_uuids),
+                return_objects=True,
+                return_alternates=return_alternates,
+            )
+        except oslo_messaging.RemoteError as e:
+            _raise_ours(e)
+        return answer
+
+    def update_aggregates(
+        self, context: dict[str, Any], aggregates: Sequence[Aggregate]
+    ) -> None:
+        """Tell all schedulers of aggregates as they are now."""
+        self._cast("4.1", context, "update_aggregates", aggregates=list(aggregates))
+
+    def delete_aggregate(self, context: dict[str, Any], aggregate: Aggregate) -> None:
+        """Tell all schedulers that an aggregate is gone."""
+        self._cast("4.1", context, "delete_aggregate", aggregate=aggregate)
+
+    def update_instance_info(
+        self, context: dict[str, Any], host_name: str, instance_info: InstanceList
+    ) -> None:
+        """Tell all schedulers of instances that a host has."""
+        self._cast(
+            "4.2",
+            context,
+            "update_instance_info",
+            host_name=host_name,
+            instance_info=instance_info,
+        )
+
+    def delete_instance_info(
+        self, context: dict[str, Any], host_name: str, instance_uuid: str
+    ) -> None:
+        """Tell all schedulers that a host has an instance no more."""
+        self._cast(
+            "4.2",
+            context,
+            "delete_instance_info",
+            host_name=host_name,
+            instance_uuid=instance_uuid,
+        )
+
+    def sync_instance_info(
+        self, context: dict[str, Any], host_name: str, instance_uuids: Sequence[str]
+    ) -> None:
+        """Tell all schedulers of every instance that a host has."""
+        self._cast(
+            "4.2",
+            context,
+            "sync_instance_info",
+            host_name=host_name,
+            instance_uuids=list(instance_uuids),
+        )
+
+    def _cast(
+        self, version: str, context: dict[str, Any], method: str, **arguments: Any
+    ) -> None:
+        client = self._client.prepare(version=version, fanout=True)
+        client.cast(context, method, **arguments)
+
+
+def _raise_ours(error: oslo_messaging.RemoteError) -> NoReturn:
+    """Raise the error of ours that came over the wire, or the remote one."""
+    cls = getattr(errors, str(error.exc_type), None)
+    if cls is errors.NoValidHost:
+        _, _, reason = str(error.value).partition("No valid host was found. ")
+        raise errors.NoValidHost(reason) from error
+    if isinstance(cls, type) and issubclass(cls, errors.SchedulerError):
+        raise cls(error.value) from error
+    raise error

@@ -1,0 +1,141 @@
+"""What a scheduler's RPC server serves: topic "scheduler" 4.5, baseapi 1.1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import oslo_messaging
+
+from ...objects import Aggregate, AggregateList, InstanceList, RequestSpec, Selection
+from ..errors import InvalidRequest, NoValidHost
+from ..hosts import Aggregate as HostAggregate
+from ..hosts import HostTable
+
+TOPIC: Final = "scheduler"
+
+#: What select_destinations answers: objects, or dicts to an old conductor.
+Answer = list[list[Selection]] | list[dict[str, Any]]
+
+
+class SelectsDestinations(Protocol):
+    """The part of the scheduler that the endpoints serve."""
+
+    @property
+    def table(self) -> HostTable:
+        """The host table."""
+        ...
+
+    def select_destinations(
+        self,
+        context: object,
+        spec_obj: RequestSpec,
+        instance_uuids: Sequence[str] | None = None,
+        return_objects: bool = False,
+        return_alternates: bool = False,
+    ) -> Answer:
+        """Select hosts for instances."""
+        ...
+
+
+class SchedulerEndpoint:
+    """Serve the scheduler's methods, in every form since 4.0.
+
+    A method's context is the request context, the dict of the wire. Casts can come as
+    calls, too: they answer None.
+    """
+
+    target = oslo_messaging.Target(version="4.5")
+
+    def __init__(self, scheduler: SelectsDestinations) -> None:
+        self._scheduler = scheduler
+
+    @oslo_messaging.expected_exceptions(NoValidHost)  # type: ignore[untyped-decorator]
+    def select_destinations(
+        self,
+        context: object,
+        request_spec: dict[str, Any] | None = None,
+        filter_properties: dict[str, Any] | None = None,
+        spec_obj: RequestSpec | None = None,
+        instance_uuids: list[str] | None = None,
+        return_objects: bool = False,
+        return_alternates: bool = False,
+    ) -> Answer:
+        """Select hosts; dicts instead of `spec_obj` are what 4.0 to 4.2 send."""
+        if spec_obj is None:
+            spec_obj = _from_dicts(context, request_spec, filter_properties)
+        if not isinstance(spec_obj, RequestSpec):
+            raise InvalidRequest(
+                "select_destinations: spec_obj has to be a RequestSpec, not "
+                f"{type(spec_obj).__name__}"
+            )
+        return self._scheduler.select_destinations(
+            context, spec_obj, instance_uuids, return_objects, return_alternates
+        )
+
+    def update_aggregates(
+        self, context: object, aggregates: Aggregate | AggregateList | list[Aggregate]
+    ) -> None:
+        """Take aggregates as they are now."""
+        several = [aggregates] if isinstance(aggregates, Aggregate) else aggregates
+        for aggregate in several:
+            self._scheduler.table.put_aggregate(_aggregate(aggregate))
+
+    def delete_aggregate(self, context: object, aggregate: Aggregate) -> None:
+        """Forget an aggregate."""
+        self._scheduler.table.drop_aggregate(aggregate.id)
+
+    def update_instance_info(
+        self, context: object, host_name: str, instance_info: InstanceList
+    ) -> None:
+        """Take instances that a host has, among others."""
+        uuids = [instance.uuid for instance in instance_info]
+        self._scheduler.table.add_instances(host_name, uuids)
+
+    def delete_instance_info(
+        self, context: object, host_name: str, instance_uuid: str
+    ) -> None:
+        """Forget an instance of a host, and give back what it had consumed."""
+        self._scheduler.table.give_back(host_name, instance_uuid)
+
+    def sync_instance_info(
+        self, context: object, host_name: str, instance_uuids: list[str]
+    ) -> None:
+        """Take a host's word for which instances it has."""
+        self._scheduler.table.set_instances(host_name, instance_uuids)
+
+
+def _from_dicts(
+    context: object,
+    request_spec: dict[str, Any] | None,
+    filter_properties: dict[str, Any] | None,
+) -> RequestSpec:
+    if request_spec is None:
+        raise InvalidRequest(
+            "select_destinations: neither spec_obj nor request_spec is given"
+        )
+    return RequestSpec.from_primitives(context, request_spec, filter_properties or {})
+
+
+def _aggregate(aggregate: Aggregate) -> HostAggregate:
+    return HostAggregate(
+        id=aggregate.id,
+        uuid=aggregate.uuid,
+        name=aggregate.name,
+        hosts=frozenset(aggregate.hosts or ()),
+        metadata=dict(aggregate.metadata or {}),
+    )
+
+
+class BaseAPIEndpoint:
+    """Serve the namespace that all of nova's services have in common."""
+
+    target = oslo_messaging.Target(namespace="baseapi", version="1.1")
+
+    def ping(self, context: object, arg: Any) -> dict[str, Any]:
+        """Answer that this service is alive."""
+        return {"service": TOPIC, "arg": arg}
+
+    def get_backdoor_port(self, context: object) -> None:
+        """Answer that there is no backdoor."""
+        return

@@ -1,0 +1,31 @@
+"""The RPC server of a scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import oslo_messaging
+from oslo_config import cfg
+
+from ...objects import Serializer
+from .endpoints import TOPIC
+
+
+def get_server(
+    conf: cfg.ConfigOpts,
+    transport: oslo_messaging.Transport,
+    endpoints: Sequence[object],
+) -> oslo_messaging.MessageHandlingServer:
+    """Return a server for topic "scheduler" and for this host's own queue.
+
+    It dispatches in threads, ``executor_thread_pool_size`` of them, and sends the
+    heartbeats that a call monitor waits for. The caller starts, stops and waits.
+    """
+    return oslo_messaging.get_rpc_server(
+        transport,
+        oslo_messaging.Target(topic=TOPIC, server=conf.host),
+        list(endpoints),
+        executor="threading",
+        serializer=Serializer(),
+        access_policy=oslo_messaging.DefaultRPCAccessPolicy,
+    )

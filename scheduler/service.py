@@ -1,0 +1,220 @@
+"""The one place where a scheduler's parts are wired together."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from oslo_config import cfg
+
+from ..objects import RequestSpec
+from .conf import register_opts
+from .drivers.base import BaseSchedulerDriver, Parts
+from .drivers.caller import Caller
+from .drivers.plugins import (
+    load_filters,
+    load_plugin,
+    load_prefilters,
+    load_weighers,
+)
+from .drivers.record import DecisionLog
+from .errors import PlacementError
+from .hosts import HostTable
+from .placement.client import PlacementAdapter, PlacementClient, make_adapter
+from .placement.embedded import EmbeddedPlacement
+from .placement.seed import seed
+from .prefilters import DEFAULT_PREFILTERS
+from .rpc.endpoints import Answer, BaseAPIEndpoint, SchedulerEndpoint
+from .seeding import providers
+from .sources.base import BaseHostSource
+from .sources.file import FileSource
+
+LOG = logging.getLogger(__name__)
+
+
+def build(
+    conf: cfg.ConfigOpts,
+    *,
+    placement: PlacementAdapter | None = None,
+    source: BaseHostSource | None = None,
+    clock: Callable[[], float] | None = None,
+    rng: np.random.Generator | None = None,
+) -> Scheduler:
+    """Return a scheduler; what is not handed in is made as `conf` says.
+
+    Parameters
+    ----------
+    conf : oslo_config.cfg.ConfigOpts
+        Ours or nova's own; options of ours that it lacks are registered.
+    placement : keystoneauth1.adapter.Adapter, optional
+        Or anything with its get, put, post and delete.
+    source : BaseHostSource, optional
+        Where the state of hosts comes from.
+    clock : callable, optional
+        Returns now, seconds since the epoch.
+    rng : numpy.random.Generator, optional
+        The same seed, requests and hosts give the same answers.
+
+    Raises
+    ------
+    ConfigurationError
+        An option, a plugin or a file cannot be used.
+    """
+    register_opts(conf)
+    return Scheduler(
+        conf,
+        placement=placement,
+        source=source or load_plugin("moorage.sources", conf.moorage.source)(conf),
+        clock=clock or time.time,
+        rng=rng or np.random.default_rng(conf.moorage.random_seed),
+    )
+
+
+class Scheduler:
+    """Select destinations for instances; made by `build`.
+
+    Attributes
+    ----------
+    conf : oslo_config.cfg.ConfigOpts
+    table : HostTable
+        All hosts, as the source reported them and claims changed them.
+    decisions : DecisionLog
+        The newest decision records.
+    endpoints : list
+        What an oslo.messaging RPC server serves.
+    """
+
+    def __init__(
+        self,
+        conf: cfg.ConfigOpts,
+        *,
+        placement: PlacementAdapter | None,
+        source: BaseHostSource,
+        clock: Callable[[], float],
+        rng: np.random.Generator,
+    ) -> None:
+        self.conf = conf
+        self.table = HostTable()
+        self.decisions = DecisionLog(conf.moorage.decision_records)
+        self._source = source
+        filters, weighers = load_filters(conf, clock), load_weighers(conf, clock)
+        self._embedded = _embedded(conf) if placement is None else None
+        adapter = placement or (
+            self._embedded.adapter if self._embedded else make_adapter(conf)
+        )
+        self.placement = PlacementClient(adapter)
+        driver = load_plugin("moorage.drivers", conf.moorage.driver)
+        self._driver: BaseSchedulerDriver = driver(
+            Parts(
+                conf=conf,
+                placement=self.placement,
+                table=self.table,
+                prefilters=load_prefilters(DEFAULT_PREFILTERS),
+                filters=filters,
+                weighers=weighers,
+                decisions=self.decisions,
+                clock=clock,
+                rng=rng,
+                tie_seed=int(rng.integers(2**62)),
+            )
+        )
+        self.endpoints = [SchedulerEndpoint(self), BaseAPIEndpoint()]
+
+    def start(self) -> None:
+        """Read the hosts, and see whether Placement answers.
+
+        A Placement that is away is only warned of: it may come later.
+
+        Raises
+        ------
+        ConfigurationError
+            The hosts cannot be read, or Placement lacks the microversion.
+        """
+        self._source.start(self.table)
+        if self._embedded is not None:
+            self._seed()
+            return
+        try:
+            self.placement.check()
+        except PlacementError as e:
+            LOG.warning("Placement does not answer yet; requests will fail: %s", e)
+
+    def _seed(self) -> None:
+        if isinstance(self._source, FileSource):
+            count = seed(self.placement, providers(self._source.inventory))
+            LOG.info("The embedded Placement was told of %d hosts", count)
+
+    def stop(self) -> None:
+        """Let go of everything; the scheduler cannot be used any more."""
+        self._source.stop()
+        if self._embedded is not None:
+            self._embedded.close()
+
+    def reset(self) -> None:
+        """Look at the hosts' source again, as SIGHUP asks.
+
+        Raises
+        ------
+        ConfigurationError
+            The source cannot be read; the hosts stay as they were.
+        """
+        self._source.refresh(self.table)
+        if self._embedded is not None:
+            self._seed()
+
+    def select_destinations(
+        self,
+        context: object,
+        spec_obj: RequestSpec,
+        instance_uuids: Sequence[str] | None = None,
+        return_objects: bool = False,
+        return_alternates: bool = False,
+    ) -> Answer:
+        """Select a host, and alternates, for each instance of a request.
+
+        Parameters
+        ----------
+        context : mapping or object
+            The request context: the dict of the wire, or nova's RequestContext.
+        spec_obj : RequestSpec
+        instance_uuids : sequence of str, optional
+            One an instance; None: an old conductor, which claims by itself.
+        return_objects : bool
+            Whether to answer Selection objects; else dicts with host, nodename and
+            limits, without alternates.
+        return_alternates : bool
+            Whether to answer alternates, too.
+
+        Returns
+        -------
+        list of list of Selection, or list of dict
+
+        Raises
+        ------
+        NoValidHost
+            Some instance fits nowhere; nothing is left claimed.
+        InvalidRequest
+            The request cannot be asked.
+        PlacementError
+            Placement could not do its part.
+        """
+        selections = self._driver.select_destinations(
+            Caller.of(context),
+            spec_obj,
+            instance_uuids,
+            return_alternates=return_objects and return_alternates,
+        )
+        if return_objects:
+            return selections
+        return [mine[0].to_dict() for mine in selections]
+
+
+def _embedded(conf: cfg.ConfigOpts) -> EmbeddedPlacement | None:
+    """Return the embedded Placement where nothing is said of another one."""
+    if conf.placement.auth_type or conf.placement.endpoint_override:
+        return None
+    if conf.placement.auth_section:
+        return None
+    return EmbeddedPlacement(conf.moorage.embedded_placement_database)

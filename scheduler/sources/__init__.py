@@ -1,0 +1,1 @@
+"""Where the state of hosts comes from."""

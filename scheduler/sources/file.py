@@ -1,0 +1,70 @@
+"""The source "file": host state from an inventory file."""
+
+from __future__ import annotations
+
+import logging
+
+from oslo_config import cfg
+
+from ..errors import ConfigurationError
+from ..hosts import HostTable
+from .base import BaseHostSource
+from .inventory import Inventory, read_inventory
+
+LOG = logging.getLogger(__name__)
+
+
+class FileSource(BaseHostSource):
+    """Fill the host table from ``[moorage] inventory_file``.
+
+    Services count as up unless the file says otherwise: a file has no heartbeat.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        super().__init__(conf)
+        self._inventory: Inventory | None = None
+
+    @property
+    def inventory(self) -> Inventory:
+        """What the file said when it was read last; it is read if it never was.
+
+        Raises
+        ------
+        ConfigurationError
+            No file is configured, or it cannot be used.
+        """
+        if self._inventory is None:
+            self._inventory = self._read()
+        return self._inventory
+
+    def _read(self) -> Inventory:
+        path = self.conf.moorage.inventory_file
+        if not path:
+            raise ConfigurationError(
+                "[moorage] inventory_file is not set; the source 'file' needs the path "
+                "of a YAML or JSON inventory of hosts"
+            )
+        return read_inventory(path)
+
+    def start(self, table: HostTable) -> None:
+        """Put every host and aggregate of the file into the table."""
+        inventory = self.inventory
+        for aggregate in inventory.aggregates:
+            table.put_aggregate(aggregate)
+        for host in inventory.hosts:
+            table.put(host.record, host.instances or None)
+        LOG.info(
+            "%d hosts of %d cells read from %s",
+            len(inventory.hosts), len(inventory.cells), self.conf.moorage.inventory_file,
+        )  # fmt: skip
+
+    def refresh(self, table: HostTable) -> None:
+        """Read the file again; hosts and aggregates that it has no more are dropped."""
+        before, now = self.inventory, self._read()
+        self._inventory = now
+        for id_ in {a.id for a in before.aggregates} - {a.id for a in now.aggregates}:
+            table.drop_aggregate(id_)
+        nodes = {host.record.uuid for host in now.hosts}
+        for uuid in {host.record.uuid for host in before.hosts} - nodes:
+            table.drop(uuid)
+        self.start(table)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Candidates are indexed by the roots they use, and stay opaque."""
+
+import pytest
+
+from moorage.scheduler.errors import PlacementUnavailable
+from moorage.scheduler.placement.candidates import AllocationCandidates
+
+
+def _summary(root, capacity=8, used=0):
+    resources = {"VCPU": {"capacity": capacity, "used": used}}
+    return {"resources": resources, "traits": [], "root_provider_uuid": root}
+
+
+def _request(**providers):
+    allocations = {u: {"resources": {"VCPU": n}} for u, n in providers.items()}
+    return {"allocations": allocations, "mappings": {"": list(providers)}}
+
+
+BODY = {
+    "allocation_requests": [
+        _request(host1=1),
+        _request(numa1=1, share=5),
+        _request(host2=1, share=5),
+    ],
+    "provider_summaries": {
+        "host1": _summary("host1", used=3),
+        "numa1": _summary("host1"),
+        "host2": _summary("host2"),
+        "share": _summary("share"),
+    },
+}
+
+
+def _parse(body=BODY, limit=1000):
+    return AllocationCandidates.parse(body, limit=limit, version="1.36")
+
+
+def test_requests_are_found_by_every_root_they_use():
+    assert _parse().by_host == {"host1": (0, 1), "share": (1, 2), "host2": (2,)}
+    assert _parse().roots == (("host1",), ("host1", "share"), ("host2", "share"))
+
+
+def test_requests_are_the_very_objects_that_came():
+    candidates = _parse()
+    assert candidates.allocation_requests[1] is BODY["allocation_requests"][1]
+    assert candidates.resources_of(1) == {"numa1": {"VCPU": 1}, "share": {"VCPU": 5}}
+    assert candidates.version == "1.36"
+
+
+@pytest.mark.parametrize(("limit", "is_cut"), [(None, False), (4, False), (3, True)])
+def test_answer_as_long_as_the_limit_counts_as_cut(limit, is_cut):
+    assert _parse(limit=limit).is_cut is is_cut
+
+
+def test_free_is_capacity_less_used():
+    assert _parse().free("host1", "VCPU") == 5
+    assert _parse().free("host1", "VGPU") == 0
+    assert _parse().free("elsewhere", "VCPU") == 0
+
+
+def test_nothing_fits_is_no_failure():
+    candidates = _parse({"allocation_requests": [], "provider_summaries": {}})
+    assert (candidates.n_requests, candidates.by_host) == (0, {})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        [],
+        {"allocation_requests": []},
+        {"allocation_requests": {}, "provider_summaries": {}},
+        {**BODY, "provider_summaries": {}},
+        {**BODY, "provider_summaries": {"host1": 7}},
+        {**BODY, "allocation_requests": ["x"]},
+        {**BODY, "allocation_requests": [{"allocations": {"host1": 7}}]},
+        {**BODY, "allocation_requests": [{"allocations": {"host1": {"resources": 7}}}]},
+    ],
+)
+def test_wrong_shape_is_unavailable(body):
+    with pytest.raises(PlacementUnavailable, match="not Placement's"):
+        _parse(body)

@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A claim is made wholly or not at all, and nothing stays behind that nobody owns."""
+
+import random
+import uuid
+
+import pytest
+
+from moorage.scheduler.errors import (
+    ClaimConflict,
+    PlacementError,
+    PlacementUnavailable,
+)
+from moorage.scheduler.placement.claims import (
+    MAX_ATTEMPTS,
+    ClaimInDoubt,
+    ClaimResult,
+    claim,
+    claim_all,
+    release,
+)
+from moorage.scheduler.placement.client import PlacementClient
+from moorage.scheduler.placement.seed import Provider, seed
+
+from ...placement_servers import (
+    Database,
+    EmbeddedPlacementFixture,
+    MisbehavingServer,
+    Misbehaviour,
+    PlacementServer,
+    adapter_to,
+    database_server,
+    refusing_url,
+)
+
+HOSTS = [str(uuid.UUID(int=i)) for i in (1, 2, 3)]
+SHARE = str(uuid.UUID(int=9))
+OWNER = {"project_id": "project", "user_id": "user"}
+
+
+def _consumer():
+    return str(uuid.uuid4())
+
+
+def _request(host, vcpus=1, **more):
+    resources = {host: {"VCPU": vcpus}, **more}
+    return {
+        "allocations": {u: {"resources": r} for u, r in resources.items()},
+        "mappings": {"": [host]},
+    }
+
+
+def _claim(client, consumer, request, **more):
+    return claim(
+        client,
+        consumer,
+        request,
+        **OWNER,
+        rng=random.Random(1),
+        sleep=_no_sleep,
+        **more,
+    )
+
+
+def _claim_all(client, requests, **more):
+    return claim_all(
+        client, requests, **OWNER, rng=random.Random(1), sleep=_no_sleep, **more
+    )
+
+
+def _no_sleep(seconds):
+    assert 0 <= seconds < 2
+
+
+def _seed(client):
+    providers = [
+        Provider(u, f"host{u[-1]}", {"VCPU": {"total": 4, "max_unit": 4}})
+        for u in HOSTS
+    ]
+    share = Provider(SHARE, "share", {"DISK_GB": {"total": 100}})
+    seed(client, [*providers, share])
+
+
+@pytest.fixture
+def embedded():
+    with EmbeddedPlacementFixture() as fixture:
+        _seed(fixture.client)
+        yield fixture
+
+
+@pytest.fixture
+def client(embedded):
+    return embedded.client
+
+
+@pytest.fixture
+def server(embedded):
+    with MisbehavingServer(embedded.placement.wsgi_app) as server:
+        yield server
+
+
+def test_claim_is_made_as_it_came(client):
+    consumer = _consumer()
+    answer = _claim(client, consumer, _request(HOSTS[0]), global_request_id="req-1")
+    assert (answer.result, answer.n_attempts) == (ClaimResult.CLAIMED, 1)
+    held = client.allocations(consumer)
+    assert held.resources == {HOSTS[0]: {"VCPU": 1}}
+    assert (held.project_id, held.user_id) == ("project", "user")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "detail"),
+    [
+        (_request(HOSTS[0], 4), 409, "exceed the capacity"),
+        (_request(HOSTS[0], 5), 409, "inventory constraints"),
+        (_request(str(uuid.UUID(int=77))), 400, "does not exist"),
+        (_request(SHARE), 409, "Inventory for 'VCPU'"),
+    ],
+    ids=["full", "max_unit", "provider gone", "class gone"],
+)
+def test_dead_candidate_is_refused(client, request_, status, detail):
+    _claim(client, _consumer(), _request(HOSTS[0]))
+    consumer = _consumer()
+    answer = _claim(client, consumer, request_)
+    assert (answer.result, answer.status) == (ClaimResult.REFUSED, status)
+    assert answer.n_attempts == 1
+    assert detail in answer.detail
+    assert client.allocations(consumer).resources == {}
+
+
+def test_contended_provider_is_tried_again(server):
+    server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=2)
+    answer = _claim(server.client(), _consumer(), _request(HOSTS[0]))
+    assert (answer.result, answer.n_attempts) == (ClaimResult.CLAIMED, 3)
+
+
+def test_contended_provider_is_given_up_at_the_bound(server):
+    server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=99)
+    answer = _claim(server.client(), _consumer(), _request(HOSTS[0]))
+    assert (answer.result, answer.n_attempts) == (ClaimResult.CONTENDED, MAX_ATTEMPTS)
+    assert answer.code == "placement.concurrent_update"
+
+
+def test_repeated_claim_finds_its_own(client):
+    consumer = _consumer()
+    _claim(client, consumer, _request(HOSTS[0]))
+    answer = _claim(client, consumer, _request(HOSTS[0]))
+    assert answer.result is ClaimResult.CLAIMED
+    assert client.allocations(consumer).consumer_generation == 1
+
+
+def test_foreign_allocations_are_a_conflict_and_stay(client):
+    consumer = _consumer()
+    _claim(client, consumer, _request(HOSTS[0]))
+    with pytest.raises(ClaimConflict, match=f"{consumer}.*{HOSTS[0]}"):
+        _claim(client, consumer, _request(HOSTS[1]))
+    assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
+
+
+def test_consumer_that_is_known_and_holds_nothing_is_taken_over(client):
+    consumer = _consumer()
+    client.put_allocations(
+        consumer, {"allocations": {}, "consumer_generation": None, **OWNER}
+    )
+    assert _claim(client, consumer, _request(HOSTS[0])).result is ClaimResult.CLAIMED
+
+
+def test_evacuation_doubles_and_does_not_sum_what_is_shared(client):
+    consumer = _consumer()
+    disk = {SHARE: {"DISK_GB": 10}}
+    _claim(client, consumer, _request(HOSTS[0], **disk))
+    answer = _claim(
+        client, consumer, _request(HOSTS[1], **disk), evacuated_from={HOSTS[0]}
+    )
+    assert answer.result is ClaimResult.CLAIMED
+    assert client.allocations(consumer).resources == {
+        HOSTS[0]: {"VCPU": 1},
+        HOSTS[1]: {"VCPU": 1},
+        **disk,
+    }
+    release(client, [consumer], before=answer.before)
+    assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}, **disk}
+
+
+def test_answer_lost_after_the_claim_was_made_is_a_claim(server):
+    server.misbehave(Misbehaviour.LOST, verb="PUT")
+    consumer = _consumer()
+    answer = _claim(server.client(), consumer, _request(HOSTS[0]))
+    assert answer.result is ClaimResult.CLAIMED
+    assert server.client().allocations(consumer).resources
+
+
+def test_answer_lost_after_an_evacuation_was_claimed_is_a_claim(client, server):
+    consumer = _consumer()
+    _claim(client, consumer, _request(HOSTS[0]))
+    server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=0)
+    lossy = server.client()
+    server.misbehave(Misbehaviour.LOST, verb="PUT", times=2)
+    answer = _claim(lossy, consumer, _request(HOSTS[1]), evacuated_from={HOSTS[0]})
+    assert answer.result is ClaimResult.CLAIMED
+    assert set(client.allocations(consumer).resources) == set(HOSTS[:2])
+
+
+@pytest.mark.parametrize("wrong", [Misbehaviour.ERROR, Misbehaviour.BAD_GATEWAY])
+def test_claim_that_was_not_made_leaves_nothing(client, server, wrong):
+    server.misbehave(wrong, verb="PUT")
+    consumer = _consumer()
+    with pytest.raises(PlacementUnavailable) as raised:
+        _claim(server.client(), consumer, _request(HOSTS[0]))
+    assert not isinstance(raised.value, ClaimInDoubt)
+    assert client.allocations(consumer).resources == {}
+
+
+def test_claim_that_arrives_late_is_not_made(client, server):
+    server.misbehave(Misbehaviour.LATE, verb="PUT")
+    consumer = _consumer()
+    with pytest.raises(PlacementUnavailable, match="timed out"):
+        _claim(server.client(timeout_s=0.5), consumer, _request(HOSTS[0]))
+    server.let_late_ones_go()
+    assert client.allocations(consumer).resources == {}
+    assert _claim(client, consumer, _request(HOSTS[1])).result is ClaimResult.CLAIMED
+
+
+def test_late_evacuation_leaves_the_source_alone(client, server):
+    consumer = _consumer()
+    _claim(client, consumer, _request(HOSTS[0]))
+    server.misbehave_second(Misbehaviour.LATE, verb="PUT")
+    with pytest.raises(PlacementUnavailable, match="timed out"):
+        _claim(
+            server.client(timeout_s=0.5),
+            consumer,
+            _request(HOSTS[1]),
+            evacuated_from={HOSTS[0]},
+        )
+    server.let_late_ones_go()
+    assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
+
+
+def test_unknown_outcome_names_the_consumer(server):
+    server.misbehave(Misbehaviour.LOST, verb="PUT")
+    server.misbehave(Misbehaviour.ERROR, verb="GET", times=99)
+    consumer = _consumer()
+    with pytest.raises(ClaimInDoubt, match=consumer) as raised:
+        _claim(server.client(), consumer, _request(HOSTS[0]))
+    assert raised.value.consumer_uuids == (consumer,)
+
+
+def test_dead_placement_is_not_asked_twice():
+    client = PlacementClient(adapter_to(refusing_url()))
+    with pytest.raises(PlacementUnavailable) as raised:
+        _claim(client, _consumer(), _request(HOSTS[0]))
+    assert not isinstance(raised.value, ClaimInDoubt)
+
+
+def test_several_are_claimed_in_one_post(server):
+    requests = {_consumer(): _request(HOSTS[i]) for i in range(3)}
+    client = server.client()
+    assert _claim_all(client, requests).result is ClaimResult.CLAIMED
+    assert [verb for verb, _, _ in server.seen] == ["POST"]
+    assert all(client.allocations(c).resources for c in requests)
+
+
+def test_one_refused_refuses_all(client):
+    requests = {_consumer(): _request(HOSTS[0]), _consumer(): _request(HOSTS[1], 5)}
+    assert _claim_all(client, requests).result is ClaimResult.REFUSED
+    assert not any(client.allocations(c).resources for c in requests)
+
+
+def test_repeated_claim_of_several_finds_its_own(client):
+    requests = {_consumer(): _request(HOSTS[i]) for i in range(2)}
+    _claim_all(client, requests)
+    assert _claim_all(client, requests).result is ClaimResult.CLAIMED
+
+
+def test_one_foreign_consumer_among_several_is_a_conflict(client):
+    requests = {_consumer(): _request(HOSTS[i]) for i in range(2)}
+    foreign = next(iter(requests))
+    _claim(client, foreign, _request(HOSTS[2]))
+    with pytest.raises(ClaimConflict, match=foreign):
+        _claim_all(client, requests)
+
+
+def test_several_that_arrive_late_are_not_made(client, server):
+    requests = {_consumer(): _request(HOSTS[i]) for i in range(3)}
+    server.misbehave(Misbehaviour.LATE, verb="POST")
+    with pytest.raises(PlacementUnavailable):
+        _claim_all(server.client(timeout_s=0.5), requests)
+    server.let_late_ones_go()
+    assert not any(client.allocations(c).resources for c in requests)
+
+
+def test_lost_answer_for_several_that_were_made_is_a_claim(server):
+    requests = {_consumer(): _request(HOSTS[i]) for i in range(3)}
+    server.misbehave(Misbehaviour.LOST, verb="POST")
+    assert _claim_all(server.client(), requests).result is ClaimResult.CLAIMED
+
+
+def test_release_goes_on_and_names_what_is_left(client, server):
+    requests = {_consumer(): _request(HOSTS[i]) for i in range(3)}
+    _claim_all(client, requests)
+    first, *others = requests
+    server.misbehave(Misbehaviour.ERROR, verb="DELETE")
+    with pytest.raises(PlacementError, match=first) as raised:
+        release(server.client(), requests)
+    assert not any(other in str(raised.value) for other in others)
+    assert [bool(client.allocations(c).resources) for c in requests] == [
+        True,
+        False,
+        False,
+    ]
+
+
+def test_releasing_what_is_gone_is_fine(client):
+    release(client, [_consumer()])
+
+
+@pytest.mark.database
+@pytest.mark.parametrize("kind", Database, ids=lambda kind: kind.name.lower())
+def test_claims_on_a_real_database(kind):
+    with PlacementServer(database_server(kind)) as placement:
+        _seed(placement.client)
+        consumer = _consumer()
+        first = _claim(placement.client, consumer, _request(HOSTS[0]))
+        full = _claim(placement.client, _consumer(), _request(HOSTS[0], 4))
+        release(placement.client, [consumer])
+        assert (first.result, full.result) == (ClaimResult.CLAIMED, ClaimResult.REFUSED)
+        assert placement.client.allocations(consumer).resources == {}

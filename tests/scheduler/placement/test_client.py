@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every way that Placement can fail is one typed error that tells what was asked."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.errors import (
+    PlacementIncompatible,
+    PlacementRejected,
+    PlacementUnauthorized,
+    PlacementUnavailable,
+)
+from moorage.scheduler.placement.client import (
+    AnswerLost,
+    PlacementClient,
+    make_adapter,
+)
+
+from ...placement_servers import (
+    EmbeddedPlacementFixture,
+    MisbehavingServer,
+    Misbehaviour,
+    adapter_to,
+    refusing_url,
+)
+
+CONSUMER = "7f1d7d0a-41a9-4e2b-8f6b-2f0c9d3b6a10"
+EMPTY = {"allocations": {}, "project_id": "p", "user_id": "u"}
+
+
+@dataclass(frozen=True)
+class Query:
+    params: tuple[tuple[str, str], ...] = (("limit", "5"), ("resources", "VCPU:1"))
+
+    @property
+    def path(self) -> str:
+        return "/allocation_candidates?" + "&".join("=".join(p) for p in self.params)
+
+
+@pytest.fixture
+def server():
+    with MisbehavingServer() as server:
+        yield server
+
+
+@pytest.fixture
+def embedded():
+    with EmbeddedPlacementFixture() as fixture:
+        yield fixture
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "told"),
+    [
+        (Misbehaviour.ERROR, PlacementUnavailable, "answered 500"),
+        (Misbehaviour.UNAUTHORIZED, PlacementUnauthorized, "answered 401"),
+        (Misbehaviour.FORBIDDEN, PlacementUnauthorized, "403 with an empty body"),
+        (Misbehaviour.NOT_ACCEPTABLE, PlacementIncompatible, "1.0 to 1.30"),
+        (Misbehaviour.BAD_GATEWAY, PlacementUnavailable, "It works! This is a proxy"),
+        (Misbehaviour.HTML, PlacementUnavailable, "no JSON"),
+        (Misbehaviour.TRUNCATED, PlacementUnavailable, "got no answer"),
+        (Misbehaviour.GARBAGE, PlacementUnavailable, "no JSON"),
+        (Misbehaviour.WRONG_SHAPE, PlacementUnavailable, "no allocation_requests"),
+    ],
+)
+def test_wrong_answer_to_a_question_is_typed(server, wrong, error, told):
+    server.misbehave(wrong)
+    with pytest.raises(error, match=told) as raised:
+        server.client().allocation_candidates(Query())
+    assert "/allocation_candidates" in str(raised.value)
+    assert not isinstance(raised.value, AnswerLost)
+
+
+def test_hanging_placement_is_unavailable_after_the_timeout(server):
+    server.misbehave(Misbehaviour.HANG)
+    with pytest.raises(PlacementUnavailable, match="timed out"):
+        server.client(timeout_s=0.2).allocation_candidates(Query())
+
+
+def test_refused_connection_is_unavailable():
+    client = PlacementClient(adapter_to(refusing_url()))
+    with pytest.raises(PlacementUnavailable, match="got no answer"):
+        client.allocations(CONSUMER)
+
+
+def test_refused_connection_loses_no_write():
+    client = PlacementClient(adapter_to(refusing_url()))
+    with pytest.raises(PlacementUnavailable) as raised:
+        client.put_allocations(CONSUMER, EMPTY)
+    assert not isinstance(raised.value, AnswerLost)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "is_in_flight"),
+    [
+        (Misbehaviour.ERROR, False),
+        (Misbehaviour.BAD_GATEWAY, True),
+        (Misbehaviour.HTML, True),
+        (Misbehaviour.TRUNCATED, True),
+        (Misbehaviour.GARBAGE, True),
+        (Misbehaviour.HANG, True),
+    ],
+)
+def test_write_without_a_clear_answer_is_lost(server, wrong, is_in_flight):
+    server.misbehave(wrong)
+    with pytest.raises(AnswerLost) as raised:
+        server.client(timeout_s=0.2).put_allocations(CONSUMER, EMPTY)
+    assert raised.value.is_in_flight is is_in_flight
+    assert f"PUT /allocations/{CONSUMER}" in str(raised.value)
+
+
+def test_wrong_shape_of_allocations_is_unavailable(server):
+    server.misbehave(Misbehaviour.WRONG_SHAPE)
+    with pytest.raises(PlacementUnavailable, match="not Placement's: KeyError"):
+        server.client().allocations(CONSUMER)
+
+
+def test_wrong_shape_of_versions_is_unavailable(server):
+    server.misbehave(Misbehaviour.WRONG_SHAPE)
+    with pytest.raises(PlacementUnavailable, match="told no versions"):
+        server.client().check()
+
+
+def test_global_request_id_and_microversion_travel(embedded):
+    with MisbehavingServer(embedded.placement.wsgi_app) as server:
+        server.client().allocations(CONSUMER, global_request_id="req-1")
+        _, _, headers = server.seen[-1]
+    assert headers["X-Openstack-Request-Id"] == "req-1"
+    assert headers["OpenStack-API-Version"] == "placement 1.36"
+
+
+def test_versions_are_asked_once(embedded):
+    with MisbehavingServer(embedded.placement.wsgi_app) as server:
+        client = server.client()
+        client.check()
+        client.check()
+        assert client.version_range() == ("1.0", "1.39")
+        assert len(server.seen) == 1
+
+
+def test_too_old_a_placement_is_incompatible_with_both_ranges():
+    def old(environ, start_response):
+        start_response("200 OK", [("Content-Type", "application/json")])
+        return [b'{"versions": [{"min_version": "1.0", "max_version": "1.30"}]}']
+
+    with (
+        MisbehavingServer(old) as server,
+        pytest.raises(PlacementIncompatible, match=r"1\.0 to 1\.30; 1\.36 to 1\.36"),
+    ):
+        server.client().check()
+
+
+def test_malformed_question_is_rejected_in_placements_words(embedded):
+    query = Query((("resources", "NO_SUCH_CLASS:1"),))
+    with pytest.raises(PlacementRejected, match="NO_SUCH_CLASS"):
+        embedded.client.allocation_candidates(query)
+
+
+def test_unknown_consumer_holds_nothing(embedded):
+    assert embedded.client.allocations(CONSUMER).resources == {}
+    assert embedded.client.delete_allocations(CONSUMER) is False
+
+
+def _conf(tmp_path, text):
+    file = tmp_path / "moorage.conf"
+    file.write_text(f"[placement]\n{text}")
+    return moorage_conf.load(config_files=[str(file)])
+
+
+def test_endpoint_alone_sends_no_token(tmp_path, server):
+    adapter = make_adapter(_conf(tmp_path, f"endpoint_override = {server.url}"))
+    server.misbehave(Misbehaviour.FORBIDDEN)
+    with pytest.raises(PlacementUnauthorized):
+        PlacementClient(adapter).allocations(CONSUMER)
+    assert "X-Auth-Token" not in server.seen[0][2]
+
+
+def test_admin_token_is_sent(tmp_path, embedded):
+    with MisbehavingServer(embedded.placement.wsgi_app) as server:
+        text = f"auth_type = admin_token\nendpoint = {server.url}\ntoken = admin"
+        PlacementClient(make_adapter(_conf(tmp_path, text))).check()
+        PlacementClient(make_adapter(_conf(tmp_path, text))).allocations(CONSUMER)
+        assert server.seen[-1][2]["X-Auth-Token"] == "admin"
+
+
+def test_password_asks_keystone_first(tmp_path, server):
+    text = (
+        f"auth_type = password\nauth_url = {server.url}/v3\nusername = nova\n"
+        "password = x\nproject_name = service\nuser_domain_name = Default\n"
+        "project_domain_name = Default\n"
+    )
+    server.misbehave(Misbehaviour.UNAUTHORIZED, times=4)
+    with pytest.raises(PlacementUnauthorized):
+        PlacementClient(make_adapter(_conf(tmp_path, text))).allocations(CONSUMER)
+    assert any("/v3/auth/tokens" in path for _, path, _ in server.seen)
+
+
+def test_unknown_auth_type_is_unauthorized(tmp_path):
+    with pytest.raises(PlacementUnauthorized, match="auth_type"):
+        make_adapter(_conf(tmp_path, "auth_type = no_such_plugin"))
+
+
+def test_no_endpoint_is_unauthorized(tmp_path):
+    with pytest.raises(PlacementUnauthorized, match="endpoint"):
+        PlacementClient(make_adapter(_conf(tmp_path, ""))).allocations(CONSUMER)
+
+
+@pytest.mark.parametrize(
+    ("text", "timeout_s"), [("", 30.0), ("timeout = 7", 7.0)], ids=["ours", "theirs"]
+)
+def test_timeout_is_theirs_or_else_ours(tmp_path, text, timeout_s):
+    adapter = make_adapter(_conf(tmp_path, text))
+    assert adapter.session.timeout == timeout_s
+    assert not adapter.connect_retries
+    assert not adapter.status_code_retries

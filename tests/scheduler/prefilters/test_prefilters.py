@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of prefilters, and the error of one that finds no host."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+from moorage.scheduler.prefilters import DEFAULT_PREFILTERS, fits_nowhere
+
+
+def test_default_prefilters_are_all_that_are_installed() -> None:
+    installed = {point.name for point in entry_points(group="moorage.prefilters")}
+
+    assert sorted(DEFAULT_PREFILTERS) == sorted(installed)
+
+
+def test_prefilters_load() -> None:
+    for point in entry_points(group="moorage.prefilters"):
+        assert callable(point.load())
+
+
+def test_wording_is_novas() -> None:
+    message = str(fits_nowhere("No hosts available for tenant"))
+
+    assert message == (
+        "No valid host was found. Scheduling failed: No hosts available for tenant"
+    )
