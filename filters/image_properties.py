@@ -103,7 +103,7 @@ def _satisfy_version(hosts: HostBatch, predicate: str) -> Mask:
 def _has_bits(cpu_info: str | None, required: int) -> bool:
     """Return whether a host has that many address bits; one that tells none does."""
     try:
-        bits = json.loads(cpu_info or "{}").get("maxphysaddr", {}).get("bits")
-    except (ValueError, AttributeError):
+        bits = int(json.loads(cpu_info or "{}")["maxphysaddr"]["bits"])
+    except (ValueError, LookupError, TypeError):
         return True
-    return not bits or int(bits) >= required
+    return bits == 0 or bits >= required

@@ -21,7 +21,7 @@ class ServerGroupAntiAffinityFilter(BaseHostFilter):
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts have room for a member, shape (n_hosts,)."""
         group = spec_obj.instance_group
-        if group is None or "policy" not in group or group.policy != "anti-affinity":
+        if group is None or _policy(group) != "anti-affinity":
             return everyone(hosts)
         members = {*((group.members if "members" in group else None) or ())}
         n_members = hosts.count_instances(members.union(hosts.placed))
@@ -29,6 +29,12 @@ class ServerGroupAntiAffinityFilter(BaseHostFilter):
         if "instance_uuid" in spec_obj:
             passing |= hosts.count_instances({spec_obj.instance_uuid}) > 0
         return passing
+
+
+def _policy(group: InstanceGroup) -> str | None:
+    # A group of an old conductor has the list only; the object reads it as the policy.
+    is_set = "policy" in group or "policies" in group
+    return group.policy if is_set else None
 
 
 def _max_server_per_host(group: InstanceGroup) -> int:

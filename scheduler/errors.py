@@ -2,7 +2,7 @@
 
     SchedulerError
     ├── NoValidHost              a request fits nowhere (nova's own class on the wire)
-    ├── InvalidRequest           a request that cannot be asked: what is wrong, and where
+    ├── InvalidRequest           a request that cannot be asked: what is wrong where
     ├── ConfigurationError       stops the start
     │   ├── PluginError          a plugin is missing, broken or named twice
     │   └── InventoryError       the hosts' file cannot be used

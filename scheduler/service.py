@@ -20,7 +20,7 @@ from .drivers.plugins import (
     load_weighers,
 )
 from .drivers.record import DecisionLog
-from .errors import PlacementError
+from .errors import PlacementUnavailable
 from .hosts import HostTable
 from .placement.client import PlacementAdapter, PlacementClient, make_adapter
 from .placement.embedded import EmbeddedPlacement
@@ -130,7 +130,11 @@ class Scheduler:
         Raises
         ------
         ConfigurationError
-            The hosts cannot be read, or Placement lacks the microversion.
+            The hosts cannot be read.
+        PlacementIncompatible
+            Placement lacks the microversion that is needed.
+        PlacementUnauthorized
+            The credentials are wrong, or there are none.
         """
         self._source.start(self.table)
         if self._embedded is not None:
@@ -138,7 +142,7 @@ class Scheduler:
             return
         try:
             self.placement.check()
-        except PlacementError as e:
+        except PlacementUnavailable as e:
             LOG.warning("Placement does not answer yet; requests will fail: %s", e)
 
     def _seed(self) -> None:

@@ -65,4 +65,5 @@ def load(
 
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """Return (group, options) for oslo-config-generator."""
-    return [(module.GROUP or "DEFAULT", list(module.OPTS)) for module in _GROUPS]
+    listed = [(module.GROUP or "DEFAULT", list(module.OPTS)) for module in _GROUPS]
+    return [*listed, (placement.GROUP, placement.auth_opts())]

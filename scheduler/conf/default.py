@@ -11,7 +11,9 @@ OPTS = (
         "host",
         default=socket.gethostname(),
         sample_default="<current hostname>",
-        help="Name of this host, unique among schedulers: its own queue is named by it.",
+        help=(
+            "Name of this host, unique among schedulers: its own queue is named by it."
+        ),
     ),
     cfg.IntOpt(
         "service_down_time",

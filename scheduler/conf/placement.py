@@ -17,6 +17,12 @@ def _with_defaults(opts: list[cfg.Opt]) -> list[cfg.Opt]:
     return opts
 
 
+def auth_opts() -> list[cfg.Opt]:
+    """Return the options that ``auth_type = password`` adds, for documentation."""
+    opts: list[cfg.Opt] = ks_loading.get_auth_plugin_conf_options("password")
+    return opts
+
+
 OPTS = tuple(
     ks_loading.get_session_conf_options()
     + ks_loading.get_auth_common_conf_options()

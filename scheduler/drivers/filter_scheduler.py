@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from ...objects import RequestSpec, Selection
@@ -25,7 +24,6 @@ class FilterScheduler(BaseSchedulerDriver):
         return_alternates: bool,
     ) -> list[list[Selection]]:
         """Select hosts; see `BaseSchedulerDriver`."""
-        started = time.perf_counter()
         record = DecisionRecord(
             request_id=caller.request_id,
             instance_uuids=tuple(instance_uuids or ()),
@@ -33,9 +31,15 @@ class FilterScheduler(BaseSchedulerDriver):
             started_at=self.parts.clock(),
         )
         try:
-            selections = Decision(
-                self.parts, caller, spec_obj, instance_uuids, return_alternates, record
-            ).run()
+            with record.timed("total"):
+                selections = Decision(
+                    self.parts,
+                    caller,
+                    spec_obj,
+                    instance_uuids,
+                    record,
+                    return_alternates=return_alternates,
+                ).run()
             record.outcome = Outcome.SELECTED
             return selections
         except NoValidHost as e:
@@ -45,5 +49,4 @@ class FilterScheduler(BaseSchedulerDriver):
             record.outcome, record.reason = Outcome.FAILED, f"{type(e).__name__}: {e}"
             raise
         finally:
-            record.add_time("total", time.perf_counter() - started)
             self.parts.decisions.add(record)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...filters import BaseHostFilter
 from ...objects import RequestSpec
-from ..errors import PluginError
+from ..errors import PluginError, SchedulerError
 from ..hosts import HostBatch
 from .record import FilterStep
 
@@ -40,7 +40,7 @@ def filtered(
     Raises
     ------
     PluginError
-        A filter's answer is no mask of the hosts.
+        A filter failed, or its answer is no mask of the hosts.
     """
     LOG.debug("Starting with %d host(s)", len(hosts))
     first = len(steps)
@@ -70,7 +70,15 @@ def _asked(
 def _mask(
     filter_: BaseHostFilter, hosts: HostBatch, spec_obj: RequestSpec
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    mask = np.asarray(filter_.passing(hosts, spec_obj))
+    try:
+        mask = np.asarray(filter_.passing(hosts, spec_obj))
+    except SchedulerError:
+        raise
+    except Exception as e:
+        # Whatever somebody else's code raises, the error names the filter.
+        raise PluginError(
+            f"filter {type(filter_).__name__} failed: {type(e).__name__}: {e}"
+        ) from e
     if mask.shape != (len(hosts),) or mask.dtype != bool:
         raise PluginError(
             f"filter {type(filter_).__name__} answered an array of shape {mask.shape} "
@@ -81,8 +89,10 @@ def _mask(
 
 def _log_step(name: str, n_hosts: int) -> None:
     # Operators search for this wording, which is nova's.
-    level = logging.DEBUG if n_hosts else logging.INFO
-    LOG.log(level, "Filter %s returned %d host(s)", name, n_hosts)
+    if n_hosts:
+        LOG.debug("Filter %s returned %d host(s)", name, n_hosts)
+    else:
+        LOG.info("Filter %s returned 0 hosts", name)
 
 
 def _log_none(spec_obj: RequestSpec, steps: Sequence[FilterStep]) -> None:

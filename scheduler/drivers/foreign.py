@@ -33,18 +33,19 @@ def filter_from(
             f"{cls.__module__}.{cls.__name__} is no filter: it is no BaseHostFilter "
             "and has no host_passes(host_state, spec_obj)"
         )
+    theirs = cls()
     wrapper = type(
         cls.__name__,
         (_ForeignFilter,),
         {
             "__doc__": cls.__doc__,
-            "RUN_ON_REBUILD": getattr(cls, "RUN_ON_REBUILD", False),
+            "RUN_ON_REBUILD": getattr(theirs, "RUN_ON_REBUILD", False),
             "run_filter_once_per_request": getattr(
-                cls, "run_filter_once_per_request", False
+                theirs, "run_filter_once_per_request", False
             ),
         },
     )
-    made: BaseHostFilter = wrapper(cls(), conf, clock)
+    made: BaseHostFilter = wrapper(theirs, conf, clock)
     return made
 
 
@@ -65,16 +66,17 @@ def weigher_from(
             f"{cls.__module__}.{cls.__name__} is no weigher: it is no BaseHostWeigher "
             "and has no _weigh_object(host_state, request)"
         )
+    theirs = cls()
     wrapper = type(
         cls.__name__,
         (_ForeignWeigher,),
         {
             "__doc__": cls.__doc__,
-            "minval": getattr(cls, "minval", None),
-            "maxval": getattr(cls, "maxval", None),
+            "minval": getattr(theirs, "minval", None),
+            "maxval": getattr(theirs, "maxval", None),
         },
     )
-    made: BaseHostWeigher = wrapper(cls(), conf, clock)
+    made: BaseHostWeigher = wrapper(theirs, conf, clock)
     return made
 
 

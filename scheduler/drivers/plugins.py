@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
@@ -37,7 +38,9 @@ def load_plugins(group: str) -> dict[str, Any]:
             f"{type(cause).__name__}: {cause}"
         ) from cause
 
-    manager = stevedore.ExtensionManager(group, on_load_failure_callback=refuse)
+    manager: stevedore.ExtensionManager[Any] = stevedore.ExtensionManager(
+        group, on_load_failure_callback=refuse
+    )
     found: dict[str, Any] = {}
     for extension in manager:
         if extension.name in found:
@@ -50,8 +53,13 @@ def load_plugins(group: str) -> dict[str, Any]:
 
 
 def _described(entry_point: Any) -> str:
-    dist = getattr(entry_point, "dist", None)
-    origin = f"{dist.name} {dist.version}" if dist else "an unknown distribution"
+    # stevedore's cache does not keep which distribution an entry point came from.
+    origins = (
+        f"{dist.name} {dist.version}"
+        for dist in importlib.metadata.distributions()
+        if entry_point in dist.entry_points
+    )
+    origin = next(origins, "an unknown distribution")
     return f"{entry_point.name!r} ({entry_point.value}, of {origin})"
 
 

@@ -7,6 +7,9 @@ import dataclasses
 import enum
 import logging
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 LOG = logging.getLogger(__name__)
@@ -120,9 +123,15 @@ class DecisionRecord:
     outcome: Outcome | None = None
     reason: str = ""
 
-    def add_time(self, step: str, elapsed_s: float) -> None:
-        """Add to a step's time."""
-        self.times_ms[step] = self.times_ms.get(step, 0.0) + elapsed_s * 1000
+    @contextmanager
+    def timed(self, step: str) -> Iterator[None]:
+        """Add the time of a block to a step's."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            elapsed_ms = (time.perf_counter() - started) * 1000
+            self.times_ms[step] = self.times_ms.get(step, 0.0) + elapsed_ms
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain data that JSON can hold."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,7 @@ from oslo_config import cfg
 from ...objects import RequestSpec
 from ...weighers import BaseHostWeigher
 from ...weighers.base import Weights, normalize
-from ..errors import PluginError
+from ..errors import PluginError, SchedulerError
 from ..hosts import HostBatch
 from .record import TOP_HOSTS, WeighedHost, WeigherPart
 
@@ -82,7 +83,7 @@ def ranked(
     Raises
     ------
     PluginError
-        A weigher's answer is no array of the hosts' weights.
+        A weigher failed, or its answer is no array of finite weights of the hosts.
     """
     options = conf.filter_scheduler
     if options.shuffle_best_same_weighed_hosts:
@@ -91,23 +92,35 @@ def ranked(
     ranking = Ranking(hosts, total, np.arange(len(hosts)))
     if len(hosts) > 1:
         for weigher in weighers:
-            raw = _figures(weigher, weigher.weigh_all(hosts, spec_obj), hosts)
+            name = type(weigher).__name__
+            raw = _figures(name, hosts, partial(weigher.weigh_all, hosts, spec_obj))
             scaled = normalize(raw, weigher.minval, weigher.maxval)
-            weighted = weigher.multipliers(hosts) * scaled
+            weighted = scaled * _figures(
+                name, hosts, partial(weigher.multipliers, hosts)
+            )
             total += weighted
-            ranking.add_part(type(weigher).__name__, raw, scaled, weighted)
+            ranking.add_part(name, raw, scaled, weighted)
     ranking.order = np.lexsort((ties, -total))
     _move_one_of_the_best(ranking.order, options.host_subset_size, rng)
     return ranking
 
 
-def _figures(weigher: BaseHostWeigher, raw: Weights, hosts: HostBatch) -> Weights:
-    figures = np.asarray(raw, dtype=np.float64)
+def _figures(name: str, hosts: HostBatch, ask: Callable[[], Weights]) -> Weights:
+    try:
+        figures = np.asarray(ask(), dtype=np.float64)
+    except SchedulerError:
+        raise
+    except Exception as e:
+        # Whatever somebody else's code raises, the error names the weigher.
+        raise PluginError(f"weigher {name} failed: {type(e).__name__}: {e}") from e
     if figures.shape != (len(hosts),):
         raise PluginError(
-            f"weigher {type(weigher).__name__} answered an array of shape "
-            f"{figures.shape}; it has to be ({len(hosts)},)"
+            f"weigher {name} answered an array of shape {figures.shape}; "
+            f"it has to be ({len(hosts)},)"
         )
+    if not np.isfinite(figures).all():
+        # One of them would make every weight NaN, and the order a matter of chance.
+        raise PluginError(f"weigher {name} answered NaN or infinity for some host")
     return figures
 
 

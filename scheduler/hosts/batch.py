@@ -172,7 +172,8 @@ class HostBatch:
         by_code = np.zeros(len(interner), np.int64)
         for host, count in by_host.items():
             code = interner.find(host)
-            if code is not None:
+            # A host that came after the length was read is in no row of ours.
+            if code is not None and code < len(by_code):
                 by_code[code] = count
         return by_code[self.codes("host")]
 

@@ -128,16 +128,21 @@ class HostTable:
                 row = self._append(record.uuid)
             self._write(row, record)
             if instances is not None:
-                self.instances.set_host(record.host, instances)
+                self._replace_instances(record.host, instances)
             self._settle(record, row, instances or ())
 
     def drop(self, node_uuid: str) -> None:
-        """Forget a compute node, known or not; the last row takes its place."""
+        """Forget a compute node, known or not, and the claims that no report includes.
+
+        The last row takes its place.
+        """
         with self._lock:
             row = self._row_of.pop(node_uuid, None)
             if row is None:
                 return
             self._revision += 1
+            # Nobody could give these back: `give_back` finds claims by row.
+            self._pending.pop(node_uuid, None)
             last = self._size - 1
             if row != last:
                 for name in (*self._numbers, *self._codes):
@@ -177,10 +182,11 @@ class HostTable:
         """Replace the instances of a service host; those just claimed there stay."""
         with self._lock:
             self._revision += 1
-            pending = (
-                uuid for node in self.nodes_of(host) for uuid in self._pending[node]
-            )
-            self.instances.set_host(host, {*uuids, *pending})
+            self._replace_instances(host, uuids)
+
+    def _replace_instances(self, host: str, uuids: Collection[str]) -> None:
+        pending = (uuid for node in self.nodes_of(host) for uuid in self._pending[node])
+        self.instances.set_host(host, {*uuids, *pending})
 
     def add_instances(self, host: str, uuids: Iterable[str]) -> None:
         """Say that a service host has these instances, among others."""
@@ -241,12 +247,12 @@ class HostTable:
             hosts = self._interners["host"]
             concerned = [code for code in map(hosts.find, change()) if code is not None]
             rows = np.isin(self._codes["host"][: self._size], concerned)
-            for row in np.flatnonzero(rows):
+            for row in np.flatnonzero(rows).tolist():
                 aggregates = self.aggregates.of_host(self._text("host", row))
                 self._set_code("aggregates", row, aggregates)
                 self._touch(row)
 
-    # -- columns -------------------------------------------------------------------------
+    # -- columns -----------------------------------------------------------------
 
     def _writable(self, name: str) -> Column:
         arrays: dict[str, Any] = self._numbers if name in self._numbers else self._codes
@@ -258,7 +264,11 @@ class HostTable:
     def _set_code(self, name: str, row: int, value: Any) -> None:
         interner = self._interners[name]
         if len(interner) > 2 * self._size + _SLACK:
-            codes, interner = compacted(self._codes[name], interner.values)
+            # Rows beyond the last are left out: what they held keeps no value alive.
+            codes = np.zeros_like(self._codes[name])
+            codes[: self._size], interner = compacted(
+                self._codes[name][: self._size], interner.values
+            )
             self._codes[name], self._interners[name] = codes, interner
             self._viewed.discard(name)
         self._writable(name)[row] = interner.code(value)

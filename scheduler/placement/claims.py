@@ -235,7 +235,10 @@ class _Claim:
         tries = tenacity.Retrying(
             stop=tenacity.stop_after_attempt(MAX_ATTEMPTS),
             wait=self._wait(MAX_FIRST_WAIT_S),
-            retry=tenacity.retry_if_result(_is_contended),
+            retry=(
+                tenacity.retry_if_result(_is_contended)
+                | tenacity.retry_if_exception(_is_known_undone)
+            ),
             retry_error_callback=_last_result,
             sleep=self.sleep,
         )
@@ -357,15 +360,23 @@ class _Claim:
         self, bodies: Mapping[str, Mapping[str, Any]], lost: AnswerLost
     ) -> bool | None:
         try:
-            ours = [uuid for uuid in bodies if _is(self._held(uuid), bodies[uuid])]
+            held = {uuid: self._held(uuid) for uuid in bodies}
+            ours = [uuid for uuid in bodies if _is(held[uuid], bodies[uuid])]
             if len(ours) == len(bodies):
                 return True
             if ours:  # one POST is atomic: somebody changed the others since
                 release(self.client, ours, global_request_id=self.global_request_id)
                 return False
-            return False if not lost.is_in_flight or self._fence() else None
+            if not lost.is_in_flight or any(map(self._is_beyond, held, held.values())):
+                return False
+            return False if self._fence() else None
         except PlacementError:
             return None  # bounded: the next look may be luckier, or it is in doubt
+
+    def _is_beyond(self, uuid: str, held: ConsumerAllocations) -> bool:
+        """Tell whether a consumer has left the generation that our write names."""
+        now = held.consumer_generation
+        return now is not None and now != self.generations.get(uuid)
 
     def _fence(self) -> bool:
         """Use up the generation that a write on its way names, so that it must fail.
@@ -402,6 +413,12 @@ def _is(held: ConsumerAllocations, request: Mapping[str, Any]) -> bool:
 
 def _is_contended(answer: WriteAnswer) -> bool:
     return answer.is_concurrent_update and not answer.is_consumer_conflict
+
+
+def _is_known_undone(e: BaseException) -> bool:
+    # Placement said 500 and holds nothing: on PostgreSQL, for one, the first claims of
+    # a new project race to create it, and those that lose end so.
+    return isinstance(e, AnswerLost) and not e.is_in_flight
 
 
 def _last_result(state: tenacity.RetryCallState) -> Any:

@@ -455,7 +455,9 @@ def _error(response: Response) -> dict[str, Any] | None:
         return None
     match body:
         case {"errors": [dict() as error, *_]}:
-            return {"code": "", "detail": "", **error}
+            # Placement breaks its lines; messages and logs are one line each.
+            detail = " ".join(str(error.get("detail", "")).split())
+            return {"code": "", **error, "detail": detail}
     return None
 
 

@@ -121,7 +121,7 @@ class EmbeddedPlacement:
                 self._undo.append(functools.partial(logger.setLevel, logging.NOTSET))
 
     def _patch_database(self, conf: cfg.ConfigOpts, is_new: bool) -> None:
-        from oslo_db.sqlalchemy import enginefacade  # type: ignore[import-untyped]
+        from oslo_db.sqlalchemy import enginefacade
         from placement import db_api, policy
 
         # Placement's own manager is configured once a process; a factory that is

@@ -8,7 +8,6 @@ options, and writes to nothing but ``request.requirements``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,10 +25,6 @@ class Aggregates(Protocol):
 
     def uuids_with_metadata(self, key: str, value: str) -> frozenset[str]:
         """Return the UUIDs of the aggregates whose `key` is exactly `value`."""
-        ...
-
-    def __iter__(self) -> Iterator[tuple[str, Mapping[str, str]]]:
-        """Yield each aggregate's UUID and metadata."""
         ...
 
 

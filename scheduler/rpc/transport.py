@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+from collections.abc import Iterator, Sequence
 
 import oslo_messaging
 import oslo_messaging.opts
@@ -28,20 +30,22 @@ def get_transport(
 
 
 def _register(conf: cfg.ConfigOpts) -> None:
-    for group, opts in oslo_messaging.opts.list_opts():
+    for group, opts in (*oslo_messaging.opts.list_opts(), *_unlisted()):
         for opt in opts:
             # What another owner of this conf registered is his.
             with contextlib.suppress(cfg.DuplicateOptError):
                 conf.register_opt(opt, group=group)
-    _register_tracing(conf)
 
 
-def _register_tracing(conf: cfg.ConfigOpts) -> None:
-    # oslo.messaging 18.3 reads this group of any conf, but leaves it out of its list:
-    # a server on a conf of its own would swallow every message.
-    try:
-        from oslo_messaging._tracing.client import oslo_messaging_tracing
-    except ImportError:
-        return
-    with contextlib.suppress(cfg.DuplicateOptError):
-        conf.register_opts(oslo_messaging_tracing, group="oslo_messaging_tracing")
+def _unlisted() -> Iterator[tuple[str, Sequence[cfg.Opt]]]:
+    """Yield the groups that oslo.messaging 18.3 reads of any conf, but does not list.
+
+    Without them a server on a conf of its own swallows every message.
+    """
+    for name in ("metrics", "tracing"):
+        group = f"oslo_messaging_{name}"
+        try:
+            module = importlib.import_module(f"oslo_messaging._{name}.client")
+        except ImportError:
+            continue
+        yield group, getattr(module, group, ())

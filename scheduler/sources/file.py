@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 
 from oslo_config import cfg
 
@@ -48,15 +50,22 @@ class FileSource(BaseHostSource):
 
     def start(self, table: HostTable) -> None:
         """Put every host and aggregate of the file into the table."""
+        self._put_all(table, _instances(self.inventory))
+
+    def _put_all(
+        self, table: HostTable, instances: Mapping[str, Collection[str]]
+    ) -> None:
         inventory = self.inventory
         for aggregate in inventory.aggregates:
             table.put_aggregate(aggregate)
         for host in inventory.hosts:
-            table.put(host.record, host.instances or None)
+            table.put(host.record, instances.get(host.record.host))
         LOG.info(
             "%d hosts of %d cells read from %s",
-            len(inventory.hosts), len(inventory.cells), self.conf.moorage.inventory_file,
-        )  # fmt: skip
+            len(inventory.hosts),
+            len(inventory.cells),
+            self.conf.moorage.inventory_file,
+        )
 
     def refresh(self, table: HostTable) -> None:
         """Read the file again; hosts and aggregates that it has no more are dropped."""
@@ -67,4 +76,15 @@ class FileSource(BaseHostSource):
         nodes = {host.record.uuid for host in now.hosts}
         for uuid in {host.record.uuid for host in before.hosts} - nodes:
             table.drop(uuid)
-        self.start(table)
+        # A host whose instances the file tells no more has them no more.
+        gone = dict.fromkeys(_instances(before), frozenset[str]())
+        self._put_all(table, {**gone, **_instances(now)})
+
+
+def _instances(inventory: Inventory) -> Mapping[str, Collection[str]]:
+    """Return the instances of each service host of which the file tells any."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for host in inventory.hosts:
+        if host.instances:
+            found[host.record.host] |= host.instances
+    return found

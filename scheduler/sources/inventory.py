@@ -1,9 +1,10 @@
-"""An inventory file: hosts, cells, aggregates and traits, read and checked as a whole."""
+"""An inventory file: hosts, cells, aggregates and traits, checked as a whole."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 import uuid
 from collections import Counter
@@ -26,6 +27,7 @@ _NAMESPACE = uuid.UUID("6d6f6f72-6167-5000-8000-696e76656e74")
 _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]+")
 _MAX_TOLD = 20
 _MIB_PER_GIB = 1024
+_TRAITS = frozenset(os_traits.get_traits())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class InventoryHost:
     ----------
     reserved : mapping
         Amounts of VCPU, MEMORY_MB and DISK_GB that no instance may have: those kept
-        for the host itself, and those that the file says are in use.
+        for the host itself, and those that the file says are in use, the latter
+        divided by the allocation ratio: capacity is (total - reserved) * ratio.
     resources : mapping
         Further inventories by resource class, in Placement's own terms.
     """
@@ -104,9 +107,32 @@ def _told(path: str | Path, mistakes: Sequence[str]) -> str:
 
 def _misfits(document: Any) -> Iterator[str]:
     """Yield where the document has not the form of an inventory."""
-    validator = jsonschema.Draft202012Validator(SCHEMA)
-    for error in sorted(validator.iter_errors(document), key=lambda e: list(e.path)):
+    for error in sorted(_VALIDATOR.iter_errors(document), key=_order):
         yield f"{_place(document, list(error.absolute_path))}{error.message}"
+
+
+def _is_integer(checker: object, value: object) -> bool:
+    """Return whether a value is written as an integer; 4.0 is not."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(checker: object, value: object) -> bool:
+    """Return whether a value is a number to reckon with; YAML has .nan and .inf."""
+    is_float = isinstance(value, float) and math.isfinite(value)
+    return is_float or _is_integer(checker, value)
+
+
+_VALIDATOR = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
+    jsonschema.Draft202012Validator,
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {"integer": _is_integer, "number": _is_number}
+    ),
+)(SCHEMA)
+
+
+def _order(error: jsonschema.ValidationError) -> list[tuple[str, Any]]:
+    """Return what sorts by place: by name, by number; YAML's keys may be either."""
+    return [(type(key).__name__, key) for key in error.absolute_path]
 
 
 def _place(document: Any, path: Sequence[str | int]) -> str:
@@ -129,7 +155,8 @@ def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
     names = {host["host"] for host in hosts}
     yield from _doubles("cell", cells)
     yield from _doubles("node", (host.get("node", host["host"]) for host in hosts))
-    yield from _doubles("uuid", (host["uuid"] for host in hosts if "uuid" in host))
+    for items in (document["cells"], aggregates, hosts):
+        yield from _doubles("uuid", (i["uuid"].lower() for i in items if "uuid" in i))
     yield from _doubles("aggregate", (a["name"] for a in aggregates))
     for host in hosts:
         for key, wrong in _wrong_values(host, cells):
@@ -154,7 +181,7 @@ def _wrong_values(
     if host["cell"] not in cells:
         yield "cell", f"there is no cell '{host['cell']}', only {', '.join(cells)}"
     for trait in host.get("traits", ()):
-        if not _CUSTOM.fullmatch(trait) and not hasattr(os_traits, trait):
+        if not _CUSTOM.fullmatch(trait) and trait not in _TRAITS:
             yield "traits", f"'{trait}' is no standard trait and not CUSTOM_*"
     for name in host.get("resources", ()):
         if name not in os_resource_classes.STANDARDS and not _CUSTOM.fullmatch(name):
@@ -165,6 +192,10 @@ def _wrong_values(
     ):
         if host.get(used, 0) > host[total]:
             yield used, f"{host[used]} is more than {total}, {host[total]}"
+    try:
+        json.dumps(host.get("cpu_info"), sort_keys=True)
+    except TypeError as e:  # YAML has dates, and keys of any type
+        yield "cpu_info", f"cannot be written as JSON: {e}"
     for triple in host.get("supported_instances", ()):
         try:
             _canonical(triple)
@@ -190,7 +221,7 @@ def _inventory(document: Mapping[str, Any]) -> Inventory:
     cells = {c["name"]: _uuid(c, "cell", c["name"]) for c in document["cells"]}
     aggregates = tuple(
         Aggregate(
-            id=number,
+            id=-number,  # never one of nova's, which casts may tell of
             uuid=_uuid(item, "aggregate", item["name"]),
             name=item["name"],
             hosts=frozenset(item["hosts"]),
@@ -208,14 +239,21 @@ def _host(item: Mapping[str, Any], cells: Mapping[str, str]) -> InventoryHost:
         record=_record(item, cells),
         traits=frozenset(item.get("traits", ())),
         reserved={
-            "VCPU": item.get("reserved_host_cpus", 0) + item.get("vcpus_used", 0),
+            "VCPU": item.get("reserved_host_cpus", 0) + _held(item, "vcpus", "cpu"),
             "MEMORY_MB": item.get("reserved_host_memory_mb", 0)
-            + item.get("memory_mb_used", 0),
-            "DISK_GB": reserved_disk_gb + item.get("local_gb_used", 0),
+            + _held(item, "memory_mb", "ram"),
+            "DISK_GB": reserved_disk_gb + _held(item, "local_gb", "disk"),
         },
         resources=item.get("resources", {}),
         instances=frozenset(item.get("instances", ())),
     )
+
+
+def _held(item: Mapping[str, Any], amount: str, ratio: str) -> int:
+    """Return how much of the hardware it takes to serve what is in use."""
+    used: int = item.get(f"{amount}_used", 0)
+    per_unit: float = item.get(f"{ratio}_allocation_ratio", 1.0)
+    return math.ceil(used / per_unit)
 
 
 def _record(item: Mapping[str, Any], cells: Mapping[str, str]) -> HostRecord:

@@ -15,7 +15,11 @@ _UUID = {
 _AMOUNT = {"type": "integer", "minimum": 0, "maximum": _MAX_AMOUNT}
 _TOTAL = {"type": "integer", "minimum": 1, "maximum": _MAX_AMOUNT}
 _RATIO = {"type": "number", "exclusiveMinimum": 0}
-_TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+_TEXTS = {
+    "type": "object",
+    "propertyNames": {"type": "string"},
+    "additionalProperties": {"type": "string"},
+}
 
 
 def _object(required: tuple[str, ...], properties: dict[str, Any]) -> dict[str, Any]:

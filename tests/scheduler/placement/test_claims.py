@@ -193,10 +193,10 @@ def test_answer_lost_after_the_claim_was_made_is_a_claim(server):
 def test_answer_lost_after_an_evacuation_was_claimed_is_a_claim(client, server):
     consumer = _consumer()
     _claim(client, consumer, _request(HOSTS[0]))
-    server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=0)
-    lossy = server.client()
-    server.misbehave(Misbehaviour.LOST, verb="PUT", times=2)
-    answer = _claim(lossy, consumer, _request(HOSTS[1]), evacuated_from={HOSTS[0]})
+    server.misbehave_second(Misbehaviour.LOST, verb="PUT")
+    answer = _claim(
+        server.client(), consumer, _request(HOSTS[1]), evacuated_from={HOSTS[0]}
+    )
     assert answer.result is ClaimResult.CLAIMED
     assert set(client.allocations(consumer).resources) == set(HOSTS[:2])
 
@@ -233,6 +233,16 @@ def test_late_evacuation_leaves_the_source_alone(client, server):
             evacuated_from={HOSTS[0]},
         )
     server.let_late_ones_go()
+    assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
+
+
+def test_lost_refusal_of_a_foreign_consumer_is_no_doubt(client, server):
+    consumer = _consumer()
+    _claim(client, consumer, _request(HOSTS[0]))
+    server.misbehave(Misbehaviour.LOST, verb="PUT")
+    with pytest.raises(PlacementUnavailable) as raised:
+        _claim(server.client(), consumer, _request(HOSTS[1]))
+    assert not isinstance(raised.value, ClaimInDoubt)
     assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
 
 

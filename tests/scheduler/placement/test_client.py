@@ -185,13 +185,15 @@ def test_admin_token_is_sent(tmp_path, embedded):
         assert server.seen[-1][2]["X-Auth-Token"] == "admin"
 
 
+@pytest.mark.timeout(20)
 def test_password_asks_keystone_first(tmp_path, server):
     text = (
         f"auth_type = password\nauth_url = {server.url}/v3\nusername = nova\n"
         "password = x\nproject_name = service\nuser_domain_name = Default\n"
         "project_domain_name = Default\n"
     )
-    server.misbehave(Misbehaviour.UNAUTHORIZED, times=4)
+    server.misbehave(Misbehaviour.WRONG_SHAPE, verb="GET", times=9)
+    server.misbehave(Misbehaviour.UNAUTHORIZED, verb="POST", times=9)
     with pytest.raises(PlacementUnauthorized):
         PlacementClient(make_adapter(_conf(tmp_path, text))).allocations(CONSUMER)
     assert any("/v3/auth/tokens" in path for _, path, _ in server.seen)

@@ -67,7 +67,7 @@ def test_progress_is_told_after_each(client):
 
 def test_refusal_names_the_provider(client):
     wrong = replace(HOST, inventories={"NO_SUCH_CLASS": {"total": 1}})
-    with pytest.raises(PlacementRejected, match="host1.*NO_SUCH_CLASS"):
+    with pytest.raises(PlacementRejected, match=r"host1.*NO_SUCH_CLASS"):
         seed(client, [wrong])
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -21,10 +21,7 @@ class Aggregates(dict[str, Mapping[str, str]]):
     """Aggregates by UUID, as prefilters see them."""
 
     def uuids_with_metadata(self, key: str, value: str) -> frozenset[str]:
-        return frozenset(uuid for uuid, found in self if found.get(key) == value)
-
-    def __iter__(self) -> Iterator[tuple[str, Mapping[str, str]]]:
-        return iter(self.items())
+        return frozenset(u for u, found in self.items() if found.get(key) == value)
 
 
 AGGREGATES = Aggregates(

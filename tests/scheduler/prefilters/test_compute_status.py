@@ -15,9 +15,6 @@ class NoAggregates:
     def uuids_with_metadata(self, key: str, value: str) -> frozenset[str]:
         return frozenset()
 
-    def __iter__(self):
-        return iter(())
-
 
 def test_disabled_services_are_forbidden() -> None:
     requirements = Requirements()

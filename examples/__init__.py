@@ -1,0 +1,1 @@
+"""Things to copy: a demo of the whole way of a request, and a third-party plugin."""

@@ -1,0 +1,70 @@
+"""Start the demo: `python -m examples.demo`."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import os
+import sys
+import time
+import warnings
+
+from oslo_service import backend
+from rich.console import Console
+
+_WIDTH = 110  # where no terminal says otherwise
+
+
+def main() -> int:
+    """Run the demo; return the exit status."""
+    options = _options()
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    # Looking for garbage among all that libraries keep is slow, and finds little.
+    gc.set_threshold(50_000)
+    # Libraries of ours are on their way off eventlet, and say so.
+    warnings.simplefilter("ignore")
+    # amqp tells of every queue that a broker deletes behind us, as it was asked to.
+    logging.getLogger("amqp").setLevel(logging.ERROR)
+    backend.init_backend(backend.BackendType.THREADING)
+    started = time.monotonic()
+    try:
+        from .play import play  # after the lines above, which prepare for it
+
+        is_right = play(console, options.transport_url, options.events)
+    except KeyboardInterrupt:
+        console.print("Interrupted.")
+        return 130
+    console.print(f"{time.monotonic() - started:.0f} s")
+    return 0 if is_right else 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.demo",
+        description=sys.modules["examples.demo"].__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--events",
+        type=_positive,
+        default=300,
+        metavar="N",
+        help="play the first N creations of the trace, and the deletions among them",
+    )
+    parser.add_argument(
+        "--transport-url",
+        default=os.environ.get("MOORAGE_TRANSPORT_URL", "fake://"),
+        help="message bus; MOORAGE_TRANSPORT_URL, or fake://, which stays in here",
+    )
+    return parser.parse_args()
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

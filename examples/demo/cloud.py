@@ -1,0 +1,81 @@
+"""A control plane in one process: Placement, the scheduler and its message bus."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import oslo_messaging
+from oslo_config import cfg
+
+from moorage.scheduler.conf import load
+from moorage.scheduler.placement.client import PlacementClient
+from moorage.scheduler.placement.embedded import EmbeddedPlacement
+from moorage.scheduler.placement.seed import seed
+from moorage.scheduler.rpc import SchedulerAPI, get_server, get_transport
+from moorage.scheduler.seeding import providers
+from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.sources.file import FileSource
+from moorage.scheduler.sources.inventory import Inventory
+
+_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """What a conductor needs of a running cloud, and what we look at afterwards."""
+
+    inventory: Inventory
+    placement: PlacementClient
+    scheduler: Scheduler
+    api: SchedulerAPI
+
+
+@contextmanager
+def running(
+    inventory_file: Path,
+    transport_url: str,
+    progress: Callable[[int, int], None] | None = None,
+) -> Iterator[Cloud]:
+    """Start a cloud, and stop it on leaving.
+
+    Parameters
+    ----------
+    transport_url : str
+        ``fake://`` stays in this process; ``rabbit://…`` takes a broker.
+    progress : callable, optional
+        Called with (hosts that Placement was told of, hosts in all).
+    """
+    conf = _conf(inventory_file)
+    source = FileSource(conf)
+    with ExitStack() as undo:
+        placement = undo.enter_context(EmbeddedPlacement())
+        client = PlacementClient(placement.adapter)
+        seed(client, providers(source.inventory), progress=progress)
+        scheduler = build(conf, placement=placement.adapter, source=source)
+        scheduler.start()
+        undo.callback(scheduler.stop)
+        transport = get_transport(conf, transport_url)
+        undo.callback(transport.cleanup)
+        server = get_server(conf, transport, scheduler.endpoints)
+        server.start()
+        undo.callback(server.wait)
+        undo.callback(server.stop)
+        api = SchedulerAPI(transport, timeout_s=_TIMEOUT_S)
+        yield Cloud(source.inventory, client, scheduler, api)
+
+
+def _conf(inventory_file: Path) -> cfg.ConfigOpts:
+    conf = load(config_files=[])
+    conf.set_override("inventory_file", str(inventory_file), group="moorage")
+    # A broker may serve others: names of our own keep their messages out of our way.
+    for group, opts in oslo_messaging.opts.list_opts():
+        conf.register_opts(opts, group=group)
+    ours = f"moorage-demo-{os.getpid()}"
+    conf.set_override("host", ours)
+    conf.set_override("control_exchange", ours)
+    conf.set_override("amqp_auto_delete", True, group="oslo_messaging_rabbit")
+    return conf

@@ -1,0 +1,175 @@
+"""The demo's scenes, in order; everything that is shown is from this run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import TimeElapsedColumn as ElapsedColumn
+
+from moorage.objects import Flavor, ImageMeta, ImageMetaProps, RequestSpec
+from moorage.scheduler.errors import NoValidHost
+
+from . import report
+from .cloud import Cloud, running
+from .conductor import BuildFailed, Builds, Conductor, Server
+from .fill import disagreements, fill_by_place, read_accounts
+from .trace import Event, VirtualMachine, events, read_vms
+from .wire import read_messages, replay
+
+DATA = Path(__file__).parents[1] / "data"
+
+_N_WORKERS = 2
+_N_SHOWN = 15
+_MISFIT = "00000000-0000-4000-8000-000000000001"
+
+Placed = list[tuple[VirtualMachine, Server]]
+
+
+def play(console: Console, transport_url: str, n_vms: int) -> bool:
+    """Run a cloud; return whether Placement's account of it is ours at the end."""
+    vms = read_vms(DATA / "traces" / "azure-packing-batched.csv", n_vms)
+    unlucky = vms[len(vms) // 3]
+    with _progress(console) as progress:
+        seeding = progress.add_task("hosts told to Placement", total=None)
+        with running(
+            DATA / "inventory.yaml",
+            transport_url,
+            lambda n, total: progress.update(seeding, completed=n, total=total),
+        ) as cloud:
+            conductor = Conductor(cloud.api, cloud.placement, _fails_once(unlucky.uuid))
+            _play_wire(cloud, conductor, console)
+            placed = _play_trace(conductor, events(vms), progress)
+            if len(placed) < len(vms):
+                console.print(f"{len(vms) - len(placed)} instances were not built.")
+            _show_decisions(cloud, console, placed, unlucky)
+            return _show_fill(cloud, conductor, console)
+
+
+def _progress(console: Console) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    return Progress(*columns, ElapsedColumn(), console=console)
+
+
+def _fails_once(uuid: str) -> Builds:
+    """Return compute hosts on which all builds succeed, but the first one of `uuid`."""
+    left = {uuid}
+
+    def builds(instance_uuid: str, host: str) -> bool:
+        fails = instance_uuid in left
+        left.discard(instance_uuid)
+        return not fails
+
+    return builds
+
+
+def _play_wire(cloud: Cloud, conductor: Conductor, console: Console) -> None:
+    messages = read_messages(DATA / "wire")
+    answers = list(replay(messages, conductor, cloud.api))
+    console.print(report.answers_table(answers, cloud.scheduler.decisions))
+
+
+def _play_trace(
+    conductor: Conductor, line: Sequence[Event], progress: Progress
+) -> Placed:
+    """Play creations and deletions, some at a time; return what was built."""
+    n_vms = sum(event.is_creation for event in line)
+    task = progress.add_task(f"{n_vms} creations and their deletions", total=len(line))
+    pool = ThreadPoolExecutor(_N_WORKERS)
+    try:
+        return _run(conductor, line, pool, lambda _: progress.advance(task))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _run(
+    conductor: Conductor,
+    line: Sequence[Event],
+    pool: ThreadPoolExecutor,
+    advance: Callable[[object], None],
+) -> Placed:
+    creations: dict[VirtualMachine, Future[Server | None]] = {}
+    deletions: list[Future[None]] = []
+    for event in line:
+        vm = event.vm
+        if event.is_creation:
+            creations[vm] = pool.submit(_create, conductor, vm)
+            creations[vm].add_done_callback(advance)
+        else:
+            # The pool is first in, first out: what is waited for is under way.
+            deletions.append(pool.submit(_delete, conductor, vm, creations[vm]))
+            deletions[-1].add_done_callback(advance)
+    for deletion in deletions:
+        deletion.result()
+    built = ((vm, creation.result()) for vm, creation in creations.items())
+    return [(vm, server) for vm, server in built if server is not None]
+
+
+def _create(conductor: Conductor, vm: VirtualMachine) -> Server | None:
+    try:
+        [server] = conductor.create(vm.context(), vm.spec(), [vm.uuid])
+    except (NoValidHost, BuildFailed):
+        return None
+    return server
+
+
+def _delete(
+    conductor: Conductor, vm: VirtualMachine, creation: Future[Server | None]
+) -> None:
+    if creation.result() is not None:
+        conductor.delete(vm.context(), vm.uuid)
+
+
+def _show_decisions(
+    cloud: Cloud, console: Console, placed: Placed, unlucky: VirtualMachine
+) -> None:
+    decisions = cloud.scheduler.decisions
+    console.print(report.servers_table(placed, decisions, n_shown=_N_SHOWN))
+    if server := dict(placed).get(unlucky):
+        console.print(report.attempts_table(unlucky, server))
+    _ask_for_too_much(cloud)
+    if misfit := decisions.find(_MISFIT):
+        console.print(report.funnel_table(misfit))
+    last, _server = placed[-1]
+    if record := decisions.find(last.uuid):
+        console.print(report.weights_table(last, record))
+
+
+def _ask_for_too_much(cloud: Cloud) -> None:
+    """Ask for an Arm guest on a new hypervisor: only old ones have Arm hosts."""
+    flavor = Flavor(
+        name="arm", vcpus=4, memory_mb=8192, root_gb=20, ephemeral_gb=0, swap=0
+    )
+    flavor.extra_specs = {"capabilities:hypervisor_version": ">= 8000000"}
+    spec = RequestSpec(
+        flavor=flavor,
+        image=ImageMeta(properties=ImageMetaProps(hw_architecture="aarch64")),
+        instance_uuid=_MISFIT,
+        project_id="demo",
+        user_id="demo",
+    )
+    try:
+        cloud.api.select_destinations({"request_id": "req-misfit"}, spec, [_MISFIT])
+    except NoValidHost:
+        return
+    raise RuntimeError("An Arm guest was given a host that cannot run it")
+
+
+def _show_fill(cloud: Cloud, conductor: Conductor, console: Console) -> bool:
+    nodes = [host.record.uuid for host in cloud.inventory.hosts]
+    accounts = read_accounts(cloud.placement, nodes)
+    servers = list(conductor.servers.values())
+    fills = fill_by_place(cloud.inventory, accounts, servers)
+    console.print(report.fill_table(fills))
+    wrong = disagreements(accounts, servers)
+    for uuid, (theirs, ours) in wrong.items():
+        console.print(f"{uuid}: Placement says {theirs}, the instances sum to {ours}")
+    if not wrong:
+        console.print(
+            f"Placement's account is ours: {len(servers)} instances, "
+            "nothing lost and nothing leaked."
+        )
+    return not wrong

@@ -1,0 +1,1 @@
+"""A filter and a weigher for Moorage, to copy from."""

@@ -1,0 +1,25 @@
+"""Fill the fullest host first: the vectorized form, all hosts at once."""
+
+import numpy as np
+import numpy.typing as npt
+
+from moorage.objects import RequestSpec
+from moorage.scheduler.hosts import HostBatch
+from moorage.weighers import BaseHostWeigher
+
+
+class FillWeigher(BaseHostWeigher):
+    """Prefer hosts whose memory is used most, so that others can be switched off."""
+
+    # The figures are shares: their scale does not depend on which hosts there are.
+    minval = 0.0
+    maxval = 1.0
+
+    def weigh_all(
+        self, hosts: HostBatch, spec_obj: RequestSpec
+    ) -> npt.NDArray[np.float64]:
+        """Return the share of memory in use, float64, shape (n_hosts,)."""
+        share: npt.NDArray[np.float64] = (
+            1.0 - hosts.free_ram_mb / hosts.total_usable_ram_mb
+        )
+        return share

@@ -1,0 +1,98 @@
+"""The scheduler as a service on the message bus: start, signals, stop."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+
+import oslo_messaging
+from oslo_config import cfg
+from oslo_log import log as oslo_logging
+
+from ..conf import load
+from ..errors import ConfigurationError, SchedulerError
+from ..rpc import get_server, get_transport
+from ..service import Scheduler, build
+
+LOG = logging.getLogger(__name__)
+
+#: What an operator can mend: told in one line, without a traceback.
+_STOPS_THE_START = (
+    cfg.Error,
+    SchedulerError,
+    oslo_messaging.DriverLoadFailure,
+    oslo_messaging.InvalidTransportURL,
+)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run until SIGTERM or SIGINT; return the exit status.
+
+    SIGHUP looks at the hosts' source again.
+    """
+    # oslo.messaging reads some options of the process-wide object only.
+    conf = cfg.CONF
+    oslo_logging.register_options(conf)
+    try:
+        load(argv, conf=conf)
+        oslo_logging.setup(conf, "moorage")
+        scheduler = build(conf)
+        try:
+            scheduler.start()
+            _serve(conf, scheduler)
+        finally:
+            scheduler.stop()
+    except _STOPS_THE_START as e:
+        print(f"moorage-scheduler: {e}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _serve(conf: cfg.ConfigOpts, scheduler: Scheduler) -> None:
+    """Serve until a signal says to stop; requests under way are finished."""
+    wakes = _Signals()
+    transport = get_transport(conf)
+    server = get_server(conf, transport, scheduler.endpoints)
+    server.start()
+    LOG.info("Serving %d hosts as %s", len(scheduler.table), conf.host)
+    while wakes.wait_for_reload():
+        _reload(scheduler)
+    LOG.info("Stopping; requests under way are finished first")
+    server.stop()
+    server.wait()
+    transport.cleanup()
+
+
+def _reload(scheduler: Scheduler) -> None:
+    try:
+        scheduler.reset()
+    except ConfigurationError as e:
+        LOG.error("The hosts stay as they were: %s", e)
+
+
+class _Signals:
+    """Turn signals into something that the main thread waits for."""
+
+    def __init__(self) -> None:
+        self._wake = threading.Event()
+        self._is_stopping = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        signal.signal(signal.SIGHUP, self._reload)
+
+    def _stop(self, number: int, frame: object) -> None:
+        self._is_stopping = True
+        self._wake.set()
+
+    def _reload(self, number: int, frame: object) -> None:
+        self._wake.set()
+
+    def wait_for_reload(self) -> bool:
+        """Wait for a signal; return whether it asks for a reload, not for the end."""
+        self._wake.wait()
+        self._wake.clear()
+        return not self._is_stopping
+

@@ -1,0 +1,137 @@
+"""The claims of one decision: made, noted, and given back if the request fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from ...objects import RequestSpec
+from ..errors import InvalidRequest, PlacementError
+from ..placement.candidates import AllocationRequest
+from ..placement.claims import ClaimAnswer, ClaimResult, claim, claim_all, release
+from .base import Parts
+from .caller import Caller
+from .ledger import Ledger
+from .record import ClaimAttempt, DecisionRecord
+from .restrictions import evacuated_from
+
+LOG = logging.getLogger(__name__)
+
+
+class Claims:
+    """Claim in Placement what a decision chose.
+
+    Raises
+    ------
+    InvalidRequest
+        Neither the request nor its context says whose the instances are.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        caller: Caller,
+        spec_obj: RequestSpec,
+        record: DecisionRecord,
+    ) -> None:
+        self._parts = parts
+        self._global_request_id = caller.global_request_id
+        self._project_id = _owner(spec_obj, caller, "project_id")
+        self._user_id = _owner(spec_obj, caller, "user_id")
+        self._evacuated_from = evacuated_from(spec_obj, parts.table)
+        self._record = record
+        self._made: dict[str, ClaimAnswer] = {}
+
+    def claim_host(
+        self, uuid: str, node_uuid: str, host: str, ledger: Ledger
+    ) -> int | None:
+        """Claim one of a host's candidates for an instance, in Placement's order.
+
+        Returns
+        -------
+        int or None
+            The candidate that was granted; None: another host has to be tried.
+        """
+        while (candidate := ledger.next_of(node_uuid)) is not None:
+            answer = self._claim(uuid, ledger.request(candidate), host)
+            if answer.result is ClaimResult.CLAIMED:
+                self._made[uuid] = answer
+                ledger.take(candidate)
+                return candidate
+            if answer.result is ClaimResult.CONTENDED:
+                break  # busy, not full: another host is the faster way
+            ledger.refuse(candidate)
+        return None
+
+    def _claim(self, uuid: str, request: AllocationRequest, host: str) -> ClaimAnswer:
+        with self._record.timed("claim"):
+            answer = claim(
+                self._parts.placement,
+                uuid,
+                request,
+                project_id=self._project_id,
+                user_id=self._user_id,
+                global_request_id=self._global_request_id,
+                evacuated_from=self._evacuated_from,
+                rng=self._parts.rng,
+            )
+        self._note([uuid], [host], answer)
+        return answer
+
+    def claim_all(
+        self, requests: Mapping[str, AllocationRequest], hosts: Sequence[str]
+    ) -> bool:
+        """Claim for several instances at once; return whether all have theirs."""
+        with self._record.timed("claim"):
+            answer = claim_all(
+                self._parts.placement,
+                requests,
+                project_id=self._project_id,
+                user_id=self._user_id,
+                global_request_id=self._global_request_id,
+                evacuated_from=self._evacuated_from,
+                rng=self._parts.rng,
+            )
+        self._note(list(requests), hosts, answer)
+        if answer.result is not ClaimResult.CLAIMED:
+            return False
+        self._made.update(dict.fromkeys(requests, answer))
+        return True
+
+    def _note(
+        self, uuids: Sequence[str], hosts: Sequence[str], answer: ClaimAnswer
+    ) -> None:
+        self._record.claims.append(
+            ClaimAttempt(
+                instance_uuids=tuple(uuids),
+                hosts=tuple(hosts),
+                result=answer.result.value,
+                n_attempts=answer.n_attempts,
+                detail=answer.detail,
+            )
+        )
+
+    def release(self) -> None:
+        """Give back what was claimed; a failure to do so is told, and masks nothing."""
+        before = {u: c for made in self._made.values() for u, c in made.before.items()}
+        try:
+            release(
+                self._parts.placement,
+                self._made,
+                before=before,
+                global_request_id=self._global_request_id,
+            )
+        except PlacementError as e:
+            LOG.error("A request that failed leaves allocations behind. %s", e)
+
+
+def _owner(spec_obj: RequestSpec, caller: Caller, name: str) -> str:
+    """Return the request's project or user, else the caller's."""
+    mine = getattr(spec_obj, name) if name in spec_obj else None
+    owner = mine or getattr(caller, name)
+    if not owner:
+        raise InvalidRequest(
+            f"RequestSpec.{name} is not set, and neither is it in the request context: "
+            "an allocation has to belong to somebody"
+        )
+    return str(owner)

@@ -1,0 +1,43 @@
+"""Select once with the example plugin, and print the decision record as JSON.
+
+Run in the environment that has the plugin: python plugin_select.py INVENTORY.
+"""
+
+import json
+import sys
+import uuid
+
+from moorage.objects import Flavor, RequestSpec
+from moorage.scheduler import service
+from moorage.scheduler.conf import load
+
+
+def main() -> None:
+    conf = load(config_files=[])
+    conf.set_override("inventory_file", sys.argv[1], group="moorage")
+    filters = ["ComputeFilter", "QuarantineFilter"]
+    conf.set_override("enabled_filters", filters, group="filter_scheduler")
+    conf.set_override("weight_classes", ["FillWeigher"], group="filter_scheduler")
+    scheduler = service.build(conf)
+    scheduler.start()
+    try:
+        scheduler.select_destinations({}, _spec(), [_UUID], return_objects=True)
+        [record] = scheduler.decisions.newest(1)
+        print(json.dumps(record.to_dict()))
+    finally:
+        scheduler.stop()
+
+
+_UUID = str(uuid.uuid4())
+
+
+def _spec() -> RequestSpec:
+    flavor = Flavor(vcpus=1, memory_mb=1024, root_gb=1, ephemeral_gb=0, swap=0)
+    flavor.extra_specs = {}
+    return RequestSpec(
+        flavor=flavor, instance_uuid=_UUID, project_id="project", user_id="user"
+    )
+
+
+if __name__ == "__main__":
+    main()

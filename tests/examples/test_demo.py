@@ -1,0 +1,64 @@
+"""The demo, as `make demo` runs it, with fewer virtual machines."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DEMO = [sys.executable, "-m", "examples.demo", "--transport-url", "fake://"]
+
+
+@pytest.fixture(scope="module")
+def demo() -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*DEMO, "--events", "20"],
+        capture_output=True,
+        check=False,
+        cwd=ROOT,
+        env=os.environ | {"NO_COLOR": "1"},
+        text=True,
+        timeout=240,
+    )
+
+
+def test_demo_succeeds_and_is_quiet(demo: subprocess.CompletedProcess[str]) -> None:
+    assert demo.stderr == ""
+    assert demo.returncode == 0, demo.stdout
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param("26 messages recorded of a stock nova", id="wire"),
+        pytest.param("20 instances of the trace", id="instances"),
+        pytest.param("build failed, allocation released", id="failed-build"),
+        pytest.param("A request that fits nowhere", id="funnel"),
+        pytest.param("RAMWeigher", id="weights"),
+        pytest.param("cell2", id="fill"),
+        pytest.param("nothing lost and nothing leaked", id="account"),
+    ],
+)
+def test_demo_shows(demo: subprocess.CompletedProcess[str], part: str) -> None:
+    assert part in demo.stdout
+
+
+def test_demo_can_be_interrupted() -> None:
+    with subprocess.Popen(
+        DEMO,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # the first table: the cloud runs
+        process.send_signal(signal.SIGINT)
+        _out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in err

@@ -1,0 +1,111 @@
+"""examples/plugin, installed as any third-party package and used by a scheduler."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+_FIRST_WITH_WHEELS = 71
+INVENTORY = """
+cells: [{name: cell1}]
+aggregates:
+- {name: quarantine, metadata: {quarantine: "true"}, hosts: [fullest]}
+hosts:
+- {host: fullest, cell: cell1, vcpus: 8, memory_mb: 8192, local_gb: 99,
+   memory_mb_used: 6144}
+- {host: half-full, cell: cell1, vcpus: 8, memory_mb: 8192, local_gb: 99,
+   memory_mb_used: 4096}
+- {host: empty, cell: cell1, vcpus: 8, memory_mb: 8192, local_gb: 99}
+"""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment that has the plugin, beside what we have."""
+    folder = tmp_path_factory.mktemp("plugin")
+    venv.create(folder / "venv", symlinks=True)
+    interpreter = folder / "venv" / "bin" / "python"
+    _share_packages(folder / "venv")
+    # Built from a copy: setuptools leaves folders beside what it builds.
+    source = shutil.copytree(ROOT / "examples" / "plugin", folder / "source")
+    pip = [sys.executable, "-m", "pip", "-q", "--python", interpreter, "install"]
+    subprocess.run(
+        [*pip, "--no-deps", *_without_download(), source], check=True, timeout=120
+    )
+    return interpreter
+
+
+def _without_download() -> list[str]:
+    """Let pip use our setuptools, where it can make wheels; else it fetches one."""
+    if int(version("setuptools").split(".")[0]) < _FIRST_WITH_WHEELS:
+        return []
+    return ["--no-index", "--no-build-isolation"]
+
+
+def _share_packages(environment: Path) -> None:
+    """Let an environment use the packages of this one, editable ones among them."""
+    [packages] = environment.glob("lib/python*/site-packages")
+    ours = sysconfig.get_path("purelib")
+    (packages / "shared.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
+
+
+@pytest.fixture(scope="module")
+def record(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The decision record of one selection with the plugin."""
+    inventory = tmp_path_factory.mktemp("inventory") / "inventory.yaml"
+    inventory.write_text(INVENTORY)
+    script = Path(__file__).with_name("plugin_select.py")
+    answer = subprocess.run(
+        [python, "-W", "ignore", script, inventory],
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=120,
+    )
+    found: dict[str, Any] = json.loads(answer.stdout)
+    return found
+
+
+def test_filter_of_the_plugin_rejects_the_quarantined_host(
+    record: dict[str, Any],
+) -> None:
+    [step] = [s for s in record["steps"] if s["name"] == "QuarantineFilter"]
+    assert (step["n_in"], step["n_out"]) == (3, 2)
+    assert step["reason"] == "host is in quarantine"
+
+
+def test_weigher_of_the_plugin_decides(record: dict[str, Any]) -> None:
+    [instance] = record["instances"]
+    assert instance["host"] == "half-full"
+    weighed = {h["host"]: h["parts"] for h in instance["top_hosts"]}
+    assert {p["name"] for p in weighed["half-full"]} == {"FillWeigher"}
+    assert weighed["half-full"][0]["raw"] == pytest.approx(0.5)
+    assert weighed["empty"][0]["raw"] == pytest.approx(0.0)
+
+
+def test_unknown_filter_stops_the_start_with_the_names_that_exist(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "moorage.conf"
+    config.write_text("[filter_scheduler]\nenabled_filters = ComputeFilter,NoFilter\n")
+    command = [sys.executable, "-W", "ignore", "-m", "moorage.scheduler.cmd.scheduler"]
+    answer = subprocess.run(
+        [*command, "--config-file", config],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+    assert answer.returncode == 1
+    assert "there is no filter 'NoFilter'" in answer.stderr
+    assert "ComputeFilter, ImagePropertiesFilter" in answer.stderr
+    assert "Traceback" not in answer.stderr

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A filter or weigher that was written for nova runs as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from oslo_config import cfg
+
+from moorage.scheduler.drivers.foreign import filter_from, weigher_from
+from moorage.scheduler.errors import PluginError
+from moorage.weighers.ram import RAMWeigher
+
+from ...conftest import NOW, aggregate, batch, hosts, spec
+
+THREE = hosts("free_ram_mb", [1, 2, 3])
+
+
+class NovaFilter:
+    """Pass hosts with RAM for the flavor, as nova's protocol has it."""
+
+    RUN_ON_REBUILD = True
+    run_filter_once_per_request = True
+
+    def host_passes(self, host_state: Any, spec_obj: Any) -> Any:
+        return host_state.free_ram_mb >= 2 and spec_obj.memory_mb
+
+
+class NovaWeigher:
+    """Weigh by RAM, packing the hosts of an aggregate."""
+
+    def __init__(self) -> None:
+        self.minval, self.maxval = 0, None
+
+    def weight_multiplier(self, host_state: Any) -> float:
+        return -1.0 if host_state.aggregates else 1.0
+
+    def _weigh_object(self, host_state: Any, weight_properties: Any) -> Any:
+        return host_state.free_ram_mb
+
+
+def _clock() -> float:
+    return NOW
+
+
+def test_foreign_filter_answers_for_each_host(conf: cfg.ConfigOpts) -> None:
+    filter_ = filter_from(NovaFilter, conf, _clock)
+    mask = filter_.passing(batch(*THREE), spec())
+    assert (mask.dtype, mask.tolist()) == (bool, [False, True, True])
+
+
+def test_foreign_filter_keeps_its_name_and_rules(conf: cfg.ConfigOpts) -> None:
+    filter_ = filter_from(NovaFilter, conf, _clock)
+    assert type(filter_).__name__ == "NovaFilter"
+    assert filter_.RUN_ON_REBUILD
+    assert filter_.run_filter_once_per_request
+
+
+def test_foreign_filter_without_rules_has_novas_defaults(conf: cfg.ConfigOpts) -> None:
+    bare = type("Bare", (), {"host_passes": lambda self, host, spec: True})
+    filter_ = filter_from(bare, conf, _clock)
+    assert not filter_.RUN_ON_REBUILD
+    assert not filter_.run_filter_once_per_request
+
+
+def test_foreign_weigher_answers_for_each_host(conf: cfg.ConfigOpts) -> None:
+    weigher = weigher_from(NovaWeigher, conf, _clock)
+    rows = batch(*THREE, aggregates=[aggregate(1, "b")])
+    assert weigher.weigh_all(rows, spec()).tolist() == [1.0, 2.0, 3.0]
+    assert weigher.multipliers(rows).tolist() == [1.0, -1.0, 1.0]
+    assert (weigher.minval, weigher.maxval) == (0, None)
+    assert type(weigher).__name__ == "NovaWeigher"
+
+
+def test_foreign_weigher_without_multiplier_counts_once(conf: cfg.ConfigOpts) -> None:
+    bare = type("Bare", (), {"_weigh_object": lambda self, host, spec: 1})
+    weigher = weigher_from(bare, conf, _clock)
+    assert weigher.multipliers(batch(*THREE)).tolist() == [1.0] * 3
+    assert (weigher.minval, weigher.maxval) == (None, None)
+
+
+def test_class_of_ours_is_made_with_options_and_clock(conf: cfg.ConfigOpts) -> None:
+    weigher = weigher_from(RAMWeigher, conf, _clock)
+    assert type(weigher) is RAMWeigher
+    assert (weigher.conf, weigher.clock) == (conf, _clock)
+
+
+@pytest.mark.parametrize("cls", [object, NovaWeigher, RAMWeigher])
+def test_class_that_is_no_filter_is_refused(cls: type, conf: cfg.ConfigOpts) -> None:
+    with pytest.raises(PluginError, match=f"{cls.__name__} is no filter"):
+        filter_from(cls, conf, _clock)
+
+
+@pytest.mark.parametrize("cls", [object, NovaFilter])
+def test_class_that_is_no_weigher_is_refused(cls: type, conf: cfg.ConfigOpts) -> None:
+    with pytest.raises(PluginError, match=f"{cls.__name__} is no weigher"):
+        weigher_from(cls, conf, _clock)

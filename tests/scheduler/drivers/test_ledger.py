@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The next candidate of a host is one that was not refused and still fits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from moorage.scheduler.drivers.ledger import Ledger
+from moorage.scheduler.placement.candidates import AllocationCandidates
+
+
+def _request(**amounts: int) -> dict[str, Any]:
+    return {"allocations": {u: {"resources": {"VCPU": n}} for u, n in amounts.items()}}
+
+
+def _summary(root: str, capacity: int) -> dict[str, Any]:
+    resources = {"VCPU": {"capacity": capacity, "used": 1}}
+    return {"root_provider_uuid": root, "resources": resources}
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    """Host a has two providers with room for 3 and 2, host b one with room for 2."""
+    body = {
+        "allocation_requests": [_request(a=2), _request(a2=2), _request(b=2)],
+        "provider_summaries": {
+            "a": _summary("a", 4),
+            "a2": _summary("a", 3),
+            "b": _summary("b", 3),
+        },
+    }
+    return Ledger(AllocationCandidates.parse(body, limit=None, version="1.36"))
+
+
+def test_first_candidate_of_a_host_is_placements_first(ledger: Ledger) -> None:
+    assert [ledger.next_of(host) for host in ("a", "b", "z")] == [0, 2, None]
+    assert ledger.request(2) == _request(b=2)
+    assert ledger.version == "1.36"
+
+
+def test_refused_candidate_is_never_named_again(ledger: Ledger) -> None:
+    ledger.refuse(0)
+    ledger.give_all_back()
+    assert ledger.next_of("a") == 1
+    ledger.refuse(1)
+    assert ledger.next_of("a") is None
+
+
+def test_what_was_taken_is_missing_for_the_next(ledger: Ledger) -> None:
+    ledger.take(0)
+    assert (ledger.next_of("a"), ledger.next_of("b")) == (1, 2)
+    ledger.take(1)
+    assert (ledger.next_of("a"), ledger.next_of("b")) == (None, 2)
+
+
+def test_what_is_given_back_can_be_taken_again(ledger: Ledger) -> None:
+    ledger.take(0)
+    ledger.take(2)
+    ledger.give_all_back()
+    assert (ledger.next_of("a"), ledger.next_of("b")) == (0, 2)

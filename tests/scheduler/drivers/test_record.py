@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A decision leaves a record: plain data, one line, kept among the newest."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from moorage.scheduler.drivers.record import (
+    ClaimAttempt,
+    DecisionLog,
+    DecisionRecord,
+    FilterStep,
+    InstanceRecord,
+    Outcome,
+    WeighedHost,
+    WeigherPart,
+)
+
+
+def _record(*uuids: str, **changes: Any) -> DecisionRecord:
+    plain = {"request_id": "req-1", "n_instances": 1, "started_at": 0.0}
+    return DecisionRecord(**{**plain, "instance_uuids": uuids, **changes})
+
+
+def _full() -> DecisionRecord:
+    part = WeigherPart("RAMWeigher", 8192.0, 1.0, 1.0)
+    top = WeighedHost("a", "a", 1.0, (part,))
+    return _record(
+        "u1",
+        n_candidates=7,
+        is_cut=True,
+        n_hosts=5,
+        steps=[FilterStep("ComputeFilter", 5, 3, "down")],
+        instances=[InstanceRecord("u1", "a", 1.0, (top,), ("b",))],
+        claims=[ClaimAttempt(("u1",), ("a",), "claimed", 2, "")],
+        times_ms={"total": 1.25},
+        outcome=Outcome.SELECTED,
+    )
+
+
+def test_summary_is_one_line_of_the_whole_way() -> None:
+    assert _full().summary() == (
+        "req-1: 1 instance(s) selected; 7 candidate(s) (cut), 5 host(s)"
+        " > ComputeFilter 3; u1 on a (1.000), alternates [b]; 2 claim attempt(s);"
+        " total 1.2 ms"
+    )
+
+
+def test_summary_says_why_nothing_was_selected() -> None:
+    record = _record(outcome=Outcome.NO_VALID_HOST, reason="No such host ")
+    assert record.summary().startswith(
+        "req-1: 1 instance(s) no valid host (No such host); Placement not asked, "
+        "0 host(s); nothing claimed"
+    )
+
+
+def test_record_is_plain_data_that_json_can_hold() -> None:
+    again = json.loads(json.dumps(_full().to_dict()))
+    assert again["outcome"] == "selected"
+    assert again["steps"] == [
+        {"name": "ComputeFilter", "n_in": 5, "n_out": 3, "reason": "down"}
+    ]
+    assert again["instances"][0]["top_hosts"][0]["parts"][0]["raw"] == 8192.0
+
+
+def test_times_of_a_step_add_up() -> None:
+    record = _record()
+    with record.timed("filters"):
+        pass
+    first = record.times_ms["filters"]
+    with pytest.raises(KeyError), record.timed("filters"):
+        raise KeyError
+    assert record.times_ms["filters"] >= first >= 0
+
+
+def test_log_keeps_the_newest_records() -> None:
+    log = DecisionLog(2)
+    first, second, third = (_record(u) for u in ("u1", "u2", "u3"))
+    for record in (first, second, third):
+        log.add(record)
+    assert (len(log), log.newest(), log.newest(1)) == (2, [third, second], [third])
+    assert log.find("u2") is second
+    assert log.find("u1") is None
+
+
+def test_newest_record_of_an_instance_is_found() -> None:
+    log = DecisionLog(5)
+    for request_id in ("old", "new"):
+        log.add(_record("u1", "u2", request_id=request_id))
+    found = log.find("u2")
+    assert found is not None
+    assert found.request_id == "new"
+
+
+def test_record_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="moorage"):
+        DecisionLog(1).add(_full())
+    assert [r.getMessage() for r in caplog.records] == [f"Decision {_full().summary()}"]

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request's own restrictions come before the filters, compared as nova does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from moorage.objects import CellMapping, Destination
+from moorage.scheduler.drivers.record import FilterStep
+from moorage.scheduler.drivers.restrictions import (
+    aim,
+    evacuated_from,
+    is_rebuild,
+    restricted,
+    skips_filters,
+)
+from moorage.scheduler.errors import NoValidHost
+from moorage.scheduler.placement.query import Requirements
+
+from ...conftest import CELL, host, instance_uuid, node_uuid, spec, table
+
+OTHER_CELL = instance_uuid("another cell")
+TABLE = table(
+    host(host="a", nodename="n1"),
+    host(host="a", nodename="n2"),
+    host(host="B", nodename="N3", cell_uuid=OTHER_CELL),
+)
+
+
+def _to(**fields: Any) -> Destination:
+    if cell := fields.pop("cell", None):
+        fields["cell"] = CellMapping(uuid=cell)
+    return Destination(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "left"),
+    [
+        pytest.param({}, "n1 n2 N3", id="none"),
+        pytest.param({"ignore_hosts": ["A"]}, "N3", id="ignored, in any case"),
+        pytest.param({"ignore_hosts": ["a", "b"]}, "", id="all ignored"),
+        pytest.param({"ignore_hosts": []}, "n1 n2 N3", id="none ignored"),
+        pytest.param({"force_hosts": ["b"]}, "N3", id="forced host, in any case"),
+        pytest.param({"force_hosts": ["z"]}, "", id="forced to an unknown host"),
+        pytest.param({"force_nodes": ["n2", "N3"]}, "n2 N3", id="forced nodes"),
+        pytest.param({"force_nodes": ["n3"]}, "", id="node in another case"),
+        pytest.param(
+            {"force_hosts": ["a"], "force_nodes": ["n2"]}, "n2", id="host and node"
+        ),
+        pytest.param(
+            {"force_hosts": ["a"], "ignore_hosts": ["a"]}, "", id="forced, ignored"
+        ),
+        pytest.param({"to": {"host": "a"}}, "n1 n2", id="destination"),
+        pytest.param({"to": {"host": "A"}}, "", id="destination in another case"),
+        pytest.param({"to": {"host": "a", "node": "n2"}}, "n2", id="host and its node"),
+        pytest.param({"to": {"host": "a", "node": "N3"}}, "", id="another's node"),
+        pytest.param({"to": {"cell": OTHER_CELL}}, "N3", id="cell"),
+        pytest.param(
+            {"to": {"cell": OTHER_CELL, "allow_cross_cell_move": True}},
+            "n1 n2 N3",
+            id="a cell that may be left",
+        ),
+        pytest.param({"to": {"host": "B", "cell": CELL}}, "", id="not in that cell"),
+    ],
+)
+def test_restriction(fields: dict[str, Any], left: str) -> None:
+    changes = {**fields}
+    if to := changes.pop("to", None):
+        changes["requested_destination"] = _to(**to)
+    hosts = restricted(TABLE.batch(), spec(**changes), [])
+    assert " ".join(hosts.nodename) == left
+
+
+def test_each_restriction_leaves_a_step() -> None:
+    steps: list[FilterStep] = []
+    asked = spec(
+        requested_destination=_to(host="a"), ignore_hosts=["b"], force_nodes=["n2"]
+    )
+    restricted(TABLE.batch(), asked, steps)
+    assert [(s.name, s.n_in, s.n_out) for s in steps] == [
+        ("requested_destination host", 3, 2),
+        ("ignore_hosts", 2, 2),
+        ("force_nodes", 2, 1),
+    ]
+
+
+REBUILD = {"_nova_check_type": ["rebuild"]}
+
+
+@pytest.mark.parametrize(
+    ("hints", "is_one"),
+    [
+        pytest.param(None, False, id="no hints"),
+        pytest.param({}, False, id="empty"),
+        pytest.param({"_nova_check_type": ["other"]}, False, id="another check"),
+        pytest.param(REBUILD, True, id="rebuild"),
+    ],
+)
+def test_hint_says_that_it_is_a_rebuild(hints: Any, is_one: bool) -> None:
+    assert is_rebuild(spec(scheduler_hints=hints)) is is_one
+
+
+@pytest.mark.parametrize(
+    ("fields", "skips"),
+    [
+        pytest.param({}, False, id="not forced"),
+        pytest.param({"force_hosts": ["a"]}, True, id="forced host"),
+        pytest.param({"force_nodes": ["n1"]}, True, id="forced node"),
+        pytest.param(
+            {"force_hosts": ["a"], "scheduler_hints": REBUILD}, False, id="rebuild"
+        ),
+        pytest.param(
+            {"requested_destination": _to(host="a")}, False, id="a destination"
+        ),
+    ],
+)
+def test_forced_hosts_are_not_filtered(fields: dict[str, Any], skips: bool) -> None:
+    assert skips_filters(spec(**fields)) is skips
+
+
+@pytest.mark.parametrize(
+    ("fields", "in_tree", "is_limited"),
+    [
+        pytest.param({}, None, True, id="any host"),
+        pytest.param({"force_hosts": ["B"]}, "N3", True, id="a host of one node"),
+        pytest.param({"force_hosts": ["a"]}, None, False, id="a host of several"),
+        pytest.param({"force_nodes": ["n2"]}, "n2", True, id="a node"),
+        pytest.param(
+            {"requested_destination": _to(host="a", node="n1")}, "n1", True, id="both"
+        ),
+        pytest.param(
+            {"requested_destination": _to(cell=CELL)}, None, True, id="a cell only"
+        ),
+    ],
+)
+def test_question_is_narrowed_to_the_host_that_is_named(
+    fields: dict[str, Any], in_tree: str | None, is_limited: bool
+) -> None:
+    requirements = Requirements()
+    aim(spec(**fields), TABLE, requirements)
+    assert requirements.in_tree == (in_tree and node_uuid(in_tree))
+    assert requirements.is_limited is is_limited
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        pytest.param({"force_hosts": ["z"]}, "host: z node: None ", id="host"),
+        pytest.param({"force_nodes": ["z"]}, "host: None node: z ", id="node"),
+        pytest.param(
+            {"requested_destination": _to(host="B", cell=CELL)},
+            "host: B node: None ",
+            id="in another cell",
+        ),
+    ],
+)
+def test_unknown_host_is_told_in_novas_words(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(NoValidHost) as caught:
+        aim(spec(**fields), TABLE, Requirements())
+    assert str(caught.value) == f"No valid host was found. No such host - {told}"
+
+
+def test_evacuated_host_is_known_by_its_nodes() -> None:
+    asked = spec(ignore_hosts=["a", "z"])
+    assert evacuated_from(asked, TABLE) == {node_uuid("n1"), node_uuid("n2")}
+    assert evacuated_from(spec(), TABLE) == frozenset()

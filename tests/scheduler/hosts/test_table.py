@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table does what a plain dict of rows would, and a batch never changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from moorage.scheduler.hosts import (
+    Aggregate,
+    Consumption,
+    HostBatch,
+    HostRecord,
+    HostTable,
+)
+from moorage.scheduler.hosts.record import INTERNED, NUMBERS
+
+from ...conftest import aggregate, host, instance_uuid, node_uuid, table
+
+SMALL = Consumption(memory_mb=512, disk_mb=1024, vcpus=1)
+COLUMNS = (*NUMBERS, *INTERNED)
+
+NODES = st.sampled_from(["n1", "n2", "n3", "n4", "n5"])
+HOSTS = st.sampled_from(["a", "b", "c"])
+INSTANCES = st.sampled_from([instance_uuid(i) for i in range(6)])
+AMOUNTS = st.integers(min_value=-100, max_value=2**40)
+
+
+def _changed(record: HostRecord, consumption: Consumption) -> HostRecord:
+    changes = {n: getattr(record, n) + delta for n, delta in consumption.deltas()}
+    return dataclasses.replace(record, **changes)
+
+
+class Model(RuleBasedStateMachine):
+    """The table beside dicts, under any sequence of what can happen to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = HostTable()
+        self.reports: dict[str, HostRecord] = {}
+        self.claims: dict[str, dict[str, Consumption]] = {}
+        self.aggregates: dict[int, Aggregate] = {}
+        self.instances: dict[str, set[str]] = {}
+        self.revision = 0
+        self.kept: list[tuple[HostBatch, list[Any]]] = []
+
+    def _nodes_of(self, name: str) -> list[str]:
+        return [node for node, record in self.reports.items() if record.host == name]
+
+    def _pending_on(self, name: str) -> set[str]:
+        return {u for node in self._nodes_of(name) for u in self.claims.get(node, {})}
+
+    @rule(
+        node=NODES,
+        free=AMOUNTS,
+        stats=st.dictionaries(st.sampled_from("xy"), st.sampled_from("12")),
+        reported=st.none() | st.sets(INSTANCES),
+    )
+    def put(
+        self, node: str, free: int, stats: dict[str, str], reported: set[str] | None
+    ) -> None:
+        name = {"n1": "a", "n2": "b"}.get(node, "c")
+        record = host(host=name, nodename=node, free_ram_mb=free, stats=stats)
+        self.table.put(record, reported)
+        self.reports[record.uuid] = record
+        mine = self.claims.setdefault(record.uuid, {})
+        for uuid in reported or ():
+            mine.pop(uuid, None)
+        if reported is not None:
+            self.instances[name] = reported | self._pending_on(name)
+
+    @rule(node=NODES)
+    def drop(self, node: str) -> None:
+        self.table.drop(node_uuid(node))
+        if self.reports.pop(node_uuid(node), None):
+            self.claims.pop(node_uuid(node), None)
+
+    @rule(node=NODES, uuid=INSTANCES, memory_mb=st.integers(0, 4096))
+    def consume(self, node: str, uuid: str, memory_mb: int) -> None:
+        consumption = dataclasses.replace(SMALL, memory_mb=memory_mb)
+        self.table.consume(node_uuid(node), uuid, consumption)
+        if record := self.reports.get(node_uuid(node)):
+            self.claims[record.uuid].setdefault(uuid, consumption)
+            self.instances.setdefault(record.host, set()).add(uuid)
+
+    @rule(name=HOSTS, uuid=INSTANCES)
+    def give_back(self, name: str, uuid: str) -> None:
+        self.table.give_back(name, uuid)
+        self.instances.get(name, set()).discard(uuid)
+        for node in self._nodes_of(name):
+            self.claims[node].pop(uuid, None)
+
+    @rule(name=HOSTS, uuids=st.sets(INSTANCES))
+    def set_instances(self, name: str, uuids: set[str]) -> None:
+        self.table.set_instances(name, uuids)
+        self.instances[name] = uuids | self._pending_on(name)
+
+    @rule(number=st.integers(1, 3), names=st.sets(HOSTS), zone=st.sampled_from("xy"))
+    def put_aggregate(self, number: int, names: set[str], zone: str) -> None:
+        made = aggregate(number, *names, availability_zone=zone)
+        self.table.put_aggregate(made)
+        self.aggregates[number] = made
+
+    @rule(number=st.integers(1, 3))
+    def drop_aggregate(self, number: int) -> None:
+        self.table.drop_aggregate(number)
+        self.aggregates.pop(number, None)
+
+    def _expected(self, node: str) -> HostRecord:
+        record = self.reports[node]
+        for consumption in self.claims.get(node, {}).values():
+            record = _changed(record, consumption)
+        return record
+
+    @precondition(lambda self: len(self.kept) < 8)
+    @rule()
+    def keep_a_batch(self) -> None:
+        batch = self.table.batch()
+        half = batch.take(np.arange(len(batch)) % 2 == 0)
+        for kept in (batch, half):
+            rows = [[getattr(h, n) for n in (*COLUMNS, "aggregates")] for h in kept]
+            self.kept.append((kept, rows))
+
+    @invariant()
+    def a_batch_has_what_the_model_has(self) -> None:
+        batch = self.table.batch()
+        assert len(batch) == len(self.reports) == len(self.table)
+        uuids = list(batch.uuid)
+        assert sorted(uuids) == sorted(self.reports)
+        for state in batch:
+            expected = self._expected(state.uuid)
+            for name in COLUMNS:
+                assert getattr(state, name) == getattr(expected, name), name
+                column = getattr(batch, name).tolist()
+                assert column[uuids.index(state.uuid)] == getattr(expected, name)
+            assert set(state.instances) == self.instances.get(state.host, set())
+            mine = [a for i, a in sorted(self.aggregates.items())]
+            assert state.aggregates == [a for a in mine if state.host in a.hosts]
+
+    @invariant()
+    def kept_batches_are_as_they_were(self) -> None:
+        for kept, as_it_was in self.kept:
+            rows = [[getattr(h, n) for n in (*COLUMNS, "aggregates")] for h in kept]
+            assert rows == as_it_was
+
+    @invariant()
+    def the_revision_never_shrinks(self) -> None:
+        assert self.table.revision >= self.revision
+        self.revision = self.table.revision
+
+    @invariant()
+    def counts_agree_with_instances(self) -> None:
+        batch = self.table.batch()
+        wanted = [instance_uuid(i) for i in range(3)]
+        counts = [len(set(wanted) & set(state.instances)) for state in batch]
+        assert batch.count_instances(wanted).tolist() == counts
+
+
+Model.TestCase.settings = settings(
+    max_examples=40, stateful_step_count=25, deadline=None
+)
+TestModel = Model.TestCase
+
+
+# -- claims ----------------------------------------------------------------------------
+
+ONE = instance_uuid(1)
+
+
+def test_claim_is_consumed_at_once() -> None:
+    made = table(host())
+    made.consume(host().uuid, ONE, SMALL)
+    state = made.batch()[0]
+    assert (state.free_ram_mb, state.free_disk_mb) == (8192 - 512, 51200 - 1024)
+    assert (state.vcpus_used, state.num_instances, state.num_io_ops) == (3, 1, 1)
+    assert ONE in state.instances
+
+
+def test_second_claim_of_one_instance_takes_nothing_more() -> None:
+    made = table(host())
+    for _ in range(2):
+        made.consume(host().uuid, ONE, SMALL)
+    assert made.batch()[0].free_ram_mb == 8192 - 512
+
+
+def test_claim_on_unknown_node_is_left_to_its_report() -> None:
+    made = table(host())
+    made.consume(node_uuid("elsewhere"), ONE, SMALL)
+    assert made.batch()[0].free_ram_mb == 8192
+
+
+@pytest.mark.parametrize(
+    ("reported", "free_ram_mb"),
+    [
+        pytest.param([ONE], 7000, id="a report that includes it"),
+        pytest.param([], 7000 - 512, id="a report that does not"),
+        pytest.param(None, 7000 - 512, id="a report that does not tell"),
+    ],
+)
+def test_claim_stays_until_a_report_includes_it(
+    reported: list[str] | None, free_ram_mb: int
+) -> None:
+    made = table(host())
+    made.consume(host().uuid, ONE, SMALL)
+    made.put(host(free_ram_mb=7000), reported)
+    assert made.batch()[0].free_ram_mb == free_ram_mb
+    assert set(made.batch()[0].instances) == {ONE}
+
+
+def test_claim_given_back_leaves_the_host_as_it_was() -> None:
+    made = table(host())
+    made.consume(host().uuid, ONE, SMALL)
+    made.give_back("host", ONE)
+    assert made.batch()[0].free_ram_mb == 8192
+    assert made.batch()[0].instances == {}
+
+
+def test_what_a_report_included_is_not_given_back_again() -> None:
+    made = table(host())
+    made.consume(host().uuid, ONE, SMALL)
+    made.put(host(free_ram_mb=7000), [ONE])
+    made.give_back("host", ONE)
+    assert made.batch()[0].free_ram_mb == 7000
+
+
+def test_dropped_node_comes_back_without_its_old_claims() -> None:
+    made = table(host())
+    made.consume(host().uuid, ONE, SMALL)
+    made.drop(host().uuid)
+    made.give_back("host", ONE)
+    made.put(host())
+    assert made.batch()[0].free_ram_mb == 8192
+
+
+def test_report_of_one_node_keeps_the_claims_on_its_hosts_other_nodes() -> None:
+    first, second = host(nodename="n1"), host(nodename="n2")
+    made = table(first, second)
+    made.consume(second.uuid, ONE, SMALL)
+    made.put(first, [])
+    assert set(made.batch()[0].instances) == {ONE}
+
+
+# -- rows ------------------------------------------------------------------------------
+
+
+def test_batch_of_some_nodes_leaves_unknown_ones_out() -> None:
+    a, b = host(host="a"), host(host="b")
+    assert list(table(a, b).batch([b.uuid, "nobody"]).host) == ["b"]
+
+
+def test_batch_is_in_the_order_of_rows() -> None:
+    a, b = host(host="a"), host(host="b")
+    assert list(table(a, b).batch([b.uuid, a.uuid]).host) == ["a", "b"]
+
+
+def test_table_grows_beyond_its_first_capacity() -> None:
+    records = [host(host=f"h{i}", free_ram_mb=i) for i in range(300)]
+    made = table(*records[:70])
+    early = made.batch()
+    for record in records[70:]:
+        made.put(record)
+    assert early.free_ram_mb.tolist() == list(range(70))
+    assert made.batch().free_ram_mb.tolist() == list(range(300))
+    assert list(made.batch().host) == [r.host for r in records]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        pytest.param({"host": "a"}, ["n1", "n2"], id="all nodes of a host"),
+        pytest.param({"host": None, "node": "n2"}, ["n2"], id="one node"),
+        pytest.param({"host": "b", "node": "n2"}, [], id="a node of another host"),
+        pytest.param({"host": "A"}, [], id="another case"),
+        pytest.param({"host": "a", "cell": "elsewhere"}, [], id="another cell"),
+        pytest.param({"host": None}, ["n1", "n2", "n3"], id="any"),
+    ],
+)
+def test_nodes_of(wanted: dict[str, Any], found: list[str]) -> None:
+    made = table(
+        host(host="a", nodename="n1"),
+        host(host="a", nodename="n2"),
+        host(host="b", nodename="n3"),
+    )
+    assert list(made.nodes_of(**wanted)) == [node_uuid(n) for n in found]
+
+
+def test_row_has_the_revision_of_its_last_change() -> None:
+    a, b = host(host="a"), host(host="b")
+    made = table(a, b)
+    made.consume(b.uuid, ONE, SMALL)
+    rows = made.batch()
+    assert rows[0].revision < rows[1].revision == made.revision == rows.revision
+
+
+def test_compaction_keeps_every_value_and_every_earlier_batch() -> None:
+    made = table(host(host="a"), host(host="b", stats={"x": "b"}))
+    batches = []
+    for i in range(5000):
+        made.put(host(host="a", stats={"x": str(i)}))
+        if i % 500 == 0:
+            batches.append((made.batch(), str(i)))
+    for kept, value in batches:
+        assert [s["x"] for s in kept.stats] == [value, "b"]
+    assert [s["x"] for s in made.batch().stats] == ["4999", "b"]
+    assert len(made._interners["stats"]) <= 2 * 2 + 1025
+
+
+def test_values_of_dropped_rows_do_not_keep_a_column_from_shrinking() -> None:
+    made = table(*(host(host=f"h{i}") for i in range(3000)))
+    for i in range(1, 3000):
+        made.drop(node_uuid(f"h{i}"))
+    made.put(host(host="h0", stats={"x": "1"}))
+    assert len(made._interners["host"]) <= 2 * 1 + 1024
+    made.put(host(host="new", nodename="new"))
+    assert list(made.batch().host) == ["h0", "new"]
+
+
+def test_concurrent_writers_and_readers_see_whole_rows() -> None:
+    made = table(*(host(host=f"h{i}", free_ram_mb=0, vcpus_used=0) for i in range(20)))
+    torn: list[Any] = []
+
+    def write() -> None:
+        for i in range(1, 150):
+            for j in range(3):
+                made.put(host(host=f"h{j}", free_ram_mb=i, vcpus_used=i))
+            made.put(host(host=f"new{i}", free_ram_mb=i, vcpus_used=i))
+
+    def read() -> None:
+        for _ in range(300):
+            rows = made.batch()
+            if (rows.free_ram_mb != rows.vcpus_used).any():
+                torn.append(rows)
+            rows.count_instances([ONE])
+
+    threads = [threading.Thread(target=f) for f in (write, read, read)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not torn

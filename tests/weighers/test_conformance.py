@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every weigher of ours: raw figures of nova, forms that agree, nothing written."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from moorage.objects import InstanceGroup, RequestSpec
+from moorage.scheduler.drivers.plugins import load_weighers
+from moorage.scheduler.hosts import Consumption, HostBatch, HostRecord
+from moorage.scheduler.hosts.record import INTERNED, NUMBERS
+
+from ..conftest import (
+    NOW,
+    aggregate,
+    batch,
+    group,
+    host,
+    hosts,
+    instance_uuid,
+    options,
+    spec,
+)
+
+WEIGHERS = {type(w).__name__: w for w in load_weighers(options(), lambda: NOW)}
+UUIDS = [instance_uuid(i) for i in range(4)]
+AMOUNTS = st.integers(-(2**40), 2**40)
+COUNTS = st.integers(0, 100)
+
+
+@st.composite
+def records(draw: st.DrawFn) -> list[HostRecord]:
+    """Some hosts that differ in what our weighers look at."""
+    return [
+        host(
+            host=f"h{i}",
+            free_ram_mb=draw(AMOUNTS),
+            free_disk_mb=draw(AMOUNTS),
+            vcpus_used=draw(COUNTS),
+            cpu_allocation_ratio=draw(st.floats(0.1, 16)),
+            num_io_ops=draw(COUNTS),
+            num_instances=draw(COUNTS),
+            failed_builds=draw(COUNTS),
+        )
+        for i in range(draw(st.integers(1, 6)))
+    ]
+
+
+GROUPS = st.sampled_from(
+    [
+        None,
+        group("soft-affinity", members=UUIDS),
+        group("soft-anti-affinity", members=UUIDS),
+        group("affinity", members=UUIDS),
+    ]
+)
+INSTANCES = st.dictionaries(
+    st.sampled_from(["h0", "h1", "h2"]), st.lists(st.sampled_from(UUIDS), unique=True)
+)
+
+
+def _copied(rows: HostBatch) -> dict[str, list[Any]]:
+    names = (*NUMBERS, *INTERNED, "aggregates")
+    return {name: [repr(v) for v in getattr(rows, name)] for name in names}
+
+
+@pytest.mark.parametrize("weigher", WEIGHERS.values(), ids=WEIGHERS)
+@settings(max_examples=30, deadline=None)
+@given(records=records(), of=GROUPS, on=INSTANCES, data=st.data())
+def test_weigher_keeps_the_contract(
+    weigher: Any,
+    records: list[HostRecord],
+    of: InstanceGroup | None,
+    on: dict[str, list[str]],
+    data: st.DataObject,
+) -> None:
+    option = weigher.MULTIPLIER
+    rows = batch(
+        *records, instances=on, aggregates=[aggregate(1, "h0", **{option: "7"})]
+    )
+    if data.draw(st.booleans(), label="one placed already"):
+        rows = rows.with_instance(
+            0, instance_uuid("placed"), Consumption(memory_mb=1, disk_mb=1, vcpus=1)
+        )
+    asked: RequestSpec = spec(instance_group=of)
+    request_before, hosts_before = copy.deepcopy(asked), _copied(rows)
+    own_before = dict(vars(weigher))
+    prepared = weigher.prepare(asked)
+    raw, multipliers = prepared.weigh_all(rows, asked), prepared.multipliers(rows)
+
+    assert (raw.dtype, raw.shape) == (np.float64, (len(rows),))
+    assert (multipliers.dtype, multipliers.shape) == (np.float64, (len(rows),))
+    assert abs(multipliers[0]) == 7
+    assert [prepared.weigh_host(h, asked) for h in rows] == raw.tolist()
+    order = np.array(data.draw(st.permutations(range(len(rows)))))
+    reordered = rows.take(order)
+    assert prepared.weigh_all(reordered, asked).tolist() == raw[order].tolist()
+    assert prepared.multipliers(reordered).tolist() == multipliers[order].tolist()
+    assert asked.obj_to_primitive() == request_before.obj_to_primitive()
+    assert _copied(rows) == hosts_before
+    assert vars(weigher) == own_before
+
+
+#: Weigher: class minimum, multiplier with the options' defaults; as in nova 34.
+SCALES = {
+    "BuildFailureWeigher": (None, -1000000.0),
+    "CPUWeigher": (0, 1.0),
+    "DiskWeigher": (0, 1.0),
+    "IoOpsWeigher": (0, -1.0),
+    "NumInstancesWeigher": (None, 0.0),
+    "RAMWeigher": (0, 1.0),
+    "ServerGroupSoftAffinityWeigher": (None, 1.0),
+    "ServerGroupSoftAntiAffinityWeigher": (None, 1.0),
+}
+
+
+def test_weighers_have_novas_scales_and_defaults() -> None:
+    rows = batch(host())
+    scales = {n: (w.minval, w.multipliers(rows)[0]) for n, w in WEIGHERS.items()}
+    assert scales == SCALES
+    assert all(w.maxval is None for w in WEIGHERS.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "values", "raw"),
+    [
+        ("RAMWeigher", "free_ram_mb", [-5, 0, 8], [-5, 0, 8]),
+        ("DiskWeigher", "free_disk_mb", [-5, 0, 8], [-5, 0, 8]),
+        ("CPUWeigher", "vcpus_used", [0, 10, 20], [12, 2, -8]),
+        ("IoOpsWeigher", "num_io_ops", [0, 3], [0, 3]),
+        ("NumInstancesWeigher", "num_instances", [0, 3], [0, 3]),
+        ("BuildFailureWeigher", "failed_builds", [0, 1, 50], [0, 1, 50]),
+    ],
+)
+def test_raw_figure(
+    name: str, column: str, values: list[int], raw: list[float]
+) -> None:
+    rows = batch(*hosts(column, values, vcpus_total=8, cpu_allocation_ratio=1.5))
+    assert WEIGHERS[name].weigh_all(rows, spec()).tolist() == raw
+
+
+def test_build_failures_of_an_aggregate_are_negated_too() -> None:
+    mine = aggregate(1, "a", build_failure_weight_multiplier="5")
+    rows = batch(*hosts("failed_builds", [0, 1]), aggregates=[mine])
+    multipliers = WEIGHERS["BuildFailureWeigher"].multipliers(rows)
+    assert multipliers.tolist() == [-5.0, -1000000.0]
+
+
+AFFINITY = "ServerGroupSoftAffinityWeigher"
+ANTI_AFFINITY = "ServerGroupSoftAntiAffinityWeigher"
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "raw"),
+    [
+        pytest.param(AFFINITY, None, [0, 0, 0], id="no group"),
+        pytest.param(AFFINITY, group("soft-affinity"), [0, 0, 0], id="no members"),
+        pytest.param(
+            AFFINITY, group("soft-affinity", members=UUIDS[:2]), [2, 1, 0], id="members"
+        ),
+        pytest.param(
+            AFFINITY,
+            InstanceGroup(policies=["soft-affinity"], members=UUIDS[:2]),
+            [2, 1, 0],
+            id="the old list of policies",
+        ),
+        pytest.param(
+            AFFINITY,
+            group("soft-anti-affinity", members=UUIDS[:2]),
+            [0, 0, 0],
+            id="the other policy",
+        ),
+        pytest.param(
+            ANTI_AFFINITY,
+            group("soft-anti-affinity", members=UUIDS[:2]),
+            [-2, -1, 0],
+            id="apart",
+        ),
+        pytest.param(
+            ANTI_AFFINITY,
+            group("anti-affinity", members=UUIDS[:2]),
+            [0, 0, 0],
+            id="the hard policy",
+        ),
+    ],
+)
+def test_members_of_the_group(
+    name: str, of: InstanceGroup | None, raw: list[float]
+) -> None:
+    on = {"a": UUIDS[:3], "b": UUIDS[1:3], "c": UUIDS[3:]}
+    rows = batch(*hosts("free_ram_mb", [1, 2, 3]), instances=on)
+    figures = WEIGHERS[name].weigh_all(rows, spec(instance_group=of))
+    assert figures.tolist() == raw
