@@ -41,6 +41,7 @@ class Claims:
         self._evacuated_from = evacuated_from(spec_obj, parts.table)
         self._record = record
         self._made: dict[str, ClaimAnswer] = {}
+        self._has_contended = False
 
     def claim_host(
         self, uuid: str, node_uuid: str, host: str, ledger: Ledger
@@ -59,9 +60,15 @@ class Claims:
                 ledger.take(candidate)
                 return candidate
             if answer.result is ClaimResult.CONTENDED:
+                self._has_contended = True
                 break  # busy, not full: another host is the faster way
             ledger.refuse(candidate)
         return None
+
+    def may_try_again(self) -> bool:
+        """Return whether some host was only busy since this was asked last."""
+        was, self._has_contended = self._has_contended, False
+        return was
 
     def _claim(self, uuid: str, request: AllocationRequest, host: str) -> ClaimAnswer:
         with self._record.timed("claim"):

@@ -32,6 +32,9 @@ LOG = logging.getLogger(__name__)
 _NOT_ENOUGH = "There are not enough hosts available."
 _MIB_PER_GIB = 1024
 
+#: How often all hosts are tried for an instance while some are only busy.
+_MAX_ROUNDS: Final = 5
+
 #: Stands for a candidate where an instance needs none: nothing is claimed for it.
 _NO_CANDIDATE: Final = -1
 
@@ -152,17 +155,27 @@ class Decision:
             # The answer was stale, or others were faster: one by one, then, with
             # every candidate of every host to fall back on.
             ledger.give_all_back()
-        return self._place(hosts, _claim(ledger, claims))
+        return self._place(hosts, _claim(ledger, claims), claims.may_try_again)
 
-    def _place(self, hosts: HostBatch, accept: Accept) -> list[Placed]:
+    def _place(
+        self,
+        hosts: HostBatch,
+        accept: Accept,
+        may_try_again: Callable[[], bool] = lambda: False,
+    ) -> list[Placed]:
         """Give each instance the best host that accepts it, or raise NoValidHost.
 
         A host that a filter rejected once does not come back for a later instance.
+        Where no host accepted and some were only busy, all are tried again, a few times.
         """
         placed: list[Placed] = []
         for number, uuid in enumerate(self._uuids):
             ranking = self._rank(hosts, uuid, number)
             found = _first_accepted(ranking, uuid, accept)
+            rounds = 1
+            while found is None and rounds < _MAX_ROUNDS and may_try_again():
+                found = _first_accepted(ranking, uuid, accept)
+                rounds += 1
             if found is None:
                 raise NoValidHost(_NOT_ENOUGH)
             placed.append(found)
@@ -200,7 +213,7 @@ class Decision:
         ties: npt.NDArray[np.float64] = of_rows[hosts.rows]
         return ties
 
-    # -- the answer ----------------------------------------------------------------------
+    # -- the answer --------------------------------------------------------------------
 
     def _selections(
         self, placed: Sequence[Placed], ledger: Ledger | None
@@ -304,7 +317,7 @@ def _uuids(spec_obj: RequestSpec, instance_uuids: Sequence[str] | None) -> list[
 
 
 def _of_instance(spec_obj: RequestSpec, uuid: str) -> RequestSpec:
-    """Return the request as it is for one instance; the request itself is left alone."""
+    """Return the request for one instance; the request itself is left alone."""
     if "instance_uuid" in spec_obj and spec_obj.instance_uuid == uuid:
         return spec_obj
     mine = copy.copy(spec_obj)

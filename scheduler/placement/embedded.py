@@ -11,6 +11,7 @@ import os
 import threading
 import types
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, Self
 from urllib.parse import unquote, urlsplit
 from wsgiref.util import setup_testing_defaults
@@ -110,7 +111,9 @@ class EmbeddedPlacement:
         conf = _conf(database)
         self._patch_database(conf, is_new)
         self._undo.append(_trust_schemas())
-        self.wsgi_app = _serialized(_app(conf), self._guard)
+        worker = ThreadPoolExecutor(1, thread_name_prefix="embedded-placement")
+        self._undo.append(worker.shutdown)
+        self.wsgi_app = _serialized(_app(conf), worker)
         self.adapter = _adapter(self.wsgi_app)
 
     def _hush(self) -> None:
@@ -138,6 +141,9 @@ class EmbeddedPlacement:
 
 
 def _require_placement() -> None:
+    talkative = logging.getLogger("alembic")  # it tells of each plugin when imported
+    if talkative.level == logging.NOTSET:
+        talkative.setLevel(logging.WARNING)
     try:
         import placement.deploy  # noqa: F401 -- asked here once, for a clear message
     except ImportError as e:
@@ -247,14 +253,21 @@ def _app(conf: cfg.ConfigOpts) -> WSGIApp:
     return app
 
 
-def _serialized(app: WSGIApp, guard: threading.Lock) -> WSGIApp:
+def _serialized(app: WSGIApp, worker: ThreadPoolExecutor) -> WSGIApp:
+    # One thread of Placement's own, so that what it leaves behind in thread-local
+    # variables, its request context for one, never shows in our log lines.
     def one_at_a_time(
         environ: dict[str, Any], start_response: Callable[..., Any]
     ) -> list[bytes]:
-        with guard:
-            return [b"".join(app(environ, start_response))]
+        return worker.submit(_answered, app, environ, start_response).result()
 
     return one_at_a_time
+
+
+def _answered(
+    app: WSGIApp, environ: dict[str, Any], start_response: Callable[..., Any]
+) -> list[bytes]:
+    return [b"".join(app(environ, start_response))]
 
 
 def _adapter(app: WSGIApp) -> Adapter:

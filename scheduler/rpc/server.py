@@ -25,7 +25,6 @@ def get_server(
         transport,
         oslo_messaging.Target(topic=TOPIC, server=conf.host),
         list(endpoints),
-        executor="threading",
         serializer=Serializer(),
         access_policy=oslo_messaging.DefaultRPCAccessPolicy,
     )

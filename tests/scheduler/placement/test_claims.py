@@ -203,12 +203,18 @@ def test_answer_lost_after_an_evacuation_was_claimed_is_a_claim(client, server):
 
 @pytest.mark.parametrize("wrong", [Misbehaviour.ERROR, Misbehaviour.BAD_GATEWAY])
 def test_claim_that_was_not_made_leaves_nothing(client, server, wrong):
-    server.misbehave(wrong, verb="PUT")
+    server.misbehave(wrong, verb="PUT", times=MAX_ATTEMPTS)
     consumer = _consumer()
     with pytest.raises(PlacementUnavailable) as raised:
         _claim(server.client(), consumer, _request(HOSTS[0]))
     assert not isinstance(raised.value, ClaimInDoubt)
     assert client.allocations(consumer).resources == {}
+
+
+def test_claim_that_placement_failed_to_make_is_sent_again(client, server):
+    server.misbehave(Misbehaviour.ERROR, verb="PUT")
+    answer = _claim(server.client(), _consumer(), _request(HOSTS[0]))
+    assert (answer.result, answer.n_attempts) == (ClaimResult.CLAIMED, 2)
 
 
 def test_claim_that_arrives_late_is_not_made(client, server):

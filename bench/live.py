@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole decisions on the real Placement, embedded in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from moorage.scheduler.drivers.record import DecisionRecord
+from moorage.scheduler.placement.client import PlacementClient
+from moorage.scheduler.placement.embedded import EmbeddedPlacement
+from moorage.scheduler.placement.seed import seed
+from moorage.scheduler.seeding import providers
+from moorage.scheduler.service import Scheduler, build
+
+from .asked import Request, plain
+from .clouds import Cloud, CloudSource, options
+from .ours import Times, decide, times
+from .timing import Plan, repeated
+
+
+def live_times(
+    cloud: Cloud, numbers: Sequence[int], plan: Plan
+) -> Iterator[tuple[Request, Times]]:
+    """Yield requests for these numbers of instances and what their decisions take."""
+    with _running(cloud) as (scheduler, client):
+        for number in numbers:
+            request = plain(cloud, number)
+            records = repeated(plan, lambda r=request: _decided(scheduler, client, r))
+            yield request, times(records)
+
+
+@contextmanager
+def _running(cloud: Cloud) -> Iterator[tuple[Scheduler, PlacementClient]]:
+    conf = options(len(cloud))
+    with EmbeddedPlacement() as placement:
+        client = PlacementClient(placement.adapter)
+        seed(client, providers(cloud.as_inventory()))
+        source = CloudSource(conf, cloud)
+        scheduler = build(conf, placement=placement.adapter, source=source)
+        scheduler.start()
+        yield scheduler, client
+        scheduler.stop()
+
+
+def _decided(
+    scheduler: Scheduler, client: PlacementClient, request: Request
+) -> DecisionRecord:
+    record = decide(scheduler, request)
+    for uuid in request.instance_uuids:
+        client.delete_allocations(uuid)
+    return record

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nova 34 beside us, in a process of its own, over the same hosts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.interop.peer import Peer, PeerError, peer_python
+
+from .asked import Request
+from .clouds import Cloud
+from .timing import Plan, median
+
+__all__ = ["Nova", "NovaDecision", "PeerError", "missing_peer"]
+
+_SCRIPT = Path(__file__).with_name("nova_side.py")
+
+
+def missing_peer() -> str:
+    """Return why there is no nova beside us; nothing if there is."""
+    python = peer_python()
+    if python.exists():
+        return ""
+    return f"{python} is missing; run `make peer`, or set MOORAGE_PEER_PYTHON"
+
+
+@dataclass(frozen=True, slots=True)
+class NovaDecision:
+    """Medians of nova's decisions, milliseconds.
+
+    Attributes
+    ----------
+    own : float
+        Filters, weighers, the choice and selections, over host states that are made.
+    states : float
+        Making them, of compute nodes that were read already.
+    """
+
+    own: float
+    states: float
+    n_runs: int
+
+
+class Nova(Peer):
+    """The tests' peer, with operations that measure."""
+
+    def __init__(self) -> None:
+        # The tests' own start another script; all else of the protocol is theirs.
+        self._process = subprocess.Popen(
+            # -P: modules of bench/ must not hide nova's.
+            [peer_python(), "-P", str(_SCRIPT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        )
+
+    def load(
+        self, cloud: Cloud, filters: Sequence[str], weighers: Sequence[str]
+    ) -> None:
+        """Give nova the hosts, and enable filters and weighers."""
+        self.ask("load", filters=filters, weighers=weighers, **cloud.as_message())
+
+    def decisions(self, request: Request, plan: Plan) -> NovaDecision:
+        """Return what a decision takes."""
+        runs: list[dict[str, float]] = self.ask("decide", **_asked(request, plan))
+        return NovaDecision(
+            own=median([run["own"] for run in runs]),
+            states=median([run["states"] for run in runs]),
+            n_runs=len(runs),
+        )
+
+    def plugin(
+        self, kind: str, name: str, request: Request, plan: Plan
+    ) -> tuple[float, int] | str:
+        """Return one plugin's time and how many hosts it lets pass, or why it cannot."""
+        try:
+            answer = self.ask(kind, name=name, **_asked(request, plan))
+        except PeerError as error:
+            return str(error)
+        if answer is None:
+            return "nova has none"
+        return median(answer["ms"]), answer["n_passed"]
+
+    def wire(self, text: str, number: int, plan: Plan) -> dict[str, float]:
+        """Return what it takes to read and to write an object, by operation."""
+        answer = self.ask("wire", text=text, number=number, **_plan(plan))
+        return {name: median(values) for name, values in answer.items()}
+
+
+def _asked(request: Request, plan: Plan) -> dict[str, Any]:
+    return {
+        "spec_obj": request.primitive,
+        "instance_uuids": request.instance_uuids,
+        **_plan(plan),
+    }
+
+
+def _plan(plan: Plan) -> dict[str, Any]:
+    return {"runs": plan.runs, "budget_s": plan.budget_s, "warm_ups": plan.warm_ups}

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nova 34's scheduler under measurement, over hosts that come in a message.
+
+Run by bench/nova.py with the Python of the peer environment; it imports nova and
+nothing of ours. The protocol is that of tests/interop/nova_side.py.
+"""
+
+import datetime
+import gc
+import json
+import sys
+import time
+from pathlib import Path
+from unittest import mock
+
+sys.path.append(str(Path(__file__).parents[1] / "tests/interop"))
+
+import nova_side  # first: it says that nothing is to be monkey-patched
+from nova import context, objects
+from nova.objects import base
+from nova.scheduler import host_manager, manager, utils, weights
+from nova.weights import normalize
+
+CONF = nova_side.CONF
+_GIB = 1024
+_A_DAY_S = 86400
+
+
+class _Cloud:
+    """What nova would have read from its databases."""
+
+    def __init__(self, message):
+        now = datetime.datetime.now(datetime.UTC)
+        self.computes = [_compute(host, now) for host in message["hosts"]]
+        self.services = {h["host"]: _service(h, now) for h in message["hosts"]}
+        self.cell = message["hosts"][0]["cell_uuid"]
+        self.instances = message["instances"]
+        self.manager = _manager(message["filters"], message["weighers"])
+        self._hosts.update_aggregates(
+            [
+                objects.Aggregate(
+                    id=a["id"], uuid=a["uuid"], name=a["name"], hosts=a["hosts"],
+                    metadata=a["metadata"],
+                )
+                for a in message["aggregates"]
+            ]
+        )  # fmt: skip
+        self.forget(self.instances)
+
+    @property
+    def _hosts(self):
+        return self.manager.host_manager
+
+    def forget(self, names):
+        """Set the instances of these hosts back to what they were."""
+        for name in names:
+            mine = {u: objects.Instance(uuid=u) for u in self.instances[name]}
+            self._hosts._instance_info[name] = {"instances": mine, "updated": True}
+
+    def states(self):
+        """Return new host states, as each of nova's decisions makes them."""
+        nodes = {self.cell: self.computes}
+        return list(self._hosts._get_host_states(None, nodes, self.services))
+
+
+def _compute(host, now):
+    return objects.ComputeNode(
+        uuid=host["uuid"],
+        host=host["host"],
+        hypervisor_hostname=host["nodename"],
+        memory_mb=host["total_usable_ram_mb"],
+        free_ram_mb=host["free_ram_mb"],
+        local_gb=host["total_usable_disk_gb"],
+        local_gb_used=host["disk_mb_used"] // _GIB,
+        free_disk_gb=host["free_disk_mb"] // _GIB,
+        disk_available_least=None,
+        vcpus=host["vcpus_total"],
+        vcpus_used=host["vcpus_used"],
+        cpu_allocation_ratio=host["cpu_allocation_ratio"],
+        ram_allocation_ratio=host["ram_allocation_ratio"],
+        disk_allocation_ratio=host["disk_allocation_ratio"],
+        hypervisor_type=host["hypervisor_type"],
+        hypervisor_version=host["hypervisor_version"],
+        host_ip=host["host_ip"],
+        cpu_info=host["cpu_info"],
+        supported_hv_specs=[
+            objects.HVSpec.from_list(each) for each in host["supported_instances"]
+        ],
+        stats={
+            **host["stats"],
+            "num_instances": str(host["num_instances"]),
+            "io_workload": str(host["num_io_ops"]),
+            "failed_builds": str(host["failed_builds"]),
+        },
+        metrics="[]",
+        numa_topology=None,
+        pci_device_pools=None,
+        updated_at=now,
+    )
+
+
+def _service(host, now):
+    return objects.Service(
+        host=host["host"],
+        binary="nova-compute",
+        topic="compute",
+        disabled=host["disabled"],
+        forced_down=host["forced_down"],
+        last_seen_up=now,
+    )
+
+
+def _manager(filters, weighers):
+    """Return nova's scheduler without what asks databases, brokers and Placement."""
+    known = {cls.__name__: cls for cls in weights.all_weighers()}
+    paths = [f"{known[n].__module__}.{n}" for n in weighers if n in known]
+    CONF.set_override("enabled_filters", filters, "filter_scheduler")
+    CONF.set_override("weight_classes", paths, "filter_scheduler")
+    CONF.set_override("service_down_time", _A_DAY_S)
+    idle = dict.fromkeys(
+        ("refresh_cells_caches", "_init_aggregates", "_init_instance_info"),
+        lambda *args: None,
+    )
+    made = object.__new__(manager.SchedulerManager)
+    with mock.patch.multiple(host_manager.HostManager, **idle):
+        made.host_manager = host_manager.HostManager()
+    return made
+
+
+CLOUD = None
+
+
+def load(message):
+    """Take hosts, instances, aggregates, names of filters and of weighers."""
+    global CLOUD
+    CLOUD = None
+    gc.collect()
+    CLOUD = _Cloud(message)
+    return len(CLOUD.computes)
+
+
+def decide(message):
+    """Return the times of whole decisions; claims are granted by nobody."""
+    uuids, ctxt = message["instance_uuids"], context.get_admin_context()
+    with (
+        mock.patch.object(utils, "claim_resources", lambda *a, **kw: True),
+        mock.patch.object(manager.SchedulerManager, "placement_client", None),
+    ):
+        return _repeated(message, lambda: _decided(ctxt, _spec(message), uuids))
+
+
+def _decided(ctxt, spec, uuids):
+    started = time.perf_counter()
+    states = CLOUD.states()
+    made = time.perf_counter()
+    requests = _allocation_requests(spec)
+    CLOUD.manager._get_all_host_states = lambda *args: iter(states)
+    began = time.perf_counter()
+    selections = CLOUD.manager._schedule(
+        ctxt, spec, uuids, requests, {}, "1.36", return_alternates=True
+    )
+    ended = time.perf_counter()
+    CLOUD.forget({selection[0].service_host for selection in selections})
+    return {"own": (ended - began) * 1000, "states": (made - started) * 1000}
+
+
+def _allocation_requests(spec):
+    resources = {
+        "VCPU": spec.flavor.vcpus,
+        "MEMORY_MB": spec.flavor.memory_mb,
+        "DISK_GB": spec.flavor.root_gb + spec.flavor.ephemeral_gb,
+    }
+    return {
+        compute.uuid: [
+            {
+                "allocations": {compute.uuid: {"resources": dict(resources)}},
+                "mappings": {"": [compute.uuid]},
+            }
+        ]
+        for compute in CLOUD.computes
+    }
+
+
+def filter_(message):
+    """Return the times of one filter over all hosts, or None if nova has none."""
+    cls = CLOUD.manager.host_manager.filter_cls_map.get(message["name"])
+    if cls is None:
+        return None
+    one, states = cls(), CLOUD.states()
+    return _plugin(message, lambda spec: len(list(one.filter_all(states, spec))))
+
+
+def weigher(message):
+    """Return the times of one weigher over all hosts, or None if nova has none."""
+    known = {cls.__name__: cls for cls in weights.all_weighers()}
+    if message["name"] not in known:
+        return None
+    one = known[message["name"]]()
+    weighed = [weights.WeighedHost(state, 0.0) for state in CLOUD.states()]
+
+    def ask(spec):
+        # As BaseWeightHandler.get_weighed_objects does, without its log lines.
+        raw = one.weigh_objects(weighed, spec)
+        scaled = list(normalize(raw, minval=one.minval, maxval=one.maxval))
+        for each, weight in zip(weighed, scaled, strict=True):
+            each.weight += one.weight_multiplier(each.obj) * weight
+        return len(scaled)
+
+    return _plugin(message, ask)
+
+
+def _plugin(message, ask):
+    n_passed = 0
+
+    def run():
+        nonlocal n_passed
+        spec = _spec(message)
+        started = time.perf_counter()
+        n_passed = ask(spec)
+        return (time.perf_counter() - started) * 1000
+
+    return {"ms": _repeated(message, run), "n_passed": n_passed}
+
+
+def wire(message):
+    """Return the times of reading an object's text and of writing it again."""
+    text, number = message["text"], message["number"]
+    serializer = base.NovaObjectSerializer()
+    ctxt = context.get_admin_context()
+
+    def read():
+        return serializer.deserialize_entity(ctxt, json.loads(text))
+
+    found = read()
+
+    def timed(block):
+        started = time.perf_counter()
+        for _ in range(number):
+            block()
+        return (time.perf_counter() - started) * 1000 / number
+
+    def write():
+        return json.dumps(serializer.serialize_entity(ctxt, found))
+
+    return {
+        "read": _repeated(message, lambda: timed(read)),
+        "write": _repeated(message, lambda: timed(write)),
+    }
+
+
+def _spec(message):
+    return base.NovaObject.obj_from_primitive(message["spec_obj"])
+
+
+def _repeated(message, run):
+    """Do what bench/timing.py's `repeated` does; nothing of ours is imported here."""
+    for _ in range(message["warm_ups"]):
+        run()
+    gc.collect()
+    ends_at = time.perf_counter() + message["budget_s"]
+    results = [run()]
+    while len(results) < message["runs"] and time.perf_counter() < ends_at:
+        results.append(run())
+    return results
+
+
+nova_side.OPERATIONS.update(
+    load=load, decide=decide, filter=filter_, weigher=weigher, wire=wire
+)
+
+if __name__ == "__main__":
+    nova_side.main()

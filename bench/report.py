@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables; all figures are of this run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from .nova import NovaDecision
+from .ours import PluginTime, Times
+from .wire import WireTime
+
+_NONE = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRow:
+    """One kind of decision, ours and nova's."""
+
+    n_hosts: int
+    request: str
+    n_instances: int
+    ours: Times
+    nova: NovaDecision | None
+
+
+@dataclass(frozen=True, slots=True)
+class PluginRow:
+    """One plugin: ours, and nova's time and passing hosts, or why there are none."""
+
+    ours: PluginTime
+    nova: tuple[float, int] | str | None
+
+
+def _table(title: str, names: str, figures: str, caption: str) -> Table:
+    table = Table(title=title, caption=caption, caption_justify="left")
+    for name in names.split("|"):
+        table.add_column(name)
+    for name in figures.split("|"):
+        table.add_column(name, justify="right")
+    return table
+
+
+def ms(value: float | None) -> str:
+    """Write milliseconds with three figures that count."""
+    if value is None:
+        return _NONE
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _ratio(nova: float | None, ours: float) -> str:
+    return _NONE if nova is None else f"{nova / ours:,.1f} x"
+
+
+def decisions_table(rows: list[DecisionRow]) -> Table:
+    """Show whole decisions without Placement and network."""
+    table = _table(
+        "A decision without Placement and network, ms (medians)",
+        "hosts|request|instances",
+        "ours|rows|filters|weighers|rest|left out|runs|nova 34|runs|ratio|its states",
+        "ours: rows of the candidates, restrictions, filters, weighers, choice, "
+        "selections, record. left out: a canned Placement and the reading of its "
+        "answer. nova 34: _schedule() over host states that are there already, claims "
+        "granted by nobody. its states: making those of compute nodes that were read "
+        "already, as each of its decisions does; in neither nova 34 nor ratio.",
+    )
+    for row in rows:
+        ours, nova = row.ours, row.nova
+        table.add_row(
+            f"{row.n_hosts:,}", row.request, str(row.n_instances),
+            ms(ours.own), ms(ours.hosts), ms(ours.filters), ms(ours.weighers),
+            ms(ours.rest), ms(ours.placement + ours.claim), str(ours.n_runs),
+            ms(nova.own if nova else None), str(nova.n_runs) if nova else _NONE,
+            _ratio(nova.own if nova else None, ours.own),
+            ms(nova.states if nova else None),
+        )  # fmt: skip
+    return table
+
+
+def plugins_table(n_hosts: int, rows: list[PluginRow]) -> Table:
+    """Show each plugin alone."""
+    table = _table(
+        f"Each plugin alone, asked about all of {n_hosts:,} hosts, ms (medians)",
+        "plugin|request",
+        "ours|nova 34|ratio|pass|pass, nova",
+        "Preparing for the request and the first reading of columns are included; a "
+        "weigher's scaling and multiplying, too.",
+    )
+    for row in rows:
+        ours, nova = row.ours, row.nova
+        theirs = nova if isinstance(nova, tuple) else None
+        table.add_row(
+            ours.name, ours.request.name, ms(ours.ms),
+            nova if isinstance(nova, str) else ms(theirs[0] if theirs else None),
+            _ratio(theirs[0] if theirs else None, ours.ms),
+            *_passing(ours, theirs),
+        )  # fmt: skip
+    return table
+
+
+def _passing(ours: PluginTime, nova: tuple[float, int] | None) -> tuple[str, str]:
+    if ours.kind == "weigher":
+        return _NONE, _NONE
+    if nova is None:
+        return f"{ours.n_passed:,}", _NONE
+    differs = "" if nova[1] == ours.n_passed else " [bold red]differs[/]"
+    return f"{ours.n_passed:,}", f"{nova[1]:,}{differs}"
+
+
+def live_table(rows: list[tuple[int, int, Times]]) -> Table:
+    """Show whole decisions on the embedded Placement."""
+    table = _table(
+        "A decision on the real Placement, embedded (SQLite), ms (medians)",
+        "hosts|instances",
+        "total|GET candidates|claim|ours|ours, %|runs",
+        "GET candidates: Placement's own work, JSON, and our reading of the answer.",
+    )
+    for n_hosts, n_instances, each in rows:
+        table.add_row(
+            f"{n_hosts:,}", str(n_instances), ms(each.total), ms(each.placement),
+            ms(each.claim), ms(each.own), f"{each.own / each.total:.1%}",
+            str(each.n_runs),
+        )  # fmt: skip
+    return table
+
+
+def wire_table(rows: list[WireTime]) -> Table:
+    """Show reading and writing of messages."""
+    table = _table(
+        "A message on the wire, ms (medians)",
+        "what|direction",
+        "bytes|ours|nova 34|ratio",
+        "JSON included; no transport.",
+    )
+    directions = {"read": "JSON to objects", "write": "objects to JSON"}
+    for row in rows:
+        for name, direction in directions.items():
+            nova = row.novas.get(name)
+            table.add_row(
+                row.what, direction, f"{row.n_bytes:,}", ms(row.ours[name]), ms(nova),
+                _ratio(nova, row.ours[name]),
+            )  # fmt: skip
+    return table

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""moorage-scheduler over a real RabbitMQ: what a stock client sees of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import oslo_messaging
+import pytest
+
+from moorage.objects import Serializer
+from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler import errors
+from moorage.scheduler.rpc import SchedulerAPI, get_transport
+
+from ..brokers import Broker
+from ..clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ..placement_servers import MisbehavingServer, Misbehaviour
+from ..processes import SchedulerProcess
+
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
+
+PLACEMENT_TIMEOUT_S = 5
+
+
+@pytest.fixture(scope="module")
+def bus() -> Iterator[Any]:
+    """A transport to a broker of our own."""
+    with Broker() as broker:
+        conf = moorage_conf.load([], config_files=[])
+        transport = get_transport(conf, broker.transport_url)
+        transport.url = broker.transport_url
+        yield transport
+        transport.cleanup()
+
+
+@pytest.fixture
+def config(bus: Any, tmp_path: Path) -> list[str]:
+    """Lines of a configuration with one host and the embedded Placement."""
+    return [
+        "[DEFAULT]",
+        f"transport_url = {bus.url}",
+        "[moorage]",
+        f"inventory_file = {write_inventory(tmp_path, host('h1'))}",
+    ]
+
+
+def _serving(folder: Path, lines: list[str]) -> SchedulerProcess:
+    path = folder / "moorage.conf"
+    path.write_text("\n".join(lines))
+    return SchedulerProcess(path)
+
+
+def test_failures_arrive_as_a_stock_client_rebuilds_them(
+    bus: Any, config: list[str], tmp_path: Path
+) -> None:
+    target = oslo_messaging.Target(topic="scheduler", version="4.5")
+    client = oslo_messaging.get_rpc_client(bus, target, timeout=60)
+    api = SchedulerAPI(bus, timeout_s=60)
+    too_large = Serializer().serialize_entity({}, request(vcpus=99))
+    unknown = Serializer().serialize_entity({}, request())
+    unknown["nova_object.data"]["flavor"]["nova_object.name"] = "Florist"
+    with _serving(tmp_path, config):
+        for spec, name, text in (
+            (too_large, "NoValidHost", "No valid host was found. "),
+            (unknown, "UnsupportedObject", "Florist"),
+        ):
+            arguments = {"spec_obj": spec, "instance_uuids": new_uuids()}
+            with pytest.raises(oslo_messaging.RemoteError, match=text) as raised:
+                client.call(CONTEXT, "select_destinations", **arguments)
+            assert raised.value.exc_type == name
+        with pytest.raises(errors.NoValidHost):
+            api.select_destinations(CONTEXT, request(vcpus=99), new_uuids())
+        with pytest.raises(errors.InvalidRequest, match="memory_mb"):
+            api.select_destinations(CONTEXT, request(memory_mb=-1), new_uuids())
+        [[chosen]] = api.select_destinations(CONTEXT, request(), new_uuids())
+        assert chosen.service_host == "h1"
+
+
+def test_slow_call_is_kept_alive_and_ends_in_a_typed_error(
+    bus: Any, config: list[str], tmp_path: Path
+) -> None:
+    with MisbehavingServer() as placement:
+        placement.misbehave(Misbehaviour.HANG, times=2)
+        config += [
+            "[placement]",
+            "auth_type = none",
+            f"endpoint_override = {placement.url}",
+            f"timeout = {PLACEMENT_TIMEOUT_S}",
+        ]
+        api = SchedulerAPI(bus, timeout_s=60, call_monitor_timeout_s=2)
+        with _serving(tmp_path, config) as scheduler:
+            assert any(
+                "Placement does not answer yet" in line for line in scheduler.log
+            )
+            # Without heartbeats the monitor would give up after 2 s.
+            with pytest.raises(errors.PlacementUnavailable, match="timed out"):
+                api.select_destinations(CONTEXT, request(), new_uuids())
+
+
+def test_request_under_way_is_finished_before_the_end(
+    bus: Any, config: list[str], tmp_path: Path
+) -> None:
+    with MisbehavingServer() as placement:
+        placement.misbehave(Misbehaviour.HANG, times=2)
+        config += [
+            "[placement]",
+            "auth_type = none",
+            f"endpoint_override = {placement.url}",
+            f"timeout = {PLACEMENT_TIMEOUT_S}",
+        ]
+        api = SchedulerAPI(bus, timeout_s=60)
+        with _serving(tmp_path, config) as scheduler, ThreadPoolExecutor(1) as pool:
+            call = pool.submit(api.select_destinations, CONTEXT, request(), new_uuids())
+            while len(placement.seen) < 2:
+                time.sleep(0.05)
+            assert scheduler.stop() == 0
+            with pytest.raises(errors.PlacementUnavailable):
+                call.result(60)

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduler is served over a message bus as nova's is."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import oslo_messaging
+import pytest
+
+from moorage.objects import (
+    Aggregate,
+    Instance,
+    InstanceList,
+    MalformedObject,
+    RequestSpec,
+    Serializer,
+)
+from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler import errors
+from moorage.scheduler.rpc import SchedulerAPI, get_server, get_transport
+from moorage.scheduler.service import Scheduler, build
+
+from ...clouds import CONTEXT, claimed, host, new_uuids, request, write_inventory
+
+WIRE = Path(__file__).parents[2] / "data" / "wire"
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[Scheduler]:
+    hosts = [host("h1"), host("h2"), host("h3", cell="cell2")]
+    inventory_file = write_inventory(tmp_path, *hosts)
+    conf = moorage_conf.load([], config_files=[])
+    conf.set_override("inventory_file", str(inventory_file), group="moorage")
+    scheduler = build(conf)
+    scheduler.start()
+    yield scheduler
+    scheduler.stop()
+
+
+@pytest.fixture
+def transport(scheduler: Scheduler) -> Iterator[Any]:
+    """A bus on which the scheduler is served."""
+    transport = get_transport(scheduler.conf, "fake://")
+    server = get_server(scheduler.conf, transport, scheduler.endpoints)
+    server.start()
+    yield transport
+    server.stop()
+    server.wait()
+    transport.cleanup()
+
+
+@pytest.fixture
+def api(transport: Any) -> SchedulerAPI:
+    return SchedulerAPI(transport, timeout_s=30)
+
+
+def _stock_client(transport: Any, version: str = "4.5", **target: Any) -> Any:
+    """A client without our serializer: it sees what crosses the wire."""
+    target = oslo_messaging.Target(topic="scheduler", version=version, **target)
+    return oslo_messaging.get_rpc_client(transport, target, timeout=30)
+
+
+def test_selections_come_back_as_objects(api: SchedulerAPI) -> None:
+    [uuid] = new_uuids()
+    [[chosen, *alternates]] = api.select_destinations(
+        CONTEXT, request(), [uuid], return_alternates=True
+    )
+    assert chosen.service_host in {"h1", "h2", "h3"}
+    assert all(a.cell_uuid == chosen.cell_uuid for a in alternates)
+
+
+def test_no_valid_host_is_rebuilt_with_its_reason(api: SchedulerAPI) -> None:
+    with pytest.raises(errors.NoValidHost) as raised:
+        api.select_destinations(CONTEXT, request(vcpus=99), new_uuids())
+    assert str(raised.value) == "No valid host was found. "
+
+
+def test_invalid_request_names_the_field(api: SchedulerAPI) -> None:
+    with pytest.raises(errors.InvalidRequest, match="vcpus"):
+        api.select_destinations(CONTEXT, request(vcpus=-1), new_uuids())
+
+
+def test_no_valid_host_is_what_a_stock_client_rebuilds() -> None:
+    failure = errors.NoValidHost("why")
+    assert type(failure).__module__ == "nova.exception"
+    assert failure.args == ("No valid host was found. why",)
+    assert failure.kwargs == {"code": 500, "reason": "why"}
+
+
+@pytest.mark.parametrize("broken", ["RequestSpec", "Flavor"])
+def test_unknown_object_is_named(transport: Any, broken: str) -> None:
+    spec = Serializer().serialize_entity({}, request())
+    part = spec if broken == "RequestSpec" else spec["nova_object.data"]["flavor"]
+    part["nova_object.name"] = "Florist"
+    with pytest.raises(MalformedObject, match="Florist"):
+        _stock_client(transport).call(
+            CONTEXT, "select_destinations", spec_obj=spec, instance_uuids=new_uuids()
+        )
+
+
+def test_old_conductor_gets_dicts_and_claims_by_itself(
+    scheduler: Scheduler, transport: Any
+) -> None:
+    uuid = new_uuids()[0]
+    spec = Serializer().serialize_entity({}, request(instance_uuid=uuid))
+    [answer] = _stock_client(transport, "4.3").call(
+        CONTEXT, "select_destinations", spec_obj=spec
+    )
+    assert answer.keys() == {"host", "nodename", "limits"}
+    assert scheduler.placement.allocations(uuid).resources == {}
+
+
+def test_dicts_of_an_older_conductor_are_understood(transport: Any) -> None:
+    flavor = Serializer().serialize_entity({}, request().flavor)
+    request_spec = {
+        "num_instances": 1,
+        "image": {},
+        "instance_type": flavor,
+        "instance_properties": {
+            "uuid": new_uuids()[0],
+            "project_id": "project",
+            "user_id": "user",
+            "availability_zone": None,
+            "numa_topology": None,
+            "pci_requests": None,
+        },
+    }
+    [answer] = _stock_client(transport, "4.0").call(
+        CONTEXT,
+        "select_destinations",
+        request_spec=request_spec,
+        filter_properties={"ignore_hosts": ["h1", "H2"]},
+    )
+    assert answer["host"] == "h3"
+
+
+def test_request_without_any_spec_is_refused(transport: Any) -> None:
+    with pytest.raises(errors.InvalidRequest, match="neither spec_obj nor"):
+        _stock_client(transport).call(CONTEXT, "select_destinations")
+
+
+def test_ping_is_answered(transport: Any) -> None:
+    client = _stock_client(transport, "1.1", namespace="baseapi")
+    assert client.call({}, "ping", arg="x") == {"service": "scheduler", "arg": "x"}
+    assert client.call({}, "get_backdoor_port") is None
+
+
+def test_casts_change_the_table(scheduler: Scheduler, api: SchedulerAPI) -> None:
+    uuid, other = new_uuids(2)
+    aggregate = Aggregate(
+        id=7, uuid=new_uuids()[0], name="a", hosts=["h1"], metadata={"k": "v"}
+    )
+    api.update_aggregates(CONTEXT, [aggregate])
+    api.update_instance_info(CONTEXT, "h1", InstanceList(objects=[Instance(uuid=uuid)]))
+    api.sync_instance_info(CONTEXT, "h2", [other])
+    api.delete_instance_info(CONTEXT, "h1", uuid)
+    _settle(lambda: scheduler.table.instances.hosts_of(other) == ("h2",))
+    _settle(lambda: scheduler.table.instances.hosts_of(uuid) == ())
+    assert [a.name for a in scheduler.table.aggregates] == ["a"]
+    api.delete_aggregate(CONTEXT, aggregate)
+    _settle(lambda: not list(scheduler.table.aggregates))
+
+
+def _settle(is_so: Any) -> None:
+    for _ in range(100):
+        if is_so():
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError("the cast was not taken")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(WIRE.glob("*.json")), ids=lambda path: path.stem
+)
+def test_real_message_is_answered(scheduler: Scheduler, path: Path) -> None:
+    """Every recorded message ends in an answer, or in a failure that is no accident."""
+    recorded = json.loads(path.read_text())
+    message = recorded.get("message") or recorded["request"]["message"]
+    context = recorded.get("context", {"project_id": "p", "user_id": "u"})
+    arguments = {
+        name: Serializer().deserialize_entity(context, value)
+        for name, value in message["args"].items()
+    }
+    [endpoint, _] = scheduler.endpoints
+    method = getattr(endpoint, message["method"])
+    try:
+        answer = method(context, **arguments)
+    except oslo_messaging.ExpectedException as e:
+        assert isinstance(e.exc_info[1], errors.NoValidHost)
+        return
+    if message["method"] == "select_destinations":
+        uuids = arguments["instance_uuids"]
+        assert len(answer) == len(uuids)
+        if "rebuild" not in path.stem:
+            for uuid, [chosen, *_] in zip(uuids, answer, strict=True):
+                held = scheduler.placement.allocations(uuid).resources
+                assert held == claimed(chosen)
+        assert isinstance(arguments["spec_obj"], RequestSpec)
