@@ -12,7 +12,8 @@ venv: $(VENV)/.done
 $(VENV)/.done: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip
-	$(BIN)/python -m pip install -q -e '.[dev]'
+	# setuptools warns of folders named like the package; here they are the package.
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q -e '.[dev]'
 	mkdir -p $(TYPES) && ln -sfn ../.. $(TYPES)/moorage
 	touch $@
 
@@ -21,7 +22,7 @@ peer: $(PEER)/.done
 $(PEER)/.done: setup.cfg pyproject.toml
 	$(PYTHON) -m venv $(PEER)
 	$(PEER)/bin/python -m pip install -q --upgrade pip
-	$(PEER)/bin/python -m pip install -q nova==34.0.0 PyMySQL psycopg2-binary -e '.[embedded]'
+	PYTHONWARNINGS=ignore $(PEER)/bin/python -m pip install -q nova==34.0.0 PyMySQL psycopg2-binary -e '.[embedded]'
 	touch $@
 
 demo: venv

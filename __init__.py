@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Moorage, a scheduler for nova-style clouds.
 
 The checkout's root is this package: ``objects/`` is ``moorage.objects`` and so on

@@ -78,7 +78,7 @@ class Nova(Peer):
     def plugin(
         self, kind: str, name: str, request: Request, plan: Plan
     ) -> tuple[float, int] | str:
-        """Return one plugin's time and how many hosts it lets pass, or why it cannot."""
+        """Return one plugin's time and how many hosts pass, or why it has none."""
         try:
             answer = self.ask(kind, name=name, **_asked(request, plan))
         except PeerError as error:

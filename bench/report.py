@@ -11,7 +11,7 @@ from .nova import NovaDecision
 from .ours import PluginTime, Times
 from .wire import WireTime
 
-_NONE = "–"
+_NONE = "-"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a host filter is, and the two ways to write one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Is the compute service enabled and up?"""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Does the host have the capabilities that the flavor's extra specs ask for?"""
 
 from __future__ import annotations

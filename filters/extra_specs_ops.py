@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The little language of extra specs: an operator, then its operands."""
 
 from __future__ import annotations

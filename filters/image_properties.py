@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Can the host run an image of this architecture, hypervisor type and VM mode?"""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Is the host one of those that the request's affinity group is on?"""
 
 from __future__ import annotations

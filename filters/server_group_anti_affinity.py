@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Does the host have room for one more member of the anti-affinity group?"""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What crosses the wire: nova's versioned objects, their registry, their serializer.
 
 Names, versions, fields and enums are nova 34's. `WireObject` reads and writes them,

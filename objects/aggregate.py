@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Groups of hosts that an operator made, with metadata."""
 
 from __future__ import annotations

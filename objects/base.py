@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The base of all objects: our own registry, reading, writing and going back.
 
 oslo.versionedobjects has one registry for the whole process, and nova fills it too.

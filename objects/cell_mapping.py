@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the cells are: cell, host and instance mappings."""
 
 from __future__ import annotations

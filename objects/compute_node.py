@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A compute node: what it has and what is used of it."""
 
 from __future__ import annotations

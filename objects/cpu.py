@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The virtual CPUs of a guest: topology, model, features."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a guest is told of its devices."""
 
 from __future__ import annotations

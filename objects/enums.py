@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The closed lists of values that fields take, in nova's order.
 
 The order is part of an object's fingerprint. A value that a newer nova adds is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The keys around an object's fields, and what has to be true of them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What can be wrong with an object: malformed, unsupported, too new, unset.
 
 ValueError

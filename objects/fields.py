@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The kinds of field that objects are declared with; oslo's, and nova's few own."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How big an instance is and what else it asks of a host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What kinds of guest a hypervisor runs."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The image an instance boots from."""
 
 from __future__ import annotations

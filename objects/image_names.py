@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Glance's names for image properties, old and new, and what they mean here."""
 
 from __future__ import annotations

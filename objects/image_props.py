@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The properties of an image, all that nova understands."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Instances, of which the scheduler needs little more than the uuid."""
 
 from __future__ import annotations

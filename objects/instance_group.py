@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Server groups: instances that want to be together, or apart."""
 
 from __future__ import annotations

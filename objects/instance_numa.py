@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The NUMA topology an instance asks for, or has."""
 
 from __future__ import annotations

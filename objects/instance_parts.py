@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What hangs on an instance and only passes by here."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The request as dicts, from before there were objects (RPC 4.0 to 4.2)."""
 
 from __future__ import annotations

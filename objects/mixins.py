@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fields that objects with a row in a database have in common."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which physical networks an instance or a NUMA cell touches."""
 
 from __future__ import annotations

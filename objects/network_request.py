@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The ports and networks that an instance was asked for with."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The NUMA topology of a host."""
 
 from __future__ import annotations

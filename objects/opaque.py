@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects whose class only others know."""
 
 from __future__ import annotations

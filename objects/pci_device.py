@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The PCI devices of a host, one by one and in pools."""
 
 from __future__ import annotations

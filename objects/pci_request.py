@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The PCI devices an instance asks for."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From JSON to values: one reader a field, made once, run for each message.
 
 A reader takes the value and whether the object came in a newer version than ours

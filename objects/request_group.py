@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is asked of Placement beside the flavor: groups and roots."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the conductor asks for: one or more alike instances."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Devices and memory that an instance holds beside Placement's classes."""
 
 from __future__ import annotations

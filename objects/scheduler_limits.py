@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a decision passes on: limits for the host, hosts tried before."""
 
 from __future__ import annotations

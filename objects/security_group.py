@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Security groups; they cross the wire and the scheduler ignores them."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scheduler's answer: a host, what was claimed there, its limits."""
 
 from __future__ import annotations

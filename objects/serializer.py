@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What oslo.messaging is given to turn objects into JSON and back."""
 
 from __future__ import annotations

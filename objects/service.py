@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The services of a cloud and when they were last seen."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """From values to JSON: one writer a field, or none where the value is JSON already.
 
 Sets and tuples become lists and times become ISO text, so that a reply is the same

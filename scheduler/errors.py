@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every failure that the scheduler raises on purpose.
 
     SchedulerError

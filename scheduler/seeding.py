@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What an inventory file is to Placement: a resource provider a host."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one place where a scheduler's parts are wired together."""
 
 from __future__ import annotations

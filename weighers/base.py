@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a host weigher is, and how raw figures become weights."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many builds failed on the host lately?"""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many vCPUs are free?"""
 
 from __future__ import annotations

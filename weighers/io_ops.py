@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How busy is the host building, resizing, snapshotting?"""
 
 from __future__ import annotations

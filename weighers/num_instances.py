@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many instances does the host have?"""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many members of the request's server group does each host have?"""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Is the host far from the rest of the server group?"""
 
 from __future__ import annotations

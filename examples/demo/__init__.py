@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A cloud in one process: real Placement, scheduler, message bus, and a conductor.
 
 `python -m examples.demo` is what `make demo` runs. A request's way through it:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Start the demo: `python -m examples.demo`."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A control plane in one process: Placement, the scheduler and its message bus."""
 
 from __future__ import annotations

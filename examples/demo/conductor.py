@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What nova's conductor does around a scheduler, and no more: build, retry, delete."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How full the cloud is by Placement's account, and whether it is ours."""
 
 from __future__ import annotations

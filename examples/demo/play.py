@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo's scenes, in order; everything that is shown is from this run."""
 
 from __future__ import annotations

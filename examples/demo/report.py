@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the demo prints: tables of answers, decisions and the cloud's fill."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Virtual machines of an Azure packing trace, as requests to a cloud."""
 
 from __future__ import annotations

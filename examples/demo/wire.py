@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Messages recorded between a stock nova and its scheduler, sent once more."""
 
 from __future__ import annotations

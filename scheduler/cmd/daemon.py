@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scheduler as a service on the message bus: start, signals, stop."""
 
 from __future__ import annotations
@@ -95,4 +96,3 @@ class _Signals:
         self._wake.wait()
         self._wake.clear()
         return not self._is_stopping
-

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Options, one module a group; nova's groups, names and defaults.
 
 A ``nova.conf`` can be handed to ``moorage-scheduler --config-file``. What is new is

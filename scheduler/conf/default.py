@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """[DEFAULT]: who this service is, and when a compute service counts as down."""
 
 import socket

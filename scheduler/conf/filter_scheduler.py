@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """[filter_scheduler]: filters, weighers, and how a host is chosen among the best."""
 
 from oslo_config import cfg

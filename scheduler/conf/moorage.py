@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """[moorage]: what nova's scheduler does not have."""
 
 from oslo_config import cfg

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """[placement]: where Placement is and how to authenticate (keystoneauth1's options)."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """[scheduler]: what holds for every driver."""
 
 from oslo_config import cfg

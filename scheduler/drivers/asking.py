@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Ask Placement what a request means to it, and where that would fit."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a scheduler driver is, and what it is handed."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Who asks: what a decision needs of a request context."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The claims of one decision: made, noted, and given back if the request fails."""
 
 from __future__ import annotations

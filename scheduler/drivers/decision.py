@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One decision of filter_scheduler, from the request to claimed selections."""
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ class Decision:
         """Give each instance the best host that accepts it, or raise NoValidHost.
 
         A host that a filter rejected once does not come back for a later instance.
-        Where no host accepted and some were only busy, all are tried again, a few times.
+        Where none accepted and some were only busy, all are tried again, a few times.
         """
         placed: list[Placed] = []
         for number, uuid in enumerate(self._uuids):

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The driver "filter_scheduler": filter hosts, weigh them, claim the best one."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Run the filters over a batch of hosts."""
 
 from __future__ import annotations

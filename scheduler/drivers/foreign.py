@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Filters and weighers that were written for nova, taken as they are."""
 
 from __future__ import annotations

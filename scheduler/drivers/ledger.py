@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One decision's own account of allocation candidates: refused, taken, left."""
 
 from __future__ import annotations

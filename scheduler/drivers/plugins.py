@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Filters, weighers, prefilters, sources and drivers by the names operators write."""
 
 from __future__ import annotations

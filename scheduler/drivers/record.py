@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a decision leaves behind, so that it can be explained."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a request itself says of hosts: wanted, forced, ignored."""
 
 from __future__ import annotations

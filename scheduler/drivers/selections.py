@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Selections: what a conductor is told of a host."""
 
 from __future__ import annotations

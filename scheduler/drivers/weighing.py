@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Weigh hosts and put them in order."""
 
 from __future__ import annotations

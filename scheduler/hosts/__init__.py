@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The host table: one array a column, one row a compute node."""
 
 from .aggregates import Aggregate, AggregateMap, metadata_values

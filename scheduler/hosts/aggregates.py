@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Host aggregates, and which of them each host is in."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A set of rows of the host table at one moment, and one row of it."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Which instances are on which service hosts."""
 
 from __future__ import annotations

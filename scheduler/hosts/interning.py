@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Columns of interned values: a small code a row, each distinct value held once."""
 
 from __future__ import annotations

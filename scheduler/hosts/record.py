@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One compute node as a source reports it; its fields are the table's columns."""
 
 from __future__ import annotations

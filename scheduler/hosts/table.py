@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The host table: every compute node that a source reported, in columns."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The scheduler over oslo.messaging: the server, and the client of a conductor."""
 
 from .client import SchedulerAPI

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client that a conductor uses."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a scheduler's RPC server serves: topic "scheduler" 4.5, baseapi 1.1."""
 
 from __future__ import annotations

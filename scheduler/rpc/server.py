@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The RPC server of a scheduler."""
 
 from __future__ import annotations

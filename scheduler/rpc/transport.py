@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The message bus, as nova's services use it."""
 
 from __future__ import annotations

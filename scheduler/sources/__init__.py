@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the state of hosts comes from."""

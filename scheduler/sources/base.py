@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a source of host state is."""
 
 from __future__ import annotations

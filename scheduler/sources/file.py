@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The source "file": host state from an inventory file."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """An inventory file: hosts, cells, aggregates and traits, checked as a whole."""
 
 from __future__ import annotations

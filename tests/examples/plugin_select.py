@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Select once with the example plugin, and print the decision record as JSON.
 
 Run in the environment that has the plugin: python plugin_select.py INVENTORY.

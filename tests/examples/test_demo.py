@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The demo, as `make demo` runs it, with fewer virtual machines."""
 
 from __future__ import annotations

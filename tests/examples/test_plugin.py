@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """examples/plugin, installed as any third-party package and used by a scheduler."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """nova and moorage in one process, whoever comes first."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Defaults, unset fields, change tracking, copies, going back to older versions."""
 
 import copy

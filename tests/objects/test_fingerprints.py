@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Names, versions and fields are nova 34's, one by one and by fingerprint."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What is read leniently, and what is refused with the place named."""
 
 import copy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What a request answers: hints, defaults, the flavor's figures, old dict forms."""
 
 import json

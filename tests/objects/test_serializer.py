@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Objects in any nesting, others' objects, and contexts."""
 
 import datetime

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Every real message parses, and what is written back equals it field for field."""
 
 import gzip

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Fill the fullest host first: the vectorized form, all hosts at once."""
 
 import numpy as np

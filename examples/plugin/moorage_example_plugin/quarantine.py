@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Keep instances off hosts in quarantine: the per-host form, clear and slower."""
 
 from moorage.filters import BaseHostFilter

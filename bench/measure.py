@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All measurements in order; each table is printed as soon as it is complete."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.progress import Progress
+
+from . import report
+from .asked import DECISIONS
+from .clouds import Cloud, make_cloud
+from .live import live_times
+from .nova import Nova
+from .ours import OurCloud, Times, filter_names, weigher_names
+from .timing import Plan
+from .wire import wire_times
+
+#: nova is not asked about more: it takes half a minute for one request already.
+MAX_NOVA_HOSTS = 10_000
+
+_NUMBERS = (1, 10)  # instances in one request
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured, and how often."""
+
+    hosts: tuple[int, ...]
+    live_hosts: tuple[int, ...]
+    ours: Plan
+    nova: Plan
+    # A decision of nova's takes seconds to half a minute: a warm-up is too dear.
+    nova_decision: Plan
+
+    @property
+    def plugin_hosts(self) -> int:
+        """The greatest size at which nova is measured too, else the least."""
+        small = [n for n in self.hosts if n <= MAX_NOVA_HOSTS]
+        return max(small, default=min(self.hosts))
+
+
+class Bench:
+    """Measure and print; without nova, ours only."""
+
+    def __init__(
+        self, console: Console, status: Progress, sizes: Sizes, nova: Nova | None
+    ) -> None:
+        self._console = console
+        self._status = status
+        self._task = status.add_task("")
+        self._sizes = sizes
+        self._nova = nova
+
+    def run(self) -> None:
+        """Measure everything."""
+        rows: list[report.DecisionRow] = []
+        plugins: list[report.PluginRow] = []
+        for n_hosts in self._sizes.hosts:
+            cloud, nova = make_cloud(n_hosts), self._nova_of(n_hosts)
+            self._say(f"{n_hosts:,} hosts: filling the tables")
+            ours = OurCloud(cloud)
+            if nova:
+                nova.load(cloud, filter_names(), weigher_names())
+            rows += self._decisions(cloud, ours, nova)
+            if n_hosts == self._sizes.plugin_hosts:
+                plugins = self._plugins(n_hosts, ours, nova)
+        self._console.print(report.decisions_table(rows))
+        self._console.print(report.plugins_table(self._sizes.plugin_hosts, plugins))
+        self._console.print(report.live_table(self._live()))
+        self._say("messages")
+        messages = wire_times(self._nova, self._sizes.ours)
+        self._console.print(report.wire_table(messages))
+
+    def _nova_of(self, n_hosts: int) -> Nova | None:
+        return self._nova if n_hosts <= MAX_NOVA_HOSTS else None
+
+    def _say(self, what: str) -> None:
+        self._status.update(self._task, description=what)
+
+    def _decisions(
+        self, cloud: Cloud, ours: OurCloud, nova: Nova | None
+    ) -> list[report.DecisionRow]:
+        rows = []
+        for asks in DECISIONS:
+            for number in _NUMBERS:
+                request = asks(cloud, number)
+                self._say(f"{len(cloud):,} hosts: {request.name}, {number}")
+                mine = ours.decisions(request, self._sizes.ours)
+                plan = self._sizes.nova_decision
+                theirs = nova.decisions(request, plan) if nova else None
+                rows.append(
+                    report.DecisionRow(len(cloud), request.name, number, mine, theirs)
+                )
+        return rows
+
+    def _plugins(
+        self, n_hosts: int, ours: OurCloud, nova: Nova | None
+    ) -> list[report.PluginRow]:
+        rows = []
+        for mine in ours.plugins(self._sizes.ours):
+            self._say(f"{n_hosts:,} hosts: {mine.name}")
+            plan = self._sizes.nova
+            theirs = (
+                nova.plugin(mine.kind, mine.name, mine.request, plan) if nova else None
+            )
+            rows.append(report.PluginRow(mine, theirs))
+        return rows
+
+    def _live(self) -> list[tuple[int, int, Times]]:
+        rows = []
+        for n_hosts in self._sizes.live_hosts:
+            self._say(f"{n_hosts:,} hosts on the real Placement")
+            found = live_times(make_cloud(n_hosts), _NUMBERS, self._sizes.ours)
+            rows += [(n_hosts, len(r.instance_uuids), each) for r, each in found]
+        return rows
