@@ -103,11 +103,17 @@ class Consumption:
 
     The rule is nova's ``HostState.consume_from_request``: swap and the root disk of a
     volume-backed instance are counted as nova counts them.
+
+    Attributes
+    ----------
+    io_ops : int
+        1 while the instance is built, 0 once its host says that it has it.
     """
 
     memory_mb: int
     disk_mb: int
     vcpus: int
+    io_ops: int = 1
 
     def deltas(self) -> tuple[tuple[str, int], ...]:
         """Return (column, what is added to it) pairs."""
@@ -116,5 +122,5 @@ class Consumption:
             ("free_disk_mb", -self.disk_mb),
             ("vcpus_used", self.vcpus),
             ("num_instances", 1),
-            ("num_io_ops", 1),
+            ("num_io_ops", self.io_ops),
         )

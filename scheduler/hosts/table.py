@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
@@ -184,17 +185,28 @@ class HostTable:
         with self._lock:
             self._revision += 1
             self._replace_instances(host, uuids)
+            self._end_builds(host, uuids)
 
     def _replace_instances(self, host: str, uuids: Collection[str]) -> None:
         pending = (uuid for node in self.nodes_of(host) for uuid in self._pending[node])
         self.instances.set_host(host, {*uuids, *pending})
 
-    def add_instances(self, host: str, uuids: Iterable[str]) -> None:
+    def add_instances(self, host: str, uuids: Collection[str]) -> None:
         """Say that a service host has these instances, among others."""
         with self._lock:
             self._revision += 1
             for uuid in uuids:
                 self.instances.add(host, uuid)
+            self._end_builds(host, uuids)
+
+    def _end_builds(self, host: str, uuids: Collection[str]) -> None:
+        for node_uuid in self.nodes_of(host):
+            pending = self._pending[node_uuid]
+            for uuid in pending.keys() & set(uuids):
+                row, built = self._row_of[node_uuid], pending[uuid]
+                pending[uuid] = dataclasses.replace(built, io_ops=0)
+                self._writable("num_io_ops")[row] -= built.io_ops
+                self._touch(row)
 
     # -- claims ----------------------------------------------------------------------
 

@@ -101,6 +101,18 @@ class Model(RuleBasedStateMachine):
     def set_instances(self, name: str, uuids: set[str]) -> None:
         self.table.set_instances(name, uuids)
         self.instances[name] = uuids | self._pending_on(name)
+        self._end_builds(name, uuids)
+
+    @rule(name=HOSTS, uuids=st.sets(INSTANCES))
+    def add_instances(self, name: str, uuids: set[str]) -> None:
+        self.table.add_instances(name, uuids)
+        self.instances.setdefault(name, set()).update(uuids)
+        self._end_builds(name, uuids)
+
+    def _end_builds(self, name: str, uuids: set[str]) -> None:
+        for claims in (self.claims.get(node, {}) for node in self._nodes_of(name)):
+            for uuid in claims.keys() & uuids:
+                claims[uuid] = dataclasses.replace(claims[uuid], io_ops=0)
 
     @rule(number=st.integers(1, 3), names=st.sets(HOSTS), zone=st.sampled_from("xy"))
     def put_aggregate(self, number: int, names: set[str], zone: str) -> None:
@@ -212,6 +224,14 @@ def test_claim_stays_until_a_report_includes_it(
     made.put(host(free_ram_mb=7000), reported)
     assert made.batch()[0].free_ram_mb == free_ram_mb
     assert set(made.batch()[0].instances) == {ONE}
+
+
+def test_build_that_ended_is_no_io_operation_any_more() -> None:
+    made = table(host())
+    made.consume(host().uuid, ONE, SMALL)
+    assert made.batch()[0].num_io_ops == 1
+    made.add_instances("host", [ONE])
+    assert (made.batch()[0].num_io_ops, made.batch()[0].num_instances) == (0, 1)
 
 
 def test_claim_given_back_leaves_the_host_as_it_was() -> None:
