@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -26,8 +27,8 @@ def live_times(
     with _running(cloud) as (scheduler, client):
         for number in numbers:
             request = plain(cloud, number)
-            records = repeated(plan, lambda r=request: _decided(scheduler, client, r))
-            yield request, times(records)
+            run = functools.partial(_decided, scheduler, client, request)
+            yield request, times(repeated(plan, run))
 
 
 @contextmanager

@@ -7,7 +7,14 @@ import dataclasses
 import datetime
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any
 
 import numpy as np
@@ -129,15 +136,29 @@ class HostBatch:
         return self._view.codes[name][self._rows]
 
     def spread(
-        self, name: str, function: Callable[[Any], Any], dtype: npt.DTypeLike
+        self,
+        name: str,
+        function: Callable[[Any], Any],
+        dtype: npt.DTypeLike,
+        *,
+        memo: Hashable | None = None,
     ) -> npt.NDArray[Any]:
         """Return `function` of an interned column, called once a distinct value.
+
+        Parameters
+        ----------
+        memo : hashable, optional
+            What `function` asks, in full. Its answers are then kept with the column,
+            and it is called once for a value, not once for a value and a request: for
+            columns in which most rows differ.
 
         Returns
         -------
         ndarray of shape (n,), of `dtype`
         """
         codes = self.codes(name)
+        if memo is not None:
+            return self._view.interners[name].answers(memo, function, dtype)[codes]
         values = self._view.interners[name].values
         # Marking the codes that occur costs O(n); sorting them would cost more.
         occurs = np.zeros(int(codes.max()) + 1 if len(codes) else 0, bool)

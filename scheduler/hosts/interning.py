@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Codes = npt.NDArray[np.int32]
+
+#: Questions about a column whose answers are kept; the one longest unasked goes first.
+_MAX_MEMOS = 256
 
 
 def _key(value: Any) -> Hashable:
@@ -26,11 +31,13 @@ class Interner:
     A view that was taken earlier goes on reading `values` while codes are added.
     """
 
-    __slots__ = ("_codes", "values")
+    __slots__ = ("_codes", "_lock", "_memos", "values")
 
     def __init__(self) -> None:
         self._codes: dict[Hashable, int] = {}
         self.values: list[Any] = []
+        self._memos: OrderedDict[Hashable, npt.NDArray[Any]] = OrderedDict()
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self.values)
@@ -47,6 +54,35 @@ class Interner:
     def find(self, value: Any) -> int | None:
         """Return the code of a value that was seen, else None."""
         return self._codes.get(_key(value))
+
+    def answers(
+        self, memo: Hashable, function: Callable[[Any], Any], dtype: npt.DTypeLike
+    ) -> npt.NDArray[Any]:
+        """Return `function` of every value by code, asked for new values only.
+
+        Parameters
+        ----------
+        memo : hashable
+            What `function` asks, in full: under an equal one its answers are kept.
+
+        Returns
+        -------
+        ndarray of shape (at least the codes that a view has,), of `dtype`
+        """
+        with self._lock:
+            known = self._memos.pop(memo, None)
+            if known is None:
+                known = np.empty(0, dtype)
+            new = self.values[len(known) :]
+            if new:
+                fresh = np.empty(len(new), dtype)
+                for i, value in enumerate(new):
+                    fresh[i] = function(value)
+                known = np.concatenate([known, fresh])
+            self._memos[memo] = known
+            if len(self._memos) > _MAX_MEMOS:
+                self._memos.popitem(last=False)
+            return known
 
 
 def compacted(codes: Codes, values: Sequence[Any]) -> tuple[Codes, Interner]:

@@ -12,7 +12,7 @@ import pytest
 
 from moorage.scheduler.hosts import Consumption
 
-from ...conftest import NOW, aggregate, batch, host, hosts, instance_uuid
+from ...conftest import NOW, aggregate, batch, host, hosts, instance_uuid, table
 
 ONE, TWO = instance_uuid(1), instance_uuid(2)
 SMALL = Consumption(memory_mb=512, disk_mb=1024, vcpus=1)
@@ -163,3 +163,21 @@ def test_what_a_plugin_writes_to_limits_is_that_hosts_alone() -> None:
     rows = batch(*THREE)
     rows[0].limits["x"] = 1
     assert rows[0].limits == rows[1].limits == {}
+
+
+def test_memo_asks_once_for_a_value_and_again_for_a_new_one() -> None:
+    made = table(host(host="a", cpu_info="1"), host(host="b", cpu_info="22"))
+    asked: list[str] = []
+
+    def length(value: str) -> int:
+        asked.append(value)
+        return len(value)
+
+    def lengths() -> list[int]:
+        found = made.batch().spread("cpu_info", length, np.int64, memo="length")
+        return list(found.tolist())
+
+    assert lengths() == lengths() == [1, 2]
+    made.put(host(host="b", cpu_info="333"))
+    assert lengths() == [1, 3]
+    assert asked == ["1", "22", "333"]
