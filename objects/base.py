@@ -81,7 +81,12 @@ class WireObject(ovo.VersionedObject):
 
     if TYPE_CHECKING:  # the fields
 
-        def __getattr__(self, name: str) -> Any:
+        def __contains__(self, name: object) -> bool:
+        # The library asks each field's description; this is asked a hundred times a
+        # request.
+        return f"_obj_{name}" in self.__dict__
+
+    def __getattr__(self, name: str) -> Any:
             """Read a field."""
 
         def __setattr__(self, name: str, value: Any) -> None:

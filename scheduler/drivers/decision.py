@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import logging
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -210,7 +212,7 @@ class Decision:
     def _ties(self, hosts: HostBatch) -> npt.NDArray[np.float64]:
         """Return what orders equal hosts: the same for a row until the next start."""
         n_rows = int(hosts.rows.max()) + 1 if len(hosts) else 0
-        of_rows = np.random.default_rng(self._parts.tie_seed).random(n_rows)
+        of_rows = _random_order(self._parts.tie_seed, 1 << n_rows.bit_length())
         ties: npt.NDArray[np.float64] = of_rows[hosts.rows]
         return ties
 
@@ -238,7 +240,7 @@ class Decision:
             self._selection(placed.ranking, placed.index, placed.candidate, ledger)
         ]
         cell = placed.value("cell_uuid")
-        for index in map(int, others.order):
+        for index in others:
             if len(selections) > self._n_alternates:
                 break
             node = others.hosts.value("uuid", index)
@@ -271,8 +273,13 @@ class Decision:
         )
 
 
+@functools.lru_cache(maxsize=4)
+def _random_order(seed: int, size: int) -> npt.NDArray[np.float64]:
+    return np.random.default_rng(seed).random(size)
+
+
 def _first_accepted(ranking: Ranking, uuid: str, accept: Accept) -> Placed | None:
-    for index in map(int, ranking.order):
+    for index in ranking:
         candidate = accept(uuid, ranking.hosts, index)
         if candidate is not None:
             return Placed(uuid, ranking, index, candidate)
@@ -308,13 +315,15 @@ def _claim(ledger: Ledger, claims: Claims) -> Accept:
 def _uuids(spec_obj: RequestSpec, instance_uuids: Sequence[str] | None) -> list[str]:
     """Return an entry an instance; UUIDs that are given beat ``num_instances``.
 
-    An old conductor gives none: its instances have numbers.
+    An old conductor gives none: its instances have UUIDs that no instance has.
     """
     if instance_uuids:
         return list(instance_uuids)
-    first = [spec_obj.instance_uuid] if "instance_uuid" in spec_obj else ["instance 0"]
     number = spec_obj.num_instances if "num_instances" in spec_obj else 1
-    return first + [f"instance {i}" for i in range(1, number)]
+    uuids = [str(uuid.UUID(int=i)) for i in range(number)]
+    if "instance_uuid" in spec_obj:
+        uuids[0] = spec_obj.instance_uuid
+    return uuids
 
 
 def _of_instance(spec_obj: RequestSpec, uuid: str) -> RequestSpec:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -19,23 +19,58 @@ from .record import TOP_HOSTS, WeighedHost, WeigherPart
 
 Order = npt.NDArray[np.intp]
 
+#: Enough for the chosen host, its alternates, and some hosts that are full meanwhile.
+_N_BEST = 64
+
 
 class Ranking:
     """Order hosts by weight, best first, with what each weigher said of them.
 
-    Attributes
+    Only the best are put in order at once: hardly a decision reads further.
+
+    Parameters
     ----------
-    order : ndarray of int, shape (n_hosts,)
-        Indices into `hosts`.
     total : ndarray of float64, shape (n_hosts,)
         The weight of each host, in the order of `hosts`.
+    ties : ndarray of float64, shape (n_hosts,)
+        What orders hosts of equal weight, the least first.
+    n_best : int
+        How many are put in order at once, at least.
     """
 
-    def __init__(self, hosts: HostBatch, total: Weights, order: Order) -> None:
+    def __init__(
+        self,
+        hosts: HostBatch,
+        total: Weights,
+        ties: npt.NDArray[np.float64],
+        n_best: int = _N_BEST,
+    ) -> None:
         self.hosts = hosts
         self.total = total
-        self.order = order
+        self._ties = ties
         self._parts: list[tuple[str, Weights, Weights, Weights]] = []
+        # The least weight of those that are put in order at once.
+        self._bound = -np.inf
+        if len(total) > 4 * n_best:
+            self._bound = np.partition(total, len(total) - n_best)[-n_best]
+        self.best = self._ordered(total >= self._bound)
+
+    def _ordered(self, mask: npt.NDArray[np.bool_]) -> Order:
+        indices = np.flatnonzero(mask)
+        order = np.lexsort((self._ties[indices], -self.total[indices]))
+        ordered: Order = indices[order]
+        return ordered
+
+    @property
+    def order(self) -> Order:
+        """All indices into `hosts`, best first, shape (n_hosts,)."""
+        return np.concatenate([self.best, self._ordered(self.total < self._bound)])
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield indices into `hosts`, best first."""
+        yield from self.best.tolist()
+        if len(self.best) < len(self.total):
+            yield from self._ordered(self.total < self._bound).tolist()
 
     def add_part(
         self, name: str, raw: Weights, scaled: Weights, weighted: Weights
@@ -45,7 +80,7 @@ class Ranking:
 
     def top(self) -> tuple[WeighedHost, ...]:
         """Return the first hosts of the order as the decision record has them."""
-        return tuple(self._weighed(int(index)) for index in self.order[:TOP_HOSTS])
+        return tuple(self._weighed(index) for index in self.best[:TOP_HOSTS].tolist())
 
     def _weighed(self, index: int) -> WeighedHost:
         host = self.hosts[index]
@@ -90,7 +125,7 @@ def ranked(
     if options.shuffle_best_same_weighed_hosts:
         ties = rng.random(len(hosts))
     total = np.zeros(len(hosts))
-    ranking = Ranking(hosts, total, np.arange(len(hosts)))
+    parts = []
     if len(hosts) > 1:
         for weigher in weighers:
             name = type(weigher).__name__
@@ -100,9 +135,12 @@ def ranked(
                 name, hosts, partial(weigher.multipliers, hosts)
             )
             total += weighted
-            ranking.add_part(name, raw, scaled, weighted)
-    ranking.order = np.lexsort((ties, -total))
-    _move_one_of_the_best(ranking.order, options.host_subset_size, rng)
+            parts.append((name, raw, scaled, weighted))
+    subset_size = options.host_subset_size
+    ranking = Ranking(hosts, total, ties, max(_N_BEST, subset_size))
+    for part in parts:
+        ranking.add_part(*part)
+    _move_one_of_the_best(ranking.best, subset_size, rng)
     return ranking
 
 
