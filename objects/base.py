@@ -81,16 +81,16 @@ class WireObject(ovo.VersionedObject):
 
     if TYPE_CHECKING:  # the fields
 
-        def __contains__(self, name: object) -> bool:
-        # The library asks each field's description; this is asked a hundred times a
-        # request.
-        return f"_obj_{name}" in self.__dict__
-
-    def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> Any:
             """Read a field."""
 
         def __setattr__(self, name: str, value: Any) -> None:
             """Set a field."""
+
+    def __contains__(self, name: object) -> bool:
+        # The library looks at each field's description; this is asked a hundred times
+        # a request.
+        return f"_obj_{name}" in self.__dict__
 
     @classmethod
     def obj_class_from_name(cls, objname: str, objver: str) -> type[WireObject]:

@@ -7,9 +7,9 @@ import copy
 import dataclasses
 import functools
 import logging
-import uuid
 from collections.abc import Callable, Sequence
 from typing import Final
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -320,7 +320,7 @@ def _uuids(spec_obj: RequestSpec, instance_uuids: Sequence[str] | None) -> list[
     if instance_uuids:
         return list(instance_uuids)
     number = spec_obj.num_instances if "num_instances" in spec_obj else 1
-    uuids = [str(uuid.UUID(int=i)) for i in range(number)]
+    uuids = [str(UUID(int=i)) for i in range(number)]
     if "instance_uuid" in spec_obj:
         uuids[0] = spec_obj.instance_uuid
     return uuids
