@@ -72,8 +72,10 @@ class HostTable:
             view = self._view()
             if node_uuids is None:
                 return HostBatch(view, np.arange(self._size, dtype=np.intp))
-            found = (self._row_of.get(uuid) for uuid in node_uuids)
-            rows = np.array([row for row in found if row is not None], dtype=np.intp)
+            found = list(map(self._row_of.get, node_uuids))
+        if None in found:
+            found = [row for row in found if row is not None]
+        rows = np.array(found, dtype=np.intp)
         rows.sort()
         return HostBatch(view, rows)
 
