@@ -13,6 +13,7 @@ from oslo_config import cfg
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
+from .rejection import Rejection
 
 Mask = npt.NDArray[np.bool_]
 
@@ -81,6 +82,23 @@ class BaseHostFilter:
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         """Return whether one host passes."""
         return bool(self.passing(host_state.as_batch(), spec_obj)[0])
+
+    def explain_rejection(
+        self, host_state: HostState, spec_obj: RequestSpec
+    ) -> Rejection | None:
+        """Return why one host does not pass, or None if it does.
+
+        Asked for on demand, never while deciding. A plugin overrides it to say what
+        was required and what is there::
+
+            rejection = super().explain_rejection(host_state, spec_obj)
+            return rejection and rejection.because(
+                "free_ram_mb", required="at least 512", available=host_state.free_ram_mb
+            )
+        """
+        if self.host_passes(host_state, spec_obj):
+            return None
+        return Rejection(filter=type(self).__name__, reason=self.REASON)
 
 
 def everyone(hosts: HostBatch) -> Mask:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..objects import RequestSpec
-from ..scheduler.hosts import HostBatch
+from ..scheduler.hosts import HostBatch, HostState
 from .base import BaseHostFilter, Mask
+from .rejection import Rejection
 
 REASON = "compute service disabled or down"
 
@@ -29,3 +30,21 @@ class ComputeFilter(BaseHostFilter):
         is_up = is_vouched_for | (age_s <= self.conf.service_down_time)
         passing: Mask = is_up & ~hosts.forced_down & ~hosts.disabled
         return passing
+
+    def explain_rejection(
+        self, host_state: HostState, spec_obj: RequestSpec
+    ) -> Rejection | None:
+        """Return whether the service is disabled or forced down, or its silence."""
+        rejection = super().explain_rejection(host_state, spec_obj)
+        if rejection is None:
+            return None
+        for name in ("disabled", "forced_down"):
+            if getattr(host_state, name):
+                return rejection.because(name, required=False, available=True)
+        seen: float = host_state.last_seen_up
+        age_s = self.clock() - seen
+        return rejection.because(
+            "last_seen_up",
+            required=f"at most {self.conf.service_down_time} s ago",
+            available="never" if np.isnan(seen) else f"{age_s:.0f} s ago",
+        )

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..objects import RequestSpec
-from ..scheduler.hosts import HostBatch
+from ..scheduler.hosts import HostBatch, HostState
 from .base import BaseHostFilter, Mask, everyone, no_one
 from .extra_specs_ops import match, match_numbers
+from .rejection import Rejection
+from .requested import extra_specs
 
 REASON = "a capability that an extra spec asks for is missing or different"
 
@@ -36,12 +38,38 @@ class ComputeCapabilitiesFilter(BaseHostFilter):
             passing &= _satisfying(hosts, scope, required)
         return passing
 
+    def explain_rejection(
+        self, host_state: HostState, spec_obj: RequestSpec
+    ) -> Rejection | None:
+        """Return the first requirement that does not hold, and the value."""
+        rejection = super().explain_rejection(host_state, spec_obj)
+        if rejection is None:
+            return None
+        host = host_state.as_batch()
+        scope, required = next(
+            (scope, required)
+            for scope, required in _requirements(spec_obj)
+            if not _satisfying(host, scope, required)[0]
+        )
+        path = scope if len(scope) == 1 else scope[1:]
+        return rejection.because(
+            ":".join(path), required=required, available=_value(host, *path)
+        )
+
+
+def _value(host: HostBatch, name: str, *keys: str) -> Any:
+    """Return what the first host of a batch has under these keys, or None."""
+    value = host.value(name, 0) if host.has_attribute(name) else None
+    if value is None:
+        value = host.value("stats", 0).get(name)
+    for key in keys:
+        value = _read_json(value).get(key)
+    return value
+
 
 def _requirements(spec_obj: RequestSpec) -> Iterator[tuple[list[str], str]]:
     """Yield the parts of each key that concerns us, "capabilities" first if scoped."""
-    flavor = spec_obj.flavor
-    extra_specs = flavor.extra_specs if "extra_specs" in flavor else {}
-    for key, required in extra_specs.items():
+    for key, required in extra_specs(spec_obj).items():
         if key == _MAXPHYSADDR_BITS:
             yield [_SCOPE, "cpu_info", "maxphysaddr", "bits"], f">= {required}"
         elif ":" not in key or key.split(":")[0] == _SCOPE:
@@ -55,7 +83,12 @@ def _satisfying(hosts: HostBatch, scope: Sequence[str], required: str) -> Mask:
     if hosts.has_attribute(name):
         return _capable(hosts, name, (), required)
     # An unscoped key that a host's stats lack is not meant for it.
-    lacks: Mask = hosts.spread("stats", lambda stats: name not in stats, bool)
+    lacks: Mask = hosts.spread(
+        "stats",
+        lambda stats: name not in stats,
+        bool,
+        memo=(ComputeCapabilitiesFilter, name),
+    )
     return lacks | _in_stats(hosts, name, (), required)
 
 
@@ -65,7 +98,10 @@ def _capable(hosts: HostBatch, name: str, keys: Sequence[str], required: str) ->
     if not hosts.is_interned(name):
         return no_one(hosts) if keys else match_numbers(getattr(hosts, name), required)
     satisfying: Mask = hosts.spread(
-        name, lambda value: _value_satisfies(value, keys, required), bool
+        name,
+        lambda value: _value_satisfies(value, keys, required),
+        bool,
+        memo=(ComputeCapabilitiesFilter, tuple(keys), required),
     )
     # nova looks in the stats for an attribute that is None.
     is_none: Mask = hosts.spread(name, lambda value: value is None, bool)
@@ -74,7 +110,10 @@ def _capable(hosts: HostBatch, name: str, keys: Sequence[str], required: str) ->
 
 def _in_stats(hosts: HostBatch, name: str, keys: Sequence[str], required: str) -> Mask:
     mask: Mask = hosts.spread(
-        "stats", lambda stats: _value_satisfies(stats.get(name), keys, required), bool
+        "stats",
+        lambda stats: _value_satisfies(stats.get(name), keys, required),
+        bool,
+        memo=(ComputeCapabilitiesFilter, name, tuple(keys), required),
     )
     return mask
 

@@ -6,15 +6,17 @@ from __future__ import annotations
 import copy
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 from oslo_config import cfg
 from oslo_utils import versionutils
 
 from ..objects import ImageMetaProps, RequestSpec
-from ..scheduler.hosts import HostBatch
+from ..scheduler.hosts import HostBatch, HostState
 from .base import BaseHostFilter, Mask, everyone
+from .rejection import Rejection
+from .requested import image_properties, image_property
 
 REASON = "architecture, hypervisor type, VM mode or version does not suit the image"
 
@@ -49,13 +51,11 @@ class ImagePropertiesFilter(BaseHostFilter):
     def prepare(self, spec_obj: RequestSpec) -> Self:
         """Return a copy that holds what the image asks for."""
         prepared = copy.copy(self)
-        image = spec_obj.image
-        if image is not None and "properties" in image:
-            prepared._properties = image.properties
+        prepared._properties = properties = image_properties(spec_obj)
         wanted = (
-            _get(prepared._properties, "hw_architecture") or self._default_architecture,
-            _get(prepared._properties, "img_hv_type"),
-            _get(prepared._properties, "hw_vm_mode"),
+            image_property(properties, "hw_architecture") or self._default_architecture,
+            image_property(properties, "img_hv_type"),
+            image_property(properties, "hw_vm_mode"),
         )
         prepared._wanted = tuple(value for value in wanted if value)
         return prepared
@@ -63,14 +63,37 @@ class ImagePropertiesFilter(BaseHostFilter):
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts support the image, shape (n_hosts,)."""
         passing = everyone(hosts)
-        if not self._wanted:
-            return passing
-        passing &= hosts.spread("supported_instances", self._supports, bool)
-        if version := _get(self._properties, "img_hv_requested_version"):
-            passing &= _satisfy_version(hosts, version)
-        if bits := _get(self._properties, "hw_maxphysaddr_bits"):
-            passing &= hosts.spread("cpu_info", lambda i: _has_bits(i, bits), bool)
+        for _attribute, _required, mask in self._checks(hosts):
+            passing &= mask
         return passing
+
+    def _checks(self, hosts: HostBatch) -> Iterator[tuple[str, str, Mask]]:
+        """Yield the attribute, what it has to be, and where it is."""
+        if not self._wanted:
+            return
+        supports = hosts.spread("supported_instances", self._supports, bool)
+        yield "supported_instances", ", ".join(self._wanted), supports
+        if version := self._asked("img_hv_requested_version"):
+            yield "hypervisor_version", version, _satisfy_version(hosts, version)
+        if bits := self._asked("hw_maxphysaddr_bits"):
+            has_bits = hosts.spread("cpu_info", lambda i: _has_bits(i, bits), bool)
+            yield "cpu_info", f"maxphysaddr bits >= {bits}", has_bits
+
+    def _asked(self, name: str) -> Any:
+        return image_property(self._properties, name)
+
+    def explain_rejection(
+        self, host_state: HostState, spec_obj: RequestSpec
+    ) -> Rejection | None:
+        """Return the first of its attributes that does not suit."""
+        rejection = super().explain_rejection(host_state, spec_obj)
+        if rejection is None:
+            return None
+        checks = self._checks(host_state.as_batch())
+        name, required = next((n, r) for n, r, mask in checks if not mask[0])
+        return rejection.because(
+            name, required=required, available=_told(name, getattr(host_state, name))
+        )
 
     def _supports(self, supported: Sequence[Sequence[str]]) -> bool:
         return any(all(w in triple for w in self._wanted) for triple in supported)
@@ -83,8 +106,12 @@ def _canonical_architecture(name: str | None) -> str | None:
     return canonical
 
 
-def _get(properties: ImageMetaProps, name: str) -> Any:
-    return getattr(properties, name) if name in properties else None
+def _told(name: str, value: Any) -> Any:
+    if name == "supported_instances":
+        return [" ".join(triple) for triple in value]
+    if name == "hypervisor_version":
+        return versionutils.convert_version_to_str(value)
+    return value
 
 
 def _satisfy_version(hosts: HostBatch, predicate: str) -> Mask:

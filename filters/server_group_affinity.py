@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from ..objects import InstanceGroup, RequestSpec
-from ..scheduler.hosts import HostBatch
+from ..scheduler.hosts import HostBatch, HostState
 from .base import BaseHostFilter, Mask, everyone
+from .rejection import Rejection
 
 REASON = "not a host of the server group with policy affinity"
 
@@ -21,12 +22,28 @@ class ServerGroupAffinityFilter(BaseHostFilter):
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts the group is on, shape (n_hosts,)."""
-        group = spec_obj.instance_group
-        if group is None or "affinity" not in _policies(group):
-            return everyone(hosts)
-        group_hosts = {*((group.hosts if "hosts" in group else None) or ())}
-        group_hosts.update(hosts.placed.values())
+        group_hosts = _group_hosts(hosts, spec_obj)
         return hosts.matches("host", group_hosts) if group_hosts else everyone(hosts)
+
+    def explain_rejection(
+        self, host_state: HostState, spec_obj: RequestSpec
+    ) -> Rejection | None:
+        """Return the hosts that the group is on, and the host."""
+        rejection = super().explain_rejection(host_state, spec_obj)
+        return rejection and rejection.because(
+            "host",
+            required=_group_hosts(host_state.as_batch(), spec_obj),
+            available=host_state.host,
+        )
+
+
+def _group_hosts(hosts: HostBatch, spec_obj: RequestSpec) -> set[str]:
+    """Return the hosts that a group with policy affinity is on; else none."""
+    group = spec_obj.instance_group
+    if group is None or "affinity" not in _policies(group):
+        return set()
+    group_hosts = (group.hosts if "hosts" in group else None) or ()
+    return {*group_hosts, *hosts.placed.values()}
 
 
 def _policies(group: InstanceGroup) -> list[str]:

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from ..objects import InstanceGroup, RequestSpec
-from ..scheduler.hosts import HostBatch
+from ..scheduler.hosts import HostBatch, HostState
 from .base import BaseHostFilter, Mask, everyone
+from .rejection import Rejection
 
 REASON = "already has as many members of the server group as anti-affinity allows"
 
@@ -24,12 +25,32 @@ class ServerGroupAntiAffinityFilter(BaseHostFilter):
         group = spec_obj.instance_group
         if group is None or _policy(group) != "anti-affinity":
             return everyone(hosts)
-        members = {*((group.members if "members" in group else None) or ())}
-        n_members = hosts.count_instances(members.union(hosts.placed))
+        n_members = hosts.count_instances(_members(group, hosts))
         passing: Mask = n_members < _max_server_per_host(group)
         if "instance_uuid" in spec_obj:
             passing |= hosts.count_instances({spec_obj.instance_uuid}) > 0
         return passing
+
+    def explain_rejection(
+        self, host_state: HostState, spec_obj: RequestSpec
+    ) -> Rejection | None:
+        """Return how many members the host may have, and those it has."""
+        rejection = super().explain_rejection(host_state, spec_obj)
+        if rejection is None:
+            return None
+        group = spec_obj.instance_group
+        here = host_state.instances.keys() & _members(group, host_state.as_batch())
+        return rejection.because(
+            "instances",
+            required=f"fewer than {_max_server_per_host(group)} of the group",
+            available=here,
+        )
+
+
+def _members(group: InstanceGroup, hosts: HostBatch) -> set[str]:
+    """Return the group's members, those placed by this request too."""
+    members = (group.members if "members" in group else None) or ()
+    return {*members, *hosts.placed}
 
 
 def _policy(group: InstanceGroup) -> str | None:

@@ -4,6 +4,8 @@
     SchedulerError
     ├── NoValidHost              a request fits nowhere (nova's own class on the wire)
     ├── InvalidRequest           a request that cannot be asked: what is wrong where
+    ├── HostMetricNotFound       a metric that is required, of a host that lacks it
+    ├── NetworkError             Neutron could not do its part
     ├── ConfigurationError       stops the start
     │   ├── PluginError          a plugin is missing, broken or named twice
     │   └── InventoryError       the hosts' file cannot be used
@@ -12,7 +14,7 @@
         ├── PlacementUnauthorized    401, 403, or no way to authenticate
         ├── PlacementIncompatible    it lacks the microversion that is needed
         ├── PlacementRejected        it refused a question or a claim as malformed
-        └── ClaimConflict            somebody else changed the consumer meanwhile
+        └── AllocationUpdateFailed   somebody else changed the consumer meanwhile
 
 A host that a filter rejects is no failure: it is data, in the decision record.
 """
@@ -50,6 +52,14 @@ class InvalidRequest(SchedulerError):
     """Name the field of a request that is wrong, its value, and what would be right."""
 
 
+class HostMetricNotFound(SchedulerError):
+    """Name the metric and the host that lacks it, though it is required of all."""
+
+
+class NetworkError(SchedulerError):
+    """Say what Neutron was asked and how that failed."""
+
+
 class ConfigurationError(SchedulerError):
     """Name the option or file that is wrong, and what would be right."""
 
@@ -82,5 +92,16 @@ class PlacementRejected(PlacementError):
     """Repeat what Placement found wrong with a question or a claim."""
 
 
-class ClaimConflict(PlacementError):
-    """Say that a consumer has allocations that this request did not make."""
+class AllocationUpdateFailed(PlacementError):
+    """Say that a consumer has allocations that this request did not make.
+
+    It is nova's class on the wire, as `NoValidHost` is: a stock conductor ends a
+    rebuild or an evacuation well for errors that it knows, and for these only.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.kwargs = {"code": 500}
+
+
+AllocationUpdateFailed.__module__ = "nova.exception"

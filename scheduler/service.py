@@ -25,8 +25,11 @@ from .errors import PlacementUnavailable
 from .hosts import HostTable
 from .placement.client import PlacementAdapter, PlacementClient, make_adapter
 from .placement.embedded import EmbeddedPlacement
+from .placement.orphans import Orphans
 from .placement.seed import seed
-from .prefilters import DEFAULT_PREFILTERS
+from .prefilters import DEFAULT_PREFILTERS, NetworkClient
+from .prefilters.networks import check_network
+from .prefilters.neutron import make_network_client
 from .rpc.endpoints import Answer, BaseAPIEndpoint, SchedulerEndpoint
 from .seeding import providers
 from .sources.base import BaseHostSource
@@ -40,6 +43,7 @@ def build(
     *,
     placement: PlacementAdapter | None = None,
     source: BaseHostSource | None = None,
+    network: NetworkClient | None = None,
     clock: Callable[[], float] | None = None,
     rng: np.random.Generator | None = None,
 ) -> Scheduler:
@@ -53,6 +57,9 @@ def build(
         Or anything with its get, put, post and delete.
     source : BaseHostSource, optional
         Where the state of hosts comes from.
+    network : NetworkClient, optional
+        Neutron: python-neutronclient's client, or anything with its show_port,
+        show_subnet and list_subnets.
     clock : callable, optional
         Returns now, seconds since the epoch.
     rng : numpy.random.Generator, optional
@@ -68,6 +75,7 @@ def build(
         conf,
         placement=placement,
         source=source or load_plugin("moorage.sources", conf.moorage.source)(conf),
+        network=network or make_network_client(conf),
         clock=clock or time.time,
         rng=rng or np.random.default_rng(conf.moorage.random_seed),
     )
@@ -93,6 +101,7 @@ class Scheduler:
         *,
         placement: PlacementAdapter | None,
         source: BaseHostSource,
+        network: NetworkClient | None,
         clock: Callable[[], float],
         rng: np.random.Generator,
     ) -> None:
@@ -100,25 +109,31 @@ class Scheduler:
         self.table = HostTable()
         self.decisions = DecisionLog(conf.moorage.decision_records)
         self._source = source
+        check_network(conf, network)
+        # Plugins first: one that is broken leaves nothing open.
         filters, weighers = load_filters(conf, clock), load_weighers(conf, clock)
+        prefilters = load_prefilters(DEFAULT_PREFILTERS)
+        driver = load_plugin("moorage.drivers", conf.moorage.driver)
         self._embedded = _embedded(conf) if placement is None else None
         adapter = placement or (
             self._embedded.adapter if self._embedded else make_adapter(conf)
         )
         self.placement = PlacementClient(adapter)
-        driver = load_plugin("moorage.drivers", conf.moorage.driver)
+        self._orphans = Orphans(self.placement)
         self._driver: BaseSchedulerDriver = driver(
             Parts(
                 conf=conf,
                 placement=self.placement,
+                orphans=self._orphans,
                 table=self.table,
-                prefilters=load_prefilters(DEFAULT_PREFILTERS),
+                prefilters=prefilters,
                 filters=filters,
                 weighers=weighers,
                 decisions=self.decisions,
                 clock=clock,
                 rng=rng,
                 tie_seed=int(rng.integers(2**62)),
+                network=network,
             )
         )
         self.endpoints = [SchedulerEndpoint(self), BaseAPIEndpoint()]
@@ -153,6 +168,7 @@ class Scheduler:
 
     def stop(self) -> None:
         """Let go of everything; the scheduler cannot be used any more."""
+        self._orphans.stop()
         self._source.stop()
         if self._embedded is not None:
             self._embedded.close()
@@ -222,4 +238,8 @@ def _embedded(conf: cfg.ConfigOpts) -> EmbeddedPlacement | None:
         return None
     if conf.placement.auth_section:
         return None
+    LOG.warning(
+        "[placement] has neither auth_type nor endpoint_override: the embedded "
+        "Placement is used, which no compute service reports to"
+    )
     return EmbeddedPlacement(conf.moorage.embedded_placement_database)

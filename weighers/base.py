@@ -40,13 +40,18 @@ class BaseHostWeigher:
     minval, maxval : float or None
         The ends of the scale; None: the least and the greatest figure that occur.
     MULTIPLIER : str or None
-        The option of ``[filter_scheduler]`` that multiplies, and the metadata key
-        with which an aggregate overrides it; None: always 1.
+        The option that multiplies; None: always 1.
+    MULTIPLIER_GROUP : str
+        The option's group.
+    MULTIPLIER_KEY : str or None
+        The metadata key with which an aggregate overrides it; None: `MULTIPLIER`.
     """
 
     minval: ClassVar[float | None] = None
     maxval: ClassVar[float | None] = None
     MULTIPLIER: ClassVar[str | None] = None
+    MULTIPLIER_GROUP: ClassVar[str] = "filter_scheduler"
+    MULTIPLIER_KEY: ClassVar[str | None] = None
 
     def __init__(
         self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time
@@ -83,8 +88,8 @@ class BaseHostWeigher:
     def multipliers(self, hosts: HostBatch) -> Weights:
         """Return what the scaled figure of each host is multiplied by.
 
-        The least of the values that a host's aggregates have under `MULTIPLIER`, else
-        the option (nova's rule).
+        The least of the values that a host's aggregates have under `MULTIPLIER_KEY`,
+        else the option (nova's rule).
 
         Returns
         -------
@@ -92,8 +97,8 @@ class BaseHostWeigher:
         """
         if self.MULTIPLIER is None:
             return np.ones(len(hosts))
-        default = float(self.conf.filter_scheduler[self.MULTIPLIER])
-        key = self.MULTIPLIER
+        default = float(self.conf[self.MULTIPLIER_GROUP][self.MULTIPLIER])
+        key = self.MULTIPLIER_KEY or self.MULTIPLIER
         least: Weights = hosts.spread(
             "aggregates", lambda mine: _least(mine, key, default), np.float64
         )

@@ -14,7 +14,7 @@ from oslo_config import cfg
 from oslo_log import log as oslo_logging
 
 from ..conf import load
-from ..errors import ConfigurationError, SchedulerError
+from ..errors import SchedulerError
 from ..rpc import get_server, get_transport
 from ..service import Scheduler, build
 
@@ -34,16 +34,17 @@ def run(argv: Sequence[str]) -> int:
 
     SIGHUP looks at the hosts' source again.
     """
-    # oslo.messaging reads some options of the process-wide object only.
-    conf = cfg.CONF
+    conf = cfg.ConfigOpts()
     oslo_logging.register_options(conf)
     try:
         load(argv, conf=conf)
+        _configure_oslo(conf)
         oslo_logging.setup(conf, "moorage")
+        wakes = _Signals()
         scheduler = build(conf)
         try:
             scheduler.start()
-            _serve(conf, scheduler)
+            _serve(conf, scheduler, wakes)
         finally:
             scheduler.stop()
     except _STOPS_THE_START as e:
@@ -52,25 +53,36 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _serve(conf: cfg.ConfigOpts, scheduler: Scheduler) -> None:
+def _configure_oslo(conf: cfg.ConfigOpts) -> None:
+    """Let oslo's libraries read our files, too.
+
+    Some of their options are read of the process-wide object only. Ours are not
+    registered there: a plugin that imports nova registers nova's of the same names.
+    """
+    files = [f"--config-file={path}" for path in conf.config_file]
+    cfg.CONF(files, project="moorage")
+
+
+def _serve(conf: cfg.ConfigOpts, scheduler: Scheduler, wakes: _Signals) -> None:
     """Serve until a signal says to stop; requests under way are finished."""
-    wakes = _Signals()
     transport = get_transport(conf)
     server = get_server(conf, transport, scheduler.endpoints)
     server.start()
-    LOG.info("Serving %d hosts as %s", len(scheduler.table), conf.host)
-    while wakes.wait_for_reload():
-        _reload(scheduler)
-    LOG.info("Stopping; requests under way are finished first")
-    server.stop()
-    server.wait()
-    transport.cleanup()
+    try:
+        LOG.info("Serving %d hosts as %s", len(scheduler.table), conf.host)
+        while wakes.wait_for_reload():
+            _reload(scheduler)
+        LOG.info("Stopping; requests under way are finished first")
+    finally:
+        server.stop()
+        server.wait()
+        transport.cleanup()
 
 
 def _reload(scheduler: Scheduler) -> None:
     try:
         scheduler.reset()
-    except ConfigurationError as e:
+    except SchedulerError as e:
         LOG.error("The hosts stay as they were: %s", e)
 
 

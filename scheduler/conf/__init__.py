@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from oslo_config import cfg
 
 from ... import __version__
-from . import default, filter_scheduler, moorage, placement, scheduler
+from . import default, filter_scheduler, metrics, moorage, neutron, placement, scheduler
+from .keystoneauth import auth_opts
 
-_GROUPS = (default, scheduler, filter_scheduler, placement, moorage)
+_GROUPS = (default, scheduler, filter_scheduler, metrics, placement, neutron, moorage)
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
@@ -67,4 +68,5 @@ def load(
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """Return (group, options) for oslo-config-generator."""
     listed = [(module.GROUP or "DEFAULT", list(module.OPTS)) for module in _GROUPS]
-    return [*listed, (placement.GROUP, placement.auth_opts())]
+    authenticated = (placement, neutron)
+    return [*listed, *((module.GROUP, auth_opts()) for module in authenticated)]

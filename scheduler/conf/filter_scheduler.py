@@ -74,15 +74,97 @@ OPTS = (
             "not name one. Unset: any."
         ),
     ),
+    cfg.IntOpt(
+        "max_io_ops_per_host",
+        default=8,
+        min=0,
+        help=(
+            "Builds, resizes, snapshots, migrations, rescues and unshelvings of a host "
+            "at a time: IoOpsFilter rejects hosts that have as many. "
+            "AggregateIoOpsFilter reads max_io_ops_per_host in the metadata of a "
+            "host's aggregates first."
+        ),
+    ),
+    cfg.IntOpt(
+        "max_instances_per_host",
+        default=50,
+        min=1,
+        help=(
+            "Instances of a host: NumInstancesFilter rejects hosts that have as many. "
+            "AggregateNumInstancesFilter reads max_instances_per_host in the metadata "
+            "of a host's aggregates first."
+        ),
+    ),
+    cfg.ListOpt(
+        "isolated_images",
+        default=[],
+        help=(
+            "UUIDs of the images that IsolatedHostsFilter keeps on isolated_hosts. "
+            "Related: restrict_isolated_hosts_to_isolated_images."
+        ),
+    ),
+    cfg.ListOpt(
+        "isolated_hosts",
+        default=[],
+        help=(
+            "Hosts that IsolatedHostsFilter keeps isolated_images on; names are "
+            "compared as they are. Related: "
+            "restrict_isolated_hosts_to_isolated_images."
+        ),
+    ),
+    cfg.BoolOpt(
+        "restrict_isolated_hosts_to_isolated_images",
+        default=True,
+        help="Whether IsolatedHostsFilter keeps other images off isolated_hosts.",
+    ),
+    cfg.StrOpt(
+        "aggregate_image_properties_isolation_namespace",
+        deprecated_for_removal=True,
+        deprecated_reason="No image property that nova knows begins with a namespace.",
+        help=(
+            "Prefix of the metadata that AggregateImagePropertiesIsolation looks at. "
+            "With one it passes all hosts. Unset: all metadata."
+        ),
+    ),
+    cfg.StrOpt(
+        "aggregate_image_properties_isolation_separator",
+        default=".",
+        deprecated_for_removal=True,
+        deprecated_reason="No image property that nova knows begins with a namespace.",
+        help="What follows aggregate_image_properties_isolation_namespace in a key.",
+    ),
     _multiplier("ram", 1.0, "Free RAM: positive spreads, negative packs."),
     _multiplier("cpu", 1.0, "Free vCPUs: positive spreads, negative packs."),
     _multiplier("disk", 1.0, "Free disk: positive spreads, negative packs."),
     _multiplier("io_ops", -1.0, "I/O operations: negative prefers quiet hosts."),
+    _multiplier(
+        "hypervisor_version", 1.0, "Hypervisor's version: positive prefers newer ones."
+    ),
     _multiplier("num_instances", 0.0, "Instances: negative prefers few."),
     _multiplier(
         "build_failure",
         1000000.0,
         "Recent failed builds, used negated: the larger, the more a host is avoided.",
+    ),
+    _multiplier(
+        "cross_cell_move",
+        1000000.0,
+        "A move that may leave its cell: positive prefers to stay, negative to leave.",
+    ),
+    _multiplier(
+        "image_props",
+        0.0,
+        "Instances with the same image properties: positive packs, negative spreads.",
+    ),
+    cfg.ListOpt(
+        "image_props_weight_setting",
+        default=[],
+        sample_default=["os_distro=2", "hw_machine_type=0.5"],
+        help=(
+            "What ImagePropertiesWeigher counts, as property=factor, for example "
+            "os_distro=2,hw_machine_type=0.5; other properties count nothing. Empty: "
+            "every property counts 1. Related: image_props_weight_multiplier."
+        ),
     ),
     _multiplier("soft_affinity", 1.0, "Members of the server group.", min=0.0),
     _multiplier("soft_anti_affinity", 1.0, "Members of the server group.", min=0.0),

@@ -24,4 +24,54 @@ OPTS = (
             "candidates, not hosts: a host with nested providers can have many."
         ),
     ),
+    cfg.BoolOpt(
+        "limit_tenants_to_placement_aggregate",
+        default=False,
+        help=(
+            "Let a project's instances go only to hosts of the aggregates whose "
+            "metadata has a key that starts with filter_tenant_id and the project's "
+            "ID as its value. Projects that no aggregate names go anywhere. "
+            "Related: placement_aggregate_required_for_tenants."
+        ),
+    ),
+    cfg.BoolOpt(
+        "placement_aggregate_required_for_tenants",
+        default=False,
+        help=(
+            "Let projects that no aggregate names go nowhere. Related: "
+            "limit_tenants_to_placement_aggregate, without which it says nothing."
+        ),
+    ),
+    cfg.BoolOpt(
+        "query_placement_for_image_type_support",
+        default=False,
+        help=(
+            "Ask only for hosts that can use an image of that disk format. "
+            "Instances that boot from a volume go anywhere."
+        ),
+    ),
+    cfg.BoolOpt(
+        "enable_isolated_aggregate_filtering",
+        default=False,
+        help=(
+            "Keep the hosts of an aggregate whose metadata has trait:NAME = "
+            "required to requests that require that trait, in flavor or image."
+        ),
+    ),
+    cfg.BoolOpt(
+        "image_metadata_prefilter",
+        default=False,
+        help=(
+            "Ask only for hosts that have what an image's properties name: buses, "
+            "video, network and IOMMU models, architectures."
+        ),
+    ),
+    cfg.BoolOpt(
+        "query_placement_for_routed_network_aggregates",
+        default=False,
+        help=(
+            "Ask only for hosts in the segments of the routed networks that a "
+            "request names. Neutron has to be told of in [neutron]."
+        ),
+    ),
 )

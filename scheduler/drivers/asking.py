@@ -3,10 +3,18 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+from typing import Any
 
 from ...objects import RequestSpec
-from ..errors import NoValidHost, PlacementRejected
+from ..errors import (
+    NoValidHost,
+    PlacementRejected,
+    PlacementUnavailable,
+    PluginError,
+    SchedulerError,
+)
 from ..placement.candidates import AllocationCandidates
 from ..placement.query import (
     CandidatesQuery,
@@ -14,10 +22,10 @@ from ..placement.query import (
     build_fallback_query,
     build_query,
 )
-from ..prefilters.base import PrefilterRequest
+from ..prefilters import NetworkLookup, Prefilter, PrefilterRequest
 from .base import Parts
 from .caller import Caller
-from .record import DecisionRecord
+from .record import DecisionRecord, FilterStep
 from .restrictions import aim
 
 LOG = logging.getLogger(__name__)
@@ -38,7 +46,8 @@ def ask(
     PlacementError
         Placement could not be asked.
     """
-    requirements = _requirements(parts, spec_obj)
+    with record.timed("prefilters"):
+        requirements = _requirements(parts, caller, spec_obj, record)
     limit = parts.conf.scheduler.max_placement_results
     query = build_query(spec_obj, requirements, limit=limit)
     candidates = _answer(parts, caller, query, record)
@@ -52,18 +61,54 @@ def ask(
     return candidates
 
 
-def _requirements(parts: Parts, spec_obj: RequestSpec) -> Requirements:
+def _requirements(
+    parts: Parts, caller: Caller, spec_obj: RequestSpec, record: DecisionRecord
+) -> Requirements:
     requirements = Requirements()
     request = PrefilterRequest(
         spec_obj=spec_obj,
         requirements=requirements,
         aggregates=parts.table.aggregates,
         conf=parts.conf,
+        network=_network(parts, caller),
+        min_service_version=parts.table.least_service_version(),
     )
-    for _name, prefilter in parts.prefilters:
-        prefilter(request)
+    for name, prefilter in parts.prefilters:
+        try:
+            _run(name, prefilter, request)
+        except NoValidHost as e:
+            record.steps.append(FilterStep(name, len(parts.table), 0, e.reason))
+            raise
     aim(spec_obj, parts.table, requirements)
     return requirements
+
+
+def _run(name: str, prefilter: Prefilter, request: PrefilterRequest) -> None:
+    try:
+        prefilter(request)
+    except SchedulerError:
+        raise
+    except Exception as e:
+        # Whatever somebody else's code raises, the error names the prefilter.
+        raise PluginError(f"prefilter {name} failed: {type(e).__name__}: {e}") from e
+
+
+def _network(parts: Parts, caller: Caller) -> NetworkLookup | None:
+    if parts.network is None:
+        return None
+    aggregates = functools.partial(_provider_aggregates, parts, caller)
+    return NetworkLookup(parts.network, aggregates)
+
+
+def _provider_aggregates(
+    parts: Parts, caller: Caller, provider_uuid: str
+) -> frozenset[str]:
+    url = f"/resource_providers/{provider_uuid}/aggregates"
+    body: Any = parts.placement.read(url, global_request_id=caller.global_request_id)
+    try:
+        return frozenset(body["aggregates"])
+    except (KeyError, TypeError) as e:
+        raise PlacementUnavailable(f"GET {url} answered no aggregates: {body}") from e
 
 
 def _answer(

@@ -15,7 +15,8 @@ from ...objects import RequestSpec, Selection
 from ...weighers import BaseHostWeigher
 from ..hosts import HostTable
 from ..placement.client import PlacementClient
-from ..prefilters.base import Prefilter
+from ..placement.orphans import Orphans
+from ..prefilters import NetworkClient, Prefilter
 from .caller import Caller
 from .record import DecisionLog
 
@@ -34,10 +35,13 @@ class Parts:
         Shuffles, chooses within ``host_subset_size``, spreads retries in time.
     tie_seed : int
         Orders hosts of equal weight, the same way until the next start.
+    network : NetworkClient or None
+        Neutron, for the prefilters that ask it; None: it is not configured.
     """
 
     conf: cfg.ConfigOpts
     placement: PlacementClient
+    orphans: Orphans
     table: HostTable
     prefilters: Sequence[tuple[str, Prefilter]]
     filters: Sequence[BaseHostFilter]
@@ -46,6 +50,7 @@ class Parts:
     clock: Callable[[], float]
     rng: np.random.Generator
     tie_seed: int
+    network: NetworkClient | None = None
 
 
 class BaseSchedulerDriver(abc.ABC):

@@ -4,12 +4,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from ...objects import RequestSpec
 from ..errors import InvalidRequest, PlacementError
 from ..placement.candidates import AllocationRequest
-from ..placement.claims import ClaimAnswer, ClaimResult, claim, claim_all, release
+from ..placement.claims import (
+    ClaimAnswer,
+    ClaimInDoubt,
+    ClaimResult,
+    claim,
+    claim_all,
+    release,
+)
+from ..placement.orphans import Orphan
 from .base import Parts
 from .caller import Caller
 from .ledger import Ledger
@@ -41,6 +50,7 @@ class Claims:
         self._user_id = _owner(spec_obj, caller, "user_id")
         self._evacuated_from = evacuated_from(spec_obj, parts.table)
         self._record = record
+        self._wanted: dict[str, AllocationRequest] = {}
         self._made: dict[str, ClaimAnswer] = {}
         self._has_contended = False
 
@@ -72,7 +82,8 @@ class Claims:
         return was
 
     def _claim(self, uuid: str, request: AllocationRequest, host: str) -> ClaimAnswer:
-        with self._record.timed("claim"):
+        self._wanted[uuid] = request
+        with self._record.timed("claim"), self._caring():
             answer = claim(
                 self._parts.placement,
                 uuid,
@@ -90,7 +101,8 @@ class Claims:
         self, requests: Mapping[str, AllocationRequest], hosts: Sequence[str]
     ) -> bool:
         """Claim for several instances at once; return whether all have theirs."""
-        with self._record.timed("claim"):
+        self._wanted.update(requests)
+        with self._record.timed("claim"), self._caring():
             answer = claim_all(
                 self._parts.placement,
                 requests,
@@ -119,18 +131,41 @@ class Claims:
             )
         )
 
-    def release(self) -> None:
-        """Give back what was claimed; a failure to do so is told, and masks nothing."""
-        before = {u: c for made in self._made.values() for u, c in made.before.items()}
+    @contextmanager
+    def _caring(self) -> Iterator[None]:
+        """Hand on what Placement left in doubt."""
         try:
-            release(
-                self._parts.placement,
-                self._made,
-                before=before,
-                global_request_id=self._global_request_id,
-            )
-        except PlacementError as e:
-            LOG.error("A request that failed leaves allocations behind. %s", e)
+            yield
+        except ClaimInDoubt as e:
+            for uuid in e.consumer_uuids:
+                self._abandon(uuid)
+            raise
+
+    def release(self) -> None:
+        """Give back what was claimed; what cannot be now is released later.
+
+        A failure to do so masks nothing.
+        """
+        left = list(self._made)
+        while left:
+            try:
+                release(
+                    self._parts.placement,
+                    left[:1],
+                    before=self._made[left[0]].before,
+                    global_request_id=self._global_request_id,
+                )
+            except PlacementError as e:
+                LOG.warning("%s", e)
+                break  # the others would wait as long, one after the other
+            left.pop(0)
+        for uuid in left:
+            self._abandon(uuid)
+
+    def _abandon(self, uuid: str) -> None:
+        made = self._made.get(uuid)
+        before = made.before.get(uuid) if made else None
+        self._parts.orphans.add(uuid, Orphan(self._wanted[uuid], before))
 
 
 def _owner(spec_obj: RequestSpec, caller: Caller, name: str) -> str:

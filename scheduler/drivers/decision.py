@@ -13,10 +13,11 @@ from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
+from oslo_utils import uuidutils
 
 from ...objects import RequestSpec, Selection
-from ..errors import NoValidHost
-from ..hosts import Consumption, HostBatch
+from ..errors import InvalidRequest, NoValidHost
+from ..hosts import Consumption, HostBatch, properties_of_image
 from ..placement.candidates import AllocationCandidates
 from ..placement.request_checks import validate_request
 from .asking import ask
@@ -102,17 +103,25 @@ class Decision:
         if ledger is None or not self._is_claimed:
             return self._selections(self._place(hosts, _accept_any), None)
         claims = Claims(self._parts, self._caller, self._spec, self._record)
+        self._parts.orphans.make_way(self._uuids)
+        placed: list[Placed] = []
         try:
             placed = self._claimed(hosts, ledger, claims)
             selections = self._selections(placed, ledger)
+            self._consume(placed)
         except BaseException:
             claims.release()
+            for each in placed:
+                self._parts.table.give_back(each.value("host"), each.instance_uuid)
             raise
+        return selections
+
+    def _consume(self, placed: Sequence[Placed]) -> None:
+        consumption = _consumption(self._spec)
         for each in placed:
             self._parts.table.consume(
-                each.value("uuid"), each.instance_uuid, _consumption(self._spec)
+                each.value("uuid"), each.instance_uuid, consumption
             )
-        return selections
 
     # -- hosts -----------------------------------------------------------------------
 
@@ -317,13 +326,26 @@ def _uuids(spec_obj: RequestSpec, instance_uuids: Sequence[str] | None) -> list[
 
     An old conductor gives none: its instances have UUIDs that no instance has.
     """
-    if instance_uuids:
-        return list(instance_uuids)
+    if instance_uuids is not None:
+        return _checked(instance_uuids)
     number = spec_obj.num_instances if "num_instances" in spec_obj else 1
     uuids = [str(UUID(int=i)) for i in range(number)]
     if "instance_uuid" in spec_obj:
         uuids[0] = spec_obj.instance_uuid
     return uuids
+
+
+def _checked(instance_uuids: Sequence[str]) -> list[str]:
+    if not instance_uuids:
+        raise NoValidHost(_NOT_ENOUGH)  # nova's answer to a request for none
+    for each in instance_uuids:
+        if not uuidutils.is_uuid_like(each):
+            raise InvalidRequest(f"instance_uuids: {each!r} is no UUID")
+    if len(set(instance_uuids)) < len(instance_uuids):
+        raise InvalidRequest(
+            f"instance_uuids: an instance is there twice: {', '.join(instance_uuids)}"
+        )
+    return list(instance_uuids)
 
 
 def _of_instance(spec_obj: RequestSpec, uuid: str) -> RequestSpec:
@@ -342,4 +364,7 @@ def _consumption(spec_obj: RequestSpec) -> Consumption:
         memory_mb=flavor.memory_mb,
         disk_mb=(flavor.root_gb + flavor.ephemeral_gb) * _MIB_PER_GIB,
         vcpus=flavor.vcpus,
+        image_properties=properties_of_image(
+            spec_obj.image if "image" in spec_obj else None
+        ),
     )

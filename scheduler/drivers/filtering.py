@@ -8,11 +8,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ...filters import BaseHostFilter
+from ...filters import BaseHostFilter, Rejection
 from ...objects import RequestSpec
 from ..errors import PluginError, SchedulerError
-from ..hosts import HostBatch
+from ..hosts import HostBatch, HostState
 from .record import FilterStep
+from .restrictions import is_rebuild as asks_for_rebuild
+from .restrictions import skips_filters
 
 LOG = logging.getLogger(__name__)
 
@@ -59,6 +61,49 @@ def filtered(
     return hosts
 
 
+def explain(
+    filters: Sequence[BaseHostFilter], host_state: HostState, spec_obj: RequestSpec
+) -> list[Rejection]:
+    """Return every filter's reason against one host; none if the host passes.
+
+    Only the filters that are asked for such a request: none where hosts are forced,
+    those with ``RUN_ON_REBUILD`` for a rebuild. It is no part of a decision.
+
+    Parameters
+    ----------
+    filters : sequence of BaseHostFilter
+        Prepared for this request or not.
+
+    Raises
+    ------
+    PluginError
+        A filter failed.
+    """
+    if skips_filters(spec_obj):
+        return []
+    asked = _asked(filters, 0, asks_for_rebuild(spec_obj))
+    reasons = (_explained(filter_, host_state, spec_obj) for filter_ in asked)
+    return [reason for reason in reasons if reason is not None]
+
+
+def _explained(
+    filter_: BaseHostFilter, host_state: HostState, spec_obj: RequestSpec
+) -> Rejection | None:
+    try:
+        return filter_.prepare(spec_obj).explain_rejection(host_state, spec_obj)
+    except SchedulerError:
+        raise
+    except Exception as e:
+        raise _failed(filter_, e) from e
+
+
+def _failed(filter_: BaseHostFilter, error: Exception) -> PluginError:
+    # Whatever somebody else's code raises, the error names the filter.
+    return PluginError(
+        f"filter {type(filter_).__name__} failed: {type(error).__name__}: {error}"
+    )
+
+
 def _asked(
     filters: Sequence[BaseHostFilter], index: int, is_rebuild: bool
 ) -> Iterator[BaseHostFilter]:
@@ -76,10 +121,7 @@ def _mask(
     except SchedulerError:
         raise
     except Exception as e:
-        # Whatever somebody else's code raises, the error names the filter.
-        raise PluginError(
-            f"filter {type(filter_).__name__} failed: {type(e).__name__}: {e}"
-        ) from e
+        raise _failed(filter_, e) from e
     if mask.shape != (len(hosts),) or mask.dtype != bool:
         raise PluginError(
             f"filter {type(filter_).__name__} answered an array of shape {mask.shape} "

@@ -6,7 +6,9 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import stevedore
@@ -18,8 +20,40 @@ from ..errors import ConfigurationError, PluginError
 from ..prefilters.base import Prefilter
 from .foreign import filter_from, weigher_from
 
+LOG = logging.getLogger(__name__)
+
 _NOVA = "nova.scheduler."
 _ALL_WEIGHERS = "nova.scheduler.weights.all_weighers"
+
+#: Filters of older releases of nova, and what does their work now.
+REMOVED_FILTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "RamFilter": "Placement's MEMORY_MB",
+        "CoreFilter": "Placement's VCPU and PCPU",
+        "DiskFilter": "Placement's DISK_GB",
+        "AggregateRamFilter": "the allocation_ratio of MEMORY_MB in Placement",
+        "AggregateCoreFilter": "the allocation_ratio of VCPU in Placement",
+        "AggregateDiskFilter": "the allocation_ratio of DISK_GB in Placement",
+        "ExactRamFilter": "a custom resource class in the flavor and in Placement",
+        "ExactCoreFilter": "a custom resource class in the flavor and in Placement",
+        "ExactDiskFilter": "a custom resource class in the flavor and in Placement",
+        "RetryFilter": "the alternates that every selection carries",
+        "AvailabilityZoneFilter": "the prefilter map_az_to_placement_aggregate",
+        "TypeAffinityFilter": (
+            "nothing: AggregateTypeAffinityFilter can keep flavors to hosts"
+        ),
+    }
+)
+
+#: Those that must not be left out quietly: hosts would be trusted without a proof.
+REFUSED_FILTERS: Mapping[str, str] = MappingProxyType(
+    {
+        "TrustedFilter": (
+            "nova has not attested hosts since its release 16; give trusted hosts a "
+            "trait, and ask for it in flavors with trait:CUSTOM_...=required"
+        ),
+    }
+)
 
 Clock = Callable[[], float]
 
@@ -96,7 +130,8 @@ def load_filters(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostFilter]:
     for path in conf.filter_scheduler.available_filters:
         if not path.startswith(_NOVA):
             known.update({cls.__name__: cls for cls in _classes(path)})
-    names = list(dict.fromkeys(conf.filter_scheduler.enabled_filters))
+    enabled = list(dict.fromkeys(conf.filter_scheduler.enabled_filters))
+    names = _without_removed(enabled, known)
     unknown = [name for name in names if name not in known]
     if unknown:
         raise PluginError(
@@ -104,6 +139,27 @@ def load_filters(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostFilter]:
             f"{', '.join(map(repr, unknown))}; there are {_listed(known)}"
         )
     return [_made(filter_from, name, known[name], conf, clock) for name in names]
+
+
+def _without_removed(enabled: Sequence[str], known: Container[str]) -> list[str]:
+    """Return the names but those of removed filters, of which one warning tells.
+
+    A plugin that has such a name is what the operator means by it.
+    """
+    for name in enabled:
+        if name in REFUSED_FILTERS and name not in known:
+            raise PluginError(
+                f"[filter_scheduler] enabled_filters: there is no {name} any more: "
+                f"{REFUSED_FILTERS[name]}"
+            )
+    removed = [n for n in enabled if n in REMOVED_FILTERS and n not in known]
+    if removed:
+        told = "; ".join(f"{name}: {REMOVED_FILTERS[name]}" for name in removed)
+        LOG.warning(
+            "[filter_scheduler] enabled_filters: filters of older releases are left "
+            "out, and can be removed there. What does their work: %s", told,
+        )  # fmt: skip
+    return [name for name in enabled if name not in removed]
 
 
 def load_weighers(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostWeigher]:

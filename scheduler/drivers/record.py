@@ -138,6 +138,9 @@ class DecisionRecord:
         """Return the record as plain data that JSON can hold."""
         return dataclasses.asdict(self)
 
+    def __str__(self) -> str:
+        return self.summary()
+
     def summary(self) -> str:
         """Return the record in one line, for operators: it has host names."""
         return (
@@ -195,7 +198,8 @@ class DecisionLog:
         with self._lock:
             self._ring.append(record)
         if LOG.isEnabledFor(logging.INFO):
-            LOG.info("Decision %s", record.summary())
+            # Logging calls str(), and swallows what that may raise.
+            LOG.info("Decision %s", record)
 
     def newest(self, n: int | None = None) -> list[DecisionRecord]:
         """Return up to `n` records, all by default, the newest first."""

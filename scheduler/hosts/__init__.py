@@ -3,6 +3,12 @@
 
 from .aggregates import Aggregate, AggregateMap, metadata_values
 from .batch import HostBatch, HostState
+from .image_properties import (
+    ImageProperties,
+    ImageProperty,
+    properties_of_image,
+    properties_of_instance,
+)
 from .record import Consumption, HostRecord
 from .table import HostTable
 
@@ -14,5 +20,9 @@ __all__ = [
     "HostRecord",
     "HostState",
     "HostTable",
+    "ImageProperties",
+    "ImageProperty",
     "metadata_values",
+    "properties_of_image",
+    "properties_of_instance",
 ]

@@ -54,15 +54,21 @@ class AggregateMap:
 
     def put(self, aggregate: Aggregate) -> frozenset[str]:
         """Add or replace an aggregate; return the hosts that this concerns."""
-        concerned = self.drop(aggregate.id) | aggregate.hosts
-        self._by_id[aggregate.id] = aggregate
+        old_hosts = self._leave(aggregate.id)
+        # A new dict: who looks a zone up meanwhile finds it, as it was or as it is.
+        self._by_id = {**self._by_id, aggregate.id: aggregate}
         for host in aggregate.hosts:
             self._ids_of_host[host].add(aggregate.id)
-        return concerned
+        return old_hosts | aggregate.hosts
 
     def drop(self, aggregate_id: int) -> frozenset[str]:
         """Forget an aggregate, known or not; return the hosts that were in it."""
-        old = self._by_id.pop(aggregate_id, None)
+        hosts = self._leave(aggregate_id)
+        self._by_id = {i: a for i, a in self._by_id.items() if i != aggregate_id}
+        return hosts
+
+    def _leave(self, aggregate_id: int) -> frozenset[str]:
+        old = self._by_id.get(aggregate_id)
         if old is None:
             return frozenset()
         for host in old.hosts:

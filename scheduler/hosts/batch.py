@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from ...objects import Instance
 from .aggregates import Aggregate
+from .image_properties import ImageProperty
 from .instances import InstanceMap
 from .interning import Codes, Interner
 from .record import NOT_NOVAS, Consumption
@@ -169,6 +170,16 @@ class HostBatch:
             answers[code] = function(values[code])
         return answers[codes]
 
+    def table_has(
+        self, name: str, function: Callable[[Any], bool], *, memo: Hashable
+    ) -> bool:
+        """Return whether `function` holds of a value that an interned column knows.
+
+        Of any host's, in this batch or not, and perhaps of one that no host has any
+        more: False spares work, True says little. `memo` is that of `spread`.
+        """
+        return bool(self._view.interners[name].answers(memo, function, bool).any())
+
     def matches(self, name: str, values: Collection[Any]) -> Mask:
         """Return where an interned column has one of these values, shape (n,)."""
         interner = self._view.interners[name]
@@ -199,6 +210,24 @@ class HostBatch:
                 by_code[code] = count
         return by_code[self.codes("host")]
 
+    def sum_image_properties(
+        self, factors: Mapping[ImageProperty, float]
+    ) -> npt.NDArray[np.float64]:
+        """Return how alike each service host's instances are to an image, shape (n,).
+
+        Each instance counts, for each (property, text) pair that it has, that pair's
+        factor. Those that this decision has placed already have the image itself.
+        """
+        instances = self._view.instances
+        at = self.spread(
+            "host", instances.index_of, np.intp, memo=("InstanceMap.index_of",)
+        )
+        sums: npt.NDArray[np.float64] = instances.sum_properties(factors)[at]
+        alike = sum(factors.values())
+        for host, count in Counter(self._added.values()).items():
+            sums[self.matches("host", [host])] += alike * count
+        return sums
+
     def instances_of(self, index: int) -> dict[str, Instance]:
         """Return the instances of one row's service host by UUID."""
         host = self.value("host", index)
@@ -211,6 +240,8 @@ class HostBatch:
     def take(self, index: Mask | Rows | Sequence[int]) -> HostBatch:
         """Return the batch of the rows that a mask or an array of indices picks."""
         picked = np.asarray(index)
+        if not picked.size:
+            picked = np.empty(0, np.intp)  # NumPy takes [] for floats
         return HostBatch(
             self._view,
             self._rows[picked],

@@ -5,20 +5,35 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from .image_properties import NO_PROPERTIES, ImageProperties, ImageProperty
+
+#: Properties counted in arrays too; the oldest goes first.
+_MAX_COLUMNS = 256
 
 
 class InstanceMap:
     """Instance UUIDs by service host, as nova keys them, and hosts by instance.
 
     All nodes of one service host share its instances, as with Ironic. An instance that
-    is being moved is on two hosts.
+    is being moved is on two hosts. Of each it can be told which image properties it
+    has; how many instances of a host have one is counted as they come and go.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._of_host: dict[str, set[str]] = {}
         self._hosts_of: dict[str, tuple[str, ...]] = {}
+        self._properties: dict[str, ImageProperties] = {}
+        self._index_of: dict[str, int] = {}
+        #: Instances by property and by a host's index; no zeros.
+        self._tallies: dict[ImageProperty, dict[int, int]] = {}
+        #: The same as arrays, of properties that were asked for lately.
+        self._columns: dict[ImageProperty, npt.NDArray[np.float64]] = {}
 
     def __len__(self) -> int:
         return len(self._hosts_of)
@@ -47,17 +62,20 @@ class InstanceMap:
         if host not in hosts:
             self._hosts_of[uuid] = (*hosts, host)
             self._of_host.setdefault(host, set()).add(uuid)
+            self._tally(host, self._properties.get(uuid, NO_PROPERTIES), 1)
 
     def _remove(self, host: str, uuid: str) -> None:
         hosts = self._hosts_of.get(uuid, ())
         if host not in hosts:
             return
         self._of_host[host].discard(uuid)
+        self._tally(host, self._properties.get(uuid, NO_PROPERTIES), -1)
         left = tuple(other for other in hosts if other != host)
         if left:
             self._hosts_of[uuid] = left
         else:
             del self._hosts_of[uuid]
+            self._properties.pop(uuid, None)
 
     def of_host(self, host: str) -> frozenset[str]:
         """Return the UUIDs of a host's instances."""
@@ -78,3 +96,69 @@ class InstanceMap:
             return Counter(
                 host for uuid in set(uuids) for host in self._hosts_of.get(uuid, ())
             )
+
+    # -- image properties --------------------------------------------------------------
+
+    def describe(self, uuid: str, properties: ImageProperties) -> None:
+        """Say which image properties an instance has; unknown instances have none."""
+        with self._lock:
+            before = self._properties.get(uuid, NO_PROPERTIES)
+            hosts = self._hosts_of.get(uuid, ())
+            if not hosts or properties == before:
+                return
+            for host in hosts:
+                self._tally(host, before - properties, -1)
+                self._tally(host, properties - before, 1)
+            self._properties[uuid] = properties
+
+    def _tally(self, host: str, properties: ImageProperties, change: int) -> None:
+        index = self._index(host)
+        for each in properties:
+            tally = self._tallies.setdefault(each, {})
+            tally[index] = tally.get(index, 0) + change
+            if not tally[index]:
+                del tally[index]
+            if not tally:
+                del self._tallies[each]
+            column = self._columns.get(each)
+            if column is not None and index < len(column):
+                column[index] += change
+            elif column is not None:
+                del self._columns[each]
+
+    def _index(self, host: str) -> int:
+        return self._index_of.setdefault(host, len(self._index_of))
+
+    def index_of(self, host: str) -> int:
+        """Return the place of a host in what `sum_properties` returns, for good."""
+        with self._lock:
+            return self._index(host)
+
+    def sum_properties(
+        self, factors: Mapping[ImageProperty, float]
+    ) -> npt.NDArray[np.float64]:
+        """Return, by host, the instances with each property, times its factor, summed.
+
+        Returns
+        -------
+        ndarray of float64, shape (hosts that have an index,)
+        """
+        with self._lock:
+            sums = np.zeros(len(self._index_of))
+            for each, factor in factors.items():
+                if each in self._tallies:
+                    column = self._column(each)
+                    sums[: len(column)] += factor * column
+            return sums
+
+    def _column(self, each: ImageProperty) -> npt.NDArray[np.float64]:
+        """Return the instances with a property by host, shape (up to all hosts,)."""
+        column = self._columns.get(each)
+        if column is None:
+            tally = self._tallies[each]
+            column = self._columns[each] = np.zeros(len(self._index_of))
+            indices = np.fromiter(tally, np.intp, len(tally))
+            column[indices] = np.fromiter(tally.values(), np.float64, len(tally))
+            if len(self._columns) > _MAX_COLUMNS:
+                del self._columns[next(iter(self._columns))]
+        return column

@@ -10,6 +10,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from .image_properties import NO_PROPERTIES, ImageProperties
+
 NO_STATS: Mapping[str, str] = MappingProxyType({})
 
 #: One [architecture, hypervisor type, VM mode] triple.
@@ -38,9 +40,13 @@ class HostRecord:
         As libvirt has it: 6002001 is 6.2.1.
     cpu_info : str
         The driver's JSON text.
+    metrics : mapping
+        Number by name, as monitors on the host report; None: there are no monitors.
     last_seen_up : float
         The compute service's heartbeat, seconds since the epoch. Infinite: the source
         vouches for the service. NaN: never seen.
+    service_version : int
+        The compute service's version, as nova counts them; 0: unknown.
     """
 
     host: str
@@ -69,11 +75,13 @@ class HostRecord:
     hypervisor_hostname: str | None = None
     supported_instances: tuple[SupportedInstance, ...] = ()
     cpu_info: str | None = None
+    metrics: Mapping[str, float] | None = None
     host_ip: str | None = None
 
     disabled: bool = False
     forced_down: bool = False
     last_seen_up: float = math.inf
+    service_version: int = 0
 
 
 #: NumPy's type for each plainly typed column; the rest are interned.
@@ -94,7 +102,9 @@ INTERNED: tuple[str, ...] = tuple(
 )
 
 #: Columns that are no attributes of nova's HostState: no extra spec can ask for them.
-NOT_NOVAS = frozenset({"disabled", "forced_down", "last_seen_up", "revision"})
+NOT_NOVAS = frozenset(
+    {"disabled", "forced_down", "last_seen_up", "revision", "service_version"}
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,12 +118,15 @@ class Consumption:
     ----------
     io_ops : int
         1 while the instance is built, 0 once its host says that it has it.
+    image_properties : frozenset of (property, text)
+        No amount, but what the instance is counted by once it is there.
     """
 
     memory_mb: int
     disk_mb: int
     vcpus: int
     io_ops: int = 1
+    image_properties: ImageProperties = NO_PROPERTIES
 
     def deltas(self) -> tuple[tuple[str, int], ...]:
         """Return (column, what is added to it) pairs."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from .aggregates import Aggregate, AggregateMap
 from .batch import HostBatch, View
+from .image_properties import ImageProperties
 from .instances import InstanceMap
 from .interning import Codes, Interner, compacted
 from .record import INTERNED, NUMBERS, Consumption, HostRecord
@@ -50,6 +51,8 @@ class HostTable:
         self._row_of: dict[str, int] = {}
         #: Claims that no report of their node includes yet: node, instance, what.
         self._pending: defaultdict[str, dict[str, Consumption]] = defaultdict(dict)
+        #: Claims that the last list of a host's instances left out, by host.
+        self._left_out: defaultdict[str, set[str]] = defaultdict(set)
         self.aggregates = AggregateMap()
         self.instances = InstanceMap()
 
@@ -101,6 +104,13 @@ class HostTable:
                     )
             codes = self._codes["uuid"][: self._size][mask]
             return tuple(self._interners["uuid"].values[code] for code in codes)
+
+    def least_service_version(self) -> int:
+        """Return the least version of a compute service; 0 where none is known."""
+        with self._lock:
+            versions = self._numbers["service_version"][: self._size]
+            known = versions[versions > 0]
+        return int(known.min()) if len(known) else 0
 
     def _view(self) -> View:
         self._viewed = {*self._numbers, *self._codes}
@@ -180,25 +190,48 @@ class HostTable:
             del pending[instance_uuid]
         for instance_uuid, consumption in pending.items():
             self._add(row, consumption, 1)
-            self.instances.add(record.host, instance_uuid)
+            self._add_instance(record.host, instance_uuid, consumption)
 
     def set_instances(self, host: str, uuids: Collection[str]) -> None:
-        """Replace the instances of a service host; those just claimed there stay."""
+        """Replace the instances of a service host; those just claimed there stay.
+
+        A claim that two such reports in a row leave out is given back: its build
+        failed, or never began.
+        """
         with self._lock:
             self._revision += 1
+            left_out = self._pending_on(host).difference(uuids)
+            for uuid in left_out & self._left_out[host]:
+                self.give_back(host, uuid)
+            self._left_out[host] = left_out - self._left_out[host]
             self._replace_instances(host, uuids)
             self._end_builds(host, uuids)
 
-    def _replace_instances(self, host: str, uuids: Collection[str]) -> None:
-        pending = (uuid for node in self.nodes_of(host) for uuid in self._pending[node])
-        self.instances.set_host(host, {*uuids, *pending})
+    def _pending_on(self, host: str) -> set[str]:
+        return {u for node in self.nodes_of(host) for u in self._pending[node]}
 
-    def add_instances(self, host: str, uuids: Collection[str]) -> None:
-        """Say that a service host has these instances, among others."""
+    def _replace_instances(self, host: str, uuids: Collection[str]) -> None:
+        self.instances.set_host(host, {*uuids, *self._pending_on(host)})
+
+    def add_instances(
+        self,
+        host: str,
+        uuids: Collection[str],
+        properties: Mapping[str, ImageProperties] | None = None,
+    ) -> None:
+        """Say that a service host has these instances, among others.
+
+        Parameters
+        ----------
+        properties : mapping, optional
+            Image properties by instance; what was known of the others stays.
+        """
         with self._lock:
             self._revision += 1
             for uuid in uuids:
                 self.instances.add(host, uuid)
+            for uuid, its in (properties or {}).items():
+                self.instances.describe(uuid, its)
             self._end_builds(host, uuids)
 
     def _end_builds(self, host: str, uuids: Collection[str]) -> None:
@@ -226,7 +259,12 @@ class HostTable:
             self._revision += 1
             self._pending[node_uuid][instance_uuid] = consumption
             self._add(row, consumption, 1)
-            self.instances.add(self._text("host", row), instance_uuid)
+            self._add_instance(self._text("host", row), instance_uuid, consumption)
+
+    def _add_instance(self, host: str, uuid: str, consumption: Consumption) -> None:
+        self.instances.add(host, uuid)
+        if consumption.image_properties:
+            self.instances.describe(uuid, consumption.image_properties)
 
     def give_back(self, host: str, instance_uuid: str) -> None:
         """Undo `consume` on a service host: the claim was given up, or has ended.

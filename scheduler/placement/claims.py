@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import tenacity
 
-from ..errors import ClaimConflict, PlacementError, PlacementUnavailable
+from ..errors import AllocationUpdateFailed, PlacementError, PlacementUnavailable
 from .candidates import AllocationRequest
 from .client import (
     AnswerLost,
@@ -110,7 +110,7 @@ def claim(
 
     Raises
     ------
-    ClaimConflict
+    AllocationUpdateFailed
         The consumer holds what this request did not claim.
     ClaimInDoubt
         The answer was lost and Placement could not be asked what became of it.
@@ -202,7 +202,7 @@ def _release(
     body = _restoring(before, now.consumer_generation)
     answer = client.put_allocations(uuid, body, global_request_id=global_request_id)
     if not answer.is_done:
-        raise ClaimConflict(f"what it held was not put back: {answer.detail}")
+        raise AllocationUpdateFailed(f"what it held was not put back: {answer.detail}")
 
 
 def _restoring(before: ConsumerAllocations, generation: int | None) -> dict[str, Any]:
@@ -303,7 +303,7 @@ class _Claim:
 
     def _double(self, uuid: str, held: ConsumerAllocations) -> None:
         if not self.evacuated_from & held.resources.keys():
-            raise ClaimConflict(
+            raise AllocationUpdateFailed(
                 f"Consumer {uuid} holds allocations that this request did not make, "
                 f"of the resource providers {', '.join(sorted(held.resources))}."
             )
@@ -322,9 +322,9 @@ class _Claim:
     def _held(self, uuid: str) -> ConsumerAllocations:
         return self.client.allocations(uuid, global_request_id=self.global_request_id)
 
-    def _conflict(self, answer: WriteAnswer) -> ClaimConflict:
+    def _conflict(self, answer: WriteAnswer) -> AllocationUpdateFailed:
         providers = {p for r in self.wanted.values() for p in r["allocations"]}
-        return ClaimConflict(
+        return AllocationUpdateFailed(
             f"Somebody else changed one of the consumers {', '.join(self.wanted)} "
             "while it was claimed for the resource providers "
             f"{', '.join(sorted(providers))}: {answer.detail}"

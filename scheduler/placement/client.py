@@ -13,7 +13,7 @@ from keystoneauth1 import exceptions as ksa_errors
 from keystoneauth1 import loading as ks_loading
 from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
-from urllib3.exceptions import NewConnectionError
+from urllib3.exceptions import NewConnectionError, ProtocolError, ReadTimeoutError
 
 from ..errors import (
     PlacementError,
@@ -343,7 +343,9 @@ class PlacementClient:
                 f"{verb} {url} of Placement could not be asked: {e} Check auth_type, "
                 "its options and endpoint_override in [placement]."
             ) from e
-        except (ksa_errors.ClientException, requests.RequestException) as e:
+        except Exception as e:
+            # An adapter that is handed in may raise anything, and a write whose
+            # outcome is unknown has to be settled whatever it was.
             raise _unreachable(verb, url, e) from e
 
     def _call(
@@ -380,6 +382,10 @@ def doubled(before: ConsumerAllocations, wanted: AllocationRequest) -> dict[str,
     return {"allocations": {**wanted["allocations"], **held}}
 
 
+_NEVER_CONNECTED = (NewConnectionError, requests.ConnectTimeout)
+_MAYBE_SENT = (ProtocolError, ReadTimeoutError, requests.ReadTimeout)
+
+
 def _unreachable(verb: Verb, url: str, e: Exception) -> PlacementError:
     message = (
         f"{verb} {url} of Placement got no answer: {e} Check that Placement runs, and "
@@ -391,9 +397,11 @@ def _unreachable(verb: Verb, url: str, e: Exception) -> PlacementError:
 
 
 def _was_never_sent(e: BaseException) -> bool:
-    return any(
-        isinstance(cause, (NewConnectionError, requests.ConnectTimeout))
-        for cause in _causes(e)
+    # keystoneauth1's retries chain their errors: if one of them had a connection, the
+    # request may have arrived.
+    causes = list(_causes(e))
+    return any(isinstance(cause, _NEVER_CONNECTED) for cause in causes) and not any(
+        isinstance(cause, _MAYBE_SENT) for cause in causes
     )
 
 

@@ -50,6 +50,9 @@ class Requirements:
         Sets of aggregate UUIDs, none empty: the host is in one of each set.
     forbidden_aggregates : set of str
         UUIDs of aggregates that the host is in none of.
+    group_required : dict
+        Traits by the suffix of a group, a port's or a device's, whose provider must
+        have them; a suffix that the request does not have means nothing.
     in_tree : str, optional
         UUID of the one compute node that is meant; set by the driver.
     is_limited : bool
@@ -61,6 +64,7 @@ class Requirements:
     root_forbidden: set[str] = field(default_factory=set)
     member_of: list[frozenset[str]] = field(default_factory=list)
     forbidden_aggregates: set[str] = field(default_factory=set)
+    group_required: dict[str, set[str]] = field(default_factory=dict)
     in_tree: str | None = None
     is_limited: bool = True
 
@@ -139,6 +143,8 @@ def _query(
     asked = flavor_groups(guest.extra_specs)
     groups = request_groups(spec_obj, guest, asked, is_pinned=is_pinned)
     _add_destination(groups, spec_obj, requirements)
+    for group in groups:
+        group.required |= requirements.group_required.get(group.suffix, set())
     root = _root_traits(spec_obj, requirements)
     subtrees = [tuple(sorted(s)) for s in _request_level(spec_obj, "same_subtree")]
     groups, subtrees = without_empty_resources(groups, root, subtrees)

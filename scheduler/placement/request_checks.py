@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: Placement's integer: what one allocation can hold of one resource class.
 MAX_AMOUNT = 2**31 - 1
 
+#: Instances of one request: far more than any quota lets through.
+MAX_INSTANCES = 10_000
+
 #: As in Placement's schemas (resource classes, group suffixes).
 _CUSTOM_CLASS = re.compile(r"CUSTOM_[A-Z0-9_]{1,248}")
 _ANY_CLASS = re.compile(r"[A-Z0-9_]{1,255}")
@@ -51,17 +54,17 @@ def validate_request(spec_obj: RequestSpec) -> None:
     if flavor is None:
         raise InvalidRequest("flavor is missing; a request must have one")
     if "num_instances" in spec_obj:
-        _check_amount("num_instances", spec_obj.num_instances, least=1)
+        _check_amount("num_instances", spec_obj.num_instances, 1, MAX_INSTANCES)
     for name, least in _FLAVOR_MINIMA.items():
         _check_amount(f"flavor.{name}", set_field(flavor, name), least)
     suffixes = _check_extra_specs(flavor)
     _check_groups(set_field(spec_obj, "requested_resources") or (), suffixes)
 
 
-def _check_amount(field: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or not least <= value <= MAX_AMOUNT:
+def _check_amount(field: str, value: Any, least: int, most: int = MAX_AMOUNT) -> None:
+    if not isinstance(value, int) or not least <= value <= most:
         raise InvalidRequest(
-            f"{field} is {value!r}; it must be a number from {least} to {MAX_AMOUNT}"
+            f"{field} is {value!r}; it must be a number from {least} to {most}"
         )
 
 

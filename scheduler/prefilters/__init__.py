@@ -1,17 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """Request prefilters: what a request means to Placement."""
 
-from .base import Aggregates, Prefilter, PrefilterRequest, fits_nowhere
+from .base import (
+    AggregateFacts,
+    Aggregates,
+    Prefilter,
+    PrefilterRequest,
+    fits_nowhere,
+)
+from .networks import NetworkClient, NetworkLookup
 
 #: Entry points of moorage.prefilters, in the order in which they run, which is nova's.
 DEFAULT_PREFILTERS = (
+    "require_tenant_aggregate",
     "map_az_to_placement_aggregate",
+    "require_image_type_support",
     "compute_status_filter",
+    "isolate_aggregates",
+    "transform_image_metadata",
+    "accelerators_filter",
+    "packed_virtqueue_filter",
+    "routed_networks_filter",
+    "remote_managed_ports_filter",
+    "ephemeral_encryption_filter",
+    "virtio_sound_filter",
+    "tpm_secret_security_filter",
+    "owner_nova_filter",
 )
 
 __all__ = [
     "DEFAULT_PREFILTERS",
+    "AggregateFacts",
     "Aggregates",
+    "NetworkClient",
+    "NetworkLookup",
     "Prefilter",
     "PrefilterRequest",
     "fits_nowhere",

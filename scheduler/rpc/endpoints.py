@@ -11,7 +11,7 @@ import oslo_messaging
 from ...objects import Aggregate, AggregateList, InstanceList, RequestSpec, Selection
 from ..errors import InvalidRequest, NoValidHost
 from ..hosts import Aggregate as HostAggregate
-from ..hosts import HostTable
+from ..hosts import HostTable, properties_of_instance
 
 TOPIC: Final = "scheduler"
 
@@ -90,8 +90,12 @@ class SchedulerEndpoint:
         self, context: object, host_name: str, instance_info: InstanceList
     ) -> None:
         """Take instances that a host has, among others."""
-        uuids = [instance.uuid for instance in instance_info]
-        self._scheduler.table.add_instances(host_name, uuids)
+        described = {i.uuid: properties_of_instance(i) for i in instance_info}
+        self._scheduler.table.add_instances(
+            host_name,
+            list(described),
+            {uuid: its for uuid, its in described.items() if its is not None},
+        )
 
     def delete_instance_info(
         self, context: object, host_name: str, instance_uuid: str

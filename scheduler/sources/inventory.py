@@ -290,6 +290,7 @@ _COPIED = (
     "num_io_ops",
     "failed_builds",
     "stats",
+    "metrics",
     "hypervisor_type",
     "hypervisor_version",
     "host_ip",

@@ -22,6 +22,12 @@ _TEXTS = {
     "additionalProperties": {"type": "string"},
 }
 
+_NUMBERS = {
+    "type": "object",
+    "propertyNames": {"type": "string"},
+    "additionalProperties": {"type": "number"},
+}
+
 
 def _object(required: tuple[str, ...], properties: dict[str, Any]) -> dict[str, Any]:
     return {
@@ -67,6 +73,7 @@ _HOST = _object(
         "num_io_ops": _AMOUNT,
         "failed_builds": _AMOUNT,
         "stats": _TEXTS,
+        "metrics": _NUMBERS,
         "hypervisor_type": _NAME,
         "hypervisor_version": _AMOUNT,
         "supported_instances": {

@@ -93,6 +93,20 @@ def test_weigher_of_the_plugin_decides(record: dict[str, Any]) -> None:
     assert weighed["empty"][0]["raw"] == pytest.approx(0.0)
 
 
+def test_own_tests_of_the_plugin_pass(python: Path, tmp_path: Path) -> None:
+    tests = ROOT / "examples" / "plugin" / "tests"
+    command = [python, "-W", "ignore", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    answer = subprocess.run(
+        [*command, "-c", "/dev/null", "--rootdir", tmp_path, tests],
+        capture_output=True,
+        check=False,
+        cwd=tmp_path,
+        text=True,
+        timeout=240,
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
 def test_unknown_filter_stops_the_start_with_the_names_that_exist(
     tmp_path: Path,
 ) -> None:
@@ -108,5 +122,5 @@ def test_unknown_filter_stops_the_start_with_the_names_that_exist(
     )
     assert answer.returncode == 1
     assert "there is no filter 'NoFilter'" in answer.stderr
-    assert "ComputeFilter, ImagePropertiesFilter" in answer.stderr
+    assert "ComputeFilter, DifferentHostFilter" in answer.stderr
     assert "Traceback" not in answer.stderr

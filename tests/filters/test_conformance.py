@@ -11,14 +11,45 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from moorage.objects import RequestSpec
-from moorage.scheduler.drivers.plugins import load_filters
-from moorage.scheduler.hosts import Consumption, HostBatch, HostRecord
+from moorage.filters import BaseHostFilter
+from moorage.objects import ImageMeta, ImageMetaProps, RequestSpec
+from moorage.scheduler.drivers.filtering import explain
+from moorage.scheduler.drivers.plugins import load_filters, load_plugins
+from moorage.scheduler.hosts import Aggregate, Consumption, HostBatch, HostRecord
 from moorage.scheduler.hosts.record import INTERNED, NUMBERS
 
-from ..conftest import NOW, batch, group, host, image, instance_uuid, options, spec
+from ..conftest import (
+    NOW,
+    aggregate,
+    batch,
+    group,
+    host,
+    image,
+    instance_uuid,
+    options,
+    spec,
+)
 
-FILTERS = load_filters(options(), lambda: NOW)
+OURS = sorted(
+    name
+    for name, plugin in load_plugins("moorage.filters").items()
+    if plugin.__module__.startswith("moorage.filters.")
+)
+
+
+def _filters() -> list[BaseHostFilter]:
+    conf = options(
+        enabled_filters=OURS,
+        isolated_hosts=["h0", "h4"],
+        isolated_images=[instance_uuid("image")],
+        max_io_ops_per_host=2,
+        max_instances_per_host=3,
+    )
+    conf.set_override("weight_setting", ["cpu=1.0"], group="metrics")
+    return load_filters(conf, lambda: NOW)
+
+
+FILTERS = _filters()
 UUIDS = [instance_uuid(i) for i in range(4)]
 
 
@@ -34,6 +65,10 @@ def records(draw: st.DrawFn) -> list[HostRecord]:
             last_seen_up=draw(
                 st.sampled_from([NOW, NOW - 61, float("inf"), float("nan")])
             ),
+            num_io_ops=draw(st.integers(0, 3)),
+            num_instances=draw(st.integers(0, 5)),
+            host_ip=draw(st.sampled_from([None, "10.0.0.1", "10.0.1.1", "fd00::1"])),
+            metrics=draw(st.sampled_from([None, {}, {"cpu": 1.0}])),
             stats=draw(st.sampled_from([{}, {"tier": "1"}, {"tier": "x"}])),
             cpu_info=draw(
                 st.sampled_from([None, "{}", "[]", '{"maxphysaddr": {"bits": 42}}'])
@@ -61,6 +96,7 @@ REQUESTS = st.builds(
             {"capabilities:free_ram_mb": ">= 1024"},
             {"capabilities:tier": "1", "tier": "1"},
             {"capabilities:cpu_info:maxphysaddr:bits": ">= 40"},
+            {"aggregate_instance_extra_specs:tier": ">= 1"},
         ]
     ),
     image=st.sampled_from(
@@ -69,6 +105,9 @@ REQUESTS = st.builds(
             image(),
             image(hw_architecture="x86_64", img_hv_requested_version=">=7.0"),
             image(img_hv_type="kvm", hw_maxphysaddr_bits=48),
+            ImageMeta(
+                id=instance_uuid("image"), properties=ImageMetaProps(os_distro="rhel")
+            ),
         ]
     ),
     instance_group=st.sampled_from(
@@ -79,6 +118,32 @@ REQUESTS = st.builds(
             group("anti-affinity", members=UUIDS, rules={"max_server_per_host": "2"}),
         ]
     ),
+    scheduler_hints=st.deferred(lambda: HINTS),
+)
+HINTS = st.sampled_from(
+    [
+        None,
+        {"same_host": UUIDS[:1]},
+        {"same_host": UUIDS[:2], "different_host": UUIDS[2:]},
+        {"build_near_host_ip": ["10.0.0.9"], "cidr": ["/24"]},
+        {"query": ['["and", [">", "$free_ram_mb", 0], ["=", "$host_ip", "10.0.0.1"]]']},
+        {"query": ['["=", "$stats.tier", "1", "$metrics.cpu"]']},
+    ]
+)
+METADATA = st.sampled_from(
+    [
+        {},
+        {"tier": "1,2"},
+        {"tier": "x", "os_distro": "ubuntu"},
+        {"os_distro": "rhel", "filter_tenant_id": "other"},
+        {"filter_tenant_id2": "project", "instance_type": "big"},
+        {"instance_type": "big, plain", "max_io_ops_per_host": "1"},
+        {"max_io_ops_per_host": "x", "max_instances_per_host": "2"},
+    ]
+)
+MEMBERS = st.lists(st.sampled_from(["h0", "h1", "h2"]), unique=True)
+AGGREGATES = st.lists(st.tuples(MEMBERS, METADATA), max_size=4).map(
+    lambda drawn: [aggregate(i, *m, **meta) for i, (m, meta) in enumerate(drawn)]
 )
 INSTANCES = st.dictionaries(
     st.sampled_from(["h0", "h1", "h2"]), st.lists(st.sampled_from(UUIDS), unique=True)
@@ -92,15 +157,22 @@ def _copied(rows: HostBatch) -> dict[str, list[Any]]:
 
 @pytest.mark.parametrize("filter_", FILTERS, ids=lambda f: type(f).__name__)
 @settings(max_examples=40, deadline=None)
-@given(records=records(), asked=REQUESTS, on=INSTANCES, data=st.data())
+@given(
+    records=records(),
+    asked=REQUESTS,
+    on=INSTANCES,
+    aggregates=AGGREGATES,
+    data=st.data(),
+)
 def test_filter_keeps_the_contract(
     filter_: Any,
     records: list[HostRecord],
     asked: RequestSpec,
     on: dict[str, list[str]],
+    aggregates: list[Aggregate],
     data: st.DataObject,
 ) -> None:
-    rows = batch(*records, instances=on)
+    rows = batch(*records, instances=on, aggregates=aggregates)
     if data.draw(st.booleans(), label="one placed already"):
         rows = rows.with_instance(
             0, instance_uuid("placed"), Consumption(memory_mb=1, disk_mb=1, vcpus=1)
@@ -112,6 +184,9 @@ def test_filter_keeps_the_contract(
 
     assert (mask.dtype, mask.shape) == (np.dtype(bool), (len(rows),))
     assert [prepared.host_passes(h, asked) for h in rows] == mask.tolist()
+    told = [prepared.explain_rejection(h, asked) for h in rows]
+    assert [reason is None for reason in told] == mask.tolist()
+    assert all(t.attribute and t.required and t.available for t in told if t)
     order = np.array(data.draw(st.permutations(range(len(rows)))))
     assert prepared.passing(rows.take(order), asked).tolist() == mask[order].tolist()
     assert asked.obj_to_primitive() == request_before.obj_to_primitive()
@@ -124,8 +199,41 @@ def test_filter_says_why_it_rejects(filter_: Any) -> None:
     assert filter_.REASON != "the filter says no"
 
 
+@settings(max_examples=40, deadline=None)
+@given(records=records(), asked=REQUESTS, on=INSTANCES, aggregates=AGGREGATES)
+def test_all_reasons_are_those_of_the_filters_that_reject(
+    records: list[HostRecord],
+    asked: RequestSpec,
+    on: dict[str, list[str]],
+    aggregates: list[Aggregate],
+) -> None:
+    for row in batch(*records, instances=on, aggregates=aggregates):
+        rejecting = [
+            (type(f).__name__, f.REASON)
+            for f in FILTERS
+            if not f.prepare(asked).host_passes(row, asked)
+        ]
+        told = explain(FILTERS, row, asked)
+        assert [(t.filter, t.reason) for t in told] == rejecting
+
+
 #: On rebuild? Once a request? As in nova 34.
 FLAGS = {
+    "AggregateImagePropertiesIsolation": (True, True),
+    "AggregateInstanceExtraSpecsFilter": (False, True),
+    "AggregateIoOpsFilter": (False, False),
+    "AggregateMultiTenancyIsolation": (False, True),
+    "AggregateNumInstancesFilter": (False, False),
+    "AggregateTypeAffinityFilter": (False, True),
+    "AllHostsFilter": (False, True),
+    "DifferentHostFilter": (False, True),
+    "IoOpsFilter": (False, False),
+    "IsolatedHostsFilter": (True, True),
+    "JsonFilter": (False, False),
+    "MetricsFilter": (False, False),
+    "NumInstancesFilter": (False, False),
+    "SameHostFilter": (False, True),
+    "SimpleCIDRAffinityFilter": (False, True),
     "ComputeFilter": (False, True),
     "ComputeCapabilitiesFilter": (False, True),
     "ImagePropertiesFilter": (True, True),

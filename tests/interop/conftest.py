@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 
@@ -22,3 +23,13 @@ def peer() -> Iterator[Peer]:
         pytest.skip(reason)
     with Peer(python) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def quiet() -> Iterator[None]:
+    """Keep pytest from collecting a warning for each hostile value of each host."""
+    logger = logging.getLogger("moorage")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    yield
+    logger.setLevel(level)

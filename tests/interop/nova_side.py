@@ -17,6 +17,7 @@ from unittest import mock
 os.environ.setdefault("OS_NOVA_DISABLE_EVENTLET_PATCHING", "1")
 
 import nova.conf
+import nova_hosts
 from nova import context, objects
 from nova.objects import base
 from nova.scheduler import request_filter, utils
@@ -28,11 +29,14 @@ def query(message):
     """Return the queries of a request, the first and the VCPU fallback (or None).
 
     Keys: "spec_obj" (primitive), "prefilters" (names, in their order), "aggregates"
-    ([uuid, metadata] pairs), "nodes" (UUIDs of the target host's compute nodes).
+    ([uuid, metadata] pairs), "nodes" (UUIDs of the target host's compute nodes),
+    "options" (of the group [scheduler]), "neutron" ({"ports": port by UUID, "subnets":
+    segment by subnet, "networks": segments by network}), "segments" (aggregates by
+    segment), "min_version" (the least of nova-compute).
     """
     spec_obj = base.NovaObject.obj_from_primitive(message["spec_obj"])
     ctxt = context.get_admin_context()
-    with _aggregates(message.get("aggregates", ())):
+    with _aggregates(message.get("aggregates", ())), _surroundings(message):
         for name in message.get("prefilters", ()):
             getattr(request_filter, name)(ctxt, spec_obj)
     ask = functools.partial(
@@ -64,17 +68,92 @@ def _aggregates(rows):
     """Let nova find aggregates by their metadata without a database."""
 
     def by_metadata(ctxt, key=None, value=None):
+        # As the database answers: only the rows of metadata that match are loaded.
+        found = (
+            (uuid, {k: v for k, v in metadata.items() if v == value})
+            for uuid, metadata in rows
+        )
         return [
             objects.Aggregate(uuid=uuid, metadata=metadata)
-            for uuid, metadata in rows
-            if value in ([metadata.get(key)] if key else metadata.values())
+            for uuid, metadata in found
+            if (key in metadata if key else metadata)
         ]
 
-    with mock.patch.object(objects.AggregateList, "get_by_metadata", by_metadata):
+    def non_matching(ctxt, ignored_keys, key_prefix, value):
+        return [
+            objects.Aggregate(uuid=uuid)
+            for uuid, metadata in rows
+            if any(
+                k.startswith(key_prefix) and k not in ignored_keys and v == value
+                for k, v in metadata.items()
+            )
+        ]
+
+    patched = mock.patch.multiple(
+        objects.AggregateList,
+        get_by_metadata=by_metadata,
+        get_non_matching_by_metadata_keys=non_matching,
+    )
+    with patched:
         yield
 
 
-OPERATIONS = {"query": query}
+class _Neutron:
+    """What nova asks its network API, from the message."""
+
+    def __init__(self, known):
+        self._known = known
+
+    def show_port(self, ctxt, port_id):
+        return {"port": self._known["ports"][port_id]}
+
+    def is_remote_managed_port(self, ctxt, port_id):
+        port = self._known["ports"][port_id]
+        return port.get("binding:vnic_type") == "remote-managed"
+
+    def get_segment_ids_for_network(self, ctxt, network_id):
+        return self._known["networks"].get(network_id, [])
+
+    def get_segment_id_for_subnet(self, ctxt, subnet_id):
+        return self._known["subnets"].get(subnet_id)
+
+
+class _Segments:
+    """What nova asks Placement of the segments of networks."""
+
+    def __init__(self, aggregates):
+        self._aggregates = aggregates
+
+    def _get_provider_aggregates(self, ctxt, uuid):
+        return mock.Mock(aggregates=set(self._aggregates[uuid]))
+
+
+@contextlib.contextmanager
+def _surroundings(message):
+    """Give request filters the options and services that a message tells of."""
+    options = message.get("options", {})
+    network = _Neutron(message.get("neutron"))
+    segments = _Segments(message.get("segments"))
+    version = message.get("min_version", 0)
+    patches = [
+        mock.patch.object(request_filter.neutron, "API", return_value=network),
+        mock.patch.object(
+            request_filter.report, "report_client_singleton", return_value=segments
+        ),
+        mock.patch.object(
+            objects.service, "get_minimum_version_all_cells", return_value=version
+        ),
+    ]
+    with contextlib.ExitStack() as stack:
+        for patch in patches:
+            stack.enter_context(patch)
+        for name, value in options.items():
+            CONF.set_override(name, value, group="scheduler")
+            stack.callback(CONF.clear_override, name, group="scheduler")
+        yield
+
+
+OPERATIONS = {"query": query, "judge": nova_hosts.judge}
 
 
 def main():

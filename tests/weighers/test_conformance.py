@@ -11,24 +11,38 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from moorage.objects import InstanceGroup, RequestSpec
+from moorage.objects import CellMapping, Destination, InstanceGroup, RequestSpec
 from moorage.scheduler.drivers.plugins import load_weighers
-from moorage.scheduler.hosts import Consumption, HostBatch, HostRecord
+from moorage.scheduler.hosts import (
+    Consumption,
+    HostBatch,
+    HostRecord,
+    properties_of_image,
+)
 from moorage.scheduler.hosts.record import INTERNED, NUMBERS
+from moorage.weighers.metrics import MetricsWeigher
 
 from ..conftest import (
+    CELL,
     NOW,
     aggregate,
     batch,
     group,
     host,
     hosts,
+    image,
     instance_uuid,
     options,
     spec,
+    table,
 )
 
-WEIGHERS = {type(w).__name__: w for w in load_weighers(options(), lambda: NOW)}
+CONF = options()
+WEIGHERS = {type(w).__name__: w for w in load_weighers(CONF, lambda: NOW)}
+CONF.set_override("weight_setting", ["m=2", "n=0.5"], group="metrics")
+CONF.set_override("required", False, group="metrics")
+WEIGHERS["MetricsWeigher"] = MetricsWeigher(CONF)
+IMAGE = image(hw_disk_bus="virtio", os_distro="ubuntu")
 UUIDS = [instance_uuid(i) for i in range(4)]
 AMOUNTS = st.integers(-(2**40), 2**40)
 COUNTS = st.integers(0, 100)
@@ -47,6 +61,8 @@ def records(draw: st.DrawFn) -> list[HostRecord]:
             num_io_ops=draw(COUNTS),
             num_instances=draw(COUNTS),
             failed_builds=draw(COUNTS),
+            cell_uuid=draw(st.sampled_from([CELL, UUIDS[0]])),
+            metrics=draw(st.sampled_from([None, {"m": 1.5}, {"m": -2, "n": 3}])),
         )
         for i in range(draw(st.integers(1, 6)))
     ]
@@ -80,15 +96,24 @@ def test_weigher_keeps_the_contract(
     on: dict[str, list[str]],
     data: st.DataObject,
 ) -> None:
-    option = weigher.MULTIPLIER
-    rows = batch(
-        *records, instances=on, aggregates=[aggregate(1, "h0", **{option: "7"})]
+    key = weigher.MULTIPLIER_KEY or weigher.MULTIPLIER
+    filled = table(
+        *records, instances=on, aggregates=[aggregate(1, "h0", **{key: "7"})]
     )
+    for uuid in UUIDS[:2]:
+        filled.instances.describe(uuid, properties_of_image(IMAGE))
+    rows = filled.batch()
     if data.draw(st.booleans(), label="one placed already"):
         rows = rows.with_instance(
             0, instance_uuid("placed"), Consumption(memory_mb=1, disk_mb=1, vcpus=1)
         )
-    asked: RequestSpec = spec(instance_group=of)
+    asked: RequestSpec = spec(
+        instance_group=of,
+        image=IMAGE,
+        requested_destination=Destination(
+            cell=CellMapping(uuid=CELL), allow_cross_cell_move=True
+        ),
+    )
     request_before, hosts_before = copy.deepcopy(asked), _copied(rows)
     own_before = dict(vars(weigher))
     prepared = weigher.prepare(asked)
@@ -111,8 +136,12 @@ def test_weigher_keeps_the_contract(
 SCALES = {
     "BuildFailureWeigher": (None, -1000000.0),
     "CPUWeigher": (0, 1.0),
+    "CrossCellWeigher": (None, 1000000.0),
     "DiskWeigher": (0, 1.0),
+    "HypervisorVersionWeigher": (None, 1.0),
+    "ImagePropertiesWeigher": (None, 0.0),
     "IoOpsWeigher": (0, -1.0),
+    "MetricsWeigher": (None, 1.0),
     "NumInstancesWeigher": (None, 0.0),
     "RAMWeigher": (0, 1.0),
     "ServerGroupSoftAffinityWeigher": (None, 1.0),
@@ -136,6 +165,7 @@ def test_weighers_have_novas_scales_and_defaults() -> None:
         ("IoOpsWeigher", "num_io_ops", [0, 3], [0, 3]),
         ("NumInstancesWeigher", "num_instances", [0, 3], [0, 3]),
         ("BuildFailureWeigher", "failed_builds", [0, 1, 50], [0, 1, 50]),
+        ("HypervisorVersionWeigher", "hypervisor_version", [0, 6002001], [0, 6002001]),
     ],
 )
 def test_raw_figure(

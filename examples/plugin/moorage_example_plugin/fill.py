@@ -20,7 +20,9 @@ class FillWeigher(BaseHostWeigher):
         self, hosts: HostBatch, spec_obj: RequestSpec
     ) -> npt.NDArray[np.float64]:
         """Return the share of memory in use, float64, shape (n_hosts,)."""
-        share: npt.NDArray[np.float64] = (
-            1.0 - hosts.free_ram_mb / hosts.total_usable_ram_mb
+        total_mb = hosts.total_usable_ram_mb
+        used_mb = (total_mb - hosts.free_ram_mb).astype(np.float64)
+        # A host may report no memory at all; nothing of it is in use.
+        return np.divide(
+            used_mb, total_mb, out=np.zeros(len(hosts)), where=total_mb > 0
         )
-        return share

@@ -34,7 +34,12 @@ from ...clouds import (
     usages,
     write_inventory,
 )
-from ...placement_servers import MisbehavingServer, Misbehaviour
+from ...placement_servers import (
+    EmbeddedPlacementFixture,
+    MisbehavingServer,
+    Misbehaviour,
+    adapter_to,
+)
 
 THREE = (host("h1"), host("h2"), host("h3", cell="cell2"))
 
@@ -351,14 +356,7 @@ def test_candidate_without_a_row_is_told_not_crashed_on(
     make: MakeScheduler, caplog: pytest.LogCaptureFixture
 ) -> None:
     scheduler = make(host("h1", vcpus=1))
-    stranger = Provider(
-        new_uuids()[0],
-        "stranger",
-        {
-            name: {"total": 9999, "max_unit": 9999}
-            for name in ("VCPU", "MEMORY_MB", "DISK_GB")
-        },
-    )
+    stranger = _provider(new_uuids()[0])
     seed(scheduler.placement, [stranger])
     assert _hosts(_select(scheduler)) == [["h1"]]
     assert scheduler.decisions.newest(1)[0].n_without_row == 1
@@ -395,6 +393,43 @@ def test_broken_placement_is_a_typed_error(
         assert "PlacementUnavailable" in record.reason
 
 
+def test_claim_in_doubt_is_released_once_placement_answers(tmp_path: Path) -> None:
+    path = write_inventory(tmp_path, *THREE)
+    conf = moorage_conf.load([], config_files=[])
+    conf.set_override("inventory_file", str(path), group="moorage")
+    with (
+        EmbeddedPlacementFixture() as real,
+        MisbehavingServer(real.placement.wsgi_app) as server,
+    ):
+        scheduler = build(conf, placement=adapter_to(server.url))
+        scheduler.start()
+        seed(real.client, map(_provider, scheduler.table.batch().uuid))
+        [instance] = new_uuids()
+        # The PUT is done, its answer lost, and then nobody can be asked.
+        server.misbehave(Misbehaviour.LOST, verb="PUT")
+        allocations = scheduler.placement.allocations
+        scheduler.placement.allocations = _refuse  # type: ignore[method-assign]
+        with pytest.raises(PlacementUnavailable, match=instance):
+            _select(scheduler, uuids=[instance])
+        assert real.client.allocations(instance).resources
+        scheduler.placement.allocations = allocations  # type: ignore[method-assign]
+        scheduler.stop()
+        assert real.client.allocations(instance).resources == {}
+        assert scheduler.table.batch().vcpus_used.tolist() == [0, 0, 0]
+
+
+def _provider(node: str) -> Provider:
+    inventories = {
+        name: {"total": 9999, "max_unit": 9999}
+        for name in ("VCPU", "MEMORY_MB", "DISK_GB")
+    }
+    return Provider(node, node, inventories)
+
+
+def _refuse(*args: Any, **kwargs: Any) -> Any:
+    raise PlacementUnavailable("nobody answers")
+
+
 def test_failure_after_a_claim_leaves_nothing(make: MakeScheduler) -> None:
     scheduler = make(*THREE)
     consume = scheduler.table.batch().uuid  # the nodes, before anything breaks
@@ -416,8 +451,32 @@ def test_failure_after_a_claim_leaves_nothing(make: MakeScheduler) -> None:
 
 
 @pytest.mark.parametrize(
+    ("uuids", "named"),
+    [
+        pytest.param(["no-uuid"], "no UUID", id="malformed"),
+        pytest.param([new_uuids()[0]] * 2, "twice", id="twice"),
+    ],
+)
+def test_instances_that_cannot_be_are_named(
+    make: MakeScheduler, uuids: list[str], named: str
+) -> None:
+    scheduler = make(*THREE)
+    with pytest.raises(InvalidRequest, match=named):
+        _select(scheduler, uuids=uuids)
+    assert _nothing_is_held(scheduler)
+
+
+def test_request_for_no_instance_is_novas_no_valid_host(make: MakeScheduler) -> None:
+    scheduler = make(*THREE)
+    with pytest.raises(NoValidHost, match="There are not enough hosts"):
+        _select(scheduler, uuids=[])
+    assert _nothing_is_held(scheduler)
+
+
+@pytest.mark.parametrize(
     ("changes", "named"),
     [
+        ({"num_instances": 2**31 - 1}, "num_instances"),
         ({"vcpus": 0}, "vcpus"),
         ({"memory_mb": -5}, "memory_mb"),
         ({"root_gb": -1}, "root_gb"),

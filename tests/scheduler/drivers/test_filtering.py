@@ -12,7 +12,7 @@ from oslo_config import cfg
 
 from moorage.filters import BaseHostFilter
 from moorage.objects import RequestSpec
-from moorage.scheduler.drivers.filtering import filtered
+from moorage.scheduler.drivers.filtering import explain, filtered
 from moorage.scheduler.drivers.record import FilterStep
 from moorage.scheduler.errors import NoValidHost, PluginError
 from moorage.scheduler.hosts import HostBatch
@@ -166,3 +166,31 @@ def test_log_has_the_words_that_operators_search_for(
             "['AtLeastTwo: (start: 4, end: 3)', 'NoOne: (start: 3, end: 0)']",
         ),
     ]
+
+
+# -- one host's reasons ----------------------------------------------------------------
+
+
+def test_reasons_of_a_host_are_all_told(conf: cfg.ConfigOpts) -> None:
+    filters = [AtLeastTwo(conf), AtMostThree(conf), NoOne(conf)]
+    told = explain(filters, batch(*FOUR)[0], spec())
+    assert [(t.filter, t.reason) for t in told] == [
+        ("AtLeastTwo", "too little"),
+        ("NoOne", NoOne.REASON),
+    ]
+    assert (told[0].attribute, told[0].required, told[0].available) == (None,) * 3
+
+
+def test_only_the_filters_that_are_asked_have_reasons(conf: cfg.ConfigOpts) -> None:
+    filters = [AtMostThree(conf), NoOne(conf)]
+    last = batch(*FOUR)[3]
+    rebuild = spec(scheduler_hints={"_nova_check_type": ["rebuild"]})
+    assert [t.filter for t in explain(filters, last, rebuild)] == ["AtMostThree"]
+    assert explain(filters, last, spec(force_hosts=["d"])) == []
+
+
+def test_filter_that_cannot_explain_is_named(conf: cfg.ConfigOpts) -> None:
+    odd = Odd(conf)
+    odd.answer = ZeroDivisionError("by 0")
+    with pytest.raises(PluginError, match="filter Odd failed: ZeroDivisionError: by 0"):
+        explain([odd], batch(*FOUR)[0], spec())

@@ -15,6 +15,7 @@ from oslo_config import cfg
 from moorage.filters.compute import ComputeFilter
 from moorage.scheduler.conf.filter_scheduler import DEFAULT_FILTERS
 from moorage.scheduler.drivers.plugins import (
+    REMOVED_FILTERS,
     load_filters,
     load_plugin,
     load_plugins,
@@ -30,8 +31,12 @@ from ...conftest import batch, host, options, spec
 ALL_WEIGHERS = [
     "BuildFailureWeigher",
     "CPUWeigher",
+    "CrossCellWeigher",
     "DiskWeigher",
+    "HypervisorVersionWeigher",
+    "ImagePropertiesWeigher",
     "IoOpsWeigher",
+    "MetricsWeigher",
     "NumInstancesWeigher",
     "RAMWeigher",
     "ServerGroupSoftAffinityWeigher",
@@ -66,12 +71,46 @@ def test_enabled_filters_are_in_the_order_given_and_once() -> None:
 
 def test_unknown_filter_is_told_with_those_that_exist() -> None:
     with pytest.raises(PluginError) as caught:
-        _filters(enabled_filters=["ComputeFilter", "CoreFilter"])
+        _filters(enabled_filters=["ComputeFilter", "NoSuchFilter"])
     message = str(caught.value)
-    assert "[filter_scheduler] enabled_filters: there is no filter 'CoreFilter'" in (
+    assert "[filter_scheduler] enabled_filters: there is no filter 'NoSuchFilter'" in (
         message
     )
     assert all(name in message for name in DEFAULT_FILTERS)
+
+
+@pytest.mark.parametrize("name", REMOVED_FILTERS)
+def test_removed_filter_is_left_out(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert _filters(enabled_filters=[name, "ComputeFilter"]) == ["ComputeFilter"]
+    assert f"{name}: {REMOVED_FILTERS[name]}" in caplog.text
+
+
+def test_removed_filters_have_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert _filters(enabled_filters=["RamFilter", "RetryFilter", "RamFilter"]) == []
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert all(name in record.getMessage() for name in ("RamFilter", "RetryFilter"))
+
+
+def test_filter_that_attested_hosts_stops_the_start() -> None:
+    with pytest.raises(PluginError, match=r"no TrustedFilter any more.*trait:CUSTOM_"):
+        _filters(enabled_filters=["ComputeFilter", "TrustedFilter"])
+
+
+class CoreFilter(ComputeFilter):
+    """An operator's own, of a name that nova had once."""
+
+
+def test_plugin_that_has_a_removed_name_is_meant(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    names = _filters(
+        available_filters=[f"{__name__}.CoreFilter"], enabled_filters=["CoreFilter"]
+    )
+    assert names == ["CoreFilter"]
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ class Model(RuleBasedStateMachine):
         self.claims: dict[str, dict[str, Consumption]] = {}
         self.aggregates: dict[int, Aggregate] = {}
         self.instances: dict[str, set[str]] = {}
+        self.left_out: dict[str, set[str]] = {}
         self.revision = 0
         self.kept: list[tuple[HostBatch, list[Any]]] = []
 
@@ -100,6 +101,11 @@ class Model(RuleBasedStateMachine):
     @rule(name=HOSTS, uuids=st.sets(INSTANCES))
     def set_instances(self, name: str, uuids: set[str]) -> None:
         self.table.set_instances(name, uuids)
+        left_out = self._pending_on(name) - uuids
+        for claims in (self.claims.get(node, {}) for node in self._nodes_of(name)):
+            for uuid in left_out & self.left_out.get(name, set()):
+                claims.pop(uuid, None)
+        self.left_out[name] = left_out - self.left_out.get(name, set())
         self.instances[name] = uuids | self._pending_on(name)
         self._end_builds(name, uuids)
 
@@ -232,6 +238,16 @@ def test_build_that_ended_is_no_io_operation_any_more() -> None:
     assert made.batch()[0].num_io_ops == 1
     made.add_instances("host", [ONE])
     assert (made.batch()[0].num_io_ops, made.batch()[0].num_instances) == (0, 1)
+
+
+def test_claim_that_two_reports_leave_out_is_given_back() -> None:
+    made = table(host())
+    made.consume(host().uuid, ONE, SMALL)
+    made.set_instances("host", [])
+    assert set(made.batch()[0].instances) == {ONE}, "its build may just begin"
+    made.set_instances("host", [])
+    assert made.batch()[0].instances == {}
+    assert made.batch()[0].free_ram_mb == 8192
 
 
 def test_claim_given_back_leaves_the_host_as_it_was() -> None:

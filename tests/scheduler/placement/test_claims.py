@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from moorage.scheduler.errors import (
-    ClaimConflict,
+    AllocationUpdateFailed,
     PlacementError,
     PlacementUnavailable,
 )
@@ -152,7 +152,7 @@ def test_repeated_claim_finds_its_own(client):
 def test_foreign_allocations_are_a_conflict_and_stay(client):
     consumer = _consumer()
     _claim(client, consumer, _request(HOSTS[0]))
-    with pytest.raises(ClaimConflict, match=f"{consumer}.*{HOSTS[0]}"):
+    with pytest.raises(AllocationUpdateFailed, match=f"{consumer}.*{HOSTS[0]}"):
         _claim(client, consumer, _request(HOSTS[1]))
     assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
 
@@ -292,7 +292,7 @@ def test_one_foreign_consumer_among_several_is_a_conflict(client):
     requests = {_consumer(): _request(HOSTS[i]) for i in range(2)}
     foreign = next(iter(requests))
     _claim(client, foreign, _request(HOSTS[2]))
-    with pytest.raises(ClaimConflict, match=foreign):
+    with pytest.raises(AllocationUpdateFailed, match=foreign):
         _claim_all(client, requests)
 
 

@@ -14,6 +14,25 @@ def test_default_prefilters_are_all_that_are_installed() -> None:
     assert sorted(DEFAULT_PREFILTERS) == sorted(installed)
 
 
+def test_order_is_novas() -> None:
+    assert DEFAULT_PREFILTERS == (
+        "require_tenant_aggregate",
+        "map_az_to_placement_aggregate",
+        "require_image_type_support",
+        "compute_status_filter",
+        "isolate_aggregates",
+        "transform_image_metadata",
+        "accelerators_filter",
+        "packed_virtqueue_filter",
+        "routed_networks_filter",
+        "remote_managed_ports_filter",
+        "ephemeral_encryption_filter",
+        "virtio_sound_filter",
+        "tpm_secret_security_filter",
+        "owner_nova_filter",
+    )
+
+
 def test_prefilters_load() -> None:
     for point in entry_points(group="moorage.prefilters"):
         assert callable(point.load())

@@ -58,6 +58,7 @@ hosts:
     traits: [HW_CPU_X86_AVX2, CUSTOM_FAST]
     resources: {{VGPU: {{total: 4}}, CUSTOM_FPGA: {{total: 1}}}}
     stats: {{tier: gold}}
+    metrics: {{cpu.percent: 0.5}}
     disabled: true
     instances: [{instance_uuid(1)}]
 """
@@ -76,6 +77,8 @@ def test_yaml_is_read_as_it_says(tmp_path: Path) -> None:
     assert record.supported_instances == (("x86_64", "kvm", "hvm"),)
     assert json.loads(str(record.cpu_info))["topology"] == {"cores": 4}
     assert (record.disabled, record.stats) == (True, {"tier": "gold"})
+    assert record.metrics == {"cpu.percent": 0.5}
+    assert plain.record.metrics is None
     assert full.traits == {"HW_CPU_X86_AVX2", "CUSTOM_FAST"}
     assert full.resources.keys() == {"VGPU", "CUSTOM_FPGA"}
     assert full.instances == {instance_uuid(1)}
@@ -188,6 +191,7 @@ A = "host 'a', key "
             id="unknown mode",
         ),
         pytest.param({"stats": {"x": 1}}, A + "'stats.x': 1 is not of", id="stats"),
+        pytest.param({"metrics": {"x": "1"}}, A + "'metrics.x': '1' is not", id="text"),
         pytest.param({"stats": {1: 2, "x": 3}}, A + "'stats", id="keys of any type"),
         pytest.param({"cpu_info": "{}"}, A + "'cpu_info': '{}' is not", id="CPU text"),
         pytest.param(

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The limit that the aggregates of a host set to one of its numbers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..scheduler.hosts import Aggregate, HostBatch
+
+LOG = logging.getLogger(__name__)
+
+Limits = npt.NDArray[np.int64]
+
+#: What does not fit into a column of int64 is no limit at all.
+_ENDS: Final = np.iinfo(np.int64)
+
+
+def aggregate_limits(hosts: HostBatch, key: str, default: int) -> Limits:
+    """Return the least integer that each host's aggregates have under a key.
+
+    Without one, it is the default. If one of a host's is no integer, the default is
+    used instead of them all, as in nova, with one warning for all hosts that this
+    concerns.
+
+    Parameters
+    ----------
+    key : str
+        Of the metadata; the name of the option that the default is of, too.
+
+    Returns
+    -------
+    ndarray of int64, shape (n_hosts,)
+    """
+    wrong: set[Aggregate] = set()
+
+    def limit(aggregates: Sequence[Aggregate]) -> int:
+        having = [a for a in aggregates if key in a.metadata]
+        try:
+            least = min((int(a.metadata[key]) for a in having), default=default)
+        except ValueError:
+            wrong.update(having)
+            least = default
+        return max(_ENDS.min, min(least, _ENDS.max))
+
+    limits = hosts.spread("aggregates", limit, np.int64)
+    if wrong:
+        told = sorted(f"{a.name}: {a.metadata[key]!r}" for a in wrong)
+        LOG.warning(
+            "%s must be an integer in every aggregate of a host; it is %s; "
+            "%d, the option, is used instead",
+            key, ", ".join(told), default,
+        )  # fmt: skip
+    return limits

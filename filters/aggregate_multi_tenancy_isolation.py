@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Do the host's aggregates admit the project?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..objects import RequestSpec
+from ..scheduler.hosts import Aggregate, HostBatch, HostState
+from .aggregate_metadata import merged_metadata
+from .base import BaseHostFilter, Mask
+from .rejection import Rejection
+
+REASON = "an aggregate is for other projects"
+
+_PREFIX = "filter_tenant_id"
+
+
+class AggregateMultiTenancyIsolation(BaseHostFilter):
+    """Pass hosts whose aggregates admit the project, or say nothing of projects.
+
+    All metadata whose key begins with ``filter_tenant_id`` lists projects. A project
+    that is listed may still go to other hosts: to keep it there is the work of the
+    prefilter ``require_tenant_aggregate``.
+    """
+
+    REASON = REASON
+    run_filter_once_per_request = True
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return which hosts' aggregates admit the project, shape (n_hosts,)."""
+        project = spec_obj.project_id
+
+        def admit(aggregates: Sequence[Aggregate]) -> bool:
+            projects = _projects(aggregates)
+            return not projects or project in projects
+
+        mask: Mask = hosts.spread("aggregates", admit, bool)
+        return mask
+
+    def explain_rejection(
+        self, host_state: HostState, spec_obj: RequestSpec
+    ) -> Rejection | None:
+        """Return the project and those that the aggregates admit."""
+        rejection = super().explain_rejection(host_state, spec_obj)
+        return rejection and rejection.because(
+            f"aggregates' {_PREFIX}",
+            required=spec_obj.project_id,
+            available=_projects(host_state.aggregates),
+        )
+
+
+def _projects(aggregates: Sequence[Aggregate]) -> frozenset[str]:
+    metadata = merged_metadata(aggregates)
+    listed = (metadata[key] for key in metadata if key.startswith(_PREFIX))
+    return frozenset[str]().union(*listed)

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is it a host at all? Every one is."""
+
+from __future__ import annotations
+
+from ..objects import RequestSpec
+from ..scheduler.hosts import HostBatch, HostState
+from .base import BaseHostFilter, Mask, everyone
+from .rejection import Rejection
+
+REASON = "never: all hosts pass"
+
+
+class AllHostsFilter(BaseHostFilter):
+    """Pass all hosts."""
+
+    REASON = REASON
+    run_filter_once_per_request = True
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return yes for every host, shape (n_hosts,)."""
+        return everyone(hosts)
+
+    def explain_rejection(
+        self, host_state: HostState, spec_obj: RequestSpec
+    ) -> Rejection | None:
+        """Return None: there is nothing to explain."""
+        return None

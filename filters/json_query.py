@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does the host satisfy the JSON query of the request's hint?"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..objects import RequestSpec
+from ..scheduler.errors import InvalidRequest
+from ..scheduler.hosts import HostBatch, HostState
+from .base import BaseHostFilter, Mask, everyone
+from .query_terms import MalformedQuery, check, satisfying, variables, walked
+from .rejection import Rejection
+
+REASON = "does not satisfy the JSON query of the hint query"
+
+_HINT = "query"
+
+
+class JsonFilter(BaseHostFilter):
+    """Pass hosts that satisfy the query of the hint ``query``.
+
+    ``["and", [">=", "$free_ram_mb", 1024], ["=", "$hypervisor_type", "QEMU"]]``: an
+    operator, then its terms. ``$name`` is an attribute of the host, ``$name.key`` an
+    entry of it; `query_terms` has the rules. A query that cannot be read is the
+    asker's mistake, and is told as such; nova fails with whatever it stumbles over.
+
+    Raises
+    ------
+    InvalidRequest
+        The hint is no JSON, or no query.
+    """
+
+    REASON = REASON
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return which hosts satisfy the query, shape (n_hosts,)."""
+        query = _query(spec_obj)
+        return satisfying(hosts, query) if query else everyone(hosts)
+
+    def explain_rejection(
+        self, host_state: HostState, spec_obj: RequestSpec
+    ) -> Rejection | None:
+        """Return the query and the values of its variables."""
+        rejection = super().explain_rejection(host_state, spec_obj)
+        if rejection is None:
+            return None
+        query = _query(spec_obj)
+        host = host_state.as_batch()
+        found = {name: walked(host, name) for name in sorted(variables(query))}
+        return rejection.because(
+            ", ".join(name.removeprefix("$") for name in found),
+            required=json.dumps(query),
+            available=", ".join(f"{name} is {value}" for name, value in found.items()),
+        )
+
+
+def _query(spec_obj: RequestSpec) -> Any:
+    """Return the query as JSON has it, checked; something empty where there is none."""
+    text = spec_obj.get_scheduler_hint(_HINT)
+    if not text:
+        return []
+    try:
+        query = json.loads(text)
+        check(query)
+    except (ValueError, TypeError, RecursionError) as e:
+        # Several values are a list, which is no text.
+        raise InvalidRequest(
+            f"scheduler_hints: {_HINT} {text!r} cannot be used: {_told(e)}"
+        ) from e
+    return query
+
+
+def _told(error: Exception) -> str:
+    is_ours = isinstance(error, MalformedQuery)
+    return str(error) if is_ours else f"it is not the text of one JSON value: {error}"

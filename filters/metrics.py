@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does the host report every metric that hosts are weighed by?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from oslo_config import cfg
+
+from ..objects import RequestSpec
+from ..scheduler.conf.factors import factors
+from ..scheduler.hosts import HostBatch, HostState
+from .base import BaseHostFilter, Mask
+from .rejection import Rejection
+
+REASON = "lacks a metric of [metrics] weight_setting"
+
+
+class MetricsFilter(BaseHostFilter):
+    """Pass hosts that have every metric of ``[metrics] weight_setting``.
+
+    A host without monitors has none. nova fails the request that meets one.
+    """
+
+    REASON = REASON
+
+    def __init__(
+        self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(conf, clock=clock)
+        settings = factors("[metrics] weight_setting", conf.metrics.weight_setting)
+        self._names = frozenset(name for name, _ in settings)
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return which hosts have them all, shape (n_hosts,)."""
+        memo = (MetricsFilter, self._names)
+        mask: Mask = hosts.spread("metrics", self._has_all, bool, memo=memo)
+        return mask
+
+    def _has_all(self, metrics: Mapping[str, float] | None) -> bool:
+        return self._names <= (metrics or {}).keys()
+
+    def explain_rejection(
+        self, host_state: HostState, spec_obj: RequestSpec
+    ) -> Rejection | None:
+        """Return the metrics that are asked for and those that are there."""
+        rejection = super().explain_rejection(host_state, spec_obj)
+        return rejection and rejection.because(
+            "metrics", required=self._names, available=(host_state.metrics or {}).keys()
+        )

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The query language of JsonFilter, evaluated for all hosts at once.
+
+A query is a list: an operator, then its terms. A term is a query, a variable
+(``$free_ram_mb``, ``$stats.key``) or a value. A term that is null, empty text or an
+attribute that a host does not have is left out.
+
+=============== =====================================================================
+``= < > <= >=`` the first term stands so to every other one; false with less than two
+``in``          the first term equals one of the others; false with less than two
+``and or``      all terms are true; one of them is
+``not``         one of the terms is false
+=============== =====================================================================
+
+The rules are nova's, but: a ``not`` inside another operator is what it is on its own
+(nova takes it for true, whatever it negates); values that have no order, such as a
+number and text, do not stand in one, and a key of what has no keys is an attribute
+that the host does not have (nova fails the request).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..scheduler.hosts import HostBatch
+from .base import Mask, everyone, no_one
+
+_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "in": operator.eq,
+}
+_OPERATORS: Final = (*_COMPARISONS, "not", "or", "and")
+
+#: What nova's HostState has in ``service`` is in columns here.
+_SERVICE: Final = frozenset({"host", "disabled", "forced_down"})
+
+#: Deeper than anybody writes, and less than Python's stack.
+_MAX_DEPTH: Final = 100
+
+
+class MalformedQuery(ValueError):
+    """Say what is no query, and what would be."""
+
+
+def check(query: Any, depth: int = 1) -> None:
+    """Refuse what is no query; something empty is one, which everything satisfies.
+
+    Raises
+    ------
+    MalformedQuery
+        It names the operator that does not exist, or what is no list.
+    """
+    if not query:
+        return
+    if depth > _MAX_DEPTH:
+        raise MalformedQuery(f"it is nested more than {_MAX_DEPTH} deep")
+    if not isinstance(query, list):
+        raise MalformedQuery(f"{query!r} is no list of an operator and its terms")
+    if query[0] not in _OPERATORS:
+        known = " ".join(_OPERATORS)
+        raise MalformedQuery(f"{query[0]!r} is no operator; there are {known}")
+    for term in query[1:]:
+        if isinstance(term, list):
+            check(term, depth + 1)
+
+
+def variables(query: Any) -> set[str]:
+    """Return the variables of a query that `check` let pass."""
+    found = set()
+    for term in query[1:]:
+        if isinstance(term, list):
+            found |= variables(term)
+        elif _is_variable(term):
+            found.add(term)
+    return found
+
+
+def walked(host: HostBatch, variable: str) -> Any:
+    """Return what a variable is for the first host of a batch; None if it is not."""
+    (value,) = _term(host, variable).values(host, [0])
+    return value
+
+
+def satisfying(hosts: HostBatch, query: Any) -> Mask:
+    """Return which hosts satisfy a query that `check` let pass, shape (n_hosts,)."""
+    if not query:
+        return everyone(hosts)
+    name = query[0]
+    terms = [_term(hosts, term) for term in query[1:]]
+    if name in _COMPARISONS:
+        return _compared(hosts, name, [t for t in terms if not _is_absent(t)])
+    if name == "and":
+        return _all(hosts, [t.is_true(hosts) | ~t.is_there(hosts) for t in terms])
+    if name == "or":
+        return _any(hosts, [t.is_true(hosts) for t in terms])
+    return _any(hosts, [~t.is_true(hosts) & t.is_there(hosts) for t in terms])
+
+
+def _all(hosts: HostBatch, masks: Sequence[Mask]) -> Mask:
+    return functools.reduce(operator.and_, masks, everyone(hosts))
+
+
+def _any(hosts: HostBatch, masks: Sequence[Mask]) -> Mask:
+    return functools.reduce(operator.or_, masks, no_one(hosts))
+
+
+# -- terms -----------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Constant:
+    """A value that is the same for all hosts; None: it is left out."""
+
+    value: Any
+
+    def is_true(self, hosts: HostBatch) -> Mask:
+        return everyone(hosts) if self.value else no_one(hosts)
+
+    def is_there(self, hosts: HostBatch) -> Mask:
+        return no_one(hosts) if self.value is None else everyone(hosts)
+
+    def codes(self, hosts: HostBatch) -> npt.NDArray[Any]:
+        return np.zeros(len(hosts), np.int64)
+
+    def values(self, hosts: HostBatch, index: Sequence[int]) -> list[Any]:
+        return [self.value] * len(index)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Numbers:
+    """A number or truth of every host, shape (n_hosts,)."""
+
+    array: npt.NDArray[Any]
+
+    def is_true(self, hosts: HostBatch) -> Mask:
+        return self.array.astype(bool)
+
+    def is_there(self, hosts: HostBatch) -> Mask:
+        return everyone(hosts)
+
+    def codes(self, hosts: HostBatch) -> npt.NDArray[Any]:
+        return np.unique(self.array, return_inverse=True)[1]
+
+    def values(self, hosts: HostBatch, index: Sequence[int]) -> list[Any]:
+        return list(self.array[index].tolist())
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Interned:
+    """An interned column, or an entry of its values."""
+
+    column: str
+    keys: tuple[str, ...]
+
+    def is_true(self, hosts: HostBatch) -> Mask:
+        return self.spread(hosts, bool, "is true")
+
+    def is_there(self, hosts: HostBatch) -> Mask:
+        return self.spread(hosts, lambda value: value is not None, "is there")
+
+    def codes(self, hosts: HostBatch) -> npt.NDArray[Any]:
+        return hosts.codes(self.column).astype(np.int64)
+
+    def values(self, hosts: HostBatch, index: Sequence[int]) -> list[Any]:
+        column = (hosts.value(self.column, i) for i in index)
+        return [_entry(value, self.keys) for value in column]
+
+    def spread(
+        self, hosts: HostBatch, function: Callable[[Any], bool], question: str
+    ) -> Mask:
+        mask: Mask = hosts.spread(
+            self.column,
+            lambda value: function(_entry(value, self.keys)),
+            bool,
+            memo=("JsonFilter", self.keys, question),
+        )
+        return mask
+
+
+_Term = _Constant | _Numbers | _Interned
+
+
+def _term(hosts: HostBatch, term: Any) -> _Term:
+    if isinstance(term, list):
+        return _Numbers(satisfying(hosts, term)) if term else _Constant(True)
+    if _is_variable(term):
+        return _variable(hosts, term)
+    return _Constant(None if term == "" else term)
+
+
+def _is_variable(term: Any) -> bool:
+    return isinstance(term, str) and term.startswith("$")
+
+
+def _is_absent(term: _Term) -> bool:
+    return isinstance(term, _Constant) and term.value is None
+
+
+def _variable(hosts: HostBatch, variable: str) -> _Term:
+    name, *keys = variable[1:].split(".")
+    if name == "service" and len(keys) == 1 and keys[0] in _SERVICE:
+        name, keys = keys[0], []
+    elif not hosts.has_attribute(name):
+        return _Constant(None)
+    if hosts.is_interned(name):
+        return _Interned(name, tuple(keys))
+    return _Constant(None) if keys else _Numbers(getattr(hosts, name))
+
+
+def _entry(value: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+# -- comparisons -----------------------------------------------------------------------
+
+
+def _compared(hosts: HostBatch, name: str, terms: Sequence[_Term]) -> Mask:
+    interned = [term for term in terms if isinstance(term, _Interned)]
+    if not interned:
+        return _compared_numbers(hosts, name, terms)
+    if len(set(interned)) == 1 and not any(isinstance(t, _Numbers) for t in terms):
+        return _compared_with_constants(hosts, name, terms, interned[0])
+    return _compared_distinct(hosts, name, terms)
+
+
+def _compared_numbers(hosts: HostBatch, name: str, terms: Sequence[_Term]) -> Mask:
+    """Compare columns of numbers and constants, pair by pair."""
+    if len(terms) < 2:
+        return no_one(hosts)
+    pairs = [_pair(hosts, name, terms[0], term) for term in terms[1:]]
+    return _any(hosts, pairs) if name == "in" else _all(hosts, pairs)
+
+
+def _pair(hosts: HostBatch, name: str, left: _Term, right: _Term) -> Mask:
+    values = [t.array if isinstance(t, _Numbers) else t for t in (left, right)]
+    constants = [t.value for t in values if isinstance(t, _Constant)]
+    if len(constants) == 2:
+        return everyone(hosts) if _compare(name, constants) else no_one(hosts)
+    if not all(isinstance(c, int | float) for c in constants):
+        return no_one(hosts)
+    arrays = [t.value if isinstance(t, _Constant) else t for t in values]
+    return np.asarray(_COMPARISONS[name](*arrays), dtype=bool)
+
+
+def _compared_with_constants(
+    hosts: HostBatch, name: str, terms: Sequence[_Term], column: _Interned
+) -> Mask:
+    """Compare one interned column with constants, once for each of its values."""
+    places = [t.value if isinstance(t, _Constant) else column for t in terms]
+    question = json.dumps(
+        [name, *([None] if p is column else [p] for p in places)], default=repr
+    )
+    return column.spread(
+        hosts,
+        lambda value: _compare(name, [value if p is column else p for p in places]),
+        question,
+    )
+
+
+def _compared_distinct(hosts: HostBatch, name: str, terms: Sequence[_Term]) -> Mask:
+    """Compare any columns, once for each combination of values that occurs."""
+    codes = np.zeros(len(hosts), np.int64)
+    for term in terms:
+        more = term.codes(hosts)
+        codes = codes * (int(more.max(initial=0)) + 1) + more
+        codes = np.unique(codes, return_inverse=True)[1]
+    _, index = np.unique(codes, return_index=True)
+    columns = [term.values(hosts, index.tolist()) for term in terms]
+    answers = [_compare(name, row) for row in zip(*columns, strict=True)]
+    return np.array(answers, dtype=bool)[codes]
+
+
+def _compare(name: str, values: Sequence[Any]) -> bool:
+    """Compare plain values, those that are None left out."""
+    first, *others = [value for value in values if value is not None] or [None]
+    if not others:
+        return False
+    answers = _answers(_COMPARISONS[name], first, others)
+    return any(answers) if name == "in" else all(answers)
+
+
+def _answers(
+    compare: Callable[[Any, Any], Any], first: Any, others: Sequence[Any]
+) -> Iterator[bool]:
+    for other in others:
+        try:
+            yield bool(compare(first, other))
+        except TypeError:
+            yield False

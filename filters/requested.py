@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a request asks for; what is unset in it asks for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..objects import ImageMetaProps, RequestSpec
+
+
+def extra_specs(spec_obj: RequestSpec) -> Mapping[str, str]:
+    """Return the flavor's extra specs; none if they are unset."""
+    flavor = spec_obj.flavor
+    specs: Mapping[str, str] | None = (
+        flavor.extra_specs if "extra_specs" in flavor else None
+    )
+    return specs or {}
+
+
+def image_properties(spec_obj: RequestSpec) -> ImageMetaProps:
+    """Return the properties of the image; empty ones without an image."""
+    image = spec_obj.image
+    is_set = image is not None and "properties" in image
+    return image.properties if is_set else ImageMetaProps()
+
+
+def image_property(properties: ImageMetaProps, name: str) -> Any:
+    """Return one property; None if it is unset, or is no property that is known."""
+    return getattr(properties, name) if name in properties else None
+
+
+def image_id(spec_obj: RequestSpec) -> str | None:
+    """Return the image's ID; None for a volume that was made of no image."""
+    image = spec_obj.image
+    return image.id if image is not None and "id" in image else None
+
+
+def hint_values(spec_obj: RequestSpec, name: str) -> list[str]:
+    """Return the values of a scheduler hint; none if it is unset or empty."""
+    value = spec_obj.get_scheduler_hint(name)
+    return [value] if isinstance(value, str) and value else list(value or ())

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that are lists of ``name=factor``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+LOG = logging.getLogger(__name__)
+
+
+def factors(option: str, elements: Iterable[str]) -> tuple[tuple[str, float], ...]:
+    """Return (name, factor) pairs; what is no such pair is warned of and left out.
+
+    Parameters
+    ----------
+    option : str
+        What the elements are of, for the warning.
+    """
+    read = [(element, _pair(element)) for element in elements]
+    wrong = [element for element, pair in read if pair is None]
+    if wrong:
+        LOG.warning("%s: no name=number, and ignored: %s", option, ", ".join(wrong))
+    return tuple(pair for _, pair in read if pair is not None)
+
+
+def _pair(element: str) -> tuple[str, float] | None:
+    name, _, factor = element.partition("=")
+    try:
+        return (name.strip(), float(factor)) if name.strip() else None
+    except ValueError:
+        return None

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask for hosts that have the devices and architectures that an image names."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from ..placement.guest import set_field
+from .base import PrefilterRequest
+from .traits import known_trait
+
+#: What the traits of an image property's values start with. nova 34 has COMPUTE_VIOMMU
+#: for the last one, with which no value is known.
+_PREFIXES = MappingProxyType(
+    {
+        "hw_cdrom_bus": "COMPUTE_STORAGE_BUS",
+        "hw_disk_bus": "COMPUTE_STORAGE_BUS",
+        "hw_video_model": "COMPUTE_GRAPHICS_MODEL",
+        "hw_vif_model": "COMPUTE_NET_VIF_MODEL",
+        "hw_architecture": "HW_ARCH",
+        "hw_emulation_architecture": "COMPUTE_ARCH",
+        "hw_viommu_model": "COMPUTE_VIOMMU_MODEL",
+    }
+)
+
+
+def transform_image_metadata(request: PrefilterRequest) -> None:
+    """Require the trait of each of some image properties.
+
+    On with ``[scheduler] image_metadata_prefilter``. A value that no trait stands for
+    is not asked for, and the others are; nova 34 then asks for none of them, and fails
+    on a request without an image.
+    """
+    if not request.conf.scheduler.image_metadata_prefilter:
+        return
+    properties = set_field(set_field(request.spec_obj, "image"), "properties")
+    for name, prefix in _PREFIXES.items():
+        value = set_field(properties, name)
+        trait = value and known_trait(prefix, value)
+        if trait:
+            request.requirements.root_required.add(trait)

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask for hosts that can use an image of that disk format."""
+
+from __future__ import annotations
+
+from ..placement.guest import set_field
+from .base import PrefilterRequest
+from .traits import known_trait
+
+
+def require_image_type_support(request: PrefilterRequest) -> None:
+    """Require ``COMPUTE_IMAGE_TYPE_*`` of the image's disk format.
+
+    On with ``[scheduler] query_placement_for_image_type_support``. An instance that
+    boots from a volume needs no format, and a request without an image names none
+    (nova 34 fails on it); a format that no trait stands for is not asked for.
+    """
+    if not request.conf.scheduler.query_placement_for_image_type_support:
+        return
+    if set_field(request.spec_obj, "is_bfv"):
+        return
+    disk_format = set_field(set_field(request.spec_obj, "image"), "disk_format")
+    trait = disk_format and known_trait("COMPUTE_IMAGE_TYPE", disk_format)
+    if trait:
+        request.requirements.root_required.add(trait)

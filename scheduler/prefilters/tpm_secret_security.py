@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask for hosts that keep a virtual TPM's secret as the flavor wants it kept."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import os_traits
+
+from ..placement.guest import Guest
+from ..placement.guest_features import tpm_traits
+from .base import PrefilterRequest, fits_nowhere
+
+_TRAITS = MappingProxyType(
+    {
+        "user": os_traits.COMPUTE_SECURITY_TPM_SECRET_SECURITY_USER,
+        "host": os_traits.COMPUTE_SECURITY_TPM_SECRET_SECURITY_HOST,
+        "deployment": os_traits.COMPUTE_SECURITY_TPM_SECRET_SECURITY_DEPLOYMENT,
+    }
+)
+
+
+def tpm_secret_security_filter(request: PrefilterRequest) -> None:
+    """Require the trait of ``hw:tpm_secret_security``, by default user's, for a vTPM.
+
+    Raises
+    ------
+    NoValidHost
+        The flavor names another security.
+    InvalidRequest
+        The TPM's version or model cannot be.
+    """
+    guest = Guest.of(request.spec_obj)
+    if not tpm_traits(guest):
+        return
+    security = guest.extra_spec("hw:tpm_secret_security") or "user"
+    if security not in _TRAITS:
+        raise fits_nowhere(f"TPM secret security '{security}' is not supported.")
+    request.requirements.root_required.add(_TRAITS[security])

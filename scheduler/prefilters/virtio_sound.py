@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ask for hosts whose guests can have virtio sound cards."""
+
+from __future__ import annotations
+
+import os_traits
+
+from ...objects.enums import SoundModelType
+from ..placement.guest import Guest
+from .base import PrefilterRequest
+
+
+def virtio_sound_filter(request: PrefilterRequest) -> None:
+    """Require ``COMPUTE_SOUND_MODEL_VIRTIO`` where flavor or image ask for virtio.
+
+    Raises
+    ------
+    InvalidRequest
+        The model is unknown, or flavor and image contradict each other.
+    """
+    model = Guest.of(request.spec_obj).agreed("sound_model", SoundModelType.VALUES)
+    if model == "virtio":
+        request.requirements.root_required.add(os_traits.COMPUTE_SOUND_MODEL_VIRTIO)

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builders of what a plugin decides on: hosts, aggregates, requests, options."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from oslo_config import cfg
+
+from ..objects import (
+    Flavor,
+    ImageMeta,
+    ImageMetaProps,
+    Instance,
+    InstanceGroup,
+    RequestSpec,
+)
+from ..scheduler.conf import load
+from ..scheduler.hosts import (
+    Aggregate,
+    HostBatch,
+    HostRecord,
+    HostTable,
+    properties_of_instance,
+)
+
+CELL = str(uuid.uuid5(uuid.NAMESPACE_DNS, "cell"))
+
+#: Now, for every clock that a test hands in.
+NOW = 1_700_000_000.0
+
+_PLAIN = HostRecord(
+    host="host",
+    nodename="host",
+    uuid="",
+    cell_uuid=CELL,
+    total_usable_ram_mb=16384,
+    free_ram_mb=8192,
+    total_usable_disk_gb=100,
+    free_disk_mb=51200,
+    disk_mb_used=51200,
+    vcpus_total=8,
+    vcpus_used=2,
+    hypervisor_type="QEMU",
+    hypervisor_version=6002001,
+    hypervisor_hostname="host",
+    supported_instances=(("x86_64", "kvm", "hvm"),),
+    cpu_info='{"arch": "x86_64", "topology": {"cores": 4}}',
+)
+
+
+def node_uuid(name: str) -> str:
+    """The UUID of the compute node of that name."""
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"node.{name}"))
+
+
+def instance_uuid(name: object) -> str:
+    """The UUID of the instance of that name."""
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"instance.{name}"))
+
+
+def host(**changes: Any) -> HostRecord:
+    """A host with 6 of 8 vCPUs, 8 of 16 GiB and 50 of 100 GB free."""
+    name = changes.get("host", "host")
+    node = changes.get("nodename", name)
+    names = {"nodename": node, "hypervisor_hostname": node, "uuid": node_uuid(node)}
+    return dataclasses.replace(_PLAIN, **{**names, **changes})
+
+
+def hosts(column: str, values: Iterable[Any], **changes: Any) -> list[HostRecord]:
+    """Hosts named a, b, … that differ in one column."""
+    return [
+        host(**{"host": chr(ord("a") + i), column: value, **changes})
+        for i, value in enumerate(values)
+    ]
+
+
+def table(
+    *records: HostRecord,
+    aggregates: Iterable[Aggregate] = (),
+    instances: Mapping[str, Iterable[str]] | None = None,
+    images: Mapping[str, Mapping[str, str]] | None = None,
+) -> HostTable:
+    """A host table of these records.
+
+    Parameters
+    ----------
+    instances : mapping, optional
+        Instance UUIDs by service host.
+    images : mapping, optional
+        Properties of their images, as texts, by instance.
+    """
+    made = HostTable()
+    for record in records:
+        made.put(record)
+    for aggregate in aggregates:
+        made.put_aggregate(aggregate)
+    for name, uuids in (instances or {}).items():
+        made.set_instances(name, list(uuids))
+    for uuid_, kept in (images or {}).items():
+        metadata = {f"image_{name}": text for name, text in kept.items()}
+        its = properties_of_instance(Instance(uuid=uuid_, system_metadata=metadata))
+        if its is not None:
+            made.instances.describe(uuid_, its)
+    return made
+
+
+def batch(*records: HostRecord, **more: Any) -> HostBatch:
+    """All rows of a table of these records."""
+    return table(*records, **more).batch()
+
+
+def aggregate(number: int, *names: str, **metadata: str) -> Aggregate:
+    """An aggregate of the hosts of these names."""
+    return Aggregate(
+        id=number,
+        uuid=str(uuid.uuid5(uuid.NAMESPACE_DNS, f"aggregate.{number}")),
+        name=f"aggregate{number}",
+        hosts=frozenset(names),
+        metadata=metadata,
+    )
+
+
+def group(policy: str, **fields: Any) -> InstanceGroup:
+    """A server group of that policy, on no host and without members."""
+    return InstanceGroup(**{"policy": policy, "hosts": [], "members": [], **fields})
+
+
+def image(**properties: Any) -> ImageMeta:
+    """An image with these properties."""
+    return ImageMeta(properties=ImageMetaProps(**properties))
+
+
+def spec(**changes: Any) -> RequestSpec:
+    """A request for one instance of 1 vCPU, 1 GiB and 10 GB.
+
+    The flavor's sizes and ``extra_specs`` may be changed as well as the request's own
+    fields; a ``flavor`` replaces all of them.
+    """
+    plain: dict[str, Any] = {
+        "flavor": Flavor(
+            name="plain",
+            flavorid="1",
+            **{
+                name: changes.pop(name, copy.copy(value))
+                for name, value in _FLAVOR.items()
+            },
+        ),
+        "image": image(),
+        "num_instances": 1,
+        "instance_uuid": instance_uuid("asked for"),
+        "project_id": "project",
+        "user_id": "user",
+        "scheduler_hints": {},
+        "is_bfv": False,
+        **dict.fromkeys(_NONE),
+    }
+    return RequestSpec(**{**plain, **changes})
+
+
+_FLAVOR: Mapping[str, Any] = {
+    "vcpus": 1,
+    "memory_mb": 1024,
+    "root_gb": 10,
+    "ephemeral_gb": 0,
+    "swap": 0,
+    "extra_specs": {},
+}
+_NONE = (
+    "availability_zone",
+    "force_hosts",
+    "force_nodes",
+    "ignore_hosts",
+    "instance_group",
+    "numa_topology",
+    "pci_requests",
+    "requested_destination",
+)
+
+
+def options(**filter_scheduler: Any) -> cfg.ConfigOpts:
+    """Our options, some of the group [filter_scheduler] changed."""
+    made = load([], config_files=[])
+    for name, value in filter_scheduler.items():
+        made.set_override(name, value, group="filter_scheduler")
+    return made

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every filter and weigher holds, ours and anybody's.
+
+`check_plugin` tries one plugin on many hosts and requests; `check_filter` and
+`check_weigher` on given ones. Each raises an AssertionError that names the plugin and
+the property that it breaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from oslo_config import cfg
+
+from ..filters import BaseHostFilter
+from ..objects import RequestSpec
+from ..scheduler.conf import load
+from ..scheduler.drivers.foreign import filter_from, weigher_from
+from ..scheduler.errors import SchedulerError
+from ..scheduler.hosts import HostBatch, HostState
+from ..weighers import BaseHostWeigher
+from .builders import NOW
+from .purity import no_io, seen_of
+from .strategies import batches as any_batches
+from .strategies import requests as any_requests
+
+Plugin = BaseHostFilter | BaseHostWeigher
+Answers = npt.NDArray[Any]
+T = TypeVar("T")
+
+
+def check_plugin(
+    plugin: type | Plugin,
+    *,
+    batches: st.SearchStrategy[HostBatch] | None = None,
+    requests: st.SearchStrategy[RequestSpec] | None = None,
+    conf: cfg.ConfigOpts | None = None,
+    max_examples: int = 100,
+) -> None:
+    """Try a plugin on hosts and requests of all kinds.
+
+    Parameters
+    ----------
+    plugin : type or BaseHostFilter or BaseHostWeigher
+        A class, also one that was written for nova, or a plugin that is made.
+    batches, requests : hypothesis strategies, optional
+        What it is tried on; `moorage.testing.batches` and `requests` unless told.
+    conf : oslo_config.cfg.ConfigOpts, optional
+        The options with which a class is made; the defaults unless told.
+
+    Raises
+    ------
+    AssertionError
+        It broke the contract. The message has the plugin and the property, and
+        hypothesis adds the smallest hosts and request that it found.
+    """
+    made = _made(plugin, conf or load([], config_files=[]))
+    check = check_filter if isinstance(made, BaseHostFilter) else check_weigher
+
+    @settings(
+        max_examples=max_examples,
+        deadline=None,
+        database=None,
+        # To explain a failure takes minutes here, and says little more.
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    @given(hosts=batches or any_batches(), spec_obj=requests or any_requests())
+    def keeps_the_contract(hosts: HostBatch, spec_obj: RequestSpec) -> None:
+        check(made, hosts, spec_obj)  # type: ignore[arg-type]
+
+    keeps_the_contract()
+
+
+def _made(plugin: type | Plugin, conf: cfg.ConfigOpts) -> Plugin:
+    if not isinstance(plugin, type):
+        return plugin
+    is_weigher = issubclass(plugin, BaseHostWeigher) or hasattr(plugin, "_weigh_object")
+    make: Callable[..., Plugin] = weigher_from if is_weigher else filter_from
+    return make(plugin, conf, lambda: NOW)
+
+
+def check_filter(
+    filter_: BaseHostFilter, hosts: HostBatch, spec_obj: RequestSpec
+) -> None:
+    """Ask a filter of some hosts in both forms, and see what else it does.
+
+    Raises
+    ------
+    AssertionError
+        It broke the contract.
+    """
+    trial = _Trial(filter_, hosts, spec_obj)
+    prepared = trial.prepared()
+    trial.check(
+        "passing", lambda rows: prepared.passing(rows, spec_obj), np.dtype(bool)
+    )
+    trial.check_one(
+        "passing",
+        "host_passes",
+        lambda row: prepared.host_passes(row, spec_obj),
+    )
+    trial.check_one(
+        "passing",
+        "explain_rejection",
+        lambda row: prepared.explain_rejection(row, spec_obj) is None,
+    )
+
+
+def check_weigher(
+    weigher: BaseHostWeigher, hosts: HostBatch, spec_obj: RequestSpec
+) -> None:
+    """Ask a weigher of some hosts in both forms, and see what else it does.
+
+    Raises
+    ------
+    AssertionError
+        It broke the contract.
+    """
+    trial = _Trial(weigher, hosts, spec_obj)
+    prepared = trial.prepared()
+    number = np.dtype(np.float64)
+
+    trial.check("weigh_all", lambda rows: prepared.weigh_all(rows, spec_obj), number)
+    trial.check("multipliers", prepared.multipliers, number)
+    trial.check_one(
+        "weigh_all", "weigh_host", lambda row: prepared.weigh_host(row, spec_obj)
+    )
+
+
+class _Trial:
+    """One plugin, some hosts, one request, and what the plugin answered."""
+
+    def __init__(self, plugin: Plugin, hosts: HostBatch, spec_obj: RequestSpec) -> None:
+        self._plugin = plugin
+        self._hosts = hosts
+        self._spec = spec_obj
+        self._answers: dict[str, Answers | None] = {}
+
+    def prepared(self) -> Any:
+        before = seen_of(self._plugin, self._hosts, self._spec)
+        prepared = self._watched("prepare", lambda: self._plugin.prepare(self._spec))
+        self._expect_unchanged("prepare", self._plugin, before)
+        if prepared is None:
+            # The request is refused, by an error that tells whoever asked.
+            return self._plugin
+        self._expect(
+            isinstance(prepared, type(self._plugin)),
+            f"prepare returns a {type(self._plugin).__name__}, "
+            f"not a {type(prepared).__name__}",
+        )
+        self._plugin = prepared
+        return prepared
+
+    def check(
+        self, method: str, ask: Callable[[HostBatch], Answers], dtype: np.dtype[Any]
+    ) -> None:
+        """Expect of a whole-batch form all that holds for it alone."""
+        before = seen_of(self._plugin, self._hosts, self._spec)
+        answers = self._watched(method, lambda: ask(self._hosts))
+        self._expect_unchanged(method, self._plugin, before)
+        self._answers[method] = answers
+        if answers is None:
+            return
+        shape = (len(self._hosts),)
+        self._expect(
+            isinstance(answers, np.ndarray) and answers.shape == shape,
+            f"{method} answers an array of shape {shape}, "
+            f"not {getattr(answers, 'shape', type(answers).__name__)}",
+        )
+        self._expect(
+            answers.dtype == dtype, f"{method} answers {dtype}, not {answers.dtype}"
+        )
+        self._expect(
+            bool(np.isfinite(answers).all()),
+            f"{method} answers no NaN and no infinity: {answers.tolist()}",
+        )
+        backwards = self._watched(method, lambda: ask(self._hosts.take(self._order)))
+        self._expect_same(
+            backwards, answers[::-1], f"{method} answers the same in any order of rows"
+        )
+
+    @property
+    def _order(self) -> npt.NDArray[np.intp]:
+        return np.arange(len(self._hosts), dtype=np.intp)[::-1]
+
+    def check_one(
+        self, whole: str, one: str, ask: Callable[[HostState], bool | float]
+    ) -> None:
+        """Expect of the form for one host that it agrees with the whole-batch form."""
+        answers = self._answers[whole]
+        if answers is None:
+            return
+        before = seen_of(self._plugin, self._hosts, self._spec)
+        each = self._watched(one, lambda: [ask(row) for row in self._hosts])
+        self._expect_unchanged(one, self._plugin, before)
+        self._expect_same(
+            each, answers, f"{one} of each host and {whole} of all of them agree"
+        )
+
+    def _watched(self, method: str, ask: Callable[[], T]) -> T | None:
+        """Return the answer, None where the plugin refuses the request."""
+        answer = None
+        with no_io() as tried:
+            try:
+                answer = ask()
+            except SchedulerError:
+                pass
+            except Exception as error:
+                # Whatever somebody else's code raises is told as what it is: a
+                # property that is broken, with the plugin's name.
+                if not tried:
+                    self._fail(
+                        f"{method} answers any request, or refuses it with an error "
+                        f"of moorage.scheduler.errors; it raised "
+                        f"{type(error).__name__}: {error}",
+                        error,
+                    )
+        self._expect(not tried, f"{method} does no I/O; it tried {', '.join(tried)}")
+        return answer
+
+    def _expect_unchanged(
+        self, method: str, plugin: Plugin, before: dict[str, object]
+    ) -> None:
+        after = seen_of(plugin, self._hosts, self._spec)
+        changed = [name for name, value in after.items() if value != before[name]]
+        self._expect(
+            not changed,
+            f"{method} changes nothing; it changed {' and '.join(changed)}",
+        )
+
+    def _expect_same(self, found: Any, wanted: Any, claim: str) -> None:
+        is_same = found is not None and np.allclose(found, wanted, 1e-9, 1e-9)
+        self._expect(is_same, f"{claim}; here they are {found} and {wanted}")
+
+    def _expect(self, holds: bool, claim: str) -> None:
+        if not holds:
+            self._fail(claim)
+
+    def _fail(self, claim: str, cause: BaseException | None = None) -> None:
+        raise AssertionError(f"{type(self._plugin).__name__}: {claim}") from cause

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures for whoever tests a plugin or a conductor: a Placement, a scheduler."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import fixtures
+import oslo_messaging
+
+from ..scheduler.conf import load
+from ..scheduler.hosts import Aggregate, HostRecord, HostTable
+from ..scheduler.placement.client import PlacementClient
+from ..scheduler.placement.embedded import EmbeddedPlacement
+from ..scheduler.placement.seed import seed
+from ..scheduler.rpc import SchedulerAPI, get_server, get_transport
+from ..scheduler.seeding import providers
+from ..scheduler.service import Scheduler, build
+from ..scheduler.sources.base import BaseHostSource
+from ..scheduler.sources.inventory import Inventory, InventoryHost
+
+Options = Mapping[str, Mapping[str, object]]
+
+_TIMEOUT_S = 60
+
+
+class PlacementFixture(fixtures.Fixture):
+    """A real Placement in this process, in memory; there can be one at a time.
+
+    Attributes
+    ----------
+    embedded : EmbeddedPlacement
+    client : PlacementClient
+    """
+
+    embedded: EmbeddedPlacement
+    client: PlacementClient
+
+    def _setUp(self) -> None:
+        self.embedded = EmbeddedPlacement()
+        self.addCleanup(self.embedded.close)
+        self.client = PlacementClient(self.embedded.adapter)
+
+
+class SchedulerFixture(fixtures.Fixture):
+    """A scheduler of given hosts, a real Placement that knows them, and a bus.
+
+    Parameters
+    ----------
+    *hosts : HostRecord
+        Made with `moorage.testing.host`, for example.
+    aggregates : iterable of Aggregate
+    instances : mapping, optional
+        Instance UUIDs by service host.
+    options : mapping, optional
+        Values by option by group: ``{"filter_scheduler": {"host_subset_size": 2}}``.
+
+    Attributes
+    ----------
+    scheduler : Scheduler
+        To be called directly; its `decisions` tell why.
+    api : SchedulerAPI
+        What a conductor calls, over a transport in memory.
+    transport : oslo_messaging.Transport
+        For a client of one's own.
+    placement : PlacementClient
+        The Placement that the scheduler asks.
+    """
+
+    scheduler: Scheduler
+    api: SchedulerAPI
+    transport: oslo_messaging.Transport
+    placement: PlacementClient
+
+    def __init__(
+        self,
+        *hosts: HostRecord,
+        aggregates: Iterable[Aggregate] = (),
+        instances: Mapping[str, Iterable[str]] | None = None,
+        options: Options | None = None,
+    ) -> None:
+        super().__init__()
+        self._hosts = hosts
+        self._aggregates = tuple(aggregates)
+        self._instances = {h: tuple(uuids) for h, uuids in (instances or {}).items()}
+        self._options = options or {}
+
+    def _setUp(self) -> None:
+        conf = load([], config_files=[])
+        for group, values in self._options.items():
+            for name, value in values.items():
+                conf.set_override(name, value, None if group == "DEFAULT" else group)
+        placement = self.useFixture(PlacementFixture())
+        self.placement = placement.client
+        seed(self.placement, providers(self._inventory()))
+        self.scheduler = build(
+            conf,
+            placement=placement.embedded.adapter,
+            source=_Given(self._hosts, self._aggregates, self._instances),
+        )
+        self.scheduler.start()
+        self.addCleanup(self.scheduler.stop)
+        self._serve()
+
+    def _inventory(self) -> Inventory:
+        cells = {host.cell_uuid: host.cell_uuid for host in self._hosts}
+        hosts = tuple(
+            InventoryHost(
+                record=record,
+                traits=frozenset(),
+                reserved=_in_use(record),
+                resources={},
+                instances=frozenset(self._instances.get(record.host, ())),
+            )
+            for record in self._hosts
+        )
+        return Inventory(cells, self._aggregates, hosts)
+
+    def _serve(self) -> None:
+        conf = self.scheduler.conf
+        self.transport = get_transport(conf, "fake://")
+        self.addCleanup(self.transport.cleanup)
+        server = get_server(conf, self.transport, self.scheduler.endpoints)
+        server.start()
+        self.addCleanup(server.wait)
+        self.addCleanup(server.stop)
+        self.api = SchedulerAPI(self.transport, timeout_s=_TIMEOUT_S)
+
+
+def _in_use(record: HostRecord) -> dict[str, int]:
+    """Return what Placement must keep back so that it and the table tell the same."""
+    used = {
+        "VCPU": (record.vcpus_used, record.cpu_allocation_ratio),
+        "MEMORY_MB": (
+            record.total_usable_ram_mb - record.free_ram_mb,
+            record.ram_allocation_ratio,
+        ),
+        "DISK_GB": (record.disk_mb_used / 1024, record.disk_allocation_ratio),
+    }
+    return {name: max(math.ceil(n / ratio), 0) for name, (n, ratio) in used.items()}
+
+
+class _Given(BaseHostSource):
+    """Put given hosts into the table."""
+
+    def __init__(
+        self,
+        hosts: Iterable[HostRecord],
+        aggregates: Iterable[Aggregate],
+        instances: Mapping[str, Iterable[str]],
+    ) -> None:
+        self._hosts = hosts
+        self._aggregates = aggregates
+        self._instances = instances
+
+    def start(self, table: HostTable) -> None:
+        for aggregate in self._aggregates:
+            table.put_aggregate(aggregate)
+        for record in self._hosts:
+            table.put(record, tuple(self._instances.get(record.host, ())))

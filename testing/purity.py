@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""See whether a block of code does I/O, or changes what it was only to read."""
+
+from __future__ import annotations
+
+import functools
+import importlib.machinery
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+from ..objects import RequestSpec
+from ..scheduler.hosts import HostBatch
+from ..scheduler.hosts.record import INTERNED, NUMBERS
+
+
+class ForbiddenIO(Exception):
+    """Stop a plugin in the middle of something that a plugin must not do."""
+
+
+#: Audit events of Python that are I/O: https://docs.python.org/3/library/audit_events
+_EVENTS = frozenset(
+    {
+        "open",
+        "os.exec",
+        "os.fork",
+        "os.posix_spawn",
+        "os.system",
+        "socket.bind",
+        "socket.connect",
+        "socket.getaddrinfo",
+        "socket.gethostbyname",
+        "socket.sendmsg",
+        "socket.sendto",
+        "sqlite3.connect",
+        "subprocess.Popen",
+    }
+)
+
+#: What talks over a connection that was made before; that is no audit event.
+_TALK = ("recv", "recv_into", "send", "sendall")
+
+_MODULES = (*importlib.machinery.all_suffixes(), *importlib.machinery.BYTECODE_SUFFIXES)
+
+_local = threading.local()
+
+
+@contextmanager
+def no_io() -> Iterator[list[str]]:
+    """Raise `ForbiddenIO` in this thread where the block opens, connects or talks.
+
+    Yields
+    ------
+    list of str
+        What was tried, also where the block caught the error. The import of a module
+        is not counted: libraries do that at their first call.
+    """
+    _install_hook()
+    tried: list[str] = []
+    _local.tried = tried
+    try:
+        with ExitStack() as stack:
+            for name in _TALK:
+                guard = _guarded(name, getattr(socket.socket, name))
+                stack.enter_context(mock.patch.object(socket.socket, name, guard))
+            yield tried
+    finally:
+        _local.tried = None
+
+
+@functools.cache
+def _install_hook() -> None:
+    # A hook cannot be removed; it does nothing in threads that are not watched.
+    sys.addaudithook(_hook)
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    tried = getattr(_local, "tried", None)
+    if tried is None or event not in _EVENTS:
+        return
+    if event == "open" and _is_module(arguments[0]):
+        return
+    _refuse(tried, f"{event} {arguments[:2]}")
+
+
+def _is_module(path: object) -> bool:
+    return isinstance(path, str | bytes) and os.fsdecode(path).endswith(_MODULES)
+
+
+def _guarded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(*arguments: Any, **more: Any) -> Any:
+        tried = getattr(_local, "tried", None)
+        if tried is not None:
+            _refuse(tried, f"socket.{name}")
+        return original(*arguments, **more)
+
+    return guarded
+
+
+def _refuse(tried: list[str], what: str) -> None:
+    tried.append(what)
+    raise ForbiddenIO(what)
+
+
+def seen_of(
+    plugin: object, hosts: HostBatch, spec_obj: RequestSpec
+) -> dict[str, object]:
+    """Return all that a plugin can see as values that can be compared later."""
+    return {
+        "the hosts": _columns(hosts),
+        "the request": spec_obj.obj_to_primitive(),
+        "itself": _attributes(plugin),
+        "its class": _attributes(type(plugin)),
+    }
+
+
+def _columns(hosts: HostBatch) -> list[list[str]]:
+    names = (*NUMBERS, *INTERNED, "aggregates")
+    return [[repr(value) for value in getattr(hosts, name)] for name in names]
+
+
+def _attributes(thing: object) -> dict[str, tuple[int, str]]:
+    # The text tells of what was put into a container, the id of what was replaced.
+    return {
+        name: (id(value), repr(value))
+        for name, value in vars(thing).items()
+        if not name.startswith("__")  # copy.copy keeps notes of its own in a class
+    }

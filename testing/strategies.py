@@ -1,0 +1,454 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts and requests of all kinds, for hypothesis to draw from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from ..objects import (
+    CellMapping,
+    Destination,
+    Flavor,
+    ImageMeta,
+    ImageMetaProps,
+    InstanceGroup,
+    RequestSpec,
+)
+from ..scheduler.hosts import Aggregate, Consumption, HostBatch, HostRecord
+from . import builders
+
+_GIB = 1024
+
+#: Few names, so that hosts, aggregates, groups and hints meet in them.
+HOST_NAMES = tuple(f"h{i}" for i in range(6))
+INSTANCES = tuple(builders.instance_uuid(i) for i in range(8))
+PROJECTS = ("project", "other", "a,b")
+IMAGES = tuple(builders.instance_uuid(f"image {i}") for i in range(3))
+CELLS = (builders.CELL, builders.node_uuid("another cell"))
+
+_CPU_INFO = (
+    None,
+    "",
+    "no JSON",
+    "[]",
+    "{}",
+    json.dumps({"arch": "x86_64", "topology": {"cores": 4}}),
+    json.dumps({"maxphysaddr": {"bits": 42}, "features": ["avx", "avx2"]}),
+    json.dumps({"maxphysaddr": {"bits": 52}, "topology": {"cores": 64}}),
+)
+_STATS: Sequence[Mapping[str, str]] = (
+    {"tier": "1"},
+    {"tier": "gold", "num_os_type_linux": "3"},
+    {"tier": "2.5", "ssd": "true"},
+    {"ssd": '{"speed": {"read": "7"}}'},
+)
+_METRICS: Sequence[Mapping[str, float]] = (
+    {},
+    {"cpu.percent": 50},
+    {"cpu.percent": 7, "cpu.frequency": 2400},
+    {"cpu.frequency": 0},
+)
+
+#: In what a host may differ from `moorage.testing.host`.
+COLUMNS: Mapping[str, Sequence[Any]] = {
+    "cell_uuid": CELLS[1:],
+    "total_usable_ram_mb": (0, 65536),
+    "free_ram_mb": (-512, 0, 1, 1024, 16384),
+    "total_usable_disk_gb": (0, 1000),
+    "free_disk_mb": (-_GIB, 0, _GIB, 100 * _GIB),
+    "disk_mb_used": (0,),
+    "vcpus_total": (0, 64),
+    "vcpus_used": (0, 8, 200),
+    "cpu_allocation_ratio": (0.5, 1.1, 16.0),
+    "num_instances": (1, 2, 3, 49, 50),
+    "num_io_ops": (1, 2, 3, 8),
+    "failed_builds": (1, 50),
+    "stats": _STATS,
+    "metrics": _METRICS,
+    "hypervisor_type": ("ironic", "VMware vCenter Server"),
+    "hypervisor_version": (0, 1, 7001000, 8000000),
+    "supported_instances": (
+        (),
+        (("i686", "qemu", "hvm"), ("x86_64", "qemu", "hvm")),
+        (("aarch64", "kvm", "hvm"), ("x86_64", "xen", "xen")),
+    ),
+    "cpu_info": _CPU_INFO,
+    "host_ip": ("10.0.0.5", "10.0.1.5", "10.1.0.5", "fd00::5"),
+    "disabled": (True,),
+    "forced_down": (True,),
+    "last_seen_up": (
+        *(builders.NOW + seconds for seconds in (0.0, -59.0, -60.0, -61.0, 3600.0)),
+        math.nan,
+    ),
+}
+
+#: What the metadata of an aggregate may say: right, clashing and wrong values.
+METADATA: Mapping[str, Sequence[str]] = {
+    **dict.fromkeys(
+        (
+            "ram_weight_multiplier",
+            "cpu_weight_multiplier",
+            "disk_weight_multiplier",
+            "io_ops_weight_multiplier",
+            "hypervisor_version_weight_multiplier",
+            "num_instances_weight_multiplier",
+            "metrics_weight_multiplier",
+            "soft_affinity_weight_multiplier",
+            "soft_anti_affinity_weight_multiplier",
+            "build_failure_weight_multiplier",
+            "cross_cell_move_weight_multiplier",
+            "image_props_weight_multiplier",
+        ),
+        ("0", "2", "-1.5", " 3 ", "high", "", "1,2", "1e3"),
+    ),
+    "max_io_ops_per_host": ("0", "1", "3", "3.5", "many", "", " 2 ", "2,3", "-1"),
+    "max_instances_per_host": ("0", "1", "3", "3.5", "many", "", " 2 ", "2,3", "-1"),
+    "filter_tenant_id": (*PROJECTS, "", "project, other"),
+    "filter_tenant_id_2": ("other", "project"),
+    "instance_type": ("plain", "large", "plain, large", ""),
+    "ssd": ("true", "false", "1", "2, 3"),
+    "tier": ("1", "gold", "gold,silver"),
+    "hw_architecture": ("x86_64", "aarch64"),
+    "os_distro": ("debian", "debian, ubuntu", ""),
+    "hw_disk_bus": ("virtio", "scsi"),
+    "hw_vif_multiqueue_enabled": ("True", "true"),
+    "availability_zone": ("zone1", "zone2"),
+    "hw_": ("x",),
+}
+
+EXTRA_SPEC_VALUES = (
+    "1",
+    "true",
+    "gold",
+    "",
+    " ",
+    "= 1",
+    ">= 1024",
+    "<= 2",
+    "== 1",
+    "!= 3",
+    "s== gold",
+    "s!= gold",
+    "s< h",
+    "s>= a",
+    "<in> o",
+    "<in> v2 extra",
+    "<all-in> a v x",
+    "<or> gold <or> 1",
+    "<or> 1",
+    "<or>",
+    "<in>",
+    ">=",
+    "=",
+    "== gold",
+    ">= nan",
+    "\N{SNOWMAN}",
+)
+EXTRA_SPECS: Mapping[str, Sequence[str]] = dict.fromkeys(
+    (
+        "ssd",
+        "tier",
+        "free_ram_mb",
+        "nothing_of_that_name",
+        "capabilities:tier",
+        "capabilities:ssd",
+        "capabilities:ssd:speed:read",
+        "capabilities:free_ram_mb",
+        "capabilities:num_instances",
+        "capabilities:hypervisor_type",
+        "capabilities:hypervisor_version",
+        "capabilities:cpu_allocation_ratio",
+        "capabilities:cpu_info:arch",
+        "capabilities:cpu_info:topology:cores",
+        "capabilities:cpu_info:features",
+        "capabilities:vcpus_used:deeper",
+        "capabilities:",
+        "aggregate_instance_extra_specs:ssd",
+        "aggregate_instance_extra_specs:tier",
+        "aggregate_instance_extra_specs:a:b",
+        "hw:cpu_policy",
+        "trait:CUSTOM_GOLD",
+    ),
+    EXTRA_SPEC_VALUES,
+) | {"hw:maxphysaddr_bits": ("40", "48", "x")}
+
+PROPERTIES: Mapping[str, Sequence[Any]] = {
+    "hw_architecture": ("x86_64", "aarch64", "i686"),
+    "img_hv_type": ("kvm", "qemu", "xen"),
+    "hw_vm_mode": ("hvm", "xen"),
+    "img_hv_requested_version": (">=6.0", ">=7.0,<8.1", "<6.0"),
+    "hw_maxphysaddr_bits": (40, 48),
+    "os_distro": ("debian", "ubuntu"),
+    "hw_disk_bus": ("virtio", "scsi"),
+    "hw_vif_multiqueue_enabled": (True, False),
+}
+
+#: Properties of the images that instances were made of, as texts.
+_KEPT: Sequence[Mapping[str, str]] = (
+    {"os_distro": "debian"},
+    {"os_distro": "debian", "hw_disk_bus": "virtio", "hw_architecture": "x86_64"},
+    {"hw_disk_bus": "scsi", "hw_vif_multiqueue_enabled": "True"},
+)
+
+_QUERIES = st.sampled_from(
+    [
+        [">=", "$free_ram_mb", 1024],
+        ["<", "$free_disk_mb", 51200, 102400],
+        ["=", "$hypervisor_type", "QEMU"],
+        ["in", "$host", "h0", "h2"],
+        ["and", [">", "$vcpus_total", 4], ["not", ["=", "$host", "h1"]]],
+        ["or", ["<=", "$num_io_ops", 1], [">=", "$num_instances", 3]],
+        ["not", ["=", "$host", "h0"], ["=", "$host", "h1"]],
+        ["=", "$stats.tier", "gold"],
+        ["=", "$no_such_attribute", 1],
+        ["<", "$vcpus_used"],
+        ["and"],
+        ["or"],
+        [],
+    ]
+).map(json.dumps)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cloud:
+    """Hosts, the instances on each, and aggregates: all that a host table is told.
+
+    Attributes
+    ----------
+    instances : mapping
+        Instance UUIDs by service host.
+    images : mapping
+        The properties of their images by instance, as they are kept with it: texts.
+    """
+
+    records: tuple[HostRecord, ...]
+    aggregates: tuple[Aggregate, ...] = ()
+    instances: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    images: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+
+    def batch(self) -> HostBatch:
+        """Return all hosts."""
+        return builders.batch(
+            *self.records,
+            aggregates=self.aggregates,
+            instances=self.instances,
+            images=self.images,
+        )
+
+
+def clouds(
+    *,
+    max_hosts: int = 6,
+    metadata: Mapping[str, Sequence[str]] | None = None,
+    columns: Mapping[str, Sequence[Any]] | None = None,
+) -> st.SearchStrategy[Cloud]:
+    """Draw some hosts of mixed hardware, in aggregates that contradict each other.
+
+    Parameters
+    ----------
+    max_hosts : int
+        At least 1.
+    metadata : mapping, optional
+        Values by key that aggregates may have, beside those of `METADATA`.
+    columns : mapping, optional
+        Values by attribute that hosts may have, beside those of `COLUMNS`.
+    """
+    return st.builds(
+        Cloud,
+        records=_records(max_hosts, columns),
+        aggregates=_aggregates(metadata),
+        instances=st.dictionaries(
+            st.sampled_from(HOST_NAMES),
+            st.lists(st.sampled_from(INSTANCES), unique=True, max_size=4),
+            max_size=3,
+        ),
+        images=st.dictionaries(
+            st.sampled_from(INSTANCES), st.sampled_from(_KEPT), max_size=3
+        ),
+    )
+
+
+@st.composite
+def _records(
+    draw: st.DrawFn, max_hosts: int, columns: Mapping[str, Sequence[Any]] | None
+) -> tuple[HostRecord, ...]:
+    # A name that is drawn twice is a service host with two nodes, as with Ironic.
+    names = draw(st.lists(st.sampled_from(HOST_NAMES), min_size=1, max_size=max_hosts))
+    changes = _some(COLUMNS, columns, 8)
+    return tuple(
+        builders.host(host=name, nodename=f"{name}-{number}", **draw(changes))
+        for number, name in enumerate(names)
+    )
+
+
+def _aggregates(
+    first: Mapping[str, Sequence[str]] | None,
+) -> st.SearchStrategy[tuple[Aggregate, ...]]:
+    one = st.tuples(
+        st.sets(st.sampled_from(HOST_NAMES), max_size=4),
+        _some(METADATA, first, 5),
+    )
+    return st.lists(one, max_size=4).map(
+        lambda drawn: tuple(
+            builders.aggregate(number, *sorted(names), **metadata)
+            for number, (names, metadata) in enumerate(drawn, 1)
+        )
+    )
+
+
+def _some(
+    known: Mapping[str, Sequence[Any]],
+    first: Mapping[str, Sequence[Any]] | None,
+    most: int,
+) -> st.SearchStrategy[dict[str, Any]]:
+    """Draw some keys, each with one of its values; one draw a pair, for speed."""
+    pairs = st.sampled_from(_pairs({**known, **(first or {})}))
+    if first:
+        # What a plugin's author asks for must not be rare among all the others.
+        pairs = st.sampled_from(_pairs(first)) | pairs
+    return st.lists(pairs, max_size=most).map(dict)
+
+
+def _pairs(known: Mapping[str, Sequence[Any]]) -> list[tuple[str, Any]]:
+    return [(key, value) for key, values in known.items() for value in values]
+
+
+@st.composite
+def batches(
+    draw: st.DrawFn,
+    *,
+    max_hosts: int = 6,
+    metadata: Mapping[str, Sequence[str]] | None = None,
+    columns: Mapping[str, Sequence[Any]] | None = None,
+) -> HostBatch:
+    """Draw hosts as a plugin gets them; see `clouds` for what differs in them.
+
+    Some have an instance that the request placed already.
+    """
+    cloud = draw(clouds(max_hosts=max_hosts, metadata=metadata, columns=columns))
+    hosts = cloud.batch()
+    if draw(st.booleans()):
+        taken = Consumption(memory_mb=_GIB, disk_mb=10 * _GIB, vcpus=1)
+        hosts = hosts.with_instance(0, builders.instance_uuid("placed"), taken)
+    return hosts
+
+
+_GROUPS = st.none() | st.builds(
+    lambda policy, members, hosts, rules: InstanceGroup(
+        uuid=builders.instance_uuid("group"),
+        policy=policy,
+        policies=[policy],
+        members=members,
+        hosts=hosts,
+        rules=rules,
+    ),
+    policy=st.sampled_from(
+        ["affinity", "anti-affinity", "soft-affinity", "soft-anti-affinity"]
+    ),
+    members=st.lists(st.sampled_from(INSTANCES), unique=True, max_size=6),
+    hosts=st.lists(st.sampled_from(HOST_NAMES), unique=True, max_size=3),
+    rules=st.sampled_from([{}, {"max_server_per_host": "2"}]),
+)
+_DESTINATIONS = st.none() | st.builds(
+    lambda cell, may_leave: Destination(
+        cell=CellMapping(uuid=cell), allow_cross_cell_move=may_leave
+    ),
+    cell=st.sampled_from(CELLS),
+    may_leave=st.booleans(),
+)
+_UUIDS = st.lists(st.sampled_from(INSTANCES), unique=True, min_size=1, max_size=3)
+_HINTS: Mapping[str, st.SearchStrategy[list[str]]] = {
+    "same_host": _UUIDS,
+    "different_host": _UUIDS,
+    "query": _QUERIES.map(lambda query: [query]),
+    "build_near_host_ip": st.sampled_from([["10.0.0.77"], ["fd00::1"]]),
+    "cidr": st.sampled_from([["/16"], ["/24"], ["/31"]]),
+    "nobody_reads_this": st.just(["x"]),
+    "_nova_check_type": st.just(["rebuild"]),
+}
+
+
+def _hints(
+    known: Mapping[str, st.SearchStrategy[list[str]]],
+) -> st.SearchStrategy[dict[str, list[str]]]:
+    pairs = [st.tuples(st.just(name), values) for name, values in known.items()]
+    return st.lists(st.one_of(pairs), max_size=2).map(dict)
+
+
+def requests(
+    *,
+    extra_specs: Mapping[str, Sequence[str]] | None = None,
+    hints: Mapping[str, st.SearchStrategy[list[str]]] | None = None,
+) -> st.SearchStrategy[RequestSpec]:
+    """Draw requests: flavors, images, groups, hints, also some that make no sense.
+
+    Parameters
+    ----------
+    extra_specs : mapping, optional
+        Values by key that a flavor may have, beside those of our own plugins.
+    hints : mapping, optional
+        Strategies by name of the scheduler hint, beside those of our own plugins.
+    """
+    return st.builds(
+        _request,
+        name=st.sampled_from(["plain", "large"]),
+        extra_specs=_some(EXTRA_SPECS, extra_specs, 3),
+        image=_images(),
+        group=_GROUPS,
+        hints=_hints({**_HINTS, **(hints or {})}),
+        project=st.sampled_from(PROJECTS),
+        instance=st.sampled_from([builders.instance_uuid("asked for"), *INSTANCES[:2]]),
+        destination=_DESTINATIONS,
+    )
+
+
+def _images() -> st.SearchStrategy[ImageMeta | None]:
+    made = st.builds(
+        lambda properties, of_volume, id_: ImageMeta(
+            properties=ImageMetaProps(**properties),
+            **({} if of_volume else {"id": id_}),
+        ),
+        properties=_some(PROPERTIES, None, 3),
+        of_volume=st.booleans(),
+        id_=st.sampled_from(IMAGES),
+    )
+    return st.none() | made
+
+
+def _request(
+    *,
+    name: str,
+    extra_specs: dict[str, str],
+    image: ImageMeta | None,
+    group: InstanceGroup | None,
+    hints: dict[str, list[str]],
+    project: str,
+    instance: str,
+    destination: Destination | None,
+) -> RequestSpec:
+    flavor = Flavor(
+        name=name,
+        flavorid=name,
+        vcpus=1,
+        memory_mb=_GIB,
+        root_gb=10,
+        ephemeral_gb=0,
+        swap=0,
+        extra_specs=extra_specs,
+    )
+    return builders.spec(
+        flavor=flavor,
+        image=image,
+        instance_group=group,
+        scheduler_hints=hints,
+        instance_uuid=instance,
+        project_id=project,
+        requested_destination=destination,
+        is_bfv=image is None,
+    )

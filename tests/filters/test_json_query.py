@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A JSON query is asked of every host's attributes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import example, given, settings
+
+from moorage.filters.json_query import JsonFilter
+from moorage.scheduler.errors import InvalidRequest
+from moorage.scheduler.hosts import HostState
+
+from ..conftest import batch, host, options, spec
+
+ROWS = batch(
+    host(host="a", free_ram_mb=0, vcpus_used=8, stats={"tier": "gold", "n": "1"}),
+    host(host="b", free_ram_mb=1024, hypervisor_type=None, host_ip="10.0.0.1"),
+    host(host="c", free_ram_mb=4096, disabled=True, stats={"tier": "iron"}),
+    host(host="d", free_ram_mb=1024, cpu_allocation_ratio=1.5, metrics={"cpu": 2}),
+)
+
+
+def _passing(query: Any) -> str:
+    asked = spec(scheduler_hints={"query": [json.dumps(query)]})
+    mask = JsonFilter(options()).passing(ROWS, asked)
+    return "".join(ROWS.host[mask])
+
+
+@pytest.mark.parametrize(
+    ("query", "passing"),
+    [
+        ([], "abcd"),
+        ({}, "abcd"),
+        (["=", "$free_ram_mb", 1024], "bd"),
+        (["=", 1024, "$free_ram_mb"], "bd"),
+        (["<", "$free_ram_mb", 1024], "a"),
+        (["<=", "$free_ram_mb", 1024], "abd"),
+        ([">", "$free_ram_mb", 1024], "c"),
+        ([">=", "$free_ram_mb", 1024], "bcd"),
+        (["<", 0, "$free_ram_mb"], "bcd"),
+        ([">", "$free_ram_mb", 0, 1024], "c"),
+        (["=", "$free_ram_mb", 1024, 1024], "bd"),
+        (["=", "$free_ram_mb", 1024.0], "bd"),
+        ([">", "$cpu_allocation_ratio", 1], "d"),
+        (["=", "$vcpus_used", "$vcpus_total"], "a"),
+        (["in", "$free_ram_mb", 0, 4096], "ac"),
+        (["in", "$host", "a", "d", "x"], "ad"),
+        (["=", "$host", "a"], "a"),
+        (["=", "$hypervisor_hostname", "$host"], "abcd"),
+        ([">", "$host", "b"], "cd"),
+        (["=", "$stats.tier", "gold"], "a"),
+        (["=", "$stats.tier", "$stats.tier"], "ac"),
+        (["=", "$metrics.cpu", 2], "d"),
+        # less than two terms
+        (["="], ""),
+        (["=", "$free_ram_mb"], ""),
+        (["in", "$host"], ""),
+        (["=", "$hypervisor_type", "QEMU"], "acd"),
+        # what is not there is left out
+        (["=", "$no_such", 2, 2], "abcd"),
+        (["=", "$hypervisor_type", 2, 2], "b"),
+        (["=", 2, "$hypervisor_type"], ""),
+        (["=", "", 2, 2], "abcd"),
+        (["=", None, 2, 2], "abcd"),
+        (["=", "$stats.no_such.key", 2, 2], "abcd"),
+        (["=", "$free_ram_mb.key", 2, 2], "abcd"),
+        (["=", "$disabled", 2, 2], "abcd"),
+        # what has no order
+        (["<", "$free_ram_mb", "9"], ""),
+        (["=", "$free_ram_mb", "1024"], ""),
+        (["<", "$host", 9], ""),
+        (["<", "a", 9], ""),
+        (["=", "$free_ram_mb", {"x": 1}], ""),
+        # and, or, not
+        (["and", [">", "$free_ram_mb", 0], ["<", "$free_ram_mb", 4096]], "bd"),
+        (["or", ["=", "$free_ram_mb", 0], ["=", "$free_ram_mb", 4096]], "ac"),
+        (["and"], "abcd"),
+        (["or"], ""),
+        (["not"], ""),
+        (["and", "$free_ram_mb"], "bcd"),
+        (["and", "$host_ip"], "abcd"),
+        (["or", "$host_ip"], "b"),
+        (["or", "$stats"], "ac"),
+        (["not", "$host_ip"], ""),
+        (["not", ["=", "$free_ram_mb", 1024]], "ac"),
+        (["not", True, False], "abcd"),
+        (["not", True, True], ""),
+        (["and", []], "abcd"),
+        (["not", []], ""),
+        (["or", False, 0, ""], ""),
+        (["or", "x"], "abcd"),
+        # the result of an operator is a term too
+        (["=", [">", "$free_ram_mb", 0], True], "bcd"),
+        (["=", [">", "$free_ram_mb", 0], ["=", "$stats.tier", "iron"]], "ac"),
+        (["=", "$host", "$free_ram_mb"], ""),
+        (["in", "$free_ram_mb", "$stats.n", 0], "a"),
+        # the service
+        (["=", "$service.disabled", False], "abd"),
+        (["=", "$service.host", "a"], "a"),
+        (["or", "$service.forced_down"], ""),
+        # numbers that no column holds
+        (["<", "$free_ram_mb", 10**30], "abcd"),
+        (["<", -(10**30), "$free_ram_mb"], "abcd"),
+    ],
+    ids=json.dumps,
+)
+def test_query(query: Any, passing: str) -> None:
+    assert _passing(query) == passing
+
+
+def test_not_inside_another_operator_negates() -> None:
+    # nova takes the list that "not" answers for true, whatever is in it.
+    inner = ["not", ["=", "$free_ram_mb", 1024]]
+    assert _passing(["and", inner]) == _passing(inner) == "ac"
+    assert _passing(["not", inner]) == "bd"
+
+
+@pytest.mark.parametrize("hints", [None, {}, {"query": []}, {"query": [""]}], ids=str)
+def test_no_query_lets_all_pass(hints: Any) -> None:
+    assert JsonFilter(options()).passing(ROWS, spec(scheduler_hints=hints)).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param("[", "not the text of one JSON value", id="no JSON"),
+        pytest.param('["!=", 1, 2]', "'!=' is no operator", id="operator"),
+        pytest.param('["and", ["x"]]', "'x' is no operator", id="a nested one"),
+        pytest.param('["in", "$host", ["a", "b"]]', "'a' is no op", id="a list"),
+        pytest.param('[["and"]]', r"\['and'\] is no operator", id="a list for one"),
+        pytest.param('"abc"', "'abc' is no list", id="text"),
+        pytest.param("5", "5 is no list", id="a number"),
+        pytest.param('{"a": 1}', "is no list", id="an object"),
+        pytest.param('["not", ' * 200 + "1" + "]" * 200, "nested more", id="deep"),
+        pytest.param("[" * 100_000, "cannot be used", id="too deep to be read"),
+    ],
+)
+def test_query_that_cannot_be_read_is_the_askers_mistake(text: str, told: str) -> None:
+    asked = spec(scheduler_hints={"query": [text]})
+    with pytest.raises(InvalidRequest, match=rf"(?s)scheduler_hints: query .*{told}"):
+        JsonFilter(options()).passing(ROWS, asked)
+
+
+def test_two_queries_are_the_askers_mistake() -> None:
+    asked = spec(scheduler_hints={"query": ['["and"]', '["or"]']})
+    with pytest.raises(InvalidRequest, match="scheduler_hints: query"):
+        JsonFilter(options()).passing(ROWS, asked)
+
+
+def test_rejection_tells_query_and_values() -> None:
+    query = ["and", [">", "$free_ram_mb", 0], ["=", "$stats.tier", "iron"]]
+    asked = spec(scheduler_hints={"query": [json.dumps(query)]})
+    told = JsonFilter(options()).explain_rejection(ROWS[0], asked)
+    assert told is not None
+    assert (told.attribute, told.required, told.available) == (
+        "free_ram_mb, stats.tier",
+        json.dumps(query),
+        "$free_ram_mb is 0, $stats.tier is gold",
+    )
+
+
+# -- the same, host by host ------------------------------------------------------------
+
+VARIABLES = (
+    "$free_ram_mb", "$vcpus_used", "$cpu_allocation_ratio", "$host", "$host_ip",
+    "$hypervisor_type", "$stats.tier", "$stats.n", "$no_such",
+)  # fmt: skip
+TERMS = st.sampled_from(
+    [*VARIABLES, 0, 1, 8, 1024, 1.5, True, False, None, "", "a", "gold", "10.0.0.1"]
+)
+OPERATORS = st.sampled_from(["=", "<", ">", "<=", ">=", "in", "and", "or", "not"])
+QUERIES = st.recursive(
+    st.tuples(OPERATORS, st.lists(TERMS, max_size=4)).map(lambda q: [q[0], *q[1]]),
+    lambda inner: st.tuples(OPERATORS, st.lists(inner | TERMS, max_size=3)).map(
+        lambda q: [q[0], *q[1]]
+    ),
+    max_leaves=6,
+)
+
+
+def _value(host_state: HostState, term: Any) -> Any:
+    if isinstance(term, list):
+        return _holds(host_state, term)
+    if not isinstance(term, str) or not term.startswith("$"):
+        return None if term == "" else term
+    name, _, key = term[1:].partition(".")
+    value = getattr(host_state, name, None)
+    return value.get(key) if key else value
+
+
+def _ordered(name: str, one: Any, other: Any) -> bool:
+    try:
+        return bool(
+            {
+                "=": lambda: one == other,
+                "in": lambda: one == other,
+                "<": lambda: one < other,
+                ">": lambda: one > other,
+                "<=": lambda: one <= other,
+                ">=": lambda: one >= other,
+            }[name]()
+        )
+    except TypeError:
+        return False
+
+
+def _holds(host_state: HostState, query: list[Any]) -> bool:
+    name, *terms = query
+    values = [v for v in (_value(host_state, t) for t in terms) if v is not None]
+    if name in ("and", "or"):
+        return all(values) if name == "and" else any(values)
+    if name == "not":
+        return any(not value for value in values)
+    if len(values) < 2:
+        return False
+    answers = [_ordered(name, values[0], other) for other in values[1:]]
+    return any(answers) if name == "in" else all(answers)
+
+
+@settings(max_examples=300, deadline=None)
+@given(query=QUERIES)
+@example(query=["=", "$host", "$free_ram_mb", ["not", "$host_ip"]])
+def test_columns_answer_as_one_host_does(query: list[Any]) -> None:
+    expected = "".join(row.host for row in ROWS if _holds(row, query))
+    assert _passing(query) == expected

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What prefilters are asked with, and what they then require."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from moorage.scheduler.hosts import Aggregate
+from moorage.scheduler.hosts.aggregates import AggregateMap
+from moorage.scheduler.placement.query import Requirements
+from moorage.scheduler.prefilters import (
+    NetworkClient,
+    NetworkLookup,
+    Prefilter,
+    PrefilterRequest,
+)
+
+from ...conftest import options, spec
+
+
+def required(
+    prefilter: Prefilter,
+    *,
+    aggregates: Mapping[str, Mapping[str, str]] | None = None,
+    neutron: NetworkClient | None = None,
+    segments: Callable[[str], frozenset[str]] = lambda uuid: frozenset({f"of {uuid}"}),
+    min_service_version: int = 0,
+    on: tuple[str, ...] = (),
+    **fields: Any,
+) -> Requirements:
+    """Return what a prefilter adds for a request with these fields, gates `on`."""
+    conf = options()
+    for gate in on:
+        conf.set_override(gate, True, group="scheduler")
+    known = AggregateMap()
+    for number, (uuid, metadata) in enumerate((aggregates or {}).items()):
+        known.put(Aggregate(number, uuid, uuid, frozenset(), metadata))
+    asked = spec(**fields)
+    before = asked.obj_to_primitive()
+    requirements = Requirements()
+    prefilter(
+        PrefilterRequest(
+            asked,
+            requirements,
+            known,
+            conf,
+            network=NetworkLookup(neutron, segments) if neutron else None,
+            min_service_version=min_service_version,
+        )
+    )
+    assert asked.obj_to_primitive() == before, "a prefilter writes to no request"
+    return requirements
+
+
+def root(*traits: str) -> Requirements:
+    """Return requirements of the root provider alone."""
+    return Requirements(root_required=set(traits))
+
+
+class Neutron:
+    """A Neutron in memory that counts what it is asked."""
+
+    def __init__(self, ports: Any = None, subnets: Any = None, networks: Any = None):
+        self.ports, self.subnets = ports or {}, subnets or {}
+        self.networks = networks or {}
+        self.asked: list[str] = []
+
+    def show_port(self, port: str) -> Mapping[str, Any]:
+        self.asked.append(port)
+        return {"port": self.ports[port]}
+
+    def show_subnet(self, subnet: str) -> Mapping[str, Any]:
+        self.asked.append(subnet)
+        return {"subnet": self.subnets[subnet]}
+
+    def list_subnets(self, *, network_id: str) -> Mapping[str, Any]:
+        self.asked.append(network_id)
+        return {"subnets": [self.subnets[s] for s in self.networks[network_id]]}

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many instances of the host have images like the one asked for?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+from oslo_config import cfg
+
+from ..objects import RequestSpec
+from ..scheduler.conf.factors import factors
+from ..scheduler.hosts import HostBatch, properties_of_image
+from .base import BaseHostWeigher, Weights
+
+_OPTION = "image_props_weight_setting"
+
+
+class ImagePropertiesWeigher(BaseHostWeigher):
+    """Weigh by the image properties that instances of the host share with the request.
+
+    Each instance counts once for each property that it has with the very value asked
+    for, times the property's factor in ``image_props_weight_setting``, where that
+    is set: properties that it does not name count nothing.
+
+    nova 34 weighs nothing while the option is 0, whatever aggregates say; here an
+    aggregate's own multiplier suffices. nova reads the instances from a database for
+    each host of each request; here they are in the host table.
+    """
+
+    MULTIPLIER = "image_props_weight_multiplier"
+
+    def __init__(
+        self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(conf, clock=clock)
+        setting = conf.filter_scheduler[_OPTION]
+        self._factors = dict(factors(f"[filter_scheduler] {_OPTION}", setting))
+
+    def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
+        """Return the sums of factors, shape (n_hosts,)."""
+        if self._is_off(hosts):
+            return np.zeros(len(hosts))
+        image = spec_obj.image if "image" in spec_obj else None
+        default = 0.0 if self._factors else 1.0
+        wanted = {
+            asked: self._factors.get(asked[0], default)
+            for asked in properties_of_image(image)
+        }
+        return hosts.sum_image_properties({a: f for a, f in wanted.items() if f})
+
+    def _is_off(self, hosts: HostBatch) -> bool:
+        """Return whether no host of the table, in this batch or not, is multiplied."""
+        if self.conf.filter_scheduler[self.MULTIPLIER]:
+            return False
+        return not hosts.table_has(
+            "aggregates",
+            lambda mine: any(self.MULTIPLIER in a.metadata for a in mine),
+            memo=("ImagePropertiesWeigher", self.MULTIPLIER),
+        )
