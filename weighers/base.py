@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -100,7 +100,10 @@ class BaseHostWeigher:
         default = float(self.conf[self.MULTIPLIER_GROUP][self.MULTIPLIER])
         key = self.MULTIPLIER_KEY or self.MULTIPLIER
         least: Weights = hosts.spread(
-            "aggregates", lambda mine: _least(mine, key, default), np.float64
+            "aggregates",
+            lambda mine: _least(mine, key, default),
+            np.float64,
+            memo=("multiplier", key, default),
         )
         return least
 
@@ -118,13 +121,46 @@ def _least(aggregates: Sequence[Aggregate], key: str, default: float) -> float:
         return default
 
 
+class Scale(NamedTuple):
+    """The ends between which raw figures are scaled to 0..1 (nova's ``weights.py``).
+
+    Figures are clamped to the ends that are given; an end that is not is that of the
+    figures once they are clamped.
+    """
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, raw: Weights, minval: float | None, maxval: float | None) -> Self:
+        """Return the scale of figures, shape (n_hosts,), n_hosts at least 1."""
+        low, high = minval, maxval
+        if low is None:
+            low = float(raw.min() if high is None else min(raw.min(), high))
+        if high is None:
+            high = max(float(raw.max()), low)
+        return cls(low, high)
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether all hosts are alike, so that each is 0."""
+        return self.low == self.high
+
+    def apply(self, raw: Weights, out: Weights | None = None) -> Weights:
+        """Return figures scaled to 0..1, in `out` if it is given; shapes are equal."""
+        scaled: Weights = np.clip(raw, self.low, self.high, out=out)
+        if self.is_flat:
+            scaled[...] = 0.0
+            return scaled
+        scaled -= self.low
+        scaled /= self.high - self.low
+        return scaled
+
+
 def normalize(
     raw: Weights, minval: float | None = None, maxval: float | None = None
 ) -> Weights:
-    """Scale raw figures to 0..1; all 0 where they do not differ.
-
-    The rule is that of nova's ``weights.py``: figures are clamped to the given ends;
-    where an end is not given it is the least or the greatest figure.
+    """Scale raw figures to 0..1; all 0 where they do not differ. See `Scale`.
 
     Parameters
     ----------
@@ -134,11 +170,4 @@ def normalize(
     -------
     ndarray of float64, shape (n_hosts,)
     """
-    if minval is not None or maxval is not None:
-        raw = np.clip(raw, minval, maxval)
-    low = float(raw.min()) if minval is None else float(minval)
-    high = float(raw.max()) if maxval is None else float(maxval)
-    if low == high:
-        return np.zeros_like(raw)
-    scaled: Weights = (raw - low) / (high - low)
-    return scaled
+    return Scale.of(raw, minval, maxval).apply(raw)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -12,7 +13,7 @@ from oslo_config import cfg
 
 from ...objects import RequestSpec
 from ...weighers import BaseHostWeigher
-from ...weighers.base import Weights, normalize
+from ...weighers.base import Scale, Weights
 from ..errors import PluginError, SchedulerError
 from ..hosts import HostBatch
 from .record import TOP_HOSTS, WeighedHost, WeigherPart
@@ -21,6 +22,33 @@ Order = npt.NDArray[np.intp]
 
 #: Enough for the chosen host, its alternates, and some hosts that are full meanwhile.
 _N_BEST = 64
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """What one weigher said: enough to tell its share in any host's weight.
+
+    The scaled figures of all hosts are not kept: at 10,000 hosts, getting the memory
+    for those of every weigher would cost more than all the arithmetic.
+
+    Attributes
+    ----------
+    raw : ndarray of float64, shape (n_hosts,)
+    multipliers : ndarray of float64, shape (n_hosts,), or None
+        None: all hosts are alike to the weigher.
+    """
+
+    name: str
+    raw: Weights
+    scale: Scale
+    multipliers: Weights | None
+
+    def of_host(self, index: int) -> WeigherPart:
+        """Return the share in one host's weight."""
+        raw = self.raw[index : index + 1]
+        scaled = float(self.scale.apply(raw)[0])
+        factor = 1.0 if self.multipliers is None else float(self.multipliers[index])
+        return WeigherPart(self.name, float(raw[0]), scaled, scaled * factor)
 
 
 class Ranking:
@@ -36,6 +64,8 @@ class Ranking:
         What orders hosts of equal weight, the least first.
     n_best : int
         How many are put in order at once, at least.
+    parts : sequence of Part
+        What the total is the sum of.
     """
 
     def __init__(
@@ -44,11 +74,12 @@ class Ranking:
         total: Weights,
         ties: npt.NDArray[np.float64],
         n_best: int = _N_BEST,
+        parts: Sequence[Part] = (),
     ) -> None:
         self.hosts = hosts
         self.total = total
         self._ties = ties
-        self._parts: list[tuple[str, Weights, Weights, Weights]] = []
+        self._parts = parts
         # The least weight of those that are put in order at once.
         self._bound = -np.inf
         if len(total) > 4 * n_best:
@@ -72,12 +103,6 @@ class Ranking:
         if len(self.best) < len(self.total):
             yield from self._ordered(self.total < self._bound).tolist()
 
-    def add_part(
-        self, name: str, raw: Weights, scaled: Weights, weighted: Weights
-    ) -> None:
-        """Keep one weigher's figures, each of shape (n_hosts,)."""
-        self._parts.append((name, raw, scaled, weighted))
-
     def top(self) -> tuple[WeighedHost, ...]:
         """Return the first hosts of the order as the decision record has them."""
         return tuple(self._weighed(index) for index in self.best[:TOP_HOSTS].tolist())
@@ -88,10 +113,7 @@ class Ranking:
             host=host.host,
             node=host.nodename,
             weight=float(self.total[index]),
-            parts=tuple(
-                WeigherPart(name, *(float(a[index]) for a in arrays))
-                for name, *arrays in self._parts
-            ),
+            parts=tuple(part.of_host(index) for part in self._parts),
         )
 
 
@@ -124,22 +146,21 @@ def ranked(
     options = conf.filter_scheduler
     if options.shuffle_best_same_weighed_hosts:
         ties = rng.random(len(hosts))
-    total = np.zeros(len(hosts))
+    total, scaled = np.zeros(len(hosts)), np.empty(len(hosts))
     parts = []
     if len(hosts) > 1:
         for weigher in weighers:
             name = type(weigher).__name__
             raw = _figures(name, hosts, partial(weigher.weigh_all, hosts, spec_obj))
-            scaled = normalize(raw, weigher.minval, weigher.maxval)
-            weighted = scaled * _figures(
-                name, hosts, partial(weigher.multipliers, hosts)
-            )
-            total += weighted
-            parts.append((name, raw, scaled, weighted))
+            scale = Scale.of(raw, weigher.minval, weigher.maxval)
+            multipliers = None
+            if not scale.is_flat:
+                ask = partial(weigher.multipliers, hosts)
+                multipliers = _figures(name, hosts, ask)
+                total += scale.apply(raw, out=scaled) * multipliers
+            parts.append(Part(name, raw, scale, multipliers))
     subset_size = options.host_subset_size
-    ranking = Ranking(hosts, total, ties, max(_N_BEST, subset_size))
-    for part in parts:
-        ranking.add_part(*part)
+    ranking = Ranking(hosts, total, ties, max(_N_BEST, subset_size), parts)
     _move_one_of_the_best(ranking.best, subset_size, rng)
     return ranking
 

@@ -57,9 +57,11 @@ class HostBatch:
         *,
         changed: Mapping[str, npt.NDArray[Any]] | None = None,
         added: Mapping[str, str] | None = None,
+        is_whole: bool = False,
     ) -> None:
         self._view = view
         self._rows = rows
+        self._is_whole = is_whole
         self._changed = dict(changed or {})
         self._added = dict(added or {})
         self._gathered: dict[str, npt.NDArray[Any]] = {}
@@ -89,13 +91,17 @@ class HostBatch:
         if name in self._changed:
             return self._changed[name]
         if name in self._view.numbers:
-            return self._view.numbers[name][self._rows]
+            return self._of_rows(self._view.numbers[name])
         if name in self._view.codes:
             return self.spread(name, lambda value: value, object)
         raise AttributeError(
             f"hosts have no attribute {name!r}; they have "
             f"{', '.join(sorted({*self._view.numbers, *self._view.codes}))}"
         )
+
+    def _of_rows(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        # Of all rows in order, the view's own column will do: nobody changes it.
+        return column.view() if self._is_whole else column[self._rows]
 
     def value(self, name: str, index: int) -> Any:
         """Return one attribute of one host; a number is Python's own."""
@@ -134,7 +140,7 @@ class HostBatch:
 
     def codes(self, name: str) -> Codes:
         """Return the codes of an interned column, shape (n,)."""
-        return self._view.codes[name][self._rows]
+        return self._of_rows(self._view.codes[name])
 
     def spread(
         self,
@@ -266,6 +272,7 @@ class HostBatch:
             self._rows,
             changed=changed,
             added={**self._added, instance_uuid: self.value("host", index)},
+            is_whole=self._is_whole,
         )
 
 

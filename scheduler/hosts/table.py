@@ -74,13 +74,16 @@ class HostTable:
         with self._lock:
             view = self._view()
             if node_uuids is None:
-                return HostBatch(view, np.arange(self._size, dtype=np.intp))
+                every = np.arange(self._size, dtype=np.intp)
+                return HostBatch(view, every, is_whole=True)
+            size = self._size
             found = list(map(self._row_of.get, node_uuids))
         if None in found:
             found = [row for row in found if row is not None]
         rows = np.array(found, dtype=np.intp)
         rows.sort()
-        return HostBatch(view, rows)
+        is_whole = np.array_equal(rows, np.arange(size))
+        return HostBatch(view, rows, is_whole=is_whole)
 
     def has_node(self, node_uuid: str) -> bool:
         """Return whether a compute node has a row."""
