@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.progress import Progress
 
+from moorage.scheduler.drivers.plugins import load_plugins
+
 from . import report
-from .asked import DECISIONS
+from .asked import DECISIONS, plain
 from .clouds import Cloud, make_cloud
 from .live import live_times
 from .nova import Nova
@@ -66,6 +68,7 @@ class Bench:
             rows += self._decisions(cloud, ours, nova)
             if n_hosts == self._sizes.plugin_hosts:
                 plugins = self._plugins(n_hosts, ours, nova)
+                rows.append(self._everything(cloud, nova))
         self._console.print(report.decisions_table(rows))
         self._console.print(report.plugins_table(self._sizes.plugin_hosts, plugins))
         self._console.print(report.live_table(self._live()))
@@ -94,6 +97,22 @@ class Bench:
                     report.DecisionRow(len(cloud), request.name, number, mine, theirs)
                 )
         return rows
+
+    def _everything(self, cloud: Cloud, nova: Nova | None) -> report.DecisionRow:
+        """Measure a plain request with every filter there is, and every weigher."""
+        every = sorted(load_plugins("moorage.filters"))
+        request = plain(cloud)
+        self._say(f"{len(cloud):,} hosts: {request.name}, every filter")
+        mine = OurCloud(cloud, enabled_filters=every).decisions(
+            request, self._sizes.ours
+        )
+        theirs = None
+        if nova:
+            nova.load(cloud, every, weigher_names())
+            theirs = nova.decisions(request, self._sizes.nova_decision)
+        return report.DecisionRow(
+            len(cloud), f"{request.name}, {len(every)} filters", 1, mine, theirs
+        )
 
     def _plugins(
         self, n_hosts: int, ours: OurCloud, nova: Nova | None

@@ -103,9 +103,9 @@ class PluginTime:
 class OurCloud:
     """A scheduler of ours over a cloud, with a Placement that costs nothing."""
 
-    def __init__(self, cloud: Cloud) -> None:
+    def __init__(self, cloud: Cloud, **filter_scheduler: object) -> None:
         self._cloud = cloud
-        conf = options(len(cloud))
+        conf = options(len(cloud), **filter_scheduler)
         self._scheduler = build(
             conf,
             # All requests whose decisions are measured have one flavor.

@@ -58,11 +58,13 @@ def decisions_table(rows: list[DecisionRow]) -> Table:
     table = _table(
         "A decision without Placement and network, ms (medians)",
         "hosts|request|instances",
-        "ours|rows|filters|weighers|rest|left out|runs|nova 34|runs|ratio|its states",
+        "ours|rows|filters|weighers|rest|left out|runs|nova 34|runs|ratio|chain"
+        "|its states",
         "ours: rows of the candidates, restrictions, filters, weighers, choice, "
         "selections, record. left out: a canned Placement and the reading of its "
         "answer. nova 34: _schedule() over host states that are there already, claims "
-        "granted by nobody. its states: making those of compute nodes that were read "
+        "granted by nobody. chain: nova 34 by our filters and weighers alone, for one "
+        "instance. its states: making those of compute nodes that were read "
         "already, as each of its decisions does; in neither nova 34 nor ratio.",
     )
     for row in rows:
@@ -73,6 +75,10 @@ def decisions_table(rows: list[DecisionRow]) -> Table:
             ms(ours.rest), ms(ours.placement + ours.claim), str(ours.n_runs),
             ms(nova.own if nova else None), str(nova.n_runs) if nova else _NONE,
             _ratio(nova.own if nova else None, ours.own),
+            _ratio(
+                nova.own if nova and row.n_instances == 1 else None,
+                ours.filters + ours.weighers,
+            ),
             ms(nova.states if nova else None),
         )  # fmt: skip
     return table
