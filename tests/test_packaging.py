@@ -14,6 +14,9 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from moorage.filters import BaseHostFilter
+from moorage.weighers import BaseHostWeigher
+
 ROOT = Path(__file__).parents[1]
 #: Folders of Python that are no part of the package.
 BESIDE = {"bench", "build", "dist", "doc", "etc", "examples", "tests"}
@@ -80,13 +83,22 @@ def test_entry_point_resolves(value: str) -> None:
 def test_every_plugin_has_an_entry_point_of_its_class_name(
     group: str, folder: str
 ) -> None:
-    base = {"filters": "BaseHostFilter", "weighers": "BaseHostWeigher"}[folder]
-    classes = {
-        f"{line.split()[1].split('(')[0]} = moorage.{folder}.{path.stem}"
-        for path in (ROOT / folder).glob("*.py")
-        for line in path.read_text().splitlines()
-        if line.startswith("class ") and f"({base})" in line
+    stems = [path.stem for path in (ROOT / folder).glob("*.py")]
+    modules = [
+        importlib.import_module(f"moorage.{folder}.{stem}")
+        for stem in stems
+        if stem != "__init__"
+    ]
+    base = {"filters": BaseHostFilter, "weighers": BaseHostWeigher}[folder]
+    plugins = {
+        each
+        for module in modules
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, base) and each is not base
     }
+    # What others are made of is no plugin itself.
+    shared = {parent for each in plugins for parent in each.__mro__[1:]}
+    classes = {f"{each.__name__} = {each.__module__}" for each in plugins - shared}
     lines = _setup_cfg()["options.entry_points"][group].strip().splitlines()
     assert {line.partition(":")[0] for line in lines} == classes
 

@@ -290,7 +290,7 @@ class _Claim:
     def _adapt(self, answer: WriteAnswer) -> bool:
         """Learn what the consumers hold; return whether that is the whole claim."""
         held = {uuid: self._held(uuid) for uuid in self.wanted}
-        if all(_is(held[uuid], self.wanted[uuid]) for uuid in self.wanted):
+        if all(held[uuid].are(self.wanted[uuid]) for uuid in self.wanted):
             return True
         for uuid, allocations in held.items():
             if allocations.resources:
@@ -361,7 +361,7 @@ class _Claim:
     ) -> bool | None:
         try:
             held = {uuid: self._held(uuid) for uuid in bodies}
-            ours = [uuid for uuid in bodies if _is(held[uuid], bodies[uuid])]
+            ours = [uuid for uuid in bodies if held[uuid].are(bodies[uuid])]
             if len(ours) == len(bodies):
                 return True
             if ours:  # one POST is atomic: somebody changed the others since
@@ -404,11 +404,6 @@ class _Claim:
             return float(self.rng.uniform(0, first_s * 2 ** (state.attempt_number - 1)))
 
         return jittered
-
-
-def _is(held: ConsumerAllocations, request: Mapping[str, Any]) -> bool:
-    wanted = {u: dict(p["resources"]) for u, p in request["allocations"].items()}
-    return wanted == held.resources
 
 
 def _is_contended(answer: WriteAnswer) -> bool:

@@ -174,6 +174,12 @@ class ConsumerAllocations:
     project_id: str | None = None
     user_id: str | None = None
 
+    def are(self, request: AllocationRequest) -> bool:
+        """Tell whether it holds just what an allocation request asks for."""
+        allocations = request["allocations"]
+        wanted = {u: dict(part["resources"]) for u, part in allocations.items()}
+        return wanted == self.resources
+
 
 def make_adapter(conf: cfg.ConfigOpts) -> Adapter:
     """Return an adapter as ``[placement]`` describes it.

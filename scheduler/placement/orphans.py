@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from ..errors import PlacementError
 from .candidates import AllocationRequest
@@ -36,11 +36,9 @@ class Orphan:
 
     def is_held(self, held: ConsumerAllocations) -> bool:
         """Return whether a consumer holds just this, and nothing since."""
-        request: Mapping[str, AllocationRequest] = self.request
-        if self.before is not None:
-            request = doubled(self.before, request)
-        wanted = {u: dict(p["resources"]) for u, p in request["allocations"].items()}
-        return wanted == held.resources
+        if self.before is None:
+            return held.are(self.request)
+        return held.are(doubled(self.before, self.request))
 
 
 class Orphans:

@@ -49,6 +49,15 @@ def config(bus: Any, tmp_path: Path) -> list[str]:
     ]
 
 
+def _placement_at(url: str) -> list[str]:
+    return [
+        "[placement]",
+        "auth_type = none",
+        f"endpoint_override = {url}",
+        f"timeout = {PLACEMENT_TIMEOUT_S}",
+    ]
+
+
 def _serving(folder: Path, lines: list[str]) -> SchedulerProcess:
     path = folder / "moorage.conf"
     path.write_text("\n".join(lines))
@@ -86,12 +95,7 @@ def test_slow_call_is_kept_alive_and_ends_in_a_typed_error(
 ) -> None:
     with MisbehavingServer() as placement:
         placement.misbehave(Misbehaviour.HANG, times=2)
-        config += [
-            "[placement]",
-            "auth_type = none",
-            f"endpoint_override = {placement.url}",
-            f"timeout = {PLACEMENT_TIMEOUT_S}",
-        ]
+        config += _placement_at(placement.url)
         api = SchedulerAPI(bus, timeout_s=60, call_monitor_timeout_s=2)
         with _serving(tmp_path, config) as scheduler:
             assert any(
@@ -107,12 +111,7 @@ def test_request_under_way_is_finished_before_the_end(
 ) -> None:
     with MisbehavingServer() as placement:
         placement.misbehave(Misbehaviour.HANG, times=2)
-        config += [
-            "[placement]",
-            "auth_type = none",
-            f"endpoint_override = {placement.url}",
-            f"timeout = {PLACEMENT_TIMEOUT_S}",
-        ]
+        config += _placement_at(placement.url)
         api = SchedulerAPI(bus, timeout_s=60)
         with _serving(tmp_path, config) as scheduler, ThreadPoolExecutor(1) as pool:
             call = pool.submit(api.select_destinations, CONTEXT, request(), new_uuids())

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What filters have in common that want a number of the host's to be below a limit."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ..objects import RequestSpec
+from ..scheduler.hosts import HostBatch, HostState
+from .aggregate_limit import Limits, aggregate_limits
+from .base import BaseHostFilter, Mask
+from .rejection import Rejection
+
+
+class ColumnLimitFilter(BaseHostFilter):
+    """Pass hosts whose number is less than the limit, never those that reach it.
+
+    Attributes
+    ----------
+    COLUMN : str
+        The number.
+    OPTION : str
+        The option of ``[filter_scheduler]`` that is the limit.
+    """
+
+    COLUMN: ClassVar[str]
+    OPTION: ClassVar[str]
+
+    def limits(self, hosts: HostBatch) -> Limits | int:
+        """Return the limit of each host, shape (n_hosts,), or one for all."""
+        limit: int = self.conf.filter_scheduler[self.OPTION]
+        return limit
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return which hosts are below their limit, shape (n_hosts,)."""
+        passing: Mask = getattr(hosts, self.COLUMN) < self.limits(hosts)
+        return passing
+
+    def explain_rejection(
+        self, host_state: HostState, spec_obj: RequestSpec
+    ) -> Rejection | None:
+        """Return the number, and the limit."""
+        rejection = super().explain_rejection(host_state, spec_obj)
+        if rejection is None:
+            return None
+        limits = self.limits(host_state.as_batch())
+        return rejection.because(
+            self.COLUMN,
+            required=f"less than {limits if isinstance(limits, int) else limits[0]}",
+            available=getattr(host_state, self.COLUMN),
+        )
+
+
+class AggregateColumnLimitFilter(ColumnLimitFilter):
+    """The same with a limit that aggregates set under the option's name."""
+
+    def limits(self, hosts: HostBatch) -> Limits:
+        """Return the limit of each host, shape (n_hosts,)."""
+        default: int = self.conf.filter_scheduler[self.OPTION]
+        return aggregate_limits(hosts, self.OPTION, default)
