@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Self
 
 import numpy as np
@@ -82,6 +82,32 @@ class BaseHostFilter:
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         """Return whether one host passes."""
         return bool(self.passing(host_state.as_batch(), spec_obj)[0])
+
+    def passing_candidates(
+        self, hosts: HostBatch, spec_obj: RequestSpec
+    ) -> Mask | None:
+        """Return which allocation candidates pass, where those of one host differ.
+
+        A host then passes if one of its candidates does, and only what passes is
+        claimed. `passing` has to agree. None, which is the default: a host's
+        candidates are all alike to the filter, and `passing` says it all.
+
+        Returns
+        -------
+        ndarray of bool, shape (n_candidates,), or None
+            In the order of ``hosts.candidates``.
+        """
+        return None
+
+    def selection_limits(
+        self, host_state: HostState, spec_obj: RequestSpec
+    ) -> Mapping[str, object]:
+        """Return what the selection of a host that passed tells the compute service.
+
+        Asked for the chosen host and its alternates. The names are those of the
+        fields of ``SchedulerLimits``.
+        """
+        return {}
 
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec

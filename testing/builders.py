@@ -17,6 +17,15 @@ from ..objects import (
     ImageMetaProps,
     Instance,
     InstanceGroup,
+    InstanceNUMACell,
+    InstanceNUMATopology,
+    InstancePCIRequest,
+    InstancePCIRequests,
+    NUMACell,
+    NUMAPagesTopology,
+    NUMATopology,
+    PciDevicePool,
+    PciDevicePoolList,
     RequestSpec,
 )
 from ..scheduler.conf import load
@@ -188,3 +197,91 @@ def options(**filter_scheduler: Any) -> cfg.ConfigOpts:
     for name, value in filter_scheduler.items():
         made.set_override(name, value, group="filter_scheduler")
     return made
+
+
+# -- NUMA topologies and PCI devices, as they cross the wire -----------------------
+
+
+def pages(size_kb: int, total: int, *, used: int = 0) -> NUMAPagesTopology:
+    """Memory pages of one size, none reserved."""
+    return NUMAPagesTopology(size_kb=size_kb, total=total, used=used, reserved=0)
+
+
+def numa_cell(number: int = 0, **changes: Any) -> NUMACell:
+    """A cell with 4 CPUs, for pinning or not, and 4 GiB in pages of 4 KiB, all free.
+
+    Its CPUs follow those of the cells before it, each a core of its own; its socket
+    has its number.
+    """
+    cpus = set(range(4 * number, 4 * number + 4))
+    plain = {
+        "id": number,
+        "cpuset": cpus,
+        "pcpuset": cpus,
+        "memory": 4096,
+        "cpu_usage": 0,
+        "memory_usage": 0,
+        "mempages": [pages(4, 1 << 20)],
+        "pinned_cpus": set(),
+        "siblings": [{cpu} for cpu in sorted(cpus)],
+        "socket": number,
+    }
+    return NUMACell(**{**plain, **changes})
+
+
+def numa_topology(*cells: NUMACell) -> NUMATopology:
+    """What a compute reports of its cells."""
+    return NUMATopology(cells=list(cells))
+
+
+def guest_cell(number: int = 0, **changes: Any) -> InstanceNUMACell:
+    """A cell with 1 GiB and 2 CPUs to be pinned, which follow those of the others."""
+    plain = {
+        "id": number,
+        "cpuset": set(),
+        "pcpuset": {2 * number, 2 * number + 1},
+        "memory": 1024,
+        "pagesize": None,
+        "cpu_policy": "dedicated",
+        "cpu_thread_policy": None,
+        "cpu_pinning_raw": None,
+        "cpuset_reserved": None,
+    }
+    return InstanceNUMACell(**{**plain, **changes})
+
+
+def guest_topology(
+    *cells: InstanceNUMACell, emulator_threads_policy: str | None = None
+) -> InstanceNUMATopology:
+    """What a request asks of the cells of a host."""
+    return InstanceNUMATopology(
+        cells=list(cells), emulator_threads_policy=emulator_threads_policy
+    )
+
+
+def pci_pool(count: int = 1, **changes: Any) -> PciDevicePool:
+    """So many devices 8086:1520 without a NUMA node; what is no field is a tag."""
+    plain = {"vendor_id": "8086", "product_id": "1520", "numa_node": None}
+    return PciDevicePool.from_dict({**plain, "count": count, **changes})
+
+
+def pci_pools(*pools: PciDevicePool) -> PciDevicePoolList:
+    """What a compute reports of its free devices."""
+    return PciDevicePoolList(objects=list(pools))
+
+
+def pci_request(count: int = 1, **changes: Any) -> InstancePCIRequest:
+    """So many devices 8086:1520, for a port."""
+    plain = {
+        "alias_name": None,
+        "count": count,
+        "numa_policy": None,
+        "request_id": instance_uuid(f"PCI request {count}"),
+        "spec": [{"vendor_id": "8086", "product_id": "1520"}],
+    }
+    return InstancePCIRequest(**{**plain, **changes})
+
+
+def pci_requests(*requests: InstancePCIRequest) -> InstancePCIRequests:
+    """All devices that an instance asks for."""
+    return InstancePCIRequests(requests=list(requests))

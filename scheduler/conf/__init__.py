@@ -12,10 +12,28 @@ from collections.abc import Sequence
 from oslo_config import cfg
 
 from ... import __version__
-from . import default, filter_scheduler, metrics, moorage, neutron, placement, scheduler
+from . import (
+    compute,
+    default,
+    filter_scheduler,
+    metrics,
+    moorage,
+    neutron,
+    placement,
+    scheduler,
+)
 from .keystoneauth import auth_opts
 
-_GROUPS = (default, scheduler, filter_scheduler, metrics, placement, neutron, moorage)
+_GROUPS = (
+    default,
+    scheduler,
+    filter_scheduler,
+    metrics,
+    compute,
+    placement,
+    neutron,
+    moorage,
+)
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:

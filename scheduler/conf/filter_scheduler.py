@@ -166,6 +166,12 @@ OPTS = (
             "every property counts 1. Related: image_props_weight_multiplier."
         ),
     ),
+    _multiplier(
+        "pci",
+        1.0,
+        "Free PCI devices, used negated: hosts that have few are used first.",
+        min=0.0,
+    ),
     _multiplier("soft_affinity", 1.0, "Members of the server group.", min=0.0),
     _multiplier("soft_anti_affinity", 1.0, "Members of the server group.", min=0.0),
 )

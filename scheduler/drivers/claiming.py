@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from ...objects import RequestSpec
 from ..errors import InvalidRequest, PlacementError
+from ..hosts import HostBatch
 from ..placement.candidates import AllocationRequest
 from ..placement.claims import (
     ClaimAnswer,
@@ -55,16 +56,20 @@ class Claims:
         self._has_contended = False
 
     def claim_host(
-        self, uuid: str, node_uuid: str, host: str, ledger: Ledger
+        self, uuid: str, hosts: HostBatch, index: int, ledger: Ledger
     ) -> int | None:
         """Claim one of a host's candidates for an instance, in Placement's order.
+
+        Only those that the filters left are tried.
 
         Returns
         -------
         int or None
             The candidate that was granted; None: another host has to be tried.
         """
-        while (candidate := ledger.next_of(node_uuid)) is not None:
+        node_uuid, host = hosts.value("uuid", index), hosts.value("host", index)
+        left = hosts.candidates_of(index)
+        while (candidate := ledger.next_of(node_uuid, left)) is not None:
             answer = self._claim(uuid, ledger.request(candidate), host)
             if answer.result is ClaimResult.CLAIMED:
                 self._made[uuid] = answer

@@ -17,15 +17,16 @@ from oslo_utils import uuidutils
 
 from ...objects import RequestSpec, Selection
 from ..errors import InvalidRequest, NoValidHost
-from ..hosts import Consumption, HostBatch, properties_of_image
+from ..hosts import Consumption, HostBatch
 from ..placement.candidates import AllocationCandidates
 from ..placement.request_checks import validate_request
 from .asking import ask
 from .base import Parts
 from .caller import Caller
 from .claiming import Claims
-from .filtering import filtered
+from .filtering import filtered, limits
 from .ledger import Ledger
+from .needs import Mappings, Needs, tell_providers
 from .record import DecisionRecord, InstanceRecord
 from .restrictions import is_rebuild, restricted, skips_filters
 from .selections import selection
@@ -34,7 +35,6 @@ from .weighing import Ranking, ranked
 LOG = logging.getLogger(__name__)
 
 _NOT_ENOUGH = "There are not enough hosts available."
-_MIB_PER_GIB = 1024
 
 #: How often all hosts are tried for an instance while some are only busy.
 _MAX_ROUNDS: Final = 5
@@ -54,6 +54,7 @@ class Placed:
     ranking: Ranking
     index: int
     candidate: int
+    consumption: Consumption
 
     def value(self, name: str) -> str:
         """Return an attribute of the host."""
@@ -92,6 +93,7 @@ class Decision:
         filters = () if skips_filters(spec_obj) else parts.filters
         self._filters = [filter_.prepare(spec_obj) for filter_ in filters]
         self._weighers = [weigher.prepare(spec_obj) for weigher in parts.weighers]
+        self._needs = Needs(spec_obj, parts.conf)
         self._record = record
         record.n_instances = len(self._uuids)
 
@@ -101,7 +103,7 @@ class Decision:
         with self._record.timed("hosts"):
             hosts = restricted(hosts, self._spec, self._record.steps)
         if ledger is None or not self._is_claimed:
-            return self._selections(self._place(hosts, _accept_any), None)
+            return self._selections(self._place(hosts, None, _accept_any), None)
         claims = Claims(self._parts, self._caller, self._spec, self._record)
         self._parts.orphans.make_way(self._uuids)
         placed: list[Placed] = []
@@ -117,10 +119,9 @@ class Decision:
         return selections
 
     def _consume(self, placed: Sequence[Placed]) -> None:
-        consumption = _consumption(self._spec)
         for each in placed:
             self._parts.table.consume(
-                each.value("uuid"), each.instance_uuid, consumption
+                each.value("uuid"), each.instance_uuid, each.consumption
             )
 
     # -- hosts -----------------------------------------------------------------------
@@ -135,7 +136,7 @@ class Decision:
             candidates = ask(self._parts, self._caller, self._spec, self._record)
             ledger = Ledger(candidates)
             with self._record.timed("hosts"):
-                hosts = table.batch(candidates.by_host)
+                hosts = table.offered(candidates)
             self._note_unknown(candidates, hosts)
         self._record.n_hosts = len(hosts)
         self._record.view_revision = hosts.revision
@@ -160,18 +161,20 @@ class Decision:
     ) -> list[Placed]:
         """Place and claim all instances, several in one POST if Placement grants it."""
         if len(self._uuids) > 1:
-            placed = self._place(hosts, _take(ledger))
+            placed = self._place(hosts, ledger, _take(ledger))
             requests = {p.instance_uuid: ledger.request(p.candidate) for p in placed}
             if claims.claim_all(requests, [p.value("host") for p in placed]):
                 return placed
             # The answer was stale, or others were faster: one by one, then, with
             # every candidate of every host to fall back on.
             ledger.give_all_back()
-        return self._place(hosts, _claim(ledger, claims), claims.may_try_again)
+        claim = _claim(ledger, claims)
+        return self._place(hosts, ledger, claim, claims.may_try_again)
 
     def _place(
         self,
         hosts: HostBatch,
+        ledger: Ledger | None,
         accept: Accept,
         may_try_again: Callable[[], bool] = lambda: False,
     ) -> list[Placed]:
@@ -190,12 +193,27 @@ class Decision:
                 rounds += 1
             if found is None:
                 raise NoValidHost(_NOT_ENOUGH)
-            placed.append(found)
+            taken = self._taken(ranking.hosts, *found, ledger)
+            placed.append(Placed(uuid, ranking, *found, taken))
             hosts = ranking.hosts
             if len(self._uuids) > 1:
-                taken = _consumption(self._spec)
-                hosts = hosts.with_instance(found.index, uuid, taken)
+                hosts = hosts.with_instance(found[0], uuid, taken)
         return placed
+
+    def _taken(
+        self, hosts: HostBatch, index: int, candidate: int, ledger: Ledger | None
+    ) -> Consumption:
+        """Return what an instance takes of a host; its groups learn their providers."""
+        mappings: Mappings | None = None
+        if ledger is not None and candidate != _NO_CANDIDATE:
+            mappings = ledger.request(candidate)["mappings"]
+            tell_providers(self._spec, mappings)
+        return self._needs.on_host(self._limits(hosts, index), mappings)
+
+    def _limits(self, hosts: HostBatch, index: int) -> dict[str, object]:
+        return limits(
+            self._filters, hosts[index], self._spec, is_rebuild=self._is_rebuild
+        )
 
     def _rank(self, hosts: HostBatch, uuid: str, number: int) -> Ranking:
         spec_obj = _of_instance(self._spec, uuid)
@@ -235,7 +253,7 @@ class Decision:
             # Alternates are of hosts as they are with all instances on them.
             last = len(placed) - 1
             after = others.hosts.with_instance(
-                placed[last].index, self._uuids[last], _consumption(self._spec)
+                placed[last].index, self._uuids[last], placed[last].consumption
             )
             others = self._rank(after, self._uuids[last], last)
         chosen = {each.value("uuid") for each in placed}
@@ -255,7 +273,9 @@ class Decision:
             node = others.hosts.value("uuid", index)
             if node in chosen or others.hosts.value("cell_uuid", index) != cell:
                 continue
-            candidate = ledger.next_of(node) if ledger else _NO_CANDIDATE
+            candidate: int | None = _NO_CANDIDATE
+            if ledger is not None:
+                candidate = ledger.next_of(node, others.hosts.candidates_of(index))
             if candidate is not None:
                 selections.append(self._selection(others, index, candidate, ledger))
         self._note_instance(placed, selections)
@@ -264,11 +284,12 @@ class Decision:
     def _selection(
         self, ranking: Ranking, index: int, candidate: int, ledger: Ledger | None
     ) -> Selection:
-        zone = self._parts.conf.default_availability_zone
+        hosts, zone = ranking.hosts, self._parts.conf.default_availability_zone
+        its_limits = self._limits(hosts, index)
         if ledger is None:
-            return selection(ranking.hosts, index, zone)
+            return selection(hosts, index, zone, its_limits)
         request = ledger.request(candidate)
-        return selection(ranking.hosts, index, zone, request, ledger.version)
+        return selection(hosts, index, zone, its_limits, request, ledger.version)
 
     def _note_instance(self, placed: Placed, selections: Sequence[Selection]) -> None:
         self._record.instances.append(
@@ -287,11 +308,14 @@ def _random_order(seed: int, size: int) -> npt.NDArray[np.float64]:
     return np.random.default_rng(seed).random(size)
 
 
-def _first_accepted(ranking: Ranking, uuid: str, accept: Accept) -> Placed | None:
+def _first_accepted(
+    ranking: Ranking, uuid: str, accept: Accept
+) -> tuple[int, int] | None:
+    """Return the index of the best host that accepts, and its candidate."""
     for index in ranking:
         candidate = accept(uuid, ranking.hosts, index)
         if candidate is not None:
-            return Placed(uuid, ranking, index, candidate)
+            return index, candidate
     return None
 
 
@@ -303,7 +327,8 @@ def _take(ledger: Ledger) -> Accept:
     """Accept a host that has a candidate left, and take that on paper."""
 
     def take(uuid: str, hosts: HostBatch, index: int) -> int | None:
-        candidate = ledger.next_of(hosts.value("uuid", index))
+        left = hosts.candidates_of(index)
+        candidate = ledger.next_of(hosts.value("uuid", index), left)
         if candidate is not None:
             ledger.take(candidate)
         return candidate
@@ -315,8 +340,7 @@ def _claim(ledger: Ledger, claims: Claims) -> Accept:
     """Accept a host on which Placement grants a claim."""
 
     def claim(uuid: str, hosts: HostBatch, index: int) -> int | None:
-        node_uuid, host = hosts.value("uuid", index), hosts.value("host", index)
-        return claims.claim_host(uuid, node_uuid, host, ledger)
+        return claims.claim_host(uuid, hosts, index, ledger)
 
     return claim
 
@@ -356,15 +380,3 @@ def _of_instance(spec_obj: RequestSpec, uuid: str) -> RequestSpec:
     mine._changed_fields = set(spec_obj._changed_fields)
     mine.instance_uuid = uuid
     return mine
-
-
-def _consumption(spec_obj: RequestSpec) -> Consumption:
-    flavor = spec_obj.flavor
-    return Consumption(
-        memory_mb=flavor.memory_mb,
-        disk_mb=(flavor.root_gb + flavor.ephemeral_gb) * _MIB_PER_GIB,
-        vcpus=flavor.vcpus,
-        image_properties=properties_of_image(
-            spec_obj.image if "image" in spec_obj else None
-        ),
-    )

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from ...filters import BaseHostFilter, Rejection
 from ...objects import RequestSpec
@@ -17,6 +18,8 @@ from .restrictions import is_rebuild as asks_for_rebuild
 from .restrictions import skips_filters
 
 LOG = logging.getLogger(__name__)
+
+Mask = npt.NDArray[np.bool_]
 
 
 def filtered(
@@ -51,8 +54,7 @@ def filtered(
         if not len(hosts):
             break
         n_in = len(hosts)
-        mask = _mask(filter_, hosts, spec_obj)
-        hosts = hosts if mask.all() else hosts.take(mask)
+        hosts = _passed(filter_, hosts, spec_obj)
         name = type(filter_).__name__
         steps.append(FilterStep(name, n_in, len(hosts), filter_.REASON))
         _log_step(name, len(hosts))
@@ -113,21 +115,55 @@ def _asked(
             yield filter_
 
 
-def _mask(
+def _passed(
     filter_: BaseHostFilter, hosts: HostBatch, spec_obj: RequestSpec
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+) -> HostBatch:
     try:
-        mask = np.asarray(filter_.passing(hosts, spec_obj))
+        candidates = filter_.passing_candidates(hosts, spec_obj)
+        if candidates is not None:
+            mask = _checked(filter_, candidates, len(hosts.candidates))
+            return hosts.take_candidates(mask)
+        mask = _checked(filter_, filter_.passing(hosts, spec_obj), len(hosts))
     except SchedulerError:
         raise
     except Exception as e:
         raise _failed(filter_, e) from e
-    if mask.shape != (len(hosts),) or mask.dtype != bool:
+    return hosts if mask.all() else hosts.take(mask)
+
+
+def _checked(filter_: BaseHostFilter, answer: Mask, length: int) -> Mask:
+    mask = np.asarray(answer)
+    if mask.shape != (length,) or mask.dtype != bool:
         raise PluginError(
             f"filter {type(filter_).__name__} answered an array of shape {mask.shape} "
-            f"and type {mask.dtype}; it has to be bool of shape ({len(hosts)},)"
+            f"and type {mask.dtype}; it has to be bool of shape ({length},)"
         )
     return mask
+
+
+def limits(
+    filters: Sequence[BaseHostFilter],
+    host_state: HostState,
+    spec_obj: RequestSpec,
+    *,
+    is_rebuild: bool,
+) -> dict[str, object]:
+    """Return what the filters that were asked add to a host's selection.
+
+    Raises
+    ------
+    PluginError
+        A filter failed.
+    """
+    merged: dict[str, object] = {}
+    for filter_ in _asked(filters, 0, is_rebuild):
+        try:
+            merged.update(filter_.selection_limits(host_state, spec_obj))
+        except SchedulerError:
+            raise
+        except Exception as e:
+            raise _failed(filter_, e) from e
+    return merged
 
 
 def _log_step(name: str, n_hosts: int) -> None:

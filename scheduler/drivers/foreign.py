@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from oslo_config import cfg
 
 from ...filters import BaseHostFilter
+from ...filters.base import Mask
 from ...objects import RequestSpec
 from ...weighers import BaseHostWeigher
 from ...weighers.base import Weights
@@ -92,6 +93,29 @@ class _ForeignFilter(BaseHostFilter):
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
         return bool(self._theirs.host_passes(host_state, spec_obj))
+
+    def passing_candidates(
+        self, hosts: HostBatch, spec_obj: RequestSpec
+    ) -> Mask | None:
+        """Return which candidates its ``filter_candidates`` left to each host."""
+        if not hasattr(self._theirs, "filter_candidates"):
+            return None
+        candidates = hosts.candidates
+        kept = np.zeros(len(candidates), bool)
+        for host, mine in zip(hosts, candidates.by_row(len(hosts)), strict=True):
+            offered = [candidates.requests[n] for n in candidates.numbers[mine]]
+            host.allocation_candidates = offered
+            if self._theirs.host_passes(host, spec_obj):
+                left = set(map(id, host.allocation_candidates))
+                kept[mine] = [id(each) in left for each in offered]
+        return kept
+
+    def selection_limits(
+        self, host_state: HostState, spec_obj: RequestSpec
+    ) -> Mapping[str, object]:
+        """Return what it writes to the limits of a host that it lets pass."""
+        self._theirs.host_passes(host_state, spec_obj)
+        return host_state.limits
 
 
 class _ForeignWeigher(BaseHostWeigher):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from ..placement.candidates import AllocationCandidates, AllocationRequest
 
@@ -20,9 +21,17 @@ class Ledger:
         self._refused: set[int] = set()
         self._taken: Counter[tuple[str, str]] = Counter()
 
-    def next_of(self, node_uuid: str) -> int | None:
-        """Return the first candidate of a host that may still be granted."""
-        for index in self._candidates.by_host.get(node_uuid, ()):
+    def next_of(self, node_uuid: str, among: Sequence[int] | None = None) -> int | None:
+        """Return the first candidate of a host that may still be granted.
+
+        Parameters
+        ----------
+        among : sequence of int, optional
+            The host's candidates that the filters left; None: they left all.
+        """
+        if among is None:
+            among = self._candidates.by_host.get(node_uuid, ())
+        for index in among:
             if index not in self._refused and self._fits(index):
                 return index
         return None

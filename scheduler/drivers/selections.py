@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from ...objects import SchedulerLimits, Selection
 from ..hosts import HostBatch, metadata_values
@@ -14,6 +15,7 @@ def selection(
     hosts: HostBatch,
     index: int,
     default_availability_zone: str,
+    limits: Mapping[str, object],
     allocation_request: AllocationRequest | None = None,
     allocation_request_version: str | None = None,
 ) -> Selection:
@@ -28,9 +30,7 @@ def selection(
         service_host=hosts.value("host", index),
         nodename=hosts.value("nodename", index),
         cell_uuid=hosts.value("cell_uuid", index),
-        limits=SchedulerLimits(
-            numa_topology=None, vcpu=None, disk_gb=None, memory_mb=None
-        ),
+        limits=SchedulerLimits.from_dict(dict(limits)),
         allocation_request=json.dumps(allocation_request),
         allocation_request_version=allocation_request_version,
         availability_zone=min(zones, default=default_availability_zone),

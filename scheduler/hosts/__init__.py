@@ -9,6 +9,8 @@ from .image_properties import (
     properties_of_image,
     properties_of_instance,
 )
+from .numa import HostTopology, Limits
+from .pci import HostPools
 from .record import Consumption, HostRecord
 from .table import HostTable
 
@@ -17,11 +19,14 @@ __all__ = [
     "AggregateMap",
     "Consumption",
     "HostBatch",
+    "HostPools",
     "HostRecord",
     "HostState",
     "HostTable",
+    "HostTopology",
     "ImageProperties",
     "ImageProperty",
+    "Limits",
     "metadata_values",
     "properties_of_image",
     "properties_of_instance",

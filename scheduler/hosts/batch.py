@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import datetime
 import math
@@ -15,20 +16,25 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ...objects import Instance
+from ...objects import Instance, NUMATopology
 from .aggregates import Aggregate
+from .candidates import AllocationRequest, CandidateRows, OfferedRows, one_each
+from .fitting import Changes
 from .image_properties import ImageProperty
 from .instances import InstanceMap
-from .interning import Codes, Interner
+from .interning import Codes, Columns, Interner
+from .numa import HostTopology
+from .pci import PciDeviceStats
 from .record import NOT_NOVAS, Consumption
 
 Rows = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
+ColumnsT = TypeVar("ColumnsT", bound=Columns)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,10 +64,13 @@ class HostBatch:
         changed: Mapping[str, npt.NDArray[Any]] | None = None,
         added: Mapping[str, str] | None = None,
         is_whole: bool = False,
+        offered: OfferedRows | CandidateRows | None = None,
     ) -> None:
         self._view = view
         self._rows = rows
         self._is_whole = is_whole
+        self._offered = offered
+        self._candidates: CandidateRows | None = None
         self._changed = dict(changed or {})
         self._added = dict(added or {})
         self._gathered: dict[str, npt.NDArray[Any]] = {}
@@ -88,12 +97,12 @@ class HostBatch:
         return array
 
     def _gather(self, name: str) -> npt.NDArray[Any]:
+        if name in self._view.codes:
+            return self.spread(name, lambda value: value, object)
         if name in self._changed:
             return self._changed[name]
         if name in self._view.numbers:
             return self._of_rows(self._view.numbers[name])
-        if name in self._view.codes:
-            return self.spread(name, lambda value: value, object)
         raise AttributeError(
             f"hosts have no attribute {name!r}; they have "
             f"{', '.join(sorted({*self._view.numbers, *self._view.codes}))}"
@@ -105,13 +114,15 @@ class HostBatch:
 
     def value(self, name: str, index: int) -> Any:
         """Return one attribute of one host; a number is Python's own."""
+        if name in self._view.codes:
+            codes, at = self._view.codes[name], self._rows[index]
+            if name in self._changed:
+                codes, at = self._changed[name], index
+            return self._view.interners[name].values[codes[at]]
         if name in self._changed:
             return self._changed[name][index].item()
-        row = self._rows[index]
         if name in self._view.numbers:
-            return self._view.numbers[name][row].item()
-        if name in self._view.codes:
-            return self._view.interners[name].values[self._view.codes[name][row]]
+            return self._view.numbers[name][self._rows[index]].item()
         raise AttributeError(f"hosts have no attribute {name!r}")
 
     @property
@@ -140,7 +151,25 @@ class HostBatch:
 
     def codes(self, name: str) -> Codes:
         """Return the codes of an interned column, shape (n,)."""
+        if name in self._changed:
+            return self._changed[name]
         return self._of_rows(self._view.codes[name])
+
+    def columns(self, name: str, make: Callable[[], ColumnsT]) -> ColumnsT:
+        """Return what is kept of each value of an interned column, by code.
+
+        See `Interner.columns`; `codes` tells which rows of it are these hosts'.
+        """
+        return self._view.interners[name].columns(make)
+
+    def answers(
+        self, name: str, memo: Hashable, function: Callable[[int], npt.NDArray[Any]]
+    ) -> npt.NDArray[Any]:
+        """Return the answers of an interned column's values, for each row.
+
+        `function` is that of `Interner.answers_from`; `memo` is what it asks, in full.
+        """
+        return self._view.interners[name].answers_from(memo, function)[self.codes(name)]
 
     def spread(
         self,
@@ -241,6 +270,60 @@ class HostBatch:
         uuids = (self._view.instances.of_host(host) - self._added.keys()) | here
         return {uuid: Instance(uuid=uuid) for uuid in sorted(uuids)}
 
+    # -- allocation candidates -------------------------------------------------------
+
+    @property
+    def candidates(self) -> CandidateRows:
+        """The hosts' allocation candidates; `rows` are indices into this batch.
+
+        One for each host, which maps nothing, where Placement was not asked.
+        """
+        if self._candidates is None:
+            self._candidates = self._own_candidates()
+        return self._candidates
+
+    def _own_candidates(self) -> CandidateRows:
+        if self._offered is None:
+            return one_each(len(self))
+        if isinstance(self._offered, OfferedRows):
+            return self._offered().within(self._rows)
+        return self._offered.within(self._rows)
+
+    def of_candidates(self, mask: Mask) -> Mask:
+        """Return which hosts have one of these candidates, shape (n,).
+
+        Parameters
+        ----------
+        mask : ndarray of bool, shape (n_candidates,)
+        """
+        has_one = np.zeros(len(self), bool)
+        has_one[self.candidates.rows[mask]] = True
+        return has_one
+
+    def candidates_of(self, index: int) -> list[int] | None:
+        """Return the numbers of one host's candidates; None: all that it was offered.
+
+        They are in Placement's order.
+        """
+        if not isinstance(self._offered, CandidateRows):
+            return None
+        kept = self._offered.rows == self._rows[index]
+        return [int(number) for number in self._offered.numbers[kept]]
+
+    def allocation_requests_of(self, index: int) -> list[AllocationRequest]:
+        """Return one host's candidates as Placement wrote them."""
+        if self._offered is None:
+            return []
+        mine = self.candidates
+        numbers = mine.numbers[mine.rows == index]
+        return [mine.requests[number] for number in numbers.tolist()]
+
+    def offering(self, offered: OfferedRows) -> HostBatch:
+        """Return the same hosts with the candidates that Placement offered of them."""
+        batch = copy.copy(self)
+        batch._offered, batch._candidates = offered, None
+        return batch
+
     # -- other batches made of this one; none of them changes it ---------------------
 
     def take(self, index: Mask | Rows | Sequence[int]) -> HostBatch:
@@ -253,7 +336,24 @@ class HostBatch:
             self._rows[picked],
             changed={name: array[picked] for name, array in self._changed.items()},
             added=self._added,
+            offered=self._offered,
         )
+
+    def take_candidates(self, mask: Mask) -> HostBatch:
+        """Return the hosts that keep one of their candidates, with those they keep.
+
+        Parameters
+        ----------
+        mask : ndarray of bool, shape (n_candidates,)
+        """
+        if mask.all():
+            return self
+        kept = self.candidates.take(mask)
+        taken = self.take(self.of_candidates(mask))
+        if self._offered is not None:
+            of_table = CandidateRows(self._rows[kept.rows], kept.numbers, kept.requests)
+            taken._offered = of_table
+        return taken
 
     def with_instance(
         self, index: int, instance_uuid: str, consumption: Consumption
@@ -267,30 +367,39 @@ class HostBatch:
         for name, delta in consumption.deltas():
             changed[name] = getattr(self, name).copy()
             changed[name][index] += delta
+        for name, value in self._left_by(index, consumption):
+            changed[name] = self.codes(name).copy()
+            changed[name][index] = self._view.interners[name].code(value)
         return HostBatch(
             self._view,
             self._rows,
             changed=changed,
             added={**self._added, instance_uuid: self.value("host", index)},
             is_whole=self._is_whole,
+            offered=self._offered,
         )
+
+    def _left_by(self, index: int, consumption: Consumption) -> Changes:
+        before = self.value("numa_topology", index), self.value("pci_stats", index)
+        taken = consumption.take(*before)
+        return taken.changes() if taken is not None else ()
 
 
 class HostState:
     """One host of a batch, under the attribute names of nova's HostState.
 
     A filter or weigher that was written for nova gets one of these for each host.
-    Numbers are Python's own. `limits` and `allocation_candidates` are there for nova's
-    protocol; what a plugin writes to them is not read.
+    Numbers are Python's own. A filter of nova's protocol may shorten
+    `allocation_candidates` and write to `limits`; both hold for it alone.
     """
 
-    __slots__ = ("_batch", "_index", "allocation_candidates", "limits")
+    __slots__ = ("_batch", "_candidates", "_index", "limits")
 
     def __init__(self, batch: HostBatch, index: int) -> None:
         self._batch = batch
         self._index = index
+        self._candidates: list[AllocationRequest] | None = None
         self.limits: dict[str, Any] = {}
-        self.allocation_candidates: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -300,6 +409,29 @@ class HostState:
     def as_batch(self) -> HostBatch:
         """Return the batch of this host alone."""
         return self._batch.take([self._index])
+
+    @property
+    def allocation_candidates(self) -> list[AllocationRequest]:
+        """The host's candidates as Placement wrote them; none if it was not asked."""
+        if self._candidates is None:
+            self._candidates = self._batch.allocation_requests_of(self._index)
+        return self._candidates
+
+    @allocation_candidates.setter
+    def allocation_candidates(self, candidates: list[AllocationRequest]) -> None:
+        self._candidates = candidates
+
+    @property
+    def numa_topology(self) -> NUMATopology | None:
+        """The NUMA cells, as the object that computes report."""
+        topology: HostTopology | None = self._batch.value("numa_topology", self._index)
+        return None if topology is None else topology.to_object()
+
+    @property
+    def pci_stats(self) -> PciDeviceStats:
+        """The pools of free PCI devices."""
+        pools = self._batch.value("pci_stats", self._index)
+        return PciDeviceStats(pools, self.numa_topology)
 
     @property
     def aggregates(self) -> list[Aggregate]:

@@ -7,7 +7,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,19 @@ Codes = npt.NDArray[np.int32]
 
 #: Questions about a column whose answers are kept; the one longest unasked goes first.
 _MAX_MEMOS = 256
+
+
+class Columns(Protocol):
+    """Arrays made of interned values, one row a code; they only grow."""
+
+    def __len__(self) -> int:
+        """Count the values that are in."""
+
+    def extend(self, values: Sequence[Any]) -> None:
+        """Add the values of the next codes."""
+
+
+ColumnsT = TypeVar("ColumnsT", bound=Columns)
 
 
 def _key(value: Any) -> Hashable:
@@ -31,13 +44,14 @@ class Interner:
     A view that was taken earlier goes on reading `values` while codes are added.
     """
 
-    __slots__ = ("_codes", "_lock", "_memos", "values")
+    __slots__ = ("_codes", "_columns", "_lock", "_memos", "values")
 
     def __init__(self) -> None:
         self._codes: dict[Hashable, int] = {}
         self.values: list[Any] = []
         self._memos: OrderedDict[Hashable, npt.NDArray[Any]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._columns: dict[Callable[[], Any], Any] = {}
+        self._lock = threading.RLock()
 
     def __len__(self) -> int:
         return len(self.values)
@@ -47,8 +61,11 @@ class Interner:
         key = _key(value)
         code = self._codes.get(key)
         if code is None:
-            self.values.append(value)
-            code = self._codes[key] = len(self.values) - 1
+            with self._lock:  # a decision may add what it left of a host
+                code = self._codes.get(key)
+                if code is None:
+                    self.values.append(value)
+                    code = self._codes[key] = len(self.values) - 1
         return code
 
     def find(self, value: Any) -> int | None:
@@ -69,20 +86,52 @@ class Interner:
         -------
         ndarray of shape (at least the codes that a view has,), of `dtype`
         """
+
+        def answer(start: int) -> npt.NDArray[Any]:
+            new = self.values[start:]
+            fresh = np.empty(len(new), dtype)
+            for i, value in enumerate(new):
+                fresh[i] = function(value)
+            return fresh
+
+        return self.answers_from(memo, answer)
+
+    def answers_from(
+        self, memo: Hashable, function: Callable[[int], npt.NDArray[Any]]
+    ) -> npt.NDArray[Any]:
+        """Return an answer for every value by code, asked for new values only.
+
+        Parameters
+        ----------
+        memo : hashable
+            What `function` asks, in full: under an equal one its answers are kept.
+        function : callable
+            Return the answers of all values from a code on, at least one.
+
+        Returns
+        -------
+        ndarray of shape (at least the codes that a view has,)
+        """
         with self._lock:
             known = self._memos.pop(memo, None)
-            if known is None:
-                known = np.empty(0, dtype)
-            new = self.values[len(known) :]
-            if new:
-                fresh = np.empty(len(new), dtype)
-                for i, value in enumerate(new):
-                    fresh[i] = function(value)
-                known = np.concatenate([known, fresh])
+            n_known = 0 if known is None else len(known)
+            if known is None or n_known < len(self.values):
+                fresh = function(n_known)
+                known = fresh if known is None else np.concatenate([known, fresh])
             self._memos[memo] = known
             if len(self._memos) > _MAX_MEMOS:
                 self._memos.popitem(last=False)
             return known
+
+    def columns(self, make: Callable[[], ColumnsT]) -> ColumnsT:
+        """Return arrays of all values, which `make` began and which are kept for it."""
+        with self._lock:
+            columns: ColumnsT | None = self._columns.get(make)
+            if columns is None:
+                columns = self._columns[make] = make()
+            if len(columns) < len(self.values):
+                columns.extend(self.values[len(columns) :])
+            return columns
 
 
 def compacted(codes: Codes, values: Sequence[Any]) -> tuple[Codes, Interner]:

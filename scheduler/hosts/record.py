@@ -10,7 +10,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from .fitting import Need, Taken
 from .image_properties import NO_PROPERTIES, ImageProperties
+from .numa import HostTopology
+from .pci import NO_POOLS, HostPools
 
 NO_STATS: Mapping[str, str] = MappingProxyType({})
 
@@ -45,6 +48,10 @@ class HostRecord:
     last_seen_up : float
         The compute service's heartbeat, seconds since the epoch. Infinite: the source
         vouches for the service. NaN: never seen.
+    numa_topology : HostTopology or None
+        The NUMA cells with their CPUs, memory and pages, and what is used of them.
+    pci_stats : HostPools
+        The PCI devices that are free, in pools.
     service_version : int
         The compute service's version, as nova counts them; 0: unknown.
     """
@@ -77,6 +84,8 @@ class HostRecord:
     cpu_info: str | None = None
     metrics: Mapping[str, float] | None = None
     host_ip: str | None = None
+    numa_topology: HostTopology | None = None
+    pci_stats: HostPools = NO_POOLS
 
     disabled: bool = False
     forced_down: bool = False
@@ -120,6 +129,8 @@ class Consumption:
         1 while the instance is built, 0 once its host says that it has it.
     image_properties : frozenset of (property, text)
         No amount, but what the instance is counted by once it is there.
+    need : Need or None
+        What it needs of NUMA cells and PCI devices; None: nothing.
     """
 
     memory_mb: int
@@ -127,6 +138,11 @@ class Consumption:
     vcpus: int
     io_ops: int = 1
     image_properties: ImageProperties = NO_PROPERTIES
+    need: Need | None = None
+
+    def take(self, topology: HostTopology | None, pools: HostPools) -> Taken | None:
+        """Return what it takes of a host's cells and devices, None for nothing."""
+        return None if self.need is None else self.need.take(topology, pools)
 
     def deltas(self) -> tuple[tuple[str, int], ...]:
         """Return (column, what is added to it) pairs."""

@@ -14,9 +14,13 @@ import numpy.typing as npt
 
 from .aggregates import Aggregate, AggregateMap
 from .batch import HostBatch, View
+from .candidates import Answer, OfferedRows
+from .fitting import Changes, Taken
 from .image_properties import ImageProperties
 from .instances import InstanceMap
 from .interning import Codes, Interner, compacted
+from .numa import HostTopology
+from .pci import HostPools
 from .record import INTERNED, NUMBERS, Consumption, HostRecord
 
 _FIRST_CAPACITY = 64
@@ -25,6 +29,14 @@ _FIRST_CAPACITY = 64
 _SLACK = 1024
 
 Column = npt.NDArray[Any]
+
+
+@dataclasses.dataclass(slots=True)
+class _Claim:
+    """What an instance was granted, and what of the host's devices that took."""
+
+    consumption: Consumption
+    taken: Taken | None = None
 
 
 class HostTable:
@@ -50,7 +62,7 @@ class HostTable:
         self._viewed: set[str] = set()
         self._row_of: dict[str, int] = {}
         #: Claims that no report of their node includes yet: node, instance, what.
-        self._pending: defaultdict[str, dict[str, Consumption]] = defaultdict(dict)
+        self._pending: defaultdict[str, dict[str, _Claim]] = defaultdict(dict)
         #: Claims that the last list of a host's instances left out, by host.
         self._left_out: defaultdict[str, set[str]] = defaultdict(set)
         self.aggregates = AggregateMap()
@@ -71,19 +83,28 @@ class HostTable:
 
         UUIDs without a row are left out. The order is that of the rows.
         """
+        if node_uuids is None:
+            with self._lock:
+                every = np.arange(self._size, dtype=np.intp)
+                return HostBatch(self._view(), every, is_whole=True)
+        return self._batch(node_uuids)[0]
+
+    def offered(self, answer: Answer) -> HostBatch:
+        """Return the hosts of Placement's candidates, together with these."""
+        batch, rows = self._batch(answer.by_host)
+        return batch.offering(OfferedRows(answer, rows))
+
+    def _batch(self, node_uuids: Iterable[str]) -> tuple[HostBatch, list[int | None]]:
+        """Return the rows that are there, and the row of each UUID."""
         with self._lock:
             view = self._view()
-            if node_uuids is None:
-                every = np.arange(self._size, dtype=np.intp)
-                return HostBatch(view, every, is_whole=True)
             size = self._size
             found = list(map(self._row_of.get, node_uuids))
-        if None in found:
-            found = [row for row in found if row is not None]
-        rows = np.array(found, dtype=np.intp)
+        known = [row for row in found if row is not None] if None in found else found
+        rows = np.array(known, dtype=np.intp)
         rows.sort()
         is_whole = np.array_equal(rows, np.arange(size))
-        return HostBatch(view, rows, is_whole=is_whole)
+        return HostBatch(view, rows, is_whole=is_whole), found
 
     def has_node(self, node_uuid: str) -> bool:
         """Return whether a compute node has a row."""
@@ -191,9 +212,9 @@ class HostTable:
         pending = self._pending[record.uuid]
         for instance_uuid in pending.keys() & set(reported):
             del pending[instance_uuid]
-        for instance_uuid, consumption in pending.items():
-            self._add(row, consumption, 1)
-            self._add_instance(record.host, instance_uuid, consumption)
+        for instance_uuid, claim in pending.items():
+            self._take(row, claim)
+            self._add_instance(record.host, instance_uuid, claim.consumption)
 
     def set_instances(self, host: str, uuids: Collection[str]) -> None:
         """Replace the instances of a service host; those just claimed there stay.
@@ -241,8 +262,8 @@ class HostTable:
         for node_uuid in self.nodes_of(host):
             pending = self._pending[node_uuid]
             for uuid in pending.keys() & set(uuids):
-                row, built = self._row_of[node_uuid], pending[uuid]
-                pending[uuid] = dataclasses.replace(built, io_ops=0)
+                row, built = self._row_of[node_uuid], pending[uuid].consumption
+                pending[uuid].consumption = dataclasses.replace(built, io_ops=0)
                 self._writable("num_io_ops")[row] -= built.io_ops
                 self._touch(row)
 
@@ -260,8 +281,8 @@ class HostTable:
             if row is None or instance_uuid in self._pending[node_uuid]:
                 return
             self._revision += 1
-            self._pending[node_uuid][instance_uuid] = consumption
-            self._add(row, consumption, 1)
+            claim = self._pending[node_uuid][instance_uuid] = _Claim(consumption)
+            self._take(row, claim)
             self._add_instance(self._text("host", row), instance_uuid, consumption)
 
     def _add_instance(self, host: str, uuid: str, consumption: Consumption) -> None:
@@ -278,14 +299,28 @@ class HostTable:
             self._revision += 1
             self.instances.remove(host, instance_uuid)
             for node_uuid in self.nodes_of(host):
-                consumption = self._pending[node_uuid].pop(instance_uuid, None)
-                if consumption is not None:
-                    self._add(self._row_of[node_uuid], consumption, -1)
+                claim = self._pending[node_uuid].pop(instance_uuid, None)
+                if claim is not None:
+                    self._return(self._row_of[node_uuid], claim)
+
+    def _take(self, row: int, claim: _Claim) -> None:
+        self._add(row, claim.consumption, 1)
+        claim.taken = claim.consumption.take(*self._devices(row))
+        if claim.taken is not None:
+            self._set_codes(row, claim.taken.changes())
+
+    def _return(self, row: int, claim: _Claim) -> None:
+        self._add(row, claim.consumption, -1)
+        if claim.taken is not None:
+            self._set_codes(row, claim.taken.undone(*self._devices(row)))
 
     def _add(self, row: int, consumption: Consumption, sign: int) -> None:
         for name, delta in consumption.deltas():
             self._writable(name)[row] += sign * delta
         self._touch(row)
+
+    def _devices(self, row: int) -> tuple[HostTopology | None, HostPools]:
+        return self._value("numa_topology", row), self._value("pci_stats", row)
 
     # -- aggregates --------------------------------------------------------------------
 
@@ -329,8 +364,15 @@ class HostTable:
             self._viewed.discard(name)
         self._writable(name)[row] = interner.code(value)
 
+    def _set_codes(self, row: int, values: Changes) -> None:
+        for name, value in values:
+            self._set_code(name, row, value)
+
+    def _value(self, name: str, row: int) -> Any:
+        return self._interners[name].values[self._codes[name][row]]
+
     def _text(self, name: str, row: int) -> str:
-        return str(self._interners[name].values[self._codes[name][row]])
+        return str(self._value(name, row))
 
     def _touch(self, row: int) -> None:
         self._writable("revision")[row] = self._revision

@@ -9,8 +9,9 @@ import math
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jsonschema
@@ -20,7 +21,7 @@ import yaml
 
 from ...objects import HVSpec
 from ..errors import InventoryError
-from ..hosts import Aggregate, HostRecord
+from ..hosts import Aggregate, HostPools, HostRecord, HostTopology
 from .inventory_schema import SCHEMA
 
 #: UUIDs that a file leaves out are made of the names, so that they stay the same.
@@ -202,6 +203,11 @@ def _wrong_values(
             _canonical(triple)
         except ValueError as e:
             yield "supported_instances", str(e)
+    for key, read in _REPORTED.items():
+        try:
+            read(host.get(key))
+        except ValueError as e:
+            yield key, str(e)
 
 
 def _canonical(triple: Sequence[str]) -> tuple[str, ...]:
@@ -277,9 +283,19 @@ def _record(item: Mapping[str, Any], cells: Mapping[str, str]) -> HostRecord:
         disk_mb_used=used_gb * _MIB_PER_GIB,
         supported_instances=tuple(map(_canonical, item.get("supported_instances", ()))),
         cpu_info=None if cpu_info is None else json.dumps(cpu_info, sort_keys=True),
+        **{key: read(item.get(key)) for key, read in _REPORTED.items()},
         **optional,
     )
 
+
+def _topology(reported: Any) -> HostTopology | None:
+    return None if reported is None else HostTopology.read(reported)
+
+
+#: Keys with what a nova-compute reports, as an object or as its JSON text.
+_REPORTED: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
+    {"numa_topology": _topology, "pci_stats": HostPools.read}
+)
 
 #: Keys of the file that are columns under the same name.
 _COPIED = (

@@ -86,6 +86,8 @@ _HOST = _object(
             },
         },
         "cpu_info": {"type": "object"},
+        "numa_topology": {"type": ["object", "string"]},
+        "pci_stats": {"type": ["object", "array", "string"]},
         "host_ip": _NAME,
         "disabled": {"type": "boolean"},
         "forced_down": {"type": "boolean"},

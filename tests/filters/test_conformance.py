@@ -232,6 +232,8 @@ FLAGS = {
     "JsonFilter": (False, False),
     "MetricsFilter": (False, False),
     "NumInstancesFilter": (False, False),
+    "NUMATopologyFilter": (False, False),
+    "PciPassthroughFilter": (False, False),
     "SameHostFilter": (False, True),
     "SimpleCIDRAffinityFilter": (False, True),
     "ComputeFilter": (False, True),

@@ -143,6 +143,7 @@ SCALES = {
     "IoOpsWeigher": (0, -1.0),
     "MetricsWeigher": (None, 1.0),
     "NumInstancesWeigher": (None, 0.0),
+    "PCIWeigher": (None, 1.0),
     "RAMWeigher": (0, 1.0),
     "ServerGroupSoftAffinityWeigher": (None, 1.0),
     "ServerGroupSoftAntiAffinityWeigher": (None, 1.0),

@@ -38,6 +38,7 @@ ALL_WEIGHERS = [
     "IoOpsWeigher",
     "MetricsWeigher",
     "NumInstancesWeigher",
+    "PCIWeigher",
     "RAMWeigher",
     "ServerGroupSoftAffinityWeigher",
     "ServerGroupSoftAntiAffinityWeigher",

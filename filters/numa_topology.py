@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Do the guest's NUMA cells fit those of the host, near to its devices and networks?"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Self
+
+from ..objects import NUMATopologyLimits, RequestSpec
+from ..scheduler.conf.compute import packs_cells
+from ..scheduler.hosts import HostBatch, HostState, HostTopology
+from ..scheduler.hosts.fitting import Need
+from ..scheduler.hosts.guests import Networks, candidates_that_fit, hosts_that_fit
+from ..scheduler.hosts.needs import need_of
+from .base import BaseHostFilter, Mask, everyone
+from .rejection import Rejection
+from .requested import extra_specs, image_properties, image_property
+
+
+class NUMATopologyFilter(BaseHostFilter):
+    """Pass hosts that take every cell of the guest in a cell of their own.
+
+    Policies, page sizes, overcommit, devices and networks are judged as nova's
+    ``numa_fit_instance_to_host`` does, for each allocation candidate where the
+    devices of a flavor are tracked in Placement.
+    """
+
+    REASON = "the guest's NUMA cells do not fit"
+
+    _need = Need()
+    _networks = Networks()
+    _needs_threads = False
+
+    def prepare(self, spec_obj: RequestSpec) -> Self:
+        """Read the guest's cells, devices and networks."""
+        prepared = copy.copy(self)
+        prepared._need = need_of(spec_obj, is_packed=packs_cells(self.conf))
+        prepared._networks = Networks.of(spec_obj)
+        prepared._needs_threads = _needs_threads(spec_obj)
+        return prepared
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return where the guest fits, shape (n_hosts,)."""
+        candidates = self.passing_candidates(hosts, spec_obj)
+        if candidates is not None:
+            return hosts.of_candidates(candidates)
+        if self._need.guest is None:
+            return self._threaded(hosts)
+        return self._threaded(hosts) & hosts_that_fit(hosts, self._need, self._networks)
+
+    def passing_candidates(
+        self, hosts: HostBatch, spec_obj: RequestSpec
+    ) -> Mask | None:
+        """Return with which candidates the guest fits, shape (n_candidates,)."""
+        if self._need.guest is None or not self._need.asks_providers:
+            return None
+        fit = candidates_that_fit(hosts, self._need, self._networks)
+        return fit & self._threaded(hosts)[hosts.candidates.rows]
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        """Return whether the guest fits with one of a host's candidates."""
+        host = host_state.as_batch()
+        if not self._threaded(host)[0] or self._need.guest is None:
+            return bool(self._threaded(host)[0])
+        topology, pools = host.value("numa_topology", 0), host.value("pci_stats", 0)
+        if topology is None:
+            return False
+        need = self._need.within(self._networks.limits(host_state))
+        return any(
+            need.assigned(mappings).fits(topology, pools) is not None
+            for mappings in host.candidates.mappings()
+        )
+
+    def _threaded(self, hosts: HostBatch) -> Mask:
+        """Return where cores have threads, if the guest cannot do without."""
+        if not self._needs_threads:
+            return everyone(hosts)
+        return hosts.spread("numa_topology", _may_have_threads, bool, memo="threads")
+
+    def selection_limits(
+        self, host_state: HostState, spec_obj: RequestSpec
+    ) -> Mapping[str, object]:
+        """Return how far the compute may overcommit cells, and the networks."""
+        topology = host_state.as_batch().value("numa_topology", 0)
+        if self._need.guest is None or topology is None:
+            return {}
+        limits = NUMATopologyLimits(
+            cpu_allocation_ratio=host_state.cpu_allocation_ratio,
+            ram_allocation_ratio=host_state.ram_allocation_ratio,
+        )
+        if "network_metadata" in spec_obj and spec_obj.network_metadata:
+            limits.network_metadata = spec_obj.network_metadata
+        return {"numa_topology": limits}
+
+    def explain_rejection(
+        self, host_state: HostState, spec_obj: RequestSpec
+    ) -> Rejection | None:
+        """Tell the guest's cells, and what is free in the host's."""
+        rejection = super().explain_rejection(host_state, spec_obj)
+        if rejection is None or self._need.guest is None:
+            return rejection
+        topology = host_state.as_batch().value("numa_topology", 0)
+        return rejection.because(
+            "numa_topology",
+            required=self._need.guest.describe(),
+            available=topology and topology.describe(),
+        )
+
+
+def _may_have_threads(topology: HostTopology | None) -> bool:
+    return topology is None or topology.has_threads
+
+
+def _needs_threads(spec_obj: RequestSpec) -> bool:
+    """Return whether pinned CPUs have to be threads of one core, by flavor or image."""
+    specs, properties = extra_specs(spec_obj), image_properties(spec_obj)
+
+    def asks(name: str, value: str) -> bool:
+        of_image = image_property(properties, f"hw_{name}")
+        return value in (specs.get(f"hw:{name}"), of_image)
+
+    return asks("cpu_policy", "dedicated") and asks("cpu_thread_policy", "require")

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Has the host the PCI devices that are asked for?"""
+
+from __future__ import annotations
+
+import copy
+from typing import Self
+
+from ..objects import RequestSpec
+from ..scheduler.conf.compute import packs_cells
+from ..scheduler.hosts import HostBatch, HostState
+from ..scheduler.hosts.devices import candidates_with_devices, hosts_with_devices
+from ..scheduler.hosts.fitting import Need
+from ..scheduler.hosts.needs import need_of
+from .base import BaseHostFilter, Mask, everyone
+from .rejection import Rejection
+
+
+class PciPassthroughFilter(BaseHostFilter):
+    """Pass hosts whose pools have the devices, wherever in the host these are.
+
+    Where Placement tracks the devices of a flavor, each allocation candidate is judged
+    by the providers that it maps.
+    """
+
+    REASON = "the PCI devices are not free"
+
+    _need = Need()
+
+    def prepare(self, spec_obj: RequestSpec) -> Self:
+        """Read the PCI requests."""
+        prepared = copy.copy(self)
+        prepared._need = need_of(spec_obj, is_packed=packs_cells(self.conf))
+        return prepared
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return where the devices are free, shape (n_hosts,)."""
+        candidates = self.passing_candidates(hosts, spec_obj)
+        if candidates is not None:
+            return hosts.of_candidates(candidates)
+        if not self._need.requests:
+            return everyone(hosts)
+        return hosts_with_devices(hosts, self._need)
+
+    def passing_candidates(
+        self, hosts: HostBatch, spec_obj: RequestSpec
+    ) -> Mask | None:
+        """Return whose providers have the devices, shape (n_candidates,)."""
+        if not self._need.asks_providers:
+            return None
+        return candidates_with_devices(hosts, self._need)
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
+        """Return whether one of a host's candidates has the devices."""
+        host = host_state.as_batch()
+        pools = host.value("pci_stats", 0)
+        return any(
+            self._need.assigned(mappings).has_devices(pools)
+            for mappings in host.candidates.mappings()
+        )
+
+    def explain_rejection(
+        self, host_state: HostState, spec_obj: RequestSpec
+    ) -> Rejection | None:
+        """Tell the devices that are asked for, and those that are free."""
+        rejection = super().explain_rejection(host_state, spec_obj)
+        return rejection and rejection.because(
+            "pci_stats",
+            required=[each.describe() for each in self._need.requests],
+            available=host_state.as_batch().value("pci_stats", 0).describe(),
+        )

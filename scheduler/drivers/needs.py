@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each instance of a request takes of its host once it is claimed there."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from oslo_config import cfg
+
+from ...objects import NUMATopologyLimits, RequestSpec
+from ..conf.compute import packs_cells
+from ..hosts import Consumption, Limits, properties_of_image
+from ..hosts.needs import need_of
+
+_MIB_PER_GIB = 1024
+
+#: Providers by request group, as a candidate maps them.
+Mappings = Mapping[str, Sequence[str]]
+
+
+class Needs:
+    """Tell what an instance takes; on which host and candidate, is told later.
+
+    Parameters
+    ----------
+    spec_obj : RequestSpec
+        All its instances are alike.
+    """
+
+    def __init__(self, spec_obj: RequestSpec, conf: cfg.ConfigOpts) -> None:
+        flavor = spec_obj.flavor
+        self._need = need_of(spec_obj, is_packed=packs_cells(conf))
+        self._plain = Consumption(
+            memory_mb=flavor.memory_mb,
+            disk_mb=(flavor.root_gb + flavor.ephemeral_gb) * _MIB_PER_GIB,
+            vcpus=flavor.vcpus,
+            image_properties=properties_of_image(
+                spec_obj.image if "image" in spec_obj else None
+            ),
+        )
+
+    def on_host(
+        self, limits: Mapping[str, object], mappings: Mappings | None
+    ) -> Consumption:
+        """Return what an instance takes of a host.
+
+        Parameters
+        ----------
+        limits : mapping
+            What the filters tell of the host; see `BaseHostFilter.selection_limits`.
+        mappings : mapping or None
+            Those of the candidate that was claimed; None: none was.
+        """
+        if not self._need:
+            return self._plain
+        need = self._need.assigned(mappings).within(_limits(limits))
+        return dataclasses.replace(self._plain, need=need)
+
+
+def _limits(limits: Mapping[str, object]) -> Limits | None:
+    of_cells = limits.get("numa_topology")
+    return Limits.read(of_cells) if isinstance(of_cells, NUMATopologyLimits) else None
+
+
+def tell_providers(spec_obj: RequestSpec, mappings: Mappings) -> None:
+    """Say in the request's groups which providers they were claimed from, as nova does.
+
+    A group that the candidate does not map is left as it is.
+    """
+    groups = spec_obj.requested_resources if "requested_resources" in spec_obj else None
+    for group in groups or ():
+        providers = mappings.get(group.requester_id or "")
+        if providers is not None:
+            group.provider_uuids = list(providers)

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Placement's allocation candidates beside the rows of the hosts they are of."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Rows = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+
+#: One allocation request as Placement wrote it.
+AllocationRequest = Mapping[str, Any]
+
+#: What a candidate maps that nobody offered.
+_NOTHING: AllocationRequest = {"allocations": {}, "mappings": {}}
+
+
+class Answer(Protocol):
+    """What Placement answered, as far as hosts are concerned."""
+
+    @property
+    def allocation_requests(self) -> Sequence[AllocationRequest]:
+        """Candidates by number."""
+
+    @property
+    def by_host(self) -> Mapping[str, tuple[int, ...]]:
+        """Root provider UUID to the numbers of its candidates, in Placement's order."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class CandidateRows:
+    """The candidates of some hosts; those of one host are in Placement's order.
+
+    Attributes
+    ----------
+    rows : ndarray of intp, shape (n_candidates,)
+        Which row each is of; what is numbered, the table or a batch, tells the holder.
+    numbers : ndarray of intp, shape (n_candidates,)
+        The number of each in `requests`.
+    requests : sequence of mapping
+        All that Placement answered, by number.
+    """
+
+    rows: Rows
+    numbers: Rows
+    requests: Sequence[AllocationRequest]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def mappings(self) -> list[Mapping[str, Sequence[str]]]:
+        """Return each candidate's providers by request group, length n_candidates."""
+        requests = self.requests
+        return [requests[number]["mappings"] for number in self.numbers.tolist()]
+
+    def mappings_of(self, index: int) -> Mapping[str, Sequence[str]]:
+        """Return one candidate's providers by request group."""
+        mappings: Mapping[str, Sequence[str]]
+        mappings = self.requests[int(self.numbers[index])]["mappings"]
+        return mappings
+
+    def by_row(self, n_rows: int) -> list[Rows]:
+        """Return the indices of each row's candidates, length n_rows."""
+        order = np.argsort(self.rows, kind="stable")
+        ends = np.searchsorted(self.rows[order], np.arange(1, n_rows))
+        return np.split(order, ends)
+
+    def take(self, picked: Mask | Rows) -> CandidateRows:
+        """Return the candidates that a mask or an array of indices picks."""
+        return CandidateRows(self.rows[picked], self.numbers[picked], self.requests)
+
+    def within(self, rows: Rows) -> CandidateRows:
+        """Return the candidates of these table rows, numbered by place among them."""
+        n_rows = 1 + max(rows.max(initial=-1), self.rows.max(initial=-1))
+        place = np.full(n_rows, -1, np.intp)
+        place[rows] = np.arange(len(rows))
+        places = place[self.rows]
+        kept = places >= 0
+        return CandidateRows(places[kept], self.numbers[kept], self.requests)
+
+
+def one_each(n_hosts: int) -> CandidateRows:
+    """Return a candidate a host that maps nothing: nobody asked Placement."""
+    zeros = np.zeros(n_hosts, np.intp)
+    return CandidateRows(np.arange(n_hosts), zeros, [_NOTHING])
+
+
+class OfferedRows:
+    """Candidates beside table rows, put there when somebody looks at them.
+
+    Parameters
+    ----------
+    rows : sequence of int or None, length n_roots
+        The table row of each root of `answer`, in its order; None: no host of ours.
+    """
+
+    def __init__(self, answer: Answer, rows: Sequence[int | None]) -> None:
+        self._answer = answer
+        self._rows = rows
+        self._made: CandidateRows | None = None
+
+    def __call__(self) -> CandidateRows:
+        """Return the candidates; `rows` are those of the table."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def _make(self) -> CandidateRows:
+        of_roots = self._answer.by_host.values()
+        rows = np.array([-1 if row is None else row for row in self._rows], np.intp)
+        counts = np.fromiter(map(len, of_roots), np.intp, count=len(of_roots))
+        numbers = np.fromiter(
+            itertools.chain.from_iterable(of_roots), np.intp, count=int(counts.sum())
+        )
+        every = CandidateRows(
+            np.repeat(rows, counts), numbers, self._answer.allocation_requests
+        )
+        return every.take(every.rows >= 0)

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read of a request what it needs of NUMA cells and PCI devices."""
+
+from __future__ import annotations
+
+from ...objects import RequestSpec
+from .fitting import Need
+from .numa import Guest
+from .pci import read_requests
+
+
+def need_of(spec_obj: RequestSpec, *, is_packed: bool) -> Need:
+    """Return what each instance of a request needs of a host, before it has one.
+
+    Parameters
+    ----------
+    is_packed : bool
+        ``[compute] packing_host_numa_cells_allocation_strategy``.
+    """
+    topology = spec_obj.numa_topology if "numa_topology" in spec_obj else None
+    requests = spec_obj.pci_requests if "pci_requests" in spec_obj else None
+    return Need(
+        guest=Guest.read(topology) if topology is not None else None,
+        requests=read_requests(requests),
+        is_packed=is_packed,
+    )

@@ -1,0 +1,402 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host's NUMA cells, as its compute reports them, and what guests take of them."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from ....objects import NUMATopology
+from .guest import FittedCell, FittedGuest
+
+_KIB: Final = 1024
+#: A choice of cells is a word of bits.
+_MAX_CELLS: Final = 64
+#: Texts that are remembered: some kilobytes each, and many hosts report the same.
+_MAX_TEXTS: Final = 1024
+
+Cpus = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Memory pages of one size in one cell; counts of pages."""
+
+    size_kb: int
+    total: int
+    used: int = 0
+    reserved: int = 0
+
+    @property
+    def free_kb(self) -> int:
+        """What is neither used nor reserved, KiB."""
+        return (self.total - self.used - self.reserved) * self.size_kb
+
+    @property
+    def total_kb(self) -> int:
+        """All of it, KiB."""
+        return self.total * self.size_kb
+
+
+@dataclass(frozen=True, slots=True)
+class CellHardware:
+    """What never changes of a cell.
+
+    Attributes
+    ----------
+    cpus, pcpus : tuple of int
+        CPUs for floating guests and for pinning, as reported.
+    siblings : tuple of tuple of int
+        CPUs by the core they are threads of, as reported.
+    physnets, is_tunneled
+        The networks that are near to it; none and False where it declares none.
+    cpu_mask, pcpu_mask : int
+        The same CPUs as bits.
+    cores : tuple of int
+        The threads of each core as bits; each CPU for pinning is a core where nothing
+        is reported.
+    """
+
+    id: int
+    cpus: Cpus
+    pcpus: Cpus
+    siblings: tuple[Cpus, ...]
+    memory_mb: int
+    socket: int | None = None
+    physnets: frozenset[str] = frozenset()
+    is_tunneled: bool = False
+    cpu_mask: int = field(init=False, compare=False, repr=False)
+    pcpu_mask: int = field(init=False, compare=False, repr=False)
+    cores: tuple[int, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        cores = self.siblings or tuple((cpu,) for cpu in self.pcpus)
+        object.__setattr__(self, "cpu_mask", mask_of(self.cpus))
+        object.__setattr__(self, "pcpu_mask", mask_of(self.pcpus))
+        object.__setattr__(self, "cores", tuple(map(mask_of, cores)))
+
+    @property
+    def n_threads(self) -> int:
+        """Threads of its largest core, at least 1."""
+        return max((core.bit_count() for core in self.cores), default=1) or 1
+
+
+@dataclass(frozen=True, slots=True)
+class HostCell:
+    """One cell and what is used of it.
+
+    Attributes
+    ----------
+    cpu_usage : int
+        Floating guest CPUs.
+    memory_usage : int
+        MiB.
+    pinned : int
+        Host CPUs that guests are pinned to, as bits.
+    """
+
+    hardware: CellHardware
+    cpu_usage: int = 0
+    memory_usage: int = 0
+    pinned: int = 0
+    pages: tuple[Pages, ...] = ()
+
+    @property
+    def id(self) -> int:
+        """The cell's number on its host."""
+        return self.hardware.id
+
+    @property
+    def free_pcpus(self) -> int:
+        """CPUs for pinning that nobody holds, as bits."""
+        return self.hardware.pcpu_mask & ~self.pinned
+
+    @property
+    def free_memory_mb(self) -> int:
+        """Memory that is not in use, MiB."""
+        return self.hardware.memory_mb - self.memory_usage
+
+    @property
+    def smallest_page_kb(self) -> int | None:
+        """The smallest page size; None where the host reports no pages."""
+        return min((pages.size_kb for pages in self.pages), default=None)
+
+    def changed_by(self, cell: FittedCell, sign: int) -> HostCell:
+        """Return the cell after a guest's cell has come (1) or gone (-1)."""
+        guest = cell.guest
+        held = self._held(cell)
+        return replace(
+            self,
+            cpu_usage=max(0, self.cpu_usage + sign * guest.n_shared),
+            memory_usage=max(0, self.memory_usage + sign * guest.memory_mb),
+            pinned=self.pinned | held if sign > 0 else self.pinned & ~held,
+            pages=tuple(self._paged(cell, sign)),
+        )
+
+    def _held(self, cell: FittedCell) -> int:
+        """Return the CPUs that are held; isolated threads hold all of their core."""
+        if cell.guest.is_shared:
+            return 0
+        held = mask_of(pcpu for _, pcpu in cell.pins) | mask_of(cell.reserved)
+        if cell.guest.thread_policy != "isolate":
+            return held
+        cores = (core for core in self.hardware.cores if core & held)
+        return functools.reduce(int.__or__, cores, 0)
+
+    def _paged(self, cell: FittedCell, sign: int) -> Iterable[Pages]:
+        size_kb = cell.page_size or self.smallest_page_kb
+        for pages in self.pages:
+            if pages.size_kb == size_kb:
+                taken = cell.guest.memory_mb * _KIB / size_kb * sign
+                yield replace(pages, used=int(max(0, pages.used + taken)))
+            else:
+                yield pages
+
+    def describe(self) -> str:
+        """Return what is free, for people."""
+        cell, n_free = self.hardware, self.free_pcpus.bit_count()
+        pages = "".join(
+            f", {p.free_kb // p.size_kb} of {p.total} pages of {p.size_kb} KiB free"
+            for p in self.pages
+        )
+        return (
+            f"cell {cell.id}: {n_free} of {len(cell.pcpus)} CPUs for pinning free, "
+            f"{self.cpu_usage} floating on {len(cell.cpus)}, "
+            f"{self.free_memory_mb} of {cell.memory_mb} MiB free{pages}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HostTopology:
+    """All NUMA cells of a host, in the order of its report."""
+
+    cells: tuple[HostCell, ...]
+
+    @classmethod
+    def read(cls, value: object) -> HostTopology:
+        """Read what a nova compute reports.
+
+        Parameters
+        ----------
+        value : str, mapping or NUMATopology
+            JSON text of ``compute_nodes.numa_topology``; the same decoded, also in the
+            form from before there were objects; or the object.
+
+        Raises
+        ------
+        ValueError
+            It is none of these; the message says what is wrong.
+        """
+        return _read_text(value) if isinstance(value, str) else _read(value)
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether some core has more than one thread."""
+        return any(cell.hardware.n_threads > 1 for cell in self.cells)
+
+    def in_sockets_of(self, ids: frozenset[int]) -> frozenset[int]:
+        """Return the ids of all cells in the sockets of these cells.
+
+        None where some cell does not tell its socket (nova's
+        ``_filter_pools_for_socket_affinity``).
+        """
+        cells = [cell.hardware for cell in self.cells]
+        if any(cell.socket is None for cell in cells):
+            return frozenset()
+        sockets = {cell.socket for cell in cells if cell.id in ids}
+        return frozenset(cell.id for cell in cells if cell.socket in sockets)
+
+    def with_guest(self, guest: FittedGuest) -> HostTopology:
+        """Return the cells with a guest on them (``numa_usage_from_instance_numa``)."""
+        return self._changed_by(guest, 1)
+
+    def without_guest(self, guest: FittedGuest) -> HostTopology:
+        """Return the cells after a guest has gone."""
+        return self._changed_by(guest, -1)
+
+    def _changed_by(self, guest: FittedGuest, sign: int) -> HostTopology:
+        by_id = {cell.host_cell_id: cell for cell in guest.cells}
+        return HostTopology(
+            tuple(
+                cell.changed_by(by_id[cell.id], sign) if cell.id in by_id else cell
+                for cell in self.cells
+            )
+        )
+
+    def to_object(self) -> NUMATopology:
+        """Return the object that computes report."""
+        return NUMATopology.obj_from_primitive(written(self))
+
+    def describe(self) -> str:
+        """Return what is free in each cell, for people."""
+        return "; ".join(cell.describe() for cell in self.cells) or "no cells"
+
+
+def mask_of(cpus: Iterable[int]) -> int:
+    """Return CPU numbers as bits."""
+    mask = 0
+    for cpu in cpus:
+        mask |= 1 << cpu
+    return mask
+
+
+def cpus_of(mask: int) -> list[int]:
+    """Return the CPU numbers of bits, ascending."""
+    return [cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1]
+
+
+# -- reading ---------------------------------------------------------------------------
+
+
+@functools.lru_cache(_MAX_TEXTS)
+def _read_text(text: str) -> HostTopology:
+    try:
+        return _read(json.loads(text))
+    except json.JSONDecodeError as e:
+        raise ValueError(f"The NUMA topology is no JSON: {e}") from e
+
+
+def _read(value: object) -> HostTopology:
+    if isinstance(value, NUMATopology):
+        value = value.obj_to_primitive()
+    if not isinstance(value, Mapping):
+        raise ValueError(f"The NUMA topology is {type(value).__name__}, not cells")
+    try:
+        return HostTopology(_cells(value))
+    except (KeyError, TypeError, AttributeError, ValueError) as e:
+        raise ValueError(f"The NUMA topology is no NUMATopology: {e!r}") from e
+
+
+def _cells(value: Mapping[str, Any]) -> tuple[HostCell, ...]:
+    data = value.get("nova_object.data")
+    if data is None:
+        cells = tuple(map(_legacy_cell, value["cells"]))
+    else:
+        cells = tuple(_cell(cell["nova_object.data"]) for cell in data["cells"])
+    if len(cells) > _MAX_CELLS:
+        raise ValueError(f"{len(cells)} cells, more than {_MAX_CELLS}")
+    return cells
+
+
+def _cell(data: Mapping[str, Any]) -> HostCell:
+    networks = (data.get("network_metadata") or {}).get("nova_object.data", {})
+    return HostCell(
+        hardware=_hardware(
+            data["id"],
+            _cpus(data["cpuset"]),
+            _cpus(data.get("pcpuset") or ()),
+            tuple(map(_cpus, data.get("siblings") or ())),
+            _amount(data["memory"]),
+            data.get("socket"),
+            frozenset(networks.get("physnets") or ()),
+            bool(networks.get("tunneled")),
+        ),
+        cpu_usage=_amount(data.get("cpu_usage") or 0),
+        memory_usage=_amount(data.get("memory_usage") or 0),
+        pinned=mask_of(_cpus(data.get("pinned_cpus") or ())),
+        pages=tuple(
+            _pages(pages["nova_object.data"]) for pages in data.get("mempages") or ()
+        ),
+    )
+
+
+@functools.lru_cache(4096)
+def _hardware(*fields: Any) -> CellHardware:
+    """Return one object for equal hardware: hosts of a cloud are much alike."""
+    return CellHardware(*fields)
+
+
+def _pages(data: Mapping[str, Any]) -> Pages:
+    counts = (data["total"], data.get("used") or 0, data.get("reserved") or 0)
+    size_kb = _amount(data["size_kb"])
+    if not size_kb:
+        raise ValueError("pages of 0 KiB")
+    return Pages(size_kb, *map(int, counts))
+
+
+def _legacy_cell(data: Mapping[str, Any]) -> HostCell:
+    """Read a cell from before there were objects (``from_legacy_object``)."""
+    memory = data.get("mem") or {}
+    cpus = tuple(sorted(_parsed(data.get("cpus") or "")))
+    return HostCell(
+        hardware=_hardware(data["id"], cpus, (), (), _amount(memory.get("total", 0))),
+        cpu_usage=_amount(data.get("cpu_usage") or 0),
+        memory_usage=_amount(memory.get("used", 0)),
+    )
+
+
+def _parsed(text: str) -> set[int]:
+    """Return the CPUs of a text such as ``0-3,^2,8`` (``parse_cpu_spec``)."""
+    named: set[int] = set()
+    excluded: set[int] = set()
+    for rule in filter(None, map(str.strip, text.split(","))):
+        first, _, last = rule.removeprefix("^").partition("-")
+        cpus = range(int(first), int(last or first) + 1)
+        (excluded if rule.startswith("^") else named).update(cpus)
+    return named - excluded
+
+
+def _cpus(values: Iterable[Any]) -> Cpus:
+    cpus = tuple(map(int, values))
+    if cpus and min(cpus) < 0:
+        raise ValueError(f"CPU {min(cpus)}")
+    return cpus
+
+
+def _amount(value: Any) -> int:
+    amount = int(value)
+    if amount < 0:
+        raise ValueError(f"{amount} is negative")
+    return amount
+
+
+# -- writing ---------------------------------------------------------------------------
+
+
+def written(topology: HostTopology) -> dict[str, Any]:
+    """Return the primitive of the object that computes report."""
+    cells = [_written_cell(cell) for cell in topology.cells]
+    return _object("NUMATopology", "1.2", cells=cells)
+
+
+def _written_cell(cell: HostCell) -> dict[str, Any]:
+    hardware = cell.hardware
+    told = {}
+    if hardware.physnets or hardware.is_tunneled:
+        told["network_metadata"] = _object(
+            "NetworkMetadata", "1.0",
+            physnets=sorted(hardware.physnets), tunneled=hardware.is_tunneled,
+        )  # fmt: skip
+    return _object(
+        "NUMACell",
+        "1.5",
+        id=hardware.id,
+        cpuset=list(hardware.cpus),
+        pcpuset=list(hardware.pcpus),
+        siblings=[list(threads) for threads in hardware.siblings],
+        memory=hardware.memory_mb,
+        socket=hardware.socket,
+        cpu_usage=cell.cpu_usage,
+        memory_usage=cell.memory_usage,
+        pinned_cpus=cpus_of(cell.pinned),
+        mempages=[
+            _object(
+                "NUMAPagesTopology", "1.1",
+                size_kb=p.size_kb, total=p.total, used=p.used, reserved=p.reserved,
+            )
+            for p in cell.pages
+        ],
+        **told,
+    )  # fmt: skip
+
+
+def _object(name: str, version: str, **data: Any) -> dict[str, Any]:
+    return {
+        "nova_object.name": name,
+        "nova_object.namespace": "nova",
+        "nova_object.version": version,
+        "nova_object.data": data,
+    }

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What PCI devices a host has free: pools of like devices, as its compute reports."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ....objects import PciDevicePoolList
+
+#: What a property of a pool or of a request's spec can be; a list is a tuple of these.
+Value = str | int | None | tuple["Value", ...]
+#: A mapping that can be hashed: (key, value) pairs by ascending key.
+Items = tuple[tuple[str, Value], ...]
+
+_FIELDS: Final = ("product_id", "vendor_id", "numa_node", "count")
+_MAX_COUNT: Final = 2**31 - 1
+#: Texts that are remembered: some kilobytes each, read again at each look.
+_MAX_TEXTS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PoolKind:
+    """All that the devices of a pool have in common, but their resource provider.
+
+    Attributes
+    ----------
+    items : tuple of (str, value)
+        nova's flat form of a pool without ``count`` and ``rp_uuid``, by ascending key.
+    """
+
+    items: Items
+
+    @property
+    def numa_node(self) -> int | None:
+        """The NUMA node that the devices are at; None: they are at none, or unknown."""
+        node = dict(self.items).get("numa_node")
+        return node if isinstance(node, int) else None
+
+    def describe(self) -> str:
+        """Return the properties that are set, for people."""
+        return ", ".join(f"{k} {v}" for k, v in self.items if v is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Some free devices of one kind.
+
+    Attributes
+    ----------
+    rp_uuid : str or None
+        The resource provider that stands for the devices in Placement; None: none does.
+    place : int
+        Where the report had the pool, once sorted: a pool that was used up and is given
+        back returns there.
+    """
+
+    kind: PoolKind
+    count: int
+    rp_uuid: str | None = None
+    place: int = 0
+
+    @property
+    def n_keys(self) -> int:
+        """How many keys nova's flat form has: pools with fewer come first."""
+        return len(self.kind.items) + (1 if self.rp_uuid is None else 2)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """What pools of a host are sorted by."""
+        return self.n_keys, self.place
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return nova's flat form."""
+        provider = {} if self.rp_uuid is None else {"rp_uuid": self.rp_uuid}
+        kind = {k: list(v) if isinstance(v, tuple) else v for k, v in self.kind.items}
+        return {**kind, "count": self.count, **provider}
+
+    def describe(self) -> str:
+        """Return count, kind and provider, for people."""
+        provider = f", provider {self.rp_uuid}" if self.rp_uuid else ""
+        return f"{self.count} of {self.kind.describe()}{provider}"
+
+
+#: What was taken of a host's pools: each with the count that was taken of it.
+Taken = tuple[Pool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HostPools:
+    """The pools of one host, in the order in which they are consumed.
+
+    That is nova's: the fewest properties first (``PciDeviceStats.__init__``), then as
+    reported.
+    """
+
+    pools: tuple[Pool, ...] = ()
+
+    @classmethod
+    def read(cls, value: object) -> HostPools:
+        """Read what a nova compute reports, in any of the forms it ever had.
+
+        Parameters
+        ----------
+        value : str, mapping, list of mapping, PciDevicePoolList or None
+            JSON text of ``compute_nodes.pci_stats``; the primitive of a
+            PciDevicePoolList, or the object; flat pools, or a single one, from before
+            there were objects (nova's ``from_pci_stats``).
+
+        Raises
+        ------
+        ValueError
+            The value has none of these forms.
+        """
+        return _read_text(value) if isinstance(value, str) else _read(value)
+
+    @property
+    def n_free(self) -> int:
+        """How many devices are free."""
+        return sum(pool.count for pool in self.pools)
+
+    @property
+    def free_by_node(self) -> Mapping[int | None, int]:
+        """How many devices are free at each NUMA node that has a pool."""
+        free: Counter[int | None] = Counter()
+        for pool in self.pools:
+            free[pool.kind.numa_node] += pool.count
+        return free
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return nova's ``PciDeviceStats.pools``."""
+        return [pool.to_dict() for pool in self.pools]
+
+    def plus(self, taken: Taken) -> HostPools:
+        """Return the pools with what `support.taken` told given back."""
+        pools = list(self.pools)
+        for back in taken:
+            at = _index_of(pools, back)
+            if at is None:
+                bisect.insort(pools, back, key=lambda pool: pool.order)
+            else:
+                pools[at] = replace(pools[at], count=pools[at].count + back.count)
+        return HostPools(tuple(pools))
+
+    def describe(self) -> str:
+        """Return one line for people."""
+        return "; ".join(pool.describe() for pool in self.pools) or "no PCI devices"
+
+
+NO_POOLS: Final = HostPools()
+
+
+def _index_of(pools: list[Pool], back: Pool) -> int | None:
+    """Return the pool that devices go back to; None: it was used up, or is unknown.
+
+    Of pools that are alike it is the one at their place; a newer report can have it at
+    another, which then is some other pool's.
+    """
+    here = next((i for i, pool in enumerate(pools) if pool.place == back.place), None)
+    if here is None or _are_alike(pools[here], back):
+        return here
+    return next((i for i, pool in enumerate(pools) if _are_alike(pool, back)), None)
+
+
+def _are_alike(one: Pool, other: Pool) -> bool:
+    return one.kind == other.kind and one.rp_uuid == other.rp_uuid
+
+
+# -- reading -------------------------------------------------------------------------
+
+
+@functools.lru_cache(_MAX_TEXTS)
+def _read_text(text: str) -> HostPools:
+    try:
+        return _read(json.loads(text) if text else None)
+    except json.JSONDecodeError as e:
+        raise ValueError(f"The PCI pools are no JSON: {e}") from e
+
+
+def _read(value: object) -> HostPools:
+    found = [_pool(i, flat) for i, flat in enumerate(_flat_pools(value))]
+    found.sort(key=lambda pool: pool.n_keys)
+    pools = (replace(pool, place=i) for i, pool in enumerate(found))
+    return HostPools(tuple(pools)) if found else NO_POOLS
+
+
+def _flat_pools(value: object) -> Iterable[dict[str, Any]]:
+    if isinstance(value, PciDevicePoolList):
+        return [pool.to_dict() for pool in value.objects]
+    if not value:
+        return ()
+    if isinstance(value, Mapping):
+        return _of_object(value) if "nova_object.data" in value else [_of_old(value)]
+    if isinstance(value, list):
+        return [_of_old(pool) for pool in value]
+    raise ValueError(f"The PCI pools are {type(value).__name__}, not pools")
+
+
+def _of_object(primitive: Mapping[str, Any]) -> list[dict[str, Any]]:
+    try:
+        pools = primitive["nova_object.data"]["objects"]
+        return [_flattened(pool["nova_object.data"]) for pool in pools]
+    except (KeyError, TypeError) as e:
+        raise ValueError(f"The PCI pools are no PciDevicePoolList: {e!r}") from e
+
+
+def _flattened(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nova's ``PciDevicePool.to_dict``: an unset field has no key."""
+    flat = {key: data[key] for key in _FIELDS if key in data}
+    flat.update(data.get("tags") or {})
+    return flat
+
+
+def _of_old(pool: object) -> dict[str, Any]:
+    if not isinstance(pool, Mapping):
+        raise ValueError(f"A PCI pool is {type(pool).__name__}, not a mapping")
+    return {"numa_node": None, **pool}
+
+
+def _pool(index: int, flat: dict[str, Any]) -> Pool:
+    try:
+        count = _integer(flat.pop("count"), 0)
+        provider = flat.pop("rp_uuid", None)
+        if flat.get("numa_node") is not None:
+            # -1 is how Linux says that a device is at no node.
+            flat["numa_node"] = _integer(flat["numa_node"], -1)
+        return Pool(_kind(_items(flat)), count, _text(provider))
+    except KeyError as e:
+        raise ValueError(f"PCI pool {index} has no {e}") from e
+    except (TypeError, ValueError) as e:
+        raise ValueError(f"PCI pool {index}: {e}") from e
+
+
+def _integer(value: Any, least: int) -> int:
+    number = int(value)
+    if not least <= number <= _MAX_COUNT:
+        raise ValueError(f"{number} is not between {least} and {_MAX_COUNT}")
+    return number
+
+
+def _text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise TypeError(f"{value!r} is no text")
+
+
+def _items(flat: Mapping[str, Any]) -> Items:
+    return tuple(
+        (key, value if key == "numa_node" else hashable(value))
+        for key, value in sorted(flat.items())
+    )
+
+
+def hashable(value: Any) -> Value:
+    """Return a property as versioned objects have it: a text or None, lists as tuples.
+
+    Raises
+    ------
+    TypeError
+        It is neither a text, a number, None, nor a list of these.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple):
+        return tuple(hashable(each) for each in value)
+    if isinstance(value, int | float):
+        return str(value)
+    raise TypeError(f"{value!r} is no property of PCI devices")
+
+
+@functools.lru_cache(2**14)
+def _kind(items: Items) -> PoolKind:
+    """Return one kind for equal ones: hosts of a cloud have much the same."""
+    return PoolKind(items)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builders of pools and requests, and hypothesis strategies of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hypothesis.strategies as st
+
+from moorage.scheduler.hosts.pci import HostPools, PciRequest
+
+PROVIDERS = ["rp-a", "rp-b", "rp-c"]
+NODES = [None, 0, 1, 2]
+POLICIES = ["legacy", "preferred", "required", "socket"]
+
+
+def flat(count: int = 1, **properties: Any) -> dict[str, Any]:
+    """One pool in its flat form: of an Intel product, at no NUMA node."""
+    own = {"vendor_id": "8086", "product_id": "1520", "numa_node": None}
+    return {**own, "count": count, **properties}
+
+
+def pools(*flats: dict[str, Any]) -> HostPools:
+    return HostPools.read(list(flats))
+
+
+def request(count: int = 1, *specs: dict[str, Any], **fields: Any) -> PciRequest:
+    """A request for devices of one of these specs; without a spec, for any."""
+    pairs = tuple(tuple(sorted(spec.items())) for spec in specs or ({},))
+    return PciRequest(count, pairs, **fields)
+
+
+def counts(left: HostPools | None) -> list[int] | None:
+    """How many devices each pool has left; None: the requests were not met."""
+    return None if left is None else [pool.count for pool in left.pools]
+
+
+def _some_of(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=values)
+
+
+TAGS = _some_of(
+    dev_type=st.sampled_from(["type-PCI", "type-PF", "type-VF", "vdpa"]),
+    remote_managed=st.sampled_from(["true", "false"]),
+    live_migratable=st.sampled_from(["true", "false"]),
+    rp_uuid=st.sampled_from(PROVIDERS),
+)
+FLATS = st.builds(
+    lambda count, node, vendor, tags: flat(
+        count, numa_node=node, vendor_id=vendor, **tags
+    ),
+    st.integers(0, 3),
+    st.sampled_from(NODES),
+    st.sampled_from(["8086", "10DE"]),
+    TAGS,
+)
+POOLS = st.lists(FLATS, max_size=6).map(HostPools.read)
+SPECS = _some_of(
+    vendor_id=st.sampled_from(["8086", "10de"]),
+    dev_type=st.sampled_from(["type-PF", "vdpa"]),
+    remote_managed=st.sampled_from(["True", "false"]),
+    live_migratable=st.sampled_from(["true", "false"]),
+)
+REQUESTS = st.builds(
+    lambda count, specs, policy: request(count, *specs, numa_policy=policy),
+    # 0 is never asked for, but nova has an answer.
+    st.sampled_from([1, 2, 1, 2, 3, 0]),
+    st.lists(SPECS, min_size=1, max_size=2),
+    st.sampled_from(POLICIES),
+)

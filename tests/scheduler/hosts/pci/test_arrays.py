@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""States of pools are rows of arrays, which stay as they were when more come."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import numpy as np
+from hypothesis import given, settings
+
+from moorage.scheduler.hosts.pci import (
+    NO_NODE,
+    NO_POOLS,
+    NO_PROVIDER,
+    NOT_THERE,
+    HostPools,
+    PoolArrays,
+    PoolRows,
+)
+from moorage.scheduler.hosts.pci.arrays import NO_KIND, UNKNOWN_PROVIDER
+
+from .conftest import POOLS, flat, pools, request
+
+HOST = pools(flat(3), flat(2, numa_node=1, tag="x", rp_uuid="rp-a"))
+
+
+def arrays(*values: HostPools) -> PoolArrays:
+    made = PoolArrays()
+    made.extend(values)
+    return made
+
+
+def as_dicts(made: PoolArrays, rows: PoolRows) -> list[list[tuple[object, ...]]]:
+    """Each row's (kind, count, provider's code, NUMA node), of the pools it has."""
+    columns = rows.kind, rows.count, rows.provider, rows.numa_node
+    told = zip(*(column.tolist() for column in columns), strict=True)
+    return [
+        [
+            (rows.kinds.values[kind], count, provider, node)
+            for kind, count, provider, node in zip(*row, strict=True)
+            if kind != NO_KIND
+        ]
+        for row in told
+    ]
+
+
+def expected(made: PoolArrays, value: HostPools) -> list[tuple[object, ...]]:
+    return [
+        (
+            pool.kind,
+            pool.count,
+            NO_PROVIDER if pool.rp_uuid is None else made.provider_code(pool.rp_uuid),
+            NO_NODE if pool.kind.numa_node is None else pool.kind.numa_node,
+        )
+        for pool in value.pools
+    ]
+
+
+def test_row_has_what_the_pools_have() -> None:
+    rows = arrays(HOST).rows()
+    assert rows.count.tolist() == [[3, 2]]
+    assert rows.provider.tolist() == [[NO_PROVIDER, 0]]
+    assert rows.numa_node.tolist() == [[NO_NODE, 1]]
+    assert [rows.kinds.values[k] for k in rows.kind[0]] == [p.kind for p in HOST.pools]
+
+
+def test_hosts_with_fewer_pools_are_padded() -> None:
+    rows = arrays(HOST, NO_POOLS).rows()
+    assert rows.kind[1].tolist() == [NO_KIND] * 2
+    assert rows.count[1].tolist() == [0, 0]
+    assert rows.numa_node[1].tolist() == [NOT_THERE] * 2
+
+
+def test_columns_have_their_dtypes() -> None:
+    rows = arrays(HOST).rows()
+    assert rows.count.dtype == np.int64
+    assert {c.dtype for c in (rows.kind, rows.provider, rows.numa_node)} == {
+        np.dtype(np.int32)
+    }
+
+
+def test_no_hosts_are_no_rows() -> None:
+    rows = arrays().rows()
+    assert (len(rows), rows.kind.shape) == (0, (0, 0))
+    assert len(arrays(NO_POOLS).rows()) == 1
+
+
+def test_no_pool_has_an_unknown_provider() -> None:
+    made = arrays(HOST)
+    assert made.provider_code("rp-x") == UNKNOWN_PROVIDER
+    assert UNKNOWN_PROVIDER not in made.rows().provider
+    assert made.provider_code("rp-a") in made.rows().provider
+
+
+def test_provider_of_several_pools_is_told() -> None:
+    split = pools(flat(rp_uuid="rp-a"), flat(tag="x", rp_uuid="rp-a"))
+    rows = arrays(HOST, split, pools(flat(), flat(tag="x"))).rows()
+    assert rows.has_split.tolist() == [False, True, False]
+
+
+def test_rows_that_were_taken_stay_when_more_pools_and_hosts_come() -> None:
+    made = arrays(NO_POOLS, HOST)
+    early = made.rows()
+    before = as_dicts(made, early)
+    wide = pools(*(flat(i, tag=str(i)) for i in range(5)))
+    for _ in range(20):
+        made.extend([wide, HOST])
+    assert as_dicts(made, early) == before
+    assert early.kind.shape == (2, 2)
+    assert made.rows().kind.shape == (42, 5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(parts=st.lists(st.lists(POOLS, max_size=4), max_size=4))
+def test_rows_are_the_values_in_order(parts: list[list[HostPools]]) -> None:
+    made = PoolArrays()
+    for part in parts:
+        made.extend(part)
+    values = [value for part in parts for value in part]
+    assert len(made) == len(made.rows()) == len(values)
+    told = [expected(made, value) for value in values]
+    assert as_dicts(made, made.rows()) == told
+    half = len(values) // 2
+    assert as_dicts(made, made.rows(half)) == told[half:]
+    picked = [*range(half), *range(len(values))]
+    assert as_dicts(made, made.rows().take(picked)) == [told[i] for i in picked]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    values=st.lists(POOLS, min_size=1, max_size=4), later=st.lists(POOLS, max_size=2)
+)
+def test_rows_are_judged_as_each_pool(
+    values: list[HostPools], later: list[HostPools]
+) -> None:
+    made = arrays(*values)
+    asked = request(1, {"vendor_id": "8086"})
+    made.rows().judge(asked)
+    made.extend(later)
+    matches, usable = made.rows().judge(asked)
+    for value, row, usable_row in zip([*values, *later], matches, usable, strict=True):
+        kinds = [pool.kind for pool in value.pools]
+        n = len(kinds)
+        told = [asked.matches(kind) for kind in kinds]
+        assert row.tolist() == told + [False] * (len(row) - n)
+        both = [m and asked.is_usable(k) for m, k in zip(told, kinds, strict=True)]
+        assert usable_row.tolist() == both + [False] * (len(row) - n)
