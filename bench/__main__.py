@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure and print: `python -m bench`, from the checkout's root, as `make bench` does.
 
-Decisions without Placement beside nova 34's, each plugin alone, decisions on the real
-Placement, messages. Medians of this run on this machine; no time is judged.
+Decisions without Placement beside nova 34's, each plugin alone, guests with NUMA cells
+and PCI devices, decisions on the real Placement, messages. Medians of this run on this
+machine; no time is judged.
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ def _sizes(told: argparse.Namespace) -> Sizes:
         ours=Plan(runs=runs, budget_s=20),
         nova=Plan(runs=3, budget_s=5),
         nova_decision=Plan(runs=3, budget_s=5, warm_ups=0),
+        nova_fit=Plan(runs=3, budget_s=15, warm_ups=0),
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,11 +25,19 @@ Primitive = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a scheduler is asked, as it crosses the wire."""
+    """What a scheduler is asked, as it crosses the wire.
+
+    Attributes
+    ----------
+    offers : dict
+        Where Placement tracks the devices that are asked for: those that each compute
+        node offers, a candidate each. A node that is not there has one without.
+    """
 
     name: str
     primitive: Primitive
     instance_uuids: list[str]
+    offers: dict[str, list[str]] = field(default_factory=dict)
 
     def spec(self) -> RequestSpec:
         """Return a request of its own: nothing is kept from one run to the next."""

@@ -2,11 +2,14 @@
 """A Placement that costs nothing: every host fits, and every claim is granted.
 
 For benchmarks only. What it and the reading of its answers take is in the decision
-records' "placement" and "claim", which are reported apart.
+records' "placement" and "claim", which are reported apart. An answer is a new text to
+be decoded each time, as it is where it comes over a network.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +17,7 @@ from .asked import Request
 from .clouds import Cloud
 
 _MANY = 1_000_000
+_DEDICATED = "PCPU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,35 +26,46 @@ class Answer:
 
     status_code: int
     text: str = ""
-    body: Any = None
 
     def json(self) -> Any:
-        return self.body
+        return json.loads(self.text)
 
 
 _DONE = Answer(204)
+_NOWHERE = Answer(200, '{"allocation_requests": [], "provider_summaries": {}}')
+_VERSIONS = Answer(
+    200,
+    '{"versions": [{"id": "v1.0", "min_version": "1.0", "max_version": "1.39"}]}',
+)
 
 
 class CannedPlacement:
     """Answer every question for candidates with all hosts of a cloud."""
 
     def __init__(self, cloud: Cloud, request: Request) -> None:
-        resources = resources_of(request)
-        nodes = [record.uuid for record in cloud.records]
-        self._candidates = Answer(
-            200,
-            "{}",
-            {
-                "allocation_requests": [_fits(node, resources) for node in nodes],
-                "provider_summaries": {node: _summary(node) for node in nodes},
-            },
-        )
+        self._cloud = cloud
+        self._name = ""
+        self.answer_to(request)
+
+    def answer_to(self, request: Request) -> None:
+        """Answer a request from now on; requests of one name differ in ids only."""
+        groups = [group["requester_id"] for group in _groups(request)]
+        if request.name != self._name:
+            self._name, self._groups = request.name, groups
+            self._text = json.dumps(_body(self._cloud, request))
+        text = self._text
+        for old, new in zip(self._groups, groups, strict=True):
+            text = text.replace(old, new)
+        self._candidates = Answer(200, text)
+        self._is_dedicated = _DEDICATED in resources_of(request)
 
     def get(self, url: str, **options: object) -> Answer:
-        if url.startswith("/allocation_candidates"):
-            return self._candidates
-        version = {"min_version": "1.0", "max_version": "1.39"}
-        return Answer(200, "{}", {"versions": [{"id": "v1.0", **version}]})
+        if not url.startswith("/allocation_candidates"):
+            return _VERSIONS
+        # All hosts report dedicated CPUs: none is left for the second question.
+        if self._is_dedicated and _DEDICATED not in url:
+            return _NOWHERE
+        return self._candidates
 
     def put(self, url: str, **options: object) -> Answer:
         return _DONE
@@ -63,25 +78,54 @@ class CannedPlacement:
 
 
 def resources_of(request: Request) -> dict[str, int]:
-    """Return what one instance of a request takes in Placement."""
+    """Return what one instance of a request takes of its host in Placement."""
     flavor = request.primitive["nova_object.data"]["flavor"]["nova_object.data"]
+    is_dedicated = flavor["extra_specs"].get("hw:cpu_policy") == "dedicated"
     return {
-        "VCPU": flavor["vcpus"],
+        _DEDICATED if is_dedicated else "VCPU": flavor["vcpus"],
         "MEMORY_MB": flavor["memory_mb"],
         "DISK_GB": flavor["root_gb"] + flavor["ephemeral_gb"],
     }
 
 
-def _fits(node: str, resources: dict[str, int]) -> dict[str, Any]:
-    allocations = {node: {"resources": dict(resources)}}
-    return {"allocations": allocations, "mappings": {"": [node]}}
+def _groups(request: Request) -> list[dict[str, Any]]:
+    """Return the request groups of devices that Placement tracks."""
+    groups = request.primitive["nova_object.data"].get("requested_resources") or []
+    return [group["nova_object.data"] for group in groups]
 
 
-def _summary(node: str) -> dict[str, Any]:
+def _body(cloud: Cloud, request: Request) -> dict[str, Any]:
+    summaries: dict[str, Any] = {}
+    requests = []
+    of_device = {name: 1 for each in _groups(request) for name in each["resources"]}
+    for record in cloud.records:
+        node = record.uuid
+        summaries[node] = _summary(node, None, resources_of(request))
+        for device in request.offers.get(node, ()):
+            summaries[device] = _summary(node, node, of_device)
+        requests += _candidates(node, request)
+    return {"allocation_requests": requests, "provider_summaries": summaries}
+
+
+def _candidates(node: str, request: Request) -> Iterator[dict[str, Any]]:
+    """Yield a host's one candidate, or one for each device that it offers."""
+    groups = _groups(request)
+    for device in request.offers.get(node, [""]):
+        allocations = {node: {"resources": resources_of(request)}}
+        mappings = {"": [node]}
+        for group in groups:
+            allocations[device] = {"resources": group["resources"]}
+            mappings[group["requester_id"]] = [device]
+        yield {"allocations": allocations, "mappings": mappings}
+
+
+def _summary(
+    root: str, parent: str | None, resources: dict[str, int]
+) -> dict[str, Any]:
     amounts = {"capacity": _MANY, "used": 0}
     return {
-        "resources": dict.fromkeys(("VCPU", "MEMORY_MB", "DISK_GB"), amounts),
+        "resources": dict.fromkeys(resources, amounts),
         "traits": [],
-        "parent_provider_uuid": None,
-        "root_provider_uuid": node,
+        "parent_provider_uuid": parent,
+        "root_provider_uuid": root,
     }

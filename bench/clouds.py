@@ -12,12 +12,21 @@ import numpy as np
 from oslo_config import cfg
 
 from moorage.scheduler.conf import load
-from moorage.scheduler.hosts import Aggregate, HostRecord, HostTable
+from moorage.scheduler.hosts import (
+    Aggregate,
+    HostPools,
+    HostRecord,
+    HostTable,
+    HostTopology,
+)
 from moorage.scheduler.sources.base import BaseHostSource
 from moorage.scheduler.sources.inventory import Inventory, InventoryHost
 
+from .reports import Report, report
+
 _NAMESPACE = uuid.UUID("62656e63-6800-5000-8000-000000000000")
 _INSTANCES_PER_HOST = 4
+_READ = ("last_seen_up", "numa_topology", "pci_stats")
 _N_ZONES = 3
 _GIB = 1024
 _HV_VERSIONS = (6002001, 7000000, 8002002)
@@ -40,11 +49,14 @@ class Cloud:
     ----------
     instances : dict
         Instance UUIDs by service host.
+    reports : list of Report, one a record, or empty
+        What the records' cells and PCI devices were read from; none has any.
     """
 
     records: list[HostRecord]
     instances: dict[str, list[str]]
     aggregates: list[Aggregate]
+    reports: list[Report] = dataclasses.field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.records)
@@ -64,18 +76,23 @@ class Cloud:
         aggregates = (
             {**dataclasses.asdict(a), "hosts": sorted(a.hosts)} for a in self.aggregates
         )
+        reports = self.reports or [None] * len(self)
         return {
-            "hosts": [_plain(record) for record in self.records],
+            "hosts": list(map(_plain, self.records, reports)),
             "instances": self.instances,
             "aggregates": list(aggregates),
         }
 
 
-def _plain(record: HostRecord) -> dict[str, Any]:
+def _plain(record: HostRecord, told: Report | None) -> dict[str, Any]:
+    # It was just now that the peer's hosts were seen up; texts it reads by itself.
     names = (field.name for field in dataclasses.fields(record))
-    values = {name: getattr(record, name) for name in names}
-    del values["last_seen_up"]  # infinite: the peer says that it was just now
-    return {**values, "stats": dict(record.stats)}
+    values = {name: getattr(record, name) for name in names if name not in _READ}
+    texts = {
+        "numa_topology": told.numa_topology if told else None,
+        "pci_stats": told.pci_stats if told else None,
+    }
+    return {**values, **texts, "stats": dict(record.stats)}
 
 
 def make_cloud(n_hosts: int) -> Cloud:
@@ -98,6 +115,23 @@ def make_cloud(n_hosts: int) -> Cloud:
         for zone in range(_N_ZONES)
     ]
     return Cloud(records, instances, aggregates)
+
+
+def make_numa_cloud(n_hosts: int, *, has_pools: bool) -> Cloud:
+    """Return such a cloud of hosts with two cells each, and eight pools if wanted."""
+    cloud = make_cloud(n_hosts)
+    reports = [report(i, has_pools=has_pools) for i in range(n_hosts)]
+    records = list(map(reported, cloud.records, reports))
+    return dataclasses.replace(cloud, records=records, reports=reports)
+
+
+def reported(record: HostRecord, told: Report) -> HostRecord:
+    """Return the record with the cells and devices of a report, which is read here."""
+    return dataclasses.replace(
+        record,
+        numa_topology=HostTopology.read(told.numa_topology),
+        pci_stats=HostPools.read(told.pci_stats),
+    )
 
 
 def _record(rng: np.random.Generator, number: int) -> HostRecord:

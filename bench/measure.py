@@ -13,6 +13,7 @@ from moorage.scheduler.drivers.plugins import load_plugins
 from . import report
 from .asked import DECISIONS, plain
 from .clouds import Cloud, make_cloud
+from .fits import fit_rows
 from .live import live_times
 from .nova import Nova
 from .ours import OurCloud, Times, filter_names, weigher_names
@@ -35,6 +36,7 @@ class Sizes:
     nova: Plan
     # A decision of nova's takes seconds to half a minute: a warm-up is too dear.
     nova_decision: Plan
+    nova_fit: Plan
 
     @property
     def plugin_hosts(self) -> int:
@@ -71,6 +73,10 @@ class Bench:
                 rows.append(self._everything(cloud, nova))
         self._console.print(report.decisions_table(rows))
         self._console.print(report.plugins_table(self._sizes.plugin_hosts, plugins))
+        fits = self._fits()
+        self._console.print(report.fits_table(fits))
+        if self._nova:
+            self._console.print(report.fits_nova_table(fits))
         self._console.print(report.live_table(self._live()))
         self._say("messages")
         messages = wire_times(self._nova, self._sizes.ours)
@@ -125,6 +131,16 @@ class Bench:
                 nova.plugin(mine.kind, mine.name, mine.request, plan) if nova else None
             )
             rows.append(report.PluginRow(mine, theirs))
+        return rows
+
+    def _fits(self) -> list[report.FitRow]:
+        sizes = tuple(n for n in self._sizes.hosts if n <= MAX_NOVA_HOSTS)
+        self._say("guests with cells and devices")
+        rows = []
+        plans = self._sizes.ours, self._nova, self._sizes.nova_fit
+        for row in fit_rows(sizes, *plans):
+            self._say(f"{row.n_hosts:,} hosts: after {row.ours.name}")
+            rows.append(row)
         return rows
 
     def _live(self) -> list[tuple[int, int, Times]]:

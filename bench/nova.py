@@ -39,10 +39,13 @@ class NovaDecision:
         Filters, weighers, the choice and selections, over host states that are made.
     states : float
         Making them, of compute nodes that were read already.
+    n_passed : int
+        Hosts that the filters let pass, for the first instance.
     """
 
     own: float
     states: float
+    n_passed: int
     n_runs: int
 
 
@@ -72,6 +75,7 @@ class Nova(Peer):
         return NovaDecision(
             own=median([run["own"] for run in runs]),
             states=median([run["states"] for run in runs]),
+            n_passed=int(runs[0]["n_passed"]),
             n_runs=len(runs),
         )
 
@@ -97,6 +101,7 @@ def _asked(request: Request, plan: Plan) -> dict[str, Any]:
     return {
         "spec_obj": request.primitive,
         "instance_uuids": request.instance_uuids,
+        "offers": request.offers,
         **_plan(plan),
     }
 

@@ -18,7 +18,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests/interop"))
 
 import nova_side  # first: it says that nothing is to be monkey-patched
 from nova import context, objects
-from nova.objects import base
+from nova.objects import base, pci_device_pool
 from nova.scheduler import host_manager, manager, utils, weights
 from nova.weights import normalize
 
@@ -94,8 +94,12 @@ def _compute(host, now):
             "failed_builds": str(host["failed_builds"]),
         },
         metrics="[]",
-        numa_topology=None,
-        pci_device_pools=None,
+        numa_topology=host["numa_topology"],
+        pci_device_pools=(
+            pci_device_pool.from_pci_stats(host["pci_stats"])
+            if host["pci_stats"]
+            else None
+        ),
         updated_at=now,
     )
 
@@ -147,7 +151,9 @@ def decide(message):
         mock.patch.object(utils, "claim_resources", _granted),
         mock.patch.object(manager.SchedulerManager, "placement_client", None),
     ):
-        return _repeated(message, lambda: _decided(ctxt, _spec(message), uuids))
+        return _repeated(
+            message, lambda: _decided(ctxt, _spec(message), uuids, message["offers"])
+        )
 
 
 def _granted(*args, **kwargs):
@@ -155,36 +161,65 @@ def _granted(*args, **kwargs):
     return True
 
 
-def _decided(ctxt, spec, uuids):
+def _decided(ctxt, spec, uuids, offers):
     started = time.perf_counter()
     states = CLOUD.states()
     made = time.perf_counter()
-    requests = _allocation_requests(spec)
+    requests = _allocation_requests(spec, offers)
     CLOUD.manager._get_all_host_states = lambda *args: iter(states)
+    passed = _counting(CLOUD.manager.host_manager)
     began = time.perf_counter()
     selections = CLOUD.manager._schedule(
         ctxt, spec, uuids, requests, {}, "1.36", return_alternates=True
     )
     ended = time.perf_counter()
     CLOUD.forget({selection[0].service_host for selection in selections})
-    return {"own": (ended - began) * 1000, "states": (made - started) * 1000}
+    return {
+        "own": (ended - began) * 1000,
+        "states": (made - started) * 1000,
+        "n_passed": passed[0],
+    }
 
 
-def _allocation_requests(spec):
+def _counting(hosts):
+    """Return a list that learns how many hosts the filters let pass each time."""
+    passed = []
+    weigh = host_manager.HostManager.get_weighed_hosts
+
+    def get_weighed_hosts(found, spec):
+        passed.append(len(found))
+        return weigh(hosts, found, spec)
+
+    hosts.get_weighed_hosts = get_weighed_hosts
+    return passed
+
+
+def _allocation_requests(spec, offers):
+    """Return the candidates of each host: one, or one for each device offered."""
     resources = {
         "VCPU": spec.flavor.vcpus,
         "MEMORY_MB": spec.flavor.memory_mb,
         "DISK_GB": spec.flavor.root_gb + spec.flavor.ephemeral_gb,
     }
+    groups = spec.requested_resources if offers else []
     return {
         compute.uuid: [
-            {
-                "allocations": {compute.uuid: {"resources": dict(resources)}},
-                "mappings": {"": [compute.uuid]},
-            }
+            _candidate(compute.uuid, resources, groups, device)
+            for device in offers.get(compute.uuid, (None,))
         ]
         for compute in CLOUD.computes
     }
+
+
+def _candidate(node, resources, groups, device):
+    candidate = {
+        "allocations": {node: {"resources": dict(resources)}},
+        "mappings": {"": [node]},
+    }
+    for group in groups:
+        candidate["allocations"][device] = {"resources": dict(group.resources)}
+        candidate["mappings"][group.requester_id] = [device]
+    return candidate
 
 
 def filter_(message):
@@ -193,7 +228,15 @@ def filter_(message):
     if cls is None:
         return None
     one, states = cls(), CLOUD.states()
-    return _plugin(message, lambda spec: len(list(one.filter_all(states, spec))))
+    requests = _allocation_requests(_spec(message), message["offers"])
+
+    def ask(spec):
+        # One that judges candidates takes those that it rejects away.
+        for state in states:
+            state.allocation_candidates = requests[state.uuid]
+        return len(list(one.filter_all(states, spec)))
+
+    return _plugin(message, ask)
 
 
 def weigher(message):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
+from .fits import CHANGING, MAX_NOVA_HOSTS, FitRow, FitTimes
 from .nova import NovaDecision
 from .ours import PluginTime, Times
 from .wire import WireTime
@@ -112,6 +113,65 @@ def _passing(ours: PluginTime, nova: tuple[float, int] | None) -> tuple[str, str
         return f"{ours.n_passed:,}", _NONE
     differs = "" if nova[1] == ours.n_passed else " [bold red]differs[/]"
     return f"{ours.n_passed:,}", f"{nova[1]:,}{differs}"
+
+
+def fits_table(rows: list[FitRow]) -> Table:
+    """Show guests with NUMA cells and PCI devices."""
+    table = _table(
+        "A decision for a guest with cells or devices, without Placement, ms (medians)",
+        "hosts|guest",
+        "first|new kind|again|rows|filters|weighers|rest|left out|reports|pass",
+        "first: the first on a new table. new kind: the first of guests unlike all "
+        f"before. again: of one kind, while one of {CHANGING} hosts reports a new "
+        "state before each; the columns after it are its parts. left out: as above. "
+        "reports: reading and noting those of the hosts. One host of five is in one "
+        "of four states, all others differ. pass: hosts that pass all filters, first.",
+    )
+    for row in rows:
+        ours, again = row.ours, row.ours.again
+        table.add_row(
+            f"{row.n_hosts:,}", ours.name, ms(ours.first.own), ms(ours.new_kind.own),
+            ms(again.own), ms(again.hosts), ms(again.filters), ms(again.weighers),
+            ms(again.rest), ms(again.placement + again.claim), ms(ours.reports),
+            f"{ours.n_passed:,}",
+        )  # fmt: skip
+    return table
+
+
+def fits_nova_table(rows: list[FitRow]) -> Table:
+    """Show nova's time for the same guests."""
+    table = _table(
+        "The same guests beside nova 34, ms (medians)",
+        "hosts|guest",
+        "nova 34|runs|ratio to new kind|ratio to again|its states|ratio with states"
+        "|pass, nova",
+        "nova 34: as above, with NUMATopologyFilter and PciPassthroughFilter; beyond "
+        f"{MAX_NOVA_HOSTS:,} hosts scaled in proportion (marked ~). its states: "
+        "making those of hosts, with cells and pools, as each of its decisions does. "
+        "ratio with states: nova 34 and its states, by again and reports.",
+    )
+    for row in rows:
+        if row.nova:
+            table.add_row(
+                f"{row.n_hosts:,}", row.ours.name, *_novas(row.ours, row.nova, row)
+            )
+    return table
+
+
+def _novas(ours: FitTimes, nova: NovaDecision, row: FitRow) -> tuple[str, ...]:
+    about = "~" if row.factor > 1 else ""
+    own, states = nova.own * row.factor, nova.states * row.factor
+    differs = nova.n_passed != ours.n_passed
+    passed = f"{nova.n_passed:,}{' [bold red]differs[/]' if differs else ''}"
+    return (
+        f"{about}{ms(own)}",
+        str(nova.n_runs),
+        _ratio(own, ours.new_kind.own),
+        _ratio(own, ours.again.own),
+        f"{about}{ms(states)}",
+        _ratio(own + states, ours.again.own + ours.reports),
+        _NONE if about else passed,
+    )
 
 
 def live_table(rows: list[tuple[int, int, Times]]) -> Table:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from ..objects import (
 )
 from ..scheduler.hosts import Aggregate, Consumption, HostBatch, HostRecord
 from . import builders
+from .hardware import random_model
+from .offers import random_report, random_request
 
 _GIB = 1024
 
@@ -55,6 +58,11 @@ _METRICS: Sequence[Mapping[str, float]] = (
     {"cpu.frequency": 0},
 )
 
+#: Few hosts with NUMA cells and PCI devices, and requests that nearly fit them.
+_RNG = random.Random(34)
+_REPORTS = tuple(random_report(_RNG, "h", random_model(_RNG)) for _ in range(8))
+_NEEDS = tuple(random_request(_RNG, near) for near in _REPORTS for _ in range(3))
+
 #: In what a host may differ from `moorage.testing.host`.
 COLUMNS: Mapping[str, Sequence[Any]] = {
     "cell_uuid": CELLS[1:],
@@ -79,6 +87,8 @@ COLUMNS: Mapping[str, Sequence[Any]] = {
         (("aarch64", "kvm", "hvm"), ("x86_64", "xen", "xen")),
     ),
     "cpu_info": _CPU_INFO,
+    "numa_topology": tuple(report.record().numa_topology for report in _REPORTS),
+    "pci_stats": tuple(report.record().pci_stats for report in _REPORTS),
     "host_ip": ("10.0.0.5", "10.0.1.5", "10.1.0.5", "fd00::5"),
     "disabled": (True,),
     "forced_down": (True,),
@@ -405,6 +415,7 @@ def requests(
         project=st.sampled_from(PROJECTS),
         instance=st.sampled_from([builders.instance_uuid("asked for"), *INSTANCES[:2]]),
         destination=_DESTINATIONS,
+        needs=st.none() | st.sampled_from(_NEEDS),
     )
 
 
@@ -431,6 +442,7 @@ def _request(
     project: str,
     instance: str,
     destination: Destination | None,
+    needs: RequestSpec | None,
 ) -> RequestSpec:
     flavor = Flavor(
         name=name,
@@ -443,6 +455,7 @@ def _request(
         extra_specs=extra_specs,
     )
     return builders.spec(
+        **_cells_and_devices(needs),
         flavor=flavor,
         image=image,
         instance_group=group,
@@ -452,3 +465,12 @@ def _request(
         requested_destination=destination,
         is_bfv=image is None,
     )
+
+
+def _cells_and_devices(needs: RequestSpec | None) -> dict[str, Any]:
+    """Return the fields of a request that ask for NUMA cells and PCI devices."""
+    if needs is None:
+        return {}
+    names = ("numa_topology", "pci_requests", "network_metadata", "requested_resources")
+    copied = needs.obj_clone()
+    return {name: getattr(copied, name) for name in names if name in needs}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import sys
@@ -19,6 +20,10 @@ from ..rpc import get_server, get_transport
 from ..service import Scheduler, build
 
 LOG = logging.getLogger(__name__)
+
+#: New containers before the youngest are searched for cycles, and how many searches
+#: go before one of the next older ones.
+_GC_THRESHOLDS = (50_000, 20, 100)
 
 #: What an operator can mend: told in one line, without a traceback.
 _STOPS_THE_START = (
@@ -44,6 +49,7 @@ def run(argv: Sequence[str]) -> int:
         scheduler = build(conf)
         try:
             scheduler.start()
+            _spare_the_collector()
             _serve(conf, scheduler, wakes)
         finally:
             scheduler.stop()
@@ -61,6 +67,18 @@ def _configure_oslo(conf: cfg.ConfigOpts) -> None:
     """
     files = [f"--config-file={path}" for path in conf.config_file]
     cfg.CONF(files, project="moorage")
+
+
+def _spare_the_collector() -> None:
+    """Let the cyclic collector look at what is new, and less often.
+
+    Decoding Placement's answer for 10,000 hosts makes 100,000 containers, none of
+    them in a cycle: with Python's own thresholds each answer has all hosts searched
+    for garbage, several times, which takes longer than the decoding.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
 
 
 def _serve(conf: cfg.ConfigOpts, scheduler: Scheduler, wakes: _Signals) -> None:

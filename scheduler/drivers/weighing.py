@@ -43,12 +43,14 @@ class Part:
     scale: Scale
     multipliers: Weights | None
 
-    def of_host(self, index: int) -> WeigherPart:
-        """Return the share in one host's weight."""
-        raw = self.raw[index : index + 1]
-        scaled = float(self.scale.apply(raw)[0])
-        factor = 1.0 if self.multipliers is None else float(self.multipliers[index])
-        return WeigherPart(self.name, float(raw[0]), scaled, scaled * factor)
+    def of_hosts(self, indices: Order) -> list[WeigherPart]:
+        """Return the shares in the weights of some hosts."""
+        raw = self.raw[indices]
+        scaled = weighted = self.scale.apply(raw)
+        if self.multipliers is not None:
+            weighted = scaled * self.multipliers[indices]
+        figures = raw.tolist(), scaled.tolist(), weighted.tolist()
+        return [WeigherPart(self.name, *each) for each in zip(*figures, strict=True)]
 
 
 class Ranking:
@@ -105,15 +107,16 @@ class Ranking:
 
     def top(self) -> tuple[WeighedHost, ...]:
         """Return the first hosts of the order as the decision record has them."""
-        return tuple(self._weighed(index) for index in self.best[:TOP_HOSTS].tolist())
-
-    def _weighed(self, index: int) -> WeighedHost:
-        host = self.hosts[index]
-        return WeighedHost(
-            host=host.host,
-            node=host.nodename,
-            weight=float(self.total[index]),
-            parts=tuple(part.of_host(index) for part in self._parts),
+        indices = self.best[:TOP_HOSTS]
+        by_weigher = [part.of_hosts(indices) for part in self._parts]
+        return tuple(
+            WeighedHost(
+                host=self.hosts.value("host", index),
+                node=self.hosts.value("nodename", index),
+                weight=float(self.total[index]),
+                parts=tuple(parts[place] for parts in by_weigher),
+            )
+            for place, index in enumerate(indices.tolist())
         )
 
 

@@ -96,11 +96,11 @@ class OfferedRows:
 
     Parameters
     ----------
-    rows : sequence of int or None, length n_roots
-        The table row of each root of `answer`, in its order; None: no host of ours.
+    rows : ndarray of intp, shape (n_roots,)
+        The table row of each root of `answer`, in its order; -1: no host of ours.
     """
 
-    def __init__(self, answer: Answer, rows: Sequence[int | None]) -> None:
+    def __init__(self, answer: Answer, rows: Rows) -> None:
         self._answer = answer
         self._rows = rows
         self._made: CandidateRows | None = None
@@ -113,12 +113,11 @@ class OfferedRows:
 
     def _make(self) -> CandidateRows:
         of_roots = self._answer.by_host.values()
-        rows = np.array([-1 if row is None else row for row in self._rows], np.intp)
         counts = np.fromiter(map(len, of_roots), np.intp, count=len(of_roots))
         numbers = np.fromiter(
             itertools.chain.from_iterable(of_roots), np.intp, count=int(counts.sum())
         )
         every = CandidateRows(
-            np.repeat(rows, counts), numbers, self._answer.allocation_requests
+            np.repeat(self._rows, counts), numbers, self._answer.allocation_requests
         )
         return every.take(every.rows >= 0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -194,11 +195,11 @@ class _Cases:
         fit = np.zeros(len(self._at), bool)
         for n_cells in np.unique(self._cells.n_cells).tolist():
             cases = np.flatnonzero(self._cells.n_cells == n_cells)
-            sets = chosen_sets(n_cells, len(self._guest.cells))
-            if len(sets) > _MAX_SETS:
+            n_chosen = len(self._guest.cells)
+            if math.comb(n_cells, n_chosen) > _MAX_SETS:
                 fit[cases] = [self._fits(case) for case in cases.tolist()]
                 continue
-            for chosen in sets:
+            for chosen in chosen_sets(n_cells, n_chosen):
                 left = cases[~fit[cases]]
                 fit[left] = self._fit_in(left, chosen)
         return fit
@@ -222,7 +223,7 @@ class _Cases:
 
     def _near(self, cases: Rows, chosen: int) -> NearPools:
         """Return which pools are near to the chosen cells, shape (m, n_pools)."""
-        sockets, places = self._cells.cells["socket"][cases], self._places[cases]
+        sockets, places = self._cells["socket"][cases], self._places[cases]
         is_chosen = (chosen >> np.arange(sockets.shape[1])) & 1 == 1
         same = (sockets[:, :, None] == sockets[:, None, is_chosen]).any(axis=2)
         same &= self._tell_sockets[cases][:, None]
@@ -250,9 +251,9 @@ def _places(cells: CellRows, pools: PoolRows | None) -> Rows:
     if pools is None:
         return np.empty((len(cells), 0), np.intp)
     places = np.full(pools.numa_node.shape, -1, np.intp)
-    for place in range(cells.cells.shape[1]):
+    for place in range(cells.shape[1]):
         is_there = (cells.n_cells > place)[:, None]
-        is_at = pools.numa_node == cells.cells["id"][:, place, None]
+        is_at = pools.numa_node == cells["id"][:, place, None]
         places[is_there & is_at] = place
     return places
 
@@ -264,6 +265,6 @@ def _at(of_cells: Mask, places: Rows) -> Mask:
 
 
 def _all_tell_sockets(rows: CellRows) -> Mask:
-    there = np.arange(rows.cells.shape[1]) < rows.n_cells[:, None]
-    told: Mask = ~(there & (rows.cells["socket"] == NO_SOCKET)).any(axis=1)
+    there = np.arange(rows.shape[1]) < rows.n_cells[:, None]
+    told: Mask = ~(there & (rows["socket"] == NO_SOCKET)).any(axis=1)
     return told

@@ -20,7 +20,7 @@ def need_of(spec_obj: RequestSpec, *, is_packed: bool) -> Need:
     topology = spec_obj.numa_topology if "numa_topology" in spec_obj else None
     requests = spec_obj.pci_requests if "pci_requests" in spec_obj else None
     return Need(
-        guest=Guest.read(topology) if topology is not None else None,
+        guest=Guest.read(topology) if topology else None,
         requests=read_requests(requests),
         is_packed=is_packed,
     )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .aggregates import Aggregate, AggregateMap
-from .batch import HostBatch, View
+from .batch import HostBatch, Rows, View
 from .candidates import Answer, OfferedRows
 from .fitting import Changes, Taken
 from .image_properties import ImageProperties
@@ -94,17 +95,19 @@ class HostTable:
         batch, rows = self._batch(answer.by_host)
         return batch.offering(OfferedRows(answer, rows))
 
-    def _batch(self, node_uuids: Iterable[str]) -> tuple[HostBatch, list[int | None]]:
-        """Return the rows that are there, and the row of each UUID."""
+    def _batch(self, node_uuids: Iterable[str]) -> tuple[HostBatch, Rows]:
+        """Return the rows that are there, and the row of each UUID, -1 for none."""
         with self._lock:
             view = self._view()
             size = self._size
-            found = list(map(self._row_of.get, node_uuids))
-        known = [row for row in found if row is not None] if None in found else found
-        rows = np.array(known, dtype=np.intp)
-        rows.sort()
-        is_whole = np.array_equal(rows, np.arange(size))
-        return HostBatch(view, rows, is_whole=is_whole), found
+            found = np.fromiter(
+                map(self._row_of.get, node_uuids, itertools.repeat(-1)), np.intp
+            )
+        # One place more than there are rows: that of -1.
+        is_listed = np.zeros(size + 1, bool)
+        is_listed[found] = True
+        rows = np.flatnonzero(is_listed[:size])
+        return HostBatch(view, rows, is_whole=len(rows) == size), found
 
     def has_node(self, node_uuid: str) -> bool:
         """Return whether a compute node has a row."""

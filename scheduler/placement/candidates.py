@@ -3,14 +3,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
 from ..errors import PlacementUnavailable
 
 #: One allocation request as Placement wrote it. It is opaque: it goes back as it came.
 AllocationRequest = Mapping[str, Any]
+
+_T = TypeVar("_T")
+
+#: One for the table's layout of now, one for that of a moment ago, and as many spare.
+_MAX_DERIVED: Final = 4
+
+
+class Derived:
+    """Keep what readers made of one answer, which never changes: a few things."""
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, object] = {}
+        self._lock = threading.RLock()  # what is made may be made of something derived
+
+    def get(self, token: Hashable, make: Callable[[], _T]) -> _T:
+        """Return what was made for `token`, made now where it is not kept.
+
+        It is made once; who asks meanwhile waits. The oldest goes where there are many.
+        """
+        try:
+            return self._made[token]  # type: ignore[return-value] # made for this token
+        except KeyError:
+            pass
+        with self._lock:
+            if token not in self._made:
+                made = make()
+                while len(self._made) >= _MAX_DERIVED:
+                    del self._made[next(iter(self._made))]
+                self._made[token] = made
+            return self._made[token]  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +63,8 @@ class AllocationCandidates:
         How many requests were asked for at most.
     version : str
         The microversion that the requests were written in, and are claimed with.
+    derived : Derived
+        What readers made of it, by a token of theirs: "the rows of table layout 7".
     """
 
     allocation_requests: Sequence[AllocationRequest]
@@ -40,6 +73,7 @@ class AllocationCandidates:
     by_host: Mapping[str, tuple[int, ...]]
     limit: int | None
     version: str
+    derived: Derived = field(default_factory=Derived, repr=False)
 
     @classmethod
     def parse(
@@ -71,6 +105,8 @@ class AllocationCandidates:
 
         A host that is in both has these first.
         """
+        if not other.n_requests:
+            return self  # nearly always: all hosts of today report PCPU
         roots = self.roots + other.roots
         return AllocationCandidates(
             allocation_requests=[*self.allocation_requests, *other.allocation_requests],

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -152,6 +153,11 @@ def _plain(record: HostRecord) -> dict[str, Any]:
         None if math.isnan(seen) else "now" if math.isinf(seen) else seen
     )
     values["stats"] = dict(record.stats)
+    topology = record.numa_topology
+    values["numa_topology"] = topology and json.dumps(
+        topology.to_object().obj_to_primitive()
+    )
+    values["pci_stats"] = json.dumps(record.pci_stats.to_dicts())
     if record.metrics is not None:
         values["metrics"] = dict(record.metrics)
     return values

@@ -13,7 +13,7 @@ from unittest import mock
 
 import nova.conf
 from nova import context, objects
-from nova.objects import base
+from nova.objects import base, pci_device_pool
 from nova.scheduler import filters, host_manager, weights
 from nova.weights import normalize
 from oslo_utils import timeutils
@@ -32,7 +32,7 @@ def judge(message):
     "weighers" (names), "spec_objs" (primitives), "chain" (whether to run all of them
     one after the other, too).
     """
-    with _options(message["options"]), _clock(message["now"]), _no_cells():
+    with options(message["options"]), _clock(message["now"]), _no_cells():
         one_of_each = _filters(message["filters"]), _weighers(message["weighers"])
         return [
             _judged(
@@ -46,7 +46,7 @@ def _judged(message, some_filters, some_weighers, spec):
     states = _states(message)
     answer = {
         "passing": {
-            type(f).__name__: [_attempt(f.host_passes, s, spec) for s in states]
+            type(f).__name__: [_attempt(_passes, f, s, spec) for s in states]
             for f in some_filters
         },
         "weights": {
@@ -54,8 +54,21 @@ def _judged(message, some_filters, some_weighers, spec):
         },
     }
     if message["chain"]:
+        for host_state in states:
+            host_state.allocation_candidates = _one_candidate()
         answer["chain"] = _attempt(_chain, some_filters, some_weighers, states, spec)
     return answer
+
+
+def _passes(filter_, host_state, spec):
+    # An earlier filter may have taken the candidates away.
+    host_state.allocation_candidates = _one_candidate()
+    return filter_.host_passes(host_state, spec)
+
+
+def _one_candidate():
+    """Return a candidate that maps nothing, as if nobody had asked Placement."""
+    return [{"allocations": {}, "mappings": {}}]
 
 
 def _attempt(ask, *arguments):
@@ -120,15 +133,20 @@ def _states(message):
 
 
 def _state(message, host, aggregates):
-    state = host_manager.HostState(host["host"], host["nodename"], host["cell_uuid"])
     images, uuids = message["images"], message["instances"].get(host["host"], ())
-    state.update(
-        _compute(host),
+    return state(
+        host,
         dict(_service(host, message["now"])),
         [a for a in aggregates if host["host"] in a.hosts],
         {uuid: _instance(uuid, images.get(uuid, {})) for uuid in uuids},
     )
-    return state
+
+
+def state(host, *more):
+    """Return the state of a host, with no candidates."""
+    made = host_manager.HostState(host["host"], host["nodename"], host["cell_uuid"])
+    made.update(_compute(host), *more)
+    return made
 
 
 def _instance(uuid, properties):
@@ -166,8 +184,8 @@ def _compute(host):
             "failed_builds": str(host["failed_builds"]),
         },
         metrics=_metrics(host["metrics"]),
-        numa_topology=None,
-        pci_device_pools=None,
+        numa_topology=host.get("numa_topology"),
+        pci_device_pools=pci_device_pool.from_pci_stats(host.get("pci_stats")),
         updated_at=None,
     )
 
@@ -210,11 +228,12 @@ def _time(seconds):
 
 
 @contextlib.contextmanager
-def _options(options):
+def options(values_of):
+    """Set nova's options, values by name by group; no log but of errors."""
     logging.getLogger("nova").setLevel(logging.ERROR)
     changed = [
         (name, value, group)
-        for group, values in options.items()
+        for group, values in values_of.items()
         for name, value in values.items()
     ]
     for name, value, group in changed:

@@ -18,6 +18,7 @@ os.environ.setdefault("OS_NOVA_DISABLE_EVENTLET_PATCHING", "1")
 
 import nova.conf
 import nova_hosts
+import nova_numa
 from nova import context, objects
 from nova.objects import base
 from nova.scheduler import request_filter, utils
@@ -153,7 +154,11 @@ def _surroundings(message):
         yield
 
 
-OPERATIONS = {"query": query, "judge": nova_hosts.judge}
+OPERATIONS = {
+    "query": query,
+    "judge": nova_hosts.judge,
+    "judge_offers": nova_numa.judge_offers,
+}
 
 
 def main():

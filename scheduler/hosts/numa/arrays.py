@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,74 +16,96 @@ NO_SOCKET: Final = -1
 #: In place of an id: the host has fewer cells.
 NO_CELL: Final = -1
 
-Cells = npt.NDArray[Any]
+#: What is counted of a cell; memory in MiB.
+_COUNTS: Final = (
+    "id",
+    "socket",
+    "memory_mb",
+    "memory_usage",
+    "free_memory_mb",
+    "cpu_usage",
+    "n_cpus",
+    "n_pcpus",
+    "n_free_pcpus",
+    "n_threads",
+    "free_threads",
+    "open_cores",
+    "whole_cores",
+    "paired_threads",
+    "are_one_set",
+)
+#: What is counted of a cell's pages of each size, KiB.
+_PAGES: Final = ("size_kb", "free_kb", "total_kb")
+
+_PADDING: Final = {"id": NO_CELL}
+
+Counts = npt.NDArray[np.int64]
 
 
-def _dtype(n_sizes: int) -> np.dtype[Any]:
-    """Return what is kept of a cell: counts, MiB, and pages of several sizes, KiB."""
-    numbers = (
-        "id",
-        "socket",
-        "memory_mb",
-        "memory_usage",
-        "free_memory_mb",
-        "cpu_usage",
-        "n_cpus",
-        "n_pcpus",
-        "n_free_pcpus",
-        "n_threads",
-        "free_threads",
-        "open_cores",
-        "whole_cores",
-        "paired_threads",
-    )
-    return np.dtype(
-        [
-            *((name, np.int64) for name in numbers),
-            ("are_one_set", np.bool_),
-            ("size_kb", np.int64, (n_sizes,)),
-            ("free_kb", np.int64, (n_sizes,)),
-            ("total_kb", np.int64, (n_sizes,)),
-        ]
-    )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class CellRows:
     """The cells of m hosts, padded to as many as any host has.
 
+    ``rows["n_cpus"]`` is an ndarray of int64, shape (m, n_cells), and so on:
+    ``free_threads``: free CPUs that are in a core; ``open_cores``: cores with a free
+    thread; ``whole_cores``: cores that are free; ``paired_threads``: the most CPUs to
+    be had as two or more free threads of each core; ``are_one_set``: 1 where the CPUs
+    for floating and for pinning are the same. Those of pages, ``size_kb``, ``free_kb``
+    and ``total_kb``, have shape (m, n_cells, n_sizes); the smallest size is the first,
+    and 0 stands where there are fewer.
+
     Attributes
     ----------
-    cells : structured ndarray, shape (m, n_cells)
-        `free_threads`: free CPUs that are in a core; `open_cores`: cores with a free
-        thread; `whole_cores`: cores that are free; `paired_threads`: the most CPUs to
-        be had as two or more free threads of each core; `are_one_set`: the CPUs for
-        floating and for pinning are the same; `size_kb` is 0 where there are fewer
-        page sizes, and the smallest is the first.
     n_cells : ndarray of int64, shape (m,)
         How many are there.
+    shape : (int, int)
+        m and n_cells.
     """
 
-    cells: Cells
-    n_cells: npt.NDArray[np.int64]
+    def __init__(
+        self,
+        columns: Mapping[str, Counts],
+        n_cells: Counts,
+        picked: npt.NDArray[np.intp] | None = None,
+    ) -> None:
+        self._columns = columns
+        self._picked = picked
+        self._gathered: dict[str, Counts] = {}
+        self.n_cells = n_cells
+        self.shape = len(n_cells), columns["id"].shape[0]
 
     def __len__(self) -> int:
         return len(self.n_cells)
 
+    def __getitem__(self, name: str) -> Counts:
+        """Return one column; only what is asked for is gathered."""
+        column = self._gathered.get(name)
+        if column is None:
+            # A cell's counts lie in memory one after the other, host by host.
+            column = self._columns[name]
+            if self._picked is not None:
+                column = column.take(self._picked, axis=-1)
+            column = self._gathered[name] = column.T
+        return column
+
     def take(self, indices: npt.NDArray[Any]) -> CellRows:
         """Return some of the rows, in this order; a row can occur again."""
-        return CellRows(self.cells[indices], self.n_cells[indices])
+        picked = indices if self._picked is None else self._picked[indices]
+        return CellRows(self._columns, self.n_cells[indices], picked)
 
 
 class CellArrays:
     """States of hosts' cells, a row each; rows are added and never changed.
 
-    Room for up to as many rows again is kept free.
+    A row takes 144 bytes for each cell that the host with the most has, 24 of them a
+    page size. Room for up to as many rows again is kept free.
     """
 
     def __init__(self) -> None:
         self._n = 0
-        self._cells: Cells = np.zeros((0, 0), _dtype(1))
+        self._columns: dict[str, Counts] = {
+            **{name: np.zeros((0, 0), np.int64) for name in _COUNTS},
+            **{name: np.zeros((1, 0, 0), np.int64) for name in _PAGES},
+        }
         self._n_cells = np.zeros(0, np.int64)
 
     def __len__(self) -> int:
@@ -93,52 +114,53 @@ class CellArrays:
     def rows(self, start: int = 0) -> CellRows:
         """Return the rows from one on, as they stay whatever is added later."""
         part = slice(start, self._n)
-        return CellRows(self._cells[part], self._n_cells[part])
+        columns = {name: column[..., part] for name, column in self._columns.items()}
+        return CellRows(columns, self._n_cells[part])
 
     def extend(self, values: Sequence[HostTopology | None]) -> None:
         """Add a row for each of these, in their order; None has no cells."""
         topologies = [() if value is None else value.cells for value in values]
+        end = self._n + len(values)
         pages = (len(cell.pages) for cells in topologies for cell in cells)
-        self._reserve(
-            self._n + len(values),
-            max(map(len, topologies), default=0),
-            max(pages, default=0),
-        )
-        n_sizes = self._cells.dtype["size_kb"].shape[0]
-        for row, cells in enumerate(topologies, start=self._n):
-            self._n_cells[row] = len(cells)
-            for place, cell in enumerate(cells):
-                self._cells[row, place] = _written(cell, n_sizes)
-        self._n += len(values)
+        self._reserve(end, max(map(len, topologies), default=0), max(pages, default=0))
+        lengths = [len(cells) for cells in topologies]
+        self._n_cells[self._n : end] = lengths
+        if any(lengths):
+            rows = np.repeat(np.arange(self._n, end), lengths)
+            places = np.concatenate([np.arange(length) for length in lengths])
+            self._write([cell for cells in topologies for cell in cells], places, rows)
+        self._n = end
+
+    def _write(self, cells: Sequence[HostCell], places: Any, rows: Any) -> None:
+        counts = np.array([_counted(cell) for cell in cells], np.int64)
+        for name, values in zip(_COUNTS, counts.T, strict=True):
+            self._columns[name][places, rows] = values
+        n_sizes = self._columns["size_kb"].shape[0]
+        pages = np.array([_counted_pages(cell, n_sizes) for cell in cells], np.int64)
+        for name, of_sizes in zip(_PAGES, pages.transpose(2, 1, 0), strict=True):
+            self._columns[name][:, places, rows] = of_sizes
 
     def _reserve(self, n: int, n_cells: int, n_sizes: int) -> None:
         """Make room. What is full is copied, so that rows taken earlier stay as is."""
-        old = self._cells
-        old_sizes = old.dtype["size_kb"].shape[0]
-        fits = n <= old.shape[0] and n_cells <= old.shape[1] and n_sizes <= old_sizes
-        if fits:
+        old_sizes, old_cells, old_n = self._columns["size_kb"].shape
+        if n <= old_n and n_cells <= old_cells and n_sizes <= old_sizes:
             return
-        room = max(n, 2 * self._n) if n > old.shape[0] else old.shape[0]
-        shape = (room, max(n_cells, old.shape[1]))
-        grown = np.zeros(shape, _dtype(max(n_sizes, old_sizes)))
-        grown["id"] = NO_CELL
-        kept = grown[: self._n, : old.shape[1]]
-        for name in old.dtype.names or ():
-            part = old[name][: self._n]
-            if part.ndim == 3:  # pages
-                kept[name][:, :, :old_sizes] = part
-            else:
-                kept[name] = part
-        self._cells = grown
+        room = max(n, 2 * self._n) if n > old_n else old_n
+        shape = (max(n_sizes, old_sizes), max(n_cells, old_cells), room)
+        for name, old in self._columns.items():
+            grown = np.full(
+                shape if name in _PAGES else shape[1:], _PADDING.get(name, 0), np.int64
+            )
+            kept = (*(slice(length) for length in old.shape[:-1]), slice(self._n))
+            grown[kept] = old[..., : self._n]
+            self._columns[name] = grown
         self._n_cells = np.resize(self._n_cells, room)
 
 
-def _written(cell: HostCell, n_sizes: int) -> tuple[Any, ...]:
+def _counted(cell: HostCell) -> tuple[int, ...]:
     hardware, free = cell.hardware, cell.free_pcpus
     threads = [(core & free).bit_count() for core in hardware.cores]
     n_threads = hardware.n_threads
-    pages = sorted(cell.pages, key=lambda pages: pages.size_kb)
-    padding = (0,) * (n_sizes - len(pages))
     return (
         hardware.id,
         NO_SOCKET if hardware.socket is None else hardware.socket,
@@ -151,19 +173,22 @@ def _written(cell: HostCell, n_sizes: int) -> tuple[Any, ...]:
         free.bit_count(),
         n_threads,
         sum(threads),
-        sum(map(bool, threads)),
+        len(threads) - threads.count(0),
         threads.count(n_threads),
         _paired(threads),
         hardware.cpu_mask == hardware.pcpu_mask,
-        (*(p.size_kb for p in pages), *padding),
-        (*(p.free_kb for p in pages), *padding),
-        (*(p.total_kb for p in pages), *padding),
     )
 
 
 def _paired(threads: Sequence[int]) -> int:
     """Return the most CPUs to be had as t >= 2 threads of each core that has them."""
-    most = 0
-    for n_threads in range(2, max(threads, default=0) + 1):
-        most = max(most, n_threads * sum(n >= n_threads for n in threads))
-    return most
+    n_cores = best = 0
+    for n_threads in range(max(threads, default=0), 1, -1):
+        n_cores += threads.count(n_threads)
+        best = max(best, n_threads * n_cores)
+    return best
+
+
+def _counted_pages(cell: HostCell, n_sizes: int) -> list[tuple[int, int, int]]:
+    pages = sorted((p.size_kb, p.free_kb, p.total_kb) for p in cell.pages)
+    return pages + [(0, 0, 0)] * (n_sizes - len(pages))

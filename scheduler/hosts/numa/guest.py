@@ -178,6 +178,8 @@ class FittedCell:
         Guest CPU and host CPU.
     reserved : frozenset of int
         Host CPUs for the emulator.
+    idle : frozenset of int
+        Host CPUs that are kept from others, for they are threads of an isolated core.
     """
 
     host_cell_id: int
@@ -185,6 +187,7 @@ class FittedCell:
     page_size: int | None = None
     pins: tuple[tuple[int, int], ...] = ()
     reserved: frozenset[int] = frozenset()
+    idle: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from .arrays import CellRows, Cells
+from .arrays import CellRows, Counts
 from .guest import ANY_PAGES, LARGE_PAGES, SMALL_PAGES, Guest, GuestCell
+from .topology import cpus_of
 
 Mask = npt.NDArray[np.bool_]
 #: Host cells as bits, shape (n_hosts,).
 CellMasks = npt.NDArray[np.uint64]
 Ratios = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
-_KIB = 1024
+_KIB: Final = 1024
+_ALL: Final = (1 << 64) - 1
+#: Kinds of guest cells of which all choices are tried: 6 have 63.
+_MAX_GROUPS: Final = 6
 
 
 def fitting_cells(
@@ -43,7 +47,7 @@ def fitting_cells(
     masks: list[CellMasks] = [np.empty(0, np.uint64)] * len(guest.cells)
     for same in guest.groups:
         cell, n_reserved = guest.cells[same[0]], guest.reserved(same[0])
-        mask = _bits(_fits(rows.cells, cell, n_reserved, ratios), rows)
+        mask = _bits(_fits(rows, cell, n_reserved, ratios), rows)
         for index in same:
             masks[index] = mask
     return masks
@@ -68,17 +72,60 @@ def can_be_placed(
     -------
     ndarray of bool, shape (m,)
     """
-    fits = np.ones(len(masks[0]), bool)
     groups = guest.groups
-    for size in range(1, len(groups) + 1):
-        for some in itertools.combinations(groups, size):
-            together = masks[some[0][0]]
-            for group in some[1:]:
-                together = together | masks[group[0]]
-            if within is not None:
-                together = together & np.uint64(within)
-            fits &= np.bitwise_count(together) >= sum(map(len, some))
+    usable = np.uint64(_ALL if within is None else within)
+    apart = [masks[same[0]] & usable for same in groups]
+    fits = _are_enough(apart, len(masks))
+    if len(groups) > _MAX_GROUPS:
+        at = np.flatnonzero(fits)
+        fits[at] = _matched(np.stack([mask[at] for mask in apart], axis=1), guest)
+        return fits
+    for size in range(1, len(groups)):
+        for some in itertools.combinations(range(len(groups)), size):
+            n_cells = sum(len(groups[group]) for group in some)
+            fits &= _are_enough([apart[group] for group in some], n_cells)
     return fits
+
+
+def _are_enough(masks: Sequence[CellMasks], n_cells: int) -> Mask:
+    """Return where the masks have, together, so many host cells, shape (m,)."""
+    enough: Mask = np.bitwise_count(np.bitwise_or.reduce(masks)) >= n_cells
+    return enough
+
+
+def _matched(masks: CellMasks, guest: Guest) -> Mask:
+    """Return the same for guests of many kinds of cells, whose choices are too many.
+
+    Hosts of a cloud are much alike: each row of masks that occurs is judged once.
+
+    Parameters
+    ----------
+    masks : ndarray of uint64, shape (m, n_groups)
+    """
+    rows, row_of = np.unique(masks, axis=0, return_inverse=True)
+    groups = guest.groups
+    fits = [
+        _has_matching([row[group] for group, same in enumerate(groups) for _ in same])
+        for row in rows.tolist()
+    ]
+    return np.array(fits, bool)[row_of.reshape(-1)]
+
+
+def _has_matching(masks: Sequence[int]) -> bool:
+    """Return whether each guest cell can have a host cell of its mask (Kuhn's way)."""
+    holder: dict[int, int] = {}
+
+    def settle(index: int, tried: set[int]) -> bool:
+        for place in cpus_of(masks[index]):
+            if place in tried:
+                continue
+            tried.add(place)
+            if place not in holder or settle(holder[place], tried):
+                holder[place] = index
+                return True
+        return False
+
+    return all(settle(index, set()) for index in range(len(masks)))
 
 
 def chosen_sets(n_host_cells: int, n_guest_cells: int) -> list[int]:
@@ -97,7 +144,7 @@ def _bits(fits: Mask, rows: CellRows) -> CellMasks:
 
 
 def _fits(
-    cells: Cells, guest: GuestCell, n_reserved: int, ratios: Ratios | None
+    cells: CellRows, guest: GuestCell, n_reserved: int, ratios: Ratios | None
 ) -> Mask:
     """Return which cells one cell of a guest fits, shape (m, n_cells)."""
     fits = _has_memory(cells, guest)
@@ -110,7 +157,7 @@ def _fits(
     return fits
 
 
-def _is_within(cells: Cells, guest: GuestCell, ratios: Ratios) -> Mask:
+def _is_within(cells: CellRows, guest: GuestCell, ratios: Ratios) -> Mask:
     cpu_ratio, ram_ratio = (ratio[:, None] for ratio in ratios)
     n_cpus = cells["cpu_usage"] + guest.n_shared
     memory_mb = cells["memory_usage"] + guest.memory_mb
@@ -119,41 +166,40 @@ def _is_within(cells: Cells, guest: GuestCell, ratios: Ratios) -> Mask:
     return within
 
 
-def _has_memory(cells: Cells, guest: GuestCell) -> Mask:
+def _has_memory(cells: CellRows, guest: GuestCell) -> Mask:
     if guest.page_size is not None:
         return _has_pages(cells, guest.memory_mb * _KIB, guest.page_size)
     amount = "free" if guest.is_pinned else "total"
     plain = "free_memory_mb" if guest.is_pinned else "memory_mb"
-    smallest = cells["size_kb"][:, :, 0]
-    of_pages = _in_pages(smallest, cells[f"{amount}_kb"][:, :, 0], guest.memory_mb)
+    smallest, kib = cells["size_kb"][:, :, 0], cells[f"{amount}_kb"][:, :, 0]
+    of_pages = _in_pages(smallest, kib, guest.memory_mb * _KIB)
     enough: Mask = np.where(smallest > 0, of_pages, cells[plain] >= guest.memory_mb)
     return enough
 
 
-def _in_pages(sizes_kb: Any, amounts_kb: Any, memory_mb: int) -> Mask:
-    memory_kb = memory_mb * _KIB
-    fits: Mask = (amounts_kb >= memory_kb) & (memory_kb % np.maximum(sizes_kb, 1) == 0)
+def _in_pages(sizes_kb: Counts, amounts_kb: Counts, memory_kb: int) -> Mask:
+    """Return where memory fits, and is a whole number of pages."""
+    fits: Mask = (amounts_kb >= memory_kb) & (sizes_kb > 0)
+    for size_kb in np.unique(sizes_kb).tolist():  # few; a division each costs more
+        if size_kb and memory_kb % size_kb:
+            fits &= sizes_kb != size_kb
     return fits
 
 
-def _has_pages(cells: Cells, memory_kb: int, page_size: int) -> Mask:
+def _has_pages(cells: CellRows, memory_kb: int, page_size: int) -> Mask:
     sizes = cells["size_kb"]
-    fits = (
-        (sizes > 0)
-        & (cells["free_kb"] >= memory_kb)
-        & (memory_kb % np.maximum(sizes, 1) == 0)
-    )
+    fits = _in_pages(sizes, cells["free_kb"], memory_kb)
     if page_size == SMALL_PAGES:
         fits = fits[:, :, :1]
     elif page_size == LARGE_PAGES:
         fits = fits[:, :, 1:]
     elif page_size != ANY_PAGES:
         fits &= sizes == page_size
-    found: Mask = fits.any(axis=2)
+    found: Mask = np.asarray(np.logical_or.reduce(fits, axis=2))
     return found
 
 
-def _can_pin(cells: Cells, guest: GuestCell, n_reserved: int) -> Mask:
+def _can_pin(cells: CellRows, guest: GuestCell, n_reserved: int) -> Mask:
     """Return where CPUs can be pinned under the cell's thread policy."""
     n_pinned = len(guest.pcpus)
     n_all = n_pinned + n_reserved
@@ -161,7 +207,7 @@ def _can_pin(cells: Cells, guest: GuestCell, n_reserved: int) -> Mask:
         return np.zeros(cells.shape, bool)
     fits: Mask = (cells["n_pcpus"] >= n_all) & (cells["n_free_pcpus"] >= n_all)
     if guest.thread_policy == "isolate":
-        fits &= (cells["n_threads"] == 1) | cells["are_one_set"]
+        fits &= (cells["n_threads"] == 1) | (cells["are_one_set"] == 1)
         fits &= (cells["whole_cores"] >= n_pinned) & (n_pinned > 0)
         fits &= cells["open_cores"] >= n_all
     else:

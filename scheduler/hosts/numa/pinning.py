@@ -41,7 +41,14 @@ def fit_cell(
     if pinned is None:
         return None
     pins, reserved = pinned
-    return FittedCell(host.id, guest, page_size, tuple(pins), frozenset(reserved))
+    return FittedCell(
+        host.id,
+        guest,
+        page_size,
+        tuple(pins),
+        frozenset(reserved),
+        _idle(host, guest, reserved.union(pcpu for _, pcpu in pins)),
+    )
 
 
 # -- memory ----------------------------------------------------------------------------
@@ -143,12 +150,34 @@ def _free_cores(host: HostCell) -> Cores:
 
     Which threads of a core are used first is, in nova, a matter of the order of
     CPython's sets. The same sets, made the same way, have it here, so that the CPUs
-    reckoned with are those that the compute will pin.
+    reckoned with are those of nova's scheduler. (A compute copies its sets whenever
+    its usage changes, which may turn the order of two threads round.)
     """
     hardware = host.hardware
-    free = set(hardware.pcpus) - set(cpus_of(host.pinned))
+    free = _as_read(hardware.pcpus) - set(cpus_of(host.pinned))
     siblings = hardware.siblings or [(cpu,) for cpu in hardware.pcpus]
-    return [core for core in (set(s) & free for s in siblings) if core]
+    return [core for core in (_as_read(s) & free for s in siblings) if core]
+
+
+def _as_read(cpus: Sequence[int]) -> set[int]:
+    """Return a set as reading it leaves it: oslo's objects fill a second from a first.
+
+    Numbers that share a place of the small table change places on each way.
+    """
+    read: set[int] = set()
+    read.update(set(iter(set(cpus))))
+    return read
+
+
+def _idle(host: HostCell, guest: GuestCell, used: set[int]) -> frozenset[int]:
+    """Return the other free threads of an isolated guest's cores.
+
+    A thread that another guest holds already is not among them: nova pins it twice
+    (``pin_cpus_with_siblings``) and raises CPUPinningInvalid.
+    """
+    if guest.thread_policy != "isolate":
+        return frozenset()
+    return frozenset().union(*(c for c in _free_cores(host) if c & used)) - used
 
 
 def _by_threads(free: Cores) -> Iterator[tuple[int, Cores]]:

@@ -58,6 +58,8 @@ class CellHardware:
     cores : tuple of int
         The threads of each core as bits; each CPU for pinning is a core where nothing
         is reported.
+    n_threads : int
+        Threads of its largest core, at least 1.
     """
 
     id: int
@@ -71,17 +73,14 @@ class CellHardware:
     cpu_mask: int = field(init=False, compare=False, repr=False)
     pcpu_mask: int = field(init=False, compare=False, repr=False)
     cores: tuple[int, ...] = field(init=False, compare=False, repr=False)
+    n_threads: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         cores = self.siblings or tuple((cpu,) for cpu in self.pcpus)
         object.__setattr__(self, "cpu_mask", mask_of(self.cpus))
         object.__setattr__(self, "pcpu_mask", mask_of(self.pcpus))
         object.__setattr__(self, "cores", tuple(map(mask_of, cores)))
-
-    @property
-    def n_threads(self) -> int:
-        """Threads of its largest core, at least 1."""
-        return max((core.bit_count() for core in self.cores), default=1) or 1
+        object.__setattr__(self, "n_threads", max(map(len, cores), default=1) or 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +126,7 @@ class HostCell:
     def changed_by(self, cell: FittedCell, sign: int) -> HostCell:
         """Return the cell after a guest's cell has come (1) or gone (-1)."""
         guest = cell.guest
-        held = self._held(cell)
+        held = _held(cell)
         return replace(
             self,
             cpu_usage=max(0, self.cpu_usage + sign * guest.n_shared),
@@ -135,16 +134,6 @@ class HostCell:
             pinned=self.pinned | held if sign > 0 else self.pinned & ~held,
             pages=tuple(self._paged(cell, sign)),
         )
-
-    def _held(self, cell: FittedCell) -> int:
-        """Return the CPUs that are held; isolated threads hold all of their core."""
-        if cell.guest.is_shared:
-            return 0
-        held = mask_of(pcpu for _, pcpu in cell.pins) | mask_of(cell.reserved)
-        if cell.guest.thread_policy != "isolate":
-            return held
-        cores = (core for core in self.hardware.cores if core & held)
-        return functools.reduce(int.__or__, cores, 0)
 
     def _paged(self, cell: FittedCell, sign: int) -> Iterable[Pages]:
         size_kb = cell.page_size or self.smallest_page_kb
@@ -233,6 +222,12 @@ class HostTopology:
     def describe(self) -> str:
         """Return what is free in each cell, for people."""
         return "; ".join(cell.describe() for cell in self.cells) or "no cells"
+
+
+def _held(cell: FittedCell) -> int:
+    """Return the CPUs that a guest's cell keeps from others, as bits."""
+    pins = mask_of(pcpu for _, pcpu in cell.pins)
+    return pins | mask_of(cell.reserved) | mask_of(cell.idle)
 
 
 def mask_of(cpus: Iterable[int]) -> int:

@@ -10,9 +10,11 @@ from oslo_config import cfg
 
 from moorage.scheduler.drivers.foreign import filter_from, weigher_from
 from moorage.scheduler.errors import PluginError
+from moorage.scheduler.hosts import HostBatch
+from moorage.scheduler.placement.candidates import AllocationCandidates
 from moorage.weighers.ram import RAMWeigher
 
-from ...conftest import NOW, aggregate, batch, hosts, spec
+from ...conftest import NOW, aggregate, batch, hosts, node_uuid, spec, table
 
 THREE = hosts("free_ram_mb", [1, 2, 3])
 
@@ -96,3 +98,58 @@ def test_class_that_is_no_filter_is_refused(cls: type, conf: cfg.ConfigOpts) -> 
 def test_class_that_is_no_weigher_is_refused(cls: type, conf: cfg.ConfigOpts) -> None:
     with pytest.raises(PluginError, match=f"{cls.__name__} is no weigher"):
         weigher_from(cls, conf, _clock)
+
+
+class NovaCandidateFilter:
+    """Keep candidates as nova's CandidateFilterMixin does, and tell limits."""
+
+    def filter_candidates(self, host_state: Any, filter_func: Any) -> Any:
+        good = [c for c in host_state.allocation_candidates if filter_func(c)]
+        host_state.allocation_candidates = good
+        return good
+
+    def host_passes(self, host_state: Any, spec_obj: Any) -> Any:
+        host_state.limits["memory_mb"] = host_state.free_ram_mb
+        return self.filter_candidates(host_state, lambda c: c["mappings"]["_x"] == "y")
+
+
+def _offered(*mapped: tuple[str, str]) -> HostBatch:
+    """The three hosts, with candidates that map a group."""
+    requests = [
+        {
+            "allocations": {node_uuid(name): {"resources": {"VCPU": 1}}},
+            "mappings": {"_x": value},
+        }
+        for name, value in mapped
+    ]
+    summaries = {
+        node_uuid(name): {"resources": {}, "root_provider_uuid": node_uuid(name)}
+        for name, _ in mapped
+    }
+    body = {"allocation_requests": requests, "provider_summaries": summaries}
+    answer = AllocationCandidates.parse(body, limit=None, version="1.36")
+    return table(*THREE).offered(answer)
+
+
+def test_foreign_filter_may_leave_candidates_out(conf: cfg.ConfigOpts) -> None:
+    filter_ = filter_from(NovaCandidateFilter, conf, _clock)
+    hosts = _offered(("b", "y"), ("a", "z"), ("b", "z"), ("c", "y"), ("c", "y"))
+    mask = filter_.passing_candidates(hosts, spec())
+    assert mask is not None
+    assert sorted(hosts.candidates.numbers[mask].tolist()) == [0, 3, 4]
+    left = hosts.take_candidates(mask)
+    assert list(left.host) == ["b", "c"]
+    assert left.candidates_of(0) == [0]
+
+
+def test_foreign_filter_tells_limits(conf: cfg.ConfigOpts) -> None:
+    filter_ = filter_from(NovaCandidateFilter, conf, _clock)
+    [*_, last] = _offered(("c", "y"))
+    assert filter_.selection_limits(last, spec()) == {"memory_mb": 3}
+
+
+def test_foreign_filter_that_judges_hosts_leaves_candidates_alone(
+    conf: cfg.ConfigOpts,
+) -> None:
+    filter_ = filter_from(NovaFilter, conf, _clock)
+    assert filter_.passing_candidates(_offered(("a", "y")), spec()) is None

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Candidates are indexed by the roots they use, and stay opaque."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from moorage.scheduler.errors import PlacementUnavailable
@@ -81,3 +84,37 @@ def test_nothing_fits_is_no_failure():
 def test_wrong_shape_is_unavailable(body):
     with pytest.raises(PlacementUnavailable, match="not Placement's"):
         _parse(body)
+
+
+def test_what_is_derived_of_an_answer_is_made_once_a_token():
+    candidates, made = _parse(), []
+    for token in ("layout 1", "layout 2", "layout 1"):
+        rows = candidates.derived.get(token, lambda: made.append(1) or len(made))
+    assert (rows, len(made)) == (1, 2)
+
+
+def test_few_derived_things_are_kept_the_newest():
+    candidates, made = _parse(), []
+    for token in [*range(9), 8, 0]:
+        candidates.derived.get(token, lambda t=token: made.append(t))
+    assert made == [*range(9), 0]
+
+
+def test_derived_thing_is_made_by_one_of_many_threads():
+    candidates, made = _parse(), []
+    with ThreadPoolExecutor(8) as pool:
+        list(
+            pool.map(
+                lambda _: candidates.derived.get(
+                    "rows", lambda: time.sleep(0.05) or made.append(1)
+                ),
+                range(8),
+            )
+        )
+    assert made == [1]
+
+
+def test_answers_derive_apart():
+    first, second = _parse(), _parse()
+    assert first.derived.get("rows", lambda: 1) == 1
+    assert second.derived.get("rows", lambda: 2) == 2

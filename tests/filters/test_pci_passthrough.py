@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host passes if its pools have the devices, by the candidate's providers if any."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oslo_config import cfg
+
+from moorage.filters.pci_passthrough import PciPassthroughFilter
+from moorage.objects import RequestSpec
+from moorage.scheduler.hosts import HostBatch, HostPools, HostRecord
+from moorage.scheduler.placement.candidates import AllocationCandidates
+from moorage.testing.builders import pci_pool, pci_pools, pci_request, pci_requests
+
+from ..conftest import batch, host, instance_uuid, node_uuid, spec, table
+
+REQUEST = instance_uuid("PCI request")
+VF = [{"vendor_id": "8086", "product_id": "1520", "dev_type": "type-VF"}]
+
+
+def with_pools(name: str, *pools: Any) -> HostRecord:
+    return host(host=name, pci_stats=HostPools.read(pci_pools(*pools)))
+
+
+def passing(conf: cfg.ConfigOpts, hosts: HostBatch, asked: RequestSpec) -> list[bool]:
+    """What the filter says in its form for all hosts, which agrees with the other."""
+    filter_ = PciPassthroughFilter(conf).prepare(asked)
+    answer: list[bool] = filter_.passing(hosts, asked).tolist()
+    assert [filter_.host_passes(each, asked) for each in hosts] == answer
+    return answer
+
+
+def test_request_without_devices_fits_anywhere(conf: cfg.ConfigOpts) -> None:
+    hosts = batch(host(host="a"), with_pools("b", pci_pool()))
+    assert passing(conf, hosts, spec()) == [True, True]
+    assert passing(conf, hosts, spec(pci_requests=pci_requests())) == [True, True]
+
+
+def test_port_needs_free_devices_that_match(conf: cfg.ConfigOpts) -> None:
+    hosts = batch(
+        host(host="a"),
+        with_pools("b", pci_pool(1)),
+        with_pools("c", pci_pool(1), pci_pool(1, numa_node=1)),
+        with_pools("d", pci_pool(5, product_id="ffff")),
+    )
+    asked = spec(pci_requests=pci_requests(pci_request(2)))
+    assert passing(conf, hosts, asked) == [False, False, True, False]
+
+
+def test_requests_do_not_share_devices(conf: cfg.ConfigOpts) -> None:
+    hosts = batch(with_pools("a", pci_pool(2)), with_pools("b", pci_pool(3)))
+    asked = spec(
+        pci_requests=pci_requests(
+            pci_request(1, request_id=instance_uuid(1)),
+            pci_request(2, request_id=instance_uuid(2)),
+        )
+    )
+    assert passing(conf, hosts, asked) == [False, True]
+
+
+def _offered(records: list[HostRecord], *mapped: tuple[str, str]) -> HostBatch:
+    """Hosts with candidates: a host's name and the provider of its device each."""
+    requests = [
+        {
+            "allocations": {node_uuid(name): {"resources": {"VCPU": 1}}},
+            "mappings": {"": [node_uuid(name)], f"{REQUEST}-0": [node_uuid(provider)]},
+        }
+        for name, provider in mapped
+    ]
+    summaries = {
+        node_uuid(name): {"resources": {}, "root_provider_uuid": node_uuid(name)}
+        for name, _ in mapped
+    }
+    body = {"allocation_requests": requests, "provider_summaries": summaries}
+    answer = AllocationCandidates.parse(body, limit=None, version="1.36")
+    return table(*records).offered(answer)
+
+
+def test_each_candidate_is_judged_by_its_own_provider(conf: cfg.ConfigOpts) -> None:
+    records = [
+        with_pools(
+            "a",
+            pci_pool(0, rp_uuid=node_uuid("pf0"), dev_type="type-VF"),
+            pci_pool(1, rp_uuid=node_uuid("pf1"), dev_type="type-VF", extra="x"),
+            pci_pool(9, dev_type="type-VF"),
+        ),
+        with_pools("b", pci_pool(9, dev_type="type-VF")),
+    ]
+    hosts = _offered(records, ("a", "pf0"), ("a", "pf1"), ("a", "gone"), ("b", "pf2"))
+    asked = spec(
+        pci_requests=pci_requests(
+            pci_request(1, alias_name="vf", request_id=REQUEST, spec=VF)
+        )
+    )
+    filter_ = PciPassthroughFilter(conf).prepare(asked)
+    mask = filter_.passing_candidates(hosts, asked)
+    assert mask is not None
+    assert hosts.candidates.numbers[mask].tolist() == [1]
+    assert passing(conf, hosts, asked) == [True, False]
+
+
+def test_candidates_of_ports_are_all_alike(conf: cfg.ConfigOpts) -> None:
+    hosts = _offered([with_pools("a", pci_pool())], ("a", "pf0"))
+    asked = spec(pci_requests=pci_requests(pci_request(request_id=REQUEST)))
+    filter_ = PciPassthroughFilter(conf).prepare(asked)
+    assert filter_.passing_candidates(hosts, asked) is None
+    assert passing(conf, hosts, asked) == [True]
+
+
+def test_rejection_tells_devices_wanted_and_there(conf: cfg.ConfigOpts) -> None:
+    asked = spec(pci_requests=pci_requests(pci_request(2)))
+    filter_ = PciPassthroughFilter(conf).prepare(asked)
+    [state] = batch(with_pools("a", pci_pool(1, physical_network="net")))
+    rejection = filter_.explain_rejection(state, asked)
+    assert rejection is not None
+    assert "2 PCI devices" in str(rejection.required)
+    assert "physical_network net" in str(rejection.available)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of cells are added, padded, and stay as they were for whoever took them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moorage.scheduler.hosts.numa import (
+    NO_CELL,
+    NO_SOCKET,
+    CellArrays,
+    CellRows,
+    HostTopology,
+    Pages,
+)
+
+from .made import host, host_cell, hosts, mask
+
+
+def _arrays(*topologies: HostTopology | None) -> CellArrays:
+    arrays = CellArrays()
+    arrays.extend(topologies)
+    return arrays
+
+
+def _values(rows: CellRows) -> dict[str, list[Any]]:
+    names = ("id", "n_free_pcpus", "whole_cores", "socket", "size_kb", "free_kb")
+    return {name: rows[name].tolist() for name in names}
+
+
+def test_no_row_is_there_at_first() -> None:
+    assert len(CellArrays()) == len(CellArrays().rows()) == 0
+
+
+def test_host_without_cells_has_none() -> None:
+    rows = _arrays(None, host(host_cell())).rows()
+    assert rows.n_cells.tolist() == [0, 1]
+    assert rows["id"].tolist() == [[NO_CELL], [0]]
+
+
+def test_cell_is_counted() -> None:
+    # Cores with 2, 1, 0 and 2 free threads; another CPU is in no core.
+    cell = host_cell(
+        3,
+        pcpus=(*range(8), 9),
+        cpus=(8,),
+        pinned=mask(1, 2, 6),
+        memory_usage=96,
+        cpu_usage=5,
+        socket=1,
+        pages=(Pages(2048, 10, used=1), Pages(4, 100, reserved=3)),
+    )
+    rows = _arrays(host(cell)).rows()
+    expected = {
+        "id": 3,
+        "socket": 1,
+        "memory_mb": 4096,
+        "memory_usage": 96,
+        "free_memory_mb": 4000,
+        "cpu_usage": 5,
+        "n_cpus": 1,
+        "n_pcpus": 9,
+        "n_free_pcpus": 6,
+        "n_threads": 2,
+        "free_threads": 5,
+        "open_cores": 3,
+        "whole_cores": 2,
+        "paired_threads": 4,
+        "are_one_set": False,
+    }
+    assert {name: rows[name].item() for name in expected} == expected
+    assert rows["size_kb"][0, 0].tolist() == [4, 2048]
+    assert rows["free_kb"][0, 0].tolist() == [97 * 4, 9 * 2048]
+    assert rows["total_kb"][0, 0].tolist() == [400, 20480]
+
+
+def test_cell_without_socket_is_told_apart() -> None:
+    rows = _arrays(host(host_cell(0, socket=0), host_cell(1))).rows()
+    assert rows["socket"].tolist() == [[0, NO_SOCKET]]
+
+
+def test_rows_that_were_taken_stay_when_wider_ones_come() -> None:
+    arrays = _arrays(host(host_cell(5)))
+    before = arrays.rows()
+    wide = host(*(host_cell(n, pages=(Pages(4, 1), Pages(8, 1))) for n in range(3)))
+    arrays.extend([wide])
+    assert before["id"].tolist() == [[5]]
+    assert arrays.rows()["id"].tolist() == [[5, NO_CELL, NO_CELL], [0, 1, 2]]
+    assert arrays.rows()["size_kb"][0, 0].tolist() == [0, 0]
+
+
+@given(st.lists(st.lists(st.none() | hosts(3), max_size=4), max_size=4), st.data())
+def test_rows_are_the_same_however_they_were_added(
+    parts: list[list[HostTopology | None]], data: st.DataObject
+) -> None:
+    every = [topology for part in parts for topology in part]
+    bit_by_bit = CellArrays()
+    taken = []
+    for part in parts:
+        bit_by_bit.extend(part)
+        taken.append(bit_by_bit.rows())
+    at_once = _arrays(*every).rows()
+    assert len(bit_by_bit) == len(every)
+    assert np.array_equal(bit_by_bit.rows().n_cells, at_once.n_cells)
+    assert _values(bit_by_bit.rows()) == _values(at_once)
+    for rows in taken:
+        width = rows.shape[1]
+        assert rows["id"].tolist() == (at_once["id"][: len(rows), :width].tolist())
+    start = data.draw(st.integers(0, len(every)))
+    assert _values(bit_by_bit.rows(start)) == {
+        name: values[start:] for name, values in _values(at_once).items()
+    }
+
+
+def test_rows_are_taken_in_any_order_and_again() -> None:
+    rows = _arrays(host(host_cell(0)), None, host(host_cell(2), host_cell(3))).rows()
+    taken = rows.take(np.array([2, 0, 2]))
+    assert taken.n_cells.tolist() == [2, 1, 2]
+    assert taken["id"].tolist() == [[2, 3], [0, NO_CELL], [2, 3]]
+    assert taken.take(np.array([1]))["id"].tolist() == [[0, NO_CELL]]
+    assert len(taken) == 3

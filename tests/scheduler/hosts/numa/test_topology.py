@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What computes report of their cells is read in all its forms, and kept count of."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from moorage.objects import NetworkMetadata, NUMACell, NUMAPagesTopology, NUMATopology
+from moorage.scheduler.hosts.numa import (
+    FittedCell,
+    FittedGuest,
+    Guest,
+    GuestCell,
+    HostCell,
+    HostTopology,
+    Pages,
+    fit,
+)
+
+from .made import cpus, guests, host, host_cell, hosts, mask, pinned, shared
+
+REPORTED = NUMATopology(
+    cells=[
+        NUMACell(
+            id=number,
+            cpuset={0, 1} if number else set(),
+            pcpuset={8, 9, 10, 11},
+            memory=2048,
+            cpu_usage=number,
+            memory_usage=512,
+            pinned_cpus={8},
+            siblings=[{8, 10}, {9, 11}],
+            mempages=[
+                NUMAPagesTopology(size_kb=4, total=100, used=1, reserved=2),
+                NUMAPagesTopology(size_kb=2048, total=10, used=0, reserved=0),
+            ],
+            network_metadata=NetworkMetadata(physnets={"a", "b"}, tunneled=True),
+            socket=None if number else 3,
+        )
+        for number in range(2)
+    ]
+)
+TEXT = json.dumps(REPORTED.obj_to_primitive())
+
+
+def _plain(topology: NUMATopology) -> list[dict[str, Any]]:
+    """Return the fields of all cells as values that compare."""
+    return [
+        {
+            "id": cell.id,
+            "cpuset": set(cell.cpuset),
+            "pcpuset": set(cell.pcpuset),
+            "memory": cell.memory,
+            "cpu_usage": cell.cpu_usage,
+            "memory_usage": cell.memory_usage,
+            "pinned_cpus": set(cell.pinned_cpus),
+            "siblings": list(map(set, cell.siblings)),
+            "mempages": [
+                (p.size_kb, p.total, p.used, p.reserved) for p in cell.mempages
+            ],
+            "socket": cell.socket,
+            "networks": _networks(cell),
+        }
+        for cell in topology.cells
+    ]
+
+
+def _networks(cell: NUMACell) -> tuple[set[str], bool]:
+    if "network_metadata" not in cell:
+        return set(), False
+    return set(cell.network_metadata.physnets), cell.network_metadata.tunneled
+
+
+# -- reading ---------------------------------------------------------------------------
+
+
+def test_text_primitive_and_object_read_as_the_same() -> None:
+    read = HostTopology.read(TEXT)
+    assert read == HostTopology.read(json.loads(TEXT)) == HostTopology.read(REPORTED)
+    assert hash(read) == hash(HostTopology.read(REPORTED))
+
+
+def test_report_goes_back_as_it_came() -> None:
+    assert _plain(HostTopology.read(TEXT).to_object()) == _plain(REPORTED)
+
+
+@given(hosts())
+def test_any_host_survives_the_wire(topology: HostTopology) -> None:
+    text = json.dumps(topology.to_object().obj_to_primitive())
+    assert HostTopology.read(text) == topology
+
+
+def test_all_of_a_report_is_read() -> None:
+    cell = HostTopology.read(TEXT).cells[1]
+    assert (cell.hardware.cpus, set(cell.hardware.pcpus)) == ((0, 1), {8, 9, 10, 11})
+    assert (cell.cpu_usage, cell.memory_usage, cell.pinned) == (1, 512, mask(8))
+    assert cpus(cell.free_pcpus) == {9, 10, 11}
+    assert cell.pages[0] == Pages(4, total=100, used=1, reserved=2)
+    assert (cell.pages[0].free_kb, cell.pages[0].total_kb) == (97 * 4, 400)
+    assert cell.hardware.physnets == {"a", "b"}
+    assert cell.hardware.is_tunneled
+
+
+def test_hosts_of_one_make_share_their_hardware() -> None:
+    other = json.loads(TEXT)
+    other["nova_object.data"]["cells"][0]["nova_object.data"]["memory_usage"] = 0
+    cell, twin = HostTopology.read(TEXT).cells[0], HostTopology.read(other).cells[0]
+    assert cell != twin
+    assert cell.hardware is twin.hardware
+
+
+@pytest.mark.parametrize(
+    ("missing", "empty"),
+    [
+        ("pcpuset", set()),
+        ("siblings", []),
+        ("mempages", []),
+        ("pinned_cpus", set()),
+        ("socket", None),
+        ("networks", (set(), False)),
+    ],
+)
+def test_field_that_an_older_compute_lacks_is_empty(missing: str, empty: Any) -> None:
+    old = json.loads(TEXT)
+    for cell in old["nova_object.data"]["cells"]:
+        del cell["nova_object.data"][missing.replace("networks", "network_metadata")]
+    read = _plain(HostTopology.read(old).to_object())
+    assert read == [{**cell, missing: empty} for cell in _plain(REPORTED)]
+
+
+def test_reserved_pages_that_an_older_compute_lacks_are_none() -> None:
+    old = json.loads(TEXT)
+    cell = old["nova_object.data"]["cells"][0]["nova_object.data"]
+    del cell["mempages"][0]["nova_object.data"]["reserved"]
+    assert HostTopology.read(old).cells[0].pages[0] == Pages(4, total=100, used=1)
+
+
+def test_unknown_fields_are_ignored() -> None:
+    newer = json.loads(TEXT)
+    newer["nova_object.data"]["cells"][0]["nova_object.data"]["later"] = {"x": 1}
+    assert HostTopology.read(newer) == HostTopology.read(TEXT)
+
+
+def test_form_before_there_were_objects_is_read() -> None:
+    text = json.dumps(
+        {
+            "cells": [
+                {
+                    "id": 1,
+                    "cpus": "0-5,^2,^4-5, 9,,",
+                    "mem": {"total": 4096, "used": 1024},
+                    "cpu_usage": 3,
+                }
+            ]
+        }
+    )
+    (cell,) = HostTopology.read(text).cells
+    assert cpus(cell.hardware.cpu_mask) == {0, 1, 3, 9}
+    assert (cell.id, cell.cpu_usage) == (1, 3)
+    assert (cell.hardware.memory_mb, cell.memory_usage) == (4096, 1024)
+    assert (cell.hardware.pcpus, cell.pages) == ((), ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "null",
+        "[]",
+        "{}",
+        '{"cells": 3}',
+        '{"cells": [{"id": 0, "cpus": "a-b"}]}',
+        '{"nova_object.name": "NUMATopology", "nova_object.data": {}}',
+        TEXT.replace('"memory": 2048', '"memory": "much"'),
+        TEXT.replace('"size_kb": 4,', '"size_kb": 0,'),
+        TEXT.replace('"pinned_cpus": [8]', '"pinned_cpus": [-8]'),
+        TEXT.replace('"pinned_cpus": [8]', '"pinned_cpus": ["eight"]'),
+    ],
+)
+def test_what_is_no_topology_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"(?i)numa.topology"):
+        HostTopology.read(text)
+
+
+def test_more_cells_than_a_choice_has_bits_are_refused() -> None:
+    many = {"cells": [{"id": number} for number in range(65)]}
+    with pytest.raises(ValueError, match="65 cells"):
+        HostTopology.read(many)
+
+
+# -- sockets and threads ---------------------------------------------------------------
+
+
+def test_cells_of_the_same_sockets_are_found() -> None:
+    topology = host(*(host_cell(n, socket=n // 2) for n in range(6)))
+    assert topology.in_sockets_of(frozenset({0, 5})) == {0, 1, 4, 5}
+
+
+def test_one_cell_without_socket_leaves_nothing_known() -> None:
+    topology = host(host_cell(0, socket=0), host_cell(1, socket=None))
+    assert topology.in_sockets_of(frozenset({0})) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("siblings", "has_threads"),
+    [([], False), ([()], False), ([(0,), (1,)], False), ([(0,), (1, 2)], True)],
+)
+def test_threads_are_told_by_siblings(
+    siblings: list[tuple[int, ...]], has_threads: bool
+) -> None:
+    assert host(host_cell(siblings=siblings)).has_threads is has_threads
+
+
+# -- what guests take ------------------------------------------------------------------
+
+
+def _after(cell: HostCell, guest: GuestCell, **fitted: Any) -> HostCell:
+    taken = FittedGuest((FittedCell(cell.id, guest, **fitted),))
+    return host(cell).with_guest(taken).cells[0]
+
+
+def test_pinned_guest_takes_memory_and_cpus() -> None:
+    after = _after(
+        host_cell(), pinned(2), pins=((0, 0), (1, 4)), reserved=frozenset({1})
+    )
+    assert cpus(after.pinned) == {0, 4, 1}
+    assert (after.memory_usage, after.cpu_usage) == (1024, 0)
+
+
+def test_shared_guest_takes_cpus_by_number() -> None:
+    after = _after(host_cell(cpus=(8, 9)), shared(3))
+    assert (after.cpu_usage, after.pinned) == (3, 0)
+
+
+def test_mixed_guest_takes_both() -> None:
+    guest = pinned(1, n_shared=2, cpu_policy="mixed")
+    after = _after(host_cell(cpus=(8, 9)), guest, pins=((0, 0),))
+    assert (after.cpu_usage, cpus(after.pinned)) == (2, {0})
+
+
+def test_isolated_guest_takes_whole_cores() -> None:
+    guest = Guest((pinned(1, thread_policy="isolate"),), is_isolated_emulator=True)
+    topology = host(host_cell(cpus=tuple(range(8))))
+    fitted = fit(topology, guest)
+    assert fitted is not None
+    assert cpus(topology.with_guest(fitted).cells[0].pinned) == {0, 4, 1, 5}
+
+
+def test_isolated_guest_gives_back_no_thread_that_another_holds() -> None:
+    guest = Guest((pinned(3, thread_policy="isolate"),), is_isolated_emulator=True)
+    topology = host(host_cell(cpus=tuple(range(8)), pinned=mask(0)))
+    fitted = fit(topology, guest)
+    assert fitted is not None
+    with_it = topology.with_guest(fitted)
+    assert cpus(with_it.cells[0].pinned) == set(range(8))
+    assert with_it.without_guest(fitted) == topology
+
+
+PAGES = (Pages(4, 10**6, used=5), Pages(2048, 1000, reserved=3))
+
+
+def test_pages_of_the_chosen_size_are_taken() -> None:
+    after = _after(host_cell(pages=PAGES), pinned(page_size=2048), page_size=2048)
+    assert after.pages == (PAGES[0], Pages(2048, 1000, used=512, reserved=3))
+
+
+def test_pages_of_the_smallest_size_are_taken_where_none_was_asked_for() -> None:
+    after = _after(host_cell(pages=PAGES[::-1]), pinned())
+    assert after.pages == (PAGES[1], Pages(4, 10**6, used=5 + 262144))
+
+
+def test_guest_without_page_size_is_counted_on_a_host_without_pages() -> None:
+    assert _after(host_cell(), shared()).memory_usage == 1024
+
+
+def test_what_was_never_counted_is_given_back_to_nothing() -> None:
+    cell = host_cell(pages=PAGES, cpu_usage=1)
+    fitted = FittedGuest((FittedCell(0, shared(3)),))
+    (after,) = host(cell).without_guest(fitted).cells
+    assert (after.cpu_usage, after.memory_usage, after.pages[0].used) == (0, 0, 0)
+
+
+@given(hosts(), guests())
+def test_guest_that_leaves_gives_back_what_it_took(
+    topology: HostTopology, guest: Guest
+) -> None:
+    fitted = fit(topology, guest)
+    if fitted is None:
+        return
+    with_it = topology.with_guest(fitted)
+    used = sum(cell.memory_usage for cell in topology.cells)
+    asked = sum(cell.memory_mb for cell in guest.cells)
+    assert sum(cell.memory_usage for cell in with_it.cells) == used + asked
+    if all(cell.memory_mb >= 1024 for cell in guest.cells):  # no broken huge page
+        assert with_it.without_guest(fitted) == topology
+
+
+def test_description_tells_what_is_free() -> None:
+    said = host(host_cell(pinned=mask(0, 1), memory_usage=96, pages=PAGES)).describe()
+    for amount in ("6 of 8", "4000 of 4096 MiB", "997 of 1000 pages of 2048 KiB"):
+        assert amount in said

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a claimed instance takes of cells and devices is in the table until reported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from moorage.scheduler.hosts import (
+    Consumption,
+    HostPools,
+    HostRecord,
+    HostTable,
+    HostTopology,
+    Limits,
+)
+from moorage.scheduler.hosts.fitting import Need
+from moorage.scheduler.hosts.numa import Guest
+from moorage.scheduler.hosts.pci import read_requests
+from moorage.testing.builders import (
+    guest_cell,
+    guest_topology,
+    numa_cell,
+    numa_topology,
+    pci_pool,
+    pci_pools,
+    pci_request,
+    pci_requests,
+)
+
+from ...conftest import host, instance_uuid, node_uuid, table
+
+NODE = node_uuid("h")
+ONE, TWO, THREE = map(instance_uuid, (1, 2, 3))
+NEAR = pci_requests(pci_request(1, numa_policy="required"))
+
+
+def record(**changes: Any) -> HostRecord:
+    """A host of two cells, a device in each."""
+    cells = numa_topology(numa_cell(0), numa_cell(1))
+    pools = pci_pools(pci_pool(1, numa_node=0), pci_pool(1, numa_node=1))
+    plain = {
+        "numa_topology": HostTopology.read(cells),
+        "pci_stats": HostPools.read(pools),
+    }
+    return host(**{"host": "h", **plain, **changes})
+
+
+def consumption(**changes: Any) -> Consumption:
+    """A guest with two pinned CPUs and a device near to them."""
+    need = Need(
+        guest=Guest.read(guest_topology(guest_cell())),
+        requests=read_requests(NEAR),
+        providers=((),),
+        **changes,
+    )
+    return Consumption(memory_mb=1, disk_mb=1, vcpus=2, need=need)
+
+
+def free(made: HostTable) -> tuple[list[int], list[int]]:
+    """Pinned CPUs of each cell, and devices of each pool."""
+    [topology], [pools] = made.batch().numa_topology, made.batch().pci_stats
+    pinned = [cell.pinned.bit_count() for cell in topology.cells]
+    return pinned, [pool.count for pool in pools.pools]
+
+
+def test_instance_takes_cpus_and_a_device_of_one_cell() -> None:
+    made = table(record())
+    made.consume(NODE, ONE, consumption())
+    assert free(made) == ([2, 0], [1])
+    made.consume(NODE, TWO, consumption())
+    assert free(made) == ([2, 2], [])
+
+
+def test_instance_that_goes_gives_back_what_it_took() -> None:
+    made = table(record())
+    before = record()
+    for uuid in (ONE, TWO):
+        made.consume(NODE, uuid, consumption())
+    for uuid in (ONE, TWO):
+        made.give_back("h", uuid)
+    [topology], [pools] = made.batch().numa_topology, made.batch().pci_stats
+    assert (topology, pools) == (before.numa_topology, before.pci_stats)
+
+
+def test_report_that_has_the_instance_replaces_what_was_reckoned() -> None:
+    made = table(record())
+    made.consume(NODE, ONE, consumption())
+    told = numa_topology(numa_cell(0, pinned_cpus={0}), numa_cell(1))
+    made.put(record(numa_topology=HostTopology.read(told)), [ONE])
+    assert free(made) == ([1, 0], [1, 1])
+
+
+def test_instance_that_no_report_has_stays_reckoned() -> None:
+    made = table(record())
+    made.consume(NODE, ONE, consumption())
+    # Cell 0 is full meanwhile: the guest is reckoned to be in the other one.
+    told = numa_topology(numa_cell(0, pinned_cpus={0, 1, 2, 3}), numa_cell(1))
+    made.put(record(numa_topology=HostTopology.read(told)), [])
+    assert free(made) == ([4, 2], [1])
+    made.give_back("h", ONE)
+    assert free(made) == ([4, 0], [1, 1])
+
+
+@pytest.mark.parametrize("field", ["numa_topology", "pci_stats"])
+def test_what_does_not_fit_any_more_is_left_to_the_host(field: str) -> None:
+    full = numa_topology(numa_cell(0, pinned_cpus={0, 1, 2, 3}))
+    values = {"numa_topology": HostTopology.read(full), "pci_stats": HostPools()}
+    made = table(record(**{field: values[field]}))
+    before = free(made)
+    made.consume(NODE, ONE, consumption())
+    made.give_back("h", ONE)
+    assert free(made) == before
+    [state] = made.batch()
+    assert state.vcpus_used == record().vcpus_used
+
+
+def test_devices_are_taken_on_a_host_without_cells() -> None:
+    made = table(record(numa_topology=None))
+    made.consume(NODE, ONE, consumption())
+    [pools] = made.batch().pci_stats
+    assert pools.n_free == 1
+
+
+def test_overcommit_counts_as_the_filter_told() -> None:
+    cell = guest_cell(0, cpuset={0, 1, 2}, pcpuset=set(), cpu_policy="shared")
+    need = Need(
+        guest=Guest.read(guest_topology(cell)),
+        limits=Limits(cpu_allocation_ratio=1.0, ram_allocation_ratio=1.0),
+    )
+    made = table(record())
+    for uuid in (ONE, TWO, THREE):
+        made.consume(NODE, uuid, Consumption(1, 1, 3, need=need))
+    [topology] = made.batch().numa_topology
+    assert [cell.cpu_usage for cell in topology.cells] == [3, 3]
+
+
+def test_later_instances_of_a_request_see_what_the_first_took() -> None:
+    made = table(record(), host(host="other"))
+    batch = made.batch()
+    index = list(batch.host).index("h")
+    after = batch.with_instance(index, ONE, consumption())
+    topology, pools = (after.value(n, index) for n in ("numa_topology", "pci_stats"))
+    assert [cell.pinned.bit_count() for cell in topology.cells] == [2, 0]
+    assert pools.n_free == 1
+    assert after.take([index]).value("pci_stats", 0) == pools
+    assert free(table(record())) == ([0, 0], [1, 1])
+    assert batch.value("pci_stats", index).n_free == 2
