@@ -41,6 +41,32 @@ OPTS = (
             "not set."
         ),
     ),
+    cfg.FloatOpt(
+        "candidates_max_age",
+        default=5.0,
+        min=0,
+        help=(
+            "Seconds for which an answer of Placement to GET /allocation_candidates is "
+            "kept and answers the same question again, less what was claimed "
+            "meanwhile. What is asked often is asked again in the background before "
+            "it is too old, and Placement is always asked afresh before NoValidHost is "
+            "said. A GET costs Placement time for each provider that fits: with "
+            "thousands of hosts, 30 s and more spare it work. 0: Placement is asked "
+            "for every request, as nova does. Related options: candidates_max_kept, "
+            "[scheduler] max_placement_results."
+        ),
+    ),
+    cfg.IntOpt(
+        "candidates_max_kept",
+        default=100_000,
+        min=0,
+        help=(
+            "Most allocation candidates that are kept, all answers together; those of "
+            "the answers that were not used for longest go first, and an answer that "
+            "is larger by itself is not kept. Each takes about 4 KB of memory. Related "
+            "option: candidates_max_age."
+        ),
+    ),
     cfg.IntOpt(
         "decision_records",
         default=1000,

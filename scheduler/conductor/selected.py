@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a Selection says of Placement: what to claim, and who provides for whom."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ...objects import RequestSpec, Selection
+from ..errors import InvalidRequest
+from ..placement.candidates import AllocationRequest
+
+
+def allocation_request(selection: Selection) -> AllocationRequest | None:
+    """Return what is claimed for a selection; None: it claims nothing.
+
+    Raises
+    ------
+    InvalidRequest
+        It is neither JSON nor an allocation request.
+    """
+    is_set = "allocation_request" in selection and selection.allocation_request
+    try:
+        request: Any = json.loads(selection.allocation_request) if is_set else None
+    except ValueError as e:
+        raise _wrong(selection, f"not JSON: {e}") from e
+    match request:
+        case None | {"allocations": dict()}:
+            return request
+    raise _wrong(selection, 'without an object "allocations"')
+
+
+def fill_provider_mapping(spec_obj: RequestSpec, selection: Selection) -> None:
+    """Say in a request's groups which providers a selection claims them from.
+
+    nova's ``fill_provider_mapping``. A group that the selection does not map, such as
+    one of traits only, has no provider: not that of a host which was tried before.
+    """
+    groups = spec_obj.requested_resources if "requested_resources" in spec_obj else None
+    if not groups:
+        return
+    mappings = (allocation_request(selection) or {}).get("mappings", {})
+    for group in groups:
+        group.provider_uuids = list(mappings.get(group.requester_id or "", ()))
+
+
+def _wrong(selection: Selection, why: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"Selection.allocation_request of host {selection.service_host} is {why}: it "
+        "has to be an allocation request of GET /allocation_candidates, or null"
+    )

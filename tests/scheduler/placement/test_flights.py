@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked often is asked again in the background, and nothing else is."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from ...placement_servers import Misbehaviour
+from .watched import N_VCPUS, Cloud, HeldServer, await_that, n_waiting, question
+
+
+def _renewing_threads() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == "allocation-candidates"]
+
+
+def test_hot_answer_is_renewed_while_the_old_one_serves(
+    cloud: Cloud, server: HeldServer
+) -> None:
+    kept = cloud.keeping(server.client())
+    server.go.set()
+    old = kept.ask(question())
+    server.go.clear()
+    cloud.clock.now += 4.5
+    assert kept.ask(question()).candidates is old.candidates
+    await_that(lambda: server.n_gets == 2)
+    assert kept.ask(question()).candidates is old.candidates  # and it is not held up
+    server.go.set()
+    await_that(lambda: kept.ask(question()).candidates is not old.candidates)
+    cloud.clock.now += 3.0
+    kept.ask(question())
+    assert server.n_gets == 2
+    assert kept.stats().refreshes == 1
+
+
+def test_what_nobody_asks_is_never_renewed(cloud: Cloud) -> None:
+    cloud.kept.ask(question())
+    cloud.clock.now += 3.0
+    cloud.kept.ask(question())  # young still
+    cloud.clock.now += 1.9
+    assert not _renewing_threads()
+    assert cloud.n_gets == 1
+
+
+def test_slow_answer_is_renewed_the_earlier(cloud: Cloud) -> None:
+    def take_2_s() -> None:
+        cloud.clock.now += 2.0
+
+    cloud.watched.before.append(take_2_s)
+    cloud.kept.ask(question())
+    cloud.clock.now += 2.1  # 2.9 s are left, less than 1.5 times what it takes
+    cloud.kept.ask(question())
+    await_that(lambda: cloud.n_gets == 2)
+
+
+def test_asker_joins_a_renewal_once_the_old_answer_is_too_old(
+    cloud: Cloud, server: HeldServer
+) -> None:
+    kept = cloud.keeping(server.client())
+    server.go.set()
+    kept.ask(question())
+    server.go.clear()
+    cloud.clock.now += 4.5
+    kept.ask(question())
+    await_that(lambda: server.n_gets == 2)
+    cloud.clock.now += 4.5
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(kept.ask, question())
+        await_that(lambda: n_waiting() == 1)
+        server.go.set()
+        assert asked.result().n_open == 3
+    assert server.n_gets == 2
+
+
+def test_renewals_are_few_at_a_time(cloud: Cloud, server: HeldServer) -> None:
+    kept = cloud.keeping(server.client())
+    server.go.set()
+    for n in range(1, N_VCPUS + 1):
+        kept.ask(question(n))
+    server.go.clear()
+    cloud.clock.now += 4.5
+    for _ in range(2):
+        for n in range(1, N_VCPUS + 1):
+            kept.ask(question(n))
+    assert len(_renewing_threads()) == 2
+    assert kept.stats().refreshes == 2
+    server.go.set()
+    kept.stop()
+    assert not _renewing_threads()
+
+
+def test_placement_that_is_away_is_asked_once_while_the_old_answer_serves(
+    cloud: Cloud, server: HeldServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = cloud.keeping(server.client())
+    server.go.set()
+    old = kept.ask(question())
+    server.misbehave(Misbehaviour.ERROR, verb="GET")
+    cloud.clock.now += 4.0
+    kept.ask(question())
+    await_that(lambda: not _renewing_threads())
+    assert kept.ask(question()).candidates is old.candidates
+    kept.stop()
+    assert server.n_gets == 2
+    assert "were not renewed" in caplog.text
+
+
+def test_nothing_is_renewed_after_the_end(cloud: Cloud) -> None:
+    cloud.kept.ask(question())
+    cloud.kept.stop()
+    cloud.clock.now += 4.5
+    assert cloud.kept.ask(question()).n_open == 3
+    assert not _renewing_threads()
+    assert cloud.n_gets == 1

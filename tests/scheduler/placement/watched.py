@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real Placement whose questions are counted, held up and met by claims."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import fixtures
+
+from moorage.scheduler.placement.claims import ClaimResult, claim, release
+from moorage.scheduler.placement.client import PlacementClient
+from moorage.scheduler.placement.kept import KeptCandidates
+from moorage.scheduler.placement.offers import Offer, Taken
+from moorage.scheduler.placement.query import CandidatesQuery
+from moorage.scheduler.placement.seed import Provider, seed
+
+from ...placement_servers import EmbeddedPlacementFixture, MisbehavingServer
+
+HOSTS = [str(uuid.UUID(int=i)) for i in (1, 2, 3)]
+SHARE = str(uuid.UUID(int=9))
+N_VCPUS = 4
+WAIT_S = 20.0
+
+_AGGREGATE = str(uuid.UUID(int=77))
+
+
+def question(vcpus: int = 1, *, limit: int | None = None, disk_gb: int = 0) -> Any:
+    """What is asked; another amount is another question."""
+    resources = f"VCPU:{vcpus}" + (f",DISK_GB:{disk_gb}" if disk_gb else "")
+    params = (("resources", resources),)
+    if limit is None:
+        return CandidatesQuery(params)
+    return CandidatesQuery((("limit", str(limit)), *params), limit)
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Watched:
+    """An adapter that counts candidates' GETs and does things before or after one."""
+
+    def __init__(self, adapter: Any) -> None:
+        self._adapter = adapter
+        self.asked: list[str] = []
+        self.before: list[Callable[[], object]] = []
+        self.after: list[Callable[[], object]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._adapter, name)
+
+    def get(self, url: str, **more: Any) -> Any:
+        if not url.startswith("/allocation_candidates"):
+            return self._adapter.get(url, **more)
+        self.asked.append(url)
+        while self.before:
+            self.before.pop()()
+        answer = self._adapter.get(url, **more)
+        while self.after:
+            self.after.pop()()
+        return answer
+
+
+class Cloud(fixtures.Fixture):
+    """Three hosts of four VCPUs that share a disk of 100 GB, and what is kept of it.
+
+    `kept` asks through `watched`, with `clock`; `client` goes beside both.
+    """
+
+    def __init__(self, *, max_age_s: float = 5.0, max_requests: int = 1000) -> None:
+        super().__init__()
+        self._options = {"max_age_s": max_age_s, "max_requests": max_requests}
+
+    def _setUp(self) -> None:
+        self.placement = self.useFixture(EmbeddedPlacementFixture()).placement
+        self.watched = Watched(self.placement.adapter)
+        self.client = PlacementClient(self.placement.adapter)
+        self.clock = Clock()
+        self.kept = self.keeping(PlacementClient(self.watched))
+        vcpus = {"VCPU": {"total": N_VCPUS}}
+        near = frozenset({_AGGREGATE})
+        disk = {"DISK_GB": {"total": 100}}
+        sharing = frozenset({"MISC_SHARES_VIA_AGGREGATE"})
+        seed(
+            self.client,
+            [Provider(h, h, vcpus, aggregates=near) for h in HOSTS]
+            + [Provider(SHARE, SHARE, disk, traits=sharing, aggregates=near)],
+        )
+
+    def keeping(self, client: PlacementClient, **changes: Any) -> KeptCandidates:
+        options = {**self._options, "clock": self.clock, **changes}
+        kept = KeptCandidates(client, **options)
+        self.addCleanup(kept.stop)
+        return kept
+
+    @property
+    def n_gets(self) -> int:
+        return len(self.watched.asked)
+
+    def claim(self, offer: Offer, index: int) -> tuple[str, Taken | None]:
+        """Claim as a decision does; the consumer, and what was taken if it was."""
+        return self.claim_request(offer.candidates.allocation_requests[index])
+
+    def claim_request(self, request: Any) -> tuple[str, Taken | None]:
+        consumer, began = str(uuid.uuid4()), self.kept.moment()
+        if not self.claim_unseen(consumer, request):
+            return consumer, None
+        return consumer, self.kept.claimed([request], began=began)
+
+    def claim_unseen(self, consumer: str, request: Any) -> bool:
+        """Claim as somebody else would; whether it was granted."""
+        owner = {"project_id": "p", "user_id": "u"}
+        rng = random.Random(0)
+        answer = claim(self.client, consumer, request, rng=rng, **owner)
+        return answer.result is ClaimResult.CLAIMED
+
+    def release(self, consumer: str, taken: Taken | None = None) -> None:
+        release(self.client, [consumer])
+        if taken is not None:
+            self.kept.give_back(taken)
+
+
+def request_of(host: str, vcpus: int) -> dict[str, Any]:
+    return {
+        "allocations": {host: {"resources": {"VCPU": vcpus}}},
+        "mappings": {"": [host]},
+    }
+
+
+def open_hosts(offer: Offer) -> set[str]:
+    """The hosts that an offer has an open candidate of."""
+    numbers = offer.is_open.nonzero()[0].tolist()
+    return {offer.candidates.roots[i][0] for i in numbers}
+
+
+class HeldServer(MisbehavingServer):
+    """An HTTP server that holds candidates' GETs up while `go` is clear.
+
+    Of those that it let go, it answers the first `n_failing` with 503.
+    """
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(self._held)
+        self._behind = app
+        self.go = threading.Event()
+        self.arrived = threading.Semaphore(0)
+        self.n_failing = 0
+
+    def _held(self, environ: Any, start_response: Any) -> Any:
+        if environ["PATH_INFO"] == "/allocation_candidates":
+            self.arrived.release()
+            assert self.go.wait(WAIT_S)
+            if self.n_failing:
+                self.n_failing -= 1
+                start_response("503 Away", [("Content-Type", "text/plain")])
+                return [b"away"]
+        return self._behind(environ, start_response)
+
+    @property
+    def n_gets(self) -> int:
+        return sum(
+            path.startswith("/allocation_candidates") for _, path, _ in self.seen
+        )
+
+
+def await_that(is_so: Callable[[], bool]) -> None:
+    """Return as soon as it is so; fail where it does not come to be."""
+    deadline = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def n_waiting() -> int:
+    """Threads that wait for another's GET."""
+    frames = sys._current_frames().values()
+    return sum(_is_inside(frame, "wait", "flights.py") for frame in frames)
+
+
+def _is_inside(frame: Any, name: str, file: str) -> bool:
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == name and code.co_filename.endswith(file):
+            return True
+        frame = frame.f_back
+    return False
