@@ -25,6 +25,7 @@ from .errors import PlacementUnavailable
 from .hosts import HostTable
 from .placement.client import PlacementAdapter, PlacementClient, make_adapter
 from .placement.embedded import EmbeddedPlacement
+from .placement.kept import KeptCandidates
 from .placement.orphans import Orphans
 from .placement.seed import seed
 from .prefilters import DEFAULT_PREFILTERS, NetworkClient
@@ -91,6 +92,8 @@ class Scheduler:
         All hosts, as the source reported them and claims changed them.
     decisions : DecisionLog
         The newest decision records.
+    kept : KeptCandidates
+        What Placement answered of late; `stats` tells how much that is.
     endpoints : list
         What an oslo.messaging RPC server serves.
     """
@@ -120,11 +123,17 @@ class Scheduler:
         )
         self.placement = PlacementClient(adapter)
         self._orphans = Orphans(self.placement)
+        self.kept = KeptCandidates(
+            self.placement,
+            max_age_s=conf.moorage.candidates_max_age,
+            max_requests=conf.moorage.candidates_max_kept,
+        )
         self._driver: BaseSchedulerDriver = driver(
             Parts(
                 conf=conf,
                 placement=self.placement,
                 orphans=self._orphans,
+                kept=self.kept,
                 table=self.table,
                 prefilters=prefilters,
                 filters=filters,
@@ -168,6 +177,7 @@ class Scheduler:
 
     def stop(self) -> None:
         """Let go of everything; the scheduler cannot be used any more."""
+        self.kept.stop()
         self._orphans.stop()
         self._source.stop()
         if self._embedded is not None:

@@ -10,8 +10,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from moorage.objects import Flavor, ImageMeta, ImageMetaProps, RequestSpec, Selection
+from moorage.scheduler.placement.candidates import AllocationCandidates
 from moorage.scheduler.placement.client import PlacementClient
+from moorage.scheduler.placement.offers import Offer
 
 CONTEXT = {"request_id": "req-test", "project_id": "project", "user_id": "user"}
 
@@ -70,6 +74,13 @@ def request(**changes: Any) -> RequestSpec:
         "is_bfv": False,
     }
     return RequestSpec(**{**fields, **changes})
+
+
+def offer(body: Any) -> Offer:
+    """What Placement answered, all of it to be had."""
+    candidates = AllocationCandidates.parse(body, limit=None, version="1.36")
+    is_open = np.ones(candidates.n_requests, bool)
+    return Offer(candidates, is_open, asked=0, is_cut=False, _taken={}, _answers=())
 
 
 def new_uuids(count: int = 1) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from ...objects import RequestSpec
@@ -15,7 +16,7 @@ from ..errors import (
     PluginError,
     SchedulerError,
 )
-from ..placement.candidates import AllocationCandidates
+from ..placement.offers import Offer
 from ..placement.query import (
     CandidatesQuery,
     Requirements,
@@ -32,12 +33,23 @@ LOG = logging.getLogger(__name__)
 
 
 def ask(
-    parts: Parts, caller: Caller, spec_obj: RequestSpec, record: DecisionRecord
-) -> AllocationCandidates:
-    """Return Placement's candidates for a request, at least one.
+    parts: Parts,
+    caller: Caller,
+    spec_obj: RequestSpec,
+    record: DecisionRecord,
+    *,
+    came: int,
+) -> Offer:
+    """Return Placement's candidates for a request, at least one that is open.
 
-    A guest with dedicated CPUs is asked for twice: hosts that do not report PCPU yet
-    come after those that do.
+    An answer that is kept will do, if there is an open one in it. A guest with
+    dedicated CPUs is asked for twice: hosts that do not report PCPU yet come after
+    those that do.
+
+    Parameters
+    ----------
+    came : int
+        The moment at which the request came, as `KeptCandidates.moment` gave it.
 
     Raises
     ------
@@ -48,17 +60,47 @@ def ask(
     """
     with record.timed("prefilters"):
         requirements = _requirements(parts, caller, spec_obj, record)
+    questions = _questions(parts, spec_obj, requirements)
+    offer = _answer(parts, caller, questions, record, None)
+    if not offer.n_open and offer.asked < came:
+        offer = _answer(parts, caller, questions, record, came)
+    record.n_candidates = offer.n_open
+    if not offer.n_open:
+        paths = ", ".join(question.path for question in questions)
+        LOG.info("Placement has no allocation candidates for %s", paths)
+        raise NoValidHost()
+    return offer
+
+
+def ask_again(
+    parts: Parts,
+    caller: Caller,
+    spec_obj: RequestSpec,
+    record: DecisionRecord,
+    *,
+    came: int,
+    earlier: Offer,
+) -> Offer | None:
+    """Return Placement's candidates afresh, where these may be better than earlier.
+
+    None: Placement was asked since the request came, or knows no better.
+    """
+    if not parts.kept.exhausted(earlier) and earlier.asked >= came:
+        return None
+    requirements = _requirements(parts, caller, spec_obj, record)
+    questions = _questions(parts, spec_obj, requirements)
+    offer = _answer(parts, caller, questions, record, came)
+    record.n_candidates = offer.n_open
+    return offer if offer.is_news_to(earlier) else None
+
+
+def _questions(
+    parts: Parts, spec_obj: RequestSpec, requirements: Requirements
+) -> list[CandidatesQuery]:
     limit = parts.conf.scheduler.max_placement_results
     query = build_query(spec_obj, requirements, limit=limit)
-    candidates = _answer(parts, caller, query, record)
     fallback = build_fallback_query(spec_obj, requirements, limit=limit)
-    if fallback is not None and fallback != query:
-        candidates = candidates.followed_by(_answer(parts, caller, fallback, record))
-    record.n_candidates = candidates.n_requests
-    if not candidates.n_requests:
-        LOG.info("Placement has no allocation candidates for %s", query.path)
-        raise NoValidHost()
-    return candidates
+    return [query] if fallback in (None, query) else [query, fallback]
 
 
 def _requirements(
@@ -112,17 +154,32 @@ def _provider_aggregates(
 
 
 def _answer(
-    parts: Parts, caller: Caller, query: CandidatesQuery, record: DecisionRecord
-) -> AllocationCandidates:
-    record.queries.append(query.path)
-    with record.timed("placement"):
-        try:
-            answer = parts.placement.allocation_candidates(
-                query, global_request_id=caller.global_request_id
-            )
-        except PlacementRejected as e:
-            # An unknown trait or class in a flavor: as for nova, no host has it.
-            LOG.error("Placement cannot answer %s: %s", query.path, e)
-            raise NoValidHost() from e
-    record.is_cut |= answer.is_cut
-    return answer
+    parts: Parts,
+    caller: Caller,
+    questions: Sequence[CandidatesQuery],
+    record: DecisionRecord,
+    since: int | None,
+) -> Offer:
+    """Return the answers to some questions as one, less what is known to be gone."""
+    offer: Offer | None = None
+    for question in questions:
+        record.queries.append(question.path)
+        with record.timed("placement"):
+            part = _asked(parts, caller, question, since)
+        offer = part if offer is None else offer.followed_by(part)
+    assert offer is not None
+    record.is_cut |= offer.is_cut
+    return offer
+
+
+def _asked(
+    parts: Parts, caller: Caller, question: CandidatesQuery, since: int | None
+) -> Offer:
+    try:
+        return parts.kept.ask(
+            question, since=since, global_request_id=caller.global_request_id
+        )
+    except PlacementRejected as e:
+        # An unknown trait or class in a flavor: as for nova, no host has it.
+        LOG.error("Placement cannot answer %s: %s", question.path, e)
+        raise NoValidHost() from e

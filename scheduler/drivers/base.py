@@ -15,6 +15,7 @@ from ...objects import RequestSpec, Selection
 from ...weighers import BaseHostWeigher
 from ..hosts import HostTable
 from ..placement.client import PlacementClient
+from ..placement.kept import KeptCandidates
 from ..placement.orphans import Orphans
 from ..prefilters import NetworkClient, Prefilter
 from .caller import Caller
@@ -42,6 +43,7 @@ class Parts:
     conf: cfg.ConfigOpts
     placement: PlacementClient
     orphans: Orphans
+    kept: KeptCandidates
     table: HostTable
     prefilters: Sequence[tuple[str, Prefilter]]
     filters: Sequence[BaseHostFilter]

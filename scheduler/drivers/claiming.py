@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ...objects import RequestSpec
@@ -19,6 +19,7 @@ from ..placement.claims import (
     claim_all,
     release,
 )
+from ..placement.offers import Taken
 from ..placement.orphans import Orphan
 from .base import Parts
 from .caller import Caller
@@ -53,6 +54,7 @@ class Claims:
         self._record = record
         self._wanted: dict[str, AllocationRequest] = {}
         self._made: dict[str, ClaimAnswer] = {}
+        self._counted: list[Taken] = []
         self._has_contended = False
 
     def claim_host(
@@ -79,6 +81,7 @@ class Claims:
                 self._has_contended = True
                 break  # busy, not full: another host is the faster way
             ledger.refuse(candidate)
+            self._parts.kept.refused(ledger.offer, candidate)
         return None
 
     def may_try_again(self) -> bool:
@@ -88,6 +91,7 @@ class Claims:
 
     def _claim(self, uuid: str, request: AllocationRequest, host: str) -> ClaimAnswer:
         self._wanted[uuid] = request
+        began = self._parts.kept.moment()
         with self._record.timed("claim"), self._caring():
             answer = claim(
                 self._parts.placement,
@@ -100,13 +104,20 @@ class Claims:
                 rng=self._parts.rng,
             )
         self._note([uuid], [host], answer)
+        if answer.result is ClaimResult.CLAIMED:
+            self._count([request], began)
         return answer
+
+    def _count(self, requests: Iterable[AllocationRequest], began: int) -> None:
+        """Count a claim against the answers that are kept and do not know of it."""
+        self._counted.append(self._parts.kept.claimed(requests, began=began))
 
     def claim_all(
         self, requests: Mapping[str, AllocationRequest], hosts: Sequence[str]
     ) -> bool:
         """Claim for several instances at once; return whether all have theirs."""
         self._wanted.update(requests)
+        began = self._parts.kept.moment()
         with self._record.timed("claim"), self._caring():
             answer = claim_all(
                 self._parts.placement,
@@ -121,6 +132,7 @@ class Claims:
         if answer.result is not ClaimResult.CLAIMED:
             return False
         self._made.update(dict.fromkeys(requests, answer))
+        self._count(requests.values(), began)
         return True
 
     def _note(
@@ -166,6 +178,11 @@ class Claims:
             left.pop(0)
         for uuid in left:
             self._abandon(uuid)
+        self._made.clear()
+        # What is in doubt is counted as free, too: Placement refuses it if it is not.
+        for taken in self._counted:
+            self._parts.kept.give_back(taken)
+        self._counted.clear()
 
     def _abandon(self, uuid: str) -> None:
         made = self._made.get(uuid)

@@ -19,8 +19,9 @@ from ...objects import RequestSpec, Selection
 from ..errors import InvalidRequest, NoValidHost
 from ..hosts import Consumption, HostBatch
 from ..placement.candidates import AllocationCandidates
+from ..placement.offers import Offer
 from ..placement.request_checks import validate_request
-from .asking import ask
+from .asking import ask, ask_again
 from .base import Parts
 from .caller import Caller
 from .claiming import Claims
@@ -38,6 +39,9 @@ _NOT_ENOUGH = "There are not enough hosts available."
 
 #: How often all hosts are tried for an instance while some are only busy.
 _MAX_ROUNDS: Final = 5
+
+#: How often Placement is asked: as kept, afresh, and without the limit that cut it.
+_MAX_QUESTIONS: Final = 3
 
 #: Stands for a candidate where an instance needs none: nothing is claimed for it.
 _NO_CANDIDATE: Final = -1
@@ -98,8 +102,29 @@ class Decision:
         record.n_instances = len(self._uuids)
 
     def run(self) -> list[list[Selection]]:
-        """Return a list an instance; see `BaseSchedulerDriver`."""
-        hosts, ledger = self._hosts()
+        """Return a list an instance; see `BaseSchedulerDriver`.
+
+        Where an answer of Placement that was kept, or cut by the limit, holds no host,
+        Placement is asked afresh before that is said.
+        """
+        if self._is_rebuild:
+            return self._decided(None)
+        asked = self._parts, self._caller, self._spec, self._record
+        came = self._parts.kept.moment()
+        offer = ask(*asked, came=came)
+        for _ in range(_MAX_QUESTIONS - 1):
+            try:
+                return self._decided(offer)
+            except NoValidHost:
+                news = ask_again(*asked, came=came, earlier=offer)
+                if news is None:
+                    raise
+                offer = news
+                self._record.begin_again()
+        return self._decided(offer)
+
+    def _decided(self, offer: Offer | None) -> list[list[Selection]]:
+        hosts, ledger = self._hosts(offer)
         with self._record.timed("hosts"):
             hosts = restricted(hosts, self._spec, self._record.steps)
         if ledger is None or not self._is_claimed:
@@ -126,18 +151,17 @@ class Decision:
 
     # -- hosts -----------------------------------------------------------------------
 
-    def _hosts(self) -> tuple[HostBatch, Ledger | None]:
+    def _hosts(self, offer: Offer | None) -> tuple[HostBatch, Ledger | None]:
         """Return the hosts of Placement's candidates; all of them for a rebuild."""
         table = self._parts.table
         ledger = None
-        if self._is_rebuild:
+        if offer is None:
             hosts = table.batch()
         else:
-            candidates = ask(self._parts, self._caller, self._spec, self._record)
-            ledger = Ledger(candidates)
+            ledger = Ledger(offer)
             with self._record.timed("hosts"):
-                hosts = table.offered(candidates)
-            self._note_unknown(candidates, hosts)
+                hosts = table.offered(offer)
+            self._note_unknown(offer.candidates, hosts)
         self._record.n_hosts = len(hosts)
         self._record.view_revision = hosts.revision
         return hosts, ledger

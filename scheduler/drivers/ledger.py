@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ..placement.candidates import AllocationCandidates, AllocationRequest
+from ..placement.candidates import AllocationRequest
+from ..placement.offers import Offer
 
 
 class Ledger:
@@ -14,10 +15,16 @@ class Ledger:
 
     Candidates of one answer compete: what an earlier instance of the request takes of
     a provider is missing for the later ones.
+
+    Attributes
+    ----------
+    offer : Offer
+        What Placement offers, less what was claimed or refused since it was asked.
     """
 
-    def __init__(self, candidates: AllocationCandidates) -> None:
-        self._candidates = candidates
+    def __init__(self, offer: Offer) -> None:
+        self.offer = offer
+        self._candidates = offer.candidates
         self._refused: set[int] = set()
         self._taken: Counter[tuple[str, str]] = Counter()
 
@@ -32,16 +39,16 @@ class Ledger:
         if among is None:
             among = self._candidates.by_host.get(node_uuid, ())
         for index in among:
-            if index not in self._refused and self._fits(index):
+            is_open = self.offer.is_open[index] and index not in self._refused
+            if is_open and self._fits(index):
                 return index
         return None
 
     def _fits(self, index: int) -> bool:
         if not self._taken:
-            return True  # Placement just said so
+            return True  # else it would not be open
         return all(
-            self._candidates.free(provider, name) - self._taken[provider, name]
-            >= amount
+            self.offer.free(provider, name) - self._taken[provider, name] >= amount
             for provider, resources in self._candidates.resources_of(index).items()
             for name, amount in resources.items()
         )

@@ -134,6 +134,11 @@ class DecisionRecord:
             elapsed_ms = (time.perf_counter() - started) * 1000
             self.times_ms[step] = self.times_ms.get(step, 0.0) + elapsed_ms
 
+    def begin_again(self) -> None:
+        """Forget hosts and filters: what was decided on had been kept for too long."""
+        self.steps.clear()
+        self.instances.clear()
+
     def to_dict(self) -> dict[str, Any]:
         """Return the record as plain data that JSON can hold."""
         return dataclasses.asdict(self)

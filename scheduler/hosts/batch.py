@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import datetime
 import math
@@ -23,7 +22,7 @@ import numpy.typing as npt
 
 from ...objects import Instance, NUMATopology
 from .aggregates import Aggregate
-from .candidates import AllocationRequest, CandidateRows, OfferedRows, one_each
+from .candidates import AllocationRequest, CandidateRows, one_each
 from .fitting import Changes
 from .image_properties import ImageProperty
 from .instances import InstanceMap
@@ -64,12 +63,14 @@ class HostBatch:
         changed: Mapping[str, npt.NDArray[Any]] | None = None,
         added: Mapping[str, str] | None = None,
         is_whole: bool = False,
-        offered: OfferedRows | CandidateRows | None = None,
+        offered: CandidateRows | None = None,
+        is_narrowed: bool = False,
     ) -> None:
         self._view = view
         self._rows = rows
         self._is_whole = is_whole
         self._offered = offered
+        self._is_narrowed = is_narrowed
         self._candidates: CandidateRows | None = None
         self._changed = dict(changed or {})
         self._added = dict(added or {})
@@ -279,15 +280,11 @@ class HostBatch:
         One for each host, which maps nothing, where Placement was not asked.
         """
         if self._candidates is None:
-            self._candidates = self._own_candidates()
+            every = self._offered
+            self._candidates = (
+                one_each(len(self)) if every is None else every.within(self._rows)
+            )
         return self._candidates
-
-    def _own_candidates(self) -> CandidateRows:
-        if self._offered is None:
-            return one_each(len(self))
-        if isinstance(self._offered, OfferedRows):
-            return self._offered().within(self._rows)
-        return self._offered.within(self._rows)
 
     def of_candidates(self, mask: Mask) -> Mask:
         """Return which hosts have one of these candidates, shape (n,).
@@ -305,7 +302,7 @@ class HostBatch:
 
         They are in Placement's order.
         """
-        if not isinstance(self._offered, CandidateRows):
+        if self._offered is None or not self._is_narrowed:
             return None
         kept = self._offered.rows == self._rows[index]
         return [int(number) for number in self._offered.numbers[kept]]
@@ -317,12 +314,6 @@ class HostBatch:
         mine = self.candidates
         numbers = mine.numbers[mine.rows == index]
         return [mine.requests[number] for number in numbers.tolist()]
-
-    def offering(self, offered: OfferedRows) -> HostBatch:
-        """Return the same hosts with the candidates that Placement offered of them."""
-        batch = copy.copy(self)
-        batch._offered, batch._candidates = offered, None
-        return batch
 
     # -- other batches made of this one; none of them changes it ---------------------
 
@@ -337,6 +328,7 @@ class HostBatch:
             changed={name: array[picked] for name, array in self._changed.items()},
             added=self._added,
             offered=self._offered,
+            is_narrowed=self._is_narrowed,
         )
 
     def take_candidates(self, mask: Mask) -> HostBatch:
@@ -352,7 +344,7 @@ class HostBatch:
         taken = self.take(self.of_candidates(mask))
         if self._offered is not None:
             of_table = CandidateRows(self._rows[kept.rows], kept.numbers, kept.requests)
-            taken._offered = of_table
+            taken._offered, taken._is_narrowed = of_table, True
         return taken
 
     def with_instance(
@@ -377,6 +369,7 @@ class HostBatch:
             added={**self._added, instance_uuid: self.value("host", index)},
             is_whole=self._is_whole,
             offered=self._offered,
+            is_narrowed=self._is_narrowed,
         )
 
     def _left_by(self, index: int, consumption: Consumption) -> Changes:

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Rows = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
+
+T = TypeVar("T")
 
 #: One allocation request as Placement wrote it.
 AllocationRequest = Mapping[str, Any]
@@ -21,8 +23,15 @@ AllocationRequest = Mapping[str, Any]
 _NOTHING: AllocationRequest = {"allocations": {}, "mappings": {}}
 
 
+class Kept(Protocol):
+    """Where things that were made of an answer are kept with it."""
+
+    def get(self, token: Hashable, make: Callable[[], T]) -> T:
+        """Return what was made for a token, made now if it is not there."""
+
+
 class Answer(Protocol):
-    """What Placement answered, as far as hosts are concerned."""
+    """What Placement answered, as far as hosts are concerned; it never changes."""
 
     @property
     def allocation_requests(self) -> Sequence[AllocationRequest]:
@@ -31,6 +40,22 @@ class Answer(Protocol):
     @property
     def by_host(self) -> Mapping[str, tuple[int, ...]]:
         """Root provider UUID to the numbers of its candidates, in Placement's order."""
+
+    @property
+    def derived(self) -> Kept:
+        """What was made of it."""
+
+
+class Offer(Protocol):
+    """An answer, and which of its candidates may still be tried."""
+
+    @property
+    def candidates(self) -> Answer:
+        """The answer."""
+
+    @property
+    def is_open(self) -> Mask:
+        """Whether each may be tried, bool, shape (n_requests,)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -91,33 +116,18 @@ def one_each(n_hosts: int) -> CandidateRows:
     return CandidateRows(np.arange(n_hosts), zeros, [_NOTHING])
 
 
-class OfferedRows:
-    """Candidates beside table rows, put there when somebody looks at them.
+def candidate_rows(answer: Answer, rows: Rows) -> CandidateRows:
+    """Return an answer's candidates beside the table rows of their hosts.
 
     Parameters
     ----------
     rows : ndarray of intp, shape (n_roots,)
         The table row of each root of `answer`, in its order; -1: no host of ours.
     """
-
-    def __init__(self, answer: Answer, rows: Rows) -> None:
-        self._answer = answer
-        self._rows = rows
-        self._made: CandidateRows | None = None
-
-    def __call__(self) -> CandidateRows:
-        """Return the candidates; `rows` are those of the table."""
-        if self._made is None:
-            self._made = self._make()
-        return self._made
-
-    def _make(self) -> CandidateRows:
-        of_roots = self._answer.by_host.values()
-        counts = np.fromiter(map(len, of_roots), np.intp, count=len(of_roots))
-        numbers = np.fromiter(
-            itertools.chain.from_iterable(of_roots), np.intp, count=int(counts.sum())
-        )
-        every = CandidateRows(
-            np.repeat(self._rows, counts), numbers, self._answer.allocation_requests
-        )
-        return every.take(every.rows >= 0)
+    of_roots = answer.by_host.values()
+    counts = np.fromiter(map(len, of_roots), np.intp, count=len(of_roots))
+    numbers = np.fromiter(
+        itertools.chain.from_iterable(of_roots), np.intp, count=int(counts.sum())
+    )
+    every = CandidateRows(np.repeat(rows, counts), numbers, answer.allocation_requests)
+    return every.take(every.rows >= 0)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from .aggregates import Aggregate, AggregateMap
 from .batch import HostBatch, Rows, View
-from .candidates import Answer, OfferedRows
+from .candidates import CandidateRows, Offer, candidate_rows
 from .fitting import Changes, Taken
 from .image_properties import ImageProperties
 from .instances import InstanceMap
@@ -62,6 +62,8 @@ class HostTable:
         self._interners = {name: Interner() for name in self._codes}
         self._viewed: set[str] = set()
         self._row_of: dict[str, int] = {}
+        #: Changes with every row that comes or goes.
+        self._layout = 0
         #: Claims that no report of their node includes yet: node, instance, what.
         self._pending: defaultdict[str, dict[str, _Claim]] = defaultdict(dict)
         #: Claims that the last list of a host's instances left out, by host.
@@ -88,26 +90,42 @@ class HostTable:
             with self._lock:
                 every = np.arange(self._size, dtype=np.intp)
                 return HostBatch(self._view(), every, is_whole=True)
-        return self._batch(node_uuids)[0]
+        with self._lock:
+            view, found = self._view(), self._rows_of(node_uuids)
+            return self._listed(view, found)
 
-    def offered(self, answer: Answer) -> HostBatch:
-        """Return the hosts of Placement's candidates, together with these."""
-        batch, rows = self._batch(answer.by_host)
-        return batch.offering(OfferedRows(answer, rows))
+    def offered(self, offer: Offer) -> HostBatch:
+        """Return the hosts of Placement's open candidates, together with these.
 
-    def _batch(self, node_uuids: Iterable[str]) -> tuple[HostBatch, Rows]:
-        """Return the rows that are there, and the row of each UUID, -1 for none."""
+        Which rows the hosts of an answer have is kept with the answer, until hosts
+        come or go.
+        """
+        answer = offer.candidates
         with self._lock:
             view = self._view()
-            size = self._size
-            found = np.fromiter(
-                map(self._row_of.get, node_uuids, itertools.repeat(-1)), np.intp
+            every = answer.derived.get(
+                ("rows", id(self), self._layout),
+                lambda: candidate_rows(answer, self._rows_of(answer.by_host)),
             )
+        if not offer.is_open.all():
+            every = every.take(offer.is_open[every.numbers])
+        return self._listed(view, every.rows, every)
+
+    def _rows_of(self, node_uuids: Iterable[str]) -> Rows:
+        """Return the row of each UUID, -1 for none."""
+        return np.fromiter(
+            map(self._row_of.get, node_uuids, itertools.repeat(-1)), np.intp
+        )
+
+    def _listed(
+        self, view: View, found: Rows, offered: CandidateRows | None = None
+    ) -> HostBatch:
+        size = len(view.numbers["revision"])
         # One place more than there are rows: that of -1.
         is_listed = np.zeros(size + 1, bool)
         is_listed[found] = True
         rows = np.flatnonzero(is_listed[:size])
-        return HostBatch(view, rows, is_whole=len(rows) == size), found
+        return HostBatch(view, rows, is_whole=len(rows) == size, offered=offered)
 
     def has_node(self, node_uuid: str) -> bool:
         """Return whether a compute node has a row."""
@@ -182,6 +200,7 @@ class HostTable:
             if row is None:
                 return
             self._revision += 1
+            self._layout += 1
             # Nobody could give these back: `give_back` finds claims by row.
             self._pending.pop(node_uuid, None)
             last = self._size - 1
@@ -200,6 +219,7 @@ class HostTable:
                     arrays[name] = np.resize(array, 2 * row)
             self._viewed.clear()
         self._size += 1
+        self._layout += 1
         self._row_of[node_uuid] = row
         return row
 

@@ -10,9 +10,9 @@ from oslo_config import cfg
 from moorage.filters.pci_passthrough import PciPassthroughFilter
 from moorage.objects import RequestSpec
 from moorage.scheduler.hosts import HostBatch, HostPools, HostRecord
-from moorage.scheduler.placement.candidates import AllocationCandidates
 from moorage.testing.builders import pci_pool, pci_pools, pci_request, pci_requests
 
+from ..clouds import offer
 from ..conftest import batch, host, instance_uuid, node_uuid, spec, table
 
 REQUEST = instance_uuid("PCI request")
@@ -73,8 +73,7 @@ def _offered(records: list[HostRecord], *mapped: tuple[str, str]) -> HostBatch:
         for name, _ in mapped
     }
     body = {"allocation_requests": requests, "provider_summaries": summaries}
-    answer = AllocationCandidates.parse(body, limit=None, version="1.36")
-    return table(*records).offered(answer)
+    return table(*records).offered(offer(body))
 
 
 def test_each_candidate_is_judged_by_its_own_provider(conf: cfg.ConfigOpts) -> None:

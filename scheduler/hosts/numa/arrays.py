@@ -59,18 +59,22 @@ class CellRows:
         How many are there.
     shape : (int, int)
         m and n_cells.
+    page_sizes : frozenset of int
+        All that occur, KiB, perhaps of other hosts only.
     """
 
     def __init__(
         self,
         columns: Mapping[str, Counts],
         n_cells: Counts,
+        page_sizes: frozenset[int],
         picked: npt.NDArray[np.intp] | None = None,
     ) -> None:
         self._columns = columns
         self._picked = picked
         self._gathered: dict[str, Counts] = {}
         self.n_cells = n_cells
+        self.page_sizes = page_sizes
         self.shape = len(n_cells), columns["id"].shape[0]
 
     def __len__(self) -> int:
@@ -90,7 +94,8 @@ class CellRows:
     def take(self, indices: npt.NDArray[Any]) -> CellRows:
         """Return some of the rows, in this order; a row can occur again."""
         picked = indices if self._picked is None else self._picked[indices]
-        return CellRows(self._columns, self.n_cells[indices], picked)
+        rows = self.n_cells[indices]
+        return CellRows(self._columns, rows, self.page_sizes, picked)
 
 
 class CellArrays:
@@ -107,6 +112,7 @@ class CellArrays:
             **{name: np.zeros((1, 0, 0), np.int64) for name in _PAGES},
         }
         self._n_cells = np.zeros(0, np.int64)
+        self._page_sizes: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return self._n
@@ -115,7 +121,7 @@ class CellArrays:
         """Return the rows from one on, as they stay whatever is added later."""
         part = slice(start, self._n)
         columns = {name: column[..., part] for name, column in self._columns.items()}
-        return CellRows(columns, self._n_cells[part])
+        return CellRows(columns, self._n_cells[part], self._page_sizes)
 
     def extend(self, values: Sequence[HostTopology | None]) -> None:
         """Add a row for each of these, in their order; None has no cells."""
@@ -135,6 +141,7 @@ class CellArrays:
         counts = np.array([_counted(cell) for cell in cells], np.int64)
         for name, values in zip(_COUNTS, counts.T, strict=True):
             self._columns[name][places, rows] = values
+        self._page_sizes |= {pages.size_kb for cell in cells for pages in cell.pages}
         n_sizes = self._columns["size_kb"].shape[0]
         pages = np.array([_counted_pages(cell, n_sizes) for cell in cells], np.int64)
         for name, of_sizes in zip(_PAGES, pages.transpose(2, 1, 0), strict=True):

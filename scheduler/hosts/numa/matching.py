@@ -172,23 +172,25 @@ def _has_memory(cells: CellRows, guest: GuestCell) -> Mask:
     amount = "free" if guest.is_pinned else "total"
     plain = "free_memory_mb" if guest.is_pinned else "memory_mb"
     smallest, kib = cells["size_kb"][:, :, 0], cells[f"{amount}_kb"][:, :, 0]
-    of_pages = _in_pages(smallest, kib, guest.memory_mb * _KIB)
+    of_pages = _in_pages(cells, smallest, kib, guest.memory_mb * _KIB)
     enough: Mask = np.where(smallest > 0, of_pages, cells[plain] >= guest.memory_mb)
     return enough
 
 
-def _in_pages(sizes_kb: Counts, amounts_kb: Counts, memory_kb: int) -> Mask:
+def _in_pages(
+    cells: CellRows, sizes_kb: Counts, amounts_kb: Counts, memory_kb: int
+) -> Mask:
     """Return where memory fits, and is a whole number of pages."""
     fits: Mask = (amounts_kb >= memory_kb) & (sizes_kb > 0)
-    for size_kb in np.unique(sizes_kb).tolist():  # few; a division each costs more
-        if size_kb and memory_kb % size_kb:
+    for size_kb in cells.page_sizes:  # few; a division for each page size costs more
+        if memory_kb % size_kb:
             fits &= sizes_kb != size_kb
     return fits
 
 
 def _has_pages(cells: CellRows, memory_kb: int, page_size: int) -> Mask:
     sizes = cells["size_kb"]
-    fits = _in_pages(sizes, cells["free_kb"], memory_kb)
+    fits = _in_pages(cells, sizes, cells["free_kb"], memory_kb)
     if page_size == SMALL_PAGES:
         fits = fits[:, :, :1]
     elif page_size == LARGE_PAGES:

@@ -131,6 +131,8 @@ class PoolArrays:
     def __init__(self) -> None:
         self._n = 0
         self._kinds = Interner()
+        #: The NUMA node of each kind, by its code.
+        self._nodes: list[int] = []
         self._providers: dict[str, int] = {}
         self._room = _Room.of((0, 0))
 
@@ -149,19 +151,19 @@ class PoolArrays:
         rows = np.repeat(added, [len(value.pools) for value in values])
         places = [i for value in values for i in range(len(value.pools))]
         pools = [pool for value in values for pool in value.pools]
-        for name, code in self._codes().items():
-            self._room.columns[name][places, rows] = [code(pool) for pool in pools]
+        written = np.array([*map(self._written, pools)], np.int64).reshape(-1, 4)
+        for name, values in zip(_PADDING, written.T, strict=True):
+            self._room.columns[name][places, rows] = values
         self._room.has_split[added] = [*map(_is_split, values)]
         self._n = n
 
-    def _codes(self) -> dict[str, Callable[[Pool], int]]:
-        """Return how a column says what a pool has."""
-        return {
-            "kind": lambda pool: self._kinds.code(pool.kind),
-            "count": lambda pool: pool.count,
-            "provider": lambda pool: self._code_of_provider(pool.rp_uuid),
-            "numa_node": lambda pool: _code_of_node(pool.kind.numa_node),
-        }
+    def _written(self, pool: Pool) -> tuple[int, int, int, int]:
+        """Return what the columns say of a pool, in their order."""
+        kind = self._kinds.code(pool.kind)
+        if kind == len(self._nodes):
+            self._nodes.append(_code_of_node(pool.kind.numa_node))
+        provider = self._code_of_provider(pool.rp_uuid)
+        return kind, pool.count, provider, self._nodes[kind]
 
     def _code_of_provider(self, uuid: str | None) -> int:
         if uuid is None:

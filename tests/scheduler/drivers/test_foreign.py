@@ -11,9 +11,9 @@ from oslo_config import cfg
 from moorage.scheduler.drivers.foreign import filter_from, weigher_from
 from moorage.scheduler.errors import PluginError
 from moorage.scheduler.hosts import HostBatch
-from moorage.scheduler.placement.candidates import AllocationCandidates
 from moorage.weighers.ram import RAMWeigher
 
+from ...clouds import offer
 from ...conftest import NOW, aggregate, batch, hosts, node_uuid, spec, table
 
 THREE = hosts("free_ram_mb", [1, 2, 3])
@@ -127,8 +127,7 @@ def _offered(*mapped: tuple[str, str]) -> HostBatch:
         for name, _ in mapped
     }
     body = {"allocation_requests": requests, "provider_summaries": summaries}
-    answer = AllocationCandidates.parse(body, limit=None, version="1.36")
-    return table(*THREE).offered(answer)
+    return table(*THREE).offered(offer(body))
 
 
 def test_foreign_filter_may_leave_candidates_out(conf: cfg.ConfigOpts) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from moorage.scheduler.drivers.ledger import Ledger
-from moorage.scheduler.placement.candidates import AllocationCandidates
+
+from ...clouds import offer
 
 
 def _request(**amounts: int) -> dict[str, Any]:
@@ -31,7 +32,7 @@ def ledger() -> Ledger:
             "b": _summary("b", 3),
         },
     }
-    return Ledger(AllocationCandidates.parse(body, limit=None, version="1.36"))
+    return Ledger(offer(body))
 
 
 def test_first_candidate_of_a_host_is_placements_first(ledger: Ledger) -> None:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from moorage.scheduler.hosts import HostBatch
-from moorage.scheduler.placement.candidates import AllocationCandidates
+from moorage.scheduler.placement.offers import Offer
 
+from ...clouds import offer
 from ...conftest import host, node_uuid, table
 
 
@@ -22,7 +23,7 @@ def _request(root: str, number: int) -> dict[str, Any]:
     }
 
 
-def _answer(*roots: str) -> AllocationCandidates:
+def _offer(*roots: str) -> Offer:
     """Candidates of these hosts, in this order."""
     requests = [_request(root, number) for number, root in enumerate(roots)]
     summaries = {
@@ -30,14 +31,14 @@ def _answer(*roots: str) -> AllocationCandidates:
         for root in roots
     }
     body = {"allocation_requests": requests, "provider_summaries": summaries}
-    return AllocationCandidates.parse(body, limit=None, version="1.36")
+    return offer(body)
 
 
 @pytest.fixture
 def hosts() -> HostBatch:
     """Hosts a, b and c; the second and fifth candidate are of a host without row."""
-    answer = _answer("b", "unknown", "a", "b", "unknown", "c", "b")
-    return table(host(host="a"), host(host="b"), host(host="c")).offered(answer)
+    offered = _offer("b", "unknown", "a", "b", "unknown", "c", "b")
+    return table(host(host="a"), host(host="b"), host(host="c")).offered(offered)
 
 
 def _numbers(hosts: HostBatch) -> dict[str, list[int]]:
