@@ -152,8 +152,8 @@ class PoolArrays:
         places = [i for value in values for i in range(len(value.pools))]
         pools = [pool for value in values for pool in value.pools]
         written = np.array([*map(self._written, pools)], np.int64).reshape(-1, 4)
-        for name, values in zip(_PADDING, written.T, strict=True):
-            self._room.columns[name][places, rows] = values
+        for name, column in zip(_PADDING, written.T, strict=True):
+            self._room.columns[name][places, rows] = column
         self._room.has_split[added] = [*map(_is_split, values)]
         self._n = n
 
