@@ -94,6 +94,14 @@ def ask_again(
     return offer if offer.is_news_to(earlier) else None
 
 
+def questions(
+    parts: Parts, caller: Caller, spec_obj: RequestSpec
+) -> list[CandidatesQuery]:
+    """Return what Placement would be asked for a request; raise as `ask` does."""
+    record = DecisionRecord(caller.request_id, (), 0, parts.clock())
+    return _questions(parts, spec_obj, _requirements(parts, caller, spec_obj, record))
+
+
 def _questions(
     parts: Parts, spec_obj: RequestSpec, requirements: Requirements
 ) -> list[CandidatesQuery]:

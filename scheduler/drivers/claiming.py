@@ -24,6 +24,7 @@ from ..placement.orphans import Orphan
 from .base import Parts
 from .caller import Caller
 from .ledger import Ledger
+from .placed import Placed
 from .record import ClaimAttempt, DecisionRecord
 from .restrictions import evacuated_from
 
@@ -80,8 +81,7 @@ class Claims:
             if answer.result is ClaimResult.CONTENDED:
                 self._has_contended = True
                 break  # busy, not full: another host is the faster way
-            ledger.refuse(candidate)
-            self._parts.kept.refused(ledger.offer, candidate)
+            self._refuse(candidate, ledger)
         return None
 
     def may_try_again(self) -> bool:
@@ -112,10 +112,41 @@ class Claims:
         """Count a claim against the answers that are kept and do not know of it."""
         self._counted.append(self._parts.kept.claimed(requests, began=began))
 
-    def claim_all(
+    def claim_together(self, placed: Sequence[Placed], ledger: Ledger) -> list[str]:
+        """Claim for several instances at once; return those that were refused.
+
+        Placement does not say which one it refused: what is refused as a whole is
+        tried in halves, so that the others keep theirs.
+        """
+        if len(placed) == 1:
+            return self._claim_planned(placed[0], ledger)
+        requests = {p.instance_uuid: ledger.request(p.candidate) for p in placed}
+        if self._claim_all(requests, [p.value("host") for p in placed]):
+            return []
+        middle = len(placed) // 2
+        refused = self.claim_together(placed[:middle], ledger)
+        return refused + self.claim_together(placed[middle:], ledger)
+
+    def _claim_planned(self, placed: Placed, ledger: Ledger) -> list[str]:
+        """Claim what was taken on paper; where it is refused, that is undone."""
+        candidate, uuid = placed.candidate, placed.instance_uuid
+        answer = self._claim(uuid, ledger.request(candidate), placed.value("host"))
+        if answer.result is ClaimResult.CLAIMED:
+            self._made[uuid] = answer
+            return []
+        ledger.give_back(candidate)
+        if answer.result is ClaimResult.REFUSED:
+            self._refuse(candidate, ledger)
+        return [uuid]
+
+    def _refuse(self, candidate: int, ledger: Ledger) -> None:
+        ledger.refuse(candidate)
+        self._parts.kept.refused(ledger.offer, candidate)
+
+    def _claim_all(
         self, requests: Mapping[str, AllocationRequest], hosts: Sequence[str]
     ) -> bool:
-        """Claim for several instances at once; return whether all have theirs."""
+        """Claim for several instances in one POST; return whether all have theirs."""
         self._wanted.update(requests)
         began = self._parts.kept.moment()
         with self._record.timed("claim"), self._caring():

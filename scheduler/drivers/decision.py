@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from .claiming import Claims
 from .filtering import filtered, limits
 from .ledger import Ledger
 from .needs import Mappings, Needs, tell_providers
+from .placed import Placed
 from .record import DecisionRecord, InstanceRecord
 from .restrictions import is_rebuild, restricted, skips_filters
 from .selections import selection
@@ -40,6 +40,9 @@ _NOT_ENOUGH = "There are not enough hosts available."
 #: How often all hosts are tried for an instance while some are only busy.
 _MAX_ROUNDS: Final = 5
 
+#: How often several instances are claimed in one POST, before it is one by one.
+_MAX_POSTS: Final = 3
+
 #: How often Placement is asked: as kept, afresh, and without the limit that cut it.
 _MAX_QUESTIONS: Final = 3
 
@@ -48,21 +51,6 @@ _NO_CANDIDATE: Final = -1
 
 #: Answer the candidate that an instance has on a host, or None if it may not have it.
 Accept = Callable[[str, HostBatch, int], int | None]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Placed:
-    """An instance and its host, an index into the hosts of a ranking."""
-
-    instance_uuid: str
-    ranking: Ranking
-    index: int
-    candidate: int
-    consumption: Consumption
-
-    def value(self, name: str) -> str:
-        """Return an attribute of the host."""
-        return str(self.ranking.hosts.value(name, self.index))
 
 
 class Decision:
@@ -128,10 +116,12 @@ class Decision:
         with self._record.timed("hosts"):
             hosts = restricted(hosts, self._spec, self._record.steps)
         if ledger is None or not self._is_claimed:
-            return self._selections(self._place(hosts, None, _accept_any), None)
+            return self._selections(
+                self._place(hosts, self._uuids, None, _accept_any), None
+            )
         claims = Claims(self._parts, self._caller, self._spec, self._record)
         self._parts.orphans.make_way(self._uuids)
-        placed: list[Placed] = []
+        placed = []
         try:
             placed = self._claimed(hosts, ledger, claims)
             selections = self._selections(placed, ledger)
@@ -183,21 +173,29 @@ class Decision:
     def _claimed(
         self, hosts: HostBatch, ledger: Ledger, claims: Claims
     ) -> list[Placed]:
-        """Place and claim all instances, several in one POST if Placement grants it."""
-        if len(self._uuids) > 1:
-            placed = self._place(hosts, ledger, _take(ledger))
-            requests = {p.instance_uuid: ledger.request(p.candidate) for p in placed}
-            if claims.claim_all(requests, [p.value("host") for p in placed]):
-                return placed
-            # The answer was stale, or others were faster: one by one, then, with
-            # every candidate of every host to fall back on.
-            ledger.give_all_back()
-        claim = _claim(ledger, claims)
-        return self._place(hosts, ledger, claim, claims.may_try_again)
+        """Place and claim all instances, several in one POST if Placement grants it.
+
+        What it refuses moves to other candidates and hosts, together at first, then
+        one by one; what it granted stays. The last one placed has seen all others.
+        """
+        placed: list[Placed] = []
+        left = list(self._uuids)
+        for _ in range(_MAX_POSTS):
+            if len(left) < 2:
+                break
+            planned = self._place(_after(hosts, placed), left, ledger, _take(ledger))
+            left = claims.claim_together(planned, ledger)
+            placed += [each for each in planned if each.instance_uuid not in left]
+        if left:
+            claim = _claim(ledger, claims)
+            seen = _after(hosts, placed)
+            placed += self._place(seen, left, ledger, claim, claims.may_try_again)
+        return placed
 
     def _place(
         self,
         hosts: HostBatch,
+        uuids: Sequence[str],
         ledger: Ledger | None,
         accept: Accept,
         may_try_again: Callable[[], bool] = lambda: False,
@@ -208,7 +206,7 @@ class Decision:
         Where none accepted and some were only busy, all are tried again, a few times.
         """
         placed: list[Placed] = []
-        for number, uuid in enumerate(self._uuids):
+        for number, uuid in enumerate(uuids):
             ranking = self._rank(hosts, uuid, number)
             found = _first_accepted(ranking, uuid, accept)
             rounds = 1
@@ -220,7 +218,7 @@ class Decision:
             taken = self._taken(ranking.hosts, *found, ledger)
             placed.append(Placed(uuid, ranking, *found, taken))
             hosts = ranking.hosts
-            if len(self._uuids) > 1:
+            if len(uuids) > 1:
                 hosts = hosts.with_instance(found[0], uuid, taken)
         return placed
 
@@ -272,16 +270,20 @@ class Decision:
     def _selections(
         self, placed: Sequence[Placed], ledger: Ledger | None
     ) -> list[list[Selection]]:
-        others = placed[-1].ranking
+        last = placed[-1]
+        others = last.ranking
         if self._n_alternates and len(placed) > 1:
             # Alternates are of hosts as they are with all instances on them.
-            last = len(placed) - 1
             after = others.hosts.with_instance(
-                placed[last].index, self._uuids[last], placed[last].consumption
+                last.index, last.instance_uuid, last.consumption
             )
-            others = self._rank(after, self._uuids[last], last)
+            others = self._rank(after, last.instance_uuid, len(placed) - 1)
         chosen = {each.value("uuid") for each in placed}
-        return [self._with_alternates(p, others, chosen, ledger) for p in placed]
+        of_instance = {each.instance_uuid: each for each in placed}
+        return [
+            self._with_alternates(of_instance[uuid], others, chosen, ledger)
+            for uuid in self._uuids
+        ]
 
     def _with_alternates(
         self, placed: Placed, others: Ranking, chosen: set[str], ledger: Ledger | None
@@ -341,6 +343,14 @@ def _first_accepted(
         if candidate is not None:
             return index, candidate
     return None
+
+
+def _after(hosts: HostBatch, placed: Sequence[Placed]) -> HostBatch:
+    """Return the hosts with the instances that were placed on them."""
+    for each in placed:
+        [index] = hosts.matches("uuid", [each.value("uuid")]).nonzero()[0]
+        hosts = hosts.with_instance(int(index), each.instance_uuid, each.consumption)
+    return hosts
 
 
 def _accept_any(uuid: str, hosts: HostBatch, index: int) -> int | None:

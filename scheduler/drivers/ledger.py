@@ -59,17 +59,20 @@ class Ledger:
 
     def take(self, index: int) -> None:
         """Count a candidate as taken."""
+        self._count(index, 1)
+
+    def give_back(self, index: int) -> None:
+        """Count a candidate as taken no more."""
+        self._count(index, -1)
+
+    def _count(self, index: int, sign: int) -> None:
         for provider, resources in self._candidates.resources_of(index).items():
             for name, amount in resources.items():
-                self._taken[provider, name] += amount
+                self._taken[provider, name] += sign * amount
 
     def refuse(self, index: int) -> None:
         """Never name a candidate again: Placement refused it."""
         self._refused.add(index)
-
-    def give_all_back(self) -> None:
-        """Forget what was taken; what was refused stays refused."""
-        self._taken.clear()
 
     @property
     def version(self) -> str:

@@ -43,7 +43,8 @@ def test_first_candidate_of_a_host_is_placements_first(ledger: Ledger) -> None:
 
 def test_refused_candidate_is_never_named_again(ledger: Ledger) -> None:
     ledger.refuse(0)
-    ledger.give_all_back()
+    ledger.give_back(0)
+    ledger.give_back(2)
     assert ledger.next_of("a") == 1
     ledger.refuse(1)
     assert ledger.next_of("a") is None
@@ -59,5 +60,6 @@ def test_what_was_taken_is_missing_for_the_next(ledger: Ledger) -> None:
 def test_what_is_given_back_can_be_taken_again(ledger: Ledger) -> None:
     ledger.take(0)
     ledger.take(2)
-    ledger.give_all_back()
+    ledger.give_back(0)
+    ledger.give_back(2)
     assert (ledger.next_of("a"), ledger.next_of("b")) == (0, 2)

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A decision on candidates that were kept is as right as on fresh ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from moorage.scheduler.conf import load
+from moorage.scheduler.errors import NoValidHost
+from moorage.scheduler.placement.claims import ClaimResult, claim, release
+from moorage.scheduler.placement.client import PlacementClient
+from moorage.scheduler.placement.seed import seed
+from moorage.scheduler.seeding import providers
+from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.sources.inventory import read_inventory
+from moorage.testing import PlacementFixture
+from moorage.testing.builders import node_uuid
+
+from ...clouds import (
+    CONTEXT,
+    claimed,
+    host,
+    new_uuids,
+    request,
+    usages,
+    write_inventory,
+)
+
+
+class Counted:
+    """An adapter to Placement that counts what is asked."""
+
+    def __init__(self, adapter: Any) -> None:
+        self._adapter = adapter
+        self.asked: list[str] = []
+        self.before_post: Callable[[], object] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._adapter, name)
+
+    def get(self, url: str, **options: Any) -> Any:
+        self.asked.append(f"GET {url.partition('?')[0]}")
+        return self._adapter.get(url, **options)
+
+    def put(self, url: str, **options: Any) -> Any:
+        self.asked.append("PUT")
+        return self._adapter.put(url, **options)
+
+    def post(self, url: str, **options: Any) -> Any:
+        self.asked.append("POST")
+        rush, self.before_post = self.before_post, None
+        if rush is not None:
+            rush()
+        return self._adapter.post(url, **options)
+
+    @property
+    def n_questions(self) -> int:
+        return self.asked.count("GET /allocation_candidates")
+
+
+class Cloud:
+    """A scheduler of hosts with 8 vCPUs each, and its Placement, which others use."""
+
+    def __init__(self, path: Path, placement: PlacementFixture, **moorage: Any) -> None:
+        conf = load([], config_files=[])
+        conf.set_override("inventory_file", str(path), group="moorage")
+        for name, value in moorage.items():
+            conf.set_override(name, value, group=moorage_group(name))
+        self.placement: PlacementClient = placement.client
+        self.adapter = Counted(placement.embedded.adapter)
+        seed(self.placement, providers(read_inventory(path)))
+        self.scheduler: Scheduler = build(conf, placement=self.adapter)
+        self.scheduler.start()
+
+    def select(self, vcpus: int = 8, uuids: list[str] | None = None) -> list[str]:
+        """Return the hosts of instances, after a look that they are claimed."""
+        uuids = uuids or new_uuids()
+        answer: Any = self.scheduler.select_destinations(
+            CONTEXT,
+            request(vcpus=vcpus, num_instances=len(uuids)),
+            uuids,
+            return_objects=True,
+            return_alternates=False,
+        )
+        for uuid, [chosen] in zip(uuids, answer, strict=True):
+            assert self.placement.allocations(uuid).resources == claimed(chosen)
+        return [chosen.service_host for [chosen] in answer]
+
+    def take(self, name: str, vcpus: int = 8, uuid: str = "") -> str:
+        """Claim as another scheduler would; return the consumer."""
+        uuid = uuid or new_uuids()[0]
+        root = node_uuid(name)
+        wanted = {
+            "allocations": {root: {"resources": {"VCPU": vcpus}}},
+            "mappings": {"": [root]},
+        }
+        answer = claim(
+            self.placement,
+            uuid,
+            wanted,
+            project_id="project",
+            user_id="user",
+            rng=np.random.default_rng(0),
+        )
+        assert answer.result is ClaimResult.CLAIMED
+        return uuid
+
+
+def moorage_group(name: str) -> str:
+    return "scheduler" if name == "max_placement_results" else "moorage"
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Any]:
+    """Make a cloud of hosts, with options."""
+    made: list[Cloud] = []
+    with PlacementFixture() as placement:
+
+        def make(*names: str, **options: Any) -> Cloud:
+            hosts = [host(name, uuid=node_uuid(name)) for name in names]
+            path = write_inventory(tmp_path, *hosts)
+            made.append(Cloud(path, placement, **options))
+            return made[-1]
+
+        yield make
+        for cloud in made:
+            cloud.scheduler.stop()
+
+
+def test_answer_is_kept_for_the_next_request(make: Any) -> None:
+    cloud = make("a", "b", "c")
+    assert sorted(cloud.select() for _ in range(3)) == [["a"], ["b"], ["c"]]
+    assert cloud.adapter.n_questions == 1
+    assert cloud.adapter.asked.count("PUT") == 3  # none was refused
+    assert cloud.scheduler.kept.stats().hits == 2
+
+
+def test_age_0_asks_each_time(make: Any) -> None:
+    cloud = make("a", "b", candidates_max_age=0.0)
+    cloud.select()
+    cloud.select()
+    assert cloud.adapter.n_questions == 2
+
+
+def test_placement_is_asked_afresh_before_there_is_no_host(make: Any) -> None:
+    cloud = make("a")
+    rival = cloud.take("a")
+    with pytest.raises(NoValidHost):
+        cloud.select()
+    release(cloud.placement, [rival])
+    assert cloud.select() == ["a"]
+    with pytest.raises(NoValidHost):
+        cloud.select()
+    assert cloud.adapter.n_questions == 3
+
+
+def test_host_that_others_filled_is_found_out_by_the_claim(make: Any) -> None:
+    cloud = make("a", "b", "c")
+    [first] = cloud.select()
+    for name in {"a", "b", "c"} - {first}:
+        cloud.take(name)
+    with pytest.raises(NoValidHost):
+        cloud.select()
+    [newest, *_] = cloud.scheduler.decisions.newest()
+    assert len(newest.claims) == 2
+    assert cloud.adapter.n_questions == 2
+
+
+def test_host_that_others_left_is_found_before_there_is_no_host(make: Any) -> None:
+    cloud = make("a", "b")
+    rival = cloud.take("a")
+    assert cloud.select() == ["b"]
+    release(cloud.placement, [rival])
+    assert cloud.select() == ["a"]
+    assert cloud.adapter.n_questions == 2
+
+
+def test_claims_of_a_request_that_fails_are_counted_no_more(make: Any) -> None:
+    cloud = make("a", "b")
+    with pytest.raises(NoValidHost):
+        cloud.select(uuids=new_uuids(3))
+    assert sorted(cloud.select(uuids=new_uuids(2))) == ["a", "b"]
+
+
+def test_answer_that_the_limit_cut_is_asked_for_whole_when_it_is_used_up(
+    make: Any,
+) -> None:
+    cloud = make("a", "b", "c", max_placement_results=1)
+    assert sorted(cloud.select() for _ in range(3)) == [["a"], ["b"], ["c"]]
+    with pytest.raises(NoValidHost):
+        cloud.select()
+
+
+def test_what_is_refused_of_several_moves_and_the_others_stay(make: Any) -> None:
+    names = [f"h{i}" for i in range(8)]
+    cloud = make(*names)
+
+    def rush() -> None:
+        # A rival takes of half of the hosts, after some of these were chosen.
+        for name in names[:4]:
+            cloud.take(name, vcpus=1)
+
+    cloud.adapter.before_post = rush
+    assert sorted(cloud.select(uuids=new_uuids(4))) == names[4:]
+    [newest] = cloud.scheduler.decisions.newest()
+    granted = [a for a in newest.claims if a.result == "claimed"]
+    assert sorted(u for each in granted for u in each.instance_uuids) == sorted(
+        newest.instance_uuids
+    )
+    used = usages(cloud.placement, map(node_uuid, names))
+    assert [each["VCPU"] for each in used.values()] == [1] * 4 + [8] * 4
