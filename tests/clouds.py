@@ -78,7 +78,11 @@ def request(**changes: Any) -> RequestSpec:
 
 def offer(body: Any) -> Offer:
     """What Placement answered, all of it to be had."""
-    candidates = AllocationCandidates.parse(body, limit=None, version="1.36")
+    return offer_of(AllocationCandidates.parse(body, limit=None, version="1.36"))
+
+
+def offer_of(candidates: AllocationCandidates) -> Offer:
+    """The same, of an answer that was read."""
     is_open = np.ones(candidates.n_requests, bool)
     return Offer(candidates, is_open, asked=0, is_cut=False, _taken={}, _answers=())
 

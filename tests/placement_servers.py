@@ -469,6 +469,12 @@ def _placement_app(database_url: str) -> Any:
     return deploy.loadapp(conf)
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # As WSGI servers have it; with Python's own 5 a burst of claims is reset.
+    request_queue_size = 128
+
+
 def _serve(database_url: str) -> None:
     app = _placement_app(database_url)
     # As many threads as a WSGI server would have. Each may hold two of the 15
@@ -480,8 +486,7 @@ def _serve(database_url: str) -> None:
             return [b"".join(app(environ, start_response))]
 
     handler = type("_Placement", (_Handler,), {"app": staticmethod(bounded)})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_port, flush=True)
     sys.stdin.read()  # ends with the process that started this one

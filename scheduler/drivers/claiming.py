@@ -84,6 +84,13 @@ class Claims:
             self._refuse(candidate, ledger)
         return None
 
+    def earlier(self, uuid: str, ledger: Ledger) -> int | None:
+        """Return the candidate that an instance holds since an earlier request."""
+        held = self._parts.placement.allocations(
+            uuid, global_request_id=self._global_request_id
+        )
+        return ledger.held_by(held)
+
     def may_try_again(self) -> bool:
         """Return whether some host was only busy since this was asked last."""
         was, self._has_contended = self._has_contended, False

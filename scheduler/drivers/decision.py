@@ -3,28 +3,35 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final
-from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
-from oslo_utils import uuidutils
 
 from ...objects import RequestSpec, Selection
-from ..errors import InvalidRequest, NoValidHost
+from ..errors import AllocationUpdateFailed, NoValidHost
 from ..hosts import Consumption, HostBatch
 from ..placement.candidates import AllocationCandidates
 from ..placement.offers import Offer
 from ..placement.request_checks import validate_request
+from .accepting import (
+    NO_CANDIDATE,
+    Accept,
+    accept_any,
+    claim_it,
+    first_accepted,
+    only,
+    take_on_paper,
+)
 from .asking import ask, ask_again
 from .base import Parts
 from .caller import Caller
 from .claiming import Claims
 from .filtering import filtered, limits
+from .instances import NOT_ENOUGH, of_instance, uuids_of
 from .ledger import Ledger
 from .needs import Mappings, Needs, tell_providers
 from .placed import Placed
@@ -35,7 +42,6 @@ from .weighing import Ranking, ranked
 
 LOG = logging.getLogger(__name__)
 
-_NOT_ENOUGH = "There are not enough hosts available."
 
 #: How often all hosts are tried for an instance while some are only busy.
 _MAX_ROUNDS: Final = 5
@@ -45,12 +51,6 @@ _MAX_POSTS: Final = 3
 
 #: How often Placement is asked: as kept, afresh, and without the limit that cut it.
 _MAX_QUESTIONS: Final = 3
-
-#: Stands for a candidate where an instance needs none: nothing is claimed for it.
-_NO_CANDIDATE: Final = -1
-
-#: Answer the candidate that an instance has on a host, or None if it may not have it.
-Accept = Callable[[str, HostBatch, int], int | None]
 
 
 class Decision:
@@ -76,7 +76,7 @@ class Decision:
         self._parts = parts
         self._caller = caller
         self._spec = spec_obj
-        self._uuids = _uuids(spec_obj, instance_uuids)
+        self._uuids = uuids_of(spec_obj, instance_uuids)
         self._is_rebuild = is_rebuild(spec_obj)
         # An old conductor, which names no instances, claims by itself.
         self._is_claimed = instance_uuids is not None and not self._is_rebuild
@@ -117,7 +117,7 @@ class Decision:
             hosts = restricted(hosts, self._spec, self._record.steps)
         if ledger is None or not self._is_claimed:
             return self._selections(
-                self._place(hosts, self._uuids, None, _accept_any), None
+                self._place(hosts, self._uuids, None, accept_any), None
             )
         claims = Claims(self._parts, self._caller, self._spec, self._record)
         self._parts.orphans.make_way(self._uuids)
@@ -183,14 +183,35 @@ class Decision:
         for _ in range(_MAX_POSTS):
             if len(left) < 2:
                 break
-            planned = self._place(_after(hosts, placed), left, ledger, _take(ledger))
+            planned = self._place(
+                _after(hosts, placed), left, ledger, take_on_paper(ledger)
+            )
             left = claims.claim_together(planned, ledger)
             placed += [each for each in planned if each.instance_uuid not in left]
         if left:
-            claim = _claim(ledger, claims)
             seen = _after(hosts, placed)
-            placed += self._place(seen, left, ledger, claim, claims.may_try_again)
+            placed += self._claimed_singly(seen, left, ledger, claims)
         return placed
+
+    def _claimed_singly(
+        self, hosts: HostBatch, uuids: Sequence[str], ledger: Ledger, claims: Claims
+    ) -> list[Placed]:
+        """Place and claim instances one by one.
+
+        A request that is repeated, for its answer was lost, gets the host that it was
+        given before.
+        """
+        claim = claim_it(ledger, claims)
+        try:
+            return self._place(hosts, uuids, ledger, claim, claims.may_try_again)
+        except AllocationUpdateFailed:
+            earlier = (
+                claims.earlier(uuids[0], ledger) if len(self._uuids) == 1 else None
+            )
+            if earlier is None:
+                raise
+            LOG.info("Instance %s has its allocation already", uuids[0])
+            return self._place(hosts, uuids, ledger, only(ledger, earlier))
 
     def _place(
         self,
@@ -208,13 +229,13 @@ class Decision:
         placed: list[Placed] = []
         for number, uuid in enumerate(uuids):
             ranking = self._rank(hosts, uuid, number)
-            found = _first_accepted(ranking, uuid, accept)
+            found = first_accepted(ranking, uuid, accept)
             rounds = 1
             while found is None and rounds < _MAX_ROUNDS and may_try_again():
-                found = _first_accepted(ranking, uuid, accept)
+                found = first_accepted(ranking, uuid, accept)
                 rounds += 1
             if found is None:
-                raise NoValidHost(_NOT_ENOUGH)
+                raise NoValidHost(NOT_ENOUGH)
             taken = self._taken(ranking.hosts, *found, ledger)
             placed.append(Placed(uuid, ranking, *found, taken))
             hosts = ranking.hosts
@@ -227,7 +248,7 @@ class Decision:
     ) -> Consumption:
         """Return what an instance takes of a host; its groups learn their providers."""
         mappings: Mappings | None = None
-        if ledger is not None and candidate != _NO_CANDIDATE:
+        if ledger is not None and candidate != NO_CANDIDATE:
             mappings = ledger.request(candidate)["mappings"]
             tell_providers(self._spec, mappings)
         return self._needs.on_host(self._limits(hosts, index), mappings)
@@ -238,7 +259,7 @@ class Decision:
         )
 
     def _rank(self, hosts: HostBatch, uuid: str, number: int) -> Ranking:
-        spec_obj = _of_instance(self._spec, uuid)
+        spec_obj = of_instance(self._spec, uuid)
         with self._record.timed("filters"):
             hosts = filtered(
                 self._filters,
@@ -299,7 +320,7 @@ class Decision:
             node = others.hosts.value("uuid", index)
             if node in chosen or others.hosts.value("cell_uuid", index) != cell:
                 continue
-            candidate: int | None = _NO_CANDIDATE
+            candidate: int | None = NO_CANDIDATE
             if ledger is not None:
                 candidate = ledger.next_of(node, others.hosts.candidates_of(index))
             if candidate is not None:
@@ -334,83 +355,9 @@ def _random_order(seed: int, size: int) -> npt.NDArray[np.float64]:
     return np.random.default_rng(seed).random(size)
 
 
-def _first_accepted(
-    ranking: Ranking, uuid: str, accept: Accept
-) -> tuple[int, int] | None:
-    """Return the index of the best host that accepts, and its candidate."""
-    for index in ranking:
-        candidate = accept(uuid, ranking.hosts, index)
-        if candidate is not None:
-            return index, candidate
-    return None
-
-
 def _after(hosts: HostBatch, placed: Sequence[Placed]) -> HostBatch:
     """Return the hosts with the instances that were placed on them."""
     for each in placed:
         [index] = hosts.matches("uuid", [each.value("uuid")]).nonzero()[0]
         hosts = hosts.with_instance(int(index), each.instance_uuid, each.consumption)
     return hosts
-
-
-def _accept_any(uuid: str, hosts: HostBatch, index: int) -> int | None:
-    return _NO_CANDIDATE
-
-
-def _take(ledger: Ledger) -> Accept:
-    """Accept a host that has a candidate left, and take that on paper."""
-
-    def take(uuid: str, hosts: HostBatch, index: int) -> int | None:
-        left = hosts.candidates_of(index)
-        candidate = ledger.next_of(hosts.value("uuid", index), left)
-        if candidate is not None:
-            ledger.take(candidate)
-        return candidate
-
-    return take
-
-
-def _claim(ledger: Ledger, claims: Claims) -> Accept:
-    """Accept a host on which Placement grants a claim."""
-
-    def claim(uuid: str, hosts: HostBatch, index: int) -> int | None:
-        return claims.claim_host(uuid, hosts, index, ledger)
-
-    return claim
-
-
-def _uuids(spec_obj: RequestSpec, instance_uuids: Sequence[str] | None) -> list[str]:
-    """Return an entry an instance; UUIDs that are given beat ``num_instances``.
-
-    An old conductor gives none: its instances have UUIDs that no instance has.
-    """
-    if instance_uuids is not None:
-        return _checked(instance_uuids)
-    number = spec_obj.num_instances if "num_instances" in spec_obj else 1
-    uuids = [str(UUID(int=i)) for i in range(number)]
-    if "instance_uuid" in spec_obj:
-        uuids[0] = spec_obj.instance_uuid
-    return uuids
-
-
-def _checked(instance_uuids: Sequence[str]) -> list[str]:
-    if not instance_uuids:
-        raise NoValidHost(_NOT_ENOUGH)  # nova's answer to a request for none
-    for each in instance_uuids:
-        if not uuidutils.is_uuid_like(each):
-            raise InvalidRequest(f"instance_uuids: {each!r} is no UUID")
-    if len(set(instance_uuids)) < len(instance_uuids):
-        raise InvalidRequest(
-            f"instance_uuids: an instance is there twice: {', '.join(instance_uuids)}"
-        )
-    return list(instance_uuids)
-
-
-def _of_instance(spec_obj: RequestSpec, uuid: str) -> RequestSpec:
-    """Return the request for one instance; the request itself is left alone."""
-    if "instance_uuid" in spec_obj and spec_obj.instance_uuid == uuid:
-        return spec_obj
-    mine = copy.copy(spec_obj)
-    mine._changed_fields = set(spec_obj._changed_fields)
-    mine.instance_uuid = uuid
-    return mine

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ..placement.candidates import AllocationRequest
+from ..placement.client import ConsumerAllocations
 from ..placement.offers import Offer
 
 
@@ -37,7 +38,7 @@ class Ledger:
             The host's candidates that the filters left; None: they left all.
         """
         if among is None:
-            among = self._candidates.by_host.get(node_uuid, ())
+            among = self.all_of(node_uuid)
         for index in among:
             is_open = self.offer.is_open[index] and index not in self._refused
             if is_open and self._fits(index):
@@ -52,6 +53,21 @@ class Ledger:
             for provider, resources in self._candidates.resources_of(index).items()
             for name, amount in resources.items()
         )
+
+    def all_of(self, node_uuid: str) -> Sequence[int]:
+        """Return all candidates of a host, also those that are gone by now."""
+        return self._candidates.by_host.get(node_uuid, ())
+
+    def held_by(self, held: ConsumerAllocations) -> int | None:
+        """Return the candidate that a consumer's allocations are, if one is."""
+        summaries = self._candidates.provider_summaries
+        roots = {
+            summaries[provider]["root_provider_uuid"]
+            for provider in held.resources
+            if provider in summaries
+        }
+        numbers = (number for root in roots for number in self.all_of(root))
+        return next((n for n in numbers if held.are(self.request(n))), None)
 
     def request(self, index: int) -> AllocationRequest:
         """Return a candidate as Placement wrote it."""

@@ -15,9 +15,11 @@ from moorage.scheduler.conf import load
 from moorage.scheduler.drivers.needs import Needs
 from moorage.scheduler.drivers.plugins import load_plugins
 from moorage.scheduler.hosts import HostBatch
+from moorage.scheduler.placement.candidates import AllocationCandidates
 from moorage.testing import builders
 from moorage.testing.offers import Mappings, Offers, Report
 
+from ..clouds import offer_of
 from .peer import Peer
 
 #: The filters that judge candidates, under the names that nova_numa.py gives them.
@@ -112,14 +114,6 @@ def _plain(report: Report) -> dict[str, Any]:
 # -- ours ---------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Answer:
-    """What Placement would have answered."""
-
-    allocation_requests: Sequence[Mapping[str, Any]]
-    by_host: Mapping[str, tuple[int, ...]]
-
-
 def our_answers(
     offers: Offers, request: int, *, is_packed: bool
 ) -> list[list[dict[str, Any]]]:
@@ -154,7 +148,8 @@ def _offered(offers: Offers, request: int) -> tuple[HostBatch, list[tuple[int, .
     table = builders.table(*(report.record() for report in offers.reports))
     names = (report.host for report in offers.reports)
     by_host = dict(zip(map(builders.node_uuid, names), numbers, strict=True))
-    return table.offered(_Answer(flat, by_host)), numbers
+    answer = AllocationCandidates(flat, {}, (), by_host, limit=None, version="1.36")
+    return table.offered(offer_of(answer)), numbers
 
 
 def _by_number(filter_: Any, hosts: HostBatch, spec: RequestSpec) -> dict[int, bool]:

@@ -16,6 +16,7 @@ from moorage.objects import CellMapping, Destination, InstanceGroup, Selection
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.drivers.record import Outcome
 from moorage.scheduler.errors import (
+    AllocationUpdateFailed,
     InvalidRequest,
     NoValidHost,
     PlacementUnavailable,
@@ -325,6 +326,28 @@ def test_repeated_request_is_not_claimed_twice(make: MakeScheduler) -> None:
     assert _hosts(first) == _hosts(again)
     assert scheduler.placement.allocations(instance).resources == claimed(again[0][0])
     assert scheduler.table.batch().vcpus_used.tolist() == [1]
+
+
+def test_repeated_request_is_answered_as_before(make: MakeScheduler) -> None:
+    # The first host is not the best one any more when the request is repeated.
+    scheduler = make(host("big", memory_mb=16500), host("small"))
+    [instance] = new_uuids()
+    asked = request(memory_mb=4096)
+    first = _select(scheduler, asked, [instance])
+    again = _select(scheduler, asked, [instance])
+    assert _hosts(first)[0][0] == _hosts(again)[0][0] == "big"
+    assert scheduler.placement.allocations(instance).resources == claimed(again[0][0])
+    assert sorted(scheduler.table.batch().vcpus_used.tolist()) == [0, 1]
+
+
+def test_instance_with_allocations_of_another_kind_is_not_taken_over(
+    make: MakeScheduler,
+) -> None:
+    scheduler = make(host("h1"), host("h2"))
+    [instance] = new_uuids()
+    _select(scheduler, request(vcpus=2), [instance])
+    with pytest.raises(AllocationUpdateFailed, match=instance):
+        _select(scheduler, request(vcpus=3), [instance])
 
 
 def test_full_host_gives_way_to_the_next(make: MakeScheduler) -> None:
