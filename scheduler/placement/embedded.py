@@ -3,29 +3,24 @@
 
 from __future__ import annotations
 
-import fcntl
 import functools
-import io
 import logging
 import os
 import threading
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any, Self
-from urllib.parse import unquote, urlsplit
-from wsgiref.util import setup_testing_defaults
+from typing import Any, Self
 
 import jsonschema
 import requests
-import urllib3
 from jsonschema.validators import validator_for
 from keystoneauth1.adapter import Adapter
 from keystoneauth1.session import Session
 from oslo_config import cfg
-from requests.adapters import BaseAdapter, HTTPAdapter
 
 from ..errors import ConfigurationError
+from .in_process import InProcessAdapter, WSGIApp
 
 #: What noauth2 takes for an administrator.
 TOKEN = "admin"
@@ -33,8 +28,6 @@ TOKEN = "admin"
 _MEMORY = ":memory:"
 _URL = "http://placement.embedded"
 _TALKATIVE = ("alembic", "oslo_db", "oslo_policy", "placement")
-
-WSGIApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 # placement.db_api is one for the whole process, and so is this.
 _one_per_process = threading.Lock()
@@ -44,7 +37,9 @@ class EmbeddedPlacement:
     """Run openstack-placement on an SQLite file, or in memory, in this process.
 
     Requests are answered one at a time: without that, Placement on SQLite loses
-    writes or fails with "database is locked" when threads meet.
+    writes or fails with "database is locked" when threads meet. A file keeps all that
+    was answered, also where the process is killed; a loss of power may cost the last
+    writes.
 
     Parameters
     ----------
@@ -61,8 +56,8 @@ class EmbeddedPlacement:
     Raises
     ------
     ConfigurationError
-        openstack-placement is not installed, another one is open in this process, or
-        another process has the file.
+        openstack-placement is not installed, another one is open in this process,
+        another process has the file, or it is no database of Placement.
     """
 
     adapter: Adapter
@@ -104,12 +99,18 @@ class EmbeddedPlacement:
                 self._undo.pop()()
 
     def _open(self, database: str) -> None:
-        is_new = database == _MEMORY or not os.path.exists(database)
+        # Not above: without openstack-placement it cannot be imported.
+        from . import embedded_database as files
+
+        connection = "sqlite://"
         if database != _MEMORY:
-            self._undo.append(_locked(database).close)
+            database = os.path.realpath(database)
+            self._undo.append(files.lock(database).close)
+            connection = files.connection_url(database)
         self._hush()
-        conf = _conf(database)
-        self._patch_database(conf, is_new)
+        conf = _conf(connection)
+        self._patch_database(files.engine_options(conf))
+        files.make_schema(database)
         self._undo.append(_trust_schemas())
         worker = ThreadPoolExecutor(1, thread_name_prefix="embedded-placement")
         self._undo.append(worker.shutdown)
@@ -123,21 +124,20 @@ class EmbeddedPlacement:
                 logger.setLevel(logging.WARNING)
                 self._undo.append(functools.partial(logger.setLevel, logging.NOTSET))
 
-    def _patch_database(self, conf: cfg.ConfigOpts, is_new: bool) -> None:
+    def _patch_database(self, options: dict[str, Any]) -> None:
         from oslo_db.sqlalchemy import enginefacade
         from placement import db_api, policy
 
         # Placement's own manager is configured once a process; a factory that is
         # patched in can be taken out again, as Placement's own fixtures do.
         manager = enginefacade.transaction_context()
-        manager.configure(**_database_options(conf))
+        manager.configure(**options)
         self._undo.append(db_api.placement_context_manager.patch_factory(manager))
         self._undo.append(manager.dispose_pool)
         _forget_what_is_synced()
         policy.reset()
         self._undo.append(policy.reset)
         self._undo.append(_forget_what_is_synced)
-        _make_schema(is_new)
 
 
 def _require_placement() -> None:
@@ -154,27 +154,7 @@ def _require_placement() -> None:
         ) from e
 
 
-def _locked(database: str) -> IO[str]:
-    """Return an open file that keeps other processes off `database`."""
-    path = f"{database}.lock"
-    try:
-        lock = open(path, "a")  # noqa: SIM115 -- it stays open as long as we are
-    except OSError as e:
-        raise ConfigurationError(
-            f"[moorage] embedded_placement_database: {path} cannot be written: {e}."
-        ) from e
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as e:
-        lock.close()
-        raise ConfigurationError(
-            f"[moorage] embedded_placement_database: {database} is used by another "
-            "process. Stop it, name another file, or run a Placement of its own."
-        ) from e
-    return lock
-
-
-def _conf(database: str) -> cfg.ConfigOpts:
+def _conf(connection: str) -> cfg.ConfigOpts:
     import placement.conf
     from oslo_log import log
     from oslo_middleware import cors
@@ -183,7 +163,6 @@ def _conf(database: str) -> cfg.ConfigOpts:
     placement.conf.register_opts(conf)
     log.register_options(conf)
     conf.register_opts(cors.CORS_OPTS, "cors")
-    connection = "sqlite://" if database == _MEMORY else f"sqlite:///{database}"
     conf.set_override("connection", connection, group="placement_database")
     conf.set_override("auth_strategy", "noauth2", group="api")
     # Not "placement": a policy file of a Placement on this host is not ours.
@@ -196,27 +175,12 @@ def _conf(database: str) -> cfg.ConfigOpts:
     return conf
 
 
-def _database_options(conf: cfg.ConfigOpts) -> dict[str, Any]:
-    options: Mapping[str, Any] = dict(conf.placement_database.items())
-    return {name: v for name, v in options.items() if name != "sync_on_startup"}
-
-
 def _forget_what_is_synced() -> None:
     from placement.objects import resource_class, trait
 
     # A new database has none of what these remember having written.
     trait._TRAITS_SYNCED = False
     resource_class._RESOURCE_CLASSES_SYNCED = False
-
-
-def _make_schema(is_new: bool) -> None:
-    from placement.db.sqlalchemy import migration
-
-    if is_new:  # half a second less than every migration since the first one
-        migration.create_schema()
-        migration.stamp("head")
-    else:
-        migration.upgrade("head")
 
 
 def _trust_schemas() -> Callable[[], None]:
@@ -278,64 +242,3 @@ def _adapter(app: WSGIApp) -> Adapter:
     return Adapter(
         session, service_type="placement", endpoint_override=_URL, raise_exc=False
     )
-
-
-class InProcessAdapter(BaseAdapter):
-    """Let a requests.Session call a WSGI application instead of a socket."""
-
-    def __init__(self, app: WSGIApp) -> None:
-        """Take the application that is to be called."""
-        super().__init__()
-        self._app = app
-        self._builder = HTTPAdapter()
-
-    def send(
-        self,
-        request: requests.PreparedRequest,
-        stream: bool = False,
-        timeout: object = None,
-        verify: object = True,
-        cert: object = None,
-        proxies: object = None,
-    ) -> requests.Response:
-        """Return the application's answer; there is no timeout inside a process."""
-        started: list[Any] = []
-
-        def start_response(
-            status: str, headers: list[tuple[str, str]], exc_info: object = None
-        ) -> Callable[[bytes], object]:
-            started[:] = [int(status.split()[0]), headers]
-            return lambda data: None
-
-        body = b"".join(self._app(_environ(request), start_response))
-        status, headers = started
-        raw = urllib3.HTTPResponse(
-            body=io.BytesIO(body),
-            headers=headers,
-            status=status,
-            preload_content=False,
-        )
-        return self._builder.build_response(request, raw)
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-def _environ(request: requests.PreparedRequest) -> dict[str, Any]:
-    url = urlsplit(request.url or "")
-    body = request.body or b""
-    body = body.encode() if isinstance(body, str) else bytes(body)
-    environ: dict[str, Any] = {
-        "REQUEST_METHOD": request.method,
-        "PATH_INFO": unquote(url.path, "latin-1"),
-        "QUERY_STRING": url.query,
-        "CONTENT_LENGTH": str(len(body)),
-        "wsgi.input": io.BytesIO(body),
-        "REMOTE_ADDR": "127.0.0.1",
-    }
-    for name, value in request.headers.items():
-        key = name.upper().replace("-", "_")
-        environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = str(value)
-    environ.pop("HTTP_CONTENT_LENGTH", None)
-    setup_testing_defaults(environ)
-    return environ

@@ -11,8 +11,20 @@ from urllib.parse import quote
 from ..errors import PlacementError, PlacementRejected, PlacementUnavailable
 from .client import PlacementClient, Verb, WriteAnswer
 
+Part = list[str] | dict[str, dict[str, int | float]]
+
 _CUSTOM = "CUSTOM_"
+_GENERATION = "resource_provider_generation"
 _MAX_ATTEMPTS = 3
+
+# What Placement stores where an inventory does not say (its INVENTORY_DEFAULTS).
+_DEFAULTS = {
+    "reserved": 0,
+    "min_unit": 1,
+    "max_unit": 0x7FFFFFFF,
+    "step_size": 1,
+    "allocation_ratio": 1.0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +58,8 @@ def seed(
     """Make providers so, those that exist already too; others are left alone.
 
     It takes one call for a provider that is made and one each for its inventories,
-    traits and aggregates where it has any.
+    traits and aggregates where it has any. One that exists is read, three calls, and
+    what differs is written, so that its generation stays where nothing does.
 
     Parameters
     ----------
@@ -56,7 +69,7 @@ def seed(
     Returns
     -------
     int
-        How many providers were written.
+        How many providers were new or differed.
 
     Raises
     ------
@@ -66,11 +79,12 @@ def seed(
     wanted = _parents_first(list(providers))
     _define(client, wanted)
     known = _known(client)
+    n_written = 0
     for i, provider in enumerate(wanted):
-        _write(client, provider, known.get(provider.uuid))
+        n_written += _make_so(client, provider, known.get(provider.uuid))
         if progress is not None:
             progress(i + 1, len(wanted))
-    return len(wanted)
+    return n_written
 
 
 def _parents_first(providers: list[Provider]) -> list[Provider]:
@@ -96,76 +110,105 @@ def _define(client: PlacementClient, providers: list[Provider]) -> None:
 
 
 def _known(client: PlacementClient) -> dict[str, dict[str, Any]]:
-    body = client.read("/resource_providers")
-    match body:
-        case {"resource_providers": list() as providers}:
-            return {p["uuid"]: p for p in providers}
+    providers = _read(client, "/resource_providers", "resource_providers")
+    return {p["uuid"]: p for p in providers["resource_providers"]}
+
+
+def _read(client: PlacementClient, url: str, *keys: str) -> dict[str, Any]:
+    match client.read(url):
+        case dict() as body if all(key in body for key in keys):
+            return body
     raise PlacementUnavailable(
-        "The answer to GET /resource_providers is not Placement's. Check that "
+        f"The answer to GET {url} is not Placement's. Check that "
         "[placement] endpoint_override is Placement's own."
     )
 
 
-def _write(
+def _make_so(
     client: PlacementClient, provider: Provider, known: dict[str, Any] | None
-) -> None:
-    for attempt in range(_MAX_ATTEMPTS):
-        answer = _write_once(client, provider, known)
-        if answer.is_done:
-            return
-        if not answer.is_concurrent_update or attempt + 1 == _MAX_ATTEMPTS:
-            raise _refused(provider.name, answer)
-        body: Any = client.read(f"/resource_providers/{provider.uuid}")
-        known = body
+) -> bool:
+    """Return whether anything had to be written."""
+    if known is None:
+        _make(client, provider)
+        return True
+    is_written = _identify(client, provider, known)
+    for part, wanted in _parts(provider).items():
+        after = _tell(client, provider, part, wanted, None)
+        is_written = is_written or after is not None
+    return is_written
 
 
-def _write_once(
-    client: PlacementClient, provider: Provider, known: dict[str, Any] | None
-) -> WriteAnswer:
-    """Write every part in turn until one is refused; return the last answer."""
-    answer, generation = _identify(client, provider, known)
-    for part, body in _parts(provider, is_new=known is None):
-        if not answer.is_done:
-            break
-        url = f"/resource_providers/{provider.uuid}/{part}"
-        told = {**body, "resource_provider_generation": generation}
-        answer = client.write(Verb.PUT, url, told)
-        generation = _generation(answer, "resource_provider_generation")
-    return answer
+def _make(client: PlacementClient, provider: Provider) -> None:
+    body = {**_identity(provider), "uuid": provider.uuid}
+    answer = client.write(Verb.POST, "/resource_providers", body)
+    generation: int | None = _generation(provider.name, answer, "generation")
+    for part, wanted in _parts(provider).items():
+        if wanted:  # a new provider has nothing to clear
+            generation = _tell(client, provider, part, wanted, generation)
+
+
+def _identity(provider: Provider) -> dict[str, str]:
+    identity = {"name": provider.name}
+    if provider.parent_uuid is not None:
+        identity["parent_provider_uuid"] = provider.parent_uuid
+    return identity
 
 
 def _identify(
-    client: PlacementClient, provider: Provider, known: dict[str, Any] | None
-) -> tuple[WriteAnswer, int]:
-    identity: dict[str, str | None] = {"name": provider.name}
-    if provider.parent_uuid is not None:
-        identity["parent_provider_uuid"] = provider.parent_uuid
-    if known is None:
-        body = {**identity, "uuid": provider.uuid}
-        answer = client.write(Verb.POST, "/resource_providers", body)
-        return answer, _generation(answer, "generation")
+    client: PlacementClient, provider: Provider, known: Mapping[str, Any]
+) -> bool:
+    identity = _identity(provider)
     if all(known.get(key) == value for key, value in identity.items()):
-        return WriteAnswer(200), int(known["generation"])
-    answer = client.write(Verb.PUT, f"/resource_providers/{provider.uuid}", identity)
-    return answer, _generation(answer, "generation")
+        return False
+    _put(client, f"/resource_providers/{provider.uuid}", identity, provider.name)
+    return True
 
 
-def _parts(provider: Provider, *, is_new: bool) -> list[tuple[str, dict[str, Any]]]:
-    """Return what there is to write; a new provider has nothing to clear."""
-    inventories = {c: dict(i) for c, i in provider.inventories.items()}
-    parts: list[tuple[str, dict[str, Any]]] = [
-        ("inventories", {"inventories": inventories}),
-        ("traits", {"traits": sorted(provider.traits)}),
-        ("aggregates", {"aggregates": sorted(provider.aggregates)}),
-    ]
-    return [(name, body) for name, body in parts if not is_new or body[name]]
+def _parts(provider: Provider) -> dict[str, Part]:
+    return {
+        "inventories": {c: dict(i) for c, i in provider.inventories.items()},
+        "traits": sorted(provider.traits),
+        "aggregates": sorted(provider.aggregates),
+    }
 
 
-def _generation(answer: WriteAnswer, key: str) -> int:
+def _tell(
+    client: PlacementClient,
+    provider: Provider,
+    part: str,
+    wanted: Part,
+    generation: int | None,
+) -> int | None:
+    """Write one part, unless it is so; return the generation after a write, or None.
+
+    Where `generation` is None, or no longer the provider's, the part is read first.
+    """
+    url = f"/resource_providers/{provider.uuid}/{part}"
+    for _ in range(_MAX_ATTEMPTS):
+        if generation is None:
+            told = _read(client, url, part, _GENERATION)
+            if _comparable(told[part]) == _comparable(wanted):
+                return None
+            generation = told[_GENERATION]
+        body = {part: wanted, _GENERATION: generation}
+        answer = client.write(Verb.PUT, url, body)
+        if not answer.is_concurrent_update:
+            break
+        generation = None
+    return _generation(provider.name, answer, _GENERATION)
+
+
+def _comparable(part: Part) -> object:
+    if isinstance(part, dict):
+        return {c: {**_DEFAULTS, **inventory} for c, inventory in part.items()}
+    return sorted(part)
+
+
+def _generation(name: str, answer: WriteAnswer, key: str) -> int:
     match answer.body:
-        case dict() as body if key in body:
+        case dict() as body if answer.is_done and key in body:
             return int(body[key])
-    return 0  # only where it was refused; the caller looks at that first
+    raise _refused(name, answer)
 
 
 def _put(client: PlacementClient, url: str, body: object, name: str) -> None:

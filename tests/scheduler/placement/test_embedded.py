@@ -2,17 +2,40 @@
 """The embedded Placement: one a process, quiet, safe for threads, kept in a file."""
 
 import os
+import signal
+import sqlite3
 import subprocess
 import sys
 import threading
+import time
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.placement.client import PlacementClient, Verb
 from moorage.scheduler.placement.embedded import EmbeddedPlacement
+from moorage.scheduler.placement.seed import Provider, seed
 
 UUID = "3b1e0f5c-8f6a-4d5e-9d38-0d0f1b1f9a01"
+
+CONSUMER = "3b1e0f5c-8f6a-4d5e-9d38-0d0f1b1f9c01"
+CLAIM = {
+    "allocations": {UUID: {"resources": {"VCPU": 3}}},
+    "consumer_generation": None,
+    "project_id": "p",
+    "user_id": "u",
+}
+HOSTS = [
+    Provider(
+        uuid=f"{UUID[:-2]}{number:02x}",
+        name=f"host{number}",
+        inventories={"VCPU": {"total": 8}},
+        traits=frozenset({"CUSTOM_FAST"}),
+    )
+    for number in range(1, 200)
+]
 
 
 def _add(placement: EmbeddedPlacement, uuid: str = UUID) -> None:
@@ -65,20 +88,112 @@ def test_closing_twice_is_fine():
         pass
 
 
-def test_file_is_locked_against_another_process(tmp_path):
-    path = str(tmp_path / "placement.db")
+def _refused(path: str) -> str:
+    """Open it in another process; return what that says."""
     script = (
         "import sys\n"
         "from moorage.scheduler.placement.embedded import EmbeddedPlacement\n"
         "EmbeddedPlacement(sys.argv[1])\n"
     )
-    with EmbeddedPlacement(path):
-        other = subprocess.run(
-            [sys.executable, "-c", script, path], capture_output=True, text=True
-        )
+    other = subprocess.run(
+        [sys.executable, "-c", script, path], capture_output=True, text=True
+    )
     assert other.returncode != 0
-    assert "ConfigurationError" in other.stderr
-    assert "is used by another process" in other.stderr
+    return other.stderr
+
+
+def test_second_process_is_told_which_file_and_which_process(tmp_path):
+    path = tmp_path / "placement.db"
+    with EmbeddedPlacement(str(path)):
+        error = _refused(str(path))
+    assert "ConfigurationError: [moorage] embedded_placement_database" in error
+    assert f"{path} is used by another process, {os.getpid()}." in error
+
+
+def test_link_to_the_file_is_locked_too(tmp_path):
+    path, link = tmp_path / "placement.db", tmp_path / "link.db"
+    link.symlink_to(path)
+    with EmbeddedPlacement(str(path)):
+        assert f"{path} is used by another process" in _refused(str(link))
+
+
+_SEEDS_UNTIL_KILLED = """
+import sys
+from moorage.scheduler.placement.client import PlacementClient
+from moorage.scheduler.placement.embedded import EmbeddedPlacement
+from moorage.scheduler.placement.seed import seed
+from tests.scheduler.placement.test_embedded import CLAIM, CONSUMER, HOSTS
+
+client = PlacementClient(EmbeddedPlacement(sys.argv[1]).adapter)
+seed(client, HOSTS[:1])
+assert client.put_allocations(CONSUMER, CLAIM).is_done
+seed(client, HOSTS, progress=lambda n, total: print(n, flush=True))
+"""
+
+
+def test_killed_process_leaves_a_file_that_is_whole_and_free(tmp_path):
+    path = str(tmp_path / "placement.db")
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", _SEEDS_UNTIL_KILLED, path],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    ) as other:
+        told = [other.stdout.readline().strip() for _ in range(3)]
+        other.kill()
+    assert (told, other.returncode) == (["1", "2", "3"], -signal.SIGKILL)
+    with EmbeddedPlacement(path) as placement:
+        client = PlacementClient(placement.adapter)
+        assert set(_names(placement)) >= {p.name for p in HOSTS[:3]}
+        assert client.allocations(CONSUMER).resources == {UUID: {"VCPU": 3}}
+        assert 0 < seed(client, HOSTS) <= len(HOSTS) - 3
+        assert sorted(_names(placement)) == sorted(p.name for p in HOSTS)
+        assert seed(client, HOSTS) == 0
+
+
+def test_file_whose_making_was_cut_short_is_finished(tmp_path):
+    path = str(tmp_path / "placement.db")
+    with EmbeddedPlacement(path):
+        pass
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("DROP TABLE alembic_version")
+        database.execute("DROP TABLE inventories")
+    with EmbeddedPlacement(path) as placement:
+        assert seed(PlacementClient(placement.adapter), HOSTS[:1]) == 1
+
+
+def test_file_of_something_else_is_told(tmp_path):
+    path = tmp_path / "placement.db"
+    path.write_text("hosts:\n" * 1000)
+    with pytest.raises(ConfigurationError, match=r"placement\.db cannot be used as"):
+        EmbeddedPlacement(str(path))
+
+
+def test_file_of_a_newer_placement_is_told(tmp_path):
+    path = str(tmp_path / "placement.db")
+    with EmbeddedPlacement(path):
+        pass
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
+        database.commit()
+    with pytest.raises(ConfigurationError, match="ffffffffffff"):
+        EmbeddedPlacement(path)
+
+
+@pytest.mark.parametrize("name", ["a b.db", "what?.db", "50%.db", "é#.db"])
+def test_file_may_have_any_name(tmp_path, name):
+    path = tmp_path / name
+    with EmbeddedPlacement(str(path)) as placement:
+        _add(placement)
+    assert path.exists()
+
+
+def test_memory_is_kept_for_longer_than_a_connection_usually_is(monkeypatch):
+    with EmbeddedPlacement() as placement:
+        _add(placement)
+        now = time.time()
+        monkeypatch.setattr(time, "time", lambda: now + 7 * 86400)
+        assert _names(placement) == [UUID]
 
 
 def test_failed_opening_leaves_room_for_another(tmp_path):

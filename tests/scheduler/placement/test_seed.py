@@ -5,10 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.scheduler.errors import PlacementRejected
+from moorage.scheduler.errors import PlacementRejected, PlacementUnavailable
 from moorage.scheduler.placement.seed import Provider, seed
 
-from ...placement_servers import EmbeddedPlacementFixture, MisbehavingServer
+from ...placement_servers import (
+    EmbeddedPlacementFixture,
+    MisbehavingServer,
+    Misbehaviour,
+)
 
 AGGREGATE = "00000000-0000-0000-0000-00000000a990"
 HOST = Provider(
@@ -32,6 +36,19 @@ def client():
         yield embedded.client
 
 
+@pytest.fixture
+def server():
+    with (
+        EmbeddedPlacementFixture() as embedded,
+        MisbehavingServer(embedded.placement.wsgi_app) as server,
+    ):
+        yield server
+
+
+def _written(server):
+    return [path for verb, path, _ in server.seen if verb != "GET"]
+
+
 def _part(client, provider, part):
     return client.read(f"/resource_providers/{provider.uuid}/{part}")
 
@@ -53,7 +70,7 @@ def test_parents_are_made_before_their_children(client):
 def test_again_changes_what_changed(client):
     seed(client, [HOST, CELL])
     changed = replace(HOST, name="renamed", traits=frozenset(), aggregates=frozenset())
-    assert seed(client, [changed, CELL]) == 2
+    assert seed(client, [changed, CELL]) == 1
     assert _part(client, HOST, "traits")["traits"] == []
     assert _part(client, HOST, "aggregates")["aggregates"] == []
     assert client.read(f"/resource_providers/{HOST.uuid}")["name"] == "renamed"
@@ -71,11 +88,78 @@ def test_refusal_names_the_provider(client):
         seed(client, [wrong])
 
 
-def test_new_provider_takes_no_more_calls_than_it_has_parts():
+def test_new_provider_takes_no_more_calls_than_it_has_parts(server):
     plain = replace(HOST, traits=frozenset(), aggregates=frozenset())
-    with (
-        EmbeddedPlacementFixture() as embedded,
-        MisbehavingServer(embedded.placement.wsgi_app) as server,
-    ):
+    seed(server.client(), [plain])
+    assert [verb for verb, _, _ in server.seen] == ["GET", "POST", "PUT"]
+
+
+def test_what_is_so_already_is_not_written(server):
+    plain = replace(HOST, traits=frozenset({"HW_CPU_X86_AVX2"}))
+    client = server.client()
+    seed(client, [plain])
+    before = client.read(f"/resource_providers/{HOST.uuid}")["generation"]
+    server.seen.clear()
+    assert seed(client, [plain]) == 0
+    assert _written(server) == []
+    assert client.read(f"/resource_providers/{HOST.uuid}")["generation"] == before
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("inventories", {"inventories": {"VCPU": {"total": 8}}}),
+        ("traits", {"traits": frozenset({"HW_CPU_X86_AVX"})}),
+        ("aggregates", {"aggregates": frozenset()}),
+    ],
+    ids=["inventories", "traits", "aggregates"],
+)
+def test_only_the_part_that_differs_is_written(server, part, change):
+    plain = replace(HOST, traits=frozenset({"HW_CPU_X86_AVX2"}))
+    client = server.client()
+    seed(client, [plain])
+    server.seen.clear()
+    assert seed(client, [replace(plain, **change)]) == 1
+    assert _written(server) == [f"/resource_providers/{HOST.uuid}/{part}"]
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["new", "known"])
+def test_part_that_another_changed_meanwhile_is_read_and_written_again(
+    server, is_known
+):
+    plain = replace(HOST, traits=frozenset())
+    client = server.client()
+    if is_known:
+        seed(client, [replace(plain, inventories={"VCPU": {"total": 2}})])
+    server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=2)
+    assert seed(client, [plain]) == 1
+    assert _part(client, HOST, "inventories")["inventories"]["VCPU"]["total"] == 8
+    assert _part(client, HOST, "aggregates")["aggregates"] == [AGGREGATE]
+
+
+def test_provider_that_is_always_changed_is_given_up(server):
+    plain = replace(HOST, traits=frozenset())
+    server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=9)
+    with pytest.raises(PlacementRejected, match=r"host1.*generation conflict"):
         seed(server.client(), [plain])
-        assert [verb for verb, _, _ in server.seen] == ["GET", "POST", "PUT"]
+    assert len(_written(server)) == 4
+
+
+def test_answer_that_is_not_placements_is_told(server):
+    server.misbehave(Misbehaviour.WRONG_SHAPE, verb="GET")
+    with pytest.raises(PlacementUnavailable, match="GET /resource_providers is not"):
+        seed(server.client(), [CELL])
+
+
+def test_allocations_stay_when_a_host_is_told_again(client):
+    seed(client, [HOST])
+    consumer = "00000000-0000-0000-0000-0000000c0001"
+    body = {
+        "allocations": {HOST.uuid: {"resources": {"VCPU": 3}}},
+        "consumer_generation": None,
+        "project_id": "p",
+        "user_id": "u",
+    }
+    assert client.put_allocations(consumer, body).is_done
+    seed(client, [replace(HOST, inventories={"VCPU": {"total": 16}})])
+    assert client.allocations(consumer).resources == {HOST.uuid: {"VCPU": 3}}

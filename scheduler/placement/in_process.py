@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A requests.Session's way to a WSGI application: a call instead of a socket."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import unquote, urlsplit
+from wsgiref.util import setup_testing_defaults
+
+import requests
+import urllib3
+from requests.adapters import BaseAdapter, HTTPAdapter
+
+WSGIApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class InProcessAdapter(BaseAdapter):
+    """Let a requests.Session call a WSGI application instead of a socket."""
+
+    def __init__(self, app: WSGIApp) -> None:
+        """Take the application that is to be called."""
+        super().__init__()
+        self._app = app
+        self._builder = HTTPAdapter()
+
+    def send(
+        self,
+        request: requests.PreparedRequest,
+        stream: bool = False,
+        timeout: object = None,
+        verify: object = True,
+        cert: object = None,
+        proxies: object = None,
+    ) -> requests.Response:
+        """Return the application's answer; there is no timeout inside a process."""
+        started: list[Any] = []
+
+        def start_response(
+            status: str, headers: list[tuple[str, str]], exc_info: object = None
+        ) -> Callable[[bytes], object]:
+            started[:] = [int(status.split()[0]), headers]
+            return lambda data: None
+
+        body = b"".join(self._app(_environ(request), start_response))
+        status, headers = started
+        raw = urllib3.HTTPResponse(
+            body=io.BytesIO(body),
+            headers=headers,
+            status=status,
+            preload_content=False,
+        )
+        return self._builder.build_response(request, raw)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _environ(request: requests.PreparedRequest) -> dict[str, Any]:
+    url = urlsplit(request.url or "")
+    body = request.body or b""
+    body = body.encode() if isinstance(body, str) else bytes(body)
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": request.method,
+        "PATH_INFO": unquote(url.path, "latin-1"),
+        "QUERY_STRING": url.query,
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.input": io.BytesIO(body),
+        "REMOTE_ADDR": "127.0.0.1",
+    }
+    for name, value in request.headers.items():
+        key = name.upper().replace("-", "_")
+        environ[key if key == "CONTENT_TYPE" else f"HTTP_{key}"] = str(value)
+    environ.pop("HTTP_CONTENT_LENGTH", None)
+    setup_testing_defaults(environ)
+    return environ
