@@ -12,6 +12,7 @@ from oslo_config import cfg
 
 from ..objects import RequestSpec
 from .conf import register_opts
+from .drivers.asking import questions
 from .drivers.base import BaseSchedulerDriver, Parts
 from .drivers.caller import Caller
 from .drivers.plugins import (
@@ -21,12 +22,14 @@ from .drivers.plugins import (
     load_weighers,
 )
 from .drivers.record import DecisionLog
-from .errors import PlacementUnavailable
 from .hosts import HostTable
 from .placement.client import PlacementAdapter, PlacementClient, make_adapter
+from .placement.diagnosis import diagnose
 from .placement.embedded import EmbeddedPlacement
+from .placement.findings import Diagnosis
 from .placement.kept import KeptCandidates
 from .placement.orphans import Orphans
+from .placement.readiness import Readiness
 from .placement.seed import seed
 from .prefilters import DEFAULT_PREFILTERS, NetworkClient
 from .prefilters.networks import check_network
@@ -123,6 +126,7 @@ class Scheduler:
         )
         self.placement = PlacementClient(adapter)
         self._orphans = Orphans(self.placement)
+        self._readiness = Readiness(self.placement)
         self.kept = KeptCandidates(
             self.placement,
             max_age_s=conf.moorage.candidates_max_age,
@@ -150,38 +154,49 @@ class Scheduler:
     def start(self) -> None:
         """Read the hosts, and see whether Placement answers.
 
-        A Placement that is away is only warned of: it may come later.
+        A Placement that is away, does not accept the credentials or is too old is only
+        warned of, and asked on until it can do its part: `is_ready` tells.
 
         Raises
         ------
         ConfigurationError
             The hosts cannot be read.
-        PlacementIncompatible
-            Placement lacks the microversion that is needed.
-        PlacementUnauthorized
-            The credentials are wrong, or there are none.
         """
         self._source.start(self.table)
         if self._embedded is not None:
             self._seed()
-            return
-        try:
-            self.placement.check()
-        except PlacementUnavailable as e:
-            LOG.warning("Placement does not answer yet; requests will fail: %s", e)
+        self._readiness.start()
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether Placement can do its part now; it asks nothing."""
+        return self._readiness.is_ready
+
+    @property
+    def readiness_note(self) -> str:
+        """Return why it is not ready, since when, or what else to know; or ""."""
+        return self._readiness.note
 
     def _seed(self) -> None:
         if isinstance(self._source, FileSource):
             count = seed(self.placement, providers(self._source.inventory))
-            LOG.info("The embedded Placement was told of %d hosts", count)
+            LOG.info(
+                "The embedded Placement was told of %d new or changed hosts", count
+            )
 
     def stop(self) -> None:
         """Let go of everything; the scheduler cannot be used any more."""
+        self._readiness.stop()
         self.kept.stop()
         self._orphans.stop()
         self._source.stop()
         if self._embedded is not None:
             self._embedded.close()
+
+    @property
+    def n_orphans(self) -> int:
+        """How many claims are in doubt, and will be released once Placement answers."""
+        return len(self._orphans)
 
     def reset(self) -> None:
         """Look at the hosts' source again, as SIGHUP asks.
@@ -240,6 +255,38 @@ class Scheduler:
         if return_objects:
             return selections
         return [mine[0].to_dict() for mine in selections]
+
+    def diagnose(self, context: object, spec_obj: RequestSpec) -> tuple[Diagnosis, ...]:
+        """Tell why Placement has no allocation candidates for a request.
+
+        It is dear, about a GET a constraint, and never done while deciding.
+
+        Returns
+        -------
+        tuple of Diagnosis
+            One a question; a guest with dedicated CPUs has two, the second one for
+            hosts that do not report PCPU yet. ``str()`` of one is for people.
+
+        Raises
+        ------
+        NoValidHost
+            Placement is not even asked: a prefilter rejects the request, or no host
+            has the name that is wanted.
+        InvalidRequest
+            The request cannot be asked.
+        PlacementError
+            Placement could not do its part.
+        """
+        caller = Caller.of(context)
+        return tuple(
+            diagnose(
+                self.placement,
+                question,
+                is_host=self.table.has_node,
+                global_request_id=caller.global_request_id,
+            )
+            for question in questions(self._driver.parts, caller, spec_obj)
+        )
 
 
 def _embedded(conf: cfg.ConfigOpts) -> EmbeddedPlacement | None:

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import requests
 from keystoneauth1 import exceptions as ksa_errors
@@ -23,9 +23,16 @@ from ..errors import (
     PlacementUnavailable,
 )
 from .candidates import AllocationCandidates, AllocationRequest
+from .circuit import Circuit, Verdict
+from .registered import Registered
+
+_T = TypeVar("_T")
 
 #: What nova 34 speaks. From 1.38 on a claim would have to name a consumer type.
 MICROVERSION = "1.36"
+
+#: A consumer that nobody has: a question about it costs next to nothing.
+_NOBODY = "00000000-0000-0000-0000-000000000000"
 
 _GROUP = "placement"
 _N_WORDS = 12  # enough to tell an HTML page of a proxy from an answer of Placement
@@ -114,6 +121,10 @@ class Query(Protocol):
     @property
     def path(self) -> str:
         """The whole relative URL."""
+
+    @property
+    def microversion(self) -> str:
+        """What it has to be asked in; claims go in MICROVERSION all the same."""
 
 
 class Verb(enum.StrEnum):
@@ -207,24 +218,40 @@ def make_adapter(conf: cfg.ConfigOpts) -> Adapter:
 class PlacementClient:
     """Talk to one Placement through an adapter that is handed in.
 
-    It keeps no state but the version range, and is as safe for threads as its adapter
-    (keystoneauth1's is). Every method raises PlacementUnavailable,
-    PlacementUnauthorized or PlacementIncompatible; a question that is malformed,
-    PlacementRejected; a write whose answer did not come, AnswerLost.
+    It keeps no state but the version range, whether Placement is away and whether it
+    is empty, and is as safe for threads as its adapter (keystoneauth1's is). Every
+    method raises PlacementUnavailable, PlacementUnauthorized or PlacementIncompatible;
+    a question that is malformed, PlacementRejected; a write whose answer did not come,
+    AnswerLost. While Placement is away, all but a call now and then end at once in
+    PlacementUnavailable, and nothing is sent.
     `global_request_id` travels as X-Openstack-Request-Id.
+
+    Attributes
+    ----------
+    circuit : Circuit
+        Whether Placement is away, since when, why, and when it is tried again.
     """
 
-    def __init__(self, adapter: PlacementAdapter) -> None:
-        """Take keystoneauth1's Adapter, or anything with its call shape."""
+    def __init__(
+        self, adapter: PlacementAdapter, *, circuit: Circuit | None = None
+    ) -> None:
+        """Take keystoneauth1's Adapter, or anything with its call shape.
+
+        Parameters
+        ----------
+        circuit : Circuit, optional
+            None: one of its own.
+        """
         self._adapter = adapter
+        self.circuit = circuit or Circuit()
         self._range: tuple[str, str] | None = None
+        self._registered = Registered(self.read)
 
     def version_range(self) -> tuple[str, str]:
         """Return the lowest and highest microversion; asked once, then remembered."""
         if self._range is None:
             # In 1.0 every Placement answers, whatever else it lacks.
-            body = self._read("/", microversion="1.0")
-            self._range = _versions(body)
+            self._range = self._read("/", _versions, microversion="1.0")
         return self._range
 
     def check(self) -> None:
@@ -237,22 +264,57 @@ class PlacementClient:
                 f"{MICROVERSION} is needed. Upgrade Placement to Ussuri or later."
             )
 
+    def probe(self) -> None:
+        """Raise the error that a claim would end in now; nothing is written.
+
+        It takes one GET, of those that cost least: of a Placement that speaks what is
+        needed, accepts the credentials and reaches its database. `check` says less.
+        """
+        self.allocations(_NOBODY)
+
+    def is_empty(self) -> bool:
+        """Tell whether Placement is known to have no resource provider at all.
+
+        Ask where it had no candidates. It costs a GET at times until there is one, and
+        then nothing any more. It raises nothing: it is a hint to an operator.
+        """
+        return self._registered.is_empty()
+
+    @property
+    def was_empty(self) -> bool:
+        """Tell whether it was when `is_empty` was asked last; costs nothing."""
+        return self._registered.was_empty
+
     def allocation_candidates(
         self, query: Query, *, global_request_id: str | None = None
     ) -> AllocationCandidates:
         """Ask where something fits; PlacementRejected if the question is malformed."""
-        body = self._read(query.path, global_request_id=global_request_id)
-        limit = dict(query.params).get("limit")
-        return AllocationCandidates.parse(
-            body, limit=int(limit) if limit else None, version=MICROVERSION
+        given = dict(query.params).get("limit")
+        limit = int(given) if given else None
+
+        def parsed(body: object) -> AllocationCandidates:
+            return AllocationCandidates.parse(body, limit=limit, version=MICROVERSION)
+
+        answer = self._read(
+            query.path,
+            parsed,
+            microversion=query.microversion,
+            global_request_id=global_request_id,
         )
+        if answer.n_requests:
+            self._registered.see()
+        return answer
 
     def allocations(
         self, consumer_uuid: str, *, global_request_id: str | None = None
     ) -> ConsumerAllocations:
         """Return what a consumer holds; an unknown one holds nothing."""
         url = f"/allocations/{consumer_uuid}"
-        return _consumer(url, self._read(url, global_request_id=global_request_id))
+
+        def held(body: object) -> ConsumerAllocations:
+            return _consumer(url, body)
+
+        return self._read(url, held, global_request_id=global_request_id)
 
     def put_allocations(
         self,
@@ -288,7 +350,7 @@ class PlacementClient:
 
     def read(self, url: str, *, global_request_id: str | None = None) -> object:
         """GET any URL of Placement, decoded."""
-        return self._read(url, global_request_id=global_request_id)
+        return self._read(url, _as_it_is, global_request_id=global_request_id)
 
     def write(
         self,
@@ -305,34 +367,22 @@ class PlacementClient:
         AnswerLost
             It was sent, and what came back does not tell whether it was done.
         """
-        response = self._send(verb, url, MICROVERSION, body, global_request_id)
-        status = response.status_code
-        if status in (200, 201, 204) and _is_plausible(response):
-            return WriteAnswer(status, body=_body(response))
-        _raise_unaccepted(verb, url, response)
-        error = _error(response)
-        if status in (400, 404, 409) and error is not None:
-            return WriteAnswer(status, error["code"], error["detail"])
-        raise AnswerLost(
-            _strange(verb, url, response),
-            is_in_flight=status in (502, 503, 504) or error is None,
-        )
+        with self.circuit.guarding(_verdict):
+            response = self._send(verb, url, MICROVERSION, body, global_request_id)
+            return _write_answer(verb, url, response)
 
     def _read(
         self,
         url: str,
+        parse: Callable[[object], _T],
         *,
         microversion: str = MICROVERSION,
         global_request_id: str | None = None,
-    ) -> object:
-        response = self._send(Verb.GET, url, microversion, None, global_request_id)
-        if response.status_code == 200:
-            return _decoded(url, response)
-        _raise_unaccepted(Verb.GET, url, response)
-        error = _error(response)
-        if response.status_code == 400 and error is not None:
-            raise PlacementRejected(f"GET {url}: 400 {error['detail']}")
-        raise PlacementUnavailable(_strange(Verb.GET, url, response))
+    ) -> _T:
+        # Inside the guard: a page of a proxy may well be JSON.
+        with self.circuit.guarding(_verdict):
+            response = self._send(Verb.GET, url, microversion, None, global_request_id)
+            return parse(_read_answer(url, response, microversion))
 
     def _send(
         self,
@@ -386,6 +436,50 @@ def doubled(before: ConsumerAllocations, wanted: AllocationRequest) -> dict[str,
     """
     held = {uuid: {"resources": dict(r)} for uuid, r in before.resources.items()}
     return {"allocations": {**wanted["allocations"], **held}}
+
+
+def _verdict(e: PlacementError) -> Verdict:
+    if isinstance(e, PlacementRejected):
+        return Verdict.ANSWERED
+    # Placement may be well: on PostgreSQL, for one, the first claims of a new project
+    # race to create it, and all but one end so. Looking at what became of them tells.
+    if isinstance(e, AnswerLost) and not e.is_in_flight:
+        return Verdict.UNCLEAR
+    return Verdict.FAILED
+
+
+def _as_it_is(body: object) -> object:
+    return body
+
+
+def _read_answer(url: str, response: Response, microversion: str) -> object:
+    if response.status_code == 200:
+        return _decoded(url, response)
+    is_newer = _as_tuple(microversion) > _as_tuple(MICROVERSION)
+    if response.status_code == 406 and is_newer:
+        # All others can be asked: it is this question that cannot.
+        raise PlacementRejected(
+            f"GET {url} needs microversion {microversion}: {_offered(response)}"
+        )
+    _raise_unaccepted(Verb.GET, url, response)
+    error = _error(response)
+    if response.status_code == 400 and error is not None:
+        raise PlacementRejected(f"GET {url}: 400 {error['detail']}")
+    raise PlacementUnavailable(_strange(Verb.GET, url, response))
+
+
+def _write_answer(verb: Verb, url: str, response: Response) -> WriteAnswer:
+    status = response.status_code
+    if status in (200, 201, 204) and _is_plausible(response):
+        return WriteAnswer(status, body=_body(response))
+    _raise_unaccepted(verb, url, response)
+    error = _error(response)
+    if status in (400, 404, 409) and error is not None:
+        return WriteAnswer(status, error["code"], error["detail"])
+    raise AnswerLost(
+        _strange(verb, url, response),
+        is_in_flight=status in (502, 503, 504) or error is None,
+    )
 
 
 _NEVER_CONNECTED = (NewConnectionError, requests.ConnectTimeout)

@@ -8,7 +8,12 @@ import logging
 import threading
 from collections.abc import Iterable
 
-from ..errors import PlacementError
+from ..errors import (
+    PlacementError,
+    PlacementIncompatible,
+    PlacementUnauthorized,
+    PlacementUnavailable,
+)
 from .candidates import AllocationRequest
 from .claims import release
 from .client import ConsumerAllocations, PlacementClient, doubled
@@ -17,6 +22,9 @@ LOG = logging.getLogger(__name__)
 
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 60.0
+
+#: Errors that say nothing of the consumer: later, the same may succeed.
+_AWAY = (PlacementIncompatible, PlacementUnauthorized, PlacementUnavailable)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,46 +82,69 @@ class Orphans:
                 self._thread.start()
 
     def make_way(self, consumer_uuids: Iterable[str]) -> None:
-        """Release these now or never: a new request is about to claim for them."""
+        """Release these now or never: a new request is about to claim for them.
+
+        Raises
+        ------
+        PlacementError
+            Placement is away: the request would fail, too, and they are kept.
+        """
         for uuid in self._orphans.keys() & set(consumer_uuids):
-            self._settle(uuid)
-            with self._lock:
-                self._orphans.pop(uuid, None)
+            try:
+                self._release(uuid)
+            except PlacementError as e:
+                if _is_away(e):
+                    raise
+                LOG.warning("The request goes on, though this failed: %s", e)
+                with self._lock:
+                    self._orphans.pop(uuid, None)
 
     def stop(self) -> None:
         """Try a last time, and tell of those that are left."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
+        # There is no later: Placement is asked once more, however lately it was away.
+        self._client.circuit.end_pause()
         for uuid in tuple(self._orphans):
-            if not self._settle(uuid):
-                LOG.error("Consumer %s may hold an allocation of nobody's", uuid)
+            try:
+                self._release(uuid)
+            except PlacementError as e:
+                LOG.error("Consumer %s may hold an allocation of nobody's: %s", uuid, e)
 
     def _run(self) -> None:
         wait_s = _FIRST_WAIT_S
         while not self._stop.wait(wait_s):
-            for uuid in tuple(self._orphans):
-                if not self._settle(uuid):
-                    break  # Placement is away still: the others would wait, too
+            self._release_all()
             with self._lock:
                 if not self._orphans:
                     self._thread = None
                     return
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
-    def _settle(self, uuid: str) -> bool:
-        """Return whether a consumer needs no care any more."""
+    def _release_all(self) -> None:
+        for uuid in tuple(self._orphans):
+            try:
+                self._release(uuid)
+            except PlacementError as e:
+                LOG.debug("Consumer %s is not released yet: %s", uuid, e)
+                if _is_away(e):
+                    return  # the others would wait, too
+
+    def _release(self, uuid: str) -> None:
+        """Release what a consumer still holds for us, and forget it."""
         orphan = self._orphans.get(uuid)
         if orphan is None:
-            return True
+            return
         before = {uuid: orphan.before} if orphan.before else None
-        try:
-            if orphan.is_held(self._client.allocations(uuid)):
-                release(self._client, [uuid], before=before)
-                LOG.info("Released the allocation of consumer %s", uuid)
-        except PlacementError:
-            return False
+        if orphan.is_held(self._client.allocations(uuid)):
+            release(self._client, [uuid], before=before)
+            LOG.info("Released the allocation of consumer %s", uuid)
         with self._lock:
             if self._orphans.get(uuid) is orphan:
                 del self._orphans[uuid]
-        return True
+
+
+def _is_away(e: PlacementError) -> bool:
+    # `release` tells of several consumers in one error, and chains the first.
+    return isinstance(e, _AWAY) or isinstance(e.__cause__, _AWAY)

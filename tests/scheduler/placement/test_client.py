@@ -33,6 +33,7 @@ EMPTY = {"allocations": {}, "project_id": "p", "user_id": "u"}
 @dataclass(frozen=True)
 class Query:
     params: tuple[tuple[str, str], ...] = (("limit", "5"), ("resources", "VCPU:1"))
+    microversion: str = "1.36"
 
     @property
     def path(self) -> str:

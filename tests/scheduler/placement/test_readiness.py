@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scheduler is ready once Placement answers, and finds that out by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from moorage.scheduler.errors import PlacementError
+from moorage.scheduler.placement.circuit import MAX_FAILURES
+from moorage.scheduler.placement.client import PlacementClient
+from moorage.scheduler.placement.readiness import Readiness
+
+from ...placement_servers import (
+    EmbeddedPlacementFixture,
+    MisbehavingServer,
+    Misbehaviour,
+    adapter_to,
+    refusing_url,
+)
+from .watched import await_that
+
+CONSUMER = "7f1d7d0a-41a9-4e2b-8f6b-2f0c9d3b6a10"
+
+
+@pytest.fixture
+def server() -> Iterator[MisbehavingServer]:
+    with (
+        EmbeddedPlacementFixture() as embedded,
+        MisbehavingServer(embedded.placement.wsgi_app) as server,
+    ):
+        yield server
+
+
+def test_placement_that_answers_is_ready(server: MisbehavingServer) -> None:
+    readiness = Readiness(server.client())
+    assert not readiness.is_ready
+    assert "not asked yet" in readiness.note
+    readiness.start()
+    assert readiness.is_ready
+    assert readiness.note == ""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (Misbehaviour.ERROR, "answered 500"),
+        (Misbehaviour.UNAUTHORIZED, "answered 401"),
+        (Misbehaviour.NOT_ACCEPTABLE, "1.0 to 1.30"),
+        (Misbehaviour.HTML, "no JSON"),
+        (Misbehaviour.TRUNCATED, "got no answer"),
+        (Misbehaviour.HANG, "timed out"),
+    ],
+)
+def test_placement_that_is_away_at_the_start_is_warned_of_and_waited_for(
+    server: MisbehavingServer,
+    caplog: pytest.LogCaptureFixture,
+    wrong: Misbehaviour,
+    told: str,
+) -> None:
+    server.misbehave(wrong)
+    readiness = Readiness(server.client(timeout_s=0.3))
+    readiness.start()
+    assert not readiness.is_ready
+    assert told in readiness.note
+    assert "Placement does not answer yet" in caplog.text
+    await_that(lambda: readiness.is_ready)
+    assert readiness.note == ""
+
+
+def test_placement_that_goes_away_makes_it_unready_until_it_is_back(
+    server: MisbehavingServer,
+) -> None:
+    client = server.client()
+    readiness = Readiness(client)
+    readiness.start()
+    server.misbehave(Misbehaviour.BAD_GATEWAY, times=MAX_FAILURES + 1)
+    for _ in range(MAX_FAILURES):
+        with pytest.raises(PlacementError):
+            client.allocations(CONSUMER)
+    assert not readiness.is_ready
+    assert "since" in readiness.note
+    await_that(lambda: readiness.is_ready)  # nobody asks for anything meanwhile
+    client.allocations(CONSUMER)
+    readiness.stop()
+
+
+def test_empty_placement_is_ready_with_a_note(server: MisbehavingServer) -> None:
+    client = server.client()
+    readiness = Readiness(client)
+    readiness.start()
+    assert client.is_empty()
+    assert readiness.is_ready
+    assert "No compute service has registered" in readiness.note
+
+
+def test_nothing_is_asked_after_the_stop() -> None:
+    client = PlacementClient(adapter_to(refusing_url()))
+    readiness = Readiness(client)
+    readiness.stop()
+    readiness.start()
+    assert not readiness.is_ready
+    assert "got no answer" in readiness.note

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An empty Placement is told from one in which nothing fits, at nearly no cost."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from moorage.scheduler.placement.client import PlacementClient
+from moorage.scheduler.placement.registered import MIN_WAIT_S, Registered
+from moorage.scheduler.placement.seed import Provider, seed
+
+from ...placement_servers import (
+    EmbeddedPlacementFixture,
+    MisbehavingServer,
+    Misbehaviour,
+)
+from .watched import Clock, question
+
+HOST = str(uuid.UUID(int=1))
+
+
+@pytest.fixture
+def embedded() -> Iterator[EmbeddedPlacementFixture]:
+    with EmbeddedPlacementFixture() as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def server(embedded: EmbeddedPlacementFixture) -> Iterator[MisbehavingServer]:
+    with MisbehavingServer(embedded.placement.wsgi_app) as server:
+        yield server
+
+
+def _register(embedded: EmbeddedPlacementFixture) -> None:
+    seed(embedded.client, [Provider(HOST, HOST, {"VCPU": {"total": 8}})])
+
+
+def _n_asked(server: MisbehavingServer) -> int:
+    return sum(path == "/resource_providers" for _, path, _ in server.seen)
+
+
+def test_placement_without_any_provider_is_empty(server: MisbehavingServer) -> None:
+    client = server.client()
+    assert not client.was_empty
+    assert client.is_empty()
+    assert client.was_empty
+
+
+def test_placement_in_which_nothing_fits_is_not_empty_and_not_asked_again(
+    embedded: EmbeddedPlacementFixture, server: MisbehavingServer
+) -> None:
+    _register(embedded)
+    client = server.client()
+    assert not client.allocation_candidates(question(99)).n_requests
+    for _ in range(3):
+        assert not client.is_empty()
+    assert _n_asked(server) == 1
+
+
+def test_placement_that_had_candidates_once_is_never_asked(
+    embedded: EmbeddedPlacementFixture, server: MisbehavingServer
+) -> None:
+    _register(embedded)
+    client = server.client()
+    assert client.allocation_candidates(question()).n_requests
+    assert not client.is_empty()
+    assert _n_asked(server) == 0
+
+
+def test_empty_placement_is_looked_at_again_after_a_while(
+    embedded: EmbeddedPlacementFixture, server: MisbehavingServer
+) -> None:
+    clock = Clock()
+    registered = Registered(server.client().read, clock=clock)
+    assert registered.is_empty()
+    _register(embedded)
+    assert registered.is_empty()
+    assert _n_asked(server) == 1
+    clock.now += MIN_WAIT_S
+    assert not registered.is_empty()
+    assert not registered.was_empty
+    assert _n_asked(server) == 2
+
+
+def test_candidates_end_the_emptiness(
+    embedded: EmbeddedPlacementFixture, server: MisbehavingServer
+) -> None:
+    client = server.client()
+    assert client.is_empty()
+    _register(embedded)
+    assert client.allocation_candidates(question()).n_requests
+    assert not client.was_empty
+
+
+@pytest.mark.parametrize(
+    "wrong", [Misbehaviour.ERROR, Misbehaviour.HTML, Misbehaviour.WRONG_SHAPE]
+)
+def test_placement_that_does_not_say_is_not_called_empty(
+    server: MisbehavingServer, wrong: Misbehaviour
+) -> None:
+    server.misbehave(wrong)
+    assert not PlacementClient(server.client()._adapter).is_empty()

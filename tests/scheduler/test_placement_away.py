@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scheduler whose Placement is away says so fast, leaks nothing and comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moorage.scheduler import service
+from moorage.scheduler.conf import load
+from moorage.scheduler.errors import (
+    PlacementError,
+    PlacementIncompatible,
+    PlacementUnauthorized,
+    PlacementUnavailable,
+)
+from moorage.scheduler.placement.circuit import MAX_FAILURES
+from moorage.scheduler.placement.claims import MAX_LOOKS
+from moorage.scheduler.placement.seed import seed
+from moorage.scheduler.seeding import providers
+from moorage.scheduler.service import Scheduler
+from moorage.scheduler.sources.file import FileSource
+
+from ..clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ..placement_servers import (
+    EmbeddedPlacementFixture,
+    MisbehavingServer,
+    Misbehaviour,
+    adapter_to,
+)
+from .placement.watched import await_that
+
+N_HOSTS = 12
+ALWAYS = 1000
+
+
+@pytest.fixture
+def embedded() -> Iterator[EmbeddedPlacementFixture]:
+    with EmbeddedPlacementFixture() as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def server(embedded: EmbeddedPlacementFixture) -> Iterator[MisbehavingServer]:
+    with MisbehavingServer(embedded.placement.wsgi_app) as server:
+        yield server
+
+
+@pytest.fixture
+def scheduler(server: MisbehavingServer, tmp_path: Path) -> Iterator[Scheduler]:
+    """Not started; its Placement is empty."""
+    hosts = [host(f"h{i}") for i in range(N_HOSTS)]
+    conf = load([], config_files=[])
+    path = write_inventory(tmp_path, *hosts)
+    conf.set_override("inventory_file", str(path), "moorage")
+    scheduler = service.build(conf, placement=adapter_to(server.url, timeout_s=0.5))
+    yield scheduler
+    scheduler.stop()
+
+
+@pytest.fixture
+def started(scheduler: Scheduler, embedded: EmbeddedPlacementFixture) -> Scheduler:
+    """Started, with hosts that have registered."""
+    source = FileSource(scheduler.conf)
+    source.start(scheduler.table)
+    seed(embedded.client, providers(source.inventory))
+    scheduler.start()
+    return scheduler
+
+
+def _ask(scheduler: Scheduler, uuids: list[str]) -> list[str]:
+    selections = scheduler.select_destinations(
+        CONTEXT, request(num_instances=len(uuids)), uuids, return_objects=True
+    )
+    return [mine[0].service_host for mine in selections]  # type: ignore[union-attr]
+
+
+def _n_sent(server: MisbehavingServer) -> int:
+    return len(server.seen)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (Misbehaviour.HANG, PlacementUnavailable),
+        (Misbehaviour.ERROR, PlacementUnavailable),
+        (Misbehaviour.UNAUTHORIZED, PlacementUnauthorized),
+        (Misbehaviour.NOT_ACCEPTABLE, PlacementIncompatible),
+        (Misbehaviour.BAD_GATEWAY, PlacementUnavailable),
+        (Misbehaviour.HTML, PlacementUnavailable),
+        (Misbehaviour.TRUNCATED, PlacementUnavailable),
+        (Misbehaviour.WRONG_SHAPE, PlacementUnavailable),
+    ],
+)
+def test_request_ends_with_the_first_question_that_fails(
+    started: Scheduler,
+    server: MisbehavingServer,
+    wrong: Misbehaviour,
+    error: type[PlacementError],
+) -> None:
+    n_before = _n_sent(server)
+    server.misbehave(wrong, times=1)
+    with pytest.raises(error):
+        _ask(started, new_uuids())
+    assert _n_sent(server) == n_before + 1
+    assert len(_ask(started, new_uuids())) == 1
+
+
+@pytest.mark.parametrize("n_instances", [1, 3])
+@pytest.mark.parametrize(
+    "wrong", [Misbehaviour.HANG, Misbehaviour.BAD_GATEWAY, Misbehaviour.UNAUTHORIZED]
+)
+def test_placement_that_goes_away_during_a_claim_is_asked_of_no_other_host(
+    started: Scheduler,
+    server: MisbehavingServer,
+    wrong: Misbehaviour,
+    n_instances: int,
+) -> None:
+    _ask(started, new_uuids())  # candidates are kept now: the next call claims at once
+    n_before = _n_sent(server)
+    server.misbehave(wrong, times=ALWAYS)
+    with pytest.raises(PlacementError):
+        _ask(started, new_uuids(n_instances))
+    claims = [verb for verb, _, _ in server.seen[n_before:] if verb in ("PUT", "POST")]
+    assert len(claims) == 1
+    assert _n_sent(server) - n_before <= MAX_FAILURES + 1
+
+
+def test_claim_that_arrived_while_placement_went_away_is_released_later(
+    started: Scheduler, server: MisbehavingServer, embedded: EmbeddedPlacementFixture
+) -> None:
+    _ask(started, new_uuids())  # candidates are kept now
+    [uuid] = new_uuids()
+    server.misbehave(Misbehaviour.LOST, verb="PUT")
+    server.misbehave(Misbehaviour.BAD_GATEWAY, verb="GET", times=MAX_LOOKS + 1)
+    with pytest.raises(PlacementUnavailable):
+        _ask(started, [uuid])
+    assert embedded.client.allocations(uuid).resources
+    await_that(lambda: not embedded.client.allocations(uuid).resources)
+
+
+def test_scheduler_refuses_at_once_and_becomes_ready_again_by_itself(
+    started: Scheduler, server: MisbehavingServer
+) -> None:
+    assert started.is_ready
+    server.misbehave(Misbehaviour.BAD_GATEWAY, times=MAX_FAILURES)
+    while started.is_ready:
+        with pytest.raises(PlacementUnavailable):
+            _ask(started, new_uuids())
+    assert "answered 502" in started.readiness_note
+    n_sent = _n_sent(server)
+    with pytest.raises(PlacementUnavailable, match="Placement is not asked: since"):
+        _ask(started, new_uuids())
+    assert _n_sent(server) == n_sent
+    await_that(lambda: started.is_ready)
+    assert started.readiness_note == ""
+    assert len(_ask(started, new_uuids())) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Misbehaviour.HANG,
+        Misbehaviour.ERROR,
+        Misbehaviour.UNAUTHORIZED,
+        Misbehaviour.NOT_ACCEPTABLE,
+        Misbehaviour.HTML,
+    ],
+)
+def test_start_without_placement_warns_and_is_ready_later(
+    scheduler: Scheduler,
+    server: MisbehavingServer,
+    wrong: Misbehaviour,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server.misbehave(wrong)
+    scheduler.start()
+    assert not scheduler.is_ready
+    assert scheduler.readiness_note
+    assert "Placement does not answer yet; requests will fail" in caplog.text
+    await_that(lambda: scheduler.is_ready)
