@@ -22,10 +22,11 @@ from .cpu_policy import (
     n_dedicated_cpus,
     thread_policy,
 )
+from .flavor_groups import FlavorGroups
 from .guest import Guest, set_field
 from .guest_features import feature_resources, feature_traits
 from .request_checks import MAX_AMOUNT
-from .request_groups import FlavorGroups, RequestGroup
+from .request_groups import RequestGroup
 
 if TYPE_CHECKING:
     from ...objects import RequestSpec

@@ -24,6 +24,8 @@ _MEMORY_ENCRYPTION_TRAITS = {
     "amd-sev-snp": os_traits.HW_CPU_X86_AMD_SEV_SNP,
     "intel-tdx": os_traits.HW_CPU_X86_INTEL_TDX,
 }
+_NEED_STATELESS_FIRMWARE = frozenset({"amd-sev-snp", "intel-tdx"})
+_NEED_NO_VIDEO = frozenset({"intel-tdx"})
 _TPM_VERSION_TRAITS = {
     "1.2": os_traits.COMPUTE_SECURITY_TPM_1_2,
     "2.0": os_traits.COMPUTE_SECURITY_TPM_2_0,
@@ -41,11 +43,45 @@ _SECURE_BOOT = ("required", "disabled", "optional")
 
 
 def memory_encryption_traits(guest: Guest) -> set[str]:
-    """Return the trait of the encryption asked for, AMD SEV where no model is named."""
+    """Return the trait of the encryption asked for, AMD SEV where no model is named.
+
+    Raises
+    ------
+    InvalidRequest
+        The model is unknown or contradictory, or the image cannot be run with it.
+    """
     if not guest.agreed_flag("mem_encryption"):
         return set()
-    model = guest.agreed("mem_encryption_model", _MEMORY_ENCRYPTION_TRAITS)
-    return {_MEMORY_ENCRYPTION_TRAITS[model or "amd-sev"]}
+    model = guest.agreed("mem_encryption_model", _MEMORY_ENCRYPTION_TRAITS) or "amd-sev"
+    _check_encryptable(guest, model)
+    return {_MEMORY_ENCRYPTION_TRAITS[model]}
+
+
+def _check_encryptable(guest: Guest, model: str) -> None:
+    _check_image(guest, model, "hw_firmware_type", "uefi")
+    # Without a machine type, the compute's own is checked there.
+    machine_type = guest.image_property("hw_machine_type")
+    if machine_type is not None and "q35" not in machine_type:
+        raise _not_encryptable(model, "hw_machine_type", machine_type, "a q35")
+    if model in _NEED_STATELESS_FIRMWARE:
+        _check_image(guest, model, "hw_firmware_stateless", True)
+    if model in _NEED_NO_VIDEO:
+        _check_image(guest, model, "hw_video_model", "none")
+
+
+def _check_image(guest: Guest, model: str, name: str, needed: object) -> None:
+    value = guest.image_property(name)
+    if value != needed:
+        raise _not_encryptable(model, name, value, repr(needed))
+
+
+def _not_encryptable(
+    model: str, name: str, value: object, right: str
+) -> InvalidRequest:
+    return InvalidRequest(
+        f"{name} of the image is {value!r}; it must be {right} for memory encryption "
+        f"with {model}"
+    )
 
 
 def tpm_traits(guest: Guest) -> set[str]:

@@ -10,7 +10,8 @@
 
 The parameters are, to the letter, nova 34's (``nova.scheduler.utils``); where nova asks
 what Placement must refuse, the question is put so that it can be answered
-(:mod:`.unsuffixed`). Nothing is written to the request.
+(:mod:`.unsuffixed`). A flavor can ask for more than nova's (:mod:`.flavor_groups`).
+Nothing is written to the request.
 """
 
 from __future__ import annotations
@@ -22,17 +23,22 @@ from urllib.parse import urlencode
 
 from oslo_log import log as logging
 
+from .client import MICROVERSION
 from .cpu_policy import CPUPolicy, cpu_policy
+from .flavor_groups import FlavorGroups, flavor_groups
 from .flavor_resources import request_groups
 from .guest import Guest, set_field
 from .request_checks import validate_request
-from .request_groups import FlavorGroups, RequestGroup, flavor_groups, joined_traits
-from .unsuffixed import without_empty_resources
+from .request_groups import RequestGroup, joined_traits
+from .unsuffixed import NothingAsked, confine, without_empty_resources
 
 if TYPE_CHECKING:
     from ...objects import RequestSpec
 
 LOG = logging.getLogger(__name__)
+
+#: The first that knows any-of traits; before, ``in:`` is refused.
+ANY_OF_MICROVERSION = "1.39"
 
 #: Hints that need every candidate: their hosts may be beyond any limit.
 _UNLIMITED_HINTS = frozenset({"group", "same_host", "different_host"})
@@ -85,6 +91,15 @@ class CandidatesQuery:
     limit: int | None = None
 
     @property
+    def microversion(self) -> str:
+        """What to ask it in: nova's, and a newer one only for any-of traits."""
+        is_newer = any(
+            name.startswith("required") and value.startswith("in:")
+            for name, value in self.params
+        )
+        return ANY_OF_MICROVERSION if is_newer else MICROVERSION
+
+    @property
     def path(self) -> str:
         """The path and query to GET, below Placement's endpoint."""
         return f"/allocation_candidates?{urlencode(self.params)}"
@@ -109,6 +124,8 @@ def build_query(
     ------
     InvalidRequest
         The request cannot be asked: the message names the field.
+    NoValidHost
+        The host that `requirements` name is not in the tree that the flavor names.
     """
     validate_request(spec_obj)
     guest = Guest.of(spec_obj)
@@ -123,13 +140,17 @@ def build_fallback_query(
     """Return the question for hosts that do not report PCPU yet, or None.
 
     It is asked of a guest with dedicated CPUs only: VCPU instead of PCPU, and no
-    trait of the thread policy. Parameters and errors are those of `build_query`.
+    trait of the thread policy; not where nothing would be left of its question.
+    Parameters and errors are those of `build_query`.
     """
     validate_request(spec_obj)
     guest = Guest.of(spec_obj)
     if cpu_policy(guest) is not CPUPolicy.DEDICATED:
         return None
-    return _query(spec_obj, guest, requirements, limit, is_pinned=False)
+    try:
+        return _query(spec_obj, guest, requirements, limit, is_pinned=False)
+    except NothingAsked:
+        return None
 
 
 def _query(
@@ -160,11 +181,11 @@ def _add_destination(
     root = next(group for group in groups if not group.suffix)
     destination = set_field(spec_obj, "requested_destination")
     ored = set_field(destination, "aggregates") or ()
-    root.member_of = [frozenset(uuids.split(",")) for uuids in ored]
+    root.member_of += [frozenset(uuids.split(",")) for uuids in ored]
     root.member_of += requirements.member_of
     forbidden = set_field(destination, "forbidden_aggregates") or ()
-    root.forbidden_aggregates = requirements.forbidden_aggregates.union(forbidden)
-    root.in_tree = requirements.in_tree
+    root.forbidden_aggregates |= requirements.forbidden_aggregates.union(forbidden)
+    confine(root, requirements.in_tree)
 
 
 def _request_level(spec_obj: RequestSpec, name: str) -> Any:
@@ -186,13 +207,14 @@ def _root_traits(spec_obj: RequestSpec, requirements: Requirements) -> RequestGr
 def _group_policy(asked: FlavorGroups, groups: list[RequestGroup]) -> str | None:
     """Return the policy, "none" where groups from outside made one necessary.
 
-    A flavor with several groups has to say how they relate; Placement refuses the
-    question of one that does not.
+    A flavor with several groups of resources has to say how they relate; Placement
+    refuses the question of one that does not.
     """
     suffixes = {group.suffix for group in groups if group.suffix}
     if asked.policy or len(suffixes) < 2:
         return asked.policy
-    if len(suffixes & asked.groups.keys()) <= 1:
+    using = {group.suffix for group in groups if group.suffix and group.resources}
+    if len(using & asked.groups.keys()) <= 1:
         return "none"
     LOG.warning(
         "The flavor has several groups (resources<S>:, trait<S>:) and no group_policy; "

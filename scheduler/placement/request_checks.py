@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import os_resource_classes as orc
 
 from ..errors import InvalidRequest
+from .flavor_groups import flavor_groups
 from .guest import set_field
-from .request_groups import flavor_groups
 
 if TYPE_CHECKING:
     from ...objects import RequestSpec
@@ -40,6 +40,10 @@ _FLAVOR_MINIMA = {
     "swap": 0,
 }
 
+#: Fields of a group by which a provider is found, and by which it is left out.
+_FINDING = ("required_traits", "aggregates")
+_FORBIDDING = ("forbidden_traits", "forbidden_aggregates")
+
 
 def validate_request(spec_obj: RequestSpec) -> None:
     """Refuse a request that no host could ever be asked for.
@@ -48,7 +52,8 @@ def validate_request(spec_obj: RequestSpec) -> None:
     ------
     InvalidRequest
         It has no flavor; an amount is below its least or above Placement's largest
-        value; a resource class or a group's name cannot be one, or is there twice.
+        value; a resource class or a group's name cannot be one, or is there twice; a
+        group asks for nothing, or a subtree names one that is not there.
     """
     flavor = set_field(spec_obj, "flavor")
     if flavor is None:
@@ -59,6 +64,7 @@ def validate_request(spec_obj: RequestSpec) -> None:
         _check_amount(f"flavor.{name}", set_field(flavor, name), least)
     suffixes = _check_extra_specs(flavor)
     _check_groups(set_field(spec_obj, "requested_resources") or (), suffixes)
+    _check_subtrees(set_field(spec_obj, "request_level_params"), suffixes)
 
 
 def _check_amount(field: str, value: Any, least: int, most: int = MAX_AMOUNT) -> None:
@@ -76,6 +82,9 @@ def _check_extra_specs(flavor: Any) -> set[str]:
             _check_amount(field, amount, least=0)
             if name not in orc.STANDARDS and not _CUSTOM_CLASS.fullmatch(name):
                 raise _malformed_class(field, name)
+        narrows = group.forbidden or group.forbidden_aggregates or group.in_tree
+        if suffix and narrows and not group.finds_providers:
+            raise _unfindable(f"flavor.extra_specs: the group {suffix!r}")
     return {suffix for suffix in groups if suffix}
 
 
@@ -98,13 +107,7 @@ def _check_groups(groups: Iterable[Any], suffixes: set[str]) -> None:
 
 
 def _check_group(field: str, group: Any) -> None:
-    asked = (
-        "resources",
-        "required_traits",
-        "forbidden_traits",
-        "aggregates",
-        "forbidden_aggregates",
-    )
+    asked = ("resources", *_FINDING, *_FORBIDDING)
     if not any(set_field(group, name) for name in asked):
         raise InvalidRequest(
             f"{field} asks for nothing; it must have resources, traits or aggregates"
@@ -114,6 +117,32 @@ def _check_group(field: str, group: Any) -> None:
         # A class that is newer than our os-resource-classes is Placement's to judge.
         if not _ANY_CLASS.fullmatch(name):
             raise _malformed_class(f"{field}.resources", name)
+    _check_findable(field, group)
+
+
+def _check_findable(field: str, group: Any) -> None:
+    amounts = (set_field(group, "resources") or {}).values()
+    finds = any(amounts) or any(set_field(group, name) for name in _FINDING)
+    if not finds and any(set_field(group, name) for name in _FORBIDDING):
+        raise _unfindable(field)
+
+
+def _check_subtrees(level: Any, suffixes: set[str]) -> None:
+    for index, subtree in enumerate(set_field(level, "same_subtree") or ()):
+        for suffix in subtree:
+            if suffix not in suffixes:
+                raise InvalidRequest(
+                    f"request_level_params.same_subtree[{index}] has {suffix!r}; it "
+                    f"must be a group of the request: {', '.join(sorted(suffixes))}"
+                )
+
+
+def _unfindable(group: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"{group} has neither resources nor required traits or aggregates; it must "
+        "have one of them, because Placement finds no provider by what is forbidden "
+        "or by a tree alone"
+    )
 
 
 def _malformed_class(field: str, name: str) -> InvalidRequest:

@@ -6,21 +6,27 @@ unless a ``same_subtree`` names it; nova 34 asks it as ``resources=`` and finds 
 host. Such a group means something, though:
 
 - the unsuffixed one, where a flavor asks for everything in groups of its own, speaks of
-  the host: its traits are asked of the root provider, its aggregates and its tree of
-  the groups that the compute node itself serves;
+  the host: its traits are asked of the root provider; its any-of traits, aggregates
+  and tree, which cannot be, of the groups that the compute node itself serves;
 - a suffixed one asks that some provider of the host has these traits: a
   ``same_subtree`` of that group alone says so.
+
+A subtree loses the groups that were dropped because they ask for nothing.
 """
 
 from __future__ import annotations
 
 import os_resource_classes as orc
 
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, NoValidHost
 from .request_groups import RequestGroup
 
 #: What a compute node itself has, and not a provider below or beside it.
 _ROOT_CLASSES = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
+
+
+class NothingAsked(InvalidRequest):
+    """Say that a request sets every amount to 0."""
 
 
 def without_empty_resources(
@@ -39,11 +45,13 @@ def without_empty_resources(
 
     Raises
     ------
-    InvalidRequest
-        Nothing is asked for at all.
+    NothingAsked
+        No group has resources.
+    NoValidHost
+        The host that is wanted is not in the tree that a group is confined to.
     """
     if not any(group.resources for group in groups):
-        raise InvalidRequest(
+        raise NothingAsked(
             "flavor.extra_specs set every amount to 0; one resource must be asked for"
         )
     bare = [group for group in groups if not group.resources]
@@ -51,9 +59,17 @@ def without_empty_resources(
         if not group.suffix:
             _move_to_root(group, root, groups)
             groups = [other for other in groups if other is not group]
+    subtrees = _without_dropped(subtrees, {group.suffix for group in groups})
     named = {suffix for suffixes in subtrees for suffix in suffixes}
     alone = [(g.suffix,) for g in bare if g.suffix and g.suffix not in named]
     return groups, subtrees + alone
+
+
+def _without_dropped(
+    subtrees: list[tuple[str, ...]], suffixes: set[str]
+) -> list[tuple[str, ...]]:
+    left = (tuple(s for s in subtree if s in suffixes) for subtree in subtrees)
+    return [subtree for subtree in left if subtree]
 
 
 def _move_to_root(
@@ -64,7 +80,20 @@ def _move_to_root(
     for group in _served_by_root(groups):
         group.member_of = group.member_of + bare.member_of
         group.forbidden_aggregates |= bare.forbidden_aggregates
-        group.in_tree = bare.in_tree or group.in_tree
+        group.required_any |= bare.required_any
+        confine(group, bare.in_tree)
+
+
+def confine(group: RequestGroup, tree: str | None) -> None:
+    """Confine a group to one tree more; NoValidHost where it is in another already.
+
+    Placement takes one tree a group. Two providers of one tree are not known as such.
+    """
+    if tree and group.in_tree not in (None, tree):
+        raise NoValidHost(
+            "It is confined to another host (in_tree) than the one that is asked for."
+        )
+    group.in_tree = tree or group.in_tree
 
 
 def _served_by_root(groups: list[RequestGroup]) -> list[RequestGroup]:

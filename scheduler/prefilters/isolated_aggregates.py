@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+from ..placement.flavor_groups import flavor_groups
 from ..placement.flavor_resources import request_groups
 from ..placement.guest import Guest
-from ..placement.request_groups import flavor_groups
 from .base import AggregateFacts, PrefilterRequest
 
 _PREFIX = "trait:"

@@ -59,7 +59,9 @@ class _Hosts:
 
     def get_compute_nodes_by_host_or_node(self, ctxt, host, node, cell=None):
         return [
-            objects.ComputeNode(uuid=uuid, host=host, hypervisor_hostname=node)
+            objects.ComputeNode(
+                uuid=uuid, host=host or "host", hypervisor_hostname=node or "node"
+            )
             for uuid in self._uuids
         ]
 

@@ -20,7 +20,8 @@ from moorage.objects import (
     RequestLevelParams,
     RequestSpec,
 )
-from moorage.scheduler.errors import InvalidRequest
+from moorage.scheduler.errors import InvalidRequest, NoValidHost
+from moorage.scheduler.placement.cut_answers import unlimited
 from moorage.scheduler.placement.query import (
     CandidatesQuery,
     Requirements,
@@ -29,6 +30,7 @@ from moorage.scheduler.placement.query import (
 )
 
 NODE = "3f1f6a8e-6f0f-4a0b-9d3b-0c6a8f6f7f10"
+AGGREGATES = [f"7d0c2d42-0d39-4a5b-8f3c-7c3a3f3d9b0{n}" for n in range(1, 4)]
 
 
 def flavor(**changes: Any) -> Flavor:
@@ -211,22 +213,6 @@ EXTRA_SPECS = [
     ),
     pytest.param({"hw:cpu_thread_policy": "prefer"}, {}, id="threads preferred"),
     pytest.param(
-        {"hw:mem_encryption": "true"},
-        {
-            "required": ["HW_CPU_X86_AMD_SEV"],
-            "resources": ["DISK_GB:10,MEMORY_MB:2048,MEM_ENCRYPTION_CONTEXT:1,VCPU:4"],
-        },
-        id="memory encryption",
-    ),
-    pytest.param(
-        {"hw:mem_encryption": "true", "hw:mem_encryption_model": "amd-sev-es"},
-        {
-            "required": ["HW_CPU_X86_AMD_SEV_ES"],
-            "resources": ["DISK_GB:10,MEMORY_MB:2048,MEM_ENCRYPTION_CONTEXT:1,VCPU:4"],
-        },
-        id="memory encryption by a model",
-    ),
-    pytest.param(
         {"hw:pmem": "6GB, 6GB,a-b,"},
         {
             "resources": [
@@ -312,7 +298,7 @@ def test_extra_specs(extra_specs: dict[str, str], added: dict[str, list[str]]) -
             id="secure boot",
         ),
         pytest.param(
-            {"hw_mem_encryption": True},
+            {"hw_mem_encryption": True, "hw_firmware_type": "uefi"},
             {
                 "required": ["HW_CPU_X86_AMD_SEV"],
                 "resources": [
@@ -493,6 +479,93 @@ def test_group_of_traits_alone_is_a_subtree_of_its_own() -> None:
     assert "resources1" not in params
 
 
+def test_groups_of_traits_alone_need_no_policy() -> None:
+    extra_specs = {
+        "resources1:VGPU": "1",
+        "trait2:CUSTOM_A": "required",
+        "trait3:CUSTOM_B": "required",
+    }
+
+    assert asked(spec(extra_specs))["group_policy"] == ["none"]
+
+
+def test_subtree_loses_the_group_that_asks_for_nothing() -> None:
+    ports = [
+        group("p1", resources={"CUSTOM_N": 0}),
+        group("p2", resources={"CUSTOM_N": 1}),
+    ]
+    level = RequestLevelParams(same_subtree=[["p1", "p2"], ["p1"]])
+
+    params = asked(spec(requested_resources=ports, request_level_params=level))
+
+    assert params["same_subtree"] == ["p2"]
+
+
+def test_any_of_traits_are_asked_in_the_microversion_that_knows_them() -> None:
+    plain = ask(spec({"trait:CUSTOM_A": "required"}))
+    any_of = ask(
+        spec({"trait:CUSTOM_A": "required", "trait:X": "in:CUSTOM_C,CUSTOM_B"})
+    )
+
+    assert plain.microversion == "1.36"
+    assert any_of.microversion == "1.39"
+    assert unlimited(any_of).microversion == "1.39"
+    assert added_to_plain({k: [v] for k, v in any_of.params}).keys() == {"required"}
+    assert ("required", "CUSTOM_A") in any_of.params
+    assert ("required", "in:CUSTOM_B,CUSTOM_C") in any_of.params
+
+
+def test_any_of_traits_are_the_cpu_groups_where_no_amount_is_left() -> None:
+    params = asked(spec({**ALL_IN_GROUPS, "trait:X": "in:CUSTOM_A,CUSTOM_B"}))
+
+    assert params["required_cpu"] == ["in:CUSTOM_A,CUSTOM_B"]
+    assert not {"required", "required_disk", "root_required"} & params.keys()
+
+
+def test_aggregates_and_tree_of_the_flavor_join_those_of_the_request() -> None:
+    extra_specs = {
+        "member_of": f"in:{AGGREGATES[1]},{AGGREGATES[0]}",
+        "member_of:not": f"!{AGGREGATES[2]}",
+        "in_tree": NODE,
+    }
+    requirements = Requirements(
+        member_of=[frozenset({"x"})], forbidden_aggregates={"y"}, in_tree=NODE
+    )
+
+    params = asked(spec(extra_specs), requirements)
+
+    assert params["in_tree"] == [NODE]
+    assert params["member_of"] == [
+        f"!in:{AGGREGATES[2]},y",
+        f"in:{AGGREGATES[0]},{AGGREGATES[1]}",
+        "in:x",
+    ]
+
+
+@pytest.mark.parametrize(
+    "extra_specs",
+    [{"in_tree": NODE}, {"in_tree_cpu": NODE, **ALL_IN_GROUPS}],
+    ids=["unsuffixed", "group of the CPUs"],
+)
+def test_flavor_that_is_confined_to_another_host_fits_nowhere(
+    extra_specs: dict[str, str],
+) -> None:
+    with pytest.raises(NoValidHost, match="in_tree"):
+        ask(spec(extra_specs), Requirements(in_tree=AGGREGATES[0]))
+
+
+def test_no_fallback_is_asked_of_which_nothing_is_left() -> None:
+    extra_specs = {
+        "hw:cpu_policy": "dedicated",
+        "resources:VCPU": "0",
+        "resources:MEMORY_MB": "0",
+        "resources:DISK_GB": "0",
+    }
+
+    assert asked(spec(extra_specs))["resources"] == ["PCPU:4"]
+    assert build_fallback_query(spec(extra_specs), Requirements(), limit=1) is None
+
+
 def test_group_of_traits_alone_stays_in_the_subtree_that_names_it() -> None:
     ports = [
         group("p1", required_traits={"CUSTOM_A"}),
@@ -509,7 +582,7 @@ IGNORED = [
     {"resources:FOO": "1"},
     {"resources:VGPU": "-1"},
     {"resources:VGPU": "many"},
-    {"trait:CUSTOM_A": "in:CUSTOM_B"},
+    {"trait:CUSTOM_A": "perhaps"},
     {"group_policy": "both"},
 ]
 
@@ -590,7 +663,15 @@ def test_request_for_nothing_is_refused() -> None:
         ask(spec(nothing))
 
 
-KNOWN = ("resources", "trait", "group_policy", "hw:", "os:")
+KNOWN = (
+    "resources",
+    "trait",
+    "group_policy",
+    "member_of",
+    "in_tree",
+    "hw:",
+    "os:",
+)
 unknown_extra_specs = st.dictionaries(
     st.text(max_size=20).filter(lambda key: not key.startswith(KNOWN)),
     st.text(max_size=20),

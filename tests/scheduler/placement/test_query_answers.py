@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the real Placement answers to groups without resources."""
+"""What the real Placement answers to questions that nova cannot ask."""
 
 from __future__ import annotations
 
@@ -10,8 +10,16 @@ import pytest
 from keystoneauth1.adapter import Adapter
 
 from moorage.objects import Flavor, RequestSpec
+from moorage.scheduler.errors import PlacementRejected
+from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.embedded import EmbeddedPlacement
-from moorage.scheduler.placement.query import Requirements, build_query
+from moorage.scheduler.placement.query import (
+    CandidatesQuery,
+    Requirements,
+    build_query,
+)
+
+from ...placement_servers import MisbehavingServer, Misbehaviour
 
 WITH_TRAIT = "00000000-0000-4000-8000-000000000001"
 WITHOUT = "00000000-0000-4000-8000-000000000002"
@@ -31,7 +39,8 @@ def placement() -> Iterator[Adapter]:
     """Return a Placement with two compute nodes, the first with trait and aggregate."""
     with EmbeddedPlacement() as embedded:
         adapter = embedded.adapter
-        put(adapter, "/traits/CUSTOM_A", None)
+        for trait in ("CUSTOM_A", "CUSTOM_B"):
+            put(adapter, f"/traits/{trait}", None)
         for uuid in (WITH_TRAIT, WITHOUT):
             made = adapter.post(
                 "/resource_providers",
@@ -71,9 +80,13 @@ def candidates(
         extra_specs=extra_specs,
     )
     query = build_query(RequestSpec(flavor=flavor), requirements, limit=1000)
-    answer = adapter.get(query.path, headers=HEADERS)
-    assert answer.status_code == 200, answer.text
-    return set(answer.json()["provider_summaries"])
+    answer = PlacementClient(adapter).allocation_candidates(query)
+    assert answer.version == "1.36", "claims would need a consumer type from 1.38 on"
+    return {
+        uuid
+        for request in answer.allocation_requests
+        for uuid in request["allocations"]
+    }
 
 
 @pytest.mark.parametrize(
@@ -113,6 +126,24 @@ def candidates(
             {WITH_TRAIT},
             id="suffixed group of a trait alone",
         ),
+        pytest.param(
+            {"trait1:ANY": "in:CUSTOM_A,CUSTOM_B"},
+            Requirements(),
+            {WITH_TRAIT},
+            id="suffixed group of any-of traits alone",
+        ),
+        pytest.param(
+            {"trait:ANY": "in:CUSTOM_A,CUSTOM_B"},
+            Requirements(),
+            {WITH_TRAIT},
+            id="any-of traits of the unsuffixed group",
+        ),
+        pytest.param(
+            {"member_of1": AGGREGATE},
+            Requirements(),
+            {WITH_TRAIT},
+            id="suffixed group of an aggregate alone",
+        ),
     ],
 )
 def test_groups_without_resources_are_answered(
@@ -128,3 +159,40 @@ def test_trait_group_beside_plain_amounts_is_answered(placement: Adapter) -> Non
     extra_specs = {"trait1:CUSTOM_A": "required"}
 
     assert candidates(placement, extra_specs, Requirements()) == {WITH_TRAIT}
+
+
+@pytest.mark.parametrize(
+    ("extra_specs", "found"),
+    [
+        ({"trait:ANY": "in:CUSTOM_A,CUSTOM_B"}, {WITH_TRAIT}),
+        ({"trait:ANY": "in:CUSTOM_A,CUSTOM_B", "trait:CUSTOM_A": "forbidden"}, set()),
+        ({"member_of": f"in:{AGGREGATE},{WITHOUT}"}, {WITH_TRAIT}),
+        ({"member_of": f"!{AGGREGATE}"}, {WITHOUT}),
+        ({"in_tree": WITHOUT}, {WITHOUT}),
+        ({"in_tree": WITHOUT, "trait:CUSTOM_A": "required"}, set()),
+        (
+            {"resources1:VCPU": "1", "trait1:ANY": "in:CUSTOM_A,CUSTOM_B"},
+            {WITH_TRAIT},
+        ),
+        ({"resources1:VCPU": "1", "member_of1": AGGREGATE}, {WITH_TRAIT}),
+        ({"resources1:VCPU": "1", "in_tree1": WITHOUT}, {WITHOUT}),
+    ],
+    ids=str,
+)
+def test_extra_specs_beyond_nova_narrow_the_answer(
+    placement: Adapter, extra_specs: dict[str, str], found: set[str]
+) -> None:
+    assert candidates(placement, extra_specs, Requirements()) == found
+
+
+def test_placement_too_old_for_any_of_traits_is_told_and_stays_in_use() -> None:
+    with MisbehavingServer() as server:
+        client = server.client()
+        query = CandidatesQuery((("required", "in:A,B"), ("resources", "VCPU:1")))
+
+        for _ in range(20):
+            server.misbehave(Misbehaviour.NOT_ACCEPTABLE)
+            with pytest.raises(PlacementRejected, match=r"1\.39.* 1\.0 to 1\.30"):
+                client.allocation_candidates(query)
+
+        assert not client.circuit.is_open

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from moorage.objects import Flavor, RequestGroup, RequestSpec
+from moorage.objects import Flavor, RequestGroup, RequestLevelParams, RequestSpec
 from moorage.scheduler.errors import InvalidRequest
 from moorage.scheduler.placement.query import Requirements, build_query
 from moorage.scheduler.placement.request_checks import MAX_AMOUNT, validate_request
+
+UUID = "3f1f6a8e-6f0f-4a0b-9d3b-0c6a8f6f7f10"
 
 
 def spec(**changes: Any) -> RequestSpec:
@@ -26,6 +28,9 @@ def spec(**changes: Any) -> RequestSpec:
     return RequestSpec(
         num_instances=changes.pop("num_instances", 1),
         requested_resources=changes.pop("requested_resources", []),
+        request_level_params=RequestLevelParams(
+            same_subtree=changes.pop("same_subtree", [])
+        ),
         flavor=Flavor(**flavor | changes),
     )
 
@@ -43,6 +48,14 @@ def group(requester_id: str | None, **fields: Any) -> RequestGroup:
         {"extra_specs": {"resources:VCPU": "0", "resources:CUSTOM_A_1": "7"}},
         {"requested_resources": [group("p", resources={"NEWER_THAN_US": 1})]},
         {"requested_resources": [group("p", required_traits={"CUSTOM_A"})]},
+        {"requested_resources": [group("p", aggregates=[[UUID]])]},
+        {"extra_specs": {"in_tree1": UUID, "trait1:CUSTOM_A": "required"}},
+        {"extra_specs": {"in_tree": UUID, "trait:CUSTOM_A": "forbidden"}},
+        {
+            "extra_specs": {"resources1:VGPU": "1"},
+            "requested_resources": [group("p", required_traits={"CUSTOM_A"})],
+            "same_subtree": [["p", "1"]],
+        },
     ],
     ids=str,
 )
@@ -101,6 +114,30 @@ def test_what_can_be_asked_passes(changes: dict[str, Any]) -> None:
             {"requested_resources": [group("p", resources={"VGPU:1,": 1})]},
             "requested_resources[0].resources",
             "VGPU:1,",
+        ),
+        (
+            {"requested_resources": [group("p", forbidden_traits={"CUSTOM_A"})]},
+            "requested_resources[0]",
+            "required traits or aggregates",
+        ),
+        (
+            {"extra_specs": {"trait1:CUSTOM_A": "forbidden"}},
+            "flavor.extra_specs",
+            "'1'",
+        ),
+        ({"extra_specs": {"in_tree1": UUID}}, "flavor.extra_specs", "'1'"),
+        (
+            {"extra_specs": {"in_tree1": UUID, "resources1:VGPU": "0"}},
+            "flavor.extra_specs",
+            "'1'",
+        ),
+        (
+            {
+                "requested_resources": [group("p", resources={"VGPU": 1})],
+                "same_subtree": [["p"], ["p", "q"]],
+            },
+            "request_level_params.same_subtree[1]",
+            "'q'",
         ),
     ],
     ids=str,

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The constraints of a question, and what to GET for the hosts that one alone leaves.
+
+A list of providers is cheaper than allocation candidates and answers all but what
+several providers of a tree must be to each other.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlencode
+
+import os_resource_classes as orc
+
+from .query import CandidatesQuery
+
+Params = Sequence[tuple[str, str]]
+
+#: Most candidates that are read of one constraint on several groups.
+MAX_CANDIDATES: Final = 1000
+
+_OF_GROUP = re.compile(r"(resources|required|member_of|in_tree)(.*)")
+_NOT_SHARED = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
+_TREE_WORDS = "the compute node that the request names"
+
+
+class Kind(enum.StrEnum):
+    """What a constraint is about."""
+
+    RESOURCE = "resource"
+    TRAIT = "trait"
+    AGGREGATE = "aggregate"
+    TREE = "tree"
+    GROUP = "group"
+    SUBTREE = "subtree"
+    POLICY = "policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """One part of a question.
+
+    Attributes
+    ----------
+    words : str
+        What it asks, for people; an in_tree is not spelt out, as it names a host.
+    params : sequence of (name, value)
+        What to ask for it alone.
+    is_of_groups : bool
+        Whether that asks for allocation candidates, else for resource providers.
+    is_of_root : bool
+        Whether the compute node's own provider has to be in the answer.
+    is_shareable : bool
+        Whether a sharing provider can meet it for a host.
+    """
+
+    kind: Kind
+    words: str
+    params: Params
+    is_of_groups: bool = False
+    is_of_root: bool = False
+    is_shareable: bool = False
+
+    @property
+    def path(self) -> str:
+        """The path and query to GET, unless it `is_of_groups`."""
+        return f"/resource_providers?{urlencode(self.params)}"
+
+    @property
+    def query(self) -> CandidatesQuery:
+        """What to ask where it `is_of_groups`."""
+        limit = ("limit", str(MAX_CANDIDATES))
+        return CandidatesQuery((limit, *self.params), MAX_CANDIDATES)
+
+
+@dataclass(slots=True)
+class _Question:
+    """Parameters, those of groups by suffix."""
+
+    groups: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    whole: list[tuple[str, str]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, params: Params) -> _Question:
+        question = cls()
+        for name, value in params:
+            if match := _OF_GROUP.fullmatch(name):
+                mine = question.groups.setdefault(match[2], [])
+                mine.append((match[1], value))
+            else:
+                question.whole.append((name, value))
+        return question
+
+    def values(self, name: str) -> list[str]:
+        return [value for each, value in self.whole if each == name]
+
+    def suffixed(self, suffixes: Iterable[str]) -> list[tuple[str, str]]:
+        return [(f"{n}{s}", v) for s in suffixes for n, v in self.groups.get(s, ())]
+
+    def with_resources(self, suffixes: Iterable[str]) -> list[str]:
+        return [s for s in suffixes if "resources" in dict(self.groups.get(s, ()))]
+
+
+def constraints(params: Params) -> list[Constraint]:
+    """Return what a question consists of.
+
+    Each resource class, trait, set of aggregates and tree of the group without a suffix
+    is one, and so is each trait of the root, each other group as a whole, each
+    ``same_subtree``, and ``group_policy=isolate``.
+    """
+    question = _Question.of(params)
+    found = list(_of_tree(question.groups.get("", [])))
+    for value in question.values("root_required"):
+        found += [_trait(trait, of_root=True) for trait in _traits(value)]
+    for suffix, group in question.groups.items():
+        if suffix:
+            words = f"group {suffix} ({_words(group)})"
+            found.append(Constraint(Kind.GROUP, words, group, is_shareable=True))
+    return [*found, *_subtrees(question), *_policy(question)]
+
+
+def _of_tree(group: Params) -> Iterator[Constraint]:
+    """Yield what the group without a suffix asks, which a whole tree serves."""
+    classes = {
+        pair.split(":")[0] for pair in dict(group).get("resources", "").split(",")
+    }
+    has_own = bool(classes & _NOT_SHARED)
+    for name, value in sorted(group, key=lambda param: _ORDER.index(param[0])):
+        if name == "resources":
+            yield from map(_resource, value.split(","))
+        elif name == "required":
+            yield from map(_trait, _traits(value))
+        elif name == "member_of":
+            yield _aggregates(value, is_shareable=not has_own)
+        else:
+            yield Constraint(Kind.TREE, _TREE_WORDS, [(name, value)])
+
+
+_ORDER: Final = ("resources", "required", "member_of", "in_tree")
+
+
+def _resource(pair: str) -> Constraint:
+    name = pair.split(":")[0]
+    return Constraint(
+        Kind.RESOURCE,
+        _resource_words(pair),
+        [("resources", pair)],
+        is_shareable=name not in _NOT_SHARED,
+    )
+
+
+def _trait(trait: str, *, of_root: bool = False) -> Constraint:
+    words = _trait_words(trait) + (" of the compute node itself" if of_root else "")
+    return Constraint(
+        Kind.TRAIT,
+        words,
+        [("required", trait)],
+        is_of_root=of_root,
+        is_shareable=not of_root and not trait.startswith("!"),
+    )
+
+
+def _aggregates(value: str, *, is_shareable: bool) -> Constraint:
+    is_forbidden = value.startswith("!")
+    return Constraint(
+        Kind.AGGREGATE,
+        _aggregate_words(value),
+        [("member_of", value)],
+        # An aggregate of the root is one of its whole tree.
+        is_of_root=is_forbidden,
+        is_shareable=is_shareable and not is_forbidden,
+    )
+
+
+def _subtrees(question: _Question) -> Iterator[Constraint]:
+    for value in question.values("same_subtree"):
+        suffixes = value.split(",")
+        if len(suffixes) < 2 or not question.with_resources(suffixes):
+            continue  # it says no more than its group does
+        params = [
+            *question.suffixed(suffixes),
+            ("same_subtree", value),
+            *(("group_policy", policy) for policy in question.values("group_policy")),
+        ]
+        words = f"groups {', '.join(suffixes)} in one subtree"
+        yield Constraint(
+            Kind.SUBTREE, words, params, is_of_groups=True, is_shareable=True
+        )
+
+
+def _policy(question: _Question) -> Iterator[Constraint]:
+    suffixes = question.with_resources(s for s in question.groups if s)
+    if len(suffixes) > 1 and "isolate" in question.values("group_policy"):
+        params = [*question.suffixed(suffixes), ("group_policy", "isolate")]
+        words = f"groups {', '.join(suffixes)} from a provider each"
+        yield Constraint(
+            Kind.POLICY, words, params, is_of_groups=True, is_shareable=True
+        )
+
+
+# -- words -------------------------------------------------------------------------
+
+
+def _words(group: Params) -> str:
+    return ", ".join(
+        words
+        for name, value in sorted(group, key=lambda param: _ORDER.index(param[0]))
+        for words in _parameter_words(name, value)
+    )
+
+
+def _parameter_words(name: str, value: str) -> list[str]:
+    if name == "resources":
+        return [_resource_words(pair) for pair in value.split(",")]
+    if name == "required":
+        return [_trait_words(trait) for trait in _traits(value)]
+    return [_aggregate_words(value) if name == "member_of" else _TREE_WORDS]
+
+
+def _traits(value: str) -> list[str]:
+    """Return single traits, "!" before a forbidden one; any-of stays one."""
+    return [value] if value.startswith("in:") else value.split(",")
+
+
+def _resource_words(pair: str) -> str:
+    return pair.replace(":", " ")
+
+
+def _trait_words(trait: str) -> str:
+    if trait.startswith("in:"):
+        return f"one of the traits {trait.removeprefix('in:').replace(',', ', ')}"
+    if trait.startswith("!"):
+        return f"trait {trait[1:]} forbidden"
+    return f"trait {trait} required"
+
+
+def _aggregate_words(value: str) -> str:
+    uuids = value.removeprefix("!").removeprefix("in:").replace(",", ", ")
+    kind = "aggregates" if "," in value else "aggregate"
+    if value.startswith("!"):
+        return f"outside the {kind} {uuids}"
+    return f"in {'one of ' if ',' in value else ''}the {kind} {uuids}"
