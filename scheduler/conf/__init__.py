@@ -21,6 +21,7 @@ from . import (
     neutron,
     placement,
     scheduler,
+    workarounds,
 )
 from .keystoneauth import auth_opts
 
@@ -32,6 +33,7 @@ _GROUPS = (
     compute,
     placement,
     neutron,
+    workarounds,
     moorage,
 )
 

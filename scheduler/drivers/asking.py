@@ -23,6 +23,7 @@ from ..placement.query import (
     build_fallback_query,
     build_query,
 )
+from ..placement.registered import NO_PROVIDERS
 from ..prefilters import NetworkLookup, Prefilter, PrefilterRequest
 from .base import Parts
 from .caller import Caller
@@ -68,6 +69,9 @@ def ask(
     if not offer.n_open:
         paths = ", ".join(question.path for question in questions)
         LOG.info("Placement has no allocation candidates for %s", paths)
+        if parts.placement.is_empty():
+            LOG.warning("%s", NO_PROVIDERS)
+            raise NoValidHost(NO_PROVIDERS)
         raise NoValidHost()
     return offer
 
@@ -107,7 +111,9 @@ def _questions(
 ) -> list[CandidatesQuery]:
     limit = parts.conf.scheduler.max_placement_results
     query = build_query(spec_obj, requirements, limit=limit)
-    fallback = build_fallback_query(spec_obj, requirements, limit=limit)
+    fallback = None
+    if not parts.conf.workarounds.disable_fallback_pcpu_query:
+        fallback = build_fallback_query(spec_obj, requirements, limit=limit)
     return [query] if fallback in (None, query) else [query, fallback]
 
 

@@ -14,6 +14,7 @@ from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import ConfigurationError, NoValidHost
 from moorage.scheduler.placement.client import Verb
 from moorage.scheduler.service import Scheduler, build
+from moorage.testing import PlacementFixture
 
 from ...clouds import CONTEXT, host, new_uuids, request, write_inventory
 
@@ -98,3 +99,36 @@ def test_hosts_are_in_the_segment_of_a_routed_network(make: MakeScheduler) -> No
             return_alternates=True,
         )
         assert (chosen.service_host, others) == ("h2", [])
+
+
+@pytest.mark.parametrize("is_disabled", [False, True])
+def test_pinned_guest_is_asked_for_on_hosts_without_pcpu_unless_told(
+    make: MakeScheduler, is_disabled: bool
+) -> None:
+    scheduler = make()
+    scheduler.conf.set_override(
+        "disable_fallback_pcpu_query", is_disabled, group="workarounds"
+    )
+    asked = request(extra_specs={"hw:cpu_policy": "dedicated"})
+    try:
+        scheduler.select_destinations(CONTEXT, asked, new_uuids())
+        is_placed = True  # by the second question: these hosts report VCPU only
+    except NoValidHost:
+        is_placed = False
+    assert is_placed is not is_disabled
+    [record] = scheduler.decisions.newest()
+    assert len(set(record.queries)) == (1 if is_disabled else 2)
+
+
+def test_empty_placement_is_told(tmp_path: Path) -> None:
+    conf = moorage_conf.load([], config_files=[])
+    path = write_inventory(tmp_path, host("h1"))
+    conf.set_override("inventory_file", str(path), group="moorage")
+    with PlacementFixture() as placement:
+        scheduler = build(conf, placement=placement.embedded.adapter)
+        scheduler.start()
+        try:
+            with pytest.raises(NoValidHost, match="no resource provider"):
+                scheduler.select_destinations(CONTEXT, request(), new_uuids())
+        finally:
+            scheduler.stop()

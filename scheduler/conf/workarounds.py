@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""[workarounds]: what was meant to be there for a while."""
+
+from oslo_config import cfg
+
+GROUP = "workarounds"
+
+OPTS = (
+    cfg.BoolOpt(
+        "disable_fallback_pcpu_query",
+        default=False,
+        help=(
+            "Do not ask Placement a second time for guests with dedicated CPUs, for "
+            "hosts that report VCPU and no PCPU. Spares a question once no host has "
+            "[DEFAULT] vcpu_pin_set any more."
+        ),
+    ),
+)
