@@ -348,9 +348,20 @@ class PlacementClient:
             raise PlacementRejected(f"DELETE {url}: {answer.status} {answer.detail}")
         return answer.is_done
 
-    def read(self, url: str, *, global_request_id: str | None = None) -> object:
+    def read(
+        self,
+        url: str,
+        *,
+        microversion: str = MICROVERSION,
+        global_request_id: str | None = None,
+    ) -> object:
         """GET any URL of Placement, decoded."""
-        return self._read(url, _as_it_is, global_request_id=global_request_id)
+        return self._read(
+            url,
+            _as_it_is,
+            microversion=microversion,
+            global_request_id=global_request_id,
+        )
 
     def write(
         self,

@@ -18,7 +18,7 @@ import os_traits
 
 from ..errors import PlacementRejected, PlacementUnavailable
 from .candidates import AllocationCandidates
-from .client import PlacementClient
+from .client import MICROVERSION, PlacementClient
 from .constraints import Constraint, constraints
 from .findings import Cause, Diagnosis, Finding
 from .query import CandidatesQuery
@@ -85,9 +85,13 @@ def diagnose(
         return Diagnosis(Cause.REFUSED, refusal=_without_url(e))
     every = constraints(query.params)
     left = [asker.left(constraint) for constraint in every[:MAX_CONSTRAINTS]]
-    if not any(each.roots for each in left) and not asker.listed(_ALL):
+    sharing: set[str] = set()
+    if any(each.roots for each in left):
+        # Also where each root is a host: a host may share its disk.
+        sharing = {uuid for uuid, _ in asker.listed(_SHARING)}
+    elif not asker.listed(_ALL):
         return Diagnosis(Cause.EMPTY)
-    counted = _count(asker, left, is_host)
+    counted = [_counted(each, sharing, is_host) for each in left]
     return _concluded(counted, n_not_asked=len(every) - len(left))
 
 
@@ -109,14 +113,20 @@ class _Asker:
         if constraint.is_of_groups:
             answer = self._candidates(constraint.query)
             return _Left(constraint, frozenset(answer.by_host), answer.is_cut)
-        pairs = self.listed(constraint.path)
+        pairs = self.listed(constraint.path, constraint.query.microversion)
         is_of_root = constraint.is_of_root
         roots = {root for uuid, root in pairs if uuid == root or not is_of_root}
         return _Left(constraint, frozenset(roots))
 
-    def listed(self, url: str) -> list[tuple[str, str]]:
+    def listed(
+        self, url: str, microversion: str = MICROVERSION
+    ) -> list[tuple[str, str]]:
         """Return the UUIDs of listed providers and of their roots."""
-        body: Any = self.client.read(url, global_request_id=self.global_request_id)
+        body: Any = self.client.read(
+            url,
+            microversion=microversion,
+            global_request_id=self.global_request_id,
+        )
         try:
             providers = body["resource_providers"]
             return [(p["uuid"], p["root_provider_uuid"]) for p in providers]
@@ -131,18 +141,10 @@ class _Asker:
         )
 
 
-def _count(
-    asker: _Asker, left: Sequence[_Left], is_host: Callable[[str], bool] | None
-) -> list[_Counted]:
-    """Tell hosts from sharing providers and from what is neither."""
-    # Also where each root is a host: a host may share its disk.
-    sharing = {uuid for uuid, _ in asker.listed(_SHARING)}
-    return [_counted(each, sharing, is_host) for each in left]
-
-
 def _counted(
     left: _Left, sharing: set[str], is_host: Callable[[str], bool] | None
 ) -> _Counted:
+    """Tell hosts from sharing providers and from what is neither."""
     own = left.roots - sharing if is_host is None else left.roots
     hosts = frozenset(root for root in own if is_host is None or is_host(root))
     is_shared = left.constraint.is_shareable and bool(left.roots & sharing)

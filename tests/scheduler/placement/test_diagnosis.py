@@ -272,6 +272,15 @@ def test_question_that_placement_refuses_is_told_in_its_words(
     assert plain.n_gets == 1
 
 
+def test_one_of_several_traits_is_asked_for(plain: Clinic) -> None:
+    found = plain.diagnose(
+        ("resources", "VCPU:1"), ("required", "in:HW_CPU_X86_VMX,HW_CPU_X86_SVM")
+    )
+
+    assert found.cause is Cause.ALONE
+    assert [finding.kind for finding in found.culprits] == [Kind.TRAIT]
+
+
 def test_hosts_that_the_scheduler_does_not_know_are_told(clinic: Clinic) -> None:
     with_row = provider("known", VCPU=2)
     clinic.seed(with_row)
