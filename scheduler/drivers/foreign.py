@@ -104,7 +104,7 @@ class _ForeignFilter(BaseHostFilter):
         kept = np.zeros(len(candidates), bool)
         for host, mine in zip(hosts, candidates.by_row(len(hosts)), strict=True):
             offered = [candidates.requests[n] for n in candidates.numbers[mine]]
-            host.allocation_candidates = offered
+            host.allocation_candidates = [*offered]  # it may shorten the list itself
             if self._theirs.host_passes(host, spec_obj):
                 left = set(map(id, host.allocation_candidates))
                 kept[mine] = [id(each) in left for each in offered]

@@ -424,7 +424,8 @@ class HostState:
     def pci_stats(self) -> PciDeviceStats:
         """The pools of free PCI devices."""
         pools = self._batch.value("pci_stats", self._index)
-        return PciDeviceStats(pools, self.numa_topology)
+        topology = self._batch.value("numa_topology", self._index)
+        return PciDeviceStats(pools, topology)
 
     @property
     def aggregates(self) -> list[Aggregate]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,14 @@ import numpy.typing as npt
 from .batch import HostBatch
 from .candidates import Mask, Rows
 from .fitting import Need
-from .pci import PciRequest, PoolArrays, PoolRows, providers_of, supported
+from .pci import (
+    PciRequest,
+    PoolArrays,
+    PoolRows,
+    providers_of,
+    supported,
+    supported_alone,
+)
 
 #: The providers' codes of each of some candidates, per request; None: any device.
 ProviderCodes = Sequence[npt.NDArray[np.int32] | None]
@@ -21,12 +28,32 @@ ProviderCodes = Sequence[npt.NDArray[np.int32] | None]
 def hosts_with_devices(hosts: HostBatch, need: Need) -> Mask:
     """Return which hosts have the devices, whichever, shape (n_hosts,)."""
     nobody = [None] * len(need.requests)
+    return _answers(
+        hosts, need, "together", lambda rows: supported(rows, need.requests, nobody)
+    )
 
-    def answer(start: int) -> Mask:
-        rows = hosts.columns("pci_stats", PoolArrays).rows(start)
-        return supported(rows, need.requests, nobody, None)
 
-    return hosts.answers("pci_stats", ("devices", need.requests), answer)
+def hosts_with_each_device(hosts: HostBatch, need: Need) -> Mask:
+    """Return which hosts have the devices of each request alone, shape (n_hosts,).
+
+    The others have them for no candidate, and near to no cell.
+    """
+    return _answers(
+        hosts, need, "alone", lambda rows: supported_alone(rows, need.requests)
+    )
+
+
+def _answers(
+    hosts: HostBatch, need: Need, question: str, answer: Callable[[PoolRows], Mask]
+) -> Mask:
+    """Return the answers for each host's pools, kept for equal devices asked for."""
+    # Not the requests themselves: each has an id, which is new each time.
+    asked = tuple((request.count, request.specs) for request in need.requests)
+    return hosts.answers(
+        "pci_stats",
+        (question, asked),
+        lambda start: answer(hosts.columns("pci_stats", PoolArrays).rows(start)),
+    )
 
 
 def candidates_with_devices(hosts: HostBatch, need: Need) -> Mask:

@@ -21,7 +21,12 @@ import numpy.typing as npt
 from ...objects import RequestSpec
 from .batch import HostBatch, HostState
 from .candidates import CandidateRows, Mask, Rows
-from .devices import ProviderCodes, candidate_providers, pool_rows
+from .devices import (
+    ProviderCodes,
+    candidate_providers,
+    hosts_with_each_device,
+    pool_rows,
+)
 from .fitting import Need
 from .numa import (
     NO_SOCKET,
@@ -38,7 +43,8 @@ from .numa import (
 )
 from .pci import NearPools, PoolRows, supported
 
-#: Choices of host cells that are tried for all hosts at once: 4 of 8 are 70.
+#: Choices of host cells that are tried for all hosts at once, 4 of 8 are 70. Of hosts
+#: that are more, as many: a choice takes less time than a host by itself.
 _MAX_SETS: Final = 70
 
 Ratios = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
@@ -96,8 +102,7 @@ def hosts_that_fit(hosts: HostBatch, need: Need, networks: Networks) -> Mask:
 
     The devices, if any, are those that no candidate assigns.
     """
-    guest = _guest(need)
-    fit = _placed_by_cells(hosts, guest)
+    fit = _may_fit(hosts, need)
     if need.requests or networks:
         at = np.flatnonzero(fit)
         nobody = [None] * len(need.requests)
@@ -110,7 +115,7 @@ def hosts_that_fit(hosts: HostBatch, need: Need, networks: Networks) -> Mask:
 def candidates_that_fit(hosts: HostBatch, need: Need, networks: Networks) -> Mask:
     """Return with which candidates a guest fits their host, shape (n_candidates,)."""
     candidates = hosts.candidates
-    fit = _placed_by_cells(hosts, _guest(need))[candidates.rows]
+    fit = _may_fit(hosts, need)[candidates.rows]
     for every, providers in candidate_providers(hosts, need):
         some = every[fit[every]]
         assigned = _assigner(need, candidates.take(some))
@@ -133,6 +138,15 @@ def _guest(need: Need) -> Guest:
     if need.guest is None:
         raise ValueError("the request has no NUMA topology")
     return need.guest
+
+
+def _may_fit(hosts: HostBatch, need: Need) -> Mask:
+    """Return which hosts have the cells, and each device somewhere, shape (n_hosts,).
+
+    Without devices and networks that is all there is to ask.
+    """
+    fit = _placed_by_cells(hosts, _guest(need))
+    return fit & hosts_with_each_device(hosts, need) if need.requests else fit
 
 
 def _placed_by_cells(hosts: HostBatch, guest: Guest) -> Mask:
@@ -196,8 +210,8 @@ class _Cases:
         for n_cells in np.unique(self._cells.n_cells).tolist():
             cases = np.flatnonzero(self._cells.n_cells == n_cells)
             n_chosen = len(self._guest.cells)
-            if math.comb(n_cells, n_chosen) > _MAX_SETS:
-                fit[cases] = [self._fits(case) for case in cases.tolist()]
+            if math.comb(n_cells, n_chosen) > max(_MAX_SETS, len(cases)):
+                fit[cases] = self._one_by_one(cases)
                 continue
             for chosen in chosen_sets(n_cells, n_chosen):
                 left = cases[~fit[cases]]
@@ -224,7 +238,8 @@ class _Cases:
     def _near(self, cases: Rows, chosen: int) -> NearPools:
         """Return which pools are near to the chosen cells, shape (m, n_pools)."""
         sockets, places = self._cells["socket"][cases], self._places[cases]
-        is_chosen = (chosen >> np.arange(sockets.shape[1])) & 1 == 1
+        # The bits of a 64th cell are no int64.
+        is_chosen = np.array([chosen >> i & 1 == 1 for i in range(sockets.shape[1])])
         same = (sockets[:, :, None] == sockets[:, None, is_chosen]).any(axis=2)
         same &= self._tell_sockets[cases][:, None]
         return NearPools(
@@ -232,12 +247,29 @@ class _Cases:
             is_same_socket=_at(same, places),
         )
 
-    def _fits(self, case: int) -> bool:
-        """Return whether one case fits, as it would be consumed."""
-        host = self._hosts[int(self._at[case])].as_batch()
-        need = self._assigned(case).within(self._networks.limits(host[0]))
-        topology = host.value("numa_topology", 0)
-        return need.fits(topology, host.value("pci_stats", 0)) is not None
+    def _one_by_one(self, cases: Rows) -> list[bool]:
+        """Return which of these cases fit, as consumed; equal ones are tried once."""
+        known: dict[tuple[int, int, Need], bool] = {}
+        topologies, pools = (
+            self._hosts.codes(name)[self._at[cases]].tolist()
+            for name in ("numa_topology", "pci_stats")
+        )
+        fits = []
+        for case, *codes in zip(cases.tolist(), topologies, pools, strict=True):
+            index = int(self._at[case])
+            limits = self._networks.limits(self._hosts[index])
+            need = self._assigned(case).within(limits)
+            key = (*codes, need)
+            if key not in known:
+                known[key] = self._fits(index, need)
+            fits.append(known[key])
+        return fits
+
+    def _fits(self, index: int, need: Need) -> bool:
+        topology, pools = (
+            self._hosts.value(name, index) for name in ("numa_topology", "pci_stats")
+        )
+        return need.fits(topology, pools) is not None
 
 
 def _of_cases(masks: list[CellMasks], cases: Rows) -> list[CellMasks]:

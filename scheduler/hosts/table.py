@@ -67,7 +67,7 @@ class HostTable:
         #: Claims that no report of their node includes yet: node, instance, what.
         self._pending: defaultdict[str, dict[str, _Claim]] = defaultdict(dict)
         #: Claims that the last list of a host's instances left out, by host.
-        self._left_out: defaultdict[str, set[str]] = defaultdict(set)
+        self._left_out: dict[str, set[str]] = {}
         self.aggregates = AggregateMap()
         self.instances = InstanceMap()
 
@@ -158,6 +158,8 @@ class HostTable:
         return int(known.min()) if len(known) else 0
 
     def _view(self) -> View:
+        for name in self._codes:  # decisions that claim nothing add values, too
+            self._compact(name)
         self._viewed = {*self._numbers, *self._codes}
         size = self._size
         return View(
@@ -248,9 +250,11 @@ class HostTable:
         with self._lock:
             self._revision += 1
             left_out = self._pending_on(host).difference(uuids)
-            for uuid in left_out & self._left_out[host]:
+            before = self._left_out.pop(host, set())
+            for uuid in left_out & before:
                 self.give_back(host, uuid)
-            self._left_out[host] = left_out - self._left_out[host]
+            if left_out - before:  # nothing is kept of a host without such claims
+                self._left_out[host] = left_out - before
             self._replace_instances(host, uuids)
             self._end_builds(host, uuids)
 
@@ -376,16 +380,21 @@ class HostTable:
         return arrays[name]  # type: ignore[no-any-return]
 
     def _set_code(self, name: str, row: int, value: Any) -> None:
+        self._compact(name)
+        self._writable(name)[row] = self._interners[name].code(value)
+
+    def _compact(self, name: str) -> None:
+        """Leave out the values that no row has any more, where these are many."""
         interner = self._interners[name]
-        if len(interner) > 2 * self._size + _SLACK:
-            # Rows beyond the last are left out: what they held keeps no value alive.
-            codes = np.zeros_like(self._codes[name])
-            codes[: self._size], interner = compacted(
-                self._codes[name][: self._size], interner.values
-            )
-            self._codes[name], self._interners[name] = codes, interner
-            self._viewed.discard(name)
-        self._writable(name)[row] = interner.code(value)
+        if len(interner) <= 2 * self._size + _SLACK:
+            return
+        # Rows beyond the last are left out: what they held keeps no value alive.
+        codes = np.zeros_like(self._codes[name])
+        codes[: self._size], self._interners[name] = compacted(
+            self._codes[name][: self._size], interner.values
+        )
+        self._codes[name] = codes
+        self._viewed.discard(name)
 
     def _set_codes(self, row: int, values: Changes) -> None:
         for name, value in values:

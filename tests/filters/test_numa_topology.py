@@ -10,7 +10,7 @@ from oslo_config import cfg
 
 from moorage.filters.numa_topology import NUMATopologyFilter
 from moorage.objects import NetworkMetadata, RequestSpec
-from moorage.scheduler.hosts import HostBatch, HostPools, HostTopology
+from moorage.scheduler.hosts import HostBatch, HostPools, HostRecord, HostTopology
 from moorage.testing.builders import (
     guest_cell,
     guest_topology,
@@ -187,6 +187,64 @@ def test_guest_of_many_cells_is_tried_host_by_host(conf: cfg.ConfigOpts) -> None
         network_metadata=NetworkMetadata(physnets={"net"}, tunneled=False),
     )
     assert passing(conf, hosts, asked) == [True, True, False]
+
+
+def _near_to_devices(n_cells: int, node: int, **changes: Any) -> HostRecord:
+    """A host of which each cell has room, and one has a device."""
+    cells = numa_topology(*(numa_cell(i, **changes) for i in range(n_cells)))
+    return host(
+        host=f"node {node}",
+        numa_topology=HostTopology.read(cells),
+        pci_stats=HostPools.read(pci_pools(pci_pool(numa_node=node))),
+    )
+
+
+def _with_device(n_cells: int, policy: str = "required") -> RequestSpec:
+    return spec(
+        numa_topology=guest_topology(*(guest_cell(i) for i in range(n_cells))),
+        pci_requests=pci_requests(pci_request(numa_policy=policy)),
+    )
+
+
+def test_any_cell_of_the_largest_host_can_be_near_to_a_device(
+    conf: cfg.ConfigOpts,
+) -> None:
+    hosts = batch(*(_near_to_devices(64, node) for node in (0, 63, 64)))
+    assert passing(conf, hosts, _with_device(1)) == [True, True, False]
+
+
+def test_many_hosts_of_many_cells_are_tried_at_once(conf: cfg.ConfigOpts) -> None:
+    # 2 of 13 cells are 78 choices, fewer than hosts.
+    hosts = batch(*(_near_to_devices(13, node) for node in range(15)), *_ROOMLESS)
+    asked = _with_device(2)
+    assert passing(conf, hosts, asked) == [True] * 13 + [False] * (2 + len(_ROOMLESS))
+
+
+_ROOMLESS = tuple(
+    host(
+        host=f"full {number}",
+        numa_topology=HostTopology.read(
+            numa_topology(
+                *(numa_cell(i, cpu_usage=number) for i in range(12)),
+                numa_cell(12, pinned_cpus=set(range(48, 52))),
+            )
+        ),
+        pci_stats=HostPools.read(pci_pools(pci_pool(numa_node=12))),
+    )
+    for number in range(70)
+)
+
+
+def test_socket_of_number_minus_one_is_a_socket(conf: cfg.ConfigOpts) -> None:
+    full = numa_cell(1, socket=-1, pinned_cpus=set(range(4, 8)))
+    cells = numa_topology(numa_cell(0, socket=-1), full)
+    hosts = batch(
+        host(
+            numa_topology=HostTopology.read(cells),
+            pci_stats=HostPools.read(pci_pools(pci_pool(numa_node=1))),
+        )
+    )
+    assert passing(conf, hosts, _with_device(1, "socket")) == [True]
 
 
 def test_packing_does_not_change_who_passes(conf: cfg.ConfigOpts) -> None:

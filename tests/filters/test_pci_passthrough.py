@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from oslo_config import cfg
 
 from moorage.filters.pci_passthrough import PciPassthroughFilter
@@ -115,3 +116,23 @@ def test_rejection_tells_devices_wanted_and_there(conf: cfg.ConfigOpts) -> None:
     assert rejection is not None
     assert "2 PCI devices" in str(rejection.required)
     assert "physical_network net" in str(rejection.available)
+
+
+def test_same_devices_asked_for_again_are_looked_for_once(
+    conf: cfg.ConfigOpts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    columns = HostBatch.columns
+
+    def watched(self: HostBatch, name: str, make: Any) -> Any:
+        looked.append(name)
+        return columns(self, name, make)
+
+    monkeypatch.setattr(HostBatch, "columns", watched)
+    hosts = batch(with_pools("a", pci_pool(1)))
+    for number in range(3):
+        request = pci_request(1, request_id=instance_uuid(number))
+        asked = spec(pci_requests=pci_requests(request))
+        filter_ = PciPassthroughFilter(conf).prepare(asked)
+        assert filter_.passing(hosts, asked).tolist() == [True]
+    assert looked == ["pci_stats"]

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from .topology import HostCell, HostTopology
 
-#: In place of a socket: the cell does not tell.
-NO_SOCKET: Final = -1
+#: In place of a socket: the cell does not tell; -1 could be one, in reports.
+NO_SOCKET: Final = -2
 #: In place of an id: the host has fewer cells.
 NO_CELL: Final = -1
 
@@ -101,6 +101,8 @@ class CellRows:
 class CellArrays:
     """States of hosts' cells, a row each; rows are added and never changed.
 
+    One thread adds rows at a time; any may take rows out meanwhile.
+
     A row takes 144 bytes for each cell that the host with the most has, 24 of them a
     page size. Room for up to as many rows again is kept free.
     """
@@ -119,6 +121,7 @@ class CellArrays:
 
     def rows(self, start: int = 0) -> CellRows:
         """Return the rows from one on, as they stay whatever is added later."""
+        # In this order: what another thread has added meanwhile does no harm.
         part = slice(start, self._n)
         columns = {name: column[..., part] for name, column in self._columns.items()}
         return CellRows(columns, self._n_cells[part], self._page_sizes)
@@ -154,13 +157,16 @@ class CellArrays:
             return
         room = max(n, 2 * self._n) if n > old_n else old_n
         shape = (max(n_sizes, old_sizes), max(n_cells, old_cells), room)
+        columns = {}
         for name, old in self._columns.items():
             grown = np.full(
                 shape if name in _PAGES else shape[1:], _PADDING.get(name, 0), np.int64
             )
             kept = (*(slice(length) for length in old.shape[:-1]), slice(self._n))
             grown[kept] = old[..., : self._n]
-            self._columns[name] = grown
+            columns[name] = grown
+        # All at once: whoever takes rows meanwhile gets columns of one shape.
+        self._columns = columns
         self._n_cells = np.resize(self._n_cells, room)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -15,6 +16,12 @@ from .guest import FittedCell, FittedGuest
 _KIB: Final = 1024
 #: A choice of cells is a word of bits.
 _MAX_CELLS: Final = 64
+#: Each is a column of its own, for all hosts; no architecture has as many.
+_MAX_PAGE_SIZES: Final = 16
+#: CPUs are bits; Linux knows 8192 at most.
+_MAX_CPU: Final = 2**16 - 1
+#: Two amounts, multiplied, are an int64.
+_MAX_AMOUNT: Final = 2**31 - 1
 #: Texts that are remembered: some kilobytes each, and many hosts report the same.
 _MAX_TEXTS: Final = 1024
 
@@ -261,7 +268,7 @@ def _read(value: object) -> HostTopology:
         raise ValueError(f"The NUMA topology is {type(value).__name__}, not cells")
     try:
         return HostTopology(_cells(value))
-    except (KeyError, TypeError, AttributeError, ValueError) as e:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as e:
         raise ValueError(f"The NUMA topology is no NUMATopology: {e!r}") from e
 
 
@@ -273,28 +280,33 @@ def _cells(value: Mapping[str, Any]) -> tuple[HostCell, ...]:
         cells = tuple(_cell(cell["nova_object.data"]) for cell in data["cells"])
     if len(cells) > _MAX_CELLS:
         raise ValueError(f"{len(cells)} cells, more than {_MAX_CELLS}")
+    _refuse_twins("cells of id", (cell.id for cell in cells))
     return cells
+
+
+def _refuse_twins(what: str, numbers: Iterable[int]) -> None:
+    for number, count in Counter(numbers).items():
+        if count > 1:
+            raise ValueError(f"{count} {what} {number}")
 
 
 def _cell(data: Mapping[str, Any]) -> HostCell:
     networks = (data.get("network_metadata") or {}).get("nova_object.data", {})
     return HostCell(
         hardware=_hardware(
-            data["id"],
+            _amount(data["id"]),
             _cpus(data["cpuset"]),
             _cpus(data.get("pcpuset") or ()),
             tuple(map(_cpus, data.get("siblings") or ())),
             _amount(data["memory"]),
-            data.get("socket"),
+            _socket(data.get("socket")),
             frozenset(networks.get("physnets") or ()),
             bool(networks.get("tunneled")),
         ),
         cpu_usage=_amount(data.get("cpu_usage") or 0),
         memory_usage=_amount(data.get("memory_usage") or 0),
         pinned=mask_of(_cpus(data.get("pinned_cpus") or ())),
-        pages=tuple(
-            _pages(pages["nova_object.data"]) for pages in data.get("mempages") or ()
-        ),
+        pages=_pages(data.get("mempages") or ()),
     )
 
 
@@ -304,20 +316,26 @@ def _hardware(*fields: Any) -> CellHardware:
     return CellHardware(*fields)
 
 
-def _pages(data: Mapping[str, Any]) -> Pages:
+def _pages(values: Iterable[Mapping[str, Any]]) -> tuple[Pages, ...]:
+    pages = tuple(_pages_of_size(value["nova_object.data"]) for value in values)
+    if len(pages) > _MAX_PAGE_SIZES:
+        raise ValueError(f"{len(pages)} sizes of pages, more than {_MAX_PAGE_SIZES}")
+    _refuse_twins("entries for pages of KiB", (each.size_kb for each in pages))
+    return pages
+
+
+def _pages_of_size(data: Mapping[str, Any]) -> Pages:
     counts = (data["total"], data.get("used") or 0, data.get("reserved") or 0)
-    size_kb = _amount(data["size_kb"])
-    if not size_kb:
-        raise ValueError("pages of 0 KiB")
-    return Pages(size_kb, *map(int, counts))
+    return Pages(_between(1, data["size_kb"], _MAX_AMOUNT), *map(_amount, counts))
 
 
 def _legacy_cell(data: Mapping[str, Any]) -> HostCell:
     """Read a cell from before there were objects (``from_legacy_object``)."""
     memory = data.get("mem") or {}
     cpus = tuple(sorted(_parsed(data.get("cpus") or "")))
+    memory_mb = _amount(memory.get("total", 0))
     return HostCell(
-        hardware=_hardware(data["id"], cpus, (), (), _amount(memory.get("total", 0))),
+        hardware=_hardware(_amount(data["id"]), cpus, (), (), memory_mb),
         cpu_usage=_amount(data.get("cpu_usage") or 0),
         memory_usage=_amount(memory.get("used", 0)),
     )
@@ -329,23 +347,34 @@ def _parsed(text: str) -> set[int]:
     excluded: set[int] = set()
     for rule in filter(None, map(str.strip, text.split(","))):
         first, _, last = rule.removeprefix("^").partition("-")
-        cpus = range(int(first), int(last or first) + 1)
+        low = _cpu(first)
+        cpus = range(low, _between(low, last or first, _MAX_CPU) + 1)
         (excluded if rule.startswith("^") else named).update(cpus)
     return named - excluded
 
 
 def _cpus(values: Iterable[Any]) -> Cpus:
-    cpus = tuple(map(int, values))
-    if cpus and min(cpus) < 0:
-        raise ValueError(f"CPU {min(cpus)}")
-    return cpus
+    return tuple(map(_cpu, values))
+
+
+def _cpu(value: Any) -> int:
+    return _between(0, value, _MAX_CPU)
+
+
+def _socket(value: Any) -> int | None:
+    # -1 is how Linux says that it does not know; to nova that is a socket, too.
+    return None if value is None else _between(-1, value, _MAX_AMOUNT)
 
 
 def _amount(value: Any) -> int:
-    amount = int(value)
-    if amount < 0:
-        raise ValueError(f"{amount} is negative")
-    return amount
+    return _between(0, value, _MAX_AMOUNT)
+
+
+def _between(least: int, value: Any, most: int) -> int:
+    number = int(value)
+    if not least <= number <= most:
+        raise ValueError(f"{number} is not between {least} and {most}")
+    return number
 
 
 # -- writing ---------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from .pools import NO_POOLS, HostPools, Pool, PoolKind, Taken
 from .requests import PciRequest, providers_of, read_requests
 from .stats import PciDeviceStats
 from .support import Affinity, take, taken
-from .vector import NearPools, supported
+from .vector import NearPools, supported, supported_alone
 
 __all__ = [
     "NOT_THERE",
@@ -26,6 +26,7 @@ __all__ = [
     "providers_of",
     "read_requests",
     "supported",
+    "supported_alone",
     "take",
     "taken",
 ]

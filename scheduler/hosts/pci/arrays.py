@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..interning import Codes, Interner
-from .pools import HostPools, Pool, PoolKind
+from .pools import HostPools, Pool, PoolKind, are_split
 from .requests import PciRequest
 
 Mask = npt.NDArray[np.bool_]
@@ -154,7 +154,7 @@ class PoolArrays:
         written = np.array([*map(self._written, pools)], np.int64).reshape(-1, 4)
         for name, column in zip(_PADDING, written.T, strict=True):
             self._room.columns[name][places, rows] = column
-        self._room.has_split[added] = [*map(_is_split, values)]
+        self._room.has_split[added] = [are_split(value.pools) for value in values]
         self._n = n
 
     def _written(self, pool: Pool) -> tuple[int, int, int, int]:
@@ -205,11 +205,6 @@ class _Room:
         for name, array in other.columns.items():
             self.columns[name][: len(array), :n] = array[:, :n]
         self.has_split[:n] = other.has_split[:n]
-
-
-def _is_split(value: HostPools) -> bool:
-    uuids = [pool.rp_uuid for pool in value.pools if pool.rp_uuid is not None]
-    return len(set(uuids)) < len(uuids)
 
 
 def _code_of_node(node: int | None) -> int:

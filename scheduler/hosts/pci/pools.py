@@ -171,6 +171,12 @@ def _are_alike(one: Pool, other: Pool) -> bool:
     return one.kind == other.kind and one.rp_uuid == other.rp_uuid
 
 
+def are_split(pools: Iterable[Pool]) -> bool:
+    """Return whether some provider's devices are in several pools."""
+    uuids = [pool.rp_uuid for pool in pools if pool.rp_uuid is not None]
+    return len(set(uuids)) < len(uuids)
+
+
 # -- reading -------------------------------------------------------------------------
 
 
@@ -205,7 +211,7 @@ def _of_object(primitive: Mapping[str, Any]) -> list[dict[str, Any]]:
     try:
         pools = primitive["nova_object.data"]["objects"]
         return [_flattened(pool["nova_object.data"]) for pool in pools]
-    except (KeyError, TypeError) as e:
+    except (KeyError, TypeError, AttributeError, ValueError) as e:
         raise ValueError(f"The PCI pools are no PciDevicePoolList: {e!r}") from e
 
 
@@ -232,7 +238,7 @@ def _pool(index: int, flat: dict[str, Any]) -> Pool:
         return Pool(_kind(_items(flat)), count, _text(provider))
     except KeyError as e:
         raise ValueError(f"PCI pool {index} has no {e}") from e
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError, OverflowError) as e:
         raise ValueError(f"PCI pool {index}: {e}") from e
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ....objects import InstanceNUMACell, InstancePCIRequest, NUMATopology
+from ..numa import HostTopology
 from .pools import HostPools
 from .requests import PciRequest, providers_of
 from .support import Affinity, take
@@ -21,10 +22,15 @@ class PciDeviceStats:
         In nova's flat form; what is written to them changes nothing.
     """
 
-    def __init__(self, pools: HostPools, numa_topology: NUMATopology | None) -> None:
+    def __init__(self, pools: HostPools, topology: HostTopology | None) -> None:
         self._pools = pools
-        self.numa_topology = numa_topology
+        self._topology = topology
         self.pools = pools.to_dicts()
+
+    @property
+    def numa_topology(self) -> NUMATopology | None:
+        """The host's NUMA cells, as the object that computes report."""
+        return None if self._topology is None else self._topology.to_object()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self._pools.to_dicts())
@@ -38,13 +44,11 @@ class PciDeviceStats:
         """Return whether all requests can be met, near to these cells if any."""
         asked = [PciRequest.read(request) for request in requests]
         providers = [providers_of(each, provider_mapping) for each in asked]
-        near = None if not numa_cells else self._near({cell.id for cell in numa_cells})
+        near = None if not numa_cells else self._near(numa_cells)
         return take(self._pools, asked, providers, near) is not None
 
-    def _near(self, cells: set[int]) -> Affinity:
-        of_host = self.numa_topology.cells if self.numa_topology is not None else []
-        sockets = {cell.socket for cell in of_host if cell.id in cells}
-        same = {cell.id for cell in of_host if cell.socket in sockets}
-        if any(cell.socket is None for cell in of_host):
-            same = set()
-        return Affinity(frozenset(cells), frozenset(same))
+    def _near(self, numa_cells: Sequence[InstanceNUMACell]) -> Affinity:
+        cells = frozenset(cell.id for cell in numa_cells)
+        if self._topology is None:
+            return Affinity(cells)
+        return Affinity(cells, self._topology.in_sockets_of(cells))

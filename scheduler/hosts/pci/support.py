@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .pools import HostPools, Pool, Taken
+from .pools import HostPools, Pool, Taken, are_split
 from .requests import LEGACY, REQUIRED, SOCKET, PciRequest
 
 
@@ -78,7 +78,7 @@ def _left(
         return None
     if not shares:
         return _without(pools, _from_first(pools, usable, request.count))
-    if _are_split(pools):
+    if are_split(pools):
         return None
     # nova asks no more: a provider whose pool is not usable gives nothing, and so
     # fewer devices than were asked for may be taken.
@@ -159,9 +159,3 @@ def _without(pools: tuple[Pool, ...], given: Mapping[int, int]) -> tuple[Pool, .
         elif pool.count > given[i]:
             left.append(replace(pool, count=pool.count - given[i]))
     return tuple(left)
-
-
-def _are_split(pools: tuple[Pool, ...]) -> bool:
-    """Return whether some provider's devices are in several pools."""
-    uuids = [pool.rp_uuid for pool in pools if pool.rp_uuid is not None]
-    return len(set(uuids)) < len(uuids)

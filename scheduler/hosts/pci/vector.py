@@ -75,7 +75,7 @@ def supported(
     if len(requests) == 1:
         return _together(rows, requests, providers, near)
     # Most hosts without the devices are told by one request alone.
-    passing = _each_alone(rows, requests)
+    passing = supported_alone(rows, requests)
     left = np.flatnonzero(passing)
     passing[left] = _together(
         rows.take(left),
@@ -86,8 +86,15 @@ def supported(
     return passing
 
 
-def _each_alone(rows: PoolRows, requests: Sequence[PciRequest]) -> Mask:
-    """Return which hosts can meet each request by itself, wherever the devices are."""
+def supported_alone(rows: PoolRows, requests: Sequence[PciRequest]) -> Mask:
+    """Return which hosts can meet each request by itself, wherever the devices are.
+
+    Those that cannot, cannot meet them together or near to a guest either.
+
+    Returns
+    -------
+    ndarray of bool, shape (m,)
+    """
     passing = np.ones(len(rows), bool)
     for request in requests:
         _, usable = rows.judge(request)

@@ -141,6 +141,19 @@ def test_foreign_filter_may_leave_candidates_out(conf: cfg.ConfigOpts) -> None:
     assert left.candidates_of(0) == [0]
 
 
+def test_foreign_filter_may_shorten_the_list_itself(conf: cfg.ConfigOpts) -> None:
+    class InPlace(NovaCandidateFilter):
+        def filter_candidates(self, host_state: Any, filter_func: Any) -> Any:
+            mine = host_state.allocation_candidates
+            mine[:] = [each for each in mine if filter_func(each)]
+            return mine
+
+    hosts = _offered(("a", "y"), ("a", "z"), ("b", "z"))
+    mask = filter_from(InPlace, conf, _clock).passing_candidates(hosts, spec())
+    assert mask is not None
+    assert mask.tolist() == [True, False, False]
+
+
 def test_foreign_filter_tells_limits(conf: cfg.ConfigOpts) -> None:
     filter_ = filter_from(NovaCandidateFilter, conf, _clock)
     [*_, last] = _offered(("c", "y"))

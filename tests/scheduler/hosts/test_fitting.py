@@ -16,7 +16,7 @@ from moorage.scheduler.hosts import (
     Limits,
 )
 from moorage.scheduler.hosts.fitting import Need
-from moorage.scheduler.hosts.numa import Guest
+from moorage.scheduler.hosts.numa import CellArrays, Guest
 from moorage.scheduler.hosts.pci import read_requests
 from moorage.testing.builders import (
     guest_cell,
@@ -147,3 +147,14 @@ def test_later_instances_of_a_request_see_what_the_first_took() -> None:
     assert after.take([index]).value("pci_stats", 0) == pools
     assert free(table(record())) == ([0, 0], [1, 1])
     assert batch.value("pci_stats", index).n_free == 2
+
+
+def test_what_is_only_planned_is_forgotten() -> None:
+    made = table(record())
+    for amount in range(1, 4000):
+        planned = Need(guest=Guest.read(guest_topology(guest_cell(memory=amount))))
+        took = Consumption(memory_mb=1, disk_mb=1, vcpus=2, need=planned)
+        made.batch().with_instance(0, ONE, took)
+    known = made.batch().columns("numa_topology", CellArrays)
+    assert len(known) <= 2 * len(made) + 1024
+    assert free(made) == ([0, 0], [1, 1])

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -123,3 +127,38 @@ def test_rows_are_taken_in_any_order_and_again() -> None:
     assert taken["id"].tolist() == [[2, 3], [0, NO_CELL], [2, 3]]
     assert taken.take(np.array([1]))["id"].tolist() == [[0, NO_CELL]]
     assert len(taken) == 3
+
+
+@pytest.fixture
+def _often_switching() -> Iterator[None]:
+    """Let threads take turns all the time."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("_often_switching")
+def test_rows_taken_while_wider_ones_come_are_of_one_width() -> None:
+    widest, torn = 40, list[set[tuple[int, ...]]]()
+    cells = [host_cell(number) for number in range(widest)]
+    reports = [host(*cells[:width]) for width in range(1, widest)]
+    is_over = threading.Event()
+
+    def read(arrays: CellArrays) -> None:
+        while not is_over.is_set():
+            rows = arrays.rows()
+            shapes = {rows[name].shape for name in ("id", "socket", "are_one_set")}
+            if shapes != {rows.shape}:
+                torn.append(shapes)
+
+    for _ in range(20):
+        arrays = _arrays(host(cells[0]))
+        is_over.clear()
+        reader = threading.Thread(target=read, args=(arrays,))
+        reader.start()
+        for report in reports:
+            arrays.extend([report])
+        is_over.set()
+        reader.join()
+    assert not torn

@@ -187,6 +187,48 @@ def test_what_is_no_topology_is_refused(text: str) -> None:
         HostTopology.read(text)
 
 
+def _cell(**changes: Any) -> dict[str, Any]:
+    plain = {"id": 0, "cpuset": [0], "memory": 1}
+    return {"nova_object.data": {**plain, **changes}}
+
+
+def _sizes(*sizes_kb: int) -> list[dict[str, Any]]:
+    return [{"nova_object.data": {"size_kb": kb, "total": 1}} for kb in sizes_kb]
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        pytest.param([_cell(), _cell()], "2 cells of id 0", id="twin cells"),
+        pytest.param([_cell(id=None)], "int", id="no id"),
+        pytest.param([_cell(id=-1)], "-1 is not between 0", id="negative id"),
+        pytest.param([_cell(socket="far")], "far", id="odd socket"),
+        pytest.param([_cell(socket=2**70)], "not between -1", id="vast socket"),
+        pytest.param([_cell(cpuset=[10**13])], "10000000000000 is not", id="vast CPU"),
+        pytest.param([_cell(memory=2**63)], "not between 0", id="vast memory"),
+        pytest.param([_cell(memory=float("inf"))], "infinity", id="endless memory"),
+        pytest.param(
+            [_cell(mempages=_sizes(4, 2048, 4))],
+            "2 entries for pages of KiB 4",
+            id="twin pages",
+        ),
+        pytest.param([_cell(mempages=_sizes(2**70))], "not between 1", id="vast pages"),
+        pytest.param(
+            [_cell(mempages=_sizes(*range(1, 18)))], "17 sizes", id="many page sizes"
+        ),
+    ],
+)
+def test_odd_cells_are_told(cells: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(ValueError, match=f"no NUMATopology: .*{message}"):
+        HostTopology.read({"nova_object.data": {"cells": cells}})
+
+
+@pytest.mark.parametrize("cpus", ["5-3", "0-99999999999", "-3", "70000"])
+def test_odd_cpus_of_old_reports_are_told(cpus: str) -> None:
+    with pytest.raises(ValueError, match="no NUMATopology"):
+        HostTopology.read({"cells": [{"id": 0, "cpus": cpus}]})
+
+
 def test_more_cells_than_a_choice_has_bits_are_refused() -> None:
     many = {"cells": [{"id": number} for number in range(65)]}
     with pytest.raises(ValueError, match="65 cells"):

@@ -65,6 +65,9 @@ def test_empty_object_is_no_pools() -> None:
     assert HostPools.read(PciDevicePoolList(objects=[])) is NO_POOLS
 
 
+_WRAPPED_LIST: dict[str, Any] = {"nova_object.data": []}
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -78,6 +81,8 @@ def test_empty_object_is_no_pools() -> None:
         ([flat(numa_node=-2)], "pool 0: -2 is not between -1"),
         ([flat(tag={})], "pool 0: {} is no property"),
         ([flat(rp_uuid=5)], "pool 0: 5 is no text"),
+        ([flat(float("inf"))], "pool 0: .*infinity"),
+        ({"nova_object.data": {"objects": [_WRAPPED_LIST]}}, "no PciDevicePoolList"),
     ],
 )
 def test_what_is_no_pools_is_told(value: Any, message: str) -> None:

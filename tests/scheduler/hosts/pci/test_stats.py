@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-from moorage.objects import (
-    InstanceNUMACell,
-    InstancePCIRequest,
-    NUMACell,
-    NUMATopology,
-)
+from moorage.objects import InstanceNUMACell, InstancePCIRequest
+from moorage.scheduler.hosts import HostTopology
 from moorage.scheduler.hosts.pci import NO_POOLS, PciDeviceStats
+from moorage.testing.builders import numa_cell, numa_topology
 
 from .conftest import flat, pools
 
@@ -21,10 +18,10 @@ HOST = pools(flat(2, numa_node=1, rp_uuid="rp-a"))
 ID = "9477d46c-6df1-402b-a164-e5d1a21ab489"
 
 
-def topology(*sockets: int | None) -> NUMATopology:
+def topology(*sockets: int | None) -> HostTopology:
     """Cells 0, 1, … in these sockets."""
-    cells = [NUMACell(id=i, socket=socket) for i, socket in enumerate(sockets)]
-    return NUMATopology(cells=cells)
+    cells = (numa_cell(i, socket=socket) for i, socket in enumerate(sockets))
+    return HostTopology.read(numa_topology(*cells))
 
 
 def asked(count: int, **fields: Any) -> InstancePCIRequest:
@@ -82,3 +79,10 @@ def test_requests_near_to_a_guest_are_supported(
     requests = [asked(1, numa_policy=policy)]
     cells = [InstanceNUMACell(id=cell)]
     assert stats.support_requests(requests, None, cells) == supported
+
+
+def test_topology_is_that_of_the_host() -> None:
+    told = PciDeviceStats(HOST, topology(0, 1)).numa_topology
+    assert told is not None
+    assert [(cell.id, cell.socket) for cell in told.cells] == [(0, 0), (1, 1)]
+    assert PciDeviceStats(HOST, None).numa_topology is None

@@ -21,6 +21,7 @@ from moorage.scheduler.hosts.pci import (
     PoolArrays,
     PoolRows,
     supported,
+    supported_alone,
     take,
 )
 
@@ -115,6 +116,15 @@ def test_later_requests_see_what_earlier_ones_left() -> None:
     hosts = [pools(flat(n), flat(1, tag="x")) for n in (0, 1)]
     assert answers(hosts, [request(1), tagged]) == [False, True]
     assert answers(hosts, [tagged, request(1)]) == [False, True]
+
+
+def test_requests_alone_do_not_see_each_other() -> None:
+    plain, tagged = flat(1), flat(1, tag="x")
+    hosts = [pools(), pools(plain), pools(tagged), pools(plain, tagged)]
+    asked = [request(1), request(1, {"tag": "x"})]
+    alone = supported_alone(arrays(hosts).rows(), asked)
+    assert alone.tolist() == [False, False, True, True]
+    assert answers(hosts, asked) == [False, False, False, True]
 
 
 def test_preferred_leaves_far_devices_to_later_requests() -> None:
