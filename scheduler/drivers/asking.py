@@ -59,13 +59,12 @@ def ask(
     PlacementError
         Placement could not be asked.
     """
-    with record.timed("prefilters"):
-        requirements = _requirements(parts, caller, spec_obj, record)
+    requirements = _requirements(parts, caller, spec_obj, record)
     questions = _questions(parts, spec_obj, requirements)
     offer = _answer(parts, caller, questions, record, None)
-    if not offer.n_open and offer.asked < came:
+    if not offer.n_open and not _is_fresh(offer, came):
         offer = _answer(parts, caller, questions, record, came)
-    record.n_candidates = offer.n_open
+    _note_offer(record, offer)
     if not offer.n_open:
         paths = ", ".join(question.path for question in questions)
         LOG.info("Placement has no allocation candidates for %s", paths)
@@ -89,13 +88,25 @@ def ask_again(
 
     None: Placement was asked since the request came, or knows no better.
     """
-    if not parts.kept.exhausted(earlier) and earlier.asked >= came:
+    if not parts.kept.exhausted(earlier) and _is_fresh(earlier, came):
         return None
     requirements = _requirements(parts, caller, spec_obj, record)
     questions = _questions(parts, spec_obj, requirements)
     offer = _answer(parts, caller, questions, record, came)
-    record.n_candidates = offer.n_open
-    return offer if offer.is_news_to(earlier) else None
+    if not offer.is_news_to(earlier):
+        return None
+    record.begin_again()
+    _note_offer(record, offer)
+    return offer
+
+
+def _is_fresh(offer: Offer, came: int) -> bool:
+    """Return whether Placement was asked since then, and all that it has is offered."""
+    return offer.asked >= came and offer.is_whole
+
+
+def _note_offer(record: DecisionRecord, offer: Offer) -> None:
+    record.n_candidates, record.is_cut = offer.n_open, offer.is_cut
 
 
 def questions(
@@ -129,14 +140,19 @@ def _requirements(
         network=_network(parts, caller),
         min_service_version=parts.table.least_service_version(),
     )
+    with record.timed("prefilters"):
+        _run_all(parts, request, record)
+    aim(spec_obj, parts.table, requirements)
+    return requirements
+
+
+def _run_all(parts: Parts, request: PrefilterRequest, record: DecisionRecord) -> None:
     for name, prefilter in parts.prefilters:
         try:
             _run(name, prefilter, request)
         except NoValidHost as e:
             record.steps.append(FilterStep(name, len(parts.table), 0, e.reason))
             raise
-    aim(spec_obj, parts.table, requirements)
-    return requirements
 
 
 def _run(name: str, prefilter: Prefilter, request: PrefilterRequest) -> None:
@@ -182,7 +198,6 @@ def _answer(
             part = _asked(parts, caller, question, since)
         offer = part if offer is None else offer.followed_by(part)
     assert offer is not None
-    record.is_cut |= offer.is_cut
     return offer
 
 

@@ -19,6 +19,7 @@ from ..placement.kept import KeptCandidates
 from ..placement.orphans import Orphans
 from ..prefilters import NetworkClient, Prefilter
 from .caller import Caller
+from .contention import Contention
 from .record import DecisionLog
 
 
@@ -38,6 +39,8 @@ class Parts:
         Orders hosts of equal weight, the same way until the next start.
     network : NetworkClient or None
         Neutron, for the prefilters that ask it; None: it is not configured.
+    contention : Contention
+        How often Placement refuses claims of late.
     """
 
     conf: cfg.ConfigOpts
@@ -53,6 +56,7 @@ class Parts:
     rng: np.random.Generator
     tie_seed: int
     network: NetworkClient | None = None
+    contention: Contention = dataclasses.field(default_factory=Contention)
 
 
 class BaseSchedulerDriver(abc.ABC):

@@ -6,15 +6,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from ...objects import RequestSpec
-from ..errors import InvalidRequest, PlacementError
+from ..errors import (
+    InvalidRequest,
+    PlacementError,
+    PlacementUnavailable,
+    SchedulerError,
+)
 from ..hosts import HostBatch
 from ..placement.candidates import AllocationRequest
 from ..placement.claims import (
     ClaimAnswer,
     ClaimInDoubt,
     ClaimResult,
+    Doubt,
     claim,
     claim_all,
     release,
@@ -25,10 +32,14 @@ from .base import Parts
 from .caller import Caller
 from .ledger import Ledger
 from .placed import Placed
-from .record import ClaimAttempt, DecisionRecord
+from .record import RELEASED, ClaimAttempt, DecisionRecord
 from .restrictions import evacuated_from
 
 LOG = logging.getLogger(__name__)
+
+#: Claims in a row that end in "busy" before Placement is thought to be broken: of
+#: 8 schedulers on one small cloud, 1 claim in 500 does.
+MAX_CONTENDED: Final = 20
 
 
 class Claims:
@@ -54,9 +65,11 @@ class Claims:
         self._evacuated_from = evacuated_from(spec_obj, parts.table)
         self._record = record
         self._wanted: dict[str, AllocationRequest] = {}
+        #: What this request has claimed, and nothing that it found claimed.
         self._made: dict[str, ClaimAnswer] = {}
         self._counted: list[Taken] = []
         self._has_contended = False
+        self._n_contended = 0
 
     def claim_host(
         self, uuid: str, hosts: HostBatch, index: int, ledger: Ledger
@@ -75,21 +88,38 @@ class Claims:
         while (candidate := ledger.next_of(node_uuid, left)) is not None:
             answer = self._claim(uuid, ledger.request(candidate), host)
             if answer.result is ClaimResult.CLAIMED:
-                self._made[uuid] = answer
                 ledger.take(candidate)
                 return candidate
             if answer.result is ClaimResult.CONTENDED:
-                self._has_contended = True
+                self._contend(answer)
                 break  # busy, not full: another host is the faster way
             self._refuse(candidate, ledger)
         return None
+
+    def _contend(self, answer: ClaimAnswer) -> None:
+        self._has_contended = True
+        self._n_contended += 1
+        if self._n_contended >= MAX_CONTENDED:
+            raise PlacementUnavailable(
+                f"Placement told of changing providers for {self._n_contended} claims "
+                f"in a row, each sent several times: {answer.detail}"
+            )
+
+    @property
+    def may_add(self) -> bool:
+        """Tell whether an instance may keep what it holds, and be given more."""
+        return bool(self._evacuated_from)
+
+    def made(self, uuid: str) -> bool:
+        """Tell whether this request claimed for an instance, and has it still."""
+        return uuid in self._made
 
     def earlier(self, uuid: str, ledger: Ledger) -> int | None:
         """Return the candidate that an instance holds since an earlier request."""
         held = self._parts.placement.allocations(
             uuid, global_request_id=self._global_request_id
         )
-        return ledger.held_by(held)
+        return ledger.held_by(held, besides=self._evacuated_from)
 
     def may_try_again(self) -> bool:
         """Return whether some host was only busy since this was asked last."""
@@ -99,7 +129,7 @@ class Claims:
     def _claim(self, uuid: str, request: AllocationRequest, host: str) -> ClaimAnswer:
         self._wanted[uuid] = request
         began = self._parts.kept.moment()
-        with self._record.timed("claim"), self._caring():
+        with self._record.timed("claim"), self._caring([uuid]):
             answer = claim(
                 self._parts.placement,
                 uuid,
@@ -110,14 +140,22 @@ class Claims:
                 evacuated_from=self._evacuated_from,
                 rng=self._parts.rng,
             )
+            self._count({uuid: request}, answer, began)
         self._note([uuid], [host], answer)
-        if answer.result is ClaimResult.CLAIMED:
-            self._count([request], began)
         return answer
 
-    def _count(self, requests: Iterable[AllocationRequest], began: int) -> None:
-        """Count a claim against the answers that are kept and do not know of it."""
-        self._counted.append(self._parts.kept.claimed(requests, began=began))
+    def _count(
+        self,
+        requests: Mapping[str, AllocationRequest],
+        answer: ClaimAnswer,
+        began: int,
+    ) -> None:
+        """Count what was claimed, also against kept answers that do not know of it."""
+        if answer.result is ClaimResult.CLAIMED and not answer.is_found:
+            self._n_contended = 0
+            self._made.update(dict.fromkeys(requests, answer))
+            taken = self._parts.kept.claimed(requests.values(), began=began)
+            self._counted.append(taken)
 
     def claim_together(self, placed: Sequence[Placed], ledger: Ledger) -> list[str]:
         """Claim for several instances at once; return those that were refused.
@@ -139,7 +177,6 @@ class Claims:
         candidate, uuid = placed.candidate, placed.instance_uuid
         answer = self._claim(uuid, ledger.request(candidate), placed.value("host"))
         if answer.result is ClaimResult.CLAIMED:
-            self._made[uuid] = answer
             return []
         ledger.give_back(candidate)
         if answer.result is ClaimResult.REFUSED:
@@ -156,7 +193,7 @@ class Claims:
         """Claim for several instances in one POST; return whether all have theirs."""
         self._wanted.update(requests)
         began = self._parts.kept.moment()
-        with self._record.timed("claim"), self._caring():
+        with self._record.timed("claim"), self._caring(requests):
             answer = claim_all(
                 self._parts.placement,
                 requests,
@@ -166,16 +203,14 @@ class Claims:
                 evacuated_from=self._evacuated_from,
                 rng=self._parts.rng,
             )
+            self._count(requests, answer, began)
         self._note(list(requests), hosts, answer)
-        if answer.result is not ClaimResult.CLAIMED:
-            return False
-        self._made.update(dict.fromkeys(requests, answer))
-        self._count(requests.values(), began)
-        return True
+        return answer.result is ClaimResult.CLAIMED
 
     def _note(
         self, uuids: Sequence[str], hosts: Sequence[str], answer: ClaimAnswer
     ) -> None:
+        self._parts.contention.note(is_refused=answer.result is not ClaimResult.CLAIMED)
         self._record.claims.append(
             ClaimAttempt(
                 instance_uuids=tuple(uuids),
@@ -187,13 +222,20 @@ class Claims:
         )
 
     @contextmanager
-    def _caring(self) -> Iterator[None]:
-        """Hand on what Placement left in doubt."""
+    def _caring(self, uuids: Iterable[str]) -> Iterator[None]:
+        """Hand on what is in doubt: Placement did not tell, or this was killed."""
         try:
             yield
         except ClaimInDoubt as e:
-            for uuid in e.consumer_uuids:
-                self._abandon(uuid)
+            for uuid, doubt in e.doubts.items():
+                self._abandon(uuid, doubt)
+            raise
+        except SchedulerError:
+            raise  # nothing was left behind
+        except BaseException:
+            owner = {"project_id": self._project_id, "user_id": self._user_id}
+            for uuid in uuids:
+                self._abandon(uuid, Doubt(None, owner))
             raise
 
     def release(self) -> None:
@@ -201,6 +243,14 @@ class Claims:
 
         A failure to do so masks nothing.
         """
+        with self._record.timed("release"):
+            self._release_made()
+        # What is in doubt is counted as free, too: Placement refuses it if it is not.
+        for taken in self._counted:
+            self._parts.kept.give_back(taken)
+        self._counted.clear()
+
+    def _release_made(self) -> None:
         left = list(self._made)
         while left:
             try:
@@ -214,18 +264,21 @@ class Claims:
                 LOG.warning("%s", e)
                 break  # the others would wait as long, one after the other
             left.pop(0)
+        self._note_released([uuid for uuid in self._made if uuid not in left], "")
+        self._note_released(left, "once Placement answers")
         for uuid in left:
             self._abandon(uuid)
         self._made.clear()
-        # What is in doubt is counted as free, too: Placement refuses it if it is not.
-        for taken in self._counted:
-            self._parts.kept.give_back(taken)
-        self._counted.clear()
 
-    def _abandon(self, uuid: str) -> None:
+    def _note_released(self, uuids: Sequence[str], when: str) -> None:
+        if uuids:
+            attempt = ClaimAttempt(tuple(uuids), (), RELEASED, 0, when)
+            self._record.claims.append(attempt)
+
+    def _abandon(self, uuid: str, doubt: Doubt | None = None) -> None:
         made = self._made.get(uuid)
-        before = made.before.get(uuid) if made else None
-        self._parts.orphans.add(uuid, Orphan(self._wanted[uuid], before))
+        before = made.before.get(uuid) if made else doubt.before if doubt else None
+        self._parts.orphans.add(uuid, Orphan(self._wanted[uuid], before, doubt))
 
 
 def _owner(spec_obj: RequestSpec, caller: Caller, name: str) -> str:

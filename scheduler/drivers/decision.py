@@ -108,7 +108,6 @@ class Decision:
                 if news is None:
                     raise
                 offer = news
-                self._record.begin_again()
         return self._decided(offer)
 
     def _decided(self, offer: Offer | None) -> list[list[Selection]]:
@@ -121,23 +120,28 @@ class Decision:
             )
         claims = Claims(self._parts, self._caller, self._spec, self._record)
         self._parts.orphans.make_way(self._uuids)
-        placed = []
         try:
             placed = self._claimed(hosts, ledger, claims)
             selections = self._selections(placed, ledger)
-            self._consume(placed)
+            # Not before: a request that is decided on anew is as it came.
+            tell_providers(self._spec, ledger.request(placed[-1].candidate)["mappings"])
+            self._consume(placed, claims)
         except BaseException:
             claims.release()
-            for each in placed:
-                self._parts.table.give_back(each.value("host"), each.instance_uuid)
             raise
         return selections
 
-    def _consume(self, placed: Sequence[Placed]) -> None:
-        for each in placed:
-            self._parts.table.consume(
-                each.value("uuid"), each.instance_uuid, each.consumption
-            )
+    def _consume(self, placed: Sequence[Placed], claims: Claims) -> None:
+        table = self._parts.table
+        try:
+            for each in placed:
+                table.consume(each.value("uuid"), each.instance_uuid, each.consumption)
+        except BaseException:
+            for each in placed:
+                # What an earlier request claimed was consumed by that, and stays.
+                if claims.made(each.instance_uuid):
+                    table.give_back(each.value("host"), each.instance_uuid)
+            raise
 
     # -- hosts -----------------------------------------------------------------------
 
@@ -201,17 +205,34 @@ class Decision:
         A request that is repeated, for its answer was lost, gets the host that it was
         given before.
         """
+        if claims.may_add:
+            # Else it would be given a third host, besides this one and the source.
+            placed = self._placed_earlier(hosts, uuids, ledger, claims)
+            if placed is not None:
+                return placed
         claim = claim_it(ledger, claims)
         try:
             return self._place(hosts, uuids, ledger, claim, claims.may_try_again)
         except AllocationUpdateFailed:
-            earlier = (
-                claims.earlier(uuids[0], ledger) if len(self._uuids) == 1 else None
-            )
-            if earlier is None:
+            placed = self._placed_earlier(hosts, uuids, ledger, claims)
+            if placed is None:
                 raise
-            LOG.info("Instance %s has its allocation already", uuids[0])
-            return self._place(hosts, uuids, ledger, only(ledger, earlier))
+            return placed
+
+    def _placed_earlier(
+        self,
+        hosts: HostBatch,
+        uuids: Sequence[str],
+        ledger: Ledger,
+        claims: Claims,
+    ) -> list[Placed] | None:
+        if len(self._uuids) > 1:
+            return None
+        earlier = claims.earlier(uuids[0], ledger)
+        if earlier is None:
+            return None
+        LOG.info("Instance %s has its allocation already", uuids[0])
+        return self._place(hosts, uuids, ledger, only(ledger, earlier))
 
     def _place(
         self,
@@ -246,11 +267,10 @@ class Decision:
     def _taken(
         self, hosts: HostBatch, index: int, candidate: int, ledger: Ledger | None
     ) -> Consumption:
-        """Return what an instance takes of a host; its groups learn their providers."""
+        """Return what an instance takes of a host."""
         mappings: Mappings | None = None
         if ledger is not None and candidate != NO_CANDIDATE:
             mappings = ledger.request(candidate)["mappings"]
-            tell_providers(self._spec, mappings)
         return self._needs.on_host(self._limits(hosts, index), mappings)
 
     def _limits(self, hosts: HostBatch, index: int) -> dict[str, object]:
@@ -277,6 +297,7 @@ class Decision:
                 conf=self._parts.conf,
                 ties=self._ties(hosts),
                 rng=self._parts.rng,
+                n_choices=self._parts.contention.n_choices,
             )
 
     def _ties(self, hosts: HostBatch) -> npt.NDArray[np.float64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from ..placement.candidates import AllocationRequest
 from ..placement.client import ConsumerAllocations
@@ -58,16 +59,32 @@ class Ledger:
         """Return all candidates of a host, also those that are gone by now."""
         return self._candidates.by_host.get(node_uuid, ())
 
-    def held_by(self, held: ConsumerAllocations) -> int | None:
-        """Return the candidate that a consumer's allocations are, if one is."""
+    def held_by(
+        self, held: ConsumerAllocations, *, besides: AbstractSet[str] = frozenset()
+    ) -> int | None:
+        """Return the candidate that a consumer's allocations are, if one is.
+
+        Parameters
+        ----------
+        besides : set of str, optional
+            Root providers of hosts that it may hold other things of (evacuation).
+        """
         summaries = self._candidates.provider_summaries
         roots = {
             summaries[provider]["root_provider_uuid"]
             for provider in held.resources
             if provider in summaries
         }
-        numbers = (number for root in roots for number in self.all_of(root))
-        return next((n for n in numbers if held.are(self.request(n))), None)
+        numbers = (n for root in roots - besides for n in self.all_of(root))
+        is_it = self._is_part_of if besides & held.resources.keys() else self._is_all_of
+        return next((n for n in numbers if is_it(n, held)), None)
+
+    def _is_all_of(self, index: int, held: ConsumerAllocations) -> bool:
+        return held.are(self.request(index))
+
+    def _is_part_of(self, index: int, held: ConsumerAllocations) -> bool:
+        parts = self._candidates.resources_of(index).items()
+        return all(held.resources.get(uuid) == part for uuid, part in parts)
 
     def request(self, index: int) -> AllocationRequest:
         """Return a candidate as Placement wrote it."""

@@ -18,6 +18,9 @@ LOG = logging.getLogger(__name__)
 #: How many of the best hosts a record tells of.
 TOP_HOSTS: Final = 5
 
+#: Stands beside the results of claims: the request, or its first try, failed.
+RELEASED: Final = "released"
+
 
 class Outcome(enum.StrEnum):
     """How a decision ended."""
@@ -59,7 +62,13 @@ class WeighedHost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClaimAttempt:
-    """One answer of Placement to a claim."""
+    """One answer of Placement to a claim, or that claims were released after all.
+
+    Attributes
+    ----------
+    result : str
+        Of `ClaimResult`, or `RELEASED`.
+    """
 
     instance_uuids: tuple[str, ...]
     hosts: tuple[str, ...]
@@ -135,7 +144,10 @@ class DecisionRecord:
             self.times_ms[step] = self.times_ms.get(step, 0.0) + elapsed_ms
 
     def begin_again(self) -> None:
-        """Forget hosts and filters: what was decided on had been kept for too long."""
+        """Forget hosts and filters: what was decided on had been kept for too long.
+
+        Questions, claims and times stay: they are of the whole call.
+        """
         self.steps.clear()
         self.instances.clear()
 

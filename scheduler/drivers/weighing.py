@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,9 @@ Order = npt.NDArray[np.intp]
 
 #: Enough for the chosen host, its alternates, and some hosts that are full meanwhile.
 _N_BEST = 64
+
+#: Two hosts weigh nearly the same within this share of what all weights span.
+NEAR_SHARE: Final = 0.1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -105,6 +109,14 @@ class Ranking:
         if len(self.best) < len(self.total):
             yield from self._ordered(self.total < self._bound).tolist()
 
+    def n_near_best(self, at_most: int) -> int:
+        """Count the first hosts that weigh nearly as much as the best one."""
+        if not len(self.total):
+            return 0
+        best = self.total[self.best[:at_most]]
+        near = NEAR_SHARE * (best[0] - self.total.min())
+        return int(np.count_nonzero(best >= best[0] - near))
+
     def top(self) -> tuple[WeighedHost, ...]:
         """Return the first hosts of the order as the decision record has them."""
         indices = self.best[:TOP_HOSTS]
@@ -128,6 +140,7 @@ def ranked(
     conf: cfg.ConfigOpts,
     ties: npt.NDArray[np.float64],
     rng: np.random.Generator,
+    n_choices: int = 1,
 ) -> Ranking:
     """Return hosts ordered by the sum of their multiplied, scaled weights.
 
@@ -140,6 +153,9 @@ def ranked(
     weighers : sequence of BaseHostWeigher
         Prepared for this request.
     ties : ndarray of float64, shape (n_hosts,)
+    n_choices : int
+        Among how many of the best hosts to choose at random, those that weigh nearly
+        as much as the best one.
 
     Raises
     ------
@@ -164,7 +180,8 @@ def ranked(
             parts.append(Part(name, raw, scale, multipliers))
     subset_size = options.host_subset_size
     ranking = Ranking(hosts, total, ties, max(_N_BEST, subset_size), parts)
-    _move_one_of_the_best(ranking.best, subset_size, rng)
+    n_near = ranking.n_near_best(n_choices) if n_choices > 1 else 1
+    _move_one_of_the_best(ranking.best, max(subset_size, n_near), rng)
     return ranking
 
 

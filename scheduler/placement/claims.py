@@ -41,16 +41,51 @@ class ClaimResult(enum.Enum):
     CONTENDED = "contended"
 
 
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A claim of one consumer that may be made yet, or is.
+
+    Attributes
+    ----------
+    generation : int or None
+        The consumer's that the claim named.
+    owner : mapping
+        project_id and user_id.
+    before : ConsumerAllocations or None
+        What it held before, where the claim was added to it (evacuation).
+    """
+
+    generation: int | None
+    owner: Mapping[str, str]
+    before: ConsumerAllocations | None = None
+
+    def may_come_yet(self, held: ConsumerAllocations) -> bool:
+        """Tell whether a consumer that holds this is as the claim has to find it."""
+        now = held.consumer_generation  # None: it holds nothing, so nobody tells
+        return now is None or now == self.generation
+
+    def prevent(self, client: PlacementClient, uuid: str) -> bool:
+        """Use up the generation that the claim names, so that it must fail.
+
+        A write is atomic: one consumer of it suffices. False: the claim, or somebody
+        else, was here first.
+        """
+        body = _restoring(self.before or ConsumerAllocations({}), self.generation)
+        if self.before is None:
+            body = {**body, **self.owner}
+        return client.put_allocations(uuid, body).is_done
+
+
 class ClaimInDoubt(PlacementUnavailable):
     """Say that consumers may hold what nobody could look at or take back.
 
-    `consumer_uuids` are those that have to be released once Placement answers again.
+    `doubts` are the consumers that have to be released once Placement answers again.
     """
 
-    def __init__(self, message: str, consumer_uuids: tuple[str, ...]) -> None:
+    def __init__(self, message: str, doubts: Mapping[str, Doubt]) -> None:
         """Tell what happened, and to which consumers."""
         super().__init__(message)
-        self.consumer_uuids = consumer_uuids
+        self.doubts = doubts
 
 
 class Rng(Protocol):
@@ -77,6 +112,9 @@ class ClaimAnswer:
     before : mapping
         Consumer UUID to what it held before, where the claim was added to it
         (evacuation); `release` needs it so as not to release the source's too.
+    is_found : bool
+        Whether the consumers held all of it before: an earlier request claimed it,
+        and it may be in use. It is not to be released if this request fails.
     """
 
     result: ClaimResult
@@ -86,6 +124,7 @@ class ClaimAnswer:
     detail: str
     elapsed_s: float
     before: Mapping[str, ConsumerAllocations] = field(default_factory=dict)
+    is_found: bool = False
 
 
 def claim(
@@ -229,6 +268,7 @@ class _Claim:
     n_attempts: int = 0
     generations: dict[str, int] = field(default_factory=dict)
     before: dict[str, ConsumerAllocations] = field(default_factory=dict)
+    is_found: bool = False
 
     def run(self) -> ClaimAnswer:
         started = time.monotonic()
@@ -251,18 +291,32 @@ class _Claim:
             answer.detail,
             time.monotonic() - started,
             self.before if answer.is_done else {},
+            self.is_found,
         )
 
     def _attempt(self) -> WriteAnswer:
         answer = self._write()
         if not answer.is_consumer_conflict:
             return answer
-        if self._adapt(answer):
+        held = {uuid: self._held(uuid) for uuid in self.wanted}
+        if all(held[uuid].are(self.wanted[uuid]) for uuid in self.wanted):
+            self.is_found = True
             return WriteAnswer(200)
+        self._adapt(held, answer)
+        if not self.generations and self.is_atomic_post:
+            return answer  # refused: one of them has a generation that nobody tells
+        return self._write_adapted()
+
+    def _write_adapted(self) -> WriteAnswer:
+        """Send it in the generations that the consumers have."""
+        bodies = {uuid: self._body(uuid) for uuid in self.wanted}
         answer = self._write()
-        if answer.is_consumer_conflict:
-            raise self._conflict(answer)
-        return answer
+        if not answer.is_consumer_conflict:
+            return answer
+        # A proxy may have sent it twice, and answered what the second one got.
+        if all(self._held(uuid).are(bodies[uuid]) for uuid in bodies):
+            return WriteAnswer(200)
+        raise self._conflict(answer)
 
     def _write(self) -> WriteAnswer:
         """Send it once; where the answer is lost, find out what became of it."""
@@ -287,19 +341,15 @@ class _Claim:
         generation = self.generations.get(uuid)
         return {**request, **self.owner, "consumer_generation": generation}
 
-    def _adapt(self, answer: WriteAnswer) -> bool:
-        """Learn what the consumers hold; return whether that is the whole claim."""
-        held = {uuid: self._held(uuid) for uuid in self.wanted}
-        if all(held[uuid].are(self.wanted[uuid]) for uuid in self.wanted):
-            return True
+    def _adapt(
+        self, held: Mapping[str, ConsumerAllocations], answer: WriteAnswer
+    ) -> None:
+        """Learn the consumers' generations, and what they keep."""
         for uuid, allocations in held.items():
             if allocations.resources:
                 self._double(uuid, allocations)
             elif not self.is_atomic_post:
                 self._take_over_empty(uuid, answer)
-        if not self.generations:
-            raise self._conflict(answer)
-        return False
 
     def _double(self, uuid: str, held: ConsumerAllocations) -> None:
         if not self.evacuated_from & held.resources.keys():
@@ -367,36 +417,27 @@ class _Claim:
             if ours:  # one POST is atomic: somebody changed the others since
                 release(self.client, ours, global_request_id=self.global_request_id)
                 return False
-            if not lost.is_in_flight or any(map(self._is_beyond, held, held.values())):
-                return False
-            return False if self._fence() else None
+            doubts = self._doubts()
+            if lost.is_in_flight and all(
+                doubts[uuid].may_come_yet(held[uuid]) for uuid in held
+            ):
+                uuid = next(iter(doubts))
+                return False if doubts[uuid].prevent(self.client, uuid) else None
+            return False
         except PlacementError:
             return None  # bounded: the next look may be luckier, or it is in doubt
 
-    def _is_beyond(self, uuid: str, held: ConsumerAllocations) -> bool:
-        """Tell whether a consumer has left the generation that our write names."""
-        now = held.consumer_generation
-        return now is not None and now != self.generations.get(uuid)
-
-    def _fence(self) -> bool:
-        """Use up the generation that a write on its way names, so that it must fail.
-
-        One consumer suffices: a write is atomic. False: the write was here first.
-        """
-        uuid = next(iter(self.wanted))
-        before = self.before.get(uuid)
-        body = _restoring(before or ConsumerAllocations({}), self.generations.get(uuid))
-        return self.client.put_allocations(
-            uuid,
-            body if before else {**body, **self.owner},
-            global_request_id=self.global_request_id,
-        ).is_done
+    def _doubts(self) -> dict[str, Doubt]:
+        return {
+            uuid: Doubt(self.generations.get(uuid), self.owner, self.before.get(uuid))
+            for uuid in self.wanted
+        }
 
     def _in_doubt(self, lost: AnswerLost) -> ClaimInDoubt:
         return ClaimInDoubt(
             f"{lost} It could not be found out whether the claim was made: consumers "
             f"{', '.join(self.wanted)} may hold allocations that have to be released.",
-            tuple(self.wanted),
+            self._doubts(),
         )
 
     def _wait(self, first_s: float) -> Callable[[tenacity.RetryCallState], float]:

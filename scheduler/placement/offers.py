@@ -152,6 +152,9 @@ class Offer:
         The moment at which Placement was asked.
     is_cut : bool
         Whether the limit may have hidden candidates.
+    is_whole : bool
+        False: a claim that Placement may have counted is counted here, too, so that
+        less may be open than there is.
     """
 
     candidates: AllocationCandidates
@@ -160,6 +163,7 @@ class Offer:
     is_cut: bool
     _taken: Amounts
     _answers: tuple[Answer, ...]
+    is_whole: bool = True
 
     @property
     def n_open(self) -> int:
@@ -198,6 +202,7 @@ class Offer:
             self.is_cut or other.is_cut,
             {**mine, **other._taken},
             self._answers + other._answers,
+            self.is_whole and other.is_whole,
         )
 
     def parts(self) -> tuple[Answer, ...]:
@@ -274,16 +279,17 @@ class Answer:
     def offer(self) -> Offer:
         """Return what is left where every claim counts that Placement may not know."""
         if self._offer is None:
-            self._offer = self._make_offer(self.account)
+            is_whole = not self._unsure
+            self._offer = self._make_offer(self.account, is_whole=is_whole)
         return self._offer
 
     def whole_offer(self) -> Offer:
         """Return what may be left: less only the claims that Placement cannot know."""
         if not self._unsure:
             return self.offer()
-        return self._make_offer(self.account.without(self._unsure))
+        return self._make_offer(self.account.without(self._unsure), is_whole=True)
 
-    def _make_offer(self, account: Account) -> Offer:
+    def _make_offer(self, account: Account, *, is_whole: bool) -> Offer:
         return Offer(
             self.candidates,
             account.is_open(),
@@ -291,4 +297,5 @@ class Answer:
             self.candidates.is_cut,
             dict(account.taken),
             (self,),
+            is_whole,
         )

@@ -15,7 +15,7 @@ from ..errors import (
     PlacementUnavailable,
 )
 from .candidates import AllocationRequest
-from .claims import release
+from .claims import Doubt, release
 from .client import ConsumerAllocations, PlacementClient, doubled
 
 LOG = logging.getLogger(__name__)
@@ -37,10 +37,13 @@ class Orphan:
         What was claimed.
     before : ConsumerAllocations or None
         What the consumer held already, and keeps (evacuation).
+    doubt : Doubt or None
+        Where it is not known whether the claim was made: it may come yet.
     """
 
     request: AllocationRequest
     before: ConsumerAllocations | None = None
+    doubt: Doubt | None = None
 
     def is_held(self, held: ConsumerAllocations) -> bool:
         """Return whether a consumer holds just this, and nothing since."""
@@ -60,6 +63,9 @@ class Orphans:
         self._client = client
         self._orphans: dict[str, Orphan] = {}
         self._lock = threading.Lock()
+        #: Held from a look at a consumer to its release: a new request for the same
+        #: instance claims between the two else, and loses that.
+        self._releasing = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -133,16 +139,27 @@ class Orphans:
 
     def _release(self, uuid: str) -> None:
         """Release what a consumer still holds for us, and forget it."""
-        orphan = self._orphans.get(uuid)
-        if orphan is None:
-            return
-        before = {uuid: orphan.before} if orphan.before else None
-        if orphan.is_held(self._client.allocations(uuid)):
+        with self._releasing:
+            orphan = self._orphans.get(uuid)
+            if orphan is None:
+                return
+            # The claim may come between a look and what is to prevent it, once.
+            if not self._is_settled(uuid, orphan):
+                self._is_settled(uuid, orphan)
+            with self._lock:
+                if self._orphans.get(uuid) is orphan:
+                    del self._orphans[uuid]
+
+    def _is_settled(self, uuid: str, orphan: Orphan) -> bool:
+        """Release it, or see to it that it is never made; False: look again."""
+        held = self._client.allocations(uuid)
+        if orphan.is_held(held):
+            before = {uuid: orphan.before} if orphan.before else None
             release(self._client, [uuid], before=before)
             LOG.info("Released the allocation of consumer %s", uuid)
-        with self._lock:
-            if self._orphans.get(uuid) is orphan:
-                del self._orphans[uuid]
+        elif orphan.doubt is not None and orphan.doubt.may_come_yet(held):
+            return orphan.doubt.prevent(self._client, uuid)
+        return True
 
 
 def _is_away(e: PlacementError) -> bool:

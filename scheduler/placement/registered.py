@@ -51,12 +51,11 @@ class Registered:
     @property
     def was_empty(self) -> bool:
         """Tell what was found last; it asks nothing."""
-        return self._was_empty
+        return self._was_empty and not self._has_seen
 
     def see(self) -> None:
         """Take note that there is a provider."""
         self._has_seen = True
-        self._was_empty = False
 
     def is_empty(self) -> bool:
         """Tell whether there is none, as far as is known; see `PlacementClient`."""
@@ -66,7 +65,7 @@ class Registered:
                 self._look()
             finally:
                 self._lock.release()
-        return self._was_empty
+        return self.was_empty
 
     def _look(self) -> None:
         if self._clock() < self._next_at:
@@ -78,6 +77,6 @@ class Registered:
             return  # it is a hint: the error that it goes with is the greater
         match body:
             case {"resource_providers": []}:
-                self._was_empty = not self._has_seen
+                self._was_empty = True
             case {"resource_providers": [_, *_]}:
                 self.see()

@@ -14,6 +14,7 @@ from oslo_messaging import ExpectedException
 
 from moorage.objects import CellMapping, Destination, InstanceGroup, Selection
 from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.drivers.claiming import MAX_CONTENDED
 from moorage.scheduler.drivers.record import Outcome
 from moorage.scheduler.errors import (
     AllocationUpdateFailed,
@@ -23,6 +24,7 @@ from moorage.scheduler.errors import (
     PluginError,
 )
 from moorage.scheduler.placement.claims import claim
+from moorage.scheduler.placement.client import AnswerLost
 from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.service import Scheduler, build
 
@@ -340,6 +342,73 @@ def test_repeated_request_is_answered_as_before(make: MakeScheduler) -> None:
     assert sorted(scheduler.table.batch().vcpus_used.tolist()) == [0, 1]
 
 
+def test_repeated_evacuation_is_answered_as_before(make: MakeScheduler) -> None:
+    scheduler = make(*THREE)
+    [instance] = new_uuids()
+    [[source, *_]] = _select(scheduler, request(), [instance])
+    spec = request(ignore_hosts=[source.service_host], instance_uuid=instance)
+    first = _select(scheduler, spec, [instance])
+    again = _select(scheduler, spec, [instance])
+    assert _hosts(again)[0][0] == _hosts(first)[0][0]
+    held = scheduler.placement.allocations(instance).resources
+    assert held == {**claimed(source), **claimed(first[0][0])}
+
+
+def test_earlier_claim_stays_if_the_repeated_request_fails(
+    make: MakeScheduler,
+) -> None:
+    scheduler = make(host("only"))
+    [instance] = new_uuids()
+    [[chosen]] = _select(scheduler, request(), [instance])
+    consume = scheduler.table.consume
+
+    def break_afterwards(*args: Any) -> None:
+        consume(*args)
+        raise RuntimeError("broken")
+
+    scheduler.table.consume = break_afterwards  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="broken"):
+        _select(scheduler, request(), [instance])
+    assert scheduler.placement.allocations(instance).resources == claimed(chosen)
+    assert scheduler.table.batch().vcpus_used.tolist() == [1]
+
+
+def test_claim_stays_neither_claimed_nor_consumed_if_its_request_fails(
+    make: MakeScheduler,
+) -> None:
+    scheduler = make(*THREE)
+    consume, consumed = scheduler.table.consume, []
+
+    def break_at_the_second(*args: Any) -> None:
+        consume(*args)
+        consumed.append(args)
+        if len(consumed) == 2:
+            raise RuntimeError("broken")
+
+    scheduler.table.consume = break_at_the_second  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="broken"):
+        _select(scheduler, request(num_instances=3), new_uuids(3))
+    assert _nothing_is_held(scheduler)
+    assert scheduler.table.batch().vcpus_used.tolist() == [0, 0, 0]
+
+
+def test_claim_whose_thread_is_killed_is_released(make: MakeScheduler) -> None:
+    scheduler = make(*THREE)
+    put = scheduler.placement.put_allocations
+
+    def put_and_be_killed(*args: Any, **more: Any) -> Any:
+        put(*args, **more)
+        scheduler.placement.put_allocations = put  # type: ignore[method-assign]
+        raise KeyboardInterrupt
+
+    scheduler.placement.put_allocations = put_and_be_killed  # type: ignore[method-assign]
+    [instance] = new_uuids()
+    with pytest.raises(KeyboardInterrupt):
+        _select(scheduler, request(), [instance])
+    scheduler._orphans.make_way([instance])
+    assert _nothing_is_held(scheduler)
+
+
 def test_instance_with_allocations_of_another_kind_is_not_taken_over(
     make: MakeScheduler,
 ) -> None:
@@ -439,6 +508,54 @@ def test_claim_in_doubt_is_released_once_placement_answers(tmp_path: Path) -> No
         scheduler.stop()
         assert real.client.allocations(instance).resources == {}
         assert scheduler.table.batch().vcpus_used.tolist() == [0, 0, 0]
+
+
+def test_evacuation_in_doubt_is_released_and_the_source_stays(
+    make: MakeScheduler,
+) -> None:
+    scheduler = make(*THREE)
+    [instance] = new_uuids()
+    [[source, *_]] = _select(scheduler, request(), [instance])
+    placement = scheduler.placement
+    put, allocations = placement.put_allocations, placement.allocations
+    n_puts = iter(range(9))
+
+    def put_and_lose(*args: Any, **more: Any) -> Any:
+        answer = put(*args, **more)
+        if next(n_puts) == 1:  # the first is told what the instance holds
+            placement.allocations = _refuse  # type: ignore[method-assign]
+            raise AnswerLost("lost", is_in_flight=True)
+        return answer
+
+    placement.put_allocations = put_and_lose  # type: ignore[method-assign]
+    spec = request(ignore_hosts=[source.service_host], instance_uuid=instance)
+    with pytest.raises(PlacementUnavailable, match=instance):
+        _select(scheduler, spec, [instance])
+    assert len(allocations(instance).resources) == 2
+    placement.allocations = allocations  # type: ignore[method-assign]
+    scheduler._orphans.make_way([instance])
+    assert allocations(instance).resources == claimed(source)
+
+
+def test_placement_that_calls_every_host_busy_is_not_asked_for_all_of_them(
+    tmp_path: Path,
+) -> None:
+    path = write_inventory(tmp_path, *(host(f"h{i}") for i in range(30)))
+    conf = moorage_conf.load([], config_files=[])
+    conf.set_override("inventory_file", str(path), group="moorage")
+    with (
+        EmbeddedPlacementFixture() as real,
+        MisbehavingServer(real.placement.wsgi_app) as server,
+    ):
+        scheduler = build(conf, placement=adapter_to(server.url))
+        scheduler.start()
+        seed(real.client, map(_provider, scheduler.table.batch().uuid))
+        server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=9999)
+        with pytest.raises(PlacementUnavailable, match="changing providers"):
+            _select(scheduler)
+        assert len(scheduler.decisions.newest(1)[0].claims) == MAX_CONTENDED
+        assert _nothing_is_held(scheduler)
+        scheduler.stop()
 
 
 def _provider(node: str) -> Provider:

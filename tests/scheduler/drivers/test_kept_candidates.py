@@ -39,12 +39,17 @@ class Counted:
         self._adapter = adapter
         self.asked: list[str] = []
         self.before_post: Callable[[], object] | None = None
+        self.before_question: Callable[[], object] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._adapter, name)
 
     def get(self, url: str, **options: Any) -> Any:
         self.asked.append(f"GET {url.partition('?')[0]}")
+        if self.asked[-1] == "GET /allocation_candidates":
+            rush, self.before_question = self.before_question, None
+            if rush is not None:
+                rush()
         return self._adapter.get(url, **options)
 
     def put(self, url: str, **options: Any) -> Any:
@@ -184,6 +189,7 @@ def test_claims_of_a_request_that_fails_are_counted_no_more(make: Any) -> None:
     cloud = make("a", "b")
     with pytest.raises(NoValidHost):
         cloud.select(uuids=new_uuids(3))
+    assert cloud.scheduler.decisions.newest()[0].claims == []
     assert sorted(cloud.select(uuids=new_uuids(2))) == ["a", "b"]
 
 
@@ -214,3 +220,54 @@ def test_what_is_refused_of_several_moves_and_the_others_stay(make: Any) -> None
     )
     used = usages(cloud.placement, map(node_uuid, names))
     assert [each["VCPU"] for each in used.values()] == [1] * 4 + [8] * 4
+
+
+def test_claim_that_counts_twice_is_no_reason_for_no_valid_host(make: Any) -> None:
+    cloud = make("a")
+
+    def rush() -> None:
+        # Another decision of this scheduler claims while Placement is being asked.
+        kept, root = cloud.scheduler.kept, node_uuid("a")
+        began = kept.moment()
+        cloud.take("a", vcpus=4)
+        kept.claimed([{"allocations": {root: {"resources": {"VCPU": 4}}}}], began=began)
+
+    cloud.adapter.before_question = rush
+    assert cloud.select(vcpus=4) == ["a"]
+    assert cloud.adapter.n_questions == 1
+
+
+def test_record_tells_of_the_answer_that_was_decided_on(make: Any) -> None:
+    cloud = make("a", "b", max_placement_results=1)
+    cloud.select(vcpus=1)
+    [kept] = [
+        n
+        for n in "ab"
+        if "VCPU" in usages(cloud.placement, [node_uuid(n)])[node_uuid(n)]
+    ]
+    cloud.take(kept, vcpus=7)
+    [other] = {"a", "b"} - {kept}
+    assert cloud.select(vcpus=1) == [other]
+    record = cloud.scheduler.decisions.newest()[0]
+    assert [c.result for c in record.claims] == ["refused", "claimed"]
+    assert len(record.queries) == 2, "both questions"
+    assert (record.n_candidates, record.n_hosts, record.is_cut) == (1, 1, False)
+    assert len([s for s in record.steps if s.name == "ComputeFilter"]) == 1
+
+
+def test_what_was_granted_and_given_back_is_in_the_record(make: Any) -> None:
+    cloud = make("a", "b")
+    uuids = new_uuids(2)
+    cloud.adapter.before_post = lambda: cloud.take("b", vcpus=1)
+    with pytest.raises(NoValidHost):
+        cloud.select(uuids=uuids)
+    [newest, *_] = cloud.scheduler.decisions.newest()
+    results = [each.result for each in newest.claims]
+    assert sorted(results) == ["claimed", "refused", "refused", "released"]
+    assert results[-1] == "released"
+    claimed, released = (
+        next(a for a in newest.claims if a.result == result)
+        for result in ("claimed", "released")
+    )
+    assert released.instance_uuids == claimed.instance_uuids
+    assert all(cloud.placement.allocations(u).resources == {} for u in uuids)

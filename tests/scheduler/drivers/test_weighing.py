@@ -221,3 +221,49 @@ def test_list_of_numbers_is_an_answer(conf: cfg.ConfigOpts) -> None:
     odd = type("Odd", (Odd,), {"answer": [1, 2, 3, 4]})
     rows = batch(*hosts("free_ram_mb", RAM))
     assert _order(_ranked(rows, weighers=[odd])) == "dcba"
+
+
+# -- among near-equal hosts ------------------------------------------------------------
+
+#: Of 100 hosts, 5 weigh nearly as much as the best one, whose name is "h0".
+_NEARLY = [1000, 990, 980, 960, 940, *range(94, -1, -1)]
+
+
+def _chosen(n_choices: int, **changes: Any) -> set[str]:
+    rows = batch(*(host(host=f"h{i}", free_ram_mb=mb) for i, mb in enumerate(_NEARLY)))
+    rng = np.random.default_rng(3)
+    rankings = (
+        ranked(
+            [RAMWeigher(options(**changes))],
+            rows,
+            spec(),
+            conf=options(**changes),
+            ties=np.zeros(len(rows)),
+            rng=rng,
+            n_choices=n_choices,
+        )
+        for _ in range(60)
+    )
+    return {rows.host[next(iter(ranking))] for ranking in rankings}
+
+
+@pytest.mark.parametrize(
+    ("n_choices", "chosen"), [(1, {0}), (3, {0, 1, 2}), (32, {0, 1, 2, 3, 4})]
+)
+def test_choice_is_among_near_equal_hosts_only(
+    n_choices: int, chosen: set[int]
+) -> None:
+    assert _chosen(n_choices) == {f"h{i}" for i in chosen}
+
+
+def test_wider_choice_narrows_no_subset() -> None:
+    assert len(_chosen(3, host_subset_size=20)) > 10
+
+
+def test_hosts_that_weigh_the_same_are_all_near_equal() -> None:
+    ranking = _ranked(batch(*hosts("free_ram_mb", [7] * 9)))
+    assert [ranking.n_near_best(n) for n in (1, 5, 32)] == [1, 5, 9]
+
+
+def test_choice_among_no_host_at_all_is_none() -> None:
+    assert _ranked(batch()).n_near_best(5) == 0

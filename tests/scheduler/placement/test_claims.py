@@ -149,6 +149,45 @@ def test_repeated_claim_finds_its_own(client):
     assert client.allocations(consumer).consumer_generation == 1
 
 
+def test_claim_tells_whether_an_earlier_one_was_found(client):
+    consumer = _consumer()
+    assert not _claim(client, consumer, _request(HOSTS[0])).is_found
+    assert _claim(client, consumer, _request(HOSTS[0])).is_found
+
+
+def test_claim_that_was_adapted_and_arrives_twice_is_a_claim(client, server):
+    consumer = _consumer()
+    _claim(client, consumer, _request(HOSTS[0]))
+
+    class Twice:
+        """A proxy that sends each write twice, and hands on the second answer."""
+
+        def __init__(self, adapter):
+            self.get = adapter.get
+            self._put = adapter.put
+
+        def put(self, url, **options):
+            self._put(url, **options)
+            return self._put(url, **options)
+
+    doubling = PlacementClient(Twice(adapter_to(server.url)))
+    answer = _claim(doubling, consumer, _request(HOSTS[1]), evacuated_from={HOSTS[0]})
+    assert answer.result is ClaimResult.CLAIMED
+    assert set(client.allocations(consumer).resources) == set(HOSTS[:2])
+    release(client, [consumer], before=answer.before)
+    assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
+
+
+def test_known_consumer_that_holds_nothing_refuses_a_post_and_no_more(client):
+    requests = {_consumer(): _request(HOSTS[i]) for i in range(2)}
+    known = next(iter(requests))
+    client.put_allocations(
+        known, {"allocations": {}, "consumer_generation": None, **OWNER}
+    )
+    assert _claim_all(client, requests).result is ClaimResult.REFUSED
+    assert _claim(client, known, requests[known]).result is ClaimResult.CLAIMED
+
+
 def test_foreign_allocations_are_a_conflict_and_stay(client):
     consumer = _consumer()
     _claim(client, consumer, _request(HOSTS[0]))
@@ -258,7 +297,7 @@ def test_unknown_outcome_names_the_consumer(server):
     consumer = _consumer()
     with pytest.raises(ClaimInDoubt, match=consumer) as raised:
         _claim(server.client(), consumer, _request(HOSTS[0]))
-    assert raised.value.consumer_uuids == (consumer,)
+    assert set(raised.value.doubts) == {consumer}
 
 
 def test_dead_placement_is_not_asked_twice():

@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from moorage.scheduler.errors import PlacementError, PlacementUnavailable
 from moorage.scheduler.placement.circuit import MAX_FAILURES, Circuit
-from moorage.scheduler.placement.claims import claim
+from moorage.scheduler.placement.claims import ClaimInDoubt, claim
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.orphans import Orphan, Orphans
 from moorage.scheduler.placement.seed import Provider, seed
@@ -48,6 +51,95 @@ def _claimed(placement: EmbeddedPlacementFixture, provider: str) -> str:
     rng = np.random.default_rng(0)
     claim(placement.client, consumer, _request(provider), rng=rng, **OWNER)
     return consumer
+
+
+def _doubted(
+    placement: EmbeddedPlacementFixture, server: MisbehavingServer, **more: Any
+) -> tuple[str, ClaimInDoubt]:
+    """A claim that arrives late, while nobody can be asked about it."""
+    consumer = more.pop("consumer", str(uuid.uuid4()))
+    client = server.client(timeout_s=0.5)
+    allocations, n_looks = client.allocations, itertools.count(0)
+
+    def away_after_the_first(*args: Any, **kwargs: Any) -> Any:
+        if not more or next(n_looks):
+            raise PlacementUnavailable("nobody answers")
+        return allocations(*args, **kwargs)
+
+    client.allocations = away_after_the_first  # type: ignore[method-assign]
+    late = server.misbehave_second if more else server.misbehave
+    late(Misbehaviour.LATE, verb="PUT")
+    rng = np.random.default_rng(0)
+    with pytest.raises(ClaimInDoubt) as raised:
+        claim(client, consumer, _request(HOST), rng=rng, **OWNER, **more)
+    return consumer, raised.value
+
+
+def test_claim_that_is_still_on_its_way_is_never_made(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    with MisbehavingServer(placement.placement.wsgi_app) as server:
+        consumer, error = _doubted(placement, server)
+        orphans = Orphans(placement.client)
+        orphans.add(consumer, Orphan(_request(HOST), doubt=error.doubts[consumer]))
+        orphans.stop()
+        assert not orphans
+        server.let_late_ones_go()
+    assert placement.client.allocations(consumer).resources == {}
+
+
+def test_evacuation_that_is_still_on_its_way_is_never_made(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    with MisbehavingServer(placement.placement.wsgi_app) as server:
+        consumer = _claimed(placement, OTHER)
+        _, error = _doubted(
+            placement, server, consumer=consumer, evacuated_from={OTHER}
+        )
+        doubt = error.doubts[consumer]
+        orphans = Orphans(placement.client)
+        orphans.add(consumer, Orphan(_request(HOST), doubt.before, doubt))
+        orphans.stop()
+        server.let_late_ones_go()
+    assert placement.client.allocations(consumer).resources == {OTHER: {"VCPU": 1}}
+
+
+def test_claim_of_a_new_request_is_not_taken_for_the_orphan(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    consumer = _claimed(placement, HOST)
+    orphans = Orphans(placement.client)
+    allocations = placement.client.allocations
+    has_looked, may_go_on = threading.Event(), threading.Event()
+
+    def slow(uuid: str, **more: Any) -> Any:
+        held = allocations(uuid, **more)
+        if threading.current_thread().name == "orphans":
+            has_looked.set()
+            may_go_on.wait(20)
+        return held
+
+    placement.client.allocations = slow  # type: ignore[method-assign]
+    orphans.add(consumer, Orphan(_request(HOST)))
+    assert has_looked.wait(20)
+
+    def claim_anew() -> None:
+        orphans.make_way([consumer])
+        claim(
+            placement.client,
+            consumer,
+            _request(HOST),
+            rng=np.random.default_rng(0),
+            **OWNER,
+        )
+
+    request = threading.Thread(target=claim_anew)
+    request.start()
+    request.join(0.5)  # where nobody waits for whom, it has claimed by now
+    may_go_on.set()
+    request.join()
+    orphans.stop()
+    assert allocations(consumer).resources == {HOST: {"VCPU": 1}}
 
 
 def _await(is_so: Callable[[], bool]) -> None:
