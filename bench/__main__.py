@@ -2,8 +2,8 @@
 """Measure and print: `python -m bench`, from the checkout's root, as `make bench` does.
 
 Decisions without Placement beside nova 34's, each plugin alone, guests with NUMA cells
-and PCI devices, decisions on the real Placement, messages. Medians of this run on this
-machine; no time is judged.
+and PCI devices, decisions on the real Placement, a stream of requests on one with many
+providers, messages. Medians of this run on this machine; no time is judged.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import platform
 import sys
 import time
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oslo_service import backend
@@ -32,6 +33,9 @@ _HOSTS = (1_000, 10_000, 100_000)
 _LIVE_HOSTS = (200, 1_000)
 _QUICK_HOSTS = (200, 1_000)
 _QUICK_LIVE_HOSTS = (50,)
+_PLACEMENT_HOSTS = 10_000
+_QUICK_PLACEMENT_HOSTS = 500
+_STREAM_REQUESTS = 500
 
 
 def main() -> int:
@@ -47,13 +51,19 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
-        why_not = "--no-nova" if told.no_nova else missing_peer()
+        # The stream asks Placement what nova would ask, without nova.
+        is_alone = told.no_nova or told.only_stream
+        why_not = "not asked for" if is_alone else missing_peer()
         nova = None if why_not else stack.enter_context(Nova())
         console.print(_machine())
         if why_not:
             console.print(f"[bold]nova 34 is not beside us[/]: {why_not}")
         status = stack.enter_context(_status(console))
-        Bench(console, status, _sizes(told), nova).run()
+        bench = Bench(console, status, _sizes(told), nova)
+        if told.only_stream:
+            bench.run_stream()
+        else:
+            bench.run()
     console.print(f"{time.monotonic() - started:.0f} s")
     return 0
 
@@ -74,6 +84,24 @@ def _options() -> argparse.Namespace:
         "--live-hosts", nargs="+", type=_positive, metavar="N",
         help="sizes of decisions on the real Placement",
     )  # fmt: skip
+    parser.add_argument(
+        "--placement-hosts", type=_positive, metavar="N",
+        help="providers of the real Placement that a stream of requests is sent to; "
+        "telling it of 1,000 takes about 15 s",
+    )  # fmt: skip
+    parser.add_argument(
+        "--placement-on", choices=("sqlite", "postgresql", "mariadb"), default="sqlite",
+        help="its database: sqlite is the embedded Placement, the others are "
+        "served over HTTP and take longer to be told of providers",
+    )  # fmt: skip
+    parser.add_argument(
+        "--placement-file", type=Path, metavar="FILE",
+        help="SQLite file in which providers stay for the next run",
+    )  # fmt: skip
+    parser.add_argument(
+        "--only-stream", action="store_true",
+        help="only the stream of requests, for trying",
+    )  # fmt: skip
     parser.add_argument("--runs", type=_positive, metavar="N", help="runs of ours")
     parser.add_argument("--no-nova", action="store_true", help="ours only")
     return parser.parse_args()
@@ -81,6 +109,7 @@ def _options() -> argparse.Namespace:
 
 def _sizes(told: argparse.Namespace) -> Sizes:
     from .measure import Sizes
+    from .seeded import Kind, Where
 
     runs = told.runs or (5 if told.quick else 15)
     hosts = told.hosts or (_QUICK_HOSTS if told.quick else _HOSTS)
@@ -88,6 +117,10 @@ def _sizes(told: argparse.Namespace) -> Sizes:
     return Sizes(
         hosts=tuple(sorted(set(hosts))),
         live_hosts=tuple(sorted(set(live))),
+        placement_hosts=told.placement_hosts
+        or (_QUICK_PLACEMENT_HOSTS if told.quick else _PLACEMENT_HOSTS),
+        placement=Where(Kind(told.placement_on), told.placement_file),
+        stream_requests=_STREAM_REQUESTS,
         ours=Plan(runs=runs, budget_s=20),
         nova=Plan(runs=3, budget_s=5),
         nova_decision=Plan(runs=3, budget_s=5, warm_ups=0),

@@ -33,6 +33,7 @@ class Answer:
 
 _DONE = Answer(204)
 _NOWHERE = Answer(200, '{"allocation_requests": [], "provider_summaries": {}}')
+_HELD = Answer(200, '{"allocations": {}}')
 _VERSIONS = Answer(
     200,
     '{"versions": [{"id": "v1.0", "min_version": "1.0", "max_version": "1.39"}]}',
@@ -60,6 +61,8 @@ class CannedPlacement:
         self._is_dedicated = _DEDICATED in resources_of(request)
 
     def get(self, url: str, **options: object) -> Answer:
+        if url.startswith("/allocations/"):
+            return _HELD
         if not url.startswith("/allocation_candidates"):
             return _VERSIONS
         # All hosts report dedicated CPUs: none is left for the second question.

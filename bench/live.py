@@ -34,6 +34,8 @@ def live_times(
 @contextmanager
 def _running(cloud: Cloud) -> Iterator[tuple[Scheduler, PlacementClient]]:
     conf = options(len(cloud))
+    # What a GET costs is told here; what keeping its answer spares, by the stream.
+    conf.set_override("candidates_max_age", 0, group="moorage")
     with EmbeddedPlacement() as placement:
         client = PlacementClient(placement.adapter)
         seed(client, providers(cloud.as_inventory()))

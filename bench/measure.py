@@ -17,6 +17,8 @@ from .fits import fit_rows
 from .live import live_times
 from .nova import Nova
 from .ours import OurCloud, Times, filter_names, weigher_names
+from .seeded import Where
+from .stream import stream_times
 from .timing import Plan
 from .wire import wire_times
 
@@ -28,10 +30,23 @@ _NUMBERS = (1, 10)  # instances in one request
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured, and how often."""
+    """How much is measured, and how often.
+
+    Attributes
+    ----------
+    placement_hosts : int
+        Providers of the Placement that the stream of requests is sent to.
+    placement : Where
+        Where that one runs.
+    stream_requests : int
+        Requests of the stream.
+    """
 
     hosts: tuple[int, ...]
     live_hosts: tuple[int, ...]
+    placement_hosts: int
+    placement: Where
+    stream_requests: int
     ours: Plan
     nova: Plan
     # A decision of nova's takes seconds to half a minute: a warm-up is too dear.
@@ -78,9 +93,29 @@ class Bench:
         if self._nova:
             self._console.print(report.fits_nova_table(fits))
         self._console.print(report.live_table(self._live()))
+        self.run_stream()
         self._say("messages")
         messages = wire_times(self._nova, self._sizes.ours)
         self._console.print(report.wire_table(messages))
+
+    def run_stream(self) -> None:
+        """Measure requests on one Placement with many providers."""
+        n_hosts = self._sizes.placement_hosts
+        what = f"{n_hosts:,} hosts on the real Placement"
+
+        def progress(n_done: int, n_all: int) -> None:
+            self._say(f"{what}: {n_done:,} seeded")
+
+        self._say(what)
+        found = stream_times(
+            make_cloud(n_hosts),
+            self._sizes.stream_requests,
+            self._sizes.placement,
+            progress,
+            lambda now: self._say(f"{what}: {now}"),
+        )
+        self._console.print(report.stream_table(n_hosts, found))
+        self._console.print(report.puts_table(found))
 
     def _nova_of(self, n_hosts: int) -> Nova | None:
         return self._nova if n_hosts <= MAX_NOVA_HOSTS else None

@@ -10,6 +10,7 @@ from rich.table import Table
 from .fits import CHANGING, MAX_NOVA_HOSTS, FitRow, FitTimes
 from .nova import NovaDecision
 from .ours import PluginTime, Times
+from .stream import LIMIT, MAX_AGE_S, DecisionAndPuts, Rate, StreamTimes
 from .wire import WireTime
 
 _NONE = "-"
@@ -189,6 +190,61 @@ def live_table(rows: list[tuple[int, int, Times]]) -> Table:
             str(each.n_runs),
         )  # fmt: skip
     return table
+
+
+def stream_table(n_providers: int, found: StreamTimes) -> Table:
+    """Show a stream of requests, beside nova's way of asking Placement."""
+    table = _table(
+        f"Requests on one real Placement with {n_providers:,} providers",
+        "way|requests",
+        "n|s|requests/s|GETs a request|ratio to nova's way",
+        "Requests of 8 flavors, one after the other, one instance each; reading of the "
+        "request's objects included. Every question has limit "
+        f"{LIMIT:,}; ours keeps an answer for {MAX_AGE_S:.0f} s "
+        r"(\[moorage] candidates_max_age; the default is 5). nova's way: for each "
+        "request GET /allocation_candidates, GET of the consumer, PUT; what nova does "
+        f"by itself is left out. Placement: {found.kind.told}.",
+    )
+    rates = (
+        ("ours", "all", found.first.followed_by(found.later)),
+        ("", "the first of each flavor", found.first),
+        ("", "later ones", found.later),
+        ("nova's", "one of each flavor", found.nova),
+    )
+    for way, requests, rate in rates:
+        table.add_row(way, requests, *_rate(rate, found.nova))
+    return table
+
+
+def _rate(rate: Rate, nova: Rate) -> tuple[str, ...]:
+    ratio = _NONE if rate is nova else _ratio(rate.per_s, nova.per_s)
+    return (
+        f"{rate.n_requests:,}", f"{rate.elapsed_s:.3g}", f"{rate.per_s:.3g}",
+        f"{rate.gets_a_request:.3g}", ratio,
+    )  # fmt: skip
+
+
+def puts_table(found: StreamTimes) -> Table:
+    """Show whole decisions beside bare PUTs of the same allocations."""
+    table = _table(
+        "Decisions on that Placement, and bare PUTs of what they claimed, ms (medians)",
+        "instances",
+        "decision|its claim|the rest|PUTs|decision to PUTs|GETs|runs",
+        "Candidates are kept already. its claim: a PUT, or one POST for several. PUTs: "
+        "of the same allocations once they were released, one after the other. GETs: "
+        "of all runs together.",
+    )
+    for each in (found.single, found.several):
+        table.add_row(*_beside_puts(each))
+    return table
+
+
+def _beside_puts(each: DecisionAndPuts) -> tuple[str, ...]:
+    return (
+        str(each.n_instances), ms(each.decision), ms(each.claim), ms(each.rest),
+        ms(each.puts), f"{each.decision / each.puts:.2f} x", str(each.n_gets),
+        str(each.n_runs),
+    )  # fmt: skip
 
 
 def wire_table(rows: list[WireTime]) -> Table:

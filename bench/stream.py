@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many requests on one real Placement with many providers, and nova's way beside it.
+
+nova's way is what nova's scheduler asks of Placement for each request, and nothing
+else: GET /allocation_candidates, GET /allocations/{consumer}, and PUT of the first
+candidate. What nova itself does between these is left out, in its favor.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from moorage.scheduler.conf import load
+from moorage.scheduler.drivers.record import DecisionRecord
+from moorage.scheduler.placement.client import MICROVERSION
+from moorage.scheduler.service import Scheduler, build
+
+from .asked import CONTEXT, Request, plain
+from .clouds import Cloud, CloudSource
+from .seeded import CountedAdapter, Kind, Progress, Where, seeded_placement
+from .timing import Plan, elapsed_ms, median, repeated
+
+#: ``[moorage] candidates_max_age`` of this benchmark, seconds; the default is 5.
+MAX_AGE_S = 60.0
+
+#: vCPUs, MiB of memory, GB of disk.
+Flavor = tuple[int, int, int]
+
+FLAVORS: Final[tuple[Flavor, ...]] = (
+    (1, 1024, 10),
+    (1, 2048, 10),
+    (2, 2048, 20),
+    (2, 4096, 20),
+    (2, 8192, 20),
+    (4, 4096, 40),
+    (4, 8192, 40),
+    (4, 16384, 40),
+)
+
+#: nova's default of ``[scheduler] max_placement_results``, and ours.
+LIMIT = 1000
+
+#: Instances in a request for several.
+N_SEVERAL = 100
+
+_OPTIONS = {
+    "microversion": MICROVERSION,
+    "headers": {"Accept": "application/json"},
+    "raise_exc": False,
+}
+_OWNER = {"project_id": "nova", "user_id": "nova"}
+
+
+#: Of decisions that are compared with their bare PUTs.
+_SINGLES = Plan(runs=64, budget_s=60, warm_ups=0)
+_SEVERAL = Plan(runs=3, budget_s=60, warm_ups=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How fast some requests were, and how many GETs they took."""
+
+    n_requests: int
+    elapsed_s: float
+    n_gets: int
+
+    @property
+    def per_s(self) -> float:
+        """Requests a second."""
+        return self.n_requests / self.elapsed_s
+
+    @property
+    def gets_a_request(self) -> float:
+        """GETs of any kind."""
+        return self.n_gets / self.n_requests
+
+    def followed_by(self, other: Rate) -> Rate:
+        """Return both as one."""
+        return Rate(
+            self.n_requests + other.n_requests,
+            self.elapsed_s + other.elapsed_s,
+            self.n_gets + other.n_gets,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionAndPuts:
+    """Medians of whole decisions, and of bare PUTs of the same allocations, ms.
+
+    Attributes
+    ----------
+    claim, rest : float
+        Of `decision`: its own PUT or POST, and all else.
+    n_gets : int
+        Of all runs together: what had become too old is asked again.
+    """
+
+    n_instances: int
+    decision: float
+    claim: float
+    rest: float
+    puts: float
+    n_gets: int
+    n_runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTimes:
+    """What was measured on one Placement.
+
+    Attributes
+    ----------
+    first, later : Rate
+        Ours: the first request of each flavor, and all others.
+    """
+
+    kind: Kind
+    first: Rate
+    later: Rate
+    nova: Rate
+    single: DecisionAndPuts
+    several: DecisionAndPuts
+
+
+def stream_times(
+    cloud: Cloud,
+    n_requests: int,
+    where: Where,
+    progress: Progress,
+    say: Callable[[str], None],
+) -> StreamTimes:
+    """Return what requests take; `progress` is told of providers, `say` of all else."""
+    with seeded_placement(cloud, where, progress) as adapter:
+        say("a stream of requests")
+        with _running(cloud, adapter) as ours:
+            first, later = ours.stream(n_requests)
+            say("requests in nova's way")
+            nova = _novas_way(adapter, ours.questions)
+        say("decisions and their bare PUTs")
+        with _running(cloud, adapter) as ours:
+            single = ours.beside_puts(FLAVORS, 1, _SINGLES)
+        say(f"{N_SEVERAL} instances in a request, and as many PUTs")
+        with _running(cloud, adapter) as ours:
+            several = ours.beside_puts(FLAVORS[:1], N_SEVERAL, _SEVERAL)
+    return StreamTimes(where.kind, first, later, nova, single, several)
+
+
+@contextmanager
+def _running(cloud: Cloud, adapter: CountedAdapter) -> Iterator[_Ours]:
+    """Yield a new scheduler, which keeps no answer yet; its claims go in the end."""
+    conf = load(config_files=[])
+    conf.set_override("max_placement_results", LIMIT, group="scheduler")
+    conf.set_override("candidates_max_age", MAX_AGE_S, group="moorage")
+    conf.set_override("random_seed", 1, group="moorage")
+    scheduler = build(conf, placement=adapter, source=CloudSource(conf, cloud))
+    scheduler.start()
+    ours = _Ours(cloud, adapter, scheduler)
+    try:
+        yield ours
+    finally:
+        ours.release()
+        scheduler.stop()
+
+
+class _Ours:
+    """A scheduler, and what it was asked."""
+
+    def __init__(
+        self, cloud: Cloud, adapter: CountedAdapter, scheduler: Scheduler
+    ) -> None:
+        self._cloud = cloud
+        self._adapter = adapter
+        self._scheduler = scheduler
+        self._claimed: list[str] = []
+        #: What Placement was asked, one question a flavor.
+        self.questions: list[str] = []
+
+    def stream(self, n_requests: int) -> tuple[Rate, Rate]:
+        """Return rates: of the first request of each flavor, and of all others."""
+        flavors = itertools.islice(itertools.cycle(FLAVORS), n_requests)
+        requests = [_request(self._cloud, each) for each in flavors]
+        first = self._rate(requests[: len(FLAVORS)])
+        records = self._scheduler.decisions.newest(len(FLAVORS))
+        self.questions = [record.queries[0] for record in records]
+        return first, self._rate(requests[len(FLAVORS) :])
+
+    def _rate(self, requests: Sequence[Request]) -> Rate:
+        def run() -> None:
+            for request in requests:
+                self._decide(request)
+
+        return _rate(self._adapter, len(requests), run)
+
+    def beside_puts(
+        self, flavors: Sequence[Flavor], n_instances: int, plan: Plan
+    ) -> DecisionAndPuts:
+        """Return what decisions take, and PUTs of what they claimed, one by one."""
+        for flavor in flavors:
+            self._decide(_request(self._cloud, flavor))
+        n_gets = self._adapter.n_gets()
+        requests = (
+            _request(self._cloud, each, n_instances)
+            for each in itertools.cycle(flavors)
+        )
+        runs = repeated(plan, lambda: self._beside_puts(next(requests)))
+        decisions, claims, puts = zip(*runs, strict=True)
+        return DecisionAndPuts(
+            n_instances,
+            median(decisions),
+            median(claims),
+            median([d - c for d, c in zip(decisions, claims, strict=True)]),
+            median(puts),
+            self._adapter.n_gets() - n_gets,
+            len(runs),
+        )
+
+    def _beside_puts(self, request: Request) -> tuple[float, float, float]:
+        """Return the decision, its claim, and the PUTs, ms."""
+        requests, record = self._decide(request)
+        for consumer in requests:
+            # As new to Placement as it was, so that both find the same.
+            _done(self._adapter.delete(f"/allocations/{consumer}", **_OPTIONS))
+        puts = sum(
+            elapsed_ms(functools.partial(_put, self._adapter, consumer, each))
+            for consumer, each in requests.items()
+        )
+        return record.times_ms["total"], record.times_ms["claim"], puts
+
+    def _decide(self, request: Request) -> tuple[dict[str, Any], DecisionRecord]:
+        """Return the allocation requests that were claimed, by consumer."""
+        answer: Any = self._scheduler.select_destinations(
+            CONTEXT,
+            spec_obj=request.spec(),
+            instance_uuids=request.instance_uuids,
+            return_objects=True,
+            return_alternates=True,
+        )
+        self._claimed += request.instance_uuids
+        chosen = zip(request.instance_uuids, answer, strict=True)
+        requests = {i: json.loads(mine[0].allocation_request) for i, mine in chosen}
+        return requests, self._scheduler.decisions.newest(1)[0]
+
+    def release(self) -> None:
+        """Give back all that was claimed."""
+        for consumer in self._claimed:
+            self._adapter.delete(f"/allocations/{consumer}", **_OPTIONS)
+
+
+def _request(cloud: Cloud, flavor: Flavor, n_instances: int = 1) -> Request:
+    """Return a request for new instances."""
+    request = plain(cloud, n_instances)
+    vcpus, memory_mb, root_gb = flavor
+    request.primitive["nova_object.data"]["flavor"]["nova_object.data"].update(
+        vcpus=vcpus, memory_mb=memory_mb, root_gb=root_gb, ephemeral_gb=0
+    )
+    uuids = [str(uuid.uuid4()) for _ in range(n_instances)]
+    request.primitive["nova_object.data"]["instance_uuid"] = uuids[0]
+    return Request("stream", request.primitive, uuids)
+
+
+def _novas_way(adapter: CountedAdapter, questions: Sequence[str]) -> Rate:
+    consumers = [str(uuid.uuid4()) for _ in questions]
+
+    def run() -> None:
+        for question, consumer in zip(questions, consumers, strict=True):
+            found = _body(adapter.get(question, **_OPTIONS))["allocation_requests"]
+            _body(adapter.get(f"/allocations/{consumer}", **_OPTIONS))
+            _put(adapter, consumer, found[0])
+
+    rate = _rate(adapter, len(questions), run)
+    for consumer in consumers:
+        _done(adapter.delete(f"/allocations/{consumer}", **_OPTIONS))
+    return rate
+
+
+def _rate(adapter: CountedAdapter, n_requests: int, run: Callable[[], object]) -> Rate:
+    n_gets = adapter.n_gets()
+    return Rate(n_requests, elapsed_ms(run) / 1000, adapter.n_gets() - n_gets)
+
+
+def _put(adapter: CountedAdapter, consumer: str, request: dict[str, Any]) -> None:
+    body = {**request, **_OWNER, "consumer_generation": None}
+    _done(adapter.put(f"/allocations/{consumer}", json=body, **_OPTIONS))
+
+
+def _body(response: Any) -> Any:
+    _done(response)
+    return response.json()
+
+
+def _done(response: Any) -> None:
+    if response.status_code >= 300:
+        raise RuntimeError(f"Placement said {response.status_code}: {response.text}")
