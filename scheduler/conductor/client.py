@@ -7,10 +7,9 @@ import enum
 import random
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from ..placement.claims import Rng
-from ..placement.client import PlacementAdapter, PlacementClient, Response
+from ..placement.client import PlacementAdapter, PlacementClient, Response, Verb
 
 #: The first microversion in which an allocation names its consumer's type.
 TYPED_MICROVERSION = "1.38"
@@ -47,100 +46,31 @@ class ConductorClient(PlacementClient):
         rng : Rng, optional
             Spreads the waits between tries; None: one of its own.
         """
-        super().__init__(_TypedAdapter(adapter))
+        super().__init__(adapter)
         self.rng: Rng = random.Random() if rng is None else rng
         self.sleep = sleep
-
-
-class _Tell(Protocol):
-    """An adapter's put or post."""
-
-    def __call__(
-        self,
-        url: str,
-        *,
-        json: object,
-        microversion: str,
-        headers: dict[str, str],
-        raise_exc: bool,
-    ) -> Response: ...
-
-
-class _TypedAdapter:
-    """Pass everything on; name consumer types in what is written of allocations."""
-
-    def __init__(self, adapter: PlacementAdapter) -> None:
-        self._adapter = adapter
         self._knows_types = True
 
-    def get(
-        self, url: str, *, microversion: str, headers: dict[str, str], raise_exc: bool
-    ) -> Response:
-        return self._adapter.get(
-            url, microversion=microversion, headers=headers, raise_exc=raise_exc
-        )
-
-    def delete(
-        self, url: str, *, microversion: str, headers: dict[str, str], raise_exc: bool
-    ) -> Response:
-        return self._adapter.delete(
-            url, microversion=microversion, headers=headers, raise_exc=raise_exc
-        )
-
-    def put(
+    def _call(
         self,
+        verb: Verb,
         url: str,
-        *,
-        json: object,
         microversion: str,
-        headers: dict[str, str],
-        raise_exc: bool,
+        body: object,
+        global_request_id: str | None,
     ) -> Response:
-        return self._write(
-            self._adapter.put, url, json, microversion, headers, raise_exc
-        )
-
-    def post(
-        self,
-        url: str,
-        *,
-        json: object,
-        microversion: str,
-        headers: dict[str, str],
-        raise_exc: bool,
-    ) -> Response:
-        return self._write(
-            self._adapter.post, url, json, microversion, headers, raise_exc
-        )
-
-    def _write(
-        self,
-        tell: _Tell,
-        url: str,
-        json: object,
-        microversion: str,
-        headers: dict[str, str],
-        raise_exc: bool,
-    ) -> Response:
-        is_typed = url.startswith("/allocations")
-        if is_typed and self._knows_types:
-            response = tell(
-                url,
-                json=_each(json, _typed),
-                microversion=TYPED_MICROVERSION,
-                headers=headers,
-                raise_exc=raise_exc,
+        if verb not in (Verb.PUT, Verb.POST) or not url.startswith("/allocations"):
+            return super()._call(verb, url, microversion, body, global_request_id)
+        if self._knows_types:
+            typed = _each(body, _typed)
+            response = super()._call(
+                verb, url, TYPED_MICROVERSION, typed, global_request_id
             )
             if response.status_code != _NOT_ACCEPTABLE:
                 return response
             self._knows_types = False  # it was not done: it is safe to say it again
-        return tell(
-            url,
-            json=_each(json, _untyped) if is_typed else json,
-            microversion=microversion,
-            headers=headers,
-            raise_exc=raise_exc,
-        )
+        untyped = _each(body, _untyped)
+        return super()._call(verb, url, microversion, untyped, global_request_id)
 
 
 def _each(json: object, change: Callable[[object], object]) -> object:
