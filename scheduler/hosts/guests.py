@@ -40,6 +40,7 @@ from .numa import (
     chosen_sets,
     declaring_cells,
     fitting_cells,
+    networks_of,
 )
 from .pci import NearPools, PoolRows, supported
 
@@ -60,13 +61,7 @@ class Networks:
     @classmethod
     def of(cls, spec_obj: RequestSpec) -> Networks:
         """Return those of a request."""
-        metadata = spec_obj.network_metadata if "network_metadata" in spec_obj else None
-        if not metadata:
-            return cls()
-        return cls(
-            frozenset(metadata.physnets if "physnets" in metadata else ()),
-            bool("tunneled" in metadata and metadata.tunneled),
-        )
+        return cls(*networks_of(spec_obj))
 
     def __bool__(self) -> bool:
         return bool(self.physnets) or self.is_tunneled

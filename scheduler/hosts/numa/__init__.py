@@ -3,7 +3,7 @@
 
 from .arrays import NO_CELL, NO_SOCKET, CellArrays, CellRows
 from .fit import Devices, declaring_cells, fit
-from .guest import FittedCell, FittedGuest, Guest, GuestCell, Limits
+from .guest import FittedCell, FittedGuest, Guest, GuestCell, Limits, networks_of
 from .matching import CellMasks, can_be_placed, chosen_sets, fitting_cells
 from .pinning import fit_cell
 from .topology import CellHardware, HostCell, HostTopology, Pages
@@ -30,4 +30,5 @@ __all__ = [
     "fit",
     "fit_cell",
     "fitting_cells",
+    "networks_of",
 ]

@@ -7,7 +7,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final, Self
 
-from ....objects import InstanceNUMACell, InstanceNUMATopology, NUMATopologyLimits
+from ....objects import (
+    InstanceNUMACell,
+    InstanceNUMATopology,
+    NUMATopologyLimits,
+    RequestSpec,
+)
 
 #: Page sizes that are no number of KiB (nova's MEMPAGES_SMALL, _LARGE and _ANY).
 SMALL_PAGES: Final = -1
@@ -139,6 +144,19 @@ def _without_names(cell: GuestCell) -> GuestCell:
     )
 
 
+def networks_of(
+    told: RequestSpec | NUMATopologyLimits,
+) -> tuple[frozenset[str], bool]:
+    """Return the physical networks to be near to, and whether to tunnels, too."""
+    metadata = told.network_metadata if "network_metadata" in told else None
+    if not metadata:
+        return frozenset(), False
+    return (
+        frozenset(metadata.physnets if "physnets" in metadata else ()),
+        bool("tunneled" in metadata and metadata.tunneled),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How far a host's cells may be overcommitted, and what the guest is to be near to.
@@ -157,13 +175,8 @@ class Limits:
     @classmethod
     def read(cls, limits: NUMATopologyLimits) -> Self:
         """Digest the object that a selection carries."""
-        networks = limits.network_metadata if "network_metadata" in limits else None
-        return cls(
-            limits.cpu_allocation_ratio,
-            limits.ram_allocation_ratio,
-            frozenset(networks.physnets if networks and "physnets" in networks else ()),
-            bool(networks and "tunneled" in networks and networks.tunneled),
-        )
+        ratios = limits.cpu_allocation_ratio, limits.ram_allocation_ratio
+        return cls(*ratios, *networks_of(limits))
 
 
 @dataclass(frozen=True, slots=True)
