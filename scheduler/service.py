@@ -21,7 +21,7 @@ from .drivers.plugins import (
     load_prefilters,
     load_weighers,
 )
-from .drivers.record import DecisionLog
+from .drivers.record import DecisionLog, DecisionRecord
 from .hosts import HostTable
 from .placement.client import PlacementAdapter, PlacementClient, make_adapter
 from .placement.diagnosis import diagnose
@@ -277,7 +277,8 @@ class Scheduler:
         PlacementError
             Placement could not do its part.
         """
-        caller = Caller.of(context)
+        caller, parts = Caller.of(context), self._driver.parts
+        unread = DecisionRecord(caller.request_id, (), 0, parts.clock())
         return tuple(
             diagnose(
                 self.placement,
@@ -285,7 +286,7 @@ class Scheduler:
                 is_host=self.table.has_node,
                 global_request_id=caller.global_request_id,
             )
-            for question in questions(self._driver.parts, caller, spec_obj)
+            for question in questions(parts, caller, spec_obj, unread)
         )
 
 

@@ -36,37 +36,35 @@ LOG = logging.getLogger(__name__)
 def ask(
     parts: Parts,
     caller: Caller,
-    spec_obj: RequestSpec,
+    asked: Sequence[CandidatesQuery],
     record: DecisionRecord,
     *,
     came: int,
 ) -> Offer:
     """Return Placement's candidates for a request, at least one that is open.
 
-    An answer that is kept will do, if there is an open one in it. A guest with
-    dedicated CPUs is asked for twice: hosts that do not report PCPU yet come after
-    those that do.
+    An answer that is kept will do, if there is an open one in it.
 
     Parameters
     ----------
+    asked : sequence of CandidatesQuery
+        The request's `questions`.
     came : int
         The moment at which the request came, as `KeptCandidates.moment` gave it.
 
     Raises
     ------
     NoValidHost
-        There are none, a prefilter says so, or the host that is wanted does not exist.
+        There are none.
     PlacementError
         Placement could not be asked.
     """
-    requirements = _requirements(parts, caller, spec_obj, record)
-    questions = _questions(parts, spec_obj, requirements)
-    offer = _answer(parts, caller, questions, record, None)
+    offer = _answer(parts, caller, asked, record, None)
     if not offer.n_open and not _is_fresh(offer, came):
-        offer = _answer(parts, caller, questions, record, came)
+        offer = _answer(parts, caller, asked, record, came)
     _note_offer(record, offer)
     if not offer.n_open:
-        paths = ", ".join(question.path for question in questions)
+        paths = ", ".join(question.path for question in asked)
         LOG.info("Placement has no allocation candidates for %s", paths)
         if parts.placement.is_empty():
             LOG.warning("%s", NO_PROVIDERS)
@@ -78,7 +76,7 @@ def ask(
 def ask_again(
     parts: Parts,
     caller: Caller,
-    spec_obj: RequestSpec,
+    asked: Sequence[CandidatesQuery],
     record: DecisionRecord,
     *,
     came: int,
@@ -90,9 +88,7 @@ def ask_again(
     """
     if not parts.kept.exhausted(earlier) and _is_fresh(earlier, came):
         return None
-    requirements = _requirements(parts, caller, spec_obj, record)
-    questions = _questions(parts, spec_obj, requirements)
-    offer = _answer(parts, caller, questions, record, came)
+    offer = _answer(parts, caller, asked, record, came)
     if not offer.is_news_to(earlier):
         return None
     record.begin_again()
@@ -110,16 +106,19 @@ def _note_offer(record: DecisionRecord, offer: Offer) -> None:
 
 
 def questions(
-    parts: Parts, caller: Caller, spec_obj: RequestSpec
+    parts: Parts, caller: Caller, spec_obj: RequestSpec, record: DecisionRecord
 ) -> list[CandidatesQuery]:
-    """Return what Placement would be asked for a request; raise as `ask` does."""
-    record = DecisionRecord(caller.request_id, (), 0, parts.clock())
-    return _questions(parts, spec_obj, _requirements(parts, caller, spec_obj, record))
+    """Return what Placement is to be asked for a request, and run its prefilters.
 
+    A guest with dedicated CPUs is asked for twice: hosts that do not report PCPU yet
+    come after those that do.
 
-def _questions(
-    parts: Parts, spec_obj: RequestSpec, requirements: Requirements
-) -> list[CandidatesQuery]:
+    Raises
+    ------
+    NoValidHost
+        A prefilter says so, or the host that is wanted does not exist.
+    """
+    requirements = _requirements(parts, caller, spec_obj, record)
     limit = parts.conf.scheduler.max_placement_results
     query = build_query(spec_obj, requirements, limit=limit)
     fallback = None

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -86,7 +87,7 @@ class Claims:
         node_uuid, host = hosts.value("uuid", index), hosts.value("host", index)
         left = hosts.candidates_of(index)
         while (candidate := ledger.next_of(node_uuid, left)) is not None:
-            answer = self._claim(uuid, ledger.request(candidate), host)
+            answer = self._claim({uuid: ledger.request(candidate)}, [host])
             if answer.result is ClaimResult.CLAIMED:
                 ledger.take(candidate)
                 return candidate
@@ -126,23 +127,32 @@ class Claims:
         was, self._has_contended = self._has_contended, False
         return was
 
-    def _claim(self, uuid: str, request: AllocationRequest, host: str) -> ClaimAnswer:
-        self._wanted[uuid] = request
+    def _claim(
+        self, requests: Mapping[str, AllocationRequest], hosts: Sequence[str]
+    ) -> ClaimAnswer:
+        """Claim for one instance, or for several in one POST."""
+        self._wanted.update(requests)
         began = self._parts.kept.moment()
-        with self._record.timed("claim"), self._caring([uuid]):
-            answer = claim(
-                self._parts.placement,
-                uuid,
-                request,
+        with self._record.timed("claim"), self._caring(requests):
+            answer = self._sender(requests)(
                 project_id=self._project_id,
                 user_id=self._user_id,
                 global_request_id=self._global_request_id,
                 evacuated_from=self._evacuated_from,
                 rng=self._parts.rng,
             )
-            self._count({uuid: request}, answer, began)
-        self._note([uuid], [host], answer)
+            self._count(requests, answer, began)
+        self._note(list(requests), hosts, answer)
         return answer
+
+    def _sender(
+        self, requests: Mapping[str, AllocationRequest]
+    ) -> Callable[..., ClaimAnswer]:
+        placement = self._parts.placement
+        if len(requests) > 1:
+            return functools.partial(claim_all, placement, requests)
+        [(uuid, request)] = requests.items()
+        return functools.partial(claim, placement, uuid, request)
 
     def _count(
         self,
@@ -163,49 +173,26 @@ class Claims:
         Placement does not say which one it refused: what is refused as a whole is
         tried in halves, so that the others keep theirs.
         """
-        if len(placed) == 1:
-            return self._claim_planned(placed[0], ledger)
         requests = {p.instance_uuid: ledger.request(p.candidate) for p in placed}
-        if self._claim_all(requests, [p.value("host") for p in placed]):
+        answer = self._claim(requests, [p.value("host") for p in placed])
+        if answer.result is ClaimResult.CLAIMED:
             return []
+        if len(placed) == 1:
+            self._undo(placed[0], answer, ledger)
+            return [placed[0].instance_uuid]
         middle = len(placed) // 2
         refused = self.claim_together(placed[:middle], ledger)
         return refused + self.claim_together(placed[middle:], ledger)
 
-    def _claim_planned(self, placed: Placed, ledger: Ledger) -> list[str]:
-        """Claim what was taken on paper; where it is refused, that is undone."""
-        candidate, uuid = placed.candidate, placed.instance_uuid
-        answer = self._claim(uuid, ledger.request(candidate), placed.value("host"))
-        if answer.result is ClaimResult.CLAIMED:
-            return []
-        ledger.give_back(candidate)
+    def _undo(self, placed: Placed, answer: ClaimAnswer, ledger: Ledger) -> None:
+        """Take back what was taken on paper and is not granted."""
+        ledger.give_back(placed.candidate)
         if answer.result is ClaimResult.REFUSED:
-            self._refuse(candidate, ledger)
-        return [uuid]
+            self._refuse(placed.candidate, ledger)
 
     def _refuse(self, candidate: int, ledger: Ledger) -> None:
         ledger.refuse(candidate)
         self._parts.kept.refused(ledger.offer, candidate)
-
-    def _claim_all(
-        self, requests: Mapping[str, AllocationRequest], hosts: Sequence[str]
-    ) -> bool:
-        """Claim for several instances in one POST; return whether all have theirs."""
-        self._wanted.update(requests)
-        began = self._parts.kept.moment()
-        with self._record.timed("claim"), self._caring(requests):
-            answer = claim_all(
-                self._parts.placement,
-                requests,
-                project_id=self._project_id,
-                user_id=self._user_id,
-                global_request_id=self._global_request_id,
-                evacuated_from=self._evacuated_from,
-                rng=self._parts.rng,
-            )
-            self._count(requests, answer, began)
-        self._note(list(requests), hosts, answer)
-        return answer.result is ClaimResult.CLAIMED
 
     def _note(
         self, uuids: Sequence[str], hosts: Sequence[str], answer: ClaimAnswer

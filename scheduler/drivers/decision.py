@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...objects import RequestSpec, Selection
 from ..errors import AllocationUpdateFailed, NoValidHost
-from ..hosts import Consumption, HostBatch
+from ..hosts import HostBatch
 from ..placement.candidates import AllocationCandidates
 from ..placement.offers import Offer
 from ..placement.request_checks import validate_request
@@ -26,7 +26,7 @@ from .accepting import (
     only,
     take_on_paper,
 )
-from .asking import ask, ask_again
+from .asking import ask, ask_again, questions
 from .base import Parts
 from .caller import Caller
 from .claiming import Claims
@@ -41,7 +41,6 @@ from .selections import selection
 from .weighing import Ranking, ranked
 
 LOG = logging.getLogger(__name__)
-
 
 #: How often all hosts are tried for an instance while some are only busy.
 _MAX_ROUNDS: Final = 5
@@ -97,14 +96,15 @@ class Decision:
         """
         if self._is_rebuild:
             return self._decided(None)
-        asked = self._parts, self._caller, self._spec, self._record
-        came = self._parts.kept.moment()
-        offer = ask(*asked, came=came)
+        parts, caller, record = self._parts, self._caller, self._record
+        came = parts.kept.moment()
+        asked = questions(parts, caller, self._spec, record)
+        offer = ask(parts, caller, asked, record, came=came)
         for _ in range(_MAX_QUESTIONS - 1):
             try:
                 return self._decided(offer)
             except NoValidHost:
-                news = ask_again(*asked, came=came, earlier=offer)
+                news = ask_again(parts, caller, asked, record, came=came, earlier=offer)
                 if news is None:
                     raise
                 offer = news
@@ -257,21 +257,14 @@ class Decision:
                 rounds += 1
             if found is None:
                 raise NoValidHost(NOT_ENOUGH)
-            taken = self._taken(ranking.hosts, *found, ledger)
-            placed.append(Placed(uuid, ranking, *found, taken))
+            index, candidate = found
+            its_limits = self._limits(ranking.hosts, index)
+            taken = self._needs.on_host(its_limits, _mappings(ledger, candidate))
+            placed.append(Placed(uuid, ranking, index, candidate, its_limits, taken))
             hosts = ranking.hosts
             if len(uuids) > 1:
-                hosts = hosts.with_instance(found[0], uuid, taken)
+                hosts = hosts.with_instance(index, uuid, taken)
         return placed
-
-    def _taken(
-        self, hosts: HostBatch, index: int, candidate: int, ledger: Ledger | None
-    ) -> Consumption:
-        """Return what an instance takes of a host."""
-        mappings: Mappings | None = None
-        if ledger is not None and candidate != NO_CANDIDATE:
-            mappings = ledger.request(candidate)["mappings"]
-        return self._needs.on_host(self._limits(hosts, index), mappings)
 
     def _limits(self, hosts: HostBatch, index: int) -> dict[str, object]:
         return limits(
@@ -332,7 +325,13 @@ class Decision:
     ) -> list[Selection]:
         """Return the chosen host and alternates: of its cell, chosen by no instance."""
         selections = [
-            self._selection(placed.ranking, placed.index, placed.candidate, ledger)
+            self._selection(
+                placed.ranking.hosts,
+                placed.index,
+                placed.limits,
+                placed.candidate,
+                ledger,
+            )
         ]
         cell = placed.value("cell_uuid")
         for index in others:
@@ -345,15 +344,22 @@ class Decision:
             if ledger is not None:
                 candidate = ledger.next_of(node, others.hosts.candidates_of(index))
             if candidate is not None:
-                selections.append(self._selection(others, index, candidate, ledger))
+                its_limits = self._limits(others.hosts, index)
+                selections.append(
+                    self._selection(others.hosts, index, its_limits, candidate, ledger)
+                )
         self._note_instance(placed, selections)
         return selections
 
     def _selection(
-        self, ranking: Ranking, index: int, candidate: int, ledger: Ledger | None
+        self,
+        hosts: HostBatch,
+        index: int,
+        its_limits: Mapping[str, object],
+        candidate: int,
+        ledger: Ledger | None,
     ) -> Selection:
-        hosts, zone = ranking.hosts, self._parts.conf.default_availability_zone
-        its_limits = self._limits(hosts, index)
+        zone = self._parts.conf.default_availability_zone
         if ledger is None:
             return selection(hosts, index, zone, its_limits)
         request = ledger.request(candidate)
@@ -374,6 +380,13 @@ class Decision:
 @functools.lru_cache(maxsize=4)
 def _random_order(seed: int, size: int) -> npt.NDArray[np.float64]:
     return np.random.default_rng(seed).random(size)
+
+
+def _mappings(ledger: Ledger | None, candidate: int) -> Mappings | None:
+    if ledger is None or candidate == NO_CANDIDATE:
+        return None
+    mappings: Mappings = ledger.request(candidate)["mappings"]
+    return mappings
 
 
 def _after(hosts: HostBatch, placed: Sequence[Placed]) -> HostBatch:

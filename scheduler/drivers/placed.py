@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from ..hosts import Consumption
 from .weighing import Ranking
@@ -17,6 +18,7 @@ class Placed:
     ranking: Ranking
     index: int
     candidate: int
+    limits: Mapping[str, object]
     consumption: Consumption
 
     def value(self, name: str) -> str:
