@@ -11,12 +11,14 @@ from .image_properties import (
 )
 from .numa import HostTopology, Limits
 from .pci import HostPools
+from .pending import Claimed
 from .record import Consumption, HostRecord
 from .table import HostTable
 
 __all__ = [
     "Aggregate",
     "AggregateMap",
+    "Claimed",
     "Consumption",
     "HostBatch",
     "HostPools",

@@ -6,73 +6,51 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from .aggregates import Aggregate, AggregateMap
 from .batch import HostBatch, Rows, View
 from .candidates import CandidateRows, Offer, candidate_rows
-from .fitting import Changes, Taken
+from .columns import TableColumns
 from .image_properties import ImageProperties
 from .instances import InstanceMap
-from .interning import Codes, Interner, compacted
-from .numa import HostTopology
-from .pci import HostPools
+from .pending import Claim, Claimed, PendingClaims
 from .record import INTERNED, NUMBERS, Consumption, HostRecord
 
-_FIRST_CAPACITY = 64
+#: Rows written at a time: readers wait for that many at most.
+_CHUNK = 500
 
-#: Values kept beyond those in use before an interned column is compacted.
-_SLACK = 1024
-
-Column = npt.NDArray[Any]
-
-
-@dataclasses.dataclass(slots=True)
-class _Claim:
-    """What an instance was granted, and what of the host's devices that took."""
-
-    consumption: Consumption
-    taken: Taken | None = None
+_REPORTED = (*NUMBERS, *INTERNED)
 
 
 class HostTable:
     """One row a compute node, one array a column, changed in place under one lock.
 
-    A decision reads through a view. A column that a view may still read is copied
-    before the next write to it, so that a view never changes.
+    A decision reads through a view, which never changes. What a claim takes lies on
+    top of what its host reported until a report includes it.
+
+    Parameters
+    ----------
+    clock : callable, optional
+        Returns now, seconds since the epoch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         self._lock = threading.RLock()
-        self._size = 0
         self._revision = 0
-        self._numbers: dict[str, Column] = {
-            name: np.zeros(_FIRST_CAPACITY, dtype) for name, dtype in NUMBERS.items()
-        }
-        self._numbers["revision"] = np.zeros(_FIRST_CAPACITY, np.int64)
-        self._codes: dict[str, Codes] = {
-            name: np.zeros(_FIRST_CAPACITY, np.int32)
-            for name in (*INTERNED, "aggregates")
-        }
-        self._interners = {name: Interner() for name in self._codes}
-        self._viewed: set[str] = set()
-        self._row_of: dict[str, int] = {}
-        #: Changes with every row that comes or goes.
-        self._layout = 0
-        #: Claims that no report of their node includes yet: node, instance, what.
-        self._pending: defaultdict[str, dict[str, _Claim]] = defaultdict(dict)
-        #: Claims that the last list of a host's instances left out, by host.
-        self._left_out: dict[str, set[str]] = {}
+        self._columns = TableColumns()
+        self._pending = PendingClaims()
         self.aggregates = AggregateMap()
         self.instances = InstanceMap()
 
     def __len__(self) -> int:
-        return self._size
+        return len(self._columns)
 
     @property
     def revision(self) -> int:
@@ -88,11 +66,10 @@ class HostTable:
         """
         if node_uuids is None:
             with self._lock:
-                every = np.arange(self._size, dtype=np.intp)
+                every = np.arange(len(self._columns), dtype=np.intp)
                 return HostBatch(self._view(), every, is_whole=True)
         with self._lock:
-            view, found = self._view(), self._rows_of(node_uuids)
-            return self._listed(view, found)
+            return self._listed(self._view(), self._columns.rows_of(node_uuids))
 
     def offered(self, offer: Offer) -> HostBatch:
         """Return the hosts of Placement's open candidates, together with these.
@@ -104,18 +81,15 @@ class HostTable:
         with self._lock:
             view = self._view()
             every = answer.derived.get(
-                ("rows", id(self), self._layout),
-                lambda: candidate_rows(answer, self._rows_of(answer.by_host)),
+                ("rows", id(self), self._columns.layout),
+                lambda: candidate_rows(answer, self._columns.rows_of(answer.by_host)),
             )
         if not offer.is_open.all():
             every = every.take(offer.is_open[every.numbers])
         return self._listed(view, every.rows, every)
 
-    def _rows_of(self, node_uuids: Iterable[str]) -> Rows:
-        """Return the row of each UUID, -1 for none."""
-        return np.fromiter(
-            map(self._row_of.get, node_uuids, itertools.repeat(-1)), np.intp
-        )
+    def _view(self) -> View:
+        return self._columns.view(self.instances, self._revision)
 
     def _listed(
         self, view: View, found: Rows, offered: CandidateRows | None = None
@@ -129,7 +103,7 @@ class HostTable:
 
     def has_node(self, node_uuid: str) -> bool:
         """Return whether a compute node has a row."""
-        return node_uuid in self._row_of
+        return node_uuid in self._columns
 
     def nodes_of(
         self, host: str | None, node: str | None = None, cell: str | None = None
@@ -139,36 +113,17 @@ class HostTable:
         Names are compared as they are; None stands for any.
         """
         wanted = {"host": host, "nodename": node, "cell_uuid": cell}
+        asked = {name: [value] for name, value in wanted.items() if value is not None}
         with self._lock:
-            mask = np.ones(self._size, bool)
-            for name, value in wanted.items():
-                if value is not None:
-                    code = self._interners[name].find(value)
-                    mask &= self._codes[name][: self._size] == (
-                        -1 if code is None else code
-                    )
-            codes = self._codes["uuid"][: self._size][mask]
-            return tuple(self._interners["uuid"].values[code] for code in codes)
+            rows = self._columns.where(asked)
+            return tuple(self._columns.text("uuid", row) for row in rows)
 
     def least_service_version(self) -> int:
         """Return the least version of a compute service; 0 where none is known."""
         with self._lock:
-            versions = self._numbers["service_version"][: self._size]
+            versions = self._columns.numbers("service_version")
             known = versions[versions > 0]
         return int(known.min()) if len(known) else 0
-
-    def _view(self) -> View:
-        for name in self._codes:  # decisions that claim nothing add values, too
-            self._compact(name)
-        self._viewed = {*self._numbers, *self._codes}
-        size = self._size
-        return View(
-            numbers={name: array[:size] for name, array in self._numbers.items()},
-            codes={name: array[:size] for name, array in self._codes.items()},
-            interners=dict(self._interners),
-            instances=self.instances,
-            revision=self._revision,
-        )
 
     # -- reports of a source -------------------------------------------------------
 
@@ -182,87 +137,159 @@ class HostTable:
             UUIDs of all instances of its service host; None where the report does not
             tell. Claims that it includes are given back, the others stay consumed.
         """
-        with self._lock:
-            self._revision += 1
-            row = self._row_of.get(record.uuid)
-            if row is None:
-                row = self._append(record.uuid)
-            self._write(row, record)
-            if instances is not None:
-                self._replace_instances(record.host, instances)
-            self._settle(record, row, instances or ())
+        self.put_many([record], None if instances is None else {record.host: instances})
+
+    def put_many(
+        self,
+        records: Collection[HostRecord],
+        instances: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
+        """Add or replace the rows of compute nodes, as `put` does.
+
+        Readers see some rows before others: each row is whole.
+
+        Parameters
+        ----------
+        records : collection of HostRecord
+        instances : mapping, optional
+            All instances of each service host of which the reports tell.
+        """
+        told = instances or {}
+        remaining = iter(records)
+        while chunk := list(itertools.islice(remaining, _CHUNK)):
+            with self._lock:
+                self._revision += 1
+                rows = [self._row(record.uuid) for record in chunk]
+                for name in _REPORTED:
+                    values = [getattr(record, name) for record in chunk]
+                    self._columns.write(name, rows, values)
+                in_them = [self.aggregates.of_host(record.host) for record in chunk]
+                self._columns.write("aggregates", rows, in_them)
+                self._touch(rows)
+                hosts = {record.host for record in chunk}
+                self._replace_instances({h: told[h] for h in hosts if h in told})
+                for record, row in zip(chunk, rows, strict=True):
+                    self._settle_reported(record, row, told.get(record.host, ()))
+
+    def _row(self, node_uuid: str) -> int:
+        row = self._columns.row_of(node_uuid)
+        return self._columns.append(node_uuid) if row is None else row
+
+    def _settle_reported(
+        self, record: HostRecord, row: int, reported: Collection[str]
+    ) -> None:
+        for uuid in self._pending.of_node(record.uuid).keys() & set(reported):
+            self._pending.pop(record.uuid, uuid)
+        for uuid, claim in self._pending.of_node(record.uuid).items():
+            self._take(row, claim)
+            self._add_instance(record.host, uuid, claim.consumption)
+
+    def change_many(self, changes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Write some columns of some rows, as their hosts report them.
+
+        Parameters
+        ----------
+        changes : mapping
+            By node UUID: values by column, under the names of `HostRecord`; `uuid`
+            cannot be changed.
+
+        Returns
+        -------
+        list of str
+            The nodes that have no row, and were left out.
+
+        Raises
+        ------
+        KeyError
+            There is no such column; nothing is changed.
+        """
+        for name in set().union(*changes.values()):
+            if name not in _REPORTED or name == "uuid":
+                raise KeyError(f"a report cannot change the column {name!r} of a host")
+        unknown = []
+        remaining = iter(changes.items())
+        while chunk := list(itertools.islice(remaining, _CHUNK)):
+            with self._lock:
+                self._revision += 1
+                unknown += self._change(chunk)
+        return unknown
+
+    def _change(self, changes: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+        unknown: list[str] = []
+        touched: list[int] = []
+        by_column: defaultdict[str, tuple[list[int], list[Any]]]
+        by_column = defaultdict(lambda: ([], []))
+        # What was claimed lies on top of what is reported: off, and on again.
+        concerned = self._pending.nodes & {node_uuid for node_uuid, _ in changes}
+        covered = [(node, self._row(node)) for node in concerned]
+        for node_uuid, row in covered:
+            self._uncover(node_uuid, row)
+        for node_uuid, values in changes:
+            found = self._columns.row_of(node_uuid)
+            if found is None:
+                unknown.append(node_uuid)
+                continue
+            touched.append(found)
+            for name, value in values.items():
+                rows, news = by_column[name]
+                rows.append(found)
+                news.append(value)
+        for name, (rows, news) in by_column.items():
+            self._columns.write(name, rows, news)
+        if "host" in by_column:
+            moved = by_column["host"]
+            in_them = [self.aggregates.of_host(host) for host in moved[1]]
+            self._columns.write("aggregates", moved[0], in_them)
+        self._touch(touched)
+        for node_uuid, row in covered:
+            for claim in self._pending.of_node(node_uuid).values():
+                self._take(row, claim)
+        return unknown
 
     def drop(self, node_uuid: str) -> None:
         """Forget a compute node, known or not, and the claims that no report includes.
 
         The last row takes its place.
         """
+        self.drop_many([node_uuid])
+
+    def drop_many(self, node_uuids: Iterable[str]) -> None:
+        """Forget compute nodes, as `drop` does."""
         with self._lock:
-            row = self._row_of.pop(node_uuid, None)
-            if row is None:
-                return
-            self._revision += 1
-            self._layout += 1
-            # Nobody could give these back: `give_back` finds claims by row.
-            self._pending.pop(node_uuid, None)
-            last = self._size - 1
-            if row != last:
-                for name in (*self._numbers, *self._codes):
-                    array = self._writable(name)
-                    array[row] = array[last]
-                self._row_of[self._text("uuid", row)] = row
-            self._size = last
-
-    def _append(self, node_uuid: str) -> int:
-        row = self._size
-        if row == len(self._numbers["revision"]):
-            for arrays in (self._numbers, self._codes):
-                for name, array in arrays.items():
-                    arrays[name] = np.resize(array, 2 * row)
-            self._viewed.clear()
-        self._size += 1
-        self._layout += 1
-        self._row_of[node_uuid] = row
-        return row
-
-    def _write(self, row: int, record: HostRecord) -> None:
-        for name in NUMBERS:
-            self._writable(name)[row] = getattr(record, name)
-        for name in INTERNED:
-            self._set_code(name, row, getattr(record, name))
-        self._set_code("aggregates", row, self.aggregates.of_host(record.host))
-        self._touch(row)
-
-    def _settle(self, record: HostRecord, row: int, reported: Collection[str]) -> None:
-        pending = self._pending[record.uuid]
-        for instance_uuid in pending.keys() & set(reported):
-            del pending[instance_uuid]
-        for instance_uuid, claim in pending.items():
-            self._take(row, claim)
-            self._add_instance(record.host, instance_uuid, claim.consumption)
+            for node_uuid in node_uuids:
+                if self._columns.remove(node_uuid):
+                    self._revision += 1
+                    # Nobody could give these back: `give_back` finds claims by row.
+                    self._pending.forget(node_uuid)
 
     def set_instances(self, host: str, uuids: Collection[str]) -> None:
-        """Replace the instances of a service host; those just claimed there stay.
+        """Replace the instances of a service host; those just claimed there stay."""
+        self.set_instances_of({host: uuids})
 
-        A claim that two such reports in a row leave out is given back: its build
-        failed, or never began.
-        """
+    def set_instances_of(self, instances: Mapping[str, Collection[str]]) -> None:
+        """Replace the instances of service hosts, as `set_instances` does."""
         with self._lock:
             self._revision += 1
-            left_out = self._pending_on(host).difference(uuids)
-            before = self._left_out.pop(host, set())
-            for uuid in left_out & before:
-                self.give_back(host, uuid)
-            if left_out - before:  # nothing is kept of a host without such claims
-                self._left_out[host] = left_out - before
-            self._replace_instances(host, uuids)
-            self._end_builds(host, uuids)
+            self._replace_instances(instances)
 
-    def _pending_on(self, host: str) -> set[str]:
-        return {u for node in self.nodes_of(host) for u in self._pending[node]}
+    def _replace_instances(self, instances: Mapping[str, Collection[str]]) -> None:
+        pending = self._pending_by_host()
+        for host, uuids in instances.items():
+            claimed = pending.get(host)
+            self.instances.set_host(host, {*uuids, *claimed} if claimed else uuids)
 
-    def _replace_instances(self, host: str, uuids: Collection[str]) -> None:
-        self.instances.set_host(host, {*uuids, *self._pending_on(host)})
+    def _pending_by_host(self) -> Mapping[str, set[str]]:
+        if not self._pending:
+            return {}
+        text = self._columns.text
+        return self._pending.by_host(
+            {node: text("host", row) for node, row in self._claimed_rows()}
+        )
+
+    def _claimed_rows(self) -> list[tuple[str, int]]:
+        """Return (node, row) of all nodes with claims."""
+        nodes = list(self._pending.nodes)
+        return list(zip(nodes, self._columns.rows_of(nodes).tolist(), strict=True))
 
     def add_instances(
         self,
@@ -270,7 +297,7 @@ class HostTable:
         uuids: Collection[str],
         properties: Mapping[str, ImageProperties] | None = None,
     ) -> None:
-        """Say that a service host has these instances, among others.
+        """Say that a service host has built these instances, among others.
 
         Parameters
         ----------
@@ -287,35 +314,70 @@ class HostTable:
 
     def _end_builds(self, host: str, uuids: Collection[str]) -> None:
         for node_uuid in self.nodes_of(host):
-            pending = self._pending[node_uuid]
+            pending = self._pending.of_node(node_uuid)
             for uuid in pending.keys() & set(uuids):
-                row, built = self._row_of[node_uuid], pending[uuid].consumption
+                row, built = self._row(node_uuid), pending[uuid].consumption
                 pending[uuid].consumption = dataclasses.replace(built, io_ops=0)
-                self._writable("num_io_ops")[row] -= built.io_ops
-                self._touch(row)
+                self._columns.add("num_io_ops", row, -built.io_ops)
+                self._touch([row])
 
     # -- claims ----------------------------------------------------------------------
 
     def consume(
-        self, node_uuid: str, instance_uuid: str, consumption: Consumption
+        self,
+        node_uuid: str,
+        instance_uuid: str,
+        consumption: Consumption,
+        claimed_at: float | None = None,
     ) -> None:
         """Take what an instance was granted; a second time for it changes nothing.
 
         A node that has no row any more is left to its next report.
+
+        Parameters
+        ----------
+        claimed_at : float, optional
+            Seconds since the epoch; now by default.
         """
         with self._lock:
-            row = self._row_of.get(node_uuid)
-            if row is None or instance_uuid in self._pending[node_uuid]:
+            row = self._columns.row_of(node_uuid)
+            if row is None or instance_uuid in self._pending.of_node(node_uuid):
                 return
             self._revision += 1
-            claim = self._pending[node_uuid][instance_uuid] = _Claim(consumption)
+            now = self._clock() if claimed_at is None else claimed_at
+            claim = Claim(consumption, now)
+            self._pending.put(node_uuid, instance_uuid, claim)
             self._take(row, claim)
-            self._add_instance(self._text("host", row), instance_uuid, consumption)
+            host = self._columns.text("host", row)
+            self._add_instance(host, instance_uuid, consumption)
 
     def _add_instance(self, host: str, uuid: str, consumption: Consumption) -> None:
         self.instances.add(host, uuid)
         if consumption.image_properties:
             self.instances.describe(uuid, consumption.image_properties)
+
+    def claims(self) -> tuple[Claimed, ...]:
+        """Return the claims that no report of their node includes yet."""
+        with self._lock:
+            rows = dict(self._claimed_rows())
+            return tuple(
+                Claimed(
+                    node, self._columns.text("host", rows[node]), uuid, claim.claimed_at
+                )
+                for node, uuid, claim in self._pending
+            )
+
+    def settle(self, node_uuid: str, instance_uuids: Iterable[str]) -> None:
+        """Say that the row, as it was reported, includes these claims.
+
+        What they took on top of it is given back; the instances stay.
+        """
+        with self._lock:
+            for instance_uuid in instance_uuids:
+                claim = self._pending.pop(node_uuid, instance_uuid)
+                if claim is not None:
+                    self._revision += 1
+                    self._return(self._row(node_uuid), claim)
 
     def give_back(self, host: str, instance_uuid: str) -> None:
         """Undo `consume` on a service host: the claim was given up, or has ended.
@@ -326,85 +388,71 @@ class HostTable:
             self._revision += 1
             self.instances.remove(host, instance_uuid)
             for node_uuid in self.nodes_of(host):
-                claim = self._pending[node_uuid].pop(instance_uuid, None)
-                if claim is not None:
-                    self._return(self._row_of[node_uuid], claim)
+                self.settle(node_uuid, [instance_uuid])
 
-    def _take(self, row: int, claim: _Claim) -> None:
+    def _uncover(self, node_uuid: str, row: int) -> None:
+        for claim in reversed(list(self._pending.of_node(node_uuid).values())):
+            self._return(row, claim)
+
+    def _take(self, row: int, claim: Claim) -> None:
         self._add(row, claim.consumption, 1)
-        claim.taken = claim.consumption.take(*self._devices(row))
+        topology, pools = self._devices(row)
+        claim.taken = claim.consumption.take(topology, pools)
         if claim.taken is not None:
-            self._set_codes(row, claim.taken.changes())
+            for name, value in claim.taken.changes():
+                self._columns.write(name, [row], [value])
 
-    def _return(self, row: int, claim: _Claim) -> None:
+    def _return(self, row: int, claim: Claim) -> None:
         self._add(row, claim.consumption, -1)
         if claim.taken is not None:
-            self._set_codes(row, claim.taken.undone(*self._devices(row)))
+            for name, value in claim.taken.undone(*self._devices(row)):
+                self._columns.write(name, [row], [value])
 
     def _add(self, row: int, consumption: Consumption, sign: int) -> None:
         for name, delta in consumption.deltas():
-            self._writable(name)[row] += sign * delta
-        self._touch(row)
+            self._columns.add(name, row, sign * delta)
+        self._touch([row])
 
-    def _devices(self, row: int) -> tuple[HostTopology | None, HostPools]:
-        return self._value("numa_topology", row), self._value("pci_stats", row)
+    def _devices(self, row: int) -> tuple[Any, Any]:
+        value = self._columns.value
+        return value("numa_topology", row), value("pci_stats", row)
 
     # -- aggregates --------------------------------------------------------------------
 
     def put_aggregate(self, aggregate: Aggregate) -> None:
         """Add or replace an aggregate, and say so in the rows of its hosts."""
-        self._change_aggregates(lambda: self.aggregates.put(aggregate))
+        with self._lock:
+            self._say_aggregates(self.aggregates.put(aggregate))
 
     def drop_aggregate(self, aggregate_id: int) -> None:
         """Forget an aggregate, known or not."""
-        self._change_aggregates(lambda: self.aggregates.drop(aggregate_id))
-
-    def _change_aggregates(self, change: Callable[[], frozenset[str]]) -> None:
         with self._lock:
-            self._revision += 1
-            hosts = self._interners["host"]
-            concerned = [code for code in map(hosts.find, change()) if code is not None]
-            rows = np.isin(self._codes["host"][: self._size], concerned)
-            for row in np.flatnonzero(rows).tolist():
-                aggregates = self.aggregates.of_host(self._text("host", row))
-                self._set_code("aggregates", row, aggregates)
-                self._touch(row)
+            self._say_aggregates(self.aggregates.drop(aggregate_id))
 
-    # -- columns -----------------------------------------------------------------
+    def put_aggregates(self, aggregates: Iterable[Aggregate]) -> None:
+        """Replace all aggregates; rows that stay as they were are not touched."""
+        news = {aggregate.id: aggregate for aggregate in aggregates}
+        with self._lock:
+            concerned: set[str] = set()
+            for old in self.aggregates:
+                if old.id not in news:
+                    concerned |= self.aggregates.drop(old.id)
+                elif old == news[old.id]:
+                    del news[old.id]
+            for new in news.values():
+                concerned |= self.aggregates.put(new)
+            self._say_aggregates(concerned)
 
-    def _writable(self, name: str) -> Column:
-        arrays: dict[str, Any] = self._numbers if name in self._numbers else self._codes
-        if name in self._viewed:
-            arrays[name] = arrays[name].copy()
-            self._viewed.discard(name)
-        return arrays[name]  # type: ignore[no-any-return]
-
-    def _set_code(self, name: str, row: int, value: Any) -> None:
-        self._compact(name)
-        self._writable(name)[row] = self._interners[name].code(value)
-
-    def _compact(self, name: str) -> None:
-        """Leave out the values that no row has any more, where these are many."""
-        interner = self._interners[name]
-        if len(interner) <= 2 * self._size + _SLACK:
+    def _say_aggregates(self, hosts: Collection[str]) -> None:
+        self._revision += 1
+        if not hosts:
             return
-        # Rows beyond the last are left out: what they held keeps no value alive.
-        codes = np.zeros_like(self._codes[name])
-        codes[: self._size], self._interners[name] = compacted(
-            self._codes[name][: self._size], interner.values
+        rows = self._columns.where({"host": hosts}).tolist()
+        names = (self._columns.text("host", row) for row in rows)
+        self._columns.write(
+            "aggregates", rows, [self.aggregates.of_host(name) for name in names]
         )
-        self._codes[name] = codes
-        self._viewed.discard(name)
+        self._touch(rows)
 
-    def _set_codes(self, row: int, values: Changes) -> None:
-        for name, value in values:
-            self._set_code(name, row, value)
-
-    def _value(self, name: str, row: int) -> Any:
-        return self._interners[name].values[self._codes[name][row]]
-
-    def _text(self, name: str, row: int) -> str:
-        return str(self._value(name, row))
-
-    def _touch(self, row: int) -> None:
-        self._writable("revision")[row] = self._revision
+    def _touch(self, rows: Sequence[int]) -> None:
+        self._columns.write("revision", rows, self._revision)

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from moorage.scheduler.hosts import (
     Aggregate,
+    Claimed,
     Consumption,
     HostBatch,
     HostRecord,
@@ -31,6 +32,14 @@ NODES = st.sampled_from(["n1", "n2", "n3", "n4", "n5"])
 HOSTS = st.sampled_from(["a", "b", "c"])
 INSTANCES = st.sampled_from([instance_uuid(i) for i in range(6)])
 AMOUNTS = st.integers(min_value=-100, max_value=2**40)
+CHANGES: dict[str, Any] = {
+    "free_ram_mb": AMOUNTS,
+    "num_io_ops": st.integers(0, 9),
+    "disabled": st.booleans(),
+    "last_seen_up": st.floats(0, 2e9),
+    "hypervisor_type": st.sampled_from(["QEMU", "LXC"]),
+    "stats": st.dictionaries(st.sampled_from("xy"), st.sampled_from("12")),
+}
 
 
 def _changed(record: HostRecord, consumption: Consumption) -> HostRecord:
@@ -53,7 +62,6 @@ class Model(RuleBasedStateMachine):
         self.claims: dict[str, dict[str, Consumption]] = {}
         self.aggregates: dict[int, Aggregate] = {}
         self.instances: dict[str, set[str]] = {}
-        self.left_out: dict[str, set[str]] = {}
         self.revision = 0
         self.kept: list[tuple[HostBatch, list[Any]]] = []
 
@@ -82,6 +90,21 @@ class Model(RuleBasedStateMachine):
         if reported is not None:
             self.instances[name] = reported | self._pending_on(name)
 
+    @rule(changes=st.dictionaries(NODES, st.fixed_dictionaries({}, optional=CHANGES)))
+    def change_many(self, changes: dict[str, dict[str, Any]]) -> None:
+        by_uuid = {node_uuid(node): values for node, values in changes.items()}
+        unknown = self.table.change_many(by_uuid)
+        assert set(unknown) == by_uuid.keys() - self.reports.keys()
+        for uuid in by_uuid.keys() & self.reports.keys():
+            record = dataclasses.replace(self.reports[uuid], **by_uuid[uuid])
+            self.reports[uuid] = record
+
+    @rule(node=NODES, uuids=st.sets(INSTANCES))
+    def settle(self, node: str, uuids: set[str]) -> None:
+        self.table.settle(node_uuid(node), uuids)
+        for uuid in uuids:
+            self.claims.get(node_uuid(node), {}).pop(uuid, None)
+
     @rule(node=NODES)
     def drop(self, node: str) -> None:
         self.table.drop(node_uuid(node))
@@ -106,13 +129,7 @@ class Model(RuleBasedStateMachine):
     @rule(name=HOSTS, uuids=st.sets(INSTANCES))
     def set_instances(self, name: str, uuids: set[str]) -> None:
         self.table.set_instances(name, uuids)
-        left_out = self._pending_on(name) - uuids
-        for claims in (self.claims.get(node, {}) for node in self._nodes_of(name)):
-            for uuid in left_out & self.left_out.get(name, set()):
-                claims.pop(uuid, None)
-        self.left_out[name] = left_out - self.left_out.get(name, set())
         self.instances[name] = uuids | self._pending_on(name)
-        self._end_builds(name, uuids)
 
     @rule(name=HOSTS, uuids=st.sets(INSTANCES))
     def add_instances(self, name: str, uuids: set[str]) -> None:
@@ -245,14 +262,63 @@ def test_build_that_ended_is_no_io_operation_any_more() -> None:
     assert (made.batch()[0].num_io_ops, made.batch()[0].num_instances) == (0, 1)
 
 
-def test_claim_that_two_reports_leave_out_is_given_back() -> None:
+def test_claim_that_a_list_of_instances_leaves_out_stays() -> None:
     made = table(host())
     made.consume(host().uuid, ONE, SMALL)
-    made.set_instances("host", [])
+    for _ in range(3):
+        made.set_instances("host", [])
     assert set(made.batch()[0].instances) == {ONE}, "its build may just begin"
-    made.set_instances("host", [])
-    assert made.batch()[0].instances == {}
+
+
+def test_claim_that_the_row_includes_is_settled() -> None:
+    made = table(host())
+    made.consume(host().uuid, ONE, SMALL)
+    made.change_many({host().uuid: {"free_ram_mb": 7000}})
+    assert made.batch()[0].free_ram_mb == 7000 - 512
+    made.settle(host().uuid, [ONE])
+    assert made.batch()[0].free_ram_mb == 7000
+    assert set(made.batch()[0].instances) == {ONE}
+    assert made.claims() == ()
+
+
+def test_claims_tell_since_when() -> None:
+    made = HostTable(clock=lambda: 17.0)
+    made.put(host())
+    made.consume(host().uuid, ONE, SMALL)
+    assert made.claims() == (Claimed(host().uuid, "host", ONE, 17.0),)
+
+
+@pytest.mark.parametrize("column", ["uuid", "revision", "colour"])
+def test_column_that_no_report_changes_is_refused_whole(column: str) -> None:
+    made = table(host())
+    with pytest.raises(KeyError, match=column):
+        made.change_many({host().uuid: {"free_ram_mb": 1, column: "x"}})
     assert made.batch()[0].free_ram_mb == 8192
+
+
+def test_many_rows_are_put_and_dropped_at_once() -> None:
+    records = [host(host=f"h{i}", nodename=f"h{i}") for i in range(1200)]
+    made = HostTable()
+    made.put_many(records, {"h7": [ONE]})
+    assert [made.batch().value("host", i) for i in range(1200)] == [
+        record.host for record in records
+    ]
+    assert set(made.batch()[7].instances) == {ONE}
+    made.drop_many([record.uuid for record in records[:1199]])
+    assert list(made.batch().host) == ["h1199"]
+
+
+def test_all_aggregates_are_replaced_at_once() -> None:
+    made = table(host(host="a"), host(host="b"))
+    made.put_aggregates([aggregate(1, "a"), aggregate(2, "a", "b")])
+    before = made.batch()
+    made.put_aggregates([aggregate(2, "a", "b"), aggregate(3, "b")])
+    names = [[each.id for each in state.aggregates] for state in made.batch()]
+    assert names == [[2], [2, 3]]
+    made.put_aggregates([aggregate(2, "a", "b"), aggregate(3, "b")])
+    assert [state.revision for state in made.batch()] == [
+        state.revision + 1 for state in before
+    ], "what stays as it was is not touched"
 
 
 def test_claim_given_back_leaves_the_host_as_it_was() -> None:
@@ -340,6 +406,13 @@ def test_row_has_the_revision_of_its_last_change() -> None:
     assert rows[0].revision < rows[1].revision == made.revision == rows.revision
 
 
+def _n_held(held: HostTable, name: str) -> int:
+    """How many values an interned column holds."""
+    seen: list[Any] = []
+    held.batch().table_has(name, lambda each: bool(seen.append(each)), memo="count")
+    return len(seen)
+
+
 def test_compaction_keeps_every_value_and_every_earlier_batch() -> None:
     made = table(host(host="a"), host(host="b", stats={"x": "b"}))
     batches = []
@@ -350,7 +423,7 @@ def test_compaction_keeps_every_value_and_every_earlier_batch() -> None:
     for kept, value in batches:
         assert [s["x"] for s in kept.stats] == [value, "b"]
     assert [s["x"] for s in made.batch().stats] == ["4999", "b"]
-    assert len(made._interners["stats"]) <= 2 * 2 + 1025
+    assert _n_held(made, "stats") <= 2 * 2 + 1025
 
 
 def test_values_of_dropped_rows_do_not_keep_a_column_from_shrinking() -> None:
@@ -358,7 +431,7 @@ def test_values_of_dropped_rows_do_not_keep_a_column_from_shrinking() -> None:
     for i in range(1, 3000):
         made.drop(node_uuid(f"h{i}"))
     made.put(host(host="h0", stats={"x": "1"}))
-    assert len(made._interners["host"]) <= 2 * 1 + 1024
+    assert _n_held(made, "host") <= 2 * 1 + 1024
     made.put(host(host="new", nodename="new"))
     assert list(made.batch().host) == ["h0", "new"]
 

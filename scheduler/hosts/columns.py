@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arrays of the host table: written in place, never under a reader's eyes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .batch import Rows, View
+from .instances import InstanceMap
+from .interning import Codes, Interner, compacted
+from .record import INTERNED, NUMBERS
+
+_FIRST_CAPACITY = 64
+
+#: Values kept beyond those in use before an interned column is compacted.
+_SLACK = 1024
+
+Column = npt.NDArray[Any]
+
+
+class TableColumns:
+    """One array a column, one row a compute node; not thread-safe.
+
+    A column that a view may still read is copied before the next write to it, so that
+    a view never changes.
+
+    Attributes
+    ----------
+    layout : int
+        Changes with every row that comes or goes.
+    """
+
+    def __init__(self) -> None:
+        self.layout = 0
+        self._size = 0
+        self._numbers: dict[str, Column] = {
+            name: np.zeros(_FIRST_CAPACITY, dtype) for name, dtype in NUMBERS.items()
+        }
+        self._numbers["revision"] = np.zeros(_FIRST_CAPACITY, np.int64)
+        self._codes: dict[str, Codes] = {
+            name: np.zeros(_FIRST_CAPACITY, np.int32)
+            for name in (*INTERNED, "aggregates")
+        }
+        self._interners = {name: Interner() for name in self._codes}
+        self._viewed: set[str] = set()
+        self._row_of: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __contains__(self, node_uuid: object) -> bool:
+        return node_uuid in self._row_of
+
+    # -- reading -----------------------------------------------------------------
+
+    def row_of(self, node_uuid: str) -> int | None:
+        """Return a compute node's row; None for none."""
+        return self._row_of.get(node_uuid)
+
+    def rows_of(self, node_uuids: Iterable[str]) -> Rows:
+        """Return the row of each UUID, -1 for none."""
+        return np.fromiter(
+            map(self._row_of.get, node_uuids, itertools.repeat(-1)), np.intp
+        )
+
+    def view(self, instances: InstanceMap, revision: int) -> View:
+        """Return the columns as they are now; later writes do not change them."""
+        for name in self._codes:  # decisions that claim nothing add values, too
+            self._compact(name)
+        self._viewed = {*self._numbers, *self._codes}
+        size = self._size
+        return View(
+            numbers={name: array[:size] for name, array in self._numbers.items()},
+            codes={name: array[:size] for name, array in self._codes.items()},
+            interners=dict(self._interners),
+            instances=instances,
+            revision=revision,
+        )
+
+    def numbers(self, name: str) -> Column:
+        """Return a column of numbers, to be read at once."""
+        return self._numbers[name][: self._size]
+
+    def value(self, name: str, row: int) -> Any:
+        """Return a row's value of an interned column."""
+        return self._interners[name].values[self._codes[name][row]]
+
+    def text(self, name: str, row: int) -> str:
+        """Return a row's value of a column that holds texts only."""
+        return str(self.value(name, row))
+
+    def where(self, wanted: Mapping[str, Iterable[Any]]) -> Rows:
+        """Return the rows that have, in each of these columns, one of its values."""
+        mask = np.ones(self._size, bool)
+        for name, values in wanted.items():
+            interner = self._interners[name]
+            codes = [c for c in map(interner.find, values) if c is not None]
+            column = self._codes[name][: self._size]
+            # One comparison is a tenth of what looking up in a set costs.
+            mask &= column == codes[0] if len(codes) == 1 else np.isin(column, codes)
+        return np.flatnonzero(mask)
+
+    # -- writing -----------------------------------------------------------------
+
+    def append(self, node_uuid: str) -> int:
+        """Add a row for a compute node that has none; its values are to be written."""
+        row = self._size
+        if row == len(self._numbers["revision"]):
+            for arrays in (self._numbers, self._codes):
+                for name, array in arrays.items():
+                    arrays[name] = np.resize(array, 2 * row)
+            self._viewed.clear()
+        self._size += 1
+        self.layout += 1
+        self._row_of[node_uuid] = row
+        return row
+
+    def remove(self, node_uuid: str) -> bool:
+        """Remove a compute node's row; return whether it had one.
+
+        The last row takes its place.
+        """
+        row = self._row_of.pop(node_uuid, None)
+        if row is None:
+            return False
+        self.layout += 1
+        last = self._size - 1
+        if row != last:
+            for name in (*self._numbers, *self._codes):
+                array = self._writable(name)
+                array[row] = array[last]
+            self._row_of[self.text("uuid", row)] = row
+        self._size = last
+        return True
+
+    def add(self, name: str, row: int, delta: int) -> None:
+        """Add to a number."""
+        self._writable(name)[row] += delta
+
+    def write(self, name: str, rows: Sequence[int] | Rows, values: Any) -> None:
+        """Write one value, or one a row, into a column of either kind."""
+        if name in self._numbers:
+            self._writable(name)[rows] = values
+            return
+        self._compact(name)
+        code = self._interners[name].code
+        self._writable(name)[rows] = [code(value) for value in values]
+
+    def read(self, name: str, row: int) -> Any:
+        """Return a row's value of a column of either kind; a number is Python's own."""
+        if name in self._numbers:
+            return self._numbers[name][row].item()
+        return self.value(name, row)
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of all columns."""
+        return itertools.chain(self._numbers, self._codes)
+
+    def _writable(self, name: str) -> Column:
+        arrays: dict[str, Any] = self._numbers if name in self._numbers else self._codes
+        if name in self._viewed:
+            arrays[name] = arrays[name].copy()
+            self._viewed.discard(name)
+        return arrays[name]  # type: ignore[no-any-return]
+
+    def _compact(self, name: str) -> None:
+        """Leave out the values that no row has any more, where these are many."""
+        interner = self._interners[name]
+        if len(interner) <= 2 * self._size + _SLACK:
+            return
+        # Rows beyond the last are left out: what they held keeps no value alive.
+        codes = np.zeros_like(self._codes[name])
+        codes[: self._size], self._interners[name] = compacted(
+            self._codes[name][: self._size], interner.values
+        )
+        self._codes[name] = codes
+        self._viewed.discard(name)
