@@ -18,6 +18,85 @@ OPTS = (
             "Its format is told in the documentation."
         ),
     ),
+    cfg.FloatOpt(
+        "refresh_interval",
+        default=1.0,
+        min=0,
+        help=(
+            "Seconds from one look at a source of host state for what has changed to "
+            "the next. 0: a look before every decision, as nova does; decisions that "
+            "wait at the same time share it."
+        ),
+    ),
+    cfg.FloatOpt(
+        "full_comparison_interval",
+        default=300.0,
+        min=1,
+        help=(
+            "Seconds from one comparison of all that a source holds with the table to "
+            "the next. It heals what no look can notice, such as a row that was edited "
+            "by hand."
+        ),
+    ),
+    cfg.FloatOpt(
+        "cell_timeout",
+        default=10.0,
+        min=0.1,
+        help=(
+            "Seconds to wait for a cell's database, at the start and at each look. "
+            "A cell that takes longer is asked again later, and ever less often."
+        ),
+    ),
+    cfg.FloatOpt(
+        "cell_grace",
+        default=60.0,
+        min=0,
+        help=(
+            "Seconds for which the hosts of a cell whose database does not answer keep "
+            "their last state; then they are left out until it does."
+        ),
+    ),
+    cfg.FloatOpt(
+        "max_view_age",
+        default=120.0,
+        min=0,
+        help=(
+            "Seconds after which the state of hosts is too old to decide on: the "
+            "scheduler says that it is not ready, and goes on as well as it can. 0: "
+            "never. Related option: cell_grace, after which a cell counts no more."
+        ),
+    ),
+    cfg.FloatOpt(
+        "claim_max_age",
+        default=600.0,
+        min=1,
+        help=(
+            "Seconds after which what a claim took of a host is given back in the "
+            "table although no report of the host includes the instance. Sooner if "
+            "Placement holds no allocation for it any more."
+        ),
+    ),
+    cfg.StrOpt(
+        "store_connection",
+        default="sqlite:////var/lib/moorage/hosts.sqlite",
+        secret=True,
+        help=(
+            'Database URL of the store in which the source "push" keeps what hosts '
+            "reported, so that a restarted scheduler decides at once. SQLite, MariaDB "
+            "or PostgreSQL; its tables are made and upgraded at the start."
+        ),
+    ),
+    cfg.FloatOpt(
+        "forget_hosts_after",
+        default=86400.0,
+        min=0,
+        help=(
+            'Seconds after which the source "push" forgets a host that reports nothing '
+            "any more. Until then it is known, and counts as down after "
+            "service_down_time. 0: never. Time in which no scheduler listened does not "
+            "count."
+        ),
+    ),
     cfg.StrOpt(
         "driver",
         default="filter_scheduler",

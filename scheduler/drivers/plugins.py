@@ -66,16 +66,35 @@ def load_plugins(group: str) -> dict[str, Any]:
     PluginError
         One cannot be imported, or two distributions have the same name.
     """
+    return _loaded(stevedore.ExtensionManager, group)
 
+
+def load_plugin(group: str, name: str) -> Any:
+    """Return the plugin of that name; the others need not be fit to be imported.
+
+    Raises
+    ------
+    PluginError
+        There is none, the message has the names that exist; or it cannot be imported,
+        or two distributions have that name.
+    """
+    found = _loaded(stevedore.NamedExtensionManager, group, names=[name])
+    if name not in found:
+        names = {each.name for each in importlib.metadata.entry_points(group=group)}
+        raise PluginError(
+            f"{group}: there is no plugin {name!r}; there are {_listed(names)}"
+        )
+    return found[name]
+
+
+def _loaded(make: type[Any], group: str, **more: Any) -> dict[str, Any]:
     def refuse(manager: object, entry_point: Any, cause: BaseException) -> NoReturn:
         raise PluginError(
             f"{group}: plugin {_described(entry_point)} cannot be imported: "
             f"{type(cause).__name__}: {cause}"
         ) from cause
 
-    manager: stevedore.ExtensionManager[Any] = stevedore.ExtensionManager(
-        group, on_load_failure_callback=refuse
-    )
+    manager = make(group, on_load_failure_callback=refuse, **more)
     found: dict[str, Any] = {}
     for extension in manager:
         if extension.name in found:
@@ -96,22 +115,6 @@ def _described(entry_point: Any) -> str:
     )
     origin = next(origins, "an unknown distribution")
     return f"{entry_point.name!r} ({entry_point.value}, of {origin})"
-
-
-def load_plugin(group: str, name: str) -> Any:
-    """Return the plugin of that name.
-
-    Raises
-    ------
-    PluginError
-        There is none; the message has the names that exist.
-    """
-    found = load_plugins(group)
-    if name not in found:
-        raise PluginError(
-            f"{group}: there is no plugin {name!r}; there are {_listed(found)}"
-        )
-    return found[name]
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Collection, Sequence
 
 from oslo_config import cfg
 
@@ -15,16 +16,42 @@ class BaseHostSource(abc.ABC):
 
     Parameters
     ----------
-    conf : oslo_config.cfg.ConfigOpts
-        Options with their values.
+    conf : oslo_config.cfg.ConfigOpts, optional
+        Options with their values; those of the scheduler that uses it by default.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts) -> None:
-        self.conf = conf
+    #: Whether it comes to tell what instances use; else claims are all that is known.
+    is_reporting = True
+
+    # A class's, so that a source whose __init__ is all its own can adopt options.
+    _conf: cfg.ConfigOpts | None = None
+
+    def __init__(self, conf: cfg.ConfigOpts | None = None) -> None:
+        self._conf = conf
+
+    @property
+    def conf(self) -> cfg.ConfigOpts:
+        """The options.
+
+        Raises
+        ------
+        RuntimeError
+            None were given, and no scheduler uses the source yet.
+        """
+        if self._conf is None:
+            raise RuntimeError(f"{type(self).__name__} has no options yet")
+        return self._conf
+
+    def adopt(self, conf: cfg.ConfigOpts) -> None:
+        """Take a scheduler's options where none were given."""
+        if self._conf is None:
+            self._conf = conf
 
     @abc.abstractmethod
     def start(self, table: HostTable) -> None:
-        """Fill the table, once, before the first decision.
+        """Fill the table, once, before the first decision; leave no thread behind.
+
+        A process may be forked after it.
 
         Raises
         ------
@@ -32,10 +59,53 @@ class BaseHostSource(abc.ABC):
             The state of hosts cannot be had; the message says from where, and why.
         """
 
+    def follow(self, table: HostTable) -> None:
+        """Keep the table fresh from now on; called once in each process that decides.
+
+        By default nothing: the state of hosts changes by `refresh` only.
+        """
+        return
+
+    def look(self, table: HostTable, missing: Collection[str] = ()) -> None:
+        """Make the table as fresh as a decision needs it; by default it is.
+
+        Called before each decision, by many threads at a time, and again where
+        Placement names compute nodes that have no row. It never fails: what cannot be
+        read stays as it is, and `notes` tells.
+
+        Parameters
+        ----------
+        missing : collection of str
+            UUIDs of such nodes.
+        """
+        return
+
     def refresh(self, table: HostTable) -> None:
-        """Look again, as SIGHUP asks; what cannot be read changes nothing."""
+        """Look at everything again, as SIGHUP asks.
+
+        Raises
+        ------
+        ConfigurationError
+            It cannot be read; the hosts stay as they were.
+        """
         self.start(table)
 
+    def seen_at(self) -> float | None:
+        """Return when the oldest part of what the table holds was read.
+
+        Seconds since the epoch; None: the source vouches for it, however old.
+        """
+        return None
+
+    def notes(self) -> Sequence[str]:
+        """Return what is not as it should be, for an operator; each says since when."""
+        return ()
+
+    @property
+    def endpoints(self) -> Sequence[object]:
+        """What an RPC server on the scheduler's topic serves for this source."""
+        return ()
+
     def stop(self) -> None:
-        """Let go of what `start` took; by default nothing."""
+        """Let go of what `start` and `follow` took; by default nothing."""
         return

@@ -23,7 +23,9 @@ class FileSource(BaseHostSource):
     Services count as up unless the file says otherwise: a file has no heartbeat.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts) -> None:
+    is_reporting = False
+
+    def __init__(self, conf: cfg.ConfigOpts | None = None) -> None:
         super().__init__(conf)
         self._inventory: Inventory | None = None
 
