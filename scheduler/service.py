@@ -6,12 +6,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from oslo_config import cfg
 
 from ..objects import RequestSpec
 from .conf import register_opts
+from .drivers.announcing import Announce, AnnouncedClaim, announce_to_nobody
 from .drivers.asking import questions
 from .drivers.base import BaseSchedulerDriver, Parts
 from .drivers.caller import Caller
@@ -38,6 +40,7 @@ from .rpc.endpoints import Answer, BaseAPIEndpoint, SchedulerEndpoint
 from .seeding import providers
 from .sources.base import BaseHostSource
 from .sources.file import FileSource
+from .upkeep import ClaimUpkeep
 
 LOG = logging.getLogger(__name__)
 
@@ -75,10 +78,13 @@ def build(
         An option, a plugin or a file cannot be used.
     """
     register_opts(conf)
+    if source is None:
+        source = load_plugin("moorage.sources", conf.moorage.source)(conf)
+    source.adopt(conf)
     return Scheduler(
         conf,
         placement=placement,
-        source=source or load_plugin("moorage.sources", conf.moorage.source)(conf),
+        source=source,
         network=network or make_network_client(conf),
         clock=clock or time.time,
         rng=rng or np.random.default_rng(conf.moorage.random_seed),
@@ -112,7 +118,7 @@ class Scheduler:
         rng: np.random.Generator,
     ) -> None:
         self.conf = conf
-        self.table = HostTable()
+        self.table = HostTable(clock)
         self.decisions = DecisionLog(conf.moorage.decision_records)
         self._source = source
         check_network(conf, network)
@@ -139,6 +145,7 @@ class Scheduler:
                 orphans=self._orphans,
                 kept=self.kept,
                 table=self.table,
+                source=source,
                 prefilters=prefilters,
                 filters=filters,
                 weighers=weighers,
@@ -147,8 +154,19 @@ class Scheduler:
                 rng=rng,
                 tie_seed=int(rng.integers(2**62)),
                 network=network,
+                announce=self._announce,
             )
         )
+        self._clock = clock
+        self._tell: Announce = announce_to_nobody
+        self._upkeep = ClaimUpkeep(
+            self.table,
+            self.placement,
+            max_age_s=conf.moorage.claim_max_age if source.is_reporting else None,
+            clock=clock,
+        )
+        #: What the source wants served on the topic of Moorage's own.
+        self.source_endpoints = source.endpoints
         self.endpoints = [SchedulerEndpoint(self), BaseAPIEndpoint()]
 
     def start(self) -> None:
@@ -162,20 +180,82 @@ class Scheduler:
         ConfigurationError
             The hosts cannot be read.
         """
+        self.load()
+        self.follow()
+
+    def load(self) -> None:
+        """Read the hosts, the first half of `start`; no thread is left behind.
+
+        A process may be forked after it, and each child calls `follow`.
+
+        Raises
+        ------
+        ConfigurationError
+            The hosts cannot be read.
+        """
         self._source.start(self.table)
         if self._embedded is not None:
             self._seed()
+
+    def follow(self) -> None:
+        """Keep up with the hosts and with Placement, the second half of `start`."""
+        self._source.follow(self.table)
         self._readiness.start()
+        self._upkeep.start()
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether Placement can do its part now; it asks nothing."""
-        return self._readiness.is_ready
+        """Tell whether Placement can do its part, and the hosts are known well enough.
+
+        It asks nobody.
+        """
+        return self._readiness.is_ready and not self._staleness()
 
     @property
     def readiness_note(self) -> str:
         """Return why it is not ready, since when, or what else to know; or ""."""
-        return self._readiness.note
+        notes = (self._readiness.note, self._staleness(), *self._source.notes())
+        return " ".join(note for note in notes if note)
+
+    @property
+    def view_age_s(self) -> float | None:
+        """Seconds since the oldest part of the hosts' state was read.
+
+        None: the source vouches for it.
+        """
+        seen_at = self._source.seen_at()
+        return None if seen_at is None else self._clock() - seen_at
+
+    def _staleness(self) -> str:
+        age_s, limit_s = self.view_age_s, self.conf.moorage.max_view_age
+        if age_s is None or not limit_s or age_s <= limit_s:
+            return ""
+        return (
+            f"The state of hosts is {age_s:.0f} s old, more than [moorage] "
+            f"max_view_age, {limit_s:.0f} s."
+        )
+
+    def announce_to(self, tell: Announce) -> None:
+        """Have other schedulers told of claims; see `moorage.scheduler.rpc.Peers`."""
+        self._tell = tell
+
+    def _announce(self, claims: Sequence[AnnouncedClaim]) -> None:
+        self._tell(claims)
+
+    def hear(self, claims: Sequence[dict[str, Any]]) -> None:
+        """Take what another scheduler has claimed; what is malformed is told."""
+        for claim in claims:
+            try:
+                heard = AnnouncedClaim.from_wire(claim, self.conf)
+            except (KeyError, TypeError, ValueError) as e:
+                LOG.warning("A claim of another scheduler cannot be read: %r", e)
+                continue
+            self.table.consume(
+                heard.node_uuid,
+                heard.instance_uuid,
+                heard.consumption,
+                heard.claimed_at,
+            )
 
     def _seed(self) -> None:
         if isinstance(self._source, FileSource):
@@ -187,6 +267,7 @@ class Scheduler:
     def stop(self) -> None:
         """Let go of everything; the scheduler cannot be used any more."""
         self._readiness.stop()
+        self._upkeep.stop()
         self.kept.stop()
         self._orphans.stop()
         self._source.stop()

@@ -16,8 +16,9 @@ from oslo_log import log as oslo_logging
 
 from ..conf import load
 from ..errors import SchedulerError
-from ..rpc import get_server, get_transport
+from ..rpc import PEERS_TOPIC, AgentAPI, Peers, PeersEndpoint, get_server, get_transport
 from ..service import Scheduler, build
+from ..sources.push import ReportEndpoint
 
 LOG = logging.getLogger(__name__)
 
@@ -84,16 +85,29 @@ def _spare_the_collector() -> None:
 def _serve(conf: cfg.ConfigOpts, scheduler: Scheduler, wakes: _Signals) -> None:
     """Serve until a signal says to stop; requests under way are finished."""
     transport = get_transport(conf)
-    server = get_server(conf, transport, scheduler.endpoints)
-    server.start()
+    peers = Peers(transport)
+    for endpoint in scheduler.source_endpoints:
+        if isinstance(endpoint, ReportEndpoint):
+            endpoint.connect(AgentAPI(transport).report_wanted)
+    own = [PeersEndpoint(scheduler, peers.origin), *scheduler.source_endpoints]
+    servers = [
+        get_server(conf, transport, scheduler.endpoints),
+        get_server(conf, transport, own, PEERS_TOPIC),
+    ]
+    for server in servers:
+        server.start()
+    scheduler.announce_to(peers.announce)
     try:
         LOG.info("Serving %d hosts as %s", len(scheduler.table), conf.host)
         while wakes.wait_for_reload():
             _reload(scheduler)
         LOG.info("Stopping; requests under way are finished first")
     finally:
-        server.stop()
-        server.wait()
+        for server in servers:
+            server.stop()
+        for server in servers:
+            server.wait()
+        peers.stop()
         transport.cleanup()
 
 

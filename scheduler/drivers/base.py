@@ -18,6 +18,8 @@ from ..placement.client import PlacementClient
 from ..placement.kept import KeptCandidates
 from ..placement.orphans import Orphans
 from ..prefilters import NetworkClient, Prefilter
+from ..sources.base import BaseHostSource
+from .announcing import Announce, announce_to_nobody
 from .caller import Caller
 from .contention import Contention
 from .record import DecisionLog
@@ -41,6 +43,8 @@ class Parts:
         Neutron, for the prefilters that ask it; None: it is not configured.
     contention : Contention
         How often Placement refuses claims of late.
+    announce : callable
+        Tells the other schedulers what was claimed.
     """
 
     conf: cfg.ConfigOpts
@@ -48,6 +52,7 @@ class Parts:
     orphans: Orphans
     kept: KeptCandidates
     table: HostTable
+    source: BaseHostSource
     prefilters: Sequence[tuple[str, Prefilter]]
     filters: Sequence[BaseHostFilter]
     weighers: Sequence[BaseHostWeigher]
@@ -57,6 +62,7 @@ class Parts:
     tie_seed: int
     network: NetworkClient | None = None
     contention: Contention = dataclasses.field(default_factory=Contention)
+    announce: Announce = announce_to_nobody
 
 
 class BaseSchedulerDriver(abc.ABC):

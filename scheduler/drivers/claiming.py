@@ -31,6 +31,7 @@ from ..placement.offers import Taken
 from ..placement.orphans import Orphan
 from .base import Parts
 from .caller import Caller
+from .groups import GroupCheck
 from .ledger import Ledger
 from .placed import Placed
 from .record import RELEASED, ClaimAttempt, DecisionRecord
@@ -57,6 +58,7 @@ class Claims:
         parts: Parts,
         caller: Caller,
         spec_obj: RequestSpec,
+        uuids: Sequence[str],
         record: DecisionRecord,
     ) -> None:
         self._parts = parts
@@ -64,6 +66,12 @@ class Claims:
         self._project_id = _owner(spec_obj, caller, "project_id")
         self._user_id = _owner(spec_obj, caller, "user_id")
         self._evacuated_from = evacuated_from(spec_obj, parts.table)
+        self._group = GroupCheck(
+            parts.placement,
+            spec_obj,
+            uuids,
+            global_request_id=caller.global_request_id,
+        )
         self._record = record
         self._wanted: dict[str, AllocationRequest] = {}
         #: What this request has claimed, and nothing that it found claimed.
@@ -85,10 +93,15 @@ class Claims:
             The candidate that was granted; None: another host has to be tried.
         """
         node_uuid, host = hosts.value("uuid", index), hosts.value("host", index)
+        if not self._group.may_try(node_uuid):
+            return None
         left = hosts.candidates_of(index)
         while (candidate := ledger.next_of(node_uuid, left)) is not None:
             answer = self._claim({uuid: ledger.request(candidate)}, [host])
             if answer.result is ClaimResult.CLAIMED:
+                if not self._keeps(uuid, hosts, index, answer):
+                    ledger.refuse(candidate)
+                    return None
                 ledger.take(candidate)
                 return candidate
             if answer.result is ClaimResult.CONTENDED:
@@ -96,6 +109,34 @@ class Claims:
                 break  # busy, not full: another host is the faster way
             self._refuse(candidate, ledger)
         return None
+
+    def _keeps(
+        self, uuid: str, hosts: HostBatch, index: int, answer: ClaimAnswer
+    ) -> bool:
+        """Return whether an instance keeps what it was granted, for its group's sake.
+
+        What it may not keep is released.
+        """
+        if answer.is_found:
+            return True
+        with self._record.timed("group"):
+            if self._group.may_stay(
+                uuid,
+                hosts.value("uuid", index),
+                self._wanted[uuid],
+                lambda: hosts.instances_of(index).keys(),
+            ):
+                return True
+        release(
+            self._parts.placement,
+            [uuid],
+            before=answer.before,
+            global_request_id=self._global_request_id,
+        )
+        del self._made[uuid]
+        self._note_released([uuid], "a member of its server group was there first")
+        self._has_contended = True  # the host it has to follow may have been tried
+        return False
 
     def _contend(self, answer: ClaimAnswer) -> None:
         self._has_contended = True
@@ -176,13 +217,25 @@ class Claims:
         requests = {p.instance_uuid: ledger.request(p.candidate) for p in placed}
         answer = self._claim(requests, [p.value("host") for p in placed])
         if answer.result is ClaimResult.CLAIMED:
-            return []
+            return [
+                each.instance_uuid
+                for each in placed
+                if not self._stays(each, answer, ledger)
+            ]
         if len(placed) == 1:
             self._undo(placed[0], answer, ledger)
             return [placed[0].instance_uuid]
         middle = len(placed) // 2
         refused = self.claim_together(placed[:middle], ledger)
         return refused + self.claim_together(placed[middle:], ledger)
+
+    def _stays(self, placed: Placed, answer: ClaimAnswer, ledger: Ledger) -> bool:
+        hosts, index = placed.ranking.hosts, placed.index
+        if self._keeps(placed.instance_uuid, hosts, index, answer):
+            return True
+        ledger.give_back(placed.candidate)
+        ledger.refuse(placed.candidate)
+        return False
 
     def _undo(self, placed: Placed, answer: ClaimAnswer, ledger: Ledger) -> None:
         """Take back what was taken on paper and is not granted."""

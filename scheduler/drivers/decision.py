@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -26,6 +28,7 @@ from .accepting import (
     only,
     take_on_paper,
 )
+from .announcing import AnnouncedClaim
 from .asking import ask, ask_again, questions
 from .base import Parts
 from .caller import Caller
@@ -95,9 +98,11 @@ class Decision:
         Placement is asked afresh before that is said.
         """
         if self._is_rebuild:
+            self._look()
             return self._decided(None)
         parts, caller, record = self._parts, self._caller, self._record
         came = parts.kept.moment()
+        self._look()
         asked = questions(parts, caller, self._spec, record)
         offer = ask(parts, caller, asked, record, came=came)
         for _ in range(_MAX_QUESTIONS - 1):
@@ -118,32 +123,73 @@ class Decision:
             return self._selections(
                 self._place(hosts, self._uuids, None, accept_any), None
             )
-        claims = Claims(self._parts, self._caller, self._spec, self._record)
+        claims = Claims(
+            self._parts, self._caller, self._spec, self._uuids, self._record
+        )
         self._parts.orphans.make_way(self._uuids)
         try:
             placed = self._claimed(hosts, ledger, claims)
             selections = self._selections(placed, ledger)
             # Not before: a request that is decided on anew is as it came.
             tell_providers(self._spec, ledger.request(placed[-1].candidate)["mappings"])
-            self._consume(placed, claims)
+            self._consume(placed, claims, ledger)
         except BaseException:
             claims.release()
             raise
         return selections
 
-    def _consume(self, placed: Sequence[Placed], claims: Claims) -> None:
-        table = self._parts.table
+    def _consume(
+        self, placed: Sequence[Placed], claims: Claims, ledger: Ledger
+    ) -> None:
+        table, now = self._parts.table, self._parts.clock()
         try:
             for each in placed:
-                table.consume(each.value("uuid"), each.instance_uuid, each.consumption)
+                table.consume(
+                    each.value("uuid"), each.instance_uuid, each.consumption, now
+                )
         except BaseException:
             for each in placed:
                 # What an earlier request claimed was consumed by that, and stays.
                 if claims.made(each.instance_uuid):
                     table.give_back(each.value("host"), each.instance_uuid)
             raise
+        self._parts.announce([self._announced(each, ledger, now) for each in placed])
+
+    def _announced(self, placed: Placed, ledger: Ledger, now: float) -> AnnouncedClaim:
+        claim = AnnouncedClaim(
+            node_uuid=placed.value("uuid"),
+            instance_uuid=placed.instance_uuid,
+            claimed_at=now,
+            consumption=placed.consumption,
+        )
+        if placed.consumption.need is None:
+            return claim
+        return dataclasses.replace(
+            claim,
+            spec_obj=self._spec,
+            limits=placed.limits,
+            mappings=_mappings(ledger, placed.candidate) or {},
+        )
 
     # -- hosts -----------------------------------------------------------------------
+
+    def _look(self, missing: Collection[str] = ()) -> None:
+        """Have the hosts as fresh as the source can give them for a decision."""
+        with self._record.timed("look"):
+            self._parts.source.look(self._parts.table, missing)
+
+    def _offered(self, offer: Offer) -> HostBatch:
+        """Return the hosts of Placement's candidates, looked for if they are new."""
+        table, by_host = self._parts.table, offer.candidates.by_host
+        with self._record.timed("hosts"):
+            hosts = table.offered(offer)
+        if len(hosts) < len(by_host):
+            missing = [uuid for uuid in by_host if not table.has_node(uuid)]
+            if missing:
+                self._look(missing)
+                with self._record.timed("hosts"):
+                    hosts = table.offered(offer)
+        return hosts
 
     def _hosts(self, offer: Offer | None) -> tuple[HostBatch, Ledger | None]:
         """Return the hosts of Placement's candidates; all of them for a rebuild."""
@@ -153,12 +199,16 @@ class Decision:
             hosts = table.batch()
         else:
             ledger = Ledger(offer)
-            with self._record.timed("hosts"):
-                hosts = table.offered(offer)
+            hosts = self._offered(offer)
             self._note_unknown(offer.candidates, hosts)
         self._record.n_hosts = len(hosts)
         self._record.view_revision = hosts.revision
+        self._record.view_age_s = self._view_age_s()
         return hosts, ledger
+
+    def _view_age_s(self) -> float | None:
+        seen_at = self._parts.source.seen_at()
+        return None if seen_at is None else self._parts.clock() - seen_at
 
     def _note_unknown(self, candidates: AllocationCandidates, hosts: HostBatch) -> None:
         self._record.n_without_row = len(candidates.by_host) - len(hosts)
@@ -315,41 +365,39 @@ class Decision:
             others = self._rank(after, last.instance_uuid, len(placed) - 1)
         chosen = {each.value("uuid") for each in placed}
         of_instance = {each.instance_uuid: each for each in placed}
-        return [
-            self._with_alternates(of_instance[uuid], others, chosen, ledger)
-            for uuid in self._uuids
-        ]
+        alternates: dict[str, list[Selection]] = {}
+        selections = []
+        for uuid in self._uuids:
+            mine = of_instance[uuid]
+            cell = mine.value("cell_uuid")
+            if cell not in alternates:
+                # The same for all instances there: they are in each one's list.
+                found = self._alternates(others, cell, chosen, ledger)
+                alternates[cell] = list(itertools.islice(found, self._n_alternates))
+            selections.append([self._of_placed(mine, ledger), *alternates[cell]])
+            self._note_instance(mine, selections[-1])
+        return selections
 
-    def _with_alternates(
-        self, placed: Placed, others: Ranking, chosen: set[str], ledger: Ledger | None
-    ) -> list[Selection]:
-        """Return the chosen host and alternates: of its cell, chosen by no instance."""
-        selections = [
-            self._selection(
-                placed.ranking.hosts,
-                placed.index,
-                placed.limits,
-                placed.candidate,
-                ledger,
-            )
-        ]
-        cell = placed.value("cell_uuid")
+    def _alternates(
+        self, others: Ranking, cell: str, chosen: set[str], ledger: Ledger | None
+    ) -> Iterator[Selection]:
+        """Yield hosts of a cell that no instance has and that would do, best first."""
+        hosts = others.hosts
         for index in others:
-            if len(selections) > self._n_alternates:
-                break
-            node = others.hosts.value("uuid", index)
-            if node in chosen or others.hosts.value("cell_uuid", index) != cell:
+            node = hosts.value("uuid", index)
+            if node in chosen or hosts.value("cell_uuid", index) != cell:
                 continue
             candidate: int | None = NO_CANDIDATE
             if ledger is not None:
-                candidate = ledger.next_of(node, others.hosts.candidates_of(index))
+                candidate = ledger.next_of(node, hosts.candidates_of(index))
             if candidate is not None:
-                its_limits = self._limits(others.hosts, index)
-                selections.append(
-                    self._selection(others.hosts, index, its_limits, candidate, ledger)
-                )
-        self._note_instance(placed, selections)
-        return selections
+                its_limits = self._limits(hosts, index)
+                yield self._selection(hosts, index, its_limits, candidate, ledger)
+
+    def _of_placed(self, placed: Placed, ledger: Ledger | None) -> Selection:
+        return self._selection(
+            placed.ranking.hosts, placed.index, placed.limits, placed.candidate, ledger
+        )
 
     def _selection(
         self,

@@ -109,6 +109,9 @@ class DecisionRecord:
         the source does not know.
     view_revision : int or None
         The host table's revision that was read.
+    view_age_s : float or None
+        Since the oldest part of it was read from the source; None: the source vouches
+        for it.
     steps : list of FilterStep
         Restrictions of the request and filters, in order; those of later instances
         follow.
@@ -126,6 +129,7 @@ class DecisionRecord:
     n_hosts: int = 0
     n_without_row: int = 0
     view_revision: int | None = None
+    view_age_s: float | None = None
     steps: list[FilterStep] = dataclasses.field(default_factory=list)
     instances: list[InstanceRecord] = dataclasses.field(default_factory=list)
     claims: list[ClaimAttempt] = dataclasses.field(default_factory=list)
@@ -176,7 +180,8 @@ class DecisionRecord:
             else f"{self.n_candidates} candidate(s){' (cut)' if self.is_cut else ''}"
         )
         funnel = "".join(f" > {s.name} {s.n_out}" for s in self.steps)
-        return f"{asked}, {self.n_hosts} host(s){funnel}"
+        age = "" if self.view_age_s is None else f" {self.view_age_s:.1f} s old"
+        return f"{asked}, {self.n_hosts} host(s){age}{funnel}"
 
     def _chosen(self) -> str:
         return "".join(

@@ -3,11 +3,17 @@
 
 from .client import SchedulerAPI
 from .endpoints import BaseAPIEndpoint, SchedulerEndpoint
+from .peers import PEERS_TOPIC, Peers, PeersEndpoint
+from .reports import AgentAPI
 from .server import get_server
 from .transport import get_transport
 
 __all__ = [
+    "PEERS_TOPIC",
+    "AgentAPI",
     "BaseAPIEndpoint",
+    "Peers",
+    "PeersEndpoint",
     "SchedulerAPI",
     "SchedulerEndpoint",
     "get_server",

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims as the other schedulers of a cloud are told of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from oslo_config import cfg
+
+from ...objects import RequestSpec
+from ..hosts import Consumption
+from .needs import Mappings, Needs
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AnnouncedClaim:
+    """An instance that was granted a host, and what it takes of it.
+
+    Attributes
+    ----------
+    claimed_at : float
+        Seconds since the epoch, by the clock of who claimed.
+    spec_obj, limits, mappings
+        What its NUMA cells and PCI devices follow from; None and empty where it has
+        none of these.
+    """
+
+    node_uuid: str
+    instance_uuid: str
+    claimed_at: float
+    consumption: Consumption
+    spec_obj: RequestSpec | None = None
+    limits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    mappings: Mappings = dataclasses.field(default_factory=dict)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as plain data and versioned objects."""
+        taken = self.consumption
+        return {
+            "node_uuid": self.node_uuid,
+            "instance_uuid": self.instance_uuid,
+            "claimed_at": self.claimed_at,
+            "memory_mb": taken.memory_mb,
+            "disk_mb": taken.disk_mb,
+            "vcpus": taken.vcpus,
+            "image_properties": [list(each) for each in sorted(taken.image_properties)],
+            "spec_obj": self.spec_obj,
+            "limits": dict(self.limits),
+            "mappings": {name: list(uuids) for name, uuids in self.mappings.items()},
+        }
+
+    @classmethod
+    def from_wire(
+        cls, message: Mapping[str, Any], conf: cfg.ConfigOpts
+    ) -> AnnouncedClaim:
+        """Read one; keys that a newer scheduler adds are left alone.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            It is not what `to_wire` gives.
+        """
+        spec_obj, limits = message["spec_obj"], dict(message["limits"])
+        mappings = dict(message["mappings"])
+        taken = Consumption(
+            memory_mb=int(message["memory_mb"]),
+            disk_mb=int(message["disk_mb"]),
+            vcpus=int(message["vcpus"]),
+            image_properties=frozenset(
+                (str(name), str(text)) for name, text in message["image_properties"]
+            ),
+        )
+        if spec_obj is not None:
+            taken = Needs(spec_obj, conf).on_host(limits, mappings)
+        return cls(
+            node_uuid=str(message["node_uuid"]),
+            instance_uuid=str(message["instance_uuid"]),
+            claimed_at=float(message["claimed_at"]),
+            consumption=taken,
+            spec_obj=spec_obj,
+            limits=limits,
+            mappings=mappings,
+        )
+
+
+#: Tell the other schedulers, without waiting for them.
+Announce = Callable[[Sequence[AnnouncedClaim]], None]
+
+
+def announce_to_nobody(claims: Sequence[AnnouncedClaim]) -> None:
+    """Stand in where there is no other scheduler to be told."""

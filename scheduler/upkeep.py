@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims that no report includes: given back once nobody holds them any more."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from .errors import PlacementError
+from .hosts import Claimed, HostTable
+from .placement.client import ConsumerAllocations, PlacementClient
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds for which a claim is believed: a build takes some to begin.
+_BELIEVED_S: Final = 30.0
+
+#: Seconds between two looks at the same claim.
+_AGAIN_S: Final = 60.0
+
+#: Seconds between two rounds, and claims that one round asks Placement for at most.
+_ROUND_EVERY_S: Final = 5.0
+_MAX_ASKED: Final = 50
+
+
+class ClaimUpkeep:
+    """Look after what claims took of hosts in the table.
+
+    A claim whose allocation is gone (its build failed, its instance was deleted) is
+    given back, membership in a server group and all. One that is still held, but that
+    no report has included for long, is taken to be in the reports: only what it took
+    on top of them is given back.
+
+    Parameters
+    ----------
+    max_age_s : float or None
+        Seconds after which a report should have included a claim; None: the source
+        does not report what is used, so claims are all that is known of it.
+    clock : callable
+        Returns now, seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        table: HostTable,
+        placement: PlacementClient,
+        *,
+        max_age_s: float | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._table = table
+        self._placement = placement
+        self._max_age_s = max_age_s
+        self._clock = clock
+        self._asked_at: dict[tuple[str, str], float] = {}
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        self._thread = threading.Thread(
+            target=self._run, name="claim-upkeep", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; a question to Placement on its way is not waited for."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        while not self._stop.wait(_ROUND_EVERY_S):
+            self.look()
+
+    def look(self) -> None:
+        """Look at the claims whose turn it is, those first that waited for longest.
+
+        A Placement that is away changes nothing.
+        """
+        now = self._clock()
+        claims = {(c.node_uuid, c.instance_uuid): c for c in self._table.claims()}
+        self._asked_at = {k: at for k, at in self._asked_at.items() if k in claims}
+        due = [
+            claim
+            for key, claim in claims.items()
+            if now - claim.claimed_at >= _BELIEVED_S
+            and now - self._asked_at.get(key, 0.0) >= _AGAIN_S
+        ]
+        due.sort(key=lambda c: self._asked_at.get((c.node_uuid, c.instance_uuid), 0.0))
+        for claim in due[:_MAX_ASKED]:
+            try:
+                self._look_at(claim, now)
+            except PlacementError as e:
+                LOG.debug("Claims are looked at once Placement answers: %s", e)
+                return
+
+    def _look_at(self, claim: Claimed, now: float) -> None:
+        held = self._placement.allocations(claim.instance_uuid)
+        self._asked_at[claim.node_uuid, claim.instance_uuid] = now
+        if not self._is_on(claim.node_uuid, held):
+            LOG.info(
+                "Instance %s holds nothing of host %s any more: what it took there is "
+                "given back",
+                claim.instance_uuid,
+                claim.host,
+            )
+            self._table.give_back(claim.host, claim.instance_uuid)
+        elif self._max_age_s is not None and now - claim.claimed_at > self._max_age_s:
+            self._table.settle(claim.node_uuid, [claim.instance_uuid])
+
+    def _is_on(self, node_uuid: str, held: ConsumerAllocations) -> bool:
+        """Return whether a consumer may still hold something of a host.
+
+        What it holds of a host's children only is not known to be of that host: it is
+        believed to be unless another host is told.
+        """
+        elsewhere = any(map(self._table.has_node, held.resources))
+        return node_uuid in held.resources or (bool(held.resources) and not elsewhere)

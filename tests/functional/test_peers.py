@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Over a real broker, schedulers tell each other what they have claimed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.objects import Selection
+from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.placement.seed import seed
+from moorage.scheduler.rpc import (
+    PEERS_TOPIC,
+    Peers,
+    PeersEndpoint,
+    get_server,
+    get_transport,
+)
+from moorage.scheduler.seeding import providers
+from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.sources.inventory import read_inventory
+from moorage.testing import builders
+
+from ..brokers import Broker
+from ..clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ..placement_servers import EmbeddedPlacementFixture
+
+WITHIN_S = 20.0
+
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
+
+
+@pytest.fixture
+def schedulers(tmp_path: Path) -> Iterator[list[Scheduler]]:
+    """Two schedulers of one cloud, each served on a transport of its own."""
+    cells = builders.numa_topology(builders.numa_cell(0), builders.numa_cell(1))
+    one = host("h1", numa_topology=cells.obj_to_primitive())
+    path = write_inventory(tmp_path, one)
+    with ExitStack() as stack:
+        placement = stack.enter_context(EmbeddedPlacementFixture())
+        broker = stack.enter_context(Broker())
+        seed(placement.client, providers(read_inventory(path)))
+        made = []
+        for _ in range(2):
+            conf = moorage_conf.load([], config_files=[])
+            conf.set_override("inventory_file", str(path), group="moorage")
+            scheduler = build(conf, placement=placement.adapter)
+            scheduler.start()
+            stack.callback(scheduler.stop)
+            _serve(scheduler, broker.transport_url, stack)
+            made.append(scheduler)
+        yield made
+
+
+def _serve(scheduler: Scheduler, url: str, stack: ExitStack) -> None:
+    transport = get_transport(scheduler.conf, url)
+    stack.callback(transport.cleanup)
+    peers = Peers(transport)
+    stack.callback(peers.stop)
+    endpoint = PeersEndpoint(scheduler, peers.origin)
+    server = get_server(scheduler.conf, transport, [endpoint], PEERS_TOPIC)
+    server.start()
+    stack.callback(server.wait)
+    stack.callback(server.stop)
+    scheduler.announce_to(peers.announce)
+
+
+def _selected(scheduler: Scheduler, uuid: str, **changes: Any) -> Selection:
+    answer: Any = scheduler.select_destinations(
+        CONTEXT, request(**changes), [uuid], return_objects=True
+    )
+    selection: Selection = answer[0][0]
+    return selection
+
+
+def _row(scheduler: Scheduler) -> Any:
+    return scheduler.table.batch()[0]
+
+
+def _becomes_true(is_true: Callable[[], bool]) -> bool:
+    until = time.monotonic() + WITHIN_S
+    while not is_true() and time.monotonic() < until:
+        time.sleep(0.05)
+    return is_true()
+
+
+def test_claim_shows_at_the_other_scheduler(schedulers: list[Scheduler]) -> None:
+    here, there = schedulers
+    [uuid] = new_uuids()
+    _selected(here, uuid, vcpus=2)
+    assert _becomes_true(lambda: uuid in _row(there).instances)
+    assert (_row(there).vcpus_used, _row(there).free_ram_mb) == (2, 15360)
+    assert (_row(here).vcpus_used, _row(here).num_instances) == (2, 1), "once"
+
+
+def test_pinned_cpus_are_taken_at_the_other_scheduler(
+    schedulers: list[Scheduler],
+) -> None:
+    here, there = schedulers
+    cell = builders.guest_cell(pcpuset={0, 1, 2}, cpuset=set())
+    [uuid] = new_uuids()
+    guest = builders.guest_topology(cell)
+    _selected(here, uuid, numa_topology=guest, vcpus=3)
+    assert _becomes_true(lambda: uuid in _row(there).instances)
+    pinned = [
+        [set(cell.pinned_cpus) for cell in _row(each).numa_topology.cells]
+        for each in schedulers
+    ]
+    assert pinned[0] == pinned[1]
+    assert sum(len(each) for each in pinned[1]) == 3
+
+
+def test_what_cannot_be_read_is_told_and_left_alone(
+    schedulers: list[Scheduler], caplog: pytest.LogCaptureFixture
+) -> None:
+    there = schedulers[1]
+    there.hear([{"node_uuid": "x"}, {"vcpus": None}])
+    assert _row(there).vcpus_used == 0
+    assert caplog.text.count("cannot be read") == 2

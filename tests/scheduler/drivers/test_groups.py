@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Server groups keep their policy though schedulers know nothing of each other."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.objects import Destination, InstanceGroup, Selection
+from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.errors import NoValidHost
+from moorage.scheduler.placement.seed import seed
+from moorage.scheduler.seeding import providers
+from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.sources.inventory import read_inventory
+
+from ...clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ...placement_servers import EmbeddedPlacementFixture
+
+MakeScheduler = Callable[[int], Scheduler]
+
+N_HOSTS = 8
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[MakeScheduler]:
+    """Make schedulers of one cloud, each with its own table, and one Placement."""
+    path = write_inventory(tmp_path, *(host(f"h{i}") for i in range(N_HOSTS)))
+    made: list[Scheduler] = []
+    with EmbeddedPlacementFixture() as placement:
+        seed(placement.client, providers(read_inventory(path)))
+
+        def make(tie_seed: int) -> Scheduler:
+            conf = moorage_conf.load([], config_files=[])
+            conf.set_override("inventory_file", str(path), group="moorage")
+            conf.set_override("random_seed", tie_seed, group="moorage")
+            made.append(build(conf, placement=placement.adapter))
+            made[-1].start()
+            return made[-1]
+
+        yield make
+        for scheduler in made:
+            scheduler.stop()
+
+
+def _group(members: list[str], policy: str, **more: Any) -> InstanceGroup:
+    return InstanceGroup(policy=policy, policies=[policy], members=members, **more)
+
+
+def _selected(
+    scheduler: Scheduler, uuids: list[str], group: InstanceGroup | None, **more: Any
+) -> list[Selection]:
+    spec = request(
+        instance_group=group,
+        num_instances=len(uuids),
+        instance_uuid=uuids[0],
+        **more,
+    )
+    answer: Any = scheduler.select_destinations(
+        CONTEXT, spec, uuids, return_objects=True, return_alternates=True
+    )
+    return [mine[0] for mine in answer]
+
+
+def _hosts(
+    scheduler: Scheduler, uuids: list[str], group: InstanceGroup
+) -> list[str | None]:
+    return [each.service_host for each in _selected(scheduler, uuids, group)]
+
+
+def test_member_that_another_scheduler_placed_is_kept_away_from(
+    make: MakeScheduler,
+) -> None:
+    members = new_uuids(4)
+    schedulers = [make(1) for _ in members]
+    found = [
+        _hosts(each, [uuid], _group(members, "anti-affinity"))[0]
+        for each, uuid in zip(schedulers, members, strict=True)
+    ]
+    assert len(set(found)) == len(members)
+    released = schedulers[-1].decisions.newest()[0].claims
+    assert [c.result for c in released][1::2] == ["released"] * 3, (
+        "the best host of all four is the same"
+    )
+
+
+def test_what_a_strangers_host_had_granted_is_released(make: MakeScheduler) -> None:
+    members = new_uuids(2)
+    first, second = make(1), make(1)
+    [one] = _selected(first, members[:1], _group(members, "anti-affinity"))
+    [two] = _selected(second, members[1:], _group(members, "anti-affinity"))
+    held = second.placement.allocations(members[1]).resources
+    assert list(held) == [two.compute_node_uuid]
+    assert one.compute_node_uuid != two.compute_node_uuid
+
+
+@pytest.mark.parametrize(("rule", "n_most"), [("2", 2), ("3", 3)])
+def test_a_rule_lets_some_share_a_host(
+    make: MakeScheduler, rule: str, n_most: int
+) -> None:
+    members = new_uuids(5)
+    found = Counter(
+        _hosts(
+            make(1),
+            [uuid],
+            _group(members, "anti-affinity", rules={"max_server_per_host": rule}),
+        )[0]
+        for uuid in members
+    )
+    assert max(found.values()) == n_most
+
+
+def test_several_of_one_request_part_from_strangers(make: MakeScheduler) -> None:
+    members = new_uuids(6)
+    group = _group(members, "anti-affinity")
+    found = _hosts(make(1), members[:3], group) + _hosts(make(1), members[3:], group)
+    assert len(set(found)) == 6
+
+
+def test_group_that_has_no_host_left_is_refused_and_holds_nothing(
+    make: MakeScheduler,
+) -> None:
+    members = new_uuids(N_HOSTS + 1)
+    group = _group(members, "anti-affinity")
+    for uuid in members[:-1]:
+        _hosts(make(1), [uuid], group)
+    last = make(1)
+    with pytest.raises(NoValidHost):
+        _hosts(last, members[-1:], group)
+    assert last.placement.allocations(members[-1]).resources == {}
+
+
+def test_affinity_follows_a_member_that_another_scheduler_placed(
+    make: MakeScheduler,
+) -> None:
+    members = new_uuids(6)
+    found = {
+        _hosts(make(number), [uuid], _group(members, "affinity"))[0]
+        for number, uuid in enumerate(members)
+    }
+    assert len(found) == 1
+
+
+def test_soft_policies_are_not_enforced(make: MakeScheduler) -> None:
+    members = new_uuids(2)
+    group = _group(members, "soft-anti-affinity")
+    assert len({_hosts(make(1), [uuid], group)[0] for uuid in members}) == 1
+
+
+def test_members_that_the_filters_knew_of_are_no_strangers(
+    make: MakeScheduler,
+) -> None:
+    """A resize in place, where an operator has moved another member meanwhile."""
+    resized, other = members = new_uuids(2)
+    scheduler = make(1)
+    group = _group(members, "anti-affinity")
+    [held] = _selected(scheduler, [resized], group)
+    there = Destination(host=held.service_host)
+    _selected(scheduler, [other], None, force_hosts=[held.service_host])
+    scheduler.placement.delete_allocations(resized)  # it goes to the migration
+    [again] = _selected(scheduler, [resized], group, requested_destination=there)
+    assert again.service_host == held.service_host
+
+
+@pytest.mark.parametrize("policy", ["anti-affinity", "affinity"])
+def test_members_that_come_at_the_same_time(make: MakeScheduler, policy: str) -> None:
+    members = new_uuids(6)
+    schedulers = [make(1) for _ in members]
+    together = threading.Barrier(len(members))
+
+    def select(scheduler: Scheduler, uuid: str) -> str | None:
+        together.wait()
+        return _hosts(scheduler, [uuid], _group(members, policy))[0]
+
+    with ThreadPoolExecutor(len(members)) as pool:
+        found = list(pool.map(select, schedulers, members))
+    assert len(set(found)) == (len(members) if policy == "anti-affinity" else 1)
+    for scheduler, uuid, name in zip(schedulers, members, found, strict=True):
+        [node] = scheduler.placement.allocations(uuid).resources
+        assert scheduler.table.nodes_of(name) == (node,)

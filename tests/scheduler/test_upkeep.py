@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What claims took of hosts is given back once nobody holds them any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.objects import InstanceGroup, Selection
+from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.hosts import Consumption
+from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.upkeep import ClaimUpkeep
+
+from ..clouds import CONTEXT, host, new_uuids, request, write_inventory
+
+NOW = 1_700_000_000.0
+LIMIT_S = 600.0
+
+
+class Clock:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path, clock: Clock) -> Iterator[Scheduler]:
+    """A scheduler whose own upkeep does nothing yet: its claims are new."""
+    path = write_inventory(tmp_path, host("h1"), host("h2"))
+    conf = moorage_conf.load([], config_files=[])
+    conf.set_override("inventory_file", str(path), group="moorage")
+    made = build(conf, clock=clock)
+    made.load()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def upkeep(scheduler: Scheduler, clock: Clock) -> ClaimUpkeep:
+    """One for a source that reports what instances use."""
+    return ClaimUpkeep(
+        scheduler.table, scheduler.placement, max_age_s=LIMIT_S, clock=clock
+    )
+
+
+def _claimed(scheduler: Scheduler, uuid: str, **changes: Any) -> Selection:
+    answer: Any = scheduler.select_destinations(
+        CONTEXT, request(**changes), [uuid], return_objects=True
+    )
+    selection: Selection = answer[0][0]
+    return selection
+
+
+def _row(scheduler: Scheduler, selection: Selection) -> Any:
+    [row] = scheduler.table.batch([selection.compute_node_uuid])
+    return row
+
+
+def test_claim_without_an_allocation_is_given_back(
+    scheduler: Scheduler, upkeep: ClaimUpkeep, clock: Clock
+) -> None:
+    [uuid] = new_uuids()
+    chosen = _claimed(scheduler, uuid, vcpus=2)
+    scheduler.placement.delete_allocations(uuid)
+    upkeep.look()
+    assert _row(scheduler, chosen).vcpus_used == 2, "its build may have failed just now"
+    clock.now += 60
+    upkeep.look()
+    row = _row(scheduler, chosen)
+    assert (row.vcpus_used, row.num_io_ops, row.instances) == (0, 0, {})
+
+
+def test_failed_build_is_no_member_of_its_group_any_more(
+    scheduler: Scheduler, upkeep: ClaimUpkeep, clock: Clock
+) -> None:
+    members = new_uuids(3)
+    group = InstanceGroup(
+        policy="anti-affinity", policies=["anti-affinity"], members=members
+    )
+    for uuid in members[:2]:
+        failed = _claimed(scheduler, uuid, instance_group=group)
+    scheduler.placement.delete_allocations(members[1])
+    clock.now += 60
+    upkeep.look()
+    again = _claimed(scheduler, members[2], instance_group=group)
+    assert again.service_host == failed.service_host
+
+
+def test_instance_that_went_elsewhere_is_given_back(
+    scheduler: Scheduler, upkeep: ClaimUpkeep, clock: Clock
+) -> None:
+    [uuid] = new_uuids()
+    chosen = _claimed(scheduler, uuid)
+    [other] = set(scheduler.table.batch().uuid) - {chosen.compute_node_uuid}
+    held = scheduler.placement.allocations(uuid)
+    body = {
+        "allocations": {
+            other: {"resources": dict(held.resources[chosen.compute_node_uuid])}
+        },
+        "project_id": held.project_id,
+        "user_id": held.user_id,
+        "consumer_generation": held.consumer_generation,
+    }
+    assert scheduler.placement.put_allocations(uuid, body).is_done
+    clock.now += 60
+    upkeep.look()
+    assert _row(scheduler, chosen).instances == {}
+
+
+def test_claim_that_is_held_is_settled_after_a_bound(
+    scheduler: Scheduler, upkeep: ClaimUpkeep, clock: Clock
+) -> None:
+    [uuid] = new_uuids()
+    chosen = _claimed(scheduler, uuid, vcpus=2)
+    clock.now += LIMIT_S - 1
+    upkeep.look()
+    assert _row(scheduler, chosen).vcpus_used == 2
+    clock.now += 61
+    upkeep.look()
+    row = _row(scheduler, chosen)
+    assert row.vcpus_used == 0, "the reports should have it by now"
+    assert set(row.instances) == {uuid}, "it is there all the same"
+
+
+def test_claim_is_all_that_a_file_ever_knows(
+    scheduler: Scheduler, clock: Clock
+) -> None:
+    unbounded = ClaimUpkeep(
+        scheduler.table, scheduler.placement, max_age_s=None, clock=clock
+    )
+    chosen = _claimed(scheduler, new_uuids()[0], vcpus=2)
+    clock.now += 1e6
+    unbounded.look()
+    assert _row(scheduler, chosen).vcpus_used == 2
+
+
+def test_claims_take_turns_to_be_looked_at(
+    scheduler: Scheduler, upkeep: ClaimUpkeep, clock: Clock
+) -> None:
+    table = scheduler.table
+    some = _claims_of_nobody(scheduler, 120)
+    clock.now += 60
+    upkeep.look()
+    assert 0 < len(table.claims()) < some, "a round is bounded"
+    for _ in range(2):
+        upkeep.look()
+    assert table.claims() == ()
+
+
+def _claims_of_nobody(scheduler: Scheduler, n: int) -> int:
+    """Claims in the table that nobody holds."""
+    [node, *_] = scheduler.table.batch().uuid
+    for uuid in new_uuids(n):
+        scheduler.table.consume(node, uuid, Consumption(1, 1, 1))
+    return n
