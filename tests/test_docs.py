@@ -112,7 +112,7 @@ def test_configuration_page_shows_what_the_sample_has() -> None:
 
 @pytest.mark.parametrize("key", SCHEMA["properties"]["hosts"]["items"]["properties"])
 def test_every_key_of_a_host_is_told(key: str) -> None:
-    page = (DOC / "admin.rst").read_text().partition(".. _inventory-hosts:")[2]
+    page = (DOC / "hosts.rst").read_text().partition(".. _inventory-hosts:")[2]
     assert f"``{key}``" in page
 
 

@@ -35,7 +35,7 @@ from .groups import GroupCheck
 from .ledger import Ledger
 from .placed import Placed
 from .record import RELEASED, ClaimAttempt, DecisionRecord
-from .restrictions import evacuated_from
+from .restrictions import evacuated_from, skips_filters
 
 LOG = logging.getLogger(__name__)
 
@@ -69,6 +69,7 @@ class Claims:
         self._group = GroupCheck(
             parts.placement,
             spec_obj,
+            () if skips_filters(spec_obj) else parts.filters,
             uuids,
             global_request_id=caller.global_request_id,
         )

@@ -11,9 +11,11 @@ the other to leave, and stays.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable, Collection, Iterable, Set
+from types import MappingProxyType
 from typing import Any, Final
 
+from ...filters import BaseHostFilter
 from ...objects import RequestSpec
 from ..errors import PlacementUnavailable
 from ..placement.candidates import AllocationRequest
@@ -29,6 +31,13 @@ _MAX_ASKED: Final = 20
 _ANTI_AFFINITY: Final = "anti-affinity"
 _AFFINITY: Final = "affinity"
 
+_POLICY_OF: Final = MappingProxyType(
+    {
+        "ServerGroupAntiAffinityFilter": _ANTI_AFFINITY,
+        "ServerGroupAffinityFilter": _AFFINITY,
+    }
+)
+
 
 class GroupCheck:
     """See to it that a claim which was granted keeps the policy of its server group.
@@ -38,6 +47,9 @@ class GroupCheck:
 
     Parameters
     ----------
+    filters : iterable of BaseHostFilter
+        Those that judge the request: a policy that none of them asks for, as where a
+        host is forced, is not enforced here either.
     own : collection of str
         The request's own instances: what is decided together is judged by filters.
     """
@@ -46,6 +58,7 @@ class GroupCheck:
         self,
         placement: PlacementClient,
         spec_obj: RequestSpec,
+        filters: Iterable[BaseHostFilter],
         own: Collection[str],
         *,
         global_request_id: str | None = None,
@@ -53,7 +66,8 @@ class GroupCheck:
         self._placement = placement
         self._global_request_id = global_request_id
         group = spec_obj.instance_group if "instance_group" in spec_obj else None
-        self._policy = _policy(group)
+        policies = {_POLICY_OF.get(type(each).__name__) for each in filters}
+        self._policy = _policy(group) if _policy(group) in policies else None
         self._max_here = _max_server_per_host(group)
         members = group.members if group is not None and "members" in group else None
         self._own = frozenset(own)
@@ -91,7 +105,7 @@ class GroupCheck:
         PlacementError
             Placement could not tell.
         """
-        if not self._others or self._policy not in (_AFFINITY, _ANTI_AFFINITY):
+        if not self._others or self._policy is None:
             return True
         providers = request["allocations"].keys()
         if self._policy == _ANTI_AFFINITY:

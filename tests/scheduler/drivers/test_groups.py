@@ -23,7 +23,7 @@ from moorage.scheduler.sources.inventory import read_inventory
 from ...clouds import CONTEXT, host, new_uuids, request, write_inventory
 from ...placement_servers import EmbeddedPlacementFixture
 
-MakeScheduler = Callable[[int], Scheduler]
+MakeScheduler = Callable[..., Scheduler]
 
 N_HOSTS = 8
 
@@ -36,10 +36,12 @@ def make(tmp_path: Path) -> Iterator[MakeScheduler]:
     with EmbeddedPlacementFixture() as placement:
         seed(placement.client, providers(read_inventory(path)))
 
-        def make(tie_seed: int) -> Scheduler:
+        def make(tie_seed: int, **options: Any) -> Scheduler:
             conf = moorage_conf.load([], config_files=[])
             conf.set_override("inventory_file", str(path), group="moorage")
             conf.set_override("random_seed", tie_seed, group="moorage")
+            for name, value in options.items():
+                conf.set_override(name, value, group="filter_scheduler")
             made.append(build(conf, placement=placement.adapter))
             made[-1].start()
             return made[-1]
@@ -145,6 +147,19 @@ def test_affinity_follows_a_member_that_another_scheduler_placed(
         for number, uuid in enumerate(members)
     }
     assert len(found) == 1
+
+
+@pytest.mark.parametrize("is_forced", [True, False])
+def test_what_no_filter_asks_for_is_not_enforced(
+    make: MakeScheduler, is_forced: bool
+) -> None:
+    members = new_uuids(2)
+    group = _group(members, "anti-affinity")
+    [one] = _selected(make(1), members[:1], group)
+    options: dict[str, Any] = {} if is_forced else {"enabled_filters": []}
+    forced = [one.service_host] if is_forced else None
+    [two] = _selected(make(1, **options), members[1:], group, force_hosts=forced)
+    assert two.service_host == one.service_host
 
 
 def test_soft_policies_are_not_enforced(make: MakeScheduler) -> None:
