@@ -2,7 +2,8 @@
 """Placements to test against: embedded, misbehaving, and real ones on real databases.
 
 Each is a ``fixtures.Fixture``, and so a context manager too. Run as a script with a
-database's URL, this module serves a Placement on a free port and prints the port.
+database's URL and a port, this module serves a Placement there, and prints the port
+once it does.
 """
 
 from __future__ import annotations
@@ -280,7 +281,7 @@ class PlacementServer(fixtures.Fixture):
     Attributes
     ----------
     url, adapter, client
-        How to reach it; it runs with noauth2.
+        How to reach it, also after `restart`; it runs with noauth2.
     database_url : str
     """
 
@@ -293,18 +294,40 @@ class PlacementServer(fixtures.Fixture):
         self._sql(f"CREATE DATABASE {name}")
         self.addCleanup(self._sql, f"DROP DATABASE {name}")
         self.database_url = f"{self._server_url}/{name}"
-        process = subprocess.Popen(
-            [sys.executable, __file__, self.database_url],
+        self._port = self._reserved_port()
+        self._start()
+        self.url = f"http://127.0.0.1:{self._port}"
+        self.adapter = adapter_to(self.url)
+        self.client = PlacementClient(self.adapter)
+
+    def kill(self) -> None:
+        """End it with SIGKILL, whatever it is at."""
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self) -> None:
+        """Serve the same database on the same port again, once it was killed."""
+        self._start()
+
+    def _reserved_port(self) -> int:
+        """A port that is nobody else's, also while the server is away."""
+        reserved = socket.socket()
+        self.addCleanup(reserved.close)
+        # The server shares it: it sets the same, and this socket never listens.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        return int(reserved.getsockname()[1])
+
+    def _start(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, self.database_url, str(self._port)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.addCleanup(_stop, process)
-        port = process.stdout.readline().strip()
-        assert port, "Placement did not start; its reason is on stderr"
-        self.url = f"http://127.0.0.1:{port}"
-        self.adapter = adapter_to(self.url)
-        self.client = PlacementClient(self.adapter)
+        self.addCleanup(_stop, self._process)
+        told = self._process.stdout.readline().strip()
+        assert told, "Placement did not start; its reason is on stderr"
 
     def _sql(self, statement: str) -> None:
         _execute(self._server_url, statement)
@@ -475,7 +498,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
 
-def _serve(database_url: str) -> None:
+def _serve(database_url: str, port: int) -> None:
     app = _placement_app(database_url)
     # As many threads as a WSGI server would have. Each may hold two of the 15
     # connections in SQLAlchemy's pool: with many more they wait for each other.
@@ -486,11 +509,11 @@ def _serve(database_url: str) -> None:
             return [b"".join(app(environ, start_response))]
 
     handler = type("_Placement", (_Handler,), {"app": staticmethod(bounded)})
-    server = _Server(("127.0.0.1", 0), handler)
+    server = _Server(("127.0.0.1", port), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_port, flush=True)
     sys.stdin.read()  # ends with the process that started this one
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1])
+    _serve(sys.argv[1], int(sys.argv[2]))

@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler in a process of its own that decides many requests; see the tests.
+"""A scheduler in a process of its own that decides many requests; see claimers.py.
 
-Usage: claimer.py CONFIG_FILE N_REQUESTS N_THREADS. A line from the standard input
-starts it. It writes one JSON object: what each instance was answered, and how claims
-went.
+Usage: claimer.py CONFIG_FILE LOAD, which is a `Load` as JSON. A line from the standard
+input starts it. It writes one JSON object: what each instance was answered and when,
+and how claims went.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import time
 import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from moorage.objects import Flavor, ImageMeta, ImageMetaProps, RequestSpec
 from moorage.scheduler.conf import load
+from moorage.scheduler.drivers import contention
 from moorage.scheduler.errors import NoValidHost, SchedulerError
 from moorage.scheduler.service import Scheduler, build
 
@@ -25,6 +28,32 @@ CONTEXT = {"request_id": "req-test", "project_id": "project", "user_id": "user"}
 
 #: Seconds after the last answer in which claims in doubt are settled.
 QUIET_S = 60.0
+
+#: Seconds from an error to the next request of that thread.
+AFTER_ERROR_S = 0.5
+
+#: How often an instance is asked for whose request ended in an error.
+MAX_ASKED = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+    """What a scheduler has to decide.
+
+    Attributes
+    ----------
+    n_requests, n_threads : int
+        Of one instance each; how many of them at a time.
+    asks_again : bool
+        Whether every second instance is asked for again after an error.
+    max_choices : int
+        Among how many near-equal hosts is chosen at most; 1: always the best one.
+    """
+
+    n_requests: int
+    n_threads: int = 4
+    asks_again: bool = False
+    max_choices: int = contention.MAX_CHOICES
 
 
 def request() -> RequestSpec:
@@ -44,41 +73,61 @@ def request() -> RequestSpec:
     )  # fmt: skip
 
 
-def decide(scheduler: Scheduler, instance: str) -> tuple[str, Any]:
-    """Return an instance and the allocations that it was answered, or a failure."""
-    try:
-        answer: Any = scheduler.select_destinations(
-            CONTEXT, request(), [instance], return_objects=True
-        )
-    except NoValidHost:
-        return instance, None
-    except SchedulerError as e:
-        return instance, type(e).__name__
-    claimed = json.loads(answer[0][0].allocation_request)["allocations"]
-    return instance, {node: part["resources"] for node, part in claimed.items()}
+def decide(scheduler: Scheduler, instance: str, n_asked: int) -> dict[str, Any]:
+    """Return the allocations that an instance was answered, or a failure's name."""
+    failed: list[str] = []
+    while len(failed) < n_asked:
+        try:
+            answer: Any = scheduler.select_destinations(
+                CONTEXT, request(), [instance], return_objects=True
+            )
+        except NoValidHost:
+            return _told(None, failed)
+        except SchedulerError as e:
+            failed.append(type(e).__name__)
+            time.sleep(AFTER_ERROR_S)
+        else:
+            claimed = json.loads(answer[0][0].allocation_request)["allocations"]
+            held = {node: part["resources"] for node, part in claimed.items()}
+            return _told(held, failed)
+    return _told(failed[-1], failed)
+
+
+def _told(answer: object, failed: list[str]) -> dict[str, Any]:
+    return {"answer": answer, "at": time.monotonic(), "failed": failed}
 
 
 def main() -> None:
     """Decide, wait until what is in doubt is settled, and tell."""
-    config_file, n_requests, n_threads = sys.argv[1:]
+    config_file, told = sys.argv[1:]
+    what = Load(**json.loads(told))
+    contention.MAX_CHOICES = what.max_choices
     scheduler = build(load(["--config-file", config_file]))
     scheduler.start()
     print("ready", flush=True)
     sys.stdin.readline()
-    instances = [str(uuid.uuid4()) for _ in range(int(n_requests))]
-    with ThreadPoolExecutor(int(n_threads)) as pool:
-        answers = dict(pool.map(lambda i: decide(scheduler, i), instances))
+    began = time.monotonic()
+    instances = [str(uuid.uuid4()) for _ in range(what.n_requests)]
+    n_asked = [
+        MAX_ASKED if what.asks_again and i % 2 else 1 for i in range(len(instances))
+    ]
+    with ThreadPoolExecutor(what.n_threads) as pool:
+        decided = pool.map(partial(decide, scheduler), instances, n_asked)
+        answers = dict(zip(instances, decided, strict=True))
+    elapsed_s = time.monotonic() - began
     ends_at = time.monotonic() + QUIET_S
     while scheduler.n_orphans and time.monotonic() < ends_at:
         time.sleep(0.2)
-    claims = Counter(
-        attempt.result
-        for decision in scheduler.decisions.newest()
-        for attempt in decision.claims
-    )
-    questions = scheduler.kept.stats().misses
+    attempts = [a for d in scheduler.decisions.newest() for a in d.claims]
+    outcome = {
+        "answers": answers,
+        "claims": Counter(attempt.result for attempt in attempts),
+        "n_sent": sum(attempt.n_attempts for attempt in attempts),
+        "n_questions": scheduler.kept.stats().misses,
+        "elapsed_s": elapsed_s,
+    }
     scheduler.stop()
-    print(json.dumps({"answers": answers, "claims": claims, "questions": questions}))
+    print(json.dumps(outcome))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import pytest
 
 from moorage.objects import Selection
 from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.rpc import (
     PEERS_TOPIC,
@@ -122,3 +123,15 @@ def test_what_cannot_be_read_is_told_and_left_alone(
     there.hear([{"node_uuid": "x"}, {"vcpus": None}])
     assert _row(there).vcpus_used == 0
     assert caplog.text.count("cannot be read") == 2
+
+
+def test_what_another_scheduler_claimed_is_offered_no_more(
+    schedulers: list[Scheduler],
+) -> None:
+    _, there = schedulers
+    for scheduler in schedulers:
+        _selected(scheduler, new_uuids()[0], vcpus=4)
+    assert _becomes_true(lambda: _row(there).num_instances == 2)
+    with pytest.raises(NoValidHost):
+        _selected(there, new_uuids()[0], vcpus=4)
+    assert not there.decisions.newest(1)[0].claims, "no claim had to be refused"
