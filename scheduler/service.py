@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -25,11 +26,12 @@ from .drivers.plugins import (
 )
 from .drivers.record import DecisionLog, DecisionRecord
 from .hosts import HostTable
+from .notifications import Announcer, Notifier, make_notifiers
+from .notifications.announcer import AnnouncedCandidates
 from .placement.client import PlacementAdapter, PlacementClient, make_adapter
 from .placement.diagnosis import diagnose
 from .placement.embedded import EmbeddedPlacement
 from .placement.findings import Diagnosis
-from .placement.kept import KeptCandidates
 from .placement.orphans import Orphans
 from .placement.readiness import Readiness
 from .placement.seed import seed
@@ -50,6 +52,7 @@ def build(
     *,
     placement: PlacementAdapter | None = None,
     source: BaseHostSource | None = None,
+    notifier: Notifier | tuple[Notifier | None, Notifier | None] | None = None,
     network: NetworkClient | None = None,
     clock: Callable[[], float] | None = None,
     rng: np.random.Generator | None = None,
@@ -64,6 +67,9 @@ def build(
         Or anything with its get, put, post and delete.
     source : BaseHostSource, optional
         Where the state of hosts comes from.
+    notifier : Notifier or pair of Notifier, optional
+        Who is told of decisions: oslo.messaging's Notifier, or anything with its
+        prepare and info; a pair has one for legacy and one for versioned payloads.
     network : NetworkClient, optional
         Neutron: python-neutronclient's client, or anything with its show_port,
         show_subnet and list_subnets.
@@ -85,6 +91,7 @@ def build(
         conf,
         placement=placement,
         source=source,
+        notifier=notifier,
         network=network or make_network_client(conf),
         clock=clock or time.time,
         rng=rng or np.random.default_rng(conf.moorage.random_seed),
@@ -113,6 +120,7 @@ class Scheduler:
         *,
         placement: PlacementAdapter | None,
         source: BaseHostSource,
+        notifier: Notifier | tuple[Notifier | None, Notifier | None] | None,
         network: NetworkClient | None,
         clock: Callable[[], float],
         rng: np.random.Generator,
@@ -126,6 +134,11 @@ class Scheduler:
         filters, weighers = load_filters(conf, clock), load_weighers(conf, clock)
         prefilters = load_prefilters(DEFAULT_PREFILTERS)
         driver = load_plugin("moorage.drivers", conf.moorage.driver)
+        self._announcer = Announcer(
+            make_notifiers(conf, notifier),
+            self.table,
+            lambda: bool(conf.scheduler.query_placement_for_routed_network_aggregates),
+        )
         self._embedded = _embedded(conf) if placement is None else None
         adapter = placement or (
             self._embedded.adapter if self._embedded else make_adapter(conf)
@@ -133,8 +146,9 @@ class Scheduler:
         self.placement = PlacementClient(adapter)
         self._orphans = Orphans(self.placement)
         self._readiness = Readiness(self.placement)
-        self.kept = KeptCandidates(
+        self.kept = AnnouncedCandidates(
             self.placement,
+            heard=self._announcer.offered,
             max_age_s=conf.moorage.candidates_max_age,
             max_requests=conf.moorage.candidates_max_kept,
         )
@@ -146,7 +160,8 @@ class Scheduler:
                 kept=self.kept,
                 table=self.table,
                 source=source,
-                prefilters=prefilters,
+                # Last: it sees what the others require.
+                prefilters=[*prefilters, ("notifications", self._announcer.asking)],
                 filters=filters,
                 weighers=weighers,
                 decisions=self.decisions,
@@ -162,7 +177,7 @@ class Scheduler:
         self._upkeep = ClaimUpkeep(
             self.table,
             self.placement,
-            max_age_s=conf.moorage.claim_max_age if source.is_reporting else None,
+            max_age_s=self._claim_max_age_s(),
             clock=clock,
         )
         #: What the source wants served on the topic of Moorage's own.
@@ -197,11 +212,30 @@ class Scheduler:
         if self._embedded is not None:
             self._seed()
 
+    def diverge(self, number: int) -> None:
+        """Break ties and wait for other times than the process this was forked from.
+
+        Parameters
+        ----------
+        number : int
+            0 or more, another one in each process. With ``random_seed`` the same
+            number gives the same answers.
+        """
+        rng = self._driver.parts.rng.spawn(number + 1)[number]
+        self._driver.parts = dataclasses.replace(
+            self._driver.parts, rng=rng, tie_seed=int(rng.integers(2**62))
+        )
+
     def follow(self) -> None:
         """Keep up with the hosts and with Placement, the second half of `start`."""
         self._source.follow(self.table)
         self._readiness.start()
         self._upkeep.start()
+
+    @property
+    def is_alone(self) -> bool:
+        """Tell whether it must not be forked: the embedded Placement is in it."""
+        return self._embedded is not None
 
     @property
     def is_ready(self) -> bool:
@@ -250,6 +284,7 @@ class Scheduler:
             except (KeyError, TypeError, ValueError) as e:
                 LOG.warning("A claim of another scheduler cannot be read: %r", e)
                 continue
+            self.kept.claimed([heard.allocation_request])
             self.table.consume(
                 heard.node_uuid,
                 heard.instance_uuid,
@@ -270,6 +305,7 @@ class Scheduler:
         self._upkeep.stop()
         self.kept.stop()
         self._orphans.stop()
+        self._announcer.stop()
         self._source.stop()
         if self._embedded is not None:
             self._embedded.close()
@@ -280,16 +316,23 @@ class Scheduler:
         return len(self._orphans)
 
     def reset(self) -> None:
-        """Look at the hosts' source again, as SIGHUP asks.
+        """Look at the hosts' source and at the options again, as SIGHUP asks.
 
         Raises
         ------
         ConfigurationError
             The source cannot be read; the hosts stay as they were.
         """
+        options = self.conf.moorage
+        self.kept.bound(options.candidates_max_age, options.candidates_max_kept)
+        self._upkeep.max_age_s = self._claim_max_age_s()
         self._source.refresh(self.table)
         if self._embedded is not None:
             self._seed()
+
+    def _claim_max_age_s(self) -> float | None:
+        age_s: float = self.conf.moorage.claim_max_age
+        return age_s if self._source.is_reporting else None
 
     def select_destinations(
         self,
@@ -327,12 +370,14 @@ class Scheduler:
         PlacementError
             Placement could not do its part.
         """
-        selections = self._driver.select_destinations(
-            Caller.of(context),
-            spec_obj,
-            instance_uuids,
-            return_alternates=return_objects and return_alternates,
-        )
+        with self._announcer.call(context, spec_obj) as call:
+            selections = self._driver.select_destinations(
+                Caller.of(context),
+                spec_obj,
+                instance_uuids,
+                return_alternates=return_objects and return_alternates,
+            )
+            call.end(instance_uuids, selections)
         if return_objects:
             return selections
         return [mine[0].to_dict() for mine in selections]

@@ -11,6 +11,7 @@ from oslo_config import cfg
 
 from ...objects import RequestSpec
 from ..hosts import Consumption
+from ..placement.candidates import AllocationRequest
 from .needs import Mappings, Needs
 
 
@@ -22,6 +23,8 @@ class AnnouncedClaim:
     ----------
     claimed_at : float
         Seconds since the epoch, by the clock of who claimed.
+    resources : mapping
+        What it was granted: {provider UUID: {resource class: amount}}.
     spec_obj, limits, mappings
         What its NUMA cells and PCI devices follow from; None and empty where it has
         none of these.
@@ -31,6 +34,7 @@ class AnnouncedClaim:
     instance_uuid: str
     claimed_at: float
     consumption: Consumption
+    resources: Mapping[str, Mapping[str, int]]
     spec_obj: RequestSpec | None = None
     limits: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     mappings: Mappings = dataclasses.field(default_factory=dict)
@@ -46,10 +50,17 @@ class AnnouncedClaim:
             "disk_mb": taken.disk_mb,
             "vcpus": taken.vcpus,
             "image_properties": [list(each) for each in sorted(taken.image_properties)],
+            "resources": {u: dict(each) for u, each in self.resources.items()},
             "spec_obj": self.spec_obj,
             "limits": dict(self.limits),
             "mappings": {name: list(uuids) for name, uuids in self.mappings.items()},
         }
+
+    @property
+    def allocation_request(self) -> AllocationRequest:
+        """What was granted, as Placement writes it."""
+        held = {uuid: {"resources": dict(r)} for uuid, r in self.resources.items()}
+        return {"allocations": held, "mappings": dict(self.mappings)}
 
     @classmethod
     def from_wire(
@@ -79,6 +90,10 @@ class AnnouncedClaim:
             instance_uuid=str(message["instance_uuid"]),
             claimed_at=float(message["claimed_at"]),
             consumption=taken,
+            resources={
+                str(uuid): {str(name): int(n) for name, n in dict(amounts).items()}
+                for uuid, amounts in dict(message["resources"]).items()
+            },
             spec_obj=spec_obj,
             limits=limits,
             mappings=mappings,

@@ -91,7 +91,6 @@ def ask_again(
     offer = _answer(parts, caller, asked, record, came)
     if not offer.is_news_to(earlier):
         return None
-    record.begin_again()
     _note_offer(record, offer)
     return offer
 

@@ -44,8 +44,22 @@ LOG = logging.getLogger(__name__)
 MAX_CONTENDED: Final = 20
 
 
+#: Candidates that Placement refuses in a row before what it had offered is thought to
+#: be out of date: others fill the same hosts.
+MAX_REFUSED: Final = 6
+
+
+class StaleOffer(Exception):
+    """Placement refuses what it had offered; it may offer better now."""
+
+
 class Claims:
     """Claim in Placement what a decision chose.
+
+    Parameters
+    ----------
+    may_doubt : bool
+        Whether to give up, by `StaleOffer`, where `MAX_REFUSED` candidates are refused.
 
     Raises
     ------
@@ -60,6 +74,8 @@ class Claims:
         spec_obj: RequestSpec,
         uuids: Sequence[str],
         record: DecisionRecord,
+        *,
+        may_doubt: bool = False,
     ) -> None:
         self._parts = parts
         self._global_request_id = caller.global_request_id
@@ -80,6 +96,8 @@ class Claims:
         self._counted: list[Taken] = []
         self._has_contended = False
         self._n_contended = 0
+        self._may_doubt = may_doubt
+        self._n_refused = 0
 
     def claim_host(
         self, uuid: str, hosts: HostBatch, index: int, ledger: Ledger
@@ -109,7 +127,19 @@ class Claims:
                 self._contend(answer)
                 break  # busy, not full: another host is the faster way
             self._refuse(candidate, ledger)
+            self._doubt_offer()
         return None
+
+    def _doubt_offer(self) -> None:
+        """Give up an answer that many claims have shown to be out of date.
+
+        Raises
+        ------
+        StaleOffer
+        """
+        self._n_refused += 1
+        if self._may_doubt and self._n_refused >= MAX_REFUSED and not self._made:
+            raise StaleOffer
 
     def _keeps(
         self, uuid: str, hosts: HostBatch, index: int, answer: ClaimAnswer
@@ -251,7 +281,10 @@ class Claims:
     def _note(
         self, uuids: Sequence[str], hosts: Sequence[str], answer: ClaimAnswer
     ) -> None:
-        self._parts.contention.note(is_refused=answer.result is not ClaimResult.CLAIMED)
+        self._parts.contention.note(
+            is_refused=answer.result is not ClaimResult.CLAIMED,
+            n_attempts=answer.n_attempts,
+        )
         self._record.claims.append(
             ClaimAttempt(
                 instance_uuids=tuple(uuids),

@@ -22,7 +22,10 @@ N_REMEMBERED: Final = 20
 LOW_SHARE: Final = 0.1
 
 #: Among how many hosts is chosen at most, where nearly every claim is refused.
-MAX_CHOICES: Final = 32
+MAX_CHOICES: Final = 128
+
+#: Two hosts are then near-equal within this share of what all weights span.
+MAX_NEARNESS: Final = 0.5
 
 
 class Contention:
@@ -47,7 +50,20 @@ class Contention:
             return 1
         return 1 + round(self._share * (MAX_CHOICES - 1))
 
-    def note(self, *, is_refused: bool) -> None:
-        """Take note of a claim, or of several in one POST."""
+    @property
+    def nearness(self) -> float:
+        """Return within which share of what all weights span hosts are near-equal."""
+        return self._share * MAX_NEARNESS
+
+    def note(self, *, is_refused: bool, n_attempts: int = 1) -> None:
+        """Take note of a claim, or of several in one POST.
+
+        Parameters
+        ----------
+        n_attempts : int
+            How often it was sent; all but the last one were refused.
+        """
         with self._lock:
+            for _ in range(n_attempts - 1):
+                self._share += (1 - self._share) / N_REMEMBERED
             self._share += (is_refused - self._share) / N_REMEMBERED

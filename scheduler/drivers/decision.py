@@ -32,7 +32,7 @@ from .announcing import AnnouncedClaim
 from .asking import ask, ask_again, questions
 from .base import Parts
 from .caller import Caller
-from .claiming import Claims
+from .claiming import Claims, StaleOffer
 from .filtering import filtered, limits
 from .instances import NOT_ENOUGH, of_instance, uuids_of
 from .ledger import Ledger
@@ -95,7 +95,8 @@ class Decision:
         """Return a list an instance; see `BaseSchedulerDriver`.
 
         Where an answer of Placement that was kept, or cut by the limit, holds no host,
-        Placement is asked afresh before that is said.
+        Placement is asked afresh before that is said; also where it refuses much of
+        what it had offered.
         """
         if self._is_rebuild:
             self._look()
@@ -105,17 +106,26 @@ class Decision:
         self._look()
         asked = questions(parts, caller, self._spec, record)
         offer = ask(parts, caller, asked, record, came=came)
-        for _ in range(_MAX_QUESTIONS - 1):
+        n_asked = 1
+        while True:
             try:
-                return self._decided(offer)
+                return self._decided(offer, may_doubt=n_asked == 1)
+            except StaleOffer:
+                came = parts.kept.moment()
+                news = ask_again(parts, caller, asked, record, came=came, earlier=offer)
             except NoValidHost:
+                if n_asked == _MAX_QUESTIONS:
+                    raise
                 news = ask_again(parts, caller, asked, record, came=came, earlier=offer)
                 if news is None:
                     raise
-                offer = news
-        return self._decided(offer)
+            record.begin_again()
+            n_asked += 1
+            offer = offer if news is None else news
 
-    def _decided(self, offer: Offer | None) -> list[list[Selection]]:
+    def _decided(
+        self, offer: Offer | None, *, may_doubt: bool = False
+    ) -> list[list[Selection]]:
         hosts, ledger = self._hosts(offer)
         with self._record.timed("hosts"):
             hosts = restricted(hosts, self._spec, self._record.steps)
@@ -124,7 +134,12 @@ class Decision:
                 self._place(hosts, self._uuids, None, accept_any), None
             )
         claims = Claims(
-            self._parts, self._caller, self._spec, self._uuids, self._record
+            self._parts,
+            self._caller,
+            self._spec,
+            self._uuids,
+            self._record,
+            may_doubt=may_doubt,
         )
         self._parts.orphans.make_way(self._uuids)
         try:
@@ -161,6 +176,7 @@ class Decision:
             instance_uuid=placed.instance_uuid,
             claimed_at=now,
             consumption=placed.consumption,
+            resources=ledger.resources_of(placed.candidate),
         )
         if placed.consumption.need is None:
             return claim
@@ -341,6 +357,7 @@ class Decision:
                 ties=self._ties(hosts),
                 rng=self._parts.rng,
                 n_choices=self._parts.contention.n_choices,
+                nearness=self._parts.contention.nearness,
             )
 
     def _ties(self, hosts: HostBatch) -> npt.NDArray[np.float64]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from ..placement.candidates import AllocationRequest
@@ -89,6 +89,10 @@ class Ledger:
     def request(self, index: int) -> AllocationRequest:
         """Return a candidate as Placement wrote it."""
         return self._candidates.allocation_requests[index]
+
+    def resources_of(self, index: int) -> Mapping[str, Mapping[str, int]]:
+        """Return what a candidate takes: {provider UUID: {resource class: amount}}."""
+        return self._candidates.resources_of(index)
 
     def take(self, index: int) -> None:
         """Count a candidate as taken."""

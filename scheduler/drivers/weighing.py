@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +22,6 @@ Order = npt.NDArray[np.intp]
 
 #: Enough for the chosen host, its alternates, and some hosts that are full meanwhile.
 _N_BEST = 64
-
-#: Two hosts weigh nearly the same within this share of what all weights span.
-NEAR_SHARE: Final = 0.1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,12 +45,16 @@ class Part:
 
     def of_hosts(self, indices: Order) -> list[WeigherPart]:
         """Return the shares in the weights of some hosts."""
-        raw = self.raw[indices]
-        scaled = weighted = self.scale.apply(raw)
-        if self.multipliers is not None:
-            weighted = scaled * self.multipliers[indices]
-        figures = raw.tolist(), scaled.tolist(), weighted.tolist()
-        return [WeigherPart(self.name, *each) for each in zip(*figures, strict=True)]
+        # They are few: Python's own numbers are faster than arrays, and as exact.
+        raw = self.raw[indices].tolist()
+        if self.multipliers is None:
+            return [WeigherPart(self.name, each, 0.0, 0.0) for each in raw]
+        multipliers = self.multipliers[indices].tolist()
+        scaled = map(self.scale.of_one, raw)
+        return [
+            WeigherPart(self.name, each, share, share * multiplier)
+            for each, share, multiplier in zip(raw, scaled, multipliers, strict=True)
+        ]
 
 
 class Ranking:
@@ -109,12 +109,18 @@ class Ranking:
         if len(self.best) < len(self.total):
             yield from self._ordered(self.total < self._bound).tolist()
 
-    def n_near_best(self, at_most: int) -> int:
-        """Count the first hosts that weigh nearly as much as the best one."""
+    def n_near_best(self, at_most: int, nearness: float) -> int:
+        """Count the first hosts that weigh nearly as much as the best one.
+
+        Parameters
+        ----------
+        nearness : float
+            Within which share of what all weights span.
+        """
         if not len(self.total):
             return 0
         best = self.total[self.best[:at_most]]
-        near = NEAR_SHARE * (best[0] - self.total.min())
+        near = nearness * (best[0] - self.total.min())
         return int(np.count_nonzero(best >= best[0] - near))
 
     def top(self) -> tuple[WeighedHost, ...]:
@@ -141,6 +147,7 @@ def ranked(
     ties: npt.NDArray[np.float64],
     rng: np.random.Generator,
     n_choices: int = 1,
+    nearness: float = 0.0,
 ) -> Ranking:
     """Return hosts ordered by the sum of their multiplied, scaled weights.
 
@@ -154,8 +161,10 @@ def ranked(
         Prepared for this request.
     ties : ndarray of float64, shape (n_hosts,)
     n_choices : int
-        Among how many of the best hosts to choose at random, those that weigh nearly
-        as much as the best one.
+        How many of the best hosts to put in random order, those that weigh nearly as
+        much as the best one.
+    nearness : float
+        See `Ranking.n_near_best`.
 
     Raises
     ------
@@ -179,9 +188,13 @@ def ranked(
                 total += scale.apply(raw, out=scaled) * multipliers
             parts.append(Part(name, raw, scale, multipliers))
     subset_size = options.host_subset_size
-    ranking = Ranking(hosts, total, ties, max(_N_BEST, subset_size), parts)
-    n_near = ranking.n_near_best(n_choices) if n_choices > 1 else 1
-    _move_one_of_the_best(ranking.best, max(subset_size, n_near), rng)
+    n_best = max(_N_BEST, subset_size, n_choices)
+    ranking = Ranking(hosts, total, ties, n_best, parts)
+    if n_choices > 1:
+        # Not only the first: where that is refused, the next in order would be, too.
+        n_near = ranking.n_near_best(n_choices, nearness)
+        ranking.best[:n_near] = rng.permutation(ranking.best[:n_near])
+    _move_one_of_the_best(ranking.best, subset_size, rng)
     return ranking
 
 

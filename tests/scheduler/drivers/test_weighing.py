@@ -241,6 +241,7 @@ def _chosen(n_choices: int, **changes: Any) -> set[str]:
             ties=np.zeros(len(rows)),
             rng=rng,
             n_choices=n_choices,
+            nearness=0.1,
         )
         for _ in range(60)
     )
@@ -262,8 +263,8 @@ def test_wider_choice_narrows_no_subset() -> None:
 
 def test_hosts_that_weigh_the_same_are_all_near_equal() -> None:
     ranking = _ranked(batch(*hosts("free_ram_mb", [7] * 9)))
-    assert [ranking.n_near_best(n) for n in (1, 5, 32)] == [1, 5, 9]
+    assert [ranking.n_near_best(n, 0.0) for n in (1, 5, 32)] == [1, 5, 9]
 
 
 def test_choice_among_no_host_at_all_is_none() -> None:
-    assert _ranked(batch()).n_near_best(5) == 0
+    assert _ranked(batch()).n_near_best(5, 0.5) == 0
