@@ -4,11 +4,16 @@
 nova's way is what nova's scheduler asks of Placement for each request, and nothing
 else: GET /allocation_candidates, GET /allocations/{consumer}, and PUT of the first
 candidate. What nova itself does between these is left out, in its favor.
+
+How many times faster a stream can be depends on the server, too. Let these three take
+G, g and P, in their order. Were a decision nothing but a PUT, n requests of 8 flavors
+would be n (G + g + P) / (8 G + n P) times as fast: 500 of them 30 times if G is 55 P.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import json
 import uuid
@@ -17,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from moorage.scheduler.cmd import daemon
 from moorage.scheduler.conf import load
 from moorage.scheduler.drivers.record import DecisionRecord
 from moorage.scheduler.placement.client import MICROVERSION
@@ -60,7 +66,7 @@ _OWNER = {"project_id": "nova", "user_id": "nova"}
 
 #: Of decisions that are compared with their bare PUTs.
 _SINGLES = Plan(runs=64, budget_s=60, warm_ups=0)
-_SEVERAL = Plan(runs=3, budget_s=60, warm_ups=0)
+_SEVERAL = Plan(runs=7, budget_s=60, warm_ups=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +169,27 @@ def _running(cloud: Cloud, adapter: CountedAdapter) -> Iterator[_Ours]:
     scheduler.start()
     ours = _Ours(cloud, adapter, scheduler)
     try:
-        yield ours
+        with _collecting_as_served():
+            yield ours
     finally:
         ours.release()
         scheduler.stop()
+
+
+@contextmanager
+def _collecting_as_served() -> Iterator[None]:
+    """Collect garbage as the daemon does, in nova's way and the bare PUTs, too.
+
+    With Python's own thresholds an answer of Placement has all hosts of the process
+    searched for garbage, and the embedded Placement's own work many times more.
+    """
+    thresholds = gc.get_threshold()
+    daemon._spare_the_collector()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 class _Ours:

@@ -272,17 +272,7 @@ class _Claim:
 
     def run(self) -> ClaimAnswer:
         started = time.monotonic()
-        tries = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(MAX_ATTEMPTS),
-            wait=self._wait(MAX_FIRST_WAIT_S),
-            retry=(
-                tenacity.retry_if_result(_is_contended)
-                | tenacity.retry_if_exception(_is_known_undone)
-            ),
-            retry_error_callback=_last_result,
-            sleep=self.sleep,
-        )
-        answer: WriteAnswer = tries(self._attempt)
+        answer = self._attempts()
         return ClaimAnswer(
             _result(answer),
             self.n_attempts,
@@ -293,6 +283,21 @@ class _Claim:
             self.before if answer.is_done else {},
             self.is_found,
         )
+
+    def _attempts(self) -> WriteAnswer:
+        # A loop, for every decision comes by here and nearly none waits: tenacity takes
+        # as long as all else that a claim costs here.
+        for number in range(1, MAX_ATTEMPTS):
+            try:
+                answer = self._attempt()
+            except AnswerLost as e:
+                if not _is_known_undone(e):
+                    raise
+            else:
+                if not _is_contended(answer):
+                    return answer
+            self.sleep(self._jittered_s(MAX_FIRST_WAIT_S, number))
+        return self._attempt()
 
     def _attempt(self) -> WriteAnswer:
         answer = self._write()
@@ -441,20 +446,20 @@ class _Claim:
         )
 
     def _wait(self, first_s: float) -> Callable[[tenacity.RetryCallState], float]:
-        def jittered(state: tenacity.RetryCallState) -> float:
-            return float(self.rng.uniform(0, first_s * 2 ** (state.attempt_number - 1)))
+        return lambda state: self._jittered_s(first_s, state.attempt_number)
 
-        return jittered
+    def _jittered_s(self, first_s: float, number: int) -> float:
+        return float(self.rng.uniform(0, first_s * 2 ** (number - 1)))
 
 
 def _is_contended(answer: WriteAnswer) -> bool:
     return answer.is_concurrent_update and not answer.is_consumer_conflict
 
 
-def _is_known_undone(e: BaseException) -> bool:
+def _is_known_undone(e: AnswerLost) -> bool:
     # Placement said 500 and holds nothing: on PostgreSQL, for one, the first claims of
     # a new project race to create it, and those that lose end so.
-    return isinstance(e, AnswerLost) and not e.is_in_flight
+    return not e.is_in_flight
 
 
 def _last_result(state: tenacity.RetryCallState) -> Any:
