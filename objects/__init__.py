@@ -13,6 +13,7 @@ from .cpu import VirtCPUFeature, VirtCPUModel, VirtCPUTopology
 from .device_metadata import DeviceBus, DeviceMetadata, InstanceDeviceMetadata
 from .errors import MalformedObject, TooNewValue, UnsetField, UnsupportedObject
 from .flavor import Flavor
+from .host_report import HostDelta, HostReport, ReportObject, report_data
 from .hv_spec import HVSpec
 from .image_meta import ImageMeta
 from .image_props import ImageMetaProps
@@ -60,7 +61,9 @@ __all__ = [
     "EC2Ids",
     "Flavor",
     "HVSpec",
+    "HostDelta",
     "HostMapping",
+    "HostReport",
     "ImageMeta",
     "ImageMetaProps",
     "Instance",
@@ -92,6 +95,7 @@ __all__ = [
     "PciDeviceList",
     "PciDevicePool",
     "PciDevicePoolList",
+    "ReportObject",
     "RequestGroup",
     "RequestLevelParams",
     "RequestSpec",
@@ -117,4 +121,5 @@ __all__ = [
     "VirtCPUTopology",
     "WireObject",
     "read_object",
+    "report_data",
 ]

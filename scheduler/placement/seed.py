@@ -78,7 +78,7 @@ def seed(
     """
     wanted = _parents_first(list(providers))
     _define(client, wanted)
-    known = _known(client)
+    known = _known(client, wanted)
     n_written = 0
     for i, provider in enumerate(wanted):
         n_written += _make_so(client, provider, known.get(provider.uuid))
@@ -109,8 +109,14 @@ def _define(client: PlacementClient, providers: list[Provider]) -> None:
         _put(client, f"/resource_classes/{quote(resource_class)}", None, resource_class)
 
 
-def _known(client: PlacementClient) -> dict[str, dict[str, Any]]:
-    providers = _read(client, "/resource_providers", "resource_providers")
+def _known(
+    client: PlacementClient, wanted: list[Provider]
+) -> dict[str, dict[str, Any]]:
+    """Return the providers that exist, by UUID: all, or this one."""
+    url = "/resource_providers"
+    if len(wanted) == 1:  # an agent's own; a large cloud has thousands of others
+        url += f"?uuid={wanted[0].uuid}"
+    providers = _read(client, url, "resource_providers")
     return {p["uuid"]: p for p in providers["resource_providers"]}
 
 

@@ -4,7 +4,7 @@
 from .client import SchedulerAPI
 from .endpoints import BaseAPIEndpoint, SchedulerEndpoint
 from .peers import PEERS_TOPIC, Peers, PeersEndpoint
-from .reports import AgentAPI
+from .reports import AgentAPI, connect_agents
 from .server import get_server
 from .transport import get_transport
 
@@ -16,6 +16,7 @@ __all__ = [
     "PeersEndpoint",
     "SchedulerAPI",
     "SchedulerEndpoint",
+    "connect_agents",
     "get_server",
     "get_transport",
 ]

@@ -125,7 +125,7 @@ class Peers:
                 origin=self.origin,
                 claims=[claim.to_wire() for claim in claims],
             )
-        except oslo_messaging.MessagingException as e:
+        except Exception as e:  # a driver's library raises errors of its own, too
             LOG.warning(
                 "Other schedulers are not told of %d claims: %s", len(claims), e
             )

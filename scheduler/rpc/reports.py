@@ -4,12 +4,32 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol, runtime_checkable
 
 import oslo_messaging
 
 from ...objects import Serializer
+from .peers import NAMESPACE
 
 LOG = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class AsksAgents(Protocol):
+    """An endpoint of a source that may ask an agent for a whole report."""
+
+    def connect(self, ask: Callable[[str, str, str], bool]) -> None:
+        """Take the way to agents: ``ask(topic, server, node_uuid)``."""
+
+
+def connect_agents(
+    transport: oslo_messaging.Transport, endpoints: Iterable[object]
+) -> None:
+    """Give the way to agents to the endpoints that ask them."""
+    for endpoint in endpoints:
+        if isinstance(endpoint, AsksAgents):
+            endpoint.connect(AgentAPI(transport).report_wanted)
 
 
 class AgentAPI:
@@ -21,16 +41,21 @@ class AgentAPI:
     """
 
     def __init__(self, transport: oslo_messaging.Transport) -> None:
-        target = oslo_messaging.Target(namespace="moorage", version="1.0")
+        target = oslo_messaging.Target(namespace=NAMESPACE, version="1.0")
         # Without a bound a broker that is away would hold the caller for good.
         self._client = oslo_messaging.get_rpc_client(
             transport, target, serializer=Serializer(), retry=1
         )
 
-    def report_wanted(self, topic: str, server: str, node_uuid: str) -> None:
-        """Ask the agent that listens there for a whole report of a node."""
+    def report_wanted(self, topic: str, server: str, node_uuid: str) -> bool:
+        """Ask the agent that listens there for a whole report of a node.
+
+        Return whether the broker took the question.
+        """
         client = self._client.prepare(topic=topic, server=server)
         try:
             client.cast({}, "report_wanted", node_uuid=node_uuid)
-        except oslo_messaging.MessagingException as e:
-            LOG.warning("The agent %s cannot be asked for a report: %s", server, e)
+        except Exception as e:  # a driver's library raises errors of its own, too
+            LOG.warning("The agent %s cannot be asked for a report: %r", server, e)
+            return False
+        return True

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host's record in the form in which it is reported."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from ..scheduler.hosts import HostRecord
+
+
+def written(record: HostRecord) -> dict[str, Any]:
+    """Return the columns as values of HostReport's fields; `last_seen_up` is none."""
+    told = {
+        column.name: getattr(record, column.name)
+        for column in dataclasses.fields(record)
+        if column.name != "last_seen_up"
+    }
+    topology = record.numa_topology
+    return {
+        **told,
+        "stats": dict(record.stats),
+        "metrics": None if record.metrics is None else dict(record.metrics),
+        "supported_instances": [list(each) for each in record.supported_instances],
+        "numa_topology": None
+        if topology is None
+        else json.dumps(topology.to_object().obj_to_primitive(), sort_keys=True),
+        "pci_stats": json.dumps(record.pci_stats.to_dicts(), sort_keys=True),
+    }

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports that the source push takes a second, as casts of them arrive."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rich.table import Table
+
+from moorage.agent.reporter import Reporter
+from moorage.objects import Serializer
+from moorage.scheduler.conf import load
+from moorage.scheduler.hosts import HostRecord, HostTable
+from moorage.scheduler.sources.push import PushSource
+from moorage.testing.builders import host
+
+from .timing import Plan, median, repeated
+
+N_HOSTS = 10_000
+#: Reports in one cast.
+BATCHES = (1, 100, 1_000)
+
+
+@dataclass(frozen=True, slots=True)
+class IngestTime:
+    """What was cast, and what one report takes to be on the table.
+
+    Attributes
+    ----------
+    us : float
+        Microseconds of CPU time, the median: a report waits for nobody, and other
+        work on this machine does not count.
+    """
+
+    what: str
+    batch: int
+    us: float
+    n_runs: int
+
+
+class _Cloud:
+    """Hosts that an agent reports, and a scheduler that hears it."""
+
+    def __init__(self, n_hosts: int, folder: str) -> None:
+        conf = load([], config_files=[])
+        url = f"sqlite:///{folder}/hosts.sqlite"
+        conf.set_override("store_connection", url, group="moorage")
+        self.table = HostTable()
+        self.source = PushSource(conf)
+        self.source.start(self.table)
+        self._sent: list[Any] = []
+        self._reporter = Reporter(self._sent.extend)
+        self._hosts = [host(host=f"host-{i}") for i in range(n_hosts)]
+        self._random = random.Random(0)
+
+    def whole(self) -> list[Any]:
+        """All of each host, as JSON is decoded."""
+        self._reporter = Reporter(self._sent.extend)
+        return self.told()
+
+    def changed(self) -> list[Any]:
+        """Four columns of each host."""
+        self._hosts = [self._used(each) for each in self._hosts]
+        return self.told()
+
+    def _used(self, record: HostRecord) -> HostRecord:
+        drawn = self._random.randrange
+        return replace(
+            record,
+            free_ram_mb=drawn(16_384),
+            free_disk_mb=drawn(51_200),
+            vcpus_used=drawn(8),
+            num_instances=drawn(20),
+        )
+
+    def told(self) -> list[Any]:
+        """What the agent has to say of each host."""
+        self._reporter.report_many((each, ()) for each in self._hosts)
+        sent = json.loads(json.dumps(self._sent))
+        self._sent.clear()
+        return list(sent)
+
+    def take(self, reports: list[Any], batch: int, *, is_viewed: bool = False) -> float:
+        """Return microseconds of CPU time a report."""
+        (endpoint,) = self.source.endpoints
+        serializer = Serializer()
+        casts = [{"reports": each} for each in _batches(reports, batch)]
+        started = time.thread_time()
+        for cast in casts:
+            endpoint.host_reports({}, **serializer.deserialize_entity({}, cast))
+            if is_viewed:
+                self.table.batch()
+        return (time.thread_time() - started) / len(reports) * 1e6
+
+
+def _batches(reports: list[Any], size: int) -> Iterator[list[Any]]:
+    for first in range(0, len(reports), size):
+        yield reports[first : first + size]
+
+
+@contextmanager
+def _cloud(n_hosts: int) -> Iterator[_Cloud]:
+    with tempfile.TemporaryDirectory() as folder:
+        cloud = _Cloud(n_hosts, folder)
+        try:
+            yield cloud
+        finally:
+            cloud.source.stop()
+
+
+def ingest_times(plan: Plan, n_hosts: int = N_HOSTS) -> list[IngestTime]:
+    """Measure whole reports, deltas and signs of life, from decoded casts on."""
+    rows: list[IngestTime] = []
+
+    def add(what: str, batch: int, found: Sequence[float]) -> None:
+        rows.append(IngestTime(what, batch, median(found), len(found)))
+
+    with _cloud(n_hosts) as cloud:
+        add(
+            "whole reports", 500,
+            repeated(plan, lambda: cloud.take(cloud.whole(), 500)),
+        )  # fmt: skip
+        for batch in BATCHES:
+
+            def deltas(batch: int = batch) -> float:
+                return cloud.take(cloud.changed(), batch)
+
+            add("deltas of 4 columns", batch, repeated(plan, deltas))
+        add(
+            "the same, a view after each", 1_000,
+            repeated(plan, lambda: cloud.take(cloud.changed(), 1_000, is_viewed=True)),
+        )  # fmt: skip
+        for batch in BATCHES:
+
+            def lives(batch: int = batch) -> float:
+                return cloud.take(cloud.told(), batch)
+
+            add("signs of life", batch, repeated(plan, lives))
+    return rows
+
+
+def ingest_table(rows: Sequence[IngestTime], n_hosts: int = N_HOSTS) -> Table:
+    """Show reports a second."""
+    table = Table(
+        title=f"What {n_hosts:,} hosts push, medians of CPU time",
+        caption="From a decoded cast, through serializer and endpoint, to the table; "
+        "without a broker, and without the store, which is written behind.",
+    )
+    table.add_column("what")
+    for name in ("in one cast", "µs a report", "reports a second", "runs"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            row.what, f"{row.batch:,}", f"{row.us:.1f}", f"{1e6 / row.us:,.0f}",
+            str(row.n_runs),
+        )  # fmt: skip
+    return table

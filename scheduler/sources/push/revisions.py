@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which report is news: duplicates, old ones and gaps are told apart."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+
+class Verdict(enum.Enum):
+    """What a report is to what is held of its node."""
+
+    NEWS = "it is the next state"
+    ALIVE = "it says what is held: the node lives"
+    OLD = "what is held is newer"
+    GAP = "something before it did not come"
+
+
+@dataclass(slots=True)
+class Held:
+    """One node as its reports made it.
+
+    Attributes
+    ----------
+    data : dict
+        Values by column, in the form of the wire.
+    instances : set of str
+    seen_at : float
+        When the newest message of it came, seconds since the epoch.
+    stored_at : float
+        The `seen_at` that the store has; 0: none.
+    """
+
+    incarnation: str
+    revision: int
+    data: dict[str, Any]
+    instances: set[str]
+    seen_at: float
+    stored_at: float = 0.0
+
+    @property
+    def host(self) -> str:
+        """The name of its compute service's host."""
+        return str(self.data["host"])
+
+
+def judge_report(held: Held | None, incarnation: str, revision: int) -> Verdict:
+    """Return what a whole report is.
+
+    One of another incarnation is news: which of two began later cannot be told, and
+    the next delta of the other one asks for a whole report again.
+    """
+    if held is None or held.incarnation != incarnation or held.revision < revision:
+        return Verdict.NEWS
+    return Verdict.ALIVE if held.revision == revision else Verdict.OLD
+
+
+def judge_delta(
+    held: Held | None, incarnation: str, since: int, revision: int
+) -> Verdict:
+    """Return what a delta is; only one on top of exactly what is held is news.
+
+    A column that changed and changed back since an older revision is not in it, so
+    that it cannot be put on top of any revision between.
+    """
+    if held is None or held.incarnation != incarnation:
+        return Verdict.GAP
+    if revision < held.revision:
+        return Verdict.OLD
+    if revision == held.revision:
+        return Verdict.ALIVE
+    return Verdict.NEWS if since == held.revision else Verdict.GAP

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Agents report over a real RabbitMQ; a scheduler places instances on their hosts."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.agent import Bus, Reporter
+from moorage.agent.capacity import cell_uuid
+from moorage.objects import Selection
+from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.errors import NoValidHost
+from moorage.scheduler.placement.embedded import TOKEN
+from moorage.scheduler.placement.seed import Provider, seed
+from moorage.scheduler.rpc import SchedulerAPI, get_transport
+from moorage.testing.builders import host
+
+from ..agent.processes import AgentProcess
+from ..brokers import Broker
+from ..clouds import CONTEXT, new_uuids, request
+from ..placement_servers import EmbeddedPlacementFixture, MisbehavingServer
+from ..processes import SchedulerProcess
+
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
+
+WAIT_S = 60.0
+
+
+class Cloud:
+    """A broker, a Placement, and files of a scheduler and an agent."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        url: str,
+        embedded: EmbeddedPlacementFixture,
+        folder: Path,
+    ) -> None:
+        self.placement, self._adapter = embedded.client, embedded.adapter
+        self.store = folder / "store" / "hosts.sqlite"
+        self._folder = folder
+        self._common = [
+            "[DEFAULT]",
+            f"transport_url = {broker.transport_url}",
+            "[placement]",
+            "auth_type = admin_token",
+            f"endpoint = {url}",
+            f"endpoint_override = {url}",
+            f"token = {TOKEN}",
+        ]
+        self.conf = moorage_conf.load([], config_files=[])
+        self.transport = get_transport(self.conf, broker.transport_url)
+        self.api = SchedulerAPI(self.transport, timeout_s=60)
+
+    def scheduler(self) -> SchedulerProcess:
+        lines = ["[moorage]", "source = push", "candidates_max_age = 0"]
+        lines += [f"store_connection = sqlite:///{self.store}"]
+        return SchedulerProcess(self._written("scheduler", lines))
+
+    def agent(self, cell: str = "cell1", *more: str) -> AgentProcess:
+        lines = ["[DEFAULT]", "host = machine", "[agent]", "interval = 0.2"]
+        lines += [f"node_uuid_file = {self._folder}/node_uuid", f"cell = {cell}"]
+        lines += ["reserved_memory_mb = 0", f"disk_path = {self._folder}", *more]
+        return AgentProcess(self._written("agent", lines))
+
+    def vcpu_ratio(self) -> float:
+        """What Placement holds of the machine."""
+        uuid = (self._folder / "node_uuid").read_text().strip()
+        url = f"/resource_providers/{uuid}/inventories"
+        body: Any = self.placement.read(url)
+        return float(body["inventories"]["VCPU"]["allocation_ratio"])
+
+    def _written(self, name: str, lines: list[str]) -> Path:
+        path = self._folder / f"{name}.conf"
+        path.write_text("\n".join([*self._common, *lines]))
+        return path
+
+    def select(self, **changes: Any) -> Selection:
+        """Where an instance goes that takes next to nothing; it is gone after."""
+        (uuid,) = new_uuids()
+        small = {"memory_mb": 16, "root_gb": 0, "vcpus": 1}
+        spec = request(**small, **changes)
+        [[chosen]] = self.api.select_destinations(CONTEXT, spec, [uuid])
+        gone = self._adapter.delete(f"/allocations/{uuid}")
+        assert gone.status_code == 204, gone.text
+        return chosen
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Iterator[Cloud]:
+    with Broker() as broker, EmbeddedPlacementFixture() as embedded:
+        app = embedded.placement.wsgi_app
+        with MisbehavingServer(app) as server:
+            made = Cloud(broker, server.url, embedded, tmp_path)
+            yield made
+            made.transport.cleanup()
+
+
+def until(true: Callable[[], Any]) -> Any:
+    """Wait until something is true, and return it; fail where it never is."""
+    deadline = time.monotonic() + WAIT_S
+    while not (found := true()):
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.1)
+    return found
+
+
+def _selected(cloud: Cloud, **changes: Any) -> Selection | None:
+    try:
+        return cloud.select(**changes)
+    except NoValidHost:
+        return None
+
+
+def test_machine_is_reported_and_gets_instances(cloud: Cloud) -> None:
+    with cloud.scheduler() as scheduler:
+        with cloud.agent() as agent:
+            chosen = until(lambda: _selected(cloud))
+            assert chosen.service_host == "machine"
+            assert chosen.cell_uuid == cell_uuid("cell1")
+            until(lambda: _stored(cloud.store))
+            assert cloud.vcpu_ratio() == 1.0
+            cloud.agent("cell1", "cpu_allocation_ratio = 7")  # only writes the file
+            agent.reload()
+            until(lambda: cloud.vcpu_ratio() == 7.0)
+            assert agent.stop() == 0
+        scheduler._process.kill()
+        scheduler._process.wait(WAIT_S)
+    # Nobody reports any more: what is known is what the store has.
+    with cloud.scheduler() as scheduler:
+        assert cloud.select().service_host == "machine"
+        # A new start of the agent is another incarnation.
+        with cloud.agent(cell="cell2"):
+            cell2 = cell_uuid("cell2")
+            until(lambda: cloud.select().cell_uuid == cell2)
+        assert scheduler.stop() == 0
+
+
+def _stored(path: Path) -> int:
+    with sqlite3.connect(path) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM hosts").fetchone()
+    connection.close()
+    return int(count)
+
+
+def test_lost_message_is_asked_for(cloud: Cloud) -> None:
+    record = host(host="h1", total_usable_disk_gb=10, free_disk_mb=10240)
+    inventories = {
+        name: {"total": 1000, "max_unit": 1000, "allocation_ratio": 1.0}
+        for name in ("VCPU", "MEMORY_MB", "DISK_GB")
+    }
+    seed(cloud.placement, [Provider(record.uuid, "h1", inventories)])
+    bus = Bus(cloud.transport, "agent-of-h1")
+    lost: list[Any] = []
+    is_losing = False
+
+    def send(reports: list[dict[str, Any]]) -> None:
+        lost.extend(reports) if is_losing else bus.cast(reports)
+
+    reporter = Reporter(send, reply=bus.reply)
+    bus.serve(reporter.tell_whole)
+    try:
+        with cloud.scheduler():
+
+            def is_placed_after_a_report() -> bool:
+                reporter.report(record)
+                return _selected(cloud) is not None
+
+            until(is_placed_after_a_report)
+            is_losing = True
+            record = host(host="h1", cell_uuid=record.cell_uuid, forced_down=True)
+            reporter.report(record)
+            is_losing = False
+            assert len(lost) == 1
+            assert cloud.select().service_host == "h1"
+            # The next sign of life shows the gap.
+            reporter.report(record)
+            until(lambda: _selected(cloud) is None)
+    finally:
+        bus.stop()

@@ -1,0 +1,471 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever order reports come in, and whichever are lost, the table ends right."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moorage.objects import HostReport
+from moorage.scheduler.hosts import Consumption, HostPools, HostRecord, HostTopology
+from moorage.testing.builders import (
+    NOW,
+    host,
+    instance_uuid,
+    node_uuid,
+    numa_cell,
+    numa_topology,
+    pages,
+    pci_pool,
+    pci_pools,
+)
+
+from .conftest import Clock, Scheduler, Wire
+
+NODE = node_uuid("h1")
+DATA = "moorage_object.data"
+A, B, C = map(instance_uuid, "abc")
+
+RICH = host(
+    host="h1",
+    stats={"io_workload": "3"},
+    metrics={"cpu.percent": 0.5},
+    numa_topology=HostTopology.read(numa_topology(numa_cell(0), numa_cell(1))),
+    pci_stats=HostPools.read(
+        pci_pools(pci_pool(2), pci_pool(3, product_id="1521", trusted="true"))
+    ),
+    host_ip="192.0.2.7",
+    disabled=True,
+    cpu_allocation_ratio=4.0,
+    service_version=70,
+    num_instances=2,
+)
+
+
+def row_of(record: HostRecord, seen: float = NOW) -> dict[str, Any]:
+    return {
+        field.name: getattr(record, field.name)
+        for field in dataclasses.fields(HostRecord)
+    } | {"last_seen_up": seen}
+
+
+def test_every_column_gets_to_the_table(scheduler: Scheduler, wire: Wire) -> None:
+    wire.reporter.report(RICH, [A, B])
+    scheduler.take(*wire.taken())
+    assert scheduler.row(NODE) == row_of(RICH)
+    assert scheduler.table.instances.of_host("h1") == {A, B}
+
+
+def test_every_column_gets_there_by_deltas_too(
+    scheduler: Scheduler, wire: Wire
+) -> None:
+    plain = host(host="h1")
+    for record in (plain, RICH, plain):
+        wire.reporter.report(record)
+        scheduler.take(*wire.taken())
+        assert scheduler.row(NODE) == row_of(record)
+    assert scheduler.source.counts.whole == 1
+    assert scheduler.source.counts.deltas == 2
+
+
+def test_sign_of_life_is_when_it_came(
+    scheduler: Scheduler, wire: Wire, clock: Clock
+) -> None:
+    for _ in range(3):
+        clock.now += 10
+        wire.reporter.report(host(host="h1"))
+        scheduler.take(*wire.taken())
+        assert scheduler.value(NODE, "last_seen_up") == clock.now
+        assert scheduler.source.seen_at() == clock.now
+    assert scheduler.source.counts.deltas == 0
+
+
+def test_instances_come_and_go(scheduler: Scheduler, wire: Wire) -> None:
+    for its in ([A], [A, B], [B, C], []):
+        wire.reporter.report(host(host="h1"), its)
+        scheduler.take(*wire.taken())
+        assert scheduler.table.instances.of_host("h1") == set(its)
+
+
+def test_nodes_of_one_host_have_their_instances_together(
+    scheduler: Scheduler, wire: Wire
+) -> None:
+    one, two = (host(host="h1", nodename=name) for name in ("n1", "n2"))
+    wire.reporter.report_many([(one, [A]), (two, [B])])
+    wire.reporter.report(one, [C])
+    scheduler.take(*wire.taken())
+    assert scheduler.table.instances.of_host("h1") == {B, C}
+
+
+def test_renamed_host_leaves_its_old_name(scheduler: Scheduler, wire: Wire) -> None:
+    old = host(host="h1")
+    wire.reporter.report(old, [A])
+    wire.reporter.report(dataclasses.replace(old, host="h2"), [A])
+    scheduler.take(*wire.taken())
+    assert scheduler.value(NODE, "host") == "h2"
+    assert scheduler.table.instances.of_host("h1") == frozenset()
+    assert scheduler.table.instances.of_host("h2") == {A}
+
+
+CLAIM = Consumption(memory_mb=1024, disk_mb=10240, vcpus=1)
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["whole", "delta"])
+def test_claim_is_settled_by_the_report_that_has_it(
+    scheduler: Scheduler, wire: Wire, is_whole: bool
+) -> None:
+    before = host(host="h1")
+    wire.reporter.report(before)
+    scheduler.take(*wire.taken())
+    scheduler.table.consume(NODE, A, CLAIM)
+    wire.reporter.report(dataclasses.replace(before, num_io_ops=2))
+    scheduler.take(*wire.taken())
+    # The host has not built it yet: it stays on top of what is reported.
+    assert scheduler.value(NODE, "free_ram_mb") == before.free_ram_mb - 1024
+    after = dataclasses.replace(before, free_ram_mb=before.free_ram_mb - 1000)
+    if is_whole:
+        wire.restart()
+    wire.reporter.report(after, [A])
+    scheduler.take(*wire.taken())
+    assert scheduler.row(NODE) == row_of(after)
+    assert scheduler.table.claims() == ()
+    assert scheduler.table.instances.of_host("h1") == {A}
+
+
+def test_deltas_of_one_cast_are_taken_in_their_order(
+    scheduler: Scheduler, wire: Wire
+) -> None:
+    """A whole report, deltas on top, another incarnation, all at once."""
+    for free in (5, 6, 7):
+        wire.reporter.report(host(host="h1", free_ram_mb=free), [A] * (free % 2))
+    wire.restart()
+    for free in (8, 9):
+        wire.reporter.report(host(host="h1", free_ram_mb=free), [B])
+    scheduler.take(*wire.taken())
+    assert scheduler.value(NODE, "free_ram_mb") == 9
+    assert scheduler.table.instances.of_host("h1") == {B}
+
+
+# -- what cannot be used ---------------------------------------------------------------
+
+
+def _with(report: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {**report, DATA: {**report[DATA], **changes}}
+
+
+BAD = [
+    ("free_ram_mb", "much"),
+    ("free_ram_mb", 2**63),
+    ("free_ram_mb", True),
+    ("free_ram_mb", 1.0),
+    ("vcpus_total", -1),
+    ("cpu_allocation_ratio", 0),
+    ("cpu_allocation_ratio", float("nan")),
+    ("disabled", 1),
+    ("stats", {"io_workload": 3}),
+    ("metrics", {"cpu": "high"}),
+    ("metrics", {"cpu": float("inf")}),
+    ("supported_instances", [["x86_64", "kvm"]]),
+    ("numa_topology", "{"),
+    ("numa_topology", "[" * 100_000),
+    ("pci_stats", '[{"vendor_id": "8086"}]'),
+    ("host_ip", 7),
+]
+BAD_WHOLE = [
+    *BAD,
+    ("host", ""),
+    ("cell_uuid", "cell1"),
+    ("instances", "none"),
+    ("instances", [7]),
+    ("revision", -1),
+    ("revision", None),
+    ("incarnation", "first"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD_WHOLE)
+def test_bad_whole_report_is_refused_by_name(
+    scheduler: Scheduler,
+    wire: Wire,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    value: Any,
+) -> None:
+    wire.reporter.report_many([(host(host="h1"), ()), (host(host="h2"), ())])
+    bad, good = wire.taken()
+    scheduler.take(_with(bad, **{name: value}), good)
+    assert not scheduler.table.has_node(NODE)
+    assert scheduler.table.has_node(node_uuid("h2"))
+    assert scheduler.source.counts.refused == 1
+    assert name in caplog.text
+    assert "h1" in caplog.text or name == "host"
+
+
+@pytest.mark.parametrize(
+    ("changes"),
+    [
+        *({"changes": {"vcpus_used": 7, name: value}} for name, value in BAD),
+        {"changes": [1]},
+        {"changes": {"host": "other"}},
+        {"instances_added": ["x"]},
+        {"instances_removed": 7},
+        {"since": "1"},
+        {"revision": -3},
+    ],
+    ids=repr,
+)
+def test_bad_delta_changes_nothing(
+    scheduler: Scheduler, wire: Wire, changes: dict[str, Any]
+) -> None:
+    record = host(host="h1")
+    wire.reporter.report(record, [A])
+    scheduler.take(*wire.taken())
+    wire.reporter.report(dataclasses.replace(record, vcpus_used=3), [B])
+    (delta,) = wire.taken()
+    scheduler.take(_with(delta, **changes))
+    assert scheduler.row(NODE) == row_of(record)
+    assert scheduler.table.instances.of_host("h1") == {A}
+    assert scheduler.source.counts.refused == 1
+
+
+def test_column_that_is_missing_is_told(
+    scheduler: Scheduler, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    wire.reporter.report(host(host="h1"))
+    (report,) = wire.taken()
+    del report[DATA]["free_disk_mb"]
+    scheduler.take(report)
+    assert "host 'h1': free_disk_mb: not reported" in caplog.text
+
+
+def test_refusal_is_logged_once_until_it_is_mended(
+    scheduler: Scheduler, wire: Wire, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    wire.reporter.report(host(host="h1"))
+    (good,) = wire.taken()
+    bad = _with(good, disabled="no")
+    scheduler.take(bad, bad)
+    scheduler.take(bad)
+    assert caplog.text.count("is refused") == 1
+    (note,) = scheduler.source.notes()
+    assert "1 hosts cannot be used" in note
+    scheduler.take(good)
+    assert caplog.text.count("can be used again") == 1
+    assert scheduler.source.notes() == []
+    scheduler.take(_with(bad, revision=9))
+    assert caplog.text.count("is refused") == 2
+    assert scheduler.source.counts.refused == 4
+
+
+def test_refusal_is_forgotten_like_a_silent_host(
+    make: Callable[..., Scheduler], wire: Wire, clock: Clock
+) -> None:
+    scheduler = make(forget_hosts_after=1000)
+    scheduler.take(None)
+    assert len(scheduler.source.notes()) == 1
+    clock.now += 2000
+    scheduler.source._hosts.forget_lost()
+    assert scheduler.source.notes() == []
+
+
+def test_case_of_uuids_does_not_matter(scheduler: Scheduler, wire: Wire) -> None:
+    for used in (1, 2):
+        wire.reporter.report(host(host="h1", vcpus_used=used))
+    for report in wire.taken():
+        upper = {k: report[DATA][k].upper() for k in ("uuid", "incarnation")}
+        scheduler.take(_with(report, **upper))
+    assert scheduler.value(NODE, "vcpus_used") == 2
+
+
+def test_newer_agent_is_understood_as_far_as_it_is_known(
+    scheduler: Scheduler, wire: Wire
+) -> None:
+    wire.reporter.report(host(host="h1"))
+    wire.reporter.report(host(host="h1", vcpus_used=5))
+    whole, delta = wire.taken()
+    delta[DATA]["changes"]["colour"] = "blue"
+    for report in (whole, delta):
+        report["moorage_object.version"] = "1.9"
+        report[DATA]["tides"] = ["low"]
+    scheduler.take(whole, delta)
+    assert scheduler.value(NODE, "vcpus_used") == 5
+    assert scheduler.source.counts.refused == 0
+
+
+def test_objects_are_taken_as_well_as_their_texts(
+    scheduler: Scheduler, wire: Wire
+) -> None:
+    cells = numa_topology(numa_cell(0, mempages=[pages(4, 1 << 20)]))
+    pools = pci_pools(pci_pool(2))
+    wire.reporter.report(host(host="h1"))
+    (report,) = wire.taken()
+    for topology, stats in ((cells, pools), (cells.obj_to_primitive(), [])):
+        scheduler.take(
+            _with(report, numa_topology=topology, pci_stats=stats, revision=2)
+        )
+        assert scheduler.value(NODE, "numa_topology") == HostTopology.read(cells)
+
+
+@pytest.mark.parametrize("reports", [None, 7, "x", {"a": 1}, [None, 7, {}, []]])
+def test_garbage_is_left_out(scheduler: Scheduler, reports: Any) -> None:
+    (endpoint,) = scheduler.source.endpoints
+    endpoint.host_reports({}, reports)
+    assert len(scheduler.table) == 0
+
+
+# -- whatever is lost, twice there, or late ----------------------------------------
+
+STATE = st.builds(
+    lambda free, used, ips, its: (
+        host(host="h1", free_ram_mb=free, vcpus_used=used, host_ip=ips),
+        its,
+    ),
+    st.integers(-3, 3),
+    st.integers(0, 2),
+    st.sampled_from([None, "192.0.2.1"]),
+    st.sets(st.sampled_from([A, B, C])),
+)
+#: What happens next: a new state, a new start, a message that arrives (and stays on
+#: the wire, to come again, or not), one that is lost.
+STEP = st.one_of(
+    st.tuples(st.just("report"), STATE),
+    st.tuples(st.just("restart"), st.none()),
+    st.tuples(st.just("deliver"), st.tuples(st.integers(0, 9), st.booleans())),
+    st.tuples(st.just("lose"), st.integers(0, 9)),
+)
+
+
+class Story:
+    """A scheduler, an agent, and a wire on which anything may happen."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.scheduler = scheduler
+        self.wire = Wire()
+        self.on_the_way: list[dict[str, Any]] = []
+        self.state: tuple[HostRecord, set[str]] = (host(host="h1"), set())
+        self.asked: list[tuple[str, ...]] = []
+        scheduler.source.connect(self._ask)
+
+    def _ask(self, *question: str) -> bool:
+        self.asked.append(question)
+        return True
+
+    def report(self) -> None:
+        self.wire.reporter.report(*self.state)
+        self.on_the_way += self.wire.taken()
+
+    def go(self, kind: str, what: Any) -> None:
+        if kind == "report":
+            self.state = what
+            self.report()
+        elif kind == "restart":
+            self.wire.restart()
+            self.report()
+        elif self.on_the_way and kind == "lose":
+            self.on_the_way.pop(what % len(self.on_the_way))
+        elif self.on_the_way:
+            index, is_kept = what
+            index %= len(self.on_the_way)
+            self.scheduler.take(self.on_the_way[index])
+            if not is_kept:
+                self.on_the_way.pop(index)
+
+    def is_right(self) -> bool:
+        record, its = self.state
+        return (
+            self.scheduler.row(NODE) == row_of(record)
+            and self.scheduler.table.instances.of_host("h1") == its
+        )
+
+
+@pytest.fixture(scope="module")
+def folder() -> Any:
+    with tempfile.TemporaryDirectory() as path:
+        yield path
+
+
+@given(steps=st.lists(STEP, max_size=30))
+@settings(max_examples=150, deadline=None)
+def test_one_whole_report_mends_all(folder: str, steps: list[Any]) -> None:
+    scheduler = Scheduler("sqlite:///:memory:", Clock())
+    story = Story(scheduler)
+    for step in steps:
+        story.go(*step)
+    story.report()
+    story.wire.reporter.tell_whole(NODE)
+    scheduler.take(*story.wire.taken())
+    assert story.is_right()
+    scheduler.source.stop()
+
+
+@given(steps=st.lists(STEP, max_size=30))
+@settings(max_examples=150, deadline=None)
+def test_next_sign_of_life_mends_all_by_a_question(
+    folder: str, steps: list[Any]
+) -> None:
+    """All that was on the way is lost; the agent only goes on as it always does."""
+    scheduler = Scheduler("sqlite:///:memory:", Clock())
+    story = Story(scheduler)
+    asker = scheduler.source._asker
+    now = asker._clock()
+    asker._clock = lambda: now
+    for step in steps:
+        story.go(*step)
+    story.on_the_way.clear()
+    story.report()
+    scheduler.take(*story.on_the_way)
+    now += 60
+    asker.ask_due()
+    for _, _, node in story.asked:
+        story.wire.reporter.tell_whole(node)
+    scheduler.take(*story.wire.taken())
+    assert story.is_right()
+    scheduler.source.stop()
+
+
+def test_a_gap_is_noticed_and_asked_about(
+    scheduler: Scheduler, wire: Wire, make: Callable[..., Scheduler]
+) -> None:
+    wire.reporter.report(host(host="h1"))
+    scheduler.take(*wire.taken())
+    wire.reporter.report(host(host="h1", vcpus_used=3))
+    wire.taken()  # lost
+    wire.reporter.report(host(host="h1", vcpus_used=4))
+    scheduler.take(*wire.taken())
+    assert scheduler.source.counts.gaps == 1
+    assert scheduler.value(NODE, "vcpus_used") == 2
+    assert len(scheduler.source._asker) == 1
+    wire.reporter.tell_whole(NODE)
+    scheduler.take(*wire.taken())
+    assert scheduler.value(NODE, "vcpus_used") == 4
+    assert len(scheduler.source._asker) == 0
+
+
+def test_report_needs_no_more_than_what_has_no_default(scheduler: Scheduler) -> None:
+    needed = ("host", "nodename", "uuid", "cell_uuid")
+    amounts = {
+        "total_usable_ram_mb": 1,
+        "free_ram_mb": 1,
+        "total_usable_disk_gb": 1,
+        "free_disk_mb": 1,
+        "disk_mb_used": 0,
+        "vcpus_total": 1,
+        "vcpus_used": 0,
+    }
+    report = HostReport(
+        **dict.fromkeys(needed, NODE),
+        **amounts,
+        incarnation=NODE,
+        revision=1,
+        instances=[],
+    )
+    scheduler.take(report.obj_to_primitive())
+    assert scheduler.value(NODE, "ram_allocation_ratio") == 1.0

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The push source: restarts, stores that are away, hosts that fall silent."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.scheduler.conf import load
+from moorage.scheduler.errors import ConfigurationError
+from moorage.scheduler.hosts import HostTable
+from moorage.scheduler.sources.push import PushSource
+from moorage.testing.builders import host, instance_uuid, node_uuid
+
+from .conftest import Clock, Scheduler, Wire
+from .test_hosts import RICH, row_of
+
+NODE = node_uuid("h1")
+A = instance_uuid("a")
+WAIT_S = 30.0
+
+Make = Callable[..., Scheduler]
+
+
+def until(true: Callable[[], Any]) -> None:
+    """Wait until something is true, and fail where it never is."""
+    deadline = time.monotonic() + WAIT_S
+    while not true():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.02)
+
+
+def following(scheduler: Scheduler) -> Scheduler:
+    scheduler.source.follow(scheduler.table)
+    return scheduler
+
+
+def test_restart_forgets_nothing(make: Make, wire: Wire, clock: Clock) -> None:
+    first = following(make())
+    wire.reporter.report_many([(RICH, [A]), (host(host="h2"), [])])
+    first.take(*wire.taken())
+    first.source.stop()
+    second = make()
+    assert second.row(NODE) == row_of(RICH)
+    assert second.table.instances.of_host("h1") == {A}
+    assert len(second.table) == 2
+    # It goes on where the first one was, without a question.
+    wire.reporter.report(host(host="h1", vcpus_used=5))
+    second.take(*wire.taken())
+    assert second.value(NODE, "vcpus_used") == 5
+    assert second.source.counts.gaps == 0
+
+
+def test_missed_delta_is_noticed_after_a_restart(make: Make, wire: Wire) -> None:
+    first = following(make())
+    wire.reporter.report(host(host="h1"))
+    first.take(*wire.taken())
+    first.source.stop()
+    wire.reporter.report(host(host="h1", vcpus_used=5))
+    wire.taken()
+    second = make()
+    wire.reporter.report(host(host="h1", vcpus_used=5))
+    second.take(*wire.taken())
+    assert second.source.counts.gaps == 1
+
+
+def test_what_came_is_in_the_store_soon(make: Make, wire: Wire) -> None:
+    first, second = following(make()), None
+    wire.reporter.report(host(host="h1"))
+    first.take(*wire.taken())
+
+    def is_stored() -> bool:
+        nonlocal second
+        second = make()
+        return second.table.has_node(NODE)
+
+    until(is_stored)
+
+
+def test_time_without_a_scheduler_is_no_silence(
+    make: Make, wire: Wire, clock: Clock
+) -> None:
+    first = following(make())
+    wire.reporter.report_many([(host(host=name), []) for name in ("h1", "h2")])
+    first.take(*wire.taken())
+    clock.now += 100
+    wire.reporter.report(host(host="h2"))
+    first.take(*wire.taken())
+    first.source.stop()
+    clock.now += 3 * 86400
+    second = make()
+    assert second.value(node_uuid("h2"), "last_seen_up") == clock.now
+    assert second.value(NODE, "last_seen_up") == clock.now - 100
+
+
+def test_silent_host_is_forgotten(make: Make, wire: Wire, clock: Clock) -> None:
+    scheduler = following(make(forget_hosts_after=1000))
+    hosts = scheduler.source._hosts
+    wire.reporter.report_many([(host(host=name), [A]) for name in ("h1", "h2")])
+    scheduler.take(*wire.taken())
+    clock.now += 900
+    wire.reporter.report(host(host="h2"), [A])
+    scheduler.take(*wire.taken())
+    clock.now += 200
+    assert hosts.forget_lost() == [NODE]
+    assert not scheduler.table.has_node(NODE)
+    assert scheduler.table.instances.of_host("h1") == frozenset()
+    # It is not lost for good: its next sign of life has all of it asked for.
+    wire.reporter.report(host(host="h1"), [A])
+    scheduler.take(*wire.taken())
+    assert scheduler.source.counts.gaps == 1
+
+
+def test_host_that_was_silent_too_long_is_left_in_the_store(
+    make: Make, wire: Wire, clock: Clock
+) -> None:
+    first = following(make())
+    wire.reporter.report_many([(host(host=name), [A]) for name in ("h1", "h2")])
+    first.take(*wire.taken())
+    clock.now += 2000
+    wire.reporter.report(host(host="h2"), [A])
+    first.take(*wire.taken())
+    first.source.stop()
+    second = make(forget_hosts_after=1000)
+    assert not second.table.has_node(NODE)
+    assert second.table.has_node(node_uuid("h2"))
+    never = make(forget_hosts_after=0)
+    assert never.table.has_node(NODE)
+
+
+def test_two_schedulers_share_a_store(make: Make, wire: Wire) -> None:
+    both = [following(make()) for _ in range(2)]
+    for used in range(5):
+        wire.reporter.report(host(host="h1", vcpus_used=used), [A])
+        cast = wire.taken()
+        for each in both:
+            each.take(*cast)
+    for each in both:
+        each.source.stop()
+    third = make()
+    assert third.row(NODE) == row_of(host(host="h1", vcpus_used=4))
+
+
+def test_store_that_is_away_stops_nothing(
+    make: Make, wire: Wire, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    folder = tmp_path / "later"
+    folder.write_text("in the way")
+    url = f"sqlite:///{folder}/hosts.sqlite"
+    scheduler = following(make(url))
+    assert "does not answer" in caplog.text
+    (note,) = scheduler.source.notes()
+    assert "the store of hosts does not answer since" in note
+    wire.reporter.report(host(host="h1"))
+    scheduler.take(*wire.taken())
+    assert scheduler.table.has_node(NODE)
+    folder.unlink()
+    scheduler.source.refresh(scheduler.table)
+    until(lambda: scheduler.source.notes() == [])
+    scheduler.source.stop()
+    assert make(url).table.has_node(NODE)
+
+
+def test_hosts_of_a_store_that_comes_late_are_known_then(
+    make: Make, wire: Wire, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/folder/hosts.sqlite"
+    first = following(make(url))
+    wire.reporter.report_many([(host(host=name), []) for name in ("h1", "h2")])
+    first.take(*wire.taken())
+    first.source.stop()
+    (tmp_path / "folder").rename(tmp_path / "elsewhere")
+    (tmp_path / "folder").write_text("in the way")
+    second = following(make(url))
+    assert len(second.table) == 0
+    wire.restart()
+    wire.reporter.report(host(host="h1", vcpus_used=7))
+    second.take(*wire.taken())
+    (tmp_path / "folder").unlink()
+    (tmp_path / "elsewhere").rename(tmp_path / "folder")
+    second.source.refresh(second.table)
+    until(lambda: len(second.table) == 2)
+    assert second.value(NODE, "vcpus_used") == 7
+
+
+def test_url_that_is_none_stops_the_start() -> None:
+    conf = load([], config_files=[])
+    conf.set_override("store_connection", "nothing", group="moorage")
+    with pytest.raises(ConfigurationError, match="store_connection"):
+        PushSource(conf).start(HostTable())
+
+
+def test_gap_is_asked_about_by_itself(scheduler: Scheduler, wire: Wire) -> None:
+    def ask(topic: str, server: str, node: str) -> bool:
+        assert (topic, server) == ("moorage-agent", "agent-1")
+        return wire.reporter.tell_whole(node)
+
+    wire.reporter.report(host(host="h1"))
+    wire.taken()  # lost
+    wire.reporter.report(host(host="h1"))
+    scheduler.take(*wire.taken())
+    scheduler.source.connect(ask)
+    following(scheduler)
+    until(lambda: wire.sent)
+    scheduler.take(*wire.taken())
+    assert scheduler.table.has_node(NODE)
+
+
+def test_reports_before_the_start_are_left_out(wire: Wire) -> None:
+    source = PushSource()
+    wire.reporter.report(host(host="h1"))
+    source.take(wire.taken())
+    assert source.seen_at() is None
+    assert source.notes() == []
+    source.stop()
+
+
+def test_follow_needs_a_start() -> None:
+    with pytest.raises(RuntimeError, match="start comes first"):
+        PushSource().follow(HostTable())

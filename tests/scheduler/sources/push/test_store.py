@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store, on each database that it may be."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from moorage.agent.written import written
+from moorage.scheduler.errors import ConfigurationError
+from moorage.scheduler.sources.push.revisions import Held
+from moorage.scheduler.sources.push.store import METADATA, HostStore, StoreAway
+from moorage.testing.builders import NOW, host, instance_uuid
+
+from ....placement_servers import Database, _execute, database_server
+
+ONE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
+A = instance_uuid("a")
+
+DATABASES = [
+    "sqlite",
+    pytest.param(Database.MARIADB, marks=pytest.mark.database, id="mariadb"),
+    pytest.param(Database.POSTGRESQL, marks=pytest.mark.database, id="postgresql"),
+]
+
+
+@pytest.fixture(params=DATABASES)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty database, which is dropped after."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/hosts.sqlite"
+        return
+    server = database_server(request.param)
+    name = f"moorage_{uuid.uuid4().hex}"
+    _execute(server, f"CREATE DATABASE {name}")
+    yield f"{server}/{name}"
+    _execute(server, f"DROP DATABASE {name}")
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[HostStore]:
+    made = HostStore(database)
+    made.upgrade()
+    yield made
+    made.close()
+
+
+def held(name: str, revision: int = 1, **changes: Any) -> tuple[str, Held]:
+    """What is held of a host of that name."""
+    its = {"incarnation": ONE, "seen_at": NOW, "instances": {A}, **changes}
+    record = host(host=name, stats={"é": "☃"})
+    return record.uuid, Held(revision=revision, data=written(record), **its)
+
+
+def kept(store: HostStore) -> dict[str, Held]:
+    return {record.uuid: its for its, record in store.load()}
+
+
+def rows(url: str, statement: str) -> Any:
+    engine = sa.create_engine(url)
+    try:
+        with engine.begin() as connection:
+            answer = connection.execute(sa.text(statement))
+            return answer.all() if answer.returns_rows else None
+    finally:
+        engine.dispose()
+
+
+def test_hosts_are_read_as_they_were_written(store: HostStore) -> None:
+    hosts = dict(held(f"h{i}", i) for i in range(400))
+    store.write(hosts)
+    for uuid_, its in kept(store).items():
+        its.stored_at = 0.0
+        assert its == hosts.pop(uuid_)
+    assert hosts == {}
+    (_, record), *_ = store.load()
+    assert record.last_seen_up == NOW
+    assert record.stats == {"é": "☃"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "wins"),
+    [
+        ({"revision": 1}, {"revision": 2}, "second"),
+        ({"revision": 2}, {"revision": 1, "seen_at": NOW + 9}, "first"),
+        ({"revision": 2}, {"revision": 2, "seen_at": NOW + 9}, "second"),
+        ({"revision": 2}, {"revision": 2, "seen_at": NOW - 9}, "first"),
+        ({"revision": 9}, {"incarnation": OTHER, "seen_at": NOW + 9}, "second"),
+        ({"revision": 1}, {"incarnation": OTHER, "seen_at": NOW - 9}, "first"),
+    ],
+)
+def test_newer_state_wins(
+    store: HostStore, first: dict[str, Any], second: dict[str, Any], wins: str
+) -> None:
+    """Two schedulers that share a store may write in any order."""
+    for each in (first, second):
+        store.write(dict([held("h1", **each)]))
+    uuid_, won = held("h1", **{"first": first, "second": second}[wins])
+    its = kept(store)[uuid_]
+    assert (its.incarnation, its.revision, its.seen_at) == (
+        won.incarnation,
+        won.revision,
+        won.seen_at,
+    )
+
+
+def test_forgotten_host_is_gone_unless_another_saw_it(store: HostStore) -> None:
+    hosts = dict([held("h1"), held("h2", seen_at=NOW + 100)])
+    store.write(hosts)
+    store.forget(hosts, NOW + 50)
+    assert list(kept(store)) == [held("h2")[0]]
+
+
+def test_upgrade_again_changes_nothing(store: HostStore) -> None:
+    store.write(dict([held("h1")]))
+    store.upgrade()
+    assert len(kept(store)) == 1
+
+
+def test_many_may_upgrade_at_once(database: str) -> None:
+    stores = [HostStore(database) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(HostStore.upgrade, stores))
+    for each in stores:
+        each.write(dict([held("h1")]))
+        assert len(kept(each)) == 1
+        each.close()
+
+
+def test_many_may_write_at_once(store: HostStore, database: str) -> None:
+    stores = [HostStore(database) for _ in range(4)]
+
+    def write(each: HostStore) -> None:
+        order = random.Random(id(each))
+        for revision in range(1, 11):
+            names = [f"h{i}" for i in range(200)]
+            order.shuffle(names)
+            each.write(dict(held(name, revision) for name in names))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, stores))
+    assert [its.revision for its in kept(store).values()] == [10] * 200
+    for each in stores:
+        each.close()
+
+
+def test_migrations_make_the_table_that_is_used(
+    store: HostStore, database: str
+) -> None:
+    engine = sa.create_engine(database)
+    made = {c["name"]: c for c in sa.inspect(engine).get_columns("hosts")}
+    engine.dispose()
+    wanted = METADATA.tables["hosts"].columns
+    assert made.keys() == set(wanted.keys())
+    for column in wanted:
+        ours = column.type.dialect_impl(engine.dialect)
+        assert made[column.name]["nullable"] == column.nullable
+        assert made[column.name]["type"]._type_affinity is ours._type_affinity
+
+
+GARBAGE = [
+    ("report", "'{'"),
+    ("report", "'[]'"),
+    ("report", "'{}'"),
+    ("report", f"'{'[' * 100_000}'"),
+    ("incarnation", "'first'"),
+    ("revision", "-1"),
+    ("node_uuid", "'n1'"),
+]
+
+
+@pytest.mark.parametrize(("column", "value"), GARBAGE)
+def test_garbage_row_is_told_and_left_out(
+    store: HostStore,
+    database: str,
+    caplog: pytest.LogCaptureFixture,
+    column: str,
+    value: str,
+) -> None:
+    bad, _ = held("h1")
+    store.write(dict([held("h1"), held("h2")]))
+    rows(database, f"UPDATE hosts SET {column} = {value} WHERE node_uuid = '{bad}'")
+    assert list(kept(store)) == [held("h2")[0]]
+    assert (value.strip("'") if column == "node_uuid" else bad) in caplog.text
+
+
+def test_text_that_is_none_spoils_its_own_row_only(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/hosts.sqlite"
+    store = HostStore(url)
+    store.upgrade()
+    store.write(dict([held("h1"), held("h2")]))
+    bad, _ = held("h1")
+    for column, value in (("report", "CAST(x'ff00fe' AS TEXT)"), ("seen_at", "'x'")):
+        rows(url, f"UPDATE hosts SET {column} = {value} WHERE node_uuid = '{bad}'")
+        assert list(kept(store)) == [held("h2")[0]]
+    store.close()
+
+
+def test_file_is_its_owners_only(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "hosts.sqlite"
+    store = HostStore(f"sqlite:///{file}")
+    store.upgrade()
+    store.write(dict([held("h1")]))
+    modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in file.parent.iterdir()}
+    store.close()
+    assert set(modes.values()) == {0o600}
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+def test_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "hosts.sqlite"
+    file.write_bytes(b"no database at all, but long enough to look at" * 100)
+    store = HostStore(f"sqlite:///{file}")
+    with pytest.raises(StoreAway, match="not a database"):
+        store.upgrade()
+
+
+def test_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = HostStore(f"sqlite:///{tmp_path}/file/hosts.sqlite")
+    with pytest.raises(StoreAway):
+        store.upgrade()
+
+
+@pytest.mark.parametrize(
+    "url", ["", "hosts.sqlite", "oracle+nothing://h/d", "mysql+nothing://h/d"]
+)
+def test_url_that_is_none_stops_the_start(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="store_connection"):
+        HostStore(url)
+
+
+def test_password_is_not_told() -> None:
+    store = HostStore("postgresql+psycopg2://moorage:secret@127.0.0.1:1/none")
+    assert "secret" not in store.name
+    with pytest.raises(StoreAway) as raised:
+        store.load()
+    assert "secret" not in str(raised.value)
+
+
+_WRITER = """
+import sys
+from moorage.scheduler.sources.push.store import HostStore
+from moorage.scheduler.sources.push.revisions import Held
+from moorage.testing.builders import host
+from moorage.agent.written import written
+store = HostStore(sys.argv[1])
+revision = 0
+while True:
+    revision += 1
+    store.write({
+        record.uuid: Held(sys.argv[2], revision, written(record), set(), 1.0 * revision)
+        for record in map(lambda i: host(host=f"h{i}"), range(20))
+    })
+    print(revision, flush=True)
+"""
+
+
+def test_kill_while_writing_leaves_whole_hosts(store: HostStore, database: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", _WRITER, database, ONE]
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        for line in writer.stdout:
+            written_last = int(line)
+            if written_last >= 5:
+                break
+    finally:
+        os.kill(writer.pid, signal.SIGKILL)
+        writer.wait(30)
+        writer.stdout.close()
+    hosts = kept(store)
+    assert len(hosts) == 20
+    (revision,) = {its.revision for its in hosts.values()}
+    assert revision >= written_last
