@@ -13,14 +13,20 @@ from oslo_config import cfg
 
 from ... import __version__
 from . import (
+    agent,
+    api_database,
     compute,
+    database,
     default,
     filter_scheduler,
     metrics,
     moorage,
     neutron,
+    notifications,
+    oslo_reports,
     placement,
     scheduler,
+    telemetry,
     workarounds,
 )
 from .keystoneauth import auth_opts
@@ -33,8 +39,14 @@ _GROUPS = (
     compute,
     placement,
     neutron,
+    notifications,
     workarounds,
     moorage,
+    database,
+    api_database,
+    agent,
+    telemetry,
+    oslo_reports,
 )
 
 

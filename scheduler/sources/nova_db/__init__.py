@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source "nova_db": host state from the databases of a nova, which it only reads.
+
+Of the API database it reads cells and aggregates, of each cell's database compute
+nodes, services and instances. What it makes of them is what nova's own host manager
+would make; what changed since the last look is all that a look reads (`changes`).
+"""
+
+from .cells import CellStatus
+from .source import NovaDBSource, from_conf
+
+__all__ = ["CellStatus", "NovaDBSource", "from_conf"]

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of nova 34 that are read, with the columns that are needed of them.
+
+Columns and types are those of ``nova/db/api/models.py`` and ``nova/db/main/models.py``.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Dialect
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql import functions
+
+#: nova's database of instances that never got to a cell.
+CELL0 = "00000000-0000-0000-0000-000000000000"
+
+_EPOCH = datetime.datetime(1970, 1, 1)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+_US_PER_S = 1_000_000
+
+
+def moment_us(value: object) -> int | None:
+    """Return a naive UTC time as microseconds since the epoch; None for no time.
+
+    Drivers give a ``datetime``, SQLite its text. What is neither, such as MariaDB's
+    zero date, counts as no time.
+    """
+    if isinstance(value, str):
+        try:
+            value = datetime.datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if not isinstance(value, datetime.datetime):
+        return None
+    since = value.replace(tzinfo=None) - _EPOCH
+    return (since.days * 86400 + since.seconds) * _US_PER_S + since.microseconds
+
+
+class Moment(sa.types.TypeDecorator[int]):
+    """A naive UTC DATETIME, as whole microseconds since the epoch."""
+
+    impl = sa.DateTime
+    cache_ok = True
+
+    def process_bind_param(
+        self, value: int | None, dialect: Dialect
+    ) -> datetime.datetime | None:
+        """Return what the database is told."""
+        return None if value is None else _EPOCH + value * _MICROSECOND
+
+    def result_processor(
+        self, dialect: Dialect, coltype: object
+    ) -> Callable[[Any], int | None]:
+        """Return what reads a value; one that is garbage spoils no other."""
+        return moment_us
+
+
+class microseconds(functions.GenericFunction[int]):
+    """A DATETIME in SQL, as microseconds since the epoch; NULL for NULL."""
+
+    type = sa.BigInteger()
+    inherit_cache = True
+
+
+@compiles(microseconds, "mysql")
+@compiles(microseconds, "mariadb")
+def _in_mysql(element: microseconds, compiler: Any, **kw: Any) -> str:
+    # Not UNIX_TIMESTAMP: that would take the text to be in the session's time zone.
+    column = compiler.process(element.clauses, **kw)
+    return f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {column})"
+
+
+@compiles(microseconds, "postgresql")
+def _in_postgresql(element: microseconds, compiler: Any, **kw: Any) -> str:
+    column = compiler.process(element.clauses, **kw)
+    return f"CAST(EXTRACT(EPOCH FROM {column}) * {_US_PER_S} AS BIGINT)"
+
+
+@compiles(microseconds, "sqlite")
+def _in_sqlite(element: microseconds, compiler: Any, **kw: Any) -> str:
+    column = compiler.process(element.clauses, **kw)
+    return (
+        f"(CAST(strftime('%s', {column}) AS INTEGER) * {_US_PER_S}"
+        f" + CAST(substr({column} || '.000000', 21, 6) AS INTEGER))"
+    )
+
+
+# -- the API database ------------------------------------------------------------------
+
+API = sa.MetaData()
+
+cell_mappings = sa.Table(
+    "cell_mappings",
+    API,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("uuid", sa.String(36), nullable=False, unique=True),
+    sa.Column("name", sa.String(255)),
+    sa.Column("database_connection", sa.Text),
+    sa.Column("disabled", sa.Boolean, default=False),
+)
+
+host_mappings = sa.Table(
+    "host_mappings",
+    API,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("created_at", Moment),
+    sa.Column("cell_id", sa.Integer, nullable=False),
+    sa.Column("host", sa.String(255), nullable=False, unique=True),
+)
+
+aggregates = sa.Table(
+    "aggregates",
+    API,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("uuid", sa.String(36)),
+    sa.Column("name", sa.String(255)),
+)
+
+aggregate_hosts = sa.Table(
+    "aggregate_hosts",
+    API,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("host", sa.String(255)),
+    sa.Column("aggregate_id", sa.Integer, nullable=False),
+)
+
+aggregate_metadata = sa.Table(
+    "aggregate_metadata",
+    API,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("key", sa.String(255), nullable=False),
+    sa.Column("value", sa.String(255), nullable=False),
+    sa.Column("aggregate_id", sa.Integer, nullable=False),
+)
+
+# -- a cell's database -----------------------------------------------------------------
+
+CELL = sa.MetaData()
+
+services = sa.Table(
+    "services",
+    CELL,
+    sa.Column("created_at", Moment),
+    sa.Column("updated_at", Moment),
+    sa.Column("deleted", sa.Integer, nullable=False, default=0),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("host", sa.String(255)),
+    sa.Column("binary", sa.String(255)),
+    sa.Column("disabled", sa.Boolean, default=False),
+    sa.Column("forced_down", sa.Boolean, default=False),
+    sa.Column("last_seen_up", Moment),
+    sa.Column("version", sa.Integer, default=0),
+)
+
+compute_nodes = sa.Table(
+    "compute_nodes",
+    CELL,
+    sa.Column("updated_at", Moment),
+    sa.Column("deleted", sa.Integer, nullable=False, default=0),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("host", sa.String(255)),
+    sa.Column("uuid", sa.String(36)),
+    sa.Column("vcpus", sa.Integer, nullable=False),
+    sa.Column("memory_mb", sa.Integer, nullable=False),
+    sa.Column("local_gb", sa.Integer, nullable=False),
+    sa.Column("vcpus_used", sa.Integer, nullable=False),
+    sa.Column("local_gb_used", sa.Integer, nullable=False),
+    sa.Column("hypervisor_type", sa.Text, nullable=False),
+    sa.Column("hypervisor_version", sa.Integer, nullable=False),
+    sa.Column("hypervisor_hostname", sa.String(255)),
+    sa.Column("free_ram_mb", sa.Integer),
+    sa.Column("free_disk_gb", sa.Integer),
+    sa.Column("cpu_info", sa.Text, nullable=False),
+    sa.Column("disk_available_least", sa.Integer),
+    sa.Column("host_ip", sa.String(39)),
+    sa.Column("supported_instances", sa.Text),
+    sa.Column("metrics", sa.Text),
+    sa.Column("pci_stats", sa.Text),
+    sa.Column("stats", sa.Text),
+    sa.Column("numa_topology", sa.Text),
+    sa.Column("ram_allocation_ratio", sa.Float),
+    sa.Column("cpu_allocation_ratio", sa.Float),
+    sa.Column("disk_allocation_ratio", sa.Float),
+    sa.Column("mapped", sa.Integer, default=0),
+)
+
+instances = sa.Table(
+    "instances",
+    CELL,
+    sa.Column("updated_at", Moment),
+    sa.Column("deleted", sa.Integer, nullable=False, default=0),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("uuid", sa.String(36), nullable=False, unique=True),
+    sa.Column("host", sa.String(255)),
+    sa.Column("node", sa.String(255)),
+    sa.Index("instances_updated_at_idx", "updated_at"),
+    sa.Index("instances_host_node_deleted_idx", "host", "node", "deleted"),
+)

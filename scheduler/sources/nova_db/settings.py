@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the options say to this source, read once at each start and refresh."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from oslo_config import cfg
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ratios:
+    """What counts for a compute node whose row has no allocation ratio, or 0."""
+
+    cpu: float
+    ram: float
+    disk: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """The options of this source; times in seconds.
+
+    Attributes
+    ----------
+    local_connection : str or None
+        ``[database] connection``, which fills the templates of cell mappings.
+    discover_interval_s : int
+        0 or less: hosts are not discovered.
+    """
+
+    ratios: Ratios
+    local_connection: str | None
+    full_comparison_interval_s: float
+    cell_timeout_s: float
+    cell_grace_s: float
+    discover_interval_s: int
+
+    @classmethod
+    def of(cls, conf: cfg.ConfigOpts) -> Settings:
+        """Read the options as they are now."""
+        return cls(
+            ratios=Ratios(*(_ratio(conf, name) for name in ("cpu", "ram", "disk"))),
+            local_connection=conf.database.connection,
+            full_comparison_interval_s=conf.moorage.full_comparison_interval,
+            cell_timeout_s=conf.moorage.cell_timeout,
+            cell_grace_s=conf.moorage.cell_grace,
+            discover_interval_s=conf.scheduler.discover_hosts_in_cells_interval,
+        )
+
+
+def _ratio(conf: cfg.ConfigOpts, name: str) -> float:
+    """Return what nova's ``ComputeNode._from_db_object`` falls back to."""
+    ratio: float = conf[f"{name}_allocation_ratio"]
+    return ratio or float(conf[f"initial_{name}_allocation_ratio"])

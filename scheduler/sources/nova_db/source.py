@@ -1,0 +1,494 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source "nova_db": host state from the databases of a nova."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
+
+import sqlalchemy as sa
+from oslo_config import cfg
+
+from ...errors import ConfigurationError
+from ...hosts import HostTable
+from ..base import BaseHostSource
+from .cells import Cell, CellStatus
+from .changes import CellChanges
+from .directory import Directory, DirectoryReader
+from .discovery import discover_hosts
+from .engines import Engines
+from .parts import Attempt, Part, Read, TakeOver, told
+from .picture import Picture
+from .settings import Settings
+from .sharing import SharedLook
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds that a decision waits for a look at compute nodes that have no row yet, where
+#: the table is kept fresh in the background.
+_PATIENCE_S: Final = 1.0
+#: Seconds in which the same missing compute nodes are looked for only once.
+_SAME_MISSING_S: Final = 1.0
+_MAX_TOLD: Final = 5
+#: Seconds to wait for our own thread to end.
+_STOP_S: Final = 5.0
+
+
+class _Api(Part):
+    """The API database."""
+
+    def __init__(
+        self,
+        engine: sa.Engine,
+        lock: threading.RLock,
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__("the API database", lambda: engine, lock, clock)
+        self.local_connection: str | None = None
+        self.compared_at: float | None = None
+        self.renew()
+
+    def renew(self) -> None:
+        self.reader = DirectoryReader(self.local_connection)
+
+
+class NovaDBSource(BaseHostSource):
+    """Fill the host table from nova's databases, and follow what changes there.
+
+    Parameters
+    ----------
+    api_engine : sqlalchemy.Engine
+        Of the API database.
+    cell_engine : callable
+        Given a cell mapping's ``database_connection``, with its template filled, return
+        the engine of that database. The text need not be a URL.
+    conf : oslo_config.cfg.ConfigOpts, optional
+        Those of the scheduler that uses it by default.
+    refresh_interval : float, optional
+        Seconds between looks, made by a thread of its own from `follow` on. 0, the
+        default: no thread; each decision looks before it decides.
+    clock : callable
+        Seconds since the epoch.
+    engines : Engines, optional
+        Whose connections are closed at the end; those handed in are left alone.
+    """
+
+    def __init__(
+        self,
+        api_engine: sa.Engine,
+        cell_engine: Callable[[str], sa.Engine],
+        *,
+        conf: cfg.ConfigOpts | None = None,
+        refresh_interval: float | None = None,
+        clock: Callable[[], float] = time.time,
+        engines: Engines | None = None,
+    ) -> None:
+        super().__init__(conf)
+        self._cell_engine = cell_engine
+        self._interval_s = refresh_interval or 0.0
+        self._clock = clock
+        self._engines = engines
+        self._lock = threading.RLock()
+        self._api = _Api(api_engine, self._lock, clock)
+        self._cells: dict[str, Cell] = {}
+        self._picture = Picture()
+        self._settings: Settings | None = None
+        self._shared = SharedLook()
+        self._missing: dict[str, float] = {}
+        self._stopping = threading.Event()
+        self._follower: threading.Thread | None = None
+        self._discoverer: threading.Thread | None = None
+        self._discovered_at: float | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """The options as they were at the last start or refresh."""
+        if self._settings is None:
+            self._settings = Settings.of(self.conf)
+        return self._settings
+
+    # -- what a scheduler calls --------------------------------------------------------
+
+    def start(self, table: HostTable) -> None:
+        """Read everything, all cells at a time.
+
+        A cell that does not answer within ``[moorage] cell_timeout`` is warned of, and
+        read later.
+
+        Raises
+        ------
+        ConfigurationError
+            The API database cannot be read.
+        """
+        try:
+            self._read_all(table)
+        finally:
+            for part in (self._api, *self._cells.values()):
+                part.abandon()  # it must not write into the table of a forked process
+            if self._engines is not None:
+                self._engines.dispose()
+        rows = ", ".join(f"{cell.n_hosts} of {cell.name}" for cell in self.cells)
+        LOG.info("%d hosts read from nova's databases: %s", len(table), rows or "none")
+
+    def refresh(self, table: HostTable) -> None:
+        """Read everything again, cells that are away, too."""
+        self._settings = None
+        self._read_all(table)
+
+    def follow(self, table: HostTable) -> None:
+        """Look every `refresh_interval` seconds from now on, if that is not 0."""
+        if self._interval_s <= 0:
+            return
+        self._follower = threading.Thread(
+            target=self._follow, args=(table,), name="moorage nova_db", daemon=True
+        )
+        self._follower.start()
+
+    def look(self, table: HostTable, missing: Collection[str] = ()) -> None:
+        """Look now if nothing is looked at in the background, or for missing nodes.
+
+        Callers share one look that begins after they asked. It does not wait for a cell
+        that is known to be away. The same missing nodes are looked for once a second.
+        """
+        if missing and not self._is_news(missing):
+            return
+        timeout_s = self.settings.cell_timeout_s
+        if self._follower is None:
+            self._shared.run(lambda: self._look(table, timeout_s))
+        elif missing:
+            patience_s = min(_PATIENCE_S, timeout_s)
+            self._shared.run(lambda: self._look(table, patience_s))
+        elif any(part.is_in_memory for part in self._parts()):
+            self._shared.run(lambda: self._look(table, 0.0, only_in_memory=True))
+
+    def seen_at(self) -> float | None:
+        """Return when the oldest part of what the table holds was read.
+
+        What is read before each decision is as old as the decision.
+        """
+        with self._lock:
+            parts = [self._api, *filter(self._has_rows, self._cells.values())]
+            if self._follower is None:
+                parts = [part for part in parts if not part.is_up]
+            return min(
+                (p.seen_at for p in parts if p.seen_at is not None), default=None
+            )
+
+    def notes(self) -> Sequence[str]:
+        """Return which databases do not answer, and which rows make no sense."""
+        with self._lock:
+            return tuple(self._notes())
+
+    @property
+    def cells(self) -> tuple[CellStatus, ...]:
+        """The enabled cells, as the API database lists them."""
+        with self._lock:
+            return tuple(
+                CellStatus(
+                    uuid=uuid,
+                    name=cell.mapping.name,
+                    n_hosts=self._picture.n_rows(uuid),
+                    seen_at=cell.seen_at,
+                    is_up=cell.is_up,
+                )
+                for uuid, cell in self._cells.items()
+            )
+
+    def stop(self) -> None:
+        """End our thread, and close the connections that are ours."""
+        self._stopping.set()
+        for part in self._parts():
+            part.abandon()
+        if self._follower is not None:
+            self._follower.join(_STOP_S)
+        if self._engines is not None:
+            self._engines.dispose()
+
+    # -- for people --------------------------------------------------------------------
+
+    def _notes(self) -> list[str]:
+        notes = [] if self._api.is_up else [self._api.describe()]
+        for cell in self._cells.values():
+            n_rows = self._picture.n_rows(cell.mapping.uuid)
+            if not cell.is_up:
+                left = f"its {n_rows} hosts are as they were" if n_rows else "no hosts"
+                notes.append(f"{cell.describe()}; {left}")
+            told = cell.troubles[:_MAX_TOLD]
+            notes += [f"{cell.what}: {trouble}" for trouble in told]
+            if len(cell.troubles) > _MAX_TOLD:
+                notes.append(
+                    f"{cell.what}: {len(cell.troubles) - _MAX_TOLD} more rows that "
+                    "cannot be understood"
+                )
+        return notes
+
+    def _has_rows(self, cell: Cell) -> bool:
+        return self._picture.n_rows(cell.mapping.uuid) > 0
+
+    # -- looking -----------------------------------------------------------------------
+
+    def _parts(self) -> list[Part]:
+        with self._lock:
+            return [self._api, *self._cells.values()]
+
+    def _is_news(self, missing: Collection[str]) -> bool:
+        now = self._clock()
+        with self._lock:
+            self._missing = {
+                uuid: at
+                for uuid, at in self._missing.items()
+                if abs(now - at) < _SAME_MISSING_S
+            }
+            is_news = not self._missing.keys() >= set(missing)
+            if is_news:
+                self._missing.update(dict.fromkeys(missing, now))
+            return is_news
+
+    def _read_all(self, table: HostTable) -> None:
+        timeout_s = self.settings.cell_timeout_s
+        self._api.local_connection = self.settings.local_connection
+        self._api.renew()
+        self._read_api(table, timeout_s, is_forced=True)
+        if not self._api.is_up:
+            raise ConfigurationError(
+                "nova's API database cannot be read; check [api_database] connection: "
+                f"{self._api.reason}"
+            )
+        with self._lock:
+            for cell in self._cells.values():
+                cell.ratios = self.settings.ratios
+                if cell.attempt is None:
+                    cell.renew()
+        self._look_at_cells(table, timeout_s, is_forced=True)
+
+    def _look(
+        self, table: HostTable, timeout_s: float, *, only_in_memory: bool = False
+    ) -> None:
+        if not only_in_memory or self._api.is_in_memory:
+            self._read_api(table, timeout_s)
+        self._look_at_cells(table, timeout_s, only_in_memory=only_in_memory)
+        if self._follower is None:
+            self._discover(in_background=False)
+
+    def _read_api(
+        self, table: HostTable, timeout_s: float, *, is_forced: bool = False
+    ) -> None:
+        is_awaited = self._api.is_up or is_forced
+        deadline = time.monotonic() + timeout_s
+        running = self._api.attempt
+        if running is not None and is_awaited:  # it may have begun too early
+            running.wait(timeout_s)
+        attempt = self._api.begin(
+            lambda: self._reading_api(table, in_full=is_forced), is_forced=is_forced
+        )
+        self._end([(self._api, attempt)] if is_awaited else [], deadline, timeout_s)
+
+    def _end(
+        self,
+        awaited: Iterable[tuple[Part, Attempt | None]],
+        deadline: float,
+        timeout_s: float,
+    ) -> None:
+        """Wait for attempts; whoever had its time in full is late then."""
+        limit_s = self.settings.cell_timeout_s
+        for part, attempt in awaited:
+            in_time = attempt is None or attempt.wait(deadline - time.monotonic())
+            if not in_time:
+                part.note_lateness(0.0 if timeout_s >= limit_s else limit_s)
+
+    def _look_at_cells(
+        self,
+        table: HostTable,
+        timeout_s: float,
+        *,
+        is_forced: bool = False,
+        only_in_memory: bool = False,
+    ) -> None:
+        """Read the cells that are due; wait for those that were up."""
+        deadline = time.monotonic() + timeout_s
+        with self._lock:
+            cells = [
+                cell
+                for cell in self._cells.values()
+                if cell.is_in_memory or not only_in_memory
+            ]
+        awaited = [cell for cell in cells if cell.is_up or is_forced]
+        for cell in awaited:
+            running = cell.attempt
+            if running is not None:  # it may have begun too early
+                running.wait(deadline - time.monotonic())
+        begun: dict[Part, Attempt | None] = {}
+        # SQLite is read right here; meanwhile the others are read already.
+        for cell in sorted(cells, key=lambda cell: cell.is_local):
+            begun[cell] = cell.begin(
+                functools.partial(self._reading, table, cell), is_forced=is_forced
+            )
+        self._end([(cell, begun[cell]) for cell in awaited], deadline, timeout_s)
+        for cell in cells:
+            cell.note_lateness(self.settings.cell_timeout_s)
+        self._forget_the_lost(table)
+
+    def _reading_api(self, table: HostTable, *, in_full: bool = False) -> Read:
+        reader = self._api.reader
+        in_full = in_full or self._is_old(self._api.compared_at)
+
+        def read(connection: sa.Connection, began_at: float) -> TakeOver:
+            said = reader.read(connection, began_at, in_full=in_full)
+
+            def take_over() -> None:
+                self._take_directory(table, said)
+                if in_full:
+                    self._api.compared_at = began_at
+
+            return take_over
+
+        return read
+
+    def _reading(self, table: HostTable, cell: Cell) -> Read:
+        reader, in_full = cell.reader, self._is_old(cell.compared_at)
+
+        def read(connection: sa.Connection, began_at: float) -> TakeOver:
+            changes = reader.read(connection, began_at, in_full=in_full)
+
+            def take_over() -> None:
+                self._take_changes(table, cell, changes)
+                cell.troubles = reader.troubles
+                if in_full or changes.is_whole:
+                    cell.compared_at = began_at
+
+            return take_over
+
+        return read
+
+    def _is_old(self, compared_at: float | None) -> bool:
+        if compared_at is None:
+            return True
+        interval_s = self.settings.full_comparison_interval_s
+        return abs(self._clock() - compared_at) >= interval_s
+
+    def _take_changes(self, table: HostTable, cell: Cell, changes: CellChanges) -> None:
+        self._picture.apply(table, cell.mapping.uuid, changes)
+
+    def _take_directory(self, table: HostTable, said: Directory) -> None:
+        if sorted(table.aggregates, key=lambda a: a.id) != list(said.aggregates):
+            table.put_aggregates(said.aggregates)
+        cells: dict[str, Cell] = {}
+        for mapping in said.cells:
+            cell = self._cells.pop(mapping.uuid, None)
+            if cell is None or cell.mapping != mapping:
+                seen = cell
+                cell = Cell(
+                    mapping,
+                    self._cell_engine,
+                    self.settings.ratios,
+                    self._lock,
+                    self._clock,
+                )
+                if seen is not None:  # its hosts stay until the new one is read
+                    seen.abandon()
+                    cell.seen_at = seen.seen_at
+            cells[mapping.uuid] = cell
+        for uuid, cell in self._cells.items():
+            LOG.info("%s is gone or disabled; its hosts are left out", cell.what)
+            cell.abandon()
+            self._picture.forget(table, uuid)
+        self._cells = cells
+
+    def _forget_the_lost(self, table: HostTable) -> None:
+        """Drop the rows of cells that have been away for too long."""
+        grace_s = self.settings.cell_grace_s
+        with self._lock:
+            for uuid, cell in self._cells.items():
+                if cell.is_up or cell.seen_at is None or not self._has_rows(cell):
+                    continue
+                if self._clock() - cell.seen_at > grace_s:
+                    LOG.error(
+                        "%s; its %d hosts are left out until it does",
+                        cell.describe(),
+                        self._picture.n_rows(uuid),
+                    )
+                    cell.abandon()
+                    cell.renew()
+                    self._picture.forget(table, uuid)
+
+    # -- in the background -------------------------------------------------------------
+
+    def _follow(self, table: HostTable) -> None:
+        while not self._stopping.wait(self._interval_s):
+            try:
+                self._tick(table)
+            except Exception:  # the next look may do better; nobody else would make it
+                LOG.exception("A look at nova's databases failed")
+
+    def _tick(self, table: HostTable) -> None:
+        """Begin what is due, and wait for nothing."""
+        timeout_s = self.settings.cell_timeout_s
+        for part in self._parts():
+            part.note_lateness(timeout_s)
+            if part.is_in_memory:
+                continue
+            if isinstance(part, Cell):
+                part.begin(functools.partial(self._reading, table, part))
+            else:
+                part.begin(functools.partial(self._reading_api, table))
+        self._forget_the_lost(table)
+        self._discover(in_background=True)
+
+    def _discover(self, *, in_background: bool) -> None:
+        interval_s, now = self.settings.discover_interval_s, self._clock()
+        if interval_s <= 0 or (self._discoverer and self._discoverer.is_alive()):
+            return
+        if self._discovered_at is not None and now - self._discovered_at < interval_s:
+            return
+        self._discovered_at = now
+        if not in_background:
+            self._discover_all()
+            return
+        self._discoverer = threading.Thread(
+            target=self._discover_all, name="moorage discovery", daemon=True
+        )
+        self._discoverer.start()
+
+    def _discover_all(self) -> None:
+        with self._lock:
+            cells = [cell for cell in self._cells.values() if cell.is_up]
+        for cell in cells:
+            try:
+                discover_hosts(
+                    self._api.engine(), cell.engine(), cell.mapping, self._clock()
+                )
+            except Exception as e:  # whatever the driver raises; it is done again
+                LOG.warning("Hosts of %s cannot be discovered: %s", cell.what, e)
+
+
+def from_conf(conf: cfg.ConfigOpts) -> NovaDBSource:
+    """Return the source of the databases that ``[api_database]`` leads to.
+
+    Raises
+    ------
+    ConfigurationError
+        ``[api_database] connection`` is not set, or is no database URL.
+    """
+    if not conf.api_database.connection:
+        raise ConfigurationError(
+            "[api_database] connection is not set; the source 'nova_db' needs the URL "
+            "of nova's API database, such as mysql+pymysql://nova:…@db/nova_api"
+        )
+    engines = Engines(conf)
+    try:
+        api_engine = engines.api()
+    except (sa.exc.ArgumentError, ImportError) as e:
+        raise ConfigurationError(
+            f"[api_database] connection cannot be used: {told(e)}"
+        ) from None
+    return NovaDBSource(
+        api_engine,
+        engines.cell,
+        conf=conf,
+        refresh_interval=conf.moorage.refresh_interval,
+        engines=engines,
+    )

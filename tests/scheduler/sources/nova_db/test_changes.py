@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""After a look the table is what nova would see, however the rows changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oslo_config import cfg
+
+from moorage.scheduler.hosts import HostTable
+
+from ....conftest import instance_uuid, node_uuid
+from ....placement_servers import Database
+from .databases import (
+    INSTANCES,
+    NODES,
+    SERVICES,
+    Nova,
+    contents,
+    node,
+    read_afresh,
+    us,
+)
+
+N_HOSTS = 100  # too many to be read whole at each look
+N_INSTANCES = 300
+DATABASES = pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(None, id="sqlite"),
+        pytest.param(Database.MARIADB, id="mariadb", marks=pytest.mark.database),
+        pytest.param(Database.POSTGRESQL, id="postgresql", marks=pytest.mark.database),
+    ],
+)
+pytestmark = DATABASES
+
+
+class Cloud:
+    """Two cells, a source that started a while ago, and its table."""
+
+    def __init__(self, nova: Nova, conf: cfg.ConfigOpts) -> None:
+        self.nova, self.conf = nova, conf
+        for cell in ("cell1", "cell2"):
+            nova.hosts(N_HOSTS, cell)
+        with nova.cells["cell1"].begin() as connection:
+            rows = [
+                {
+                    "uuid": instance_uuid(i),
+                    "host": f"cell1-{i % N_HOSTS}",
+                    "updated_at": us(-1000 + i),
+                    "deleted": 0,
+                }
+                for i in range(N_INSTANCES)
+            ]
+            connection.execute(INSTANCES.insert(), rows)
+        self.table, self.source = HostTable(), nova.source(conf)
+        self.source.start(self.table)
+        self.later(30)
+
+    def later(self, seconds: float) -> None:
+        """Look, and again after so long: what was read at the start has settled."""
+        self.look()
+        self.nova.clock.now += seconds
+        self.look()
+
+    def look(self) -> None:
+        self.source.look(self.table)
+
+    def check(self) -> dict[str, Any]:
+        """Look, and compare with what one sees who looks for the first time."""
+        self.look()
+        seen = contents(self.table)
+        assert seen == read_afresh(self.nova, self.conf)
+        return seen
+
+
+@pytest.fixture
+def cloud(
+    tmp_path: Path, conf: cfg.ConfigOpts, kind: Database | None
+) -> Iterator[Cloud]:
+    with Nova(tmp_path, "cell1", "cell2", kind=kind) as nova:
+        yield Cloud(nova, conf)
+
+
+def _free_ram(cloud: Cloud, name: str) -> int:
+    host = next(iter(cloud.table.batch([node_uuid(name)])))
+    return int(host.free_ram_mb)
+
+
+def test_changed_row_is_read(cloud: Cloud) -> None:
+    cloud.nova.change("cell1-7", free_ram_mb=1, updated_at=us(20))
+    cloud.check()
+    assert _free_ram(cloud, "cell1-7") == 1
+
+
+def test_row_whose_time_went_back_is_read(cloud: Cloud) -> None:
+    cloud.nova.change("cell1-7", free_ram_mb=1, updated_at=us(-5000))
+    cloud.check()
+    assert _free_ram(cloud, "cell1-7") == 1
+
+
+def test_rows_that_change_twice_in_a_second_are_read_twice(cloud: Cloud) -> None:
+    for ram in (1, 2, 3):
+        for name in ("cell1-7", "cell1-8"):
+            cloud.nova.change(name, free_ram_mb=ram, updated_at=us(20))
+        cloud.check()
+        cloud.nova.clock.now += 0.3
+    assert _free_ram(cloud, "cell1-8") == 3
+
+
+def test_host_whose_clock_is_behind_is_read_twice_a_second_too(cloud: Cloud) -> None:
+    for ram in (1, 2, 3):
+        cloud.nova.change("cell1-7", free_ram_mb=ram, updated_at=us(-3600))
+        cloud.check()
+        cloud.nova.clock.now += 0.3
+    assert _free_ram(cloud, "cell1-7") == 3
+
+
+def test_host_whose_clock_is_ahead_hides_no_other(cloud: Cloud) -> None:
+    cloud.nova.change("cell1-7", free_ram_mb=1, updated_at=us(3600))
+    cloud.later(10)
+    cloud.nova.change("cell1-8", free_ram_mb=2, updated_at=us(41))
+    cloud.check()
+    assert (_free_ram(cloud, "cell1-7"), _free_ram(cloud, "cell1-8")) == (1, 2)
+
+
+def test_row_without_time_is_read(cloud: Cloud) -> None:
+    cloud.nova.change("cell1-7", free_ram_mb=1, updated_at=None)
+    cloud.check()
+    cloud.later(30)
+    cloud.nova.change("cell1-7", free_ram_mb=2, updated_at=None)
+    cloud.check()
+    assert _free_ram(cloud, "cell1-7") == 2
+
+
+@pytest.mark.parametrize("is_soft", [True, False], ids=["soft", "hard"])
+def test_deleted_row_is_dropped(cloud: Cloud, is_soft: bool) -> None:
+    engine, where = cloud.nova.cells["cell1"], NODES.c.host == "cell1-7"
+    if is_soft:  # leaves updated_at alone
+        cloud.nova.update(engine, NODES, where, deleted=NODES.c.id)
+    else:
+        cloud.nova.delete(engine, NODES, where)
+    assert node_uuid("cell1-7") not in cloud.check()
+    cloud.nova.node("new", host="cell1-7", uuid=node_uuid("cell1-7x"))
+    assert node_uuid("cell1-7x") in cloud.check()
+
+
+def test_node_comes_with_its_first_usage(cloud: Cloud) -> None:
+    cloud.nova.host("new", free_disk_gb=None, updated_at=None)
+    assert node_uuid("new") not in cloud.check()
+    cloud.nova.change("new", free_disk_gb=10, updated_at=us(31))
+    assert node_uuid("new") in cloud.check()
+
+
+def test_heartbeat_is_seen(cloud: Cloud) -> None:
+    cloud.nova.beat("cell2-3", 29, cell="cell2")
+    host = cloud.check()[node_uuid("cell2-3")]
+    assert (us(29) / 1e6) in host
+
+
+@pytest.mark.parametrize(
+    "change", [{"disabled": True}, {"forced_down": True}, {"version": 75}]
+)
+def test_service_that_changes_twice_in_a_second_is_read_twice(
+    cloud: Cloud, change: dict[str, Any]
+) -> None:
+    cloud.nova.beat("cell1-3", 29)
+    cloud.check()
+    cloud.nova.beat("cell1-3", 29, **change)
+    (value,) = change.values()
+    assert value in cloud.check()[node_uuid("cell1-3")]
+
+
+def test_node_without_service_is_left_out_until_it_has_one(cloud: Cloud) -> None:
+    engine, where = cloud.nova.cells["cell1"], SERVICES.c.host == "cell1-3"
+    cloud.nova.update(engine, SERVICES, where, deleted=SERVICES.c.id)
+    assert node_uuid("cell1-3") not in cloud.check()
+    cloud.nova.service("cell1-3", updated_at=us(-500))
+    assert node_uuid("cell1-3") in cloud.check()
+
+
+def test_service_of_another_cell_serves_a_node(cloud: Cloud) -> None:
+    engine, where = cloud.nova.cells["cell1"], SERVICES.c.host == "cell1-3"
+    cloud.nova.delete(engine, SERVICES, where)
+    cloud.nova.service("cell1-3", "cell2", last_seen_up=us(5))
+    assert us(5) / 1e6 in cloud.check()[node_uuid("cell1-3")]
+    cloud.nova.beat("cell1-3", 15, "cell2")
+    assert us(15) / 1e6 in cloud.check()[node_uuid("cell1-3")]
+
+
+@pytest.mark.parametrize("keeps_uuid", [True, False], ids=["same-uuid", "new-uuid"])
+def test_host_that_moves_between_cells_is_there_once(
+    cloud: Cloud, keeps_uuid: bool
+) -> None:
+    uuid = node_uuid("cell1-3" if keeps_uuid else "moved")
+    cloud.nova.insert(
+        cloud.nova.cells["cell2"], NODES, **node("cell1-3", uuid=uuid, updated_at=us(9))
+    )
+    cloud.nova.service("cell1-3", "cell2")
+    seen = cloud.check()
+    assert [row[2] for row in seen.values() if row[0] == "cell1-3"] == [
+        cloud.source.cells[1].uuid
+    ]
+    cloud.nova.delete(cloud.nova.cells["cell1"], NODES, NODES.c.host == "cell1-3")
+    assert cloud.check() == seen
+    cloud.nova.delete(cloud.nova.cells["cell2"], NODES, NODES.c.host == "cell1-3")
+    assert uuid not in cloud.check()
+
+
+def test_instances_come_move_and_go(cloud: Cloud) -> None:
+    cloud.nova.instance(instance_uuid("new"), "cell1-3", updated_at=us(20))
+    assert instance_uuid("new") in cloud.check()[node_uuid("cell1-3")][-1]
+    cloud.nova.change_instance(instance_uuid("new"), host="cell1-4", updated_at=us(21))
+    seen = cloud.check()
+    assert instance_uuid("new") not in seen[node_uuid("cell1-3")][-1]
+    assert instance_uuid("new") in seen[node_uuid("cell1-4")][-1]
+    # nova saves it, which sets its time, and then deletes it, which does not
+    cloud.nova.change_instance(instance_uuid("new"), deleted=INSTANCES.c.id)
+    assert instance_uuid("new") not in cloud.check()[node_uuid("cell1-4")][-1]
+
+
+def test_comparison_finds_what_no_time_tells(cloud: Cloud) -> None:
+    cloud.nova.change("cell1-7", free_ram_mb=1)
+    cloud.nova.change_instance(instance_uuid(1), host="cell1-9")
+    cloud.nova.delete(
+        cloud.nova.cells["cell1"], INSTANCES, INSTANCES.c.uuid == instance_uuid(2)
+    )
+    cloud.table.instances.remove("cell1-5", instance_uuid(5))
+    cloud.look()
+    assert _free_ram(cloud, "cell1-7") != 1
+    cloud.nova.clock.now += cloud.conf.moorage.full_comparison_interval
+    cloud.check()
+    assert _free_ram(cloud, "cell1-7") == 1
