@@ -10,7 +10,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
-SOURCES = ("__init__.py", "objects", "filters", "weighers", "scheduler", "testing")
+SOURCES = (
+    "__init__.py",
+    "objects",
+    "agent",
+    "filters",
+    "weighers",
+    "scheduler",
+    "testing",
+)
 
 
 def _lint(
