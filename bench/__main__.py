@@ -3,7 +3,9 @@
 
 Decisions without Placement beside nova 34's, each plugin alone, guests with NUMA cells
 and PCI devices, decisions on the real Placement, a stream of requests on one with many
-providers, messages. Medians of this run on this machine; no time is judged.
+providers, the source nova_db on databases of a real nova, messages, what the source
+push takes a second, the memory of workers. Medians of this run on this machine; no time
+is judged.
 """
 
 from __future__ import annotations
@@ -36,6 +38,9 @@ _QUICK_LIVE_HOSTS = (50,)
 _PLACEMENT_HOSTS = 10_000
 _QUICK_PLACEMENT_HOSTS = 500
 _STREAM_REQUESTS = 500
+_SOURCE_HOSTS = 10_000
+_SQLITE_HOSTS = 100_000
+_QUICK_SOURCE_HOSTS = 500
 
 
 def main() -> int:
@@ -45,8 +50,10 @@ def main() -> int:
     warnings.simplefilter("ignore")  # libraries of ours tell of their own futures
     backend.init_backend(backend.BackendType.THREADING)
     # After the lines above, which prepare for what these import.
+    from .ingest import ingest_table, ingest_times
     from .measure import Bench
     from .nova import Nova, missing_peer
+    from .workers import print_memory
 
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     started = time.monotonic()
@@ -62,8 +69,14 @@ def main() -> int:
         bench = Bench(console, status, _sizes(told), nova)
         if told.only_stream:
             bench.run_stream()
-        else:
+        elif told.only_sources:
+            bench.run_sources()
+        elif not (told.only_ingest or told.only_workers):
             bench.run()
+        if not (told.only_stream or told.only_sources or told.only_workers):
+            console.print(ingest_table(ingest_times(_sizes(told).ours)))
+        if not (told.only_stream or told.only_sources or told.only_ingest):
+            print_memory(console, _sizes(told).hosts[-1])
     console.print(f"{time.monotonic() - started:.0f} s")
     return 0
 
@@ -102,12 +115,31 @@ def _options() -> argparse.Namespace:
         "--only-stream", action="store_true",
         help="only the stream of requests, for trying",
     )  # fmt: skip
+    parser.add_argument(
+        "--sources-on", choices=("sqlite", "postgresql", "mariadb"), default="mariadb",
+        help="what nova's databases for the source nova_db are kept in; those of "
+        f"{_SQLITE_HOSTS:,} hosts are always SQLite's, which are filled sooner",
+    )  # fmt: skip
+    parser.add_argument(
+        "--only-sources", action="store_true",
+        help="only the source nova_db, for trying",
+    )  # fmt: skip
+    parser.add_argument(
+        "--only-ingest", action="store_true",
+        help="only what the source push takes a second, for trying",
+    )  # fmt: skip
+    parser.add_argument(
+        "--only-workers", action="store_true",
+        help="only the memory of several worker processes, for trying",
+    )  # fmt: skip
     parser.add_argument("--runs", type=_positive, metavar="N", help="runs of ours")
     parser.add_argument("--no-nova", action="store_true", help="ours only")
     return parser.parse_args()
 
 
 def _sizes(told: argparse.Namespace) -> Sizes:
+    from tests.nova_databases import Kind as NovaKind
+
     from .measure import Sizes
     from .seeded import Kind, Where
 
@@ -121,6 +153,12 @@ def _sizes(told: argparse.Namespace) -> Sizes:
         or (_QUICK_PLACEMENT_HOSTS if told.quick else _PLACEMENT_HOSTS),
         placement=Where(Kind(told.placement_on), told.placement_file),
         stream_requests=_STREAM_REQUESTS,
+        sources=((_QUICK_SOURCE_HOSTS, NovaKind(told.sources_on)),)
+        if told.quick
+        else (
+            (_SOURCE_HOSTS, NovaKind(told.sources_on)),
+            (_SQLITE_HOSTS, NovaKind.SQLITE),
+        ),
         ours=Plan(runs=runs, budget_s=20),
         nova=Plan(runs=3, budget_s=5),
         nova_decision=Plan(runs=3, budget_s=5, warm_ups=0),

@@ -9,15 +9,17 @@ from rich.console import Console
 from rich.progress import Progress
 
 from moorage.scheduler.drivers.plugins import load_plugins
+from tests.nova_databases import Kind as NovaKind
 
 from . import report
 from .asked import DECISIONS, plain
 from .clouds import Cloud, make_cloud
 from .fits import fit_rows
 from .live import live_times
-from .nova import Nova
+from .nova import Nova, missing_peer
 from .ours import OurCloud, Times, filter_names, weigher_names
 from .seeded import Where
+from .sources import source_times
 from .stream import stream_times
 from .timing import Plan
 from .wire import wire_times
@@ -40,6 +42,8 @@ class Sizes:
         Where that one runs.
     stream_requests : int
         Requests of the stream.
+    sources : tuple of (int, Kind)
+        Compute nodes in databases of nova that the source nova_db is measured on.
     """
 
     hosts: tuple[int, ...]
@@ -47,6 +51,7 @@ class Sizes:
     placement_hosts: int
     placement: Where
     stream_requests: int
+    sources: tuple[tuple[int, NovaKind], ...]
     ours: Plan
     nova: Plan
     # A decision of nova's takes seconds to half a minute: a warm-up is too dear.
@@ -94,6 +99,7 @@ class Bench:
             self._console.print(report.fits_nova_table(fits))
         self._console.print(report.live_table(self._live()))
         self.run_stream()
+        self.run_sources()
         self._say("messages")
         messages = wire_times(self._nova, self._sizes.ours)
         self._console.print(report.wire_table(messages))
@@ -116,6 +122,17 @@ class Bench:
         )
         self._console.print(report.stream_table(n_hosts, found))
         self._console.print(report.puts_table(found))
+
+    def run_sources(self) -> None:
+        """Measure the source nova_db on databases of a real nova."""
+        if why_not := missing_peer():
+            self._console.print(f"[bold]no databases of nova 34[/]: {why_not}")
+            return
+        plan = self._sizes.ours
+        found = source_times(self._sizes.sources, plan, self._nova, self._say)
+        self._console.print(report.starts_table(found))
+        self._console.print(report.looks_table(found))
+        self._console.print(report.memory_table(found))
 
     def _nova_of(self, n_hosts: int) -> Nova | None:
         return self._nova if n_hosts <= MAX_NOVA_HOSTS else None

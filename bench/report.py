@@ -10,6 +10,7 @@ from rich.table import Table
 from .fits import CHANGING, MAX_NOVA_HOSTS, FitRow, FitTimes
 from .nova import NovaDecision
 from .ours import PluginTime, Times
+from .sources import N_CELLS, SourceTimes
 from .stream import LIMIT, MAX_AGE_S, DecisionAndPuts, Rate, StreamTimes
 from .wire import WireTime
 
@@ -245,6 +246,59 @@ def _beside_puts(each: DecisionAndPuts) -> tuple[str, ...]:
         ms(each.puts), f"{each.decision / each.puts:.2f} x", str(each.n_gets),
         str(each.n_runs),
     )  # fmt: skip
+
+
+def starts_table(found: SourceTimes) -> Table:
+    """Show starts from nova's databases."""
+    table = _table(
+        f"A start from nova 34's databases, {N_CELLS} cells, ms (medians)",
+        "compute nodes|database",
+        "read|first decision|both|runs|nova 34, one request|runs|ratio to both",
+        "read: from engines that are not connected yet to a full table; aggregates and "
+        "four instances a host included; three hosts of ten have cells and devices. "
+        "first decision: without Placement. nova 34: its HostManager's loading of all "
+        "of them, as for each request; what it reads at its start, instances and "
+        "aggregates, is left out.",
+    )
+    for row in found.starts:
+        both = row.start + row.first
+        table.add_row(
+            f"{row.n_hosts:,}", row.kind.value, ms(row.start), ms(row.first), ms(both),
+            str(row.n_runs), ms(row.nova_load), str(row.n_nova_runs),
+            _ratio(row.nova_load, both),
+        )  # fmt: skip
+    return table
+
+
+def looks_table(found: SourceTimes) -> Table:
+    """Show looks for what changed."""
+    table = _table(
+        "A look for what changed in nova's databases, ms (medians)",
+        "compute nodes|database|what changed",
+        "rows|look|runs",
+        "In all cells the same number of rows. A look is what a decision waits for "
+        r"with \[moorage] refresh_interval = 0, and what is done in the background "
+        "otherwise.",
+    )
+    for row in found.looks:
+        table.add_row(
+            f"{row.n_hosts:,}", row.kind.value, row.what, f"{row.n_changed:,}",
+            ms(row.ms), str(row.n_runs),
+        )  # fmt: skip
+    return table
+
+
+def memory_table(found: SourceTimes) -> Table:
+    """Show what a host takes in memory."""
+    table = _table(
+        "Memory of the host table and of the source nova_db",
+        "compute nodes|each with",
+        "bytes a host",
+        "By tracemalloc, after a start, from SQLite.",
+    )
+    for row in found.memory:
+        table.add_row(f"{row.n_hosts:,}", row.what, f"{row.bytes_a_host:,.0f}")
+    return table
 
 
 def wire_table(rows: list[WireTime]) -> Table:

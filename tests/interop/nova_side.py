@@ -17,11 +17,17 @@ from unittest import mock
 os.environ.setdefault("OS_NOVA_DISABLE_EVENTLET_PATCHING", "1")
 
 import nova.conf
+import nova.notifications.objects.scheduler
+import nova_conductor
+import nova_host_manager
 import nova_hosts
+import nova_notifications
 import nova_numa
-from nova import context, objects
+from nova import context, exception, objects, rpc
 from nova.objects import base
 from nova.scheduler import request_filter, utils
+from oslo_messaging._drivers import common as messaging
+from oslo_versionedobjects import fixture
 
 CONF = nova.conf.CONF
 
@@ -156,8 +162,58 @@ def _surroundings(message):
         yield
 
 
+def notifications(message):
+    """Return what is told of a request; see nova_notifications.told.
+
+    Keys: as there, and of `query` "spec_obj", "prefilters", "aggregates", "options",
+    and "nodes" where a host is meant.
+    """
+    spec_obj = base.NovaObject.obj_from_primitive(message["spec_obj"])
+    ctxt = context.get_admin_context()
+    with _aggregates(message.get("aggregates", ())), _surroundings(message):
+        for name in message.get("prefilters", ()):
+            getattr(request_filter, name)(ctxt, spec_obj)
+    if "nodes" in message:
+        utils.resources_from_request_spec(ctxt, spec_obj, _Hosts(message["nodes"]))
+    return nova_notifications.told(ctxt, spec_obj, message)
+
+
+def payload_fingerprint(message):
+    """Return the version and fingerprint of a notification's payload, by "name"."""
+    name = message["name"]
+    classes = base.NovaObjectRegistry.notification_classes
+    [found] = [cls for cls in classes if cls.__name__ == name]
+    return fixture.ObjectVersionChecker({name: [found]}).get_hashes()[name]
+
+
+def rebuild_error(message):
+    """Return what a conductor's RPC client makes of a failure.
+
+    Key: "data", as oslo.messaging writes it. The answer has "class", "is_nova" (of
+    nova.exception), "is_no_valid_host", "message", "kwargs".
+    """
+    error = messaging.deserialize_remote_exception(
+        message["data"], rpc.get_allowed_exmods()
+    )
+    is_nova = isinstance(error, exception.NovaException)
+    return {
+        "class": type(error).__name__,
+        "is_nova": is_nova,
+        "is_no_valid_host": isinstance(error, exception.NoValidHost),
+        "message": error.format_message() if is_nova else str(error),
+        "kwargs": error.kwargs if is_nova else {},
+    }
+
+
 OPERATIONS = {
+    "notifications": notifications,
+    "payload_fingerprint": payload_fingerprint,
+    "rebuild_error": rebuild_error,
+    "fail_operation": nova_conductor.fail_operation,
     "query": query,
+    "open_databases": nova_host_manager.open_databases,
+    "close_databases": nova_host_manager.close_databases,
+    "host_states": nova_host_manager.host_states,
     "judge": nova_hosts.judge,
     "judge_offers": nova_numa.judge_offers,
 }

@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source nova_db on databases of a real nova: start, looks, memory, nova beside."""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+import sqlalchemy
+from sqlalchemy.pool import NullPool
+
+from moorage.scheduler.hosts import HostTable
+from moorage.scheduler.service import build
+from moorage.scheduler.sources.nova_db import NovaDBSource
+from tests.nova_databases import Kind, NovaDatabases
+from tests.nova_rows import fill
+
+from .asked import plain
+from .canned import CannedPlacement
+from .clouds import Cloud, options
+from .nova import Nova
+from .ours import decide, times
+from .reports import report
+from .timing import Plan, elapsed_ms, median, repeated
+
+N_CELLS = 4
+
+#: Hosts whose memory is told.
+N_IN_MEMORY = 10_000
+
+#: nova is not asked about more.
+MAX_NOVA_HOSTS = 10_000
+
+#: Rows that change before a look; None: all of them.
+CHANGED: Sequence[tuple[str, int | None]] = (
+    ("nothing", 0),
+    ("compute nodes", 100),
+    ("compute nodes", None),
+    ("heartbeats", 1_000),
+    ("heartbeats", None),
+    ("instances", 100),
+)
+
+_NOVA_RUNS = 3
+_SHARE_NUMA = 0.3
+_N_REPORTS = 2_000
+_INSTANCES = 4
+_MANY_INSTANCES = 20
+_TABLES = {
+    "compute nodes": "compute_nodes",
+    "heartbeats": "services",
+    "instances": "instances",
+}
+#: Seconds until what changed just now is not read again by looks.
+_SETTLED_S = 4.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimes:
+    """Medians of starts of a new scheduler, milliseconds.
+
+    Attributes
+    ----------
+    start : float
+        From the engines, which are not connected yet, to a full table.
+    first : float
+        The first decision after it, without Placement.
+    nova_load : float or None
+        What nova's HostManager takes to load the hosts of one request.
+    """
+
+    n_hosts: int
+    kind: Kind
+    start: float
+    first: float
+    n_runs: int
+    nova_load: float | None
+    n_nova_runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookTime:
+    """The median of looks after so many rows changed, milliseconds."""
+
+    n_hosts: int
+    kind: Kind
+    what: str
+    n_changed: int
+    ms: float
+    n_runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What one host takes in memory, bytes, by tracemalloc."""
+
+    n_hosts: int
+    what: str
+    bytes_a_host: float
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTimes:
+    """All that is measured of the source."""
+
+    starts: list[StartTimes]
+    looks: list[LookTime]
+    memory: list[Memory]
+
+
+def source_times(
+    sizes: Sequence[tuple[int, Kind]], plan: Plan, nova: Nova | None, say: Say
+) -> SourceTimes:
+    """Measure starts at all sizes, looks at those that nova is asked about.
+
+    Raises
+    ------
+    RuntimeError
+        A database server is not there and cannot be started, or nova-manage is not.
+    """
+    starts, looks = list[StartTimes](), list[LookTime]()
+    for n_hosts, kind in sizes:
+        what = f"{n_hosts:,} hosts in {kind.value}"
+        say(f"{what}: filling nova's databases")
+        with _filled(kind, n_hosts) as databases:
+            asked = nova if n_hosts <= MAX_NOVA_HOSTS else None
+            say(f"{what}: starts")
+            starts.append(_starts(databases, n_hosts, plan, asked))
+            if n_hosts <= MAX_NOVA_HOSTS:
+                say(f"{what}: looks")
+                looks += _looks(databases, n_hosts, plan)
+    n_in_memory = min(N_IN_MEMORY, max(n for n, _ in sizes))
+    say("memory")
+    return SourceTimes(starts, looks, list(_memory(n_in_memory)))
+
+
+@contextmanager
+def _filled(
+    kind: Kind,
+    n_hosts: int,
+    share_numa: float = _SHARE_NUMA,
+    instances_per_host: int = _INSTANCES,
+) -> Iterator[NovaDatabases]:
+    with _databases(kind) as databases:
+        fill(
+            databases,
+            n_hosts,
+            has_numa=share_numa,
+            reports=_reports(n_hosts) if share_numa else None,
+            instances_per_host=instances_per_host,
+            now=_now(),
+        )
+        yield databases
+
+
+def _databases(kind: Kind) -> NovaDatabases:
+    try:
+        kind.server()
+    except pytest.skip.Exception as e:
+        raise RuntimeError(str(e)) from None
+    return NovaDatabases(kind, N_CELLS)
+
+
+def _reports(n_hosts: int) -> list[dict[str, str | None]]:
+    """Return texts of cells and devices, of which hosts draw theirs."""
+    told = [report(i, has_pools=True) for i in range(min(n_hosts, _N_REPORTS))]
+    return [
+        {"numa_topology": each.numa_topology, "pci_stats": each.pci_stats}
+        for each in told
+    ]
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
+
+
+# -- starts --------------------------------------------------------------------------
+
+
+def _starts(
+    databases: NovaDatabases, n_hosts: int, plan: Plan, nova: Nova | None
+) -> StartTimes:
+    runs = repeated(_few(plan), lambda: _start(databases))
+    loads = _nova_loads(databases, nova, plan) if nova else []
+    return StartTimes(
+        n_hosts=n_hosts,
+        kind=databases.kind,
+        start=median([start for start, _ in runs]),
+        first=median([first for _, first in runs]),
+        n_runs=len(runs),
+        nova_load=median(loads) if loads else None,
+        n_nova_runs=len(loads),
+    )
+
+
+def _few(plan: Plan) -> Plan:
+    """Return a plan for what takes seconds."""
+    return Plan(runs=min(plan.runs, 5), budget_s=plan.budget_s, warm_ups=0)
+
+
+def _start(databases: NovaDatabases) -> tuple[float, float]:
+    """Return what a start and the first decision after it take."""
+    conf = options(_n_nodes(databases))
+    _point(conf, databases)
+    engines = _Engines()
+    source = NovaDBSource(
+        engines.of(databases.api_url), engines.of, conf=conf, refresh_interval=0
+    )
+    nodes = _a_cloud(databases)
+    _change(databases, "heartbeats", None)  # or all are down by now
+    scheduler = build(
+        conf, placement=CannedPlacement(nodes, plain(nodes)), source=source
+    )
+    start = elapsed_ms(scheduler.start)
+    first = times([decide(scheduler, plain(nodes))]).own
+    scheduler.stop()
+    engines.dispose()
+    return start, first
+
+
+def _point(conf: object, databases: NovaDatabases) -> None:
+    conf.set_override("connection", databases.api_url, group="api_database")
+    conf.set_override("connection", databases.main_url, group="database")
+
+
+class _Engines:
+    """Engines that are made, and connect, while a start is measured."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, sqlalchemy.Engine] = {}
+
+    def of(self, url: str) -> sqlalchemy.Engine:
+        if url not in self._made:
+            self._made[url] = sqlalchemy.create_engine(url)
+        return self._made[url]
+
+    def dispose(self) -> None:
+        for engine in self._made.values():
+            engine.dispose()
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    uuid: str
+
+
+def _a_cloud(databases: NovaDatabases) -> Cloud:
+    """Return as much of the hosts as a canned Placement has to know."""
+    return Cloud([_Node(uuid) for uuid in _uuids(databases)], {}, [])
+
+
+def _n_nodes(databases: NovaDatabases) -> int:
+    return len(_uuids(databases))
+
+
+def _uuids(databases: NovaDatabases) -> list[str]:
+    table, found = databases.tables["compute_nodes"], list[str]()
+    for cell in databases.cells:
+        wanted = sqlalchemy.select(table.c.uuid).where(table.c.deleted == 0)
+        with databases.engine(cell.url).connect() as connected:
+            found += connected.execute(wanted).scalars()
+    return found
+
+
+def _nova_loads(databases: NovaDatabases, nova: Nova, plan: Plan) -> list[float]:
+    nova.ask(
+        "open_databases", api_database=databases.api_url, database=databases.main_url
+    )
+    # Ten seconds each, at 10,000 hosts.
+    runs = min(plan.runs, _NOVA_RUNS)
+    answer = nova.ask("host_states", instances="told", runs=runs, quiet=True)
+    nova.ask("close_databases")
+    loads: list[float] = answer["load_ms"]
+    return loads
+
+
+# -- looks ---------------------------------------------------------------------------
+
+
+def _looks(databases: NovaDatabases, n_hosts: int, plan: Plan) -> Iterator[LookTime]:
+    conf = options(n_hosts)
+    _point(conf, databases)
+    table = HostTable()
+    source = NovaDBSource(
+        databases.api, databases.engine, conf=conf, refresh_interval=0
+    )
+    source.start(table)
+    for what, number in CHANGED:
+        time.sleep(_SETTLED_S)
+        source.look(table)
+
+        def look(what: str = what, number: int | None = number) -> tuple[float, int]:
+            n_changed = _change(databases, what, number)
+            return elapsed_ms(lambda: source.look(table)), n_changed
+
+        runs = repeated(plan, look)
+        ms = median([elapsed for elapsed, _ in runs])
+        yield LookTime(n_hosts, databases.kind, what, runs[0][1], ms, len(runs))
+    source.stop()
+
+
+def _change(databases: NovaDatabases, what: str, number: int | None) -> int:
+    """Change so many rows, a like number in each cell; return how many."""
+    if what not in _TABLES:
+        return 0
+    n_changed, n_a_cell = 0, None if number is None else number // N_CELLS
+    table = databases.tables[_TABLES[what]]
+    live = sqlalchemy.select(table.c.id).where(table.c.deleted == 0)
+    for cell in databases.cells:
+        with databases.engine(cell.url).begin() as connected:
+            wanted = live.order_by(table.c.id).limit(n_a_cell)
+            ids = connected.execute(wanted).scalars().all()
+            these = table.c.id.between(ids[0], ids[-1]) & (table.c.deleted == 0)
+            values = _new_values(what, table)
+            connected.execute(table.update().where(these).values(values))
+            n_changed += len(ids)
+    return n_changed
+
+
+def _new_values(what: str, table: sqlalchemy.Table) -> dict[str, object]:
+    now = _now()
+    if what == "compute nodes":
+        return {"vcpus_used": table.c.vcpus_used + 1, "updated_at": now}
+    if what == "heartbeats":
+        return {"last_seen_up": now, "updated_at": now}
+    return {"task_state": "image_snapshot", "updated_at": now}
+
+
+# -- memory --------------------------------------------------------------------------
+
+
+def _memory(n_hosts: int) -> Iterator[Memory]:
+    """Yield what the source and the table keep of a host, from SQLite files."""
+    kinds = (
+        ("no cells, no instances", 0.0, 0),
+        (f"no cells, {_MANY_INSTANCES} instances", 0.0, _MANY_INSTANCES),
+        ("two cells and devices, no instances", 1.0, 0),
+    )
+    for what, share_numa, instances_per_host in kinds:
+        with _filled(Kind.SQLITE, n_hosts, share_numa, instances_per_host) as databases:
+            yield Memory(n_hosts, what, _bytes_a_host(databases))
+
+
+def _bytes_a_host(databases: NovaDatabases) -> float:
+    conf = options(1)
+    _point(conf, databases)
+
+    def engine(url: str) -> sqlalchemy.Engine:
+        return sqlalchemy.create_engine(url, poolclass=NullPool)
+
+    gc.collect()
+    tracemalloc.start()
+    table = HostTable()
+    source = NovaDBSource(
+        engine(databases.api_url), engine, conf=conf, refresh_interval=0
+    )
+    source.start(table)
+    gc.collect()
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    source.stop()
+    return taken / len(table)

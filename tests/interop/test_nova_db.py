@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source nova_db and nova 34's own HostManager, on the same real databases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ..nova_changes import Changes
+from ..nova_databases import Kind, NovaDatabases
+from ..nova_rows import Rows, fill
+from .compared import Both
+from .peer import Peer
+
+N_HOSTS = 250
+#: Of the cells: small tables are read whole, large ones are not.
+SHARES = (0.6, 0.32, 0.06, 0.02)
+N_ROUNDS = {Kind.SQLITE: 30, Kind.MARIADB: 110, Kind.POSTGRESQL: 110}
+MANY_HOSTS = 10_000
+
+pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
+
+
+def _kinds(*kinds: Kind) -> pytest.MarkDecorator:
+    marks = {kind: pytest.mark.database for kind in kinds if kind is not Kind.SQLITE}
+    return pytest.mark.parametrize(
+        "kind", [pytest.param(k, id=k.value, marks=marks.get(k, ())) for k in kinds]
+    )
+
+
+on_servers = _kinds(Kind.MARIADB, Kind.POSTGRESQL)
+on_all = _kinds(*Kind)
+on_one = _kinds(Kind.MARIADB)
+
+
+@pytest.fixture
+def databases(kind: Kind) -> Iterator[NovaDatabases]:
+    with NovaDatabases(kind) as made:
+        yield made
+
+
+@pytest.fixture
+def rows(databases: NovaDatabases) -> Rows:
+    return fill(databases, N_HOSTS, shares=SHARES)
+
+
+@on_servers
+def test_ten_thousand_hosts_are_novas(peer: Peer, databases: NovaDatabases) -> None:
+    fill(databases, MANY_HOSTS, instances_per_host=1)
+    with Both(peer, databases) as both:
+        assert both.differences() == []
+        assert len(both.table) > 0.9 * MANY_HOSTS
+
+
+@on_all
+def test_table_follows_random_changes(
+    peer: Peer, databases: NovaDatabases, rows: Rows
+) -> None:
+    changes = Changes(databases, rows, seed=1)
+    with Both(peer, databases, clock=changes.clock) as both:
+        for number in range(N_ROUNDS[databases.kind]):
+            done = changes.round()
+            both.look()
+            assert both.differences() == [], f"after round {number}: {done}"
+
+
+@on_one
+def test_instances_are_those_that_nova_asks_for_by_host(
+    peer: Peer, databases: NovaDatabases, rows: Rows
+) -> None:
+    with Both(peer, databases) as both:
+        assert both.differences(instances="by host") == []
+
+
+@on_one
+def test_ratios_follow_the_options(
+    peer: Peer, databases: NovaDatabases, rows: Rows
+) -> None:
+    ratios = {"cpu_allocation_ratio": 3.0, "initial_ram_allocation_ratio": 1.75}
+    with Both(peer, databases, {"DEFAULT": ratios}) as both:
+        assert both.differences() == []
+
+
+@on_servers
+def test_table_follows_a_nova_that_writes_ratios_back(
+    peer: Peer, databases: NovaDatabases, rows: Rows
+) -> None:
+    with Both(peer, databases) as both:
+        both.novas(writes=True, options={"DEFAULT": {"cpu_allocation_ratio": 7.0}})
+        both.look()
+        assert both.differences() == []
+        assert 7.0 in both.table.batch().cpu_allocation_ratio

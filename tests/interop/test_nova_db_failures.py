@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the source nova_db does while a real database of a nova is away."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from moorage.scheduler.errors import ConfigurationError
+
+from ..nova_databases import Kind, NovaDatabases
+from ..nova_rows import THEN, fill
+from ..tcp_proxy import Wrong
+from .spoilt import CELL_GRACE_S, CELL_TIMEOUT_S, Spoilt
+
+N_HOSTS = 60
+
+pytestmark = [
+    pytest.mark.peer,
+    pytest.mark.database,
+    pytest.mark.usefixtures("quiet"),
+    pytest.mark.xdist_group("nova_db_failures"),
+]
+
+
+@pytest.fixture(
+    scope="module", params=[Kind.MARIADB, Kind.POSTGRESQL], ids=lambda kind: kind.value
+)
+def databases(request: pytest.FixtureRequest) -> Iterator[NovaDatabases]:
+    with NovaDatabases(request.param, n_cells=2) as made:
+        fill(made, N_HOSTS)
+        yield made
+
+
+wrongs = pytest.mark.parametrize(
+    "wrong", [w for w in Wrong if w is not Wrong.NOTHING], ids=lambda w: w.name.lower()
+)
+
+
+@wrongs
+def test_hosts_of_a_cell_that_is_away_stay_for_a_while(
+    databases: NovaDatabases, wrong: Wrong
+) -> None:
+    with Spoilt(databases) as spoilt:
+        spoilt.source.start(spoilt.table)
+        hosts, others = spoilt.hosts(), spoilt.others()
+        assert hosts
+        spoilt.proxy.do(wrong)
+        spoilt.until_it_is_noted()
+        assert (spoilt.hosts(), spoilt.others()) == (hosts, others)
+        spoilt.look(after_s=2 * CELL_GRACE_S)
+        assert (spoilt.hosts(), spoilt.others()) == (set(), others)
+        spoilt.proxy.do(Wrong.NOTHING)
+        spoilt.until(lambda: spoilt.hosts() == hosts)
+        assert spoilt.others() == others
+        spoilt.until(lambda: not spoilt.source.notes())
+
+
+@wrongs
+def test_other_cells_are_followed_while_one_is_away(
+    databases: NovaDatabases, wrong: Wrong
+) -> None:
+    other, services = databases.cells[1], databases.tables["services"]
+    with Spoilt(databases) as spoilt:
+        spoilt.source.start(spoilt.table)
+        spoilt.proxy.do(wrong)
+        spoilt.until_it_is_noted()
+        beat = THEN + datetime.timedelta(minutes=1 + list(Wrong).index(wrong))
+        with databases.engine(other.url).begin() as connected:
+            values = {"last_seen_up": beat, "updated_at": beat}
+            connected.execute(services.update().values(values))
+        spoilt.look(after_s=1.0)
+        batch = spoilt.table.batch(spoilt.table.nodes_of(None, None, other.uuid))
+        seen = beat.replace(tzinfo=datetime.UTC).timestamp()
+        assert set(batch.last_seen_up) == {seen}
+
+
+@wrongs
+def test_cell_that_is_away_at_the_start_comes_later(
+    databases: NovaDatabases, wrong: Wrong
+) -> None:
+    with Spoilt(databases) as spoilt:
+        spoilt.proxy.do(wrong)
+        spoilt.source.start(spoilt.table)
+        assert not spoilt.hosts()
+        assert spoilt.others()
+        spoilt.proxy.do(Wrong.NOTHING)
+        spoilt.until(lambda: bool(spoilt.hosts()))
+
+
+def test_looks_do_not_wait_for_a_cell_that_is_known_to_hang(
+    databases: NovaDatabases,
+) -> None:
+    with Spoilt(databases) as spoilt:
+        spoilt.source.start(spoilt.table)
+        spoilt.proxy.do(Wrong.HANG)
+        spoilt.until_it_is_noted()
+        started = time.monotonic()
+        for _ in range(100):
+            spoilt.look(after_s=0.01)
+        # If only one look in five waited for the cell, this would not do.
+        assert time.monotonic() - started < 20 * CELL_TIMEOUT_S
+
+
+@wrongs
+def test_without_the_api_database_all_stays_and_cells_are_followed(
+    databases: NovaDatabases, wrong: Wrong
+) -> None:
+    services = databases.tables["services"]
+    with Spoilt(databases, is_api=True) as spoilt:
+        spoilt.source.start(spoilt.table)
+        n_hosts, aggregates = len(spoilt.table), set(spoilt.table.aggregates)
+        spoilt.proxy.do(wrong)
+        spoilt.until_it_is_noted()
+        beat = THEN + datetime.timedelta(hours=1 + list(Wrong).index(wrong))
+        for cell in databases.cells:
+            with databases.engine(cell.url).begin() as connected:
+                values = {"last_seen_up": beat, "updated_at": beat}
+                connected.execute(services.update().values(values))
+        spoilt.look(after_s=2 * CELL_GRACE_S)
+        assert (len(spoilt.table), set(spoilt.table.aggregates)) == (
+            n_hosts,
+            aggregates,
+        )
+        seen = beat.replace(tzinfo=datetime.UTC).timestamp()
+        assert set(spoilt.table.batch().last_seen_up) == {seen}
+        spoilt.proxy.do(Wrong.NOTHING)
+        spoilt.until(lambda: not spoilt.source.notes())
+
+
+@wrongs
+def test_start_says_that_the_api_database_is_away(
+    databases: NovaDatabases, wrong: Wrong
+) -> None:
+    with Spoilt(databases, is_api=True) as spoilt:
+        spoilt.proxy.do(wrong)
+        with pytest.raises(ConfigurationError, match=r"\[api_database\] connection"):
+            spoilt.source.start(spoilt.table)
