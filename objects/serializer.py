@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .base import WireObject, read_object
+from .bounds import Bounds
 from .envelope import NAME
 from .errors import MalformedObject
 from .writing import time_text
@@ -18,7 +19,15 @@ class Serializer:
     """Objects to primitives and back, wherever they are nested.
 
     It has oslo.messaging's Serializer interface, which is only called by name.
+
+    Parameters
+    ----------
+    bounds : Bounds, optional
+        How large what is read may be.
     """
+
+    def __init__(self, bounds: Bounds | None = None) -> None:
+        self._bounds = Bounds() if bounds is None else bounds
 
     def serialize_entity(self, context: Any, entity: Any) -> Any:
         """Give the JSON form; anything with ``obj_to_primitive`` is an object."""
@@ -36,6 +45,7 @@ class Serializer:
 
     def deserialize_entity(self, context: Any, entity: Any) -> Any:
         """Give the objects again, or raise MalformedObject."""
+        self._bounds.check(entity)
         try:
             return self._read(context, entity)
         except RecursionError as error:

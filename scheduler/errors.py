@@ -17,13 +17,21 @@
         └── AllocationUpdateFailed   somebody else changed the consumer meanwhile
 
 A host that a filter rejects is no failure: it is data, in the decision record.
+
+Over RPC all of them are ``nova.exception.NoValidHost``; see `as_nova`.
 """
 
 from __future__ import annotations
 
+from typing import Any, ClassVar, Final
+
 
 class SchedulerError(Exception):
     """Say that something failed, where, and what to do about it."""
+
+    #: What an end user is told of it; None: its own words, which name nothing that an
+    #: end user must not know.
+    for_users: ClassVar[str | None] = "The scheduler failed."
 
 
 class NoValidHost(SchedulerError):
@@ -39,29 +47,41 @@ class NoValidHost(SchedulerError):
         counts and no host names.
     """
 
+    for_users: ClassVar[str | None] = None
+
     def __init__(self, reason: str = "") -> None:
-        super().__init__(f"No valid host was found. {reason}")
+        super().__init__(f"{_NO_VALID_HOST}{reason}")
         self.reason = reason
         self.kwargs = {"code": 500, "reason": reason}
 
 
-NoValidHost.__module__ = "nova.exception"
+_AS_NOVAS: Final = {"__module__": "nova.exception"}
+NoValidHost.__module__ = _AS_NOVAS["__module__"]
+_NO_VALID_HOST: Final = "No valid host was found. "
 
 
 class InvalidRequest(SchedulerError):
     """Name the field of a request that is wrong, its value, and what would be right."""
 
+    for_users = None
+
 
 class HostMetricNotFound(SchedulerError):
     """Name the metric and the host that lacks it, though it is required of all."""
+
+    for_users = "A host lacks a metric that is required of all."
 
 
 class NetworkError(SchedulerError):
     """Say what Neutron was asked and how that failed."""
 
+    for_users = "Neutron could not do its part."
+
 
 class ConfigurationError(SchedulerError):
     """Name the option or file that is wrong, and what would be right."""
+
+    for_users = "The scheduler is not set up rightly."
 
 
 class PluginError(ConfigurationError):
@@ -75,33 +95,96 @@ class InventoryError(ConfigurationError):
 class PlacementError(SchedulerError):
     """Say what Placement was asked and how that failed."""
 
+    for_users: ClassVar[str | None] = "Placement could not do its part."
+
 
 class PlacementUnavailable(PlacementError):
     """Say that Placement did not answer, or not as Placement does."""
+
+    for_users = "Placement was not reached, timed out or answered nonsense."
 
 
 class PlacementUnauthorized(PlacementError):
     """Say that Placement or Keystone did not accept our credentials."""
 
+    for_users = "Placement did not accept the scheduler's credentials."
+
 
 class PlacementIncompatible(PlacementError):
     """Say which microversion is needed and which ones Placement has."""
+
+    for_users = "Placement is too old."
 
 
 class PlacementRejected(PlacementError):
     """Repeat what Placement found wrong with a question or a claim."""
 
+    for_users = "Placement refused a question or a claim as malformed."
+
 
 class AllocationUpdateFailed(PlacementError):
-    """Say that a consumer has allocations that this request did not make.
+    """Say that a consumer has allocations that this request did not make."""
 
-    It is nova's class on the wire, as `NoValidHost` is: a stock conductor ends a
-    rebuild or an evacuation well for errors that it knows, and for these only.
+    for_users: ClassVar[str | None] = None
+
+
+def _tree(root: type[SchedulerError]) -> dict[str, type[SchedulerError]]:
+    found = {root.__name__: root}
+    for each in root.__subclasses__():
+        found |= _tree(each)
+    return found
+
+
+#: Errors that cross as a NoValidHost whose reason starts with their name.
+_CROSSING: Final = {
+    name: kind for name, kind in _tree(SchedulerError).items() if name != "NoValidHost"
+}
+
+
+def as_nova(error: Exception) -> Exception:
+    """Return a failed decision's error as it goes over RPC: as nova's NoValidHost.
+
+    It is the one class that nova 34's conductor ends every operation well for. After
+    any other, an evacuated or rebuilt instance stays REBUILDING (its migration
+    "accepted"), and after all but RemoteError a live migration leaves a running
+    instance in ERROR; nova's own scheduler says NoValidHost of a Placement that is
+    away, too. The reason has the error's class and what an end user may read of it;
+    the rest is in the log, and in the traceback that goes with it.
+
+    Parameters
+    ----------
+    error : Exception
+        Of any class; one that is not ours crosses as SchedulerError.
+
+    Returns
+    -------
+    Exception
+        `error` itself if it is a NoValidHost; else one that is of its class, too,
+        if that is ours.
     """
+    if isinstance(error, NoValidHost):
+        return error
+    kind = type(error) if isinstance(error, SchedulerError) else SchedulerError
+    name = next(c.__name__ for c in kind.__mro__ if _CROSSING.get(c.__name__) is c)
+    told = str(error) if kind.for_users is None else kind.for_users
+    crossing: type[Exception] = type("NoValidHost", (kind,), dict(_AS_NOVAS))
+    made: Any = Exception.__new__(crossing)
+    reason = f"{name}: {told}"
+    made.args = (f"{_NO_VALID_HOST}{reason}",)
+    made.kwargs = {"code": 500, "reason": reason}
+    answer: Exception = made
+    return answer
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.kwargs = {"code": 500}
 
+def from_nova(message: str) -> SchedulerError:
+    """Return the error that a scheduler had, of what a NoValidHost over RPC says.
 
-AllocationUpdateFailed.__module__ = "nova.exception"
+    Parameters
+    ----------
+    message : str
+        As `as_nova` and `NoValidHost` write it.
+    """
+    _, _, reason = message.partition(_NO_VALID_HOST)
+    name, _, text = reason.partition(": ")
+    kind = _CROSSING.get(name)
+    return NoValidHost(reason) if kind is None else kind(text)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from oslo_config import cfg
 from ..objects import RequestSpec
 from .conf import register_opts
 from .drivers.announcing import Announce, AnnouncedClaim, announce_to_nobody
-from .drivers.asking import questions
+from .drivers.asking import questions, required
 from .drivers.base import BaseSchedulerDriver, Parts
-from .drivers.caller import Caller
+from .drivers.caller import Caller, tell_nobody
 from .drivers.plugins import (
     load_filters,
     load_plugin,
@@ -27,11 +27,11 @@ from .drivers.plugins import (
 from .drivers.record import DecisionLog, DecisionRecord
 from .hosts import HostTable
 from .notifications import Announcer, Notifier, make_notifiers
-from .notifications.announcer import AnnouncedCandidates
 from .placement.client import PlacementAdapter, PlacementClient, make_adapter
 from .placement.diagnosis import diagnose
 from .placement.embedded import EmbeddedPlacement
 from .placement.findings import Diagnosis
+from .placement.kept import KeptCandidates
 from .placement.orphans import Orphans
 from .placement.readiness import Readiness
 from .placement.seed import seed
@@ -42,6 +42,7 @@ from .rpc.endpoints import Answer, BaseAPIEndpoint, SchedulerEndpoint
 from .seeding import providers
 from .sources.base import BaseHostSource
 from .sources.file import FileSource
+from .telemetry import logs, tracing
 from .upkeep import ClaimUpkeep
 
 LOG = logging.getLogger(__name__)
@@ -146,9 +147,8 @@ class Scheduler:
         self.placement = PlacementClient(adapter)
         self._orphans = Orphans(self.placement)
         self._readiness = Readiness(self.placement)
-        self.kept = AnnouncedCandidates(
+        self.kept = KeptCandidates(
             self.placement,
-            heard=self._announcer.offered,
             max_age_s=conf.moorage.candidates_max_age,
             max_requests=conf.moorage.candidates_max_kept,
         )
@@ -160,8 +160,7 @@ class Scheduler:
                 kept=self.kept,
                 table=self.table,
                 source=source,
-                # Last: it sees what the others require.
-                prefilters=[*prefilters, ("notifications", self._announcer.asking)],
+                prefilters=prefilters,
                 filters=filters,
                 weighers=weighers,
                 decisions=self.decisions,
@@ -269,6 +268,11 @@ class Scheduler:
             f"max_view_age, {limit_s:.0f} s."
         )
 
+    @property
+    def report_counts(self) -> Mapping[str, int]:
+        """How many reports of hosts came to what; none where the source takes none."""
+        return self._source.report_counts()
+
     def announce_to(self, tell: Announce) -> None:
         """Have other schedulers told of claims; see `moorage.scheduler.rpc.Peers`."""
         self._tell = tell
@@ -370,14 +374,29 @@ class Scheduler:
         PlacementError
             Placement could not do its part.
         """
-        with self._announcer.call(context, spec_obj) as call:
+        uuids = tuple(instance_uuids or ())
+
+        def figures() -> Mapping[str, tracing.Figure]:
+            caller = Caller.of(context)
+            return {
+                "openstack.request_id": caller.request_id or "",
+                "openstack.project_id": caller.project_id or "",
+                "moorage.instances": uuids,
+            }
+
+        with (
+            logs.request(context, uuids),
+            tracing.request("select_destinations", context, figures),
+        ):
+            told = self._announcer.call(context, spec_obj)
             selections = self._driver.select_destinations(
-                Caller.of(context),
+                Caller.of(context, starting=told.start if told else tell_nobody),
                 spec_obj,
                 instance_uuids,
                 return_alternates=return_objects and return_alternates,
             )
-            call.end(instance_uuids, selections)
+            if told is not None:
+                told.end(instance_uuids, selections)
         if return_objects:
             return selections
         return [mine[0].to_dict() for mine in selections]
@@ -405,6 +424,7 @@ class Scheduler:
         """
         caller, parts = Caller.of(context), self._driver.parts
         unread = DecisionRecord(caller.request_id, (), 0, parts.clock())
+        requirements = required(parts, caller, spec_obj, unread)
         return tuple(
             diagnose(
                 self.placement,
@@ -412,7 +432,7 @@ class Scheduler:
                 is_host=self.table.has_node,
                 global_request_id=caller.global_request_id,
             )
-            for question in questions(parts, caller, spec_obj, unread)
+            for question in questions(parts, spec_obj, requirements)
         )
 
 

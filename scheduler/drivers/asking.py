@@ -105,19 +105,13 @@ def _note_offer(record: DecisionRecord, offer: Offer) -> None:
 
 
 def questions(
-    parts: Parts, caller: Caller, spec_obj: RequestSpec, record: DecisionRecord
+    parts: Parts, spec_obj: RequestSpec, requirements: Requirements
 ) -> list[CandidatesQuery]:
-    """Return what Placement is to be asked for a request, and run its prefilters.
+    """Return what Placement is to be asked for a request.
 
     A guest with dedicated CPUs is asked for twice: hosts that do not report PCPU yet
     come after those that do.
-
-    Raises
-    ------
-    NoValidHost
-        A prefilter says so, or the host that is wanted does not exist.
     """
-    requirements = _requirements(parts, caller, spec_obj, record)
     limit = parts.conf.scheduler.max_placement_results
     query = build_query(spec_obj, requirements, limit=limit)
     fallback = None
@@ -126,9 +120,16 @@ def questions(
     return [query] if fallback in (None, query) else [query, fallback]
 
 
-def _requirements(
+def required(
     parts: Parts, caller: Caller, spec_obj: RequestSpec, record: DecisionRecord
 ) -> Requirements:
+    """Return what a request requires of Placement besides amounts; prefilters tell.
+
+    Raises
+    ------
+    NoValidHost
+        A prefilter says so, or the host that is wanted does not exist.
+    """
     requirements = Requirements()
     request = PrefilterRequest(
         spec_obj=spec_obj,

@@ -29,7 +29,7 @@ from .accepting import (
     take_on_paper,
 )
 from .announcing import AnnouncedClaim
-from .asking import ask, ask_again, questions
+from .asking import ask, ask_again, questions, required
 from .base import Parts
 from .caller import Caller
 from .claiming import Claims, StaleOffer
@@ -100,12 +100,15 @@ class Decision:
         """
         if self._is_rebuild:
             self._look()
+            self._caller.starting(None)
             return self._decided(None)
         parts, caller, record = self._parts, self._caller, self._record
         came = parts.kept.moment()
         self._look()
-        asked = questions(parts, caller, self._spec, record)
+        requirements = required(parts, caller, self._spec, record)
+        asked = questions(parts, self._spec, requirements)
         offer = ask(parts, caller, asked, record, came=came)
+        caller.starting(requirements)
         n_asked = 1
         while True:
             try:

@@ -135,8 +135,7 @@ def _raise_ours(error: oslo_messaging.RemoteError) -> NoReturn:
     """Raise the error of ours that came over the wire, or the remote one."""
     cls = getattr(errors, str(error.exc_type), None)
     if cls is errors.NoValidHost:
-        _, _, reason = str(error.value).partition("No valid host was found. ")
-        raise errors.NoValidHost(reason) from error
+        raise errors.from_nova(str(error.value)) from error
     if isinstance(cls, type) and issubclass(cls, errors.SchedulerError):
         raise cls(error.value) from error
     raise error

@@ -4,16 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import UnionType
 from typing import Any, Final, Protocol
 
 import oslo_messaging
 
 from ...objects import Aggregate, AggregateList, InstanceList, RequestSpec, Selection
-from ..errors import InvalidRequest, NoValidHost
+from ..errors import InvalidRequest, NoValidHost, as_nova
 from ..hosts import Aggregate as HostAggregate
 from ..hosts import HostTable, properties_of_instance
 
 TOPIC: Final = "scheduler"
+
+#: Instances of one request, at most: far more than any quota lets through.
+MAX_INSTANCES: Final = 10_000
 
 #: What select_destinations answers: objects, or dicts to an old conductor.
 Answer = list[list[Selection]] | list[dict[str, Any]]
@@ -62,34 +66,49 @@ class SchedulerEndpoint:
         return_objects: bool = False,
         return_alternates: bool = False,
     ) -> Answer:
-        """Select hosts; dicts instead of `spec_obj` are what 4.0 to 4.2 send."""
-        if spec_obj is None:
-            spec_obj = _from_dicts(context, request_spec, filter_properties)
-        if not isinstance(spec_obj, RequestSpec):
-            raise InvalidRequest(
-                "select_destinations: spec_obj has to be a RequestSpec, not "
-                f"{type(spec_obj).__name__}"
+        """Select hosts; dicts instead of `spec_obj` are what 4.0 to 4.2 send.
+
+        Raises
+        ------
+        NoValidHost
+            Some instance fits nowhere, or, in nova's class of that name, whatever else
+            failed; see `as_nova`.
+        """
+        try:
+            if spec_obj is None:
+                spec_obj = _from_dicts(context, request_spec, filter_properties)
+            _check_request(spec_obj, instance_uuids)
+            return self._scheduler.select_destinations(
+                context, spec_obj, instance_uuids, return_objects, return_alternates
             )
-        return self._scheduler.select_destinations(
-            context, spec_obj, instance_uuids, return_objects, return_alternates
-        )
+        except NoValidHost:
+            raise
+        except Exception as e:
+            # oslo.messaging's server logs both, with their tracebacks.
+            raise as_nova(e) from e
 
     def update_aggregates(
         self, context: object, aggregates: Aggregate | AggregateList | list[Aggregate]
     ) -> None:
         """Take aggregates as they are now."""
         several = [aggregates] if isinstance(aggregates, Aggregate) else aggregates
+        _check(several, list | tuple | AggregateList, "aggregates: a list of Aggregate")
+        for aggregate in several:
+            _check(aggregate, Aggregate, "aggregates: each an Aggregate")
         for aggregate in several:
             self._scheduler.table.put_aggregate(_aggregate(aggregate))
 
     def delete_aggregate(self, context: object, aggregate: Aggregate) -> None:
         """Forget an aggregate."""
+        _check(aggregate, Aggregate, "aggregate: an Aggregate")
         self._scheduler.table.drop_aggregate(aggregate.id)
 
     def update_instance_info(
         self, context: object, host_name: str, instance_info: InstanceList
     ) -> None:
         """Take instances that a host has, among others."""
+        _check(host_name, str, "host_name: a text")
+        _check(instance_info, InstanceList, "instance_info: an InstanceList")
         described = {i.uuid: properties_of_instance(i) for i in instance_info}
         self._scheduler.table.add_instances(
             host_name,
@@ -101,13 +120,37 @@ class SchedulerEndpoint:
         self, context: object, host_name: str, instance_uuid: str
     ) -> None:
         """Forget an instance of a host, and give back what it had consumed."""
+        _check(host_name, str, "host_name: a text")
+        _check(instance_uuid, str, "instance_uuid: a text")
         self._scheduler.table.give_back(host_name, instance_uuid)
 
     def sync_instance_info(
         self, context: object, host_name: str, instance_uuids: list[str]
     ) -> None:
         """Take a host's word for which instances it has."""
+        _check(host_name, str, "host_name: a text")
+        _check(instance_uuids, list | tuple, "instance_uuids: a list of texts")
+        for uuid in instance_uuids:
+            _check(uuid, str, "instance_uuids: each a text")
         self._scheduler.table.set_instances(host_name, instance_uuids)
+
+
+def _check(value: object, kind: type | UnionType, wanted: str) -> None:
+    if not isinstance(value, kind):
+        raise InvalidRequest(f"{wanted} is needed, not {type(value).__name__}")
+
+
+def _check_request(spec_obj: object, instance_uuids: object) -> None:
+    _check(spec_obj, RequestSpec, "spec_obj: a RequestSpec")
+    if instance_uuids is None:
+        return
+    if not isinstance(instance_uuids, list | tuple):
+        _check(instance_uuids, list, "instance_uuids: a list of UUIDs, or None,")
+    elif len(instance_uuids) > MAX_INSTANCES:
+        raise InvalidRequest(
+            f"instance_uuids: there are {len(instance_uuids)}; there must be at most "
+            f"{MAX_INSTANCES}"
+        )
 
 
 def _from_dicts(
@@ -119,7 +162,17 @@ def _from_dicts(
         raise InvalidRequest(
             "select_destinations: neither spec_obj nor request_spec is given"
         )
-    return RequestSpec.from_primitives(context, request_spec, filter_properties or {})
+    properties = {} if filter_properties is None else filter_properties
+    _check(request_spec, dict, "request_spec: a dict")
+    _check(properties, dict, "filter_properties: a dict")
+    try:
+        return RequestSpec.from_primitives(context, request_spec, properties)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as e:
+        # Whatever is in dicts that nobody checked, down to texts that are no JSON.
+        raise InvalidRequest(
+            "request_spec and filter_properties cannot be read as those of RPC 4.0: "
+            f"{type(e).__name__}: {e}"
+        ) from e
 
 
 def _aggregate(aggregate: Aggregate) -> HostAggregate:

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The payload from before there were versioned objects, as nova 34 sends it.
+
+It is nova's ``RequestSpec.to_legacy_request_spec_dict`` after its JSON serializer: an
+object that nova can read like a dict becomes one, any other becomes what Python keeps
+of it, with ``_obj_`` before each field. Consumers know it so, and it is kept so.
+"""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, Final
+
+from ...objects import RequestSpec, WireObject
+
+#: What nova's serializer writes a time as.
+_TIME: Final = "%Y-%m-%dT%H:%M:%S.%f"
+
+#: Objects that nova can read like dicts, among those of the payload.
+_LIKE_DICTS: Final = frozenset({"Flavor", "InstanceNUMATopology", "InstanceNUMACell"})
+
+_OF_INSTANCE: Final = (
+    "numa_topology",
+    "pci_requests",
+    "project_id",
+    "user_id",
+    "availability_zone",
+)
+_OF_FLAVOR: Final = ("root_gb", "ephemeral_gb", "memory_mb", "vcpus")
+
+
+def legacy_payload(spec_obj: RequestSpec) -> dict[str, Any]:
+    """Return the payload of a request, plain data that JSON can hold."""
+    image = _value(spec_obj, "image")
+    flavor = _value(spec_obj, "flavor")
+    request_spec = {
+        "num_instances": spec_obj.num_instances,
+        "image": _fields(image) if image else {},
+        "instance_properties": _instance(spec_obj, flavor),
+        "instance_type": _plain(flavor) if flavor is not None else {},
+    }
+    return {"request_spec": request_spec}
+
+
+def _value(source: WireObject, name: str) -> Any:
+    return getattr(source, name) if name in source else None
+
+
+def _instance(spec_obj: RequestSpec, flavor: Any) -> dict[str, Any]:
+    told = {
+        name: _plain(getattr(spec_obj, name))
+        for name in _OF_INSTANCE
+        if name in spec_obj
+    }
+    if "instance_uuid" in spec_obj:
+        told["uuid"] = spec_obj.instance_uuid
+    if flavor is not None:
+        told |= {name: getattr(flavor, name) for name in _OF_FLAVOR}
+    return told
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, WireObject):
+        return _fields(value) if value.obj_name() in _LIKE_DICTS else _kept(value)
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.strftime(_TIME) if isinstance(value, datetime.datetime) else value
+
+
+def _fields(source: WireObject) -> dict[str, Any]:
+    """Return the fields that are set; an image's properties are such fields again."""
+    told = {}
+    for name in source.fields:
+        if name in source:
+            value = getattr(source, name)
+            is_properties = isinstance(value, WireObject) and name == "properties"
+            told[name] = _fields(value) if is_properties else _plain(value)
+    return told
+
+
+def _kept(source: WireObject) -> dict[str, Any]:
+    """Return what Python keeps of a nova object that came over RPC.
+
+    nova has its request context in it, too, token and all; nobody is told that.
+    """
+    return {
+        "VERSION": source.VERSION,
+        "_context": None,
+        "_changed_fields": sorted(source.obj_what_changed()),
+        **{
+            f"_obj_{name}": _plain(getattr(source, name))
+            for name in source.fields
+            if name in source
+        },
+    }

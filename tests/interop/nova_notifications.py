@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nova 34's scheduler tells of a call; runs inside nova's environment."""
+
+import contextlib
+import types
+from unittest import mock
+
+import nova.conf
+from nova import rpc
+from nova.scheduler import host_manager, manager
+
+CONF = nova.conf.CONF
+
+
+class _Notifier:
+    """Keeps what is told, as it would cross the wire."""
+
+    def __init__(self, told, publisher_id=None):
+        self._told = told
+        self._publisher_id = publisher_id
+
+    def prepare(self, publisher_id):
+        return _Notifier(self._told, publisher_id)
+
+    def is_enabled(self):
+        return True
+
+    def info(self, ctxt, event_type, payload):
+        payload = rpc.JsonPayloadSerializer().serialize_entity(ctxt, payload)
+        self._told.append([self._publisher_id, event_type, payload])
+
+
+def told(ctxt, spec_obj, message):
+    """Return [publisher, event type, payload] of each notification, in their order.
+
+    Keys: "format", "host" (of the scheduler), "instance_uuids" (or None), "chosen" (a
+    host for each instance).
+    """
+    heard = []
+    uuids = message["instance_uuids"]
+
+    def schedule(*args):
+        # As _schedule and _legacy_find_hosts leave the request once all is claimed.
+        instances = uuids or [None] * len(message["chosen"])
+        for uuid, host in zip(instances, message["chosen"], strict=True):
+            if uuid:
+                spec_obj.instance_uuid = uuid
+                spec_obj.obj_reset_changes(["instance_uuid"])
+            state = host_manager.HostState(host, host, None)
+            manager.SchedulerManager._consume_selected_host(state, spec_obj, uuid)
+
+    with contextlib.ExitStack() as stack:
+        for name, group, value in (
+            ("notification_format", "notifications", message["format"]),
+            ("host", None, message["host"]),
+        ):
+            CONF.set_override(name, value, group=group)
+            stack.callback(CONF.clear_override, name, group=group)
+        legacy = _Notifier(heard if message["format"] != "versioned" else [])
+        patched = mock.patch.multiple(
+            rpc, LEGACY_NOTIFIER=legacy, NOTIFIER=_Notifier(heard)
+        )
+        stack.enter_context(patched)
+        scheduler = types.SimpleNamespace(
+            notifier=rpc.get_notifier("scheduler"), _schedule=schedule
+        )
+        manager.SchedulerManager._select_destinations(
+            scheduler, ctxt, spec_obj, uuids, None, None
+        )
+    return heard

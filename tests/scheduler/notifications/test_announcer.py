@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Others are told when nova tells them, and telling them fails no decision."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.objects import Destination, RequestSpec, Serializer
+from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.errors import NoValidHost
+from moorage.scheduler.notifications.outbox import MAX_WAITING, Letter, Outbox
+from moorage.scheduler.service import Scheduler, build
+
+from ...clouds import CONTEXT, host, new_uuids, request, write_inventory
+from .listening import Broken, Deaf, Listener
+
+START, END = (f"scheduler.select_destinations.{each}" for each in ("start", "end"))
+
+Make = Callable[..., Scheduler]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """Make a started scheduler of two hosts; options of [notifications] by name."""
+    made: list[Scheduler] = []
+    path = write_inventory(tmp_path, host("h1"), host("h2"))
+
+    def start(notifier: Any, **options: str) -> Scheduler:
+        conf = moorage_conf.load([], config_files=[])
+        conf.set_override("inventory_file", str(path), "moorage")
+        conf.set_override("host", "scheduler1")
+        for name, value in options.items():
+            conf.set_override(name, value, "notifications")
+        made.append(build(conf, notifier=notifier))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for scheduler in made:
+        scheduler.stop()
+
+
+def _ask(scheduler: Scheduler, uuids: list[str] | None, **changes: Any) -> list[str]:
+    spec = (
+        _spec(**changes) if uuids is None else _spec(instance_uuid=uuids[0], **changes)
+    )
+    answer = scheduler.select_destinations(CONTEXT, spec, uuids)
+    return [each["host"] for each in answer]  # type: ignore[call-overload]
+
+
+def _spec(**changes: Any) -> RequestSpec:
+    """A request that nova's payload can be made of, as it came over the wire."""
+    changes = {"instance_uuid": new_uuids()[0], **changes}
+    spec = request(**changes)
+    spec.flavor.disabled, spec.flavor.is_public = False, True
+    read: RequestSpec = Serializer().deserialize_entity(
+        CONTEXT, Serializer().serialize_entity(CONTEXT, spec)
+    )
+    return read
+
+
+def _events(listener: Listener) -> list[str]:
+    return [each.event_type for each in listener.told]
+
+
+@pytest.mark.parametrize(
+    ("form", "publishers"),
+    [
+        ("unversioned", ["scheduler.scheduler1"]),
+        ("versioned", ["nova-scheduler:scheduler1"]),
+        ("both", ["scheduler.scheduler1", "nova-scheduler:scheduler1"]),
+    ],
+)
+def test_start_and_end_are_told_in_each_form(
+    make: Make, form: str, publishers: list[str]
+) -> None:
+    scheduler = make(listener := Listener(), notification_format=form)
+    _ask(scheduler, new_uuids())
+    scheduler.stop()
+    told = [(each.publisher_id, each.event_type) for each in listener.told]
+    assert told == [(p, e) for e in (START, END) for p in publishers]
+
+
+def test_each_form_can_have_its_own_notifier(make: Make) -> None:
+    legacy, versioned = Listener(), Listener()
+    scheduler = make((legacy, versioned), notification_format="both")
+    _ask(scheduler, new_uuids())
+    scheduler.stop()
+    assert [set(each.payload) for each in legacy.told] == [{"request_spec"}] * 2
+    names = [each.payload["nova_object.name"] for each in versioned.told]
+    assert names == ["RequestSpecPayload"] * 2
+
+
+def test_end_is_told_of_the_last_instance(make: Make) -> None:
+    scheduler = make(listener := Listener(), notification_format="versioned")
+    uuids = new_uuids(3)
+    _ask(scheduler, uuids, num_instances=3)
+    scheduler.stop()
+    told = [each.payload["nova_object.data"]["instance_uuid"] for each in listener.told]
+    assert told == [uuids[0], uuids[2]]
+
+
+def test_request_without_candidates_is_not_told_of(make: Make) -> None:
+    scheduler = make(listener := Listener())
+    with pytest.raises(NoValidHost):
+        _ask(scheduler, new_uuids(), vcpus=99)
+    scheduler.stop()
+    assert listener.told == []
+
+
+def test_request_that_no_host_passes_has_no_end(make: Make) -> None:
+    scheduler = make(listener := Listener())
+    with pytest.raises(NoValidHost):
+        _ask(scheduler, new_uuids(), ignore_hosts=["h1", "h2"])
+    scheduler.stop()
+    assert _events(listener) == [START]
+
+
+def test_rebuild_is_told_of_without_candidates(make: Make) -> None:
+    scheduler = make(listener := Listener())
+    rebuild = {
+        "scheduler_hints": {"_nova_check_type": ["rebuild"]},
+        "requested_destination": Destination(host="h1", node="h1"),
+    }
+    assert _ask(scheduler, new_uuids(), vcpus=99, **rebuild) == ["h1"]
+    scheduler.stop()
+    assert _events(listener) == [START, END]
+
+
+def test_request_of_an_old_conductor_is_told_of(make: Make) -> None:
+    scheduler = make(listener := Listener())
+    assert len(_ask(scheduler, None)) == 1
+    scheduler.stop()
+    assert _events(listener) == [START, END]
+
+
+def test_request_that_is_decided_twice_is_told_of_once(make: Make) -> None:
+    scheduler = make(listener := Listener())
+    _ask(scheduler, new_uuids(), vcpus=8)
+    with pytest.raises(NoValidHost):  # the answer was kept: Placement is asked again
+        _ask(scheduler, new_uuids(20), num_instances=20, vcpus=8)
+    scheduler.stop()
+    assert len(scheduler.decisions.newest()[0].queries) > 1
+    assert _events(listener) == [START, END, START]
+
+
+def test_no_token_is_told(make: Make) -> None:
+    scheduler = make(listener := Listener(), notification_format="both")
+    context = {**CONTEXT, "auth_token": "secret", "service_catalog": [{"x": "secret"}]}
+    scheduler.select_destinations(context, _spec(), new_uuids())
+    scheduler.stop()
+    assert len(listener.told) == 4
+    for each in listener.told:
+        assert each.context == CONTEXT
+        assert "secret" not in str(each)
+
+
+def test_broken_notifier_costs_no_decision_and_is_told_of_once(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    scheduler = make(notifier := Broken())
+    with caplog.at_level(logging.WARNING, "moorage.scheduler.notifications"):
+        for _ in range(3):
+            assert len(_ask(scheduler, new_uuids())) == 1
+        _await(lambda: len(_lost(caplog)) == 1)
+        notifier.state["is_broken"] = False
+        _ask(scheduler, new_uuids())
+        scheduler.stop()
+    [lost] = _lost(caplog)
+    assert "RuntimeError: the notifier is broken" in lost
+    assert any("go out again" in r.getMessage() for r in caplog.records)
+    assert _events(notifier)[-1] == END
+
+
+def test_request_that_cannot_be_told_of_is_decided(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    scheduler = make(listener := Listener(), notification_format="versioned")
+    spec = request()  # its flavor has no `disabled`, which the payload must have
+    assert len(scheduler.select_destinations(CONTEXT, spec, new_uuids())) == 1
+    scheduler.stop()
+    assert listener.told == []
+    assert len(_lost(caplog)) == 1
+
+
+def test_bus_that_is_away_holds_up_no_decision(make: Make) -> None:
+    scheduler = make(notifier := Deaf())
+    for _ in range(3):
+        assert len(_ask(scheduler, new_uuids())) == 1
+    assert notifier.told == []
+    notifier.is_back.set()
+    scheduler.stop()
+    assert _events(notifier) == [START, END] * 3
+
+
+def test_no_more_than_a_bound_waits_for_the_bus(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    outbox, notifier = Outbox(), Deaf()
+    for _ in range(MAX_WAITING + 10):
+        outbox.put(_letter(notifier))
+    assert len(_lost(caplog)) == 1
+    notifier.is_back.set()
+    outbox.stop()
+    assert MAX_WAITING <= len(notifier.told) <= MAX_WAITING + 1
+
+
+def test_end_does_not_wait_for_a_bus_that_stays_away() -> None:
+    outbox, notifier = Outbox(max_waiting=1), Deaf()
+    for _ in range(3):
+        outbox.put(_letter(notifier))
+    began = time.monotonic()
+    outbox.stop(timeout_s=0.1)
+    assert time.monotonic() - began < 30
+    notifier.is_back.set()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_forked_process_tells_by_itself() -> None:
+    outbox, told = Outbox(), Listener()
+    outbox.put(_letter(told))
+    _await(lambda: len(told.told) == 1)
+    child = os.fork()
+    if child == 0:
+        outbox.put(_letter(told))
+        outbox.stop()
+        os._exit(len(told.told))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
+    outbox.put(_letter(told))
+    outbox.stop()
+    assert len(told.told) == 2
+
+
+def test_nobody_is_told_by_default(make: Make) -> None:
+    scheduler = make(None)
+    assert len(_ask(scheduler, new_uuids())) == 1
+
+
+def _letter(notifier: Any) -> Letter:
+    prepared = notifier.prepare(publisher_id="p")
+
+    class Context(dict[str, Any]):
+        def redacted_copy(self) -> Context:
+            return self
+
+        def to_dict(self) -> dict[str, Any]:
+            return dict(self)
+
+    return Letter(prepared, Context(), START, {})
+
+
+def _lost(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [m for m in caplog.messages if "Notifications are lost" in m]
+
+
+def _await(is_so: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
