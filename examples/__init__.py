@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Things to copy: a demo of the whole way of a request, and a third-party plugin."""
+"""Things to copy: a request's whole way, a conductor, a third-party plugin."""

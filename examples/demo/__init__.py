@@ -5,7 +5,7 @@
 
     data/inventory.yaml ── seed ──▶ embedded Placement        cloud.py
             └────────────────────▶ scheduler ◀── RPC ──┐
-    data/wire/*.json    ── recorded requests ──▶ conductor    wire.py, conductor.py
+    data/wire/*.json    ── recorded requests ──▶ conductor    wire.py, ../conductor/
     data/traces/*.csv   ── virtual machines ───▶      │       trace.py
     decision records, usages ◀────────────────────────┘       fill.py, report.py
 """

@@ -14,6 +14,8 @@ import warnings
 from oslo_service import backend
 from rich.console import Console
 
+from .interrupt import Interrupt
+
 _WIDTH = 110  # where no terminal says otherwise
 
 
@@ -28,11 +30,12 @@ def main() -> int:
     # amqp tells of every queue that a broker deletes behind us, as it was asked to.
     logging.getLogger("amqp").setLevel(logging.ERROR)
     backend.init_backend(backend.BackendType.THREADING)
+    interrupt = Interrupt()
     started = time.monotonic()
     try:
         from .play import play  # after the lines above, which prepare for it
 
-        is_right = play(console, options.transport_url, options.events)
+        is_right = play(console, interrupt, options.transport_url, options.events)
     except KeyboardInterrupt:
         console.print("Interrupted.")
         return 130

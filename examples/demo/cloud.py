@@ -12,8 +12,8 @@ from pathlib import Path
 import oslo_messaging
 from oslo_config import cfg
 
+from moorage.scheduler.conductor import ConductorClient
 from moorage.scheduler.conf import load
-from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.embedded import EmbeddedPlacement
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.rpc import SchedulerAPI, get_server, get_transport
@@ -30,7 +30,7 @@ class Cloud:
     """What a conductor needs of a running cloud, and what we look at afterwards."""
 
     inventory: Inventory
-    placement: PlacementClient
+    placement: ConductorClient
     scheduler: Scheduler
     api: SchedulerAPI
 
@@ -54,7 +54,7 @@ def running(
     source = FileSource(conf)
     with ExitStack() as undo:
         placement = undo.enter_context(EmbeddedPlacement())
-        client = PlacementClient(placement.adapter)
+        client = ConductorClient(placement.adapter)
         seed(client, providers(source.inventory), progress=progress)
         scheduler = build(conf, placement=placement.adapter, source=source)
         scheduler.start()

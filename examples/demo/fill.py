@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.sources.inventory import Inventory
 
-from .conductor import Server
+from ..conductor import Server
 
 SHOWN = ("VCPU", "MEMORY_MB", "DISK_GB")
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,10 +14,12 @@ from rich.progress import TimeElapsedColumn as ElapsedColumn
 from moorage.objects import Flavor, ImageMeta, ImageMetaProps, RequestSpec
 from moorage.scheduler.errors import NoValidHost
 
+from ..conductor import BuildFailed, Computes, Conductor, Context, Server
+from ..conductor.computes import Builds
 from . import report
 from .cloud import Cloud, running
-from .conductor import BuildFailed, Builds, Conductor, Server
 from .fill import disagreements, fill_by_place, read_accounts
+from .interrupt import Interrupt
 from .trace import Event, VirtualMachine, events, read_vms
 from .wire import read_messages, replay
 
@@ -27,26 +29,33 @@ _N_WORKERS = 2
 _N_SHOWN = 15
 _MISFIT = "00000000-0000-4000-8000-000000000001"
 
+End = Callable[[Context, str], Server]
 Placed = list[tuple[VirtualMachine, Server]]
 
 
-def play(console: Console, transport_url: str, n_vms: int) -> bool:
+def play(
+    console: Console, interrupt: Interrupt, transport_url: str, n_vms: int
+) -> bool:
     """Run a cloud; return whether Placement's account of it is ours at the end."""
     vms = read_vms(DATA / "traces" / "azure-packing-batched.csv", n_vms)
     unlucky = vms[len(vms) // 3]
     with _progress(console) as progress:
         seeding = progress.add_task("hosts told to Placement", total=None)
-        with running(
-            DATA / "inventory.yaml",
-            transport_url,
-            lambda n, total: progress.update(seeding, completed=n, total=total),
-        ) as cloud:
-            conductor = Conductor(cloud.api, cloud.placement, _fails_once(unlucky.uuid))
-            _play_wire(cloud, conductor, console)
-            placed = _play_trace(conductor, events(vms), progress)
+
+        def seeded(n: int, total: int) -> None:
+            interrupt.check()
+            progress.update(seeding, completed=n, total=total)
+
+        with running(DATA / "inventory.yaml", transport_url, seeded) as cloud:
+            computes = Computes(_fails_once(unlucky.uuid))
+            conductor = Conductor(cloud.api, cloud.placement, computes)
+            _play_wire(cloud, conductor, console, interrupt)
+            placed = _play_trace(conductor, events(vms), progress, interrupt)
             if len(placed) < len(vms):
                 console.print(f"{len(vms) - len(placed)} instances were not built.")
             _show_decisions(cloud, console, placed, unlucky)
+            _show_moves(cloud, conductor, console, placed)
+            interrupt.check()
             return _show_fill(cloud, conductor, console)
 
 
@@ -67,21 +76,26 @@ def _fails_once(uuid: str) -> Builds:
     return builds
 
 
-def _play_wire(cloud: Cloud, conductor: Conductor, console: Console) -> None:
+def _play_wire(
+    cloud: Cloud, conductor: Conductor, console: Console, interrupt: Interrupt
+) -> None:
     messages = read_messages(DATA / "wire")
-    answers = list(replay(messages, conductor, cloud.api))
+    answers = list(interrupt.heeding(replay(messages, conductor, cloud.api)))
     console.print(report.answers_table(answers, cloud.scheduler.decisions))
 
 
 def _play_trace(
-    conductor: Conductor, line: Sequence[Event], progress: Progress
+    conductor: Conductor,
+    line: Sequence[Event],
+    progress: Progress,
+    interrupt: Interrupt,
 ) -> Placed:
     """Play creations and deletions, some at a time; return what was built."""
     n_vms = sum(event.is_creation for event in line)
     task = progress.add_task(f"{n_vms} creations and their deletions", total=len(line))
     pool = ThreadPoolExecutor(_N_WORKERS)
     try:
-        return _run(conductor, line, pool, lambda _: progress.advance(task))
+        return _run(conductor, line, pool, lambda _: progress.advance(task), interrupt)
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -91,10 +105,11 @@ def _run(
     line: Sequence[Event],
     pool: ThreadPoolExecutor,
     advance: Callable[[object], None],
+    interrupt: Interrupt,
 ) -> Placed:
     creations: dict[VirtualMachine, Future[Server | None]] = {}
     deletions: list[Future[None]] = []
-    for event in line:
+    for event in interrupt.heeding(line):
         vm = event.vm
         if event.is_creation:
             creations[vm] = pool.submit(_create, conductor, vm)
@@ -103,9 +118,10 @@ def _run(
             # The pool is first in, first out: what is waited for is under way.
             deletions.append(pool.submit(_delete, conductor, vm, creations[vm]))
             deletions[-1].add_done_callback(advance)
-    for deletion in deletions:
+    for deletion in interrupt.heeding(deletions):
         deletion.result()
-    built = ((vm, creation.result()) for vm, creation in creations.items())
+    every = interrupt.heeding(creations.items())
+    built = ((vm, creation.result()) for vm, creation in every)
     return [(vm, server) for vm, server in built if server is not None]
 
 
@@ -137,6 +153,38 @@ def _show_decisions(
     last, _server = placed[-1]
     if record := decisions.find(last.uuid):
         console.print(report.weights_table(last, record))
+
+
+def _show_moves(
+    cloud: Cloud, conductor: Conductor, console: Console, placed: Placed
+) -> None:
+    """Move two of the instances that still run: one stays there, one comes back."""
+    running = [vm for vm, server in placed if server.uuid in conductor.servers]
+    for vm, end in zip(running, (conductor.confirm, conductor.revert), strict=False):
+        steps = list(_moved(cloud, conductor, vm, end))
+        console.print(report.move_table(vm, end.__name__, steps, _host_names(cloud)))
+
+
+def _moved(
+    cloud: Cloud, conductor: Conductor, vm: VirtualMachine, end: End
+) -> Iterator[report.MoveStep]:
+    """Move an instance; yield what Placement says after each step."""
+    placement = cloud.placement
+
+    def step(name: str, *consumers: str) -> report.MoveStep:
+        held = (tuple(placement.allocations(uuid).resources) for uuid in consumers)
+        return report.MoveStep(name, *held)
+
+    yield step("runs", vm.uuid)
+    move = conductor.migrate(vm.context(), vm.uuid)
+    yield step("migrated", vm.uuid, move.uuid)
+    end(vm.context(), vm.uuid)
+    yield step(f"after {end.__name__}", vm.uuid, move.uuid)
+
+
+def _host_names(cloud: Cloud) -> dict[str, str]:
+    records = (host.record for host in cloud.inventory.hosts)
+    return {record.uuid: record.host for record in records}
 
 
 def _ask_for_too_much(cloud: Cloud) -> None:

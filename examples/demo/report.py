@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from rich.table import Table
 
 from moorage.objects import Selection
 from moorage.scheduler.drivers.record import DecisionLog, DecisionRecord
 
-from .conductor import Server
+from ..conductor import Server
 from .fill import SHOWN, Fill
 from .trace import VirtualMachine
 from .wire import Answer
@@ -89,6 +90,31 @@ def attempts_table(vm: VirtualMachine, server: Server) -> Table:
     table.add_column("outcome")
     for number, attempt in enumerate(server.attempts, start=1):
         table.add_row(str(number), attempt.host, attempt.outcome)
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class MoveStep:
+    """What an instance and its migration hold: UUIDs of resource providers."""
+
+    name: str
+    instance: tuple[str, ...]
+    migration: tuple[str, ...] = ()
+
+
+def move_table(
+    vm: VirtualMachine, end: str, steps: Iterable[MoveStep], hosts: Mapping[str, str]
+) -> Table:
+    """Show who holds which host in Placement, step by step."""
+    table = Table(title=f"vm-{vm.vm_id} moves: {end}")
+    for name in ("step", "the instance holds", "the migration holds"):
+        table.add_column(name)
+    for step in steps:
+        held = (
+            ", ".join(hosts[uuid] for uuid in providers) or "-"
+            for providers in (step.instance, step.migration)
+        )
+        table.add_row(step.name, *held)
     return table
 
 

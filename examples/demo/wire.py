@@ -13,7 +13,7 @@ from moorage.objects import Serializer
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.rpc import SchedulerAPI
 
-from .conductor import Conductor, Server
+from ..conductor import Conductor, Server
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def test_provider_that_is_always_changed_is_given_up(server):
 
 def test_answer_that_is_not_placements_is_told(server):
     server.misbehave(Misbehaviour.WRONG_SHAPE, verb="GET")
-    with pytest.raises(PlacementUnavailable, match="GET /resource_providers.* is not"):
+    with pytest.raises(PlacementUnavailable, match=r"GET /resource_providers.* is not"):
         seed(server.client(), [CELL])
 
 

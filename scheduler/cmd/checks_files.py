@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What configuration files say, before anybody makes sense of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+from oslo_config import cfg
+
+from .checks_options import Key
+
+#: Parts of the names of options whose values are nobody's business.
+_SECRET_PARTS: Final = ("connection", "password", "secret", "token", "transport_url")
+_HIDDEN: Final = "***"
+#: A shorter text is found in words that are none of it.
+_LEAST_LENGTH: Final = 4
+
+
+class FileOptions:
+    """The options that some files set, as texts; later files win.
+
+    Raises
+    ------
+    oslo_config.cfg.Error
+        A file cannot be read or parsed; the message names it.
+    """
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._values: dict[Key, list[str]] = {}
+        for path in paths:
+            for key, values in _read(path).items():
+                self._values.setdefault(key, []).extend(values)
+
+    @classmethod
+    def of(cls, conf: cfg.ConfigOpts) -> FileOptions:
+        """Read the files that options were loaded from."""
+        named = conf.config_file or ()
+        folders = conf.config_dir or ()
+        paths = [named] if isinstance(named, str) else list(named)
+        for folder in [folders] if isinstance(folders, str) else folders:
+            paths += sorted(map(str, Path(folder).expanduser().glob("*.conf")))
+        return cls(paths)
+
+    def __iter__(self) -> Iterator[Key]:
+        """Yield what is set, sorted, [DEFAULT] first."""
+        return iter(sorted(self._values, key=lambda k: (k[0] != "DEFAULT", k)))
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._values
+
+    def get(self, group: str, name: str) -> str | None:
+        """Return the text that counts of an option that has one value."""
+        values = self._values.get((group, name))
+        return values[-1] if values else None
+
+    def scrubbed(self, text: object) -> str:
+        """Return somebody else's message on one line, without any secret of a file."""
+        told = " ".join(str(text).split())
+        for secret in sorted(self._secrets(), key=len, reverse=True):
+            told = told.replace(secret, _HIDDEN)
+        return told
+
+    def _secrets(self) -> set[str]:
+        found: set[str] = set()
+        for (_, name), values in self._values.items():
+            if is_secret(name):
+                for value in values:
+                    found |= {value, *_passwords(value)}
+        return {text for text in found if len(text) >= _LEAST_LENGTH}
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether the value of an option may hold a password."""
+    return any(part in name for part in _SECRET_PARTS)
+
+
+def _passwords(value: str) -> Iterator[str]:
+    """Yield what may be the passwords in a URL, which may name several servers."""
+    _, _, rest = value.partition("://")
+    for server in rest.split("/")[0].split(","):
+        userinfo, at, _ = server.rpartition("@")
+        _, colon, password = userinfo.partition(":")
+        if at and colon:
+            yield from (password, unquote(password))
+
+
+def _read(path: str) -> Mapping[Key, list[str]]:
+    sections: dict[str, dict[str, list[str]]] = {}
+    try:
+        cfg.ConfigParser(path, sections).parse()
+    except OSError as e:
+        raise cfg.ConfigFilesNotFoundError([path]) from e
+    except cfg.ParseError as e:
+        raise cfg.ConfigFileParseError(path, str(e)) from e
+    return {
+        (group if group == "DEFAULT" else group.lower(), name.replace("-", "_")): values
+        for group, options in sections.items()
+        for name, values in options.items()
+    }

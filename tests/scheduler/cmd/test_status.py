@@ -1,0 +1,787 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`moorage-status upgrade check` on files of options, and beside what they lead to."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+import string
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import oslo_messaging.opts
+import pytest
+import sqlalchemy as sa
+from oslo_log import _options as oslo_log_options
+
+from moorage.scheduler.cmd.checks_options import FATES, Fate, fate_of
+from moorage.scheduler.cmd.checks_report import run
+from moorage.scheduler.conf import list_opts
+from moorage.scheduler.sources.nova_db import schema
+
+from ...clouds import host, write_inventory
+from ...interop.peer import peer_python
+from ...nova_databases import Kind, NovaDatabases
+from ...placement_servers import (
+    Database,
+    EmbeddedPlacementFixture,
+    MisbehavingServer,
+    Misbehaviour,
+)
+from ..sources.nova_db.databases import Nova
+
+SUCCESS, WARNING, FAILURE = range(3)
+
+
+class Found(NamedTuple):
+    """One check of a report."""
+
+    code: int
+    details: str
+
+
+class Report(NamedTuple):
+    """What the command printed, as JSON."""
+
+    status: int
+    checks: Mapping[str, Found]
+    text: str
+
+
+Check = Callable[..., Report]
+
+
+@pytest.fixture
+def check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Check:
+    """Run the check on files of these texts."""
+
+    def run_it(*texts: str) -> Report:
+        arguments = []
+        for number, text in enumerate(texts):
+            path = tmp_path / f"{number}.conf"
+            path.write_text(text)
+            arguments += ["--config-file", str(path)]
+        status = run([*arguments, "upgrade", "check", "--json"])
+        printed = capsys.readouterr().out
+        found = {
+            each["check"]: Found(each["result"], each["details"])
+            for each in json.loads(printed)["checks"]
+        }
+        return Report(status, found, printed)
+
+    return run_it
+
+
+# -- the table -------------------------------------------------------------------------
+
+#: Those whose options all have a line of their own.
+WHOLE_GROUPS = (
+    "scheduler", "filter_scheduler", "metrics", "notifications", "upgrade_levels",
+    "workarounds",
+)  # fmt: skip
+OTHER_GROUPS = (
+    "api_database", "cache", "compute", "conductor", "database", "neutron", "pci",
+    "placement", "quota", "service_user",
+)  # fmt: skip
+#: Registered by oslo.db with all the others, and of no use.
+OF_OSLO_DB = {
+    (group, name) for group, name in FATES if group in ("database", "api_database")
+}
+
+
+def ours() -> set[tuple[str, str]]:
+    """What our own modules register in groups of nova's."""
+    pairs = ((group, opt.name) for group, opts in list_opts() for opt in opts)
+    return {(group, name.replace("-", "_")) for group, name in pairs}
+
+
+def oslos() -> set[tuple[str, str]]:
+    logging = (opt for _, opts in oslo_log_options.list_opts() for opt in opts)
+    messaging = (
+        opt for group, opts in oslo_messaging.opts.list_opts() if not group
+        for opt in opts
+    )  # fmt: skip
+    names = (opt.name for opt in itertools.chain(logging, messaging))
+    return {("DEFAULT", name.replace("-", "_")) for name in names}
+
+
+def test_every_option_that_is_registered_is_honoured() -> None:
+    groups = {group for group, _ in FATES}
+    told = {key: fate_of(*key) for key in ours() - OF_OSLO_DB if key[0] in groups}
+    assert {k for k, v in told.items() if not v or v.fate is not Fate.HONOURED} == set()
+
+
+def test_every_option_that_is_honoured_is_registered() -> None:
+    honoured = {k for k, v in FATES.items() if v.fate is Fate.HONOURED and k[1] != "*"}
+    assert honoured - ours() - oslos() == set()
+
+
+def test_every_verdict_but_honoured_has_a_reason() -> None:
+    unexplained = {k for k, v in FATES.items() if not v.why}
+    assert {FATES[key].fate for key in unexplained} == {Fate.HONOURED}
+
+
+PROGRAM = """
+import json
+import nova.conf
+
+told = {}
+for info, group in nova.conf.CONF._all_opt_infos():
+    told.setdefault(group.name if group else "DEFAULT", []).append(info["opt"].name)
+print(json.dumps(told))
+"""
+
+
+@pytest.fixture(scope="module")
+def novas() -> Mapping[str, list[str]]:
+    """The options of nova 34, by group."""
+    python = peer_python()
+    if not python.exists():
+        reason = f"no nova 34: {python} is missing; run `make peer`"
+        if os.environ.get("MOORAGE_REQUIRE_ALL") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    answer = subprocess.run(
+        [python, "-W", "ignore", "-c", PROGRAM],
+        env={**os.environ, "OS_NOVA_DISABLE_EVENTLET_PATCHING": "1"},
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=120,
+    )
+    found: Mapping[str, list[str]] = json.loads(answer.stdout)
+    return found
+
+
+@pytest.mark.peer
+def test_every_option_of_novas_groups_has_a_fate(
+    novas: Mapping[str, list[str]],
+) -> None:
+    every = {
+        (group, name.replace("-", "_"))
+        for group in (*WHOLE_GROUPS, *OTHER_GROUPS)
+        for name in novas[group]
+    }
+    assert {key for key in every if fate_of(*key) is None} == set()
+    whole = {key for key in every if key[0] in WHOLE_GROUPS}
+    assert whole - FATES.keys() == set()
+
+
+@pytest.mark.peer
+def test_table_names_no_option_that_nova_does_not_have(
+    novas: Mapping[str, list[str]],
+) -> None:
+    nova = {(g, name.replace("-", "_")) for g, names in novas.items() for name in names}
+    named = {key for key in FATES if key[1] != "*"} - oslos()
+    named = {key for key in named if key[0] != "oslo_reports"}  # registered late
+    of_placement = {k for k in named if FATES[k].why == "Placement itself reads it"}
+    dropped_by_nova = {(g, "use_db_reconnect") for g in ("database", "api_database")}
+    assert named - nova - of_placement == dropped_by_nova
+
+
+# -- what a file says ------------------------------------------------------------------
+
+HOSTS = "[moorage]\ninventory_file = {inventory}\n"
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> str:
+    """Options with which everything would start."""
+    return HOSTS.format(inventory=write_inventory(tmp_path, host("h1")))
+
+
+def test_files_with_nothing_wrong_are_a_success_but_for_the_embedded_placement(
+    check: Check, hosts: str
+) -> None:
+    report = check(hosts)
+    assert report.status == WARNING
+    assert report.checks["Source of hosts"] == (SUCCESS, "file")
+    embedded = report.checks.pop("Placement")  # type: ignore[attr-defined]
+    assert embedded.code == WARNING
+    assert "embedded Placement would run" in embedded.details
+    assert {found.code for found in report.checks.values()} == {SUCCESS}
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "details"),
+    [
+        pytest.param("[scheduler] max_attempts = 5", SUCCESS, "Honoured", id="read"),
+        pytest.param(
+            "[filter_scheduler] pci_in_placement = true",
+            SUCCESS,
+            "Honoured elsewhere: nova's API and conductor",
+            id="elsewhere",
+        ),
+        pytest.param("[quota] cores = 5", SUCCESS, "Honoured elsewhere", id="group"),
+        pytest.param("[DEFAULT] my_ip = 10.0.0.1", SUCCESS, "Not read", id="needless"),
+        pytest.param("[DEFAULT] debug = true", SUCCESS, "oslo.log", id="oslo"),
+        pytest.param(
+            "[database] slave_connection = x", WARNING, "Ignored: only", id="ignored"
+        ),
+        pytest.param(
+            "[DEFAULT] concurrency_backend = eventlet",
+            WARNING,
+            "never eventlet",
+            id="eventlet",
+        ),
+        pytest.param(
+            "[DEFAULT] concurrency_backend = threading",
+            SUCCESS,
+            "threads are always used",
+            id="threading",
+        ),
+        pytest.param(
+            "[DEFAULT] servicegroup_driver = mc",
+            SUCCESS,
+            "from the source 'file'",
+            id="memcached-with-a-file",
+        ),
+        pytest.param(
+            "[filter_scheduler] track_instance_changes = false",
+            WARNING,
+            "Affinity is judged by these",
+            id="untracked",
+        ),
+        pytest.param(
+            "[filter_scheduler] track_instance_changes = true",
+            SUCCESS,
+            "is always heard",
+            id="tracked",
+        ),
+        pytest.param(
+            "[scheduler] discover_hosts_in_cells_interval = 0",
+            WARNING,
+            "0 means never here",
+            id="discovery-0",
+        ),
+        pytest.param(
+            "[scheduler] discover_hosts_in_cells_interval = 60",
+            WARNING,
+            "the source 'file' has no host mappings",
+            id="discovery-file",
+        ),
+        pytest.param(
+            "[scheduler] discover_hosts_in_cells_interval = -1",
+            SUCCESS,
+            "Honoured",
+            id="discovery-off",
+        ),
+        pytest.param(
+            "[scheduler] max_attempts = 0", FAILURE, "max_attempts", id="out-of-range"
+        ),
+        pytest.param(
+            "[scheduler] max_attemps = 2",
+            WARNING,
+            "Is max_attempts meant?",
+            id="unknown",
+        ),
+        pytest.param(
+            "[scheduler] driver = filter_scheduler",
+            WARNING,
+            "Neither nova 34 nor Moorage",
+            id="of-an-old-nova",
+        ),
+        pytest.param(
+            "[moorage] sorce = file", WARNING, "Is source meant?", id="unknown-of-ours"
+        ),
+        pytest.param(
+            "[moorage] driver = none", FAILURE, "there is no plugin 'none'", id="driver"
+        ),
+        pytest.param(
+            "[placement] auth_ulr = x", WARNING, "no", id="unknown-of-keystoneauth"
+        ),
+    ],
+)
+def test_option_is_told_by_name(
+    check: Check, hosts: str, line: str, code: int, details: str
+) -> None:
+    group, _, rest = line.partition(" ")
+    report = check(hosts, f"{group}\n{rest}\n")
+    found = report.checks[f"{group} {rest.partition(' ')[0]}"]
+    assert found.code == code
+    assert details.lower() in found.details.lower()
+
+
+def test_file_that_comes_later_wins(check: Check, hosts: str) -> None:
+    two = (f"[DEFAULT]\nconcurrency_backend = {x}\n" for x in ("eventlet", "threading"))
+    report = check(hosts, *two)
+    assert report.checks["[DEFAULT] concurrency_backend"].code == SUCCESS
+
+
+def test_name_may_have_dashes(check: Check, hosts: str) -> None:
+    report = check(hosts, "[scheduler]\nmax-attempts = 5\n")
+    assert report.checks["[scheduler] max_attempts"].code == SUCCESS
+
+
+def test_options_of_others_are_only_counted(check: Check, hosts: str) -> None:
+    others = "[libvirt]\nvirt_type = kvm\ncpu_mode = none\n[glance]\ntimeout = 3\n"
+    report = check(hosts, others)
+    assert "1 of [glance], 2 of [libvirt]" in report.checks["Other options"].details
+    assert not any("virt_type" in name for name in report.checks)
+
+
+def test_periodic_tasks_cannot_be_switched_off_as_a_whole(
+    check: Check, hosts: str
+) -> None:
+    on = "[scheduler]\ndiscover_hosts_in_cells_interval = 60\n"
+    for text, code in (("true", SUCCESS), ("false", WARNING)):
+        report = check(hosts, on, f"[DEFAULT]\nperiodic_enable = {text}\n")
+        assert report.checks["[DEFAULT] periodic_enable"].code == code
+
+
+def test_value_that_is_wrong_does_not_hide_the_others(check: Check, hosts: str) -> None:
+    wrong = "[scheduler]\ndiscover_hosts_in_cells_interval = soon\nmax_attempts = 3\n"
+    report = check(hosts, wrong, "[DEFAULT]\nperiodic_enable = false\n")
+    found = report.checks["[scheduler] discover_hosts_in_cells_interval"]
+    assert (found.code, report.status) == (FAILURE, FAILURE)
+    assert "'soon'" in found.details
+    assert "LocationInfo" not in found.details
+    assert report.checks["[scheduler] max_attempts"].code == SUCCESS
+    assert report.checks["[DEFAULT] periodic_enable"].code == WARNING
+
+
+# -- plugins ---------------------------------------------------------------------------
+
+ENABLED = "[filter_scheduler]\nenabled_filters = ComputeFilter,{}\n"
+
+
+@pytest.mark.parametrize(
+    ("names", "code", "details"),
+    [
+        pytest.param("NUMATopologyFilter", SUCCESS, "Honoured", id="known"),
+        pytest.param("RamFilter", WARNING, "RamFilter (what does its work:", id="old"),
+        pytest.param("TrustedFilter", FAILURE, "a trait", id="refused"),
+        pytest.param("NoFilter", FAILURE, "'NoFilter'; there are Aggr", id="unknown"),
+    ],
+)
+def test_filters_are_told_by_name(
+    check: Check, hosts: str, names: str, code: int, details: str
+) -> None:
+    report = check(hosts, ENABLED.format(names))
+    found = report.checks["[filter_scheduler] enabled_filters"]
+    assert found.code == code
+    assert details in found.details
+
+
+def test_all_filters_that_are_wrong_are_told_at_once(check: Check, hosts: str) -> None:
+    report = check(hosts, ENABLED.format("NoFilter,RamFilter,TrustedFilter,OtherOne"))
+    told = report.checks["[filter_scheduler] enabled_filters"].details
+    for part in ("'NoFilter'", "RamFilter", "TrustedFilter", "'OtherOne'"):
+        assert part in told
+    assert told.count("there are ") == 1
+
+
+def test_dotted_path_that_cannot_be_imported_is_a_failure(
+    check: Check, hosts: str
+) -> None:
+    paths = ("nova.scheduler.filters.all_filters", "away.Filter", "json.Nothing")
+    lines = "".join(f"available_filters = {path}\n" for path in paths)
+    report = check(hosts, f"[filter_scheduler]\n{lines}enabled_filters=ComputeFilter\n")
+    found = report.checks["[filter_scheduler] available_filters"]
+    assert found.code == FAILURE
+    assert "No module named 'away'" in found.details
+    assert "json.Nothing" in found.details
+    enabled = report.checks["[filter_scheduler] enabled_filters"]
+    assert enabled.code == SUCCESS
+
+
+FOREIGN = """
+class Foreign:
+    def host_passes(self, host_state, spec_obj):
+        return True
+"""
+
+
+def test_filter_of_ones_own_by_dotted_path_is_honoured(
+    check: Check, hosts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "of_an_operator.py").write_text(FOREIGN)
+    monkeypatch.syspath_prepend(tmp_path)
+    path = "available_filters = of_an_operator.Foreign\n"
+    report = check(hosts, ENABLED.format("Foreign") + path)
+    for name in ("enabled_filters", "available_filters"):
+        assert report.checks[f"[filter_scheduler] {name}"].code == SUCCESS
+
+
+def test_weighers_that_are_wrong_are_told(check: Check, hosts: str) -> None:
+    classes = "nova.scheduler.weights.all_weighers,NoWeigher,away.Weigher"
+    report = check(hosts, f"[filter_scheduler]\nweight_classes = {classes}\n")
+    found = report.checks["[filter_scheduler] weight_classes"]
+    assert found.code == FAILURE
+    assert "'NoWeigher'" in found.details
+    assert "away.Weigher cannot be used" in found.details
+
+
+# -- where hosts come from -------------------------------------------------------------
+
+
+def test_without_a_source_there_are_no_hosts(check: Check) -> None:
+    report = check("[DEFAULT]\ndebug = false\n")
+    found = report.checks["Source of hosts"]
+    assert found.code == FAILURE
+    assert "source = nova_db" in found.details
+
+
+@pytest.mark.parametrize(
+    ("text", "details"),
+    [
+        pytest.param("source = nowhere", "there is no plugin 'nowhere'", id="unknown"),
+        pytest.param("inventory_file = /away.yaml", "/away.yaml", id="no-inventory"),
+    ],
+)
+def test_source_that_cannot_be_used_is_a_failure(
+    check: Check, text: str, details: str
+) -> None:
+    found = check(f"[moorage]\n{text}\n").checks["Source of hosts"]
+    assert found.code == FAILURE
+    assert details in found.details
+
+
+def test_file_of_hosts_beside_novas_databases_is_a_warning(
+    check: Check, hosts: str
+) -> None:
+    report = check(hosts, "[api_database]\nconnection = sqlite:////nova_api\n")
+    assert report.checks["Source of hosts"].code == WARNING
+
+
+def test_heartbeats_in_memcached_leave_no_host_up(check: Check) -> None:
+    text = "[DEFAULT]\nservicegroup_driver = mc\n[moorage]\nsource = nova_db\n"
+    found = check(text).checks["[DEFAULT] servicegroup_driver"]
+    assert found.code == FAILURE
+    assert "set it to db" in found.details
+
+
+def test_routed_networks_need_neutron(check: Check, hosts: str) -> None:
+    gate = "[scheduler]\nquery_placement_for_routed_network_aggregates = true\n"
+    assert check(hosts, gate).checks["Neutron"].code == FAILURE
+    there = "[neutron]\nendpoint_override = http://127.0.0.1:1\n"
+    assert check(hosts, gate, there).checks["Neutron"].code == SUCCESS
+
+
+# -- Placement -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server() -> Iterator[MisbehavingServer]:
+    with (
+        EmbeddedPlacementFixture() as embedded,
+        MisbehavingServer(embedded.placement.wsgi_app) as server,
+    ):
+        yield server
+
+
+def placement(url: str, **more: object) -> str:
+    """Options of a Placement that asks for a token, and takes the one of its tests."""
+    options = {
+        "auth_type": "admin_token", "endpoint": url, "token": "admin",
+        "endpoint_override": url, **more,
+    }  # fmt: skip
+    return "[placement]\n" + "".join(f"{k} = {v}\n" for k, v in options.items())
+
+
+def test_placement_that_answers_is_a_success_and_is_only_read(
+    check: Check, hosts: str, server: MisbehavingServer
+) -> None:
+    report = check(hosts, placement(server.url))
+    found = report.checks["Placement"]
+    assert found.code == SUCCESS
+    assert "1.36 is needed" in found.details
+    assert {verb for verb, *_ in server.seen} == {"GET"}
+    assert report.checks["[placement] token"].code == SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("what", "details"),
+    [
+        pytest.param(Misbehaviour.NOT_ACCEPTABLE, "1.30", id="too-old"),
+        pytest.param(Misbehaviour.UNAUTHORIZED, "credentials", id="unauthorized"),
+        pytest.param(Misbehaviour.HTML, "no JSON", id="a-proxy"),
+        pytest.param(Misbehaviour.HANG, "got no answer", id="hangs"),
+    ],
+)
+def test_placement_that_cannot_do_its_part_is_a_failure(
+    check: Check,
+    hosts: str,
+    server: MisbehavingServer,
+    what: Misbehaviour,
+    details: str,
+) -> None:
+    server.misbehave(what, times=4)
+    found = check(hosts, placement(server.url, timeout=1)).checks["Placement"]
+    assert found.code == FAILURE
+    assert details in found.details
+
+
+def test_nova_without_placement_would_get_the_embedded_one(check: Check) -> None:
+    found = check("[moorage]\nsource = nova_db\n").checks["Placement"]
+    assert found.code == FAILURE
+    assert "embedded" in found.details
+
+
+@pytest.mark.parametrize(("count", "code"), [("1", SUCCESS), ("10", WARNING)])
+def test_placements_own_retries_are_told_from_its_file(
+    check: Check, hosts: str, server: MisbehavingServer, count: str, code: int
+) -> None:
+    text = f"[placement]\nallocation_conflict_retry_count = {count}\n"
+    report = check(hosts, placement(server.url), text)
+    assert report.checks["Placement's own retries"].code == code
+
+
+def test_placements_own_retries_are_warned_of_where_nobody_knows_them(
+    check: Check, hosts: str, server: MisbehavingServer
+) -> None:
+    found = check(hosts, placement(server.url)).checks["Placement's own retries"]
+    assert found.code == WARNING
+    assert "allocation_conflict_retry_count = 1" in found.details
+
+
+# -- databases -------------------------------------------------------------------------
+
+LETTERS = string.ascii_letters + "+" + string.digits
+NOVA_DB = "[moorage]\nsource = nova_db\ncell_timeout = {timeout_s}\n"
+
+
+def databases(api: object, local: object = "", *, timeout_s: float = 10.0) -> str:
+    text = NOVA_DB.format(timeout_s=timeout_s)
+    text += f"[api_database]\nconnection = {api}\n"
+    return text + (f"[database]\nconnection = {local}\n" if local else "")
+
+
+class Files:
+    """An API database and a cell's, as SQLite files with our idea of nova's tables."""
+
+    def __init__(self, folder: Path) -> None:
+        self.api = folder / "api.sqlite"
+        self.cell = folder / "cell.sqlite"
+        for path, tables in ((self.api, schema.API), (self.cell, schema.CELL)):
+            engine = sa.create_engine(f"sqlite:///{path}")
+            tables.create_all(engine)
+            engine.dispose()
+
+    @property
+    def text(self) -> str:
+        return databases(f"sqlite:///{self.api}")
+
+    def map_cell(self, connection: str, name: str = "cell1") -> None:
+        engine = sa.create_engine(f"sqlite:///{self.api}")
+        row = {"uuid": name, "name": name, "database_connection": connection}
+        with engine.begin() as connected:
+            connected.execute(schema.cell_mappings.insert(), [row])
+        engine.dispose()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(tmp_path)
+
+
+def test_databases_are_read_and_left_as_they_are(check: Check, files: Files) -> None:
+    files.map_cell(f"sqlite:///{files.cell}")
+    before = [path.read_bytes() for path in (files.api, files.cell)]
+    report = check(files.text)
+    assert report.checks["API database"] == (SUCCESS, "1 enabled cells, 0 aggregates")
+    assert report.checks["Cell cell1"] == (WARNING, "It has no compute nodes.")
+    assert before == [path.read_bytes() for path in (files.api, files.cell)]
+
+
+def test_database_file_that_is_missing_is_not_made(
+    check: Check, files: Files, tmp_path: Path
+) -> None:
+    missing = tmp_path / "missing.sqlite"
+    files.map_cell(f"sqlite:///{missing}")
+    found = check(files.text).checks["Cell cell1"]
+    assert found.code == FAILURE
+    assert "there is no file" in found.details
+    assert not missing.exists()
+
+
+def test_api_database_has_to_be_named(check: Check) -> None:
+    found = check("[moorage]\nsource = nova_db\n").checks["API database"]
+    assert found.code == FAILURE
+    assert "[api_database] connection is not set" in found.details
+
+
+def test_nova_without_cells_has_no_hosts(check: Check, files: Files) -> None:
+    found = check(files.text).checks["API database"]
+    assert found.code == FAILURE
+    assert "no enabled cell" in found.details
+
+
+def test_template_of_a_cell_needs_the_other_url(check: Check, files: Files) -> None:
+    files.map_cell("{scheme}:///" + str(files.cell))
+    found = check(files.text).checks["API database"]
+    assert found.code == FAILURE
+    assert "cell1 are templates" in found.details
+    local = f"[database]\nconnection = sqlite:///{files.cell}\n"
+    assert check(files.text, local).checks["Cell cell1"].code == WARNING
+
+
+@pytest.mark.parametrize(
+    ("url", "details"),
+    [
+        pytest.param("mysql+pymysql://u:p@127.0.0.1:1/x", "Can't connect", id="away"),
+        pytest.param("no URL at all", "Its URL cannot be used", id="no-url"),
+        pytest.param("nodb://u@h/x", "Its URL cannot be used", id="no-dialect"),
+    ],
+)
+def test_database_that_cannot_be_read_is_a_failure(
+    check: Check, url: str, details: str
+) -> None:
+    found = check(databases(url)).checks["API database"]
+    assert found.code == FAILURE
+    assert details in found.details
+
+
+def test_file_that_is_no_database_of_nova_is_a_failure(
+    check: Check, files: Files
+) -> None:
+    found = check(databases(f"sqlite:///{files.cell}")).checks["API database"]
+    assert found.code == FAILURE
+    assert "no such table: cell_mappings" in found.details
+    assert "SELECT" not in found.details
+
+
+@pytest.mark.parametrize("driver", ["mysql+pymysql", "postgresql"])
+def test_database_that_hangs_is_not_waited_for_long(check: Check, driver: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"{driver}://nova:pass@127.0.0.1:{silent.getsockname()[1]}/nova_api"
+        found = check(databases(url, timeout_s=0.5)).checks["API database"]
+    assert found.code == FAILURE
+
+
+@pytest.mark.database
+@pytest.mark.parametrize("kind", list(Database), ids=lambda kind: kind.name.lower())
+def test_databases_of_a_server_are_read(
+    check: Check, kind: Database, tmp_path: Path
+) -> None:
+    with Nova(tmp_path, "cell1", "cell2", kind=kind) as nova:
+        nova.hosts(3, "cell2")
+        nova.update(
+            nova.api, schema.cell_mappings, schema.cell_mappings.c.name == "cell1",
+            database_connection="{scheme}" + nova.connections["cell1"].lstrip(LETTERS),
+        )  # fmt: skip
+        report = check(databases(nova.connections["api"], nova.connections["cell0"]))
+    assert report.checks["API database"].details == "2 enabled cells, 0 aggregates"
+    assert report.checks["Cell cell1"] == (WARNING, "It has no compute nodes.")
+    assert report.checks["Cell cell2"] == (SUCCESS, "3 compute nodes")
+
+
+@pytest.mark.peer
+def test_databases_of_a_real_nova_are_read(check: Check) -> None:
+    with NovaDatabases(Kind.SQLITE, n_cells=2) as nova:
+        report = check(databases(nova.api_url, nova.main_url))
+    assert report.checks["API database"].details == "2 enabled cells, 0 aggregates"
+    for name in ("Cell cell1", "Cell cell2"):
+        assert report.checks[name] == (WARNING, "It has no compute nodes.")
+
+
+# -- what is never told ----------------------------------------------------------------
+
+SECRET = "Xyzzy%40plugh"
+SECRETS = f"""
+[DEFAULT]
+transport_url = rabbit://openstack:{SECRET}@127.0.0.1:1/
+[moorage]
+source = nova_db
+store_connection = postgresql://m:{SECRET}@127.0.0.1:1/m
+[api_database]
+connection = {{scheme}}://nova:{SECRET}@127.0.0.1:1/nova_api
+[database]
+connection = mysql+pymysql://nova:{SECRET}@127.0.0.1:1/nova
+slave_connection = mysql+pymysql://nova:{SECRET}@127.0.0.1:1/nova
+[placement]
+auth_type = password
+auth_url = http://placement:{SECRET}@127.0.0.1:1/v3
+username = placement
+password = {SECRET}
+project_name = service
+user_domain_name = Default
+project_domain_name = Default
+[neutron]
+metadata_proxy_shared_secret = {SECRET}
+[cache]
+memcache_password = {SECRET}
+"""
+
+
+@pytest.mark.parametrize("scheme", ["mysql+pymysql", "postgresql", "nodb", "no scheme"])
+def test_no_secret_is_printed(check: Check, scheme: str) -> None:
+    report = check(SECRETS.format(scheme=scheme))
+    assert report.status == FAILURE
+    assert report.checks["Placement"].code == FAILURE
+    assert report.checks["API database"].code == FAILURE
+    assert "Xyzzy" not in report.text
+    assert "plugh" not in report.text
+
+
+# -- the command -----------------------------------------------------------------------
+
+COMMAND = [sys.executable, "-m", "moorage.scheduler.cmd.status"]
+
+
+def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_command_prints_a_table_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "nova.conf"
+    path.write_text("[scheduler]\nmax_attempts = 5\n")
+    done = command("--config-file", path, "upgrade", "check")
+    assert (done.returncode, done.stderr) == (FAILURE, "")
+    assert "| Upgrade Check Results" in done.stdout
+    assert "| Check: [scheduler] max_attempts" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "details"),
+    [
+        pytest.param(None, "missing.conf", id="missing"),
+        pytest.param("[scheduler\n", "missing.conf", id="broken"),
+    ],
+)
+def test_file_that_cannot_be_read_is_no_result(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    text: str | None,
+    details: str,
+) -> None:
+    path = tmp_path / "missing.conf"
+    if text is not None:
+        path.write_text(text)
+    assert run(["--config-file", str(path), "upgrade", "check"]) == 255
+    assert details in capsys.readouterr().err
+
+
+def test_files_of_a_directory_are_looked_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in (2, 1):
+        text = f"[DEFAULT]\nmy_ip = 10.0.0.{number}\n[libvirt]\nn{number} = 1\n"
+        (tmp_path / f"{number}.conf").write_text(text)
+    run(["--config-dir", str(tmp_path), "upgrade", "check", "--json"])
+    told: Any = json.loads(capsys.readouterr().out)
+    names = [each["check"] for each in told["checks"]]
+    assert "[DEFAULT] my_ip" in names
+    assert "2 of [libvirt]" in told["checks"][-1]["details"]
+
+
+# -- the documentation -----------------------------------------------------------------
+
+
+def test_documentation_names_every_option_that_is_not_read() -> None:
+    page = (Path(__file__).parents[3] / "doc" / "upgrade.rst").read_text("utf-8")
+    unread = {k for k, v in FATES.items() if v.fate in (Fate.NEEDLESS, Fate.IGNORED)}
+    assert {key for key in unread if f"``{key[1]}``" not in page and key[1] != "*"} == (
+        set()
+    )
+    assert {group for group, _ in unread if f"``[{group}]``" not in page} == set()
