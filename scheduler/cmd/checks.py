@@ -262,11 +262,7 @@ def _discovery(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
         "[scheduler] discover_hosts_in_cells_interval",
         conf.scheduler.discover_hosts_in_cells_interval,
     )
-    if interval == 0:
-        return Finding.warning(
-            name, "0 means never here, and every minute in nova: set it to 60."
-        )
-    if interval > 0 and conf.moorage.source != "nova_db":
+    if interval >= 0 and conf.moorage.source != "nova_db":
         return Finding.warning(
             name, f"Ignored: the source {conf.moorage.source!r} has no host mappings."
         )
@@ -275,7 +271,7 @@ def _discovery(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
 
 def _periodic(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
     is_on = strutils.bool_from_string(files.get("DEFAULT", "periodic_enable"), True)
-    if is_on or conf.scheduler.discover_hosts_in_cells_interval <= 0:
+    if is_on or conf.scheduler.discover_hosts_in_cells_interval < 0:
         return None
     return Finding.warning(
         "[DEFAULT] periodic_enable",

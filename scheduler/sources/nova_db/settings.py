@@ -7,6 +7,9 @@ import dataclasses
 
 from oslo_config import cfg
 
+#: What an interval of 0 means in nova, whose periodic tasks have it so.
+_EVERY_MINUTE_S = 60
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ratios:
@@ -26,7 +29,7 @@ class Settings:
     local_connection : str or None
         ``[database] connection``, which fills the templates of cell mappings.
     discover_interval_s : int
-        0 or less: hosts are not discovered.
+        Negative: hosts are not discovered.
     """
 
     ratios: Ratios
@@ -45,7 +48,9 @@ class Settings:
             full_comparison_interval_s=conf.moorage.full_comparison_interval,
             cell_timeout_s=conf.moorage.cell_timeout,
             cell_grace_s=conf.moorage.cell_grace,
-            discover_interval_s=conf.scheduler.discover_hosts_in_cells_interval,
+            discover_interval_s=(
+                conf.scheduler.discover_hosts_in_cells_interval or _EVERY_MINUTE_S
+            ),
         )
 
 

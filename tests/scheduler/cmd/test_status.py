@@ -255,7 +255,7 @@ def test_files_with_nothing_wrong_are_a_success_but_for_the_embedded_placement(
         pytest.param(
             "[scheduler] discover_hosts_in_cells_interval = 0",
             WARNING,
-            "0 means never here",
+            "the source 'file' has no host mappings",
             id="discovery-0",
         ),
         pytest.param(

@@ -87,7 +87,7 @@ def test_several_schedulers_discover_at_the_same_time(nova: Nova) -> None:
 
 
 @pytest.mark.parametrize(
-    ("interval", "is_mapped"), [(-1, False), (0, False), (60, True)]
+    ("interval", "is_mapped"), [(-1, False), (0, True), (60, True)]
 )
 def test_discovery_is_made_every_so_often(
     nova: Nova, conf: cfg.ConfigOpts, interval: int, is_mapped: bool
