@@ -52,7 +52,7 @@ class ClaimUpkeep:
     ) -> None:
         self._table = table
         self._placement = placement
-        self._max_age_s = max_age_s
+        self.max_age_s = max_age_s
         self._clock = clock
         self._asked_at: dict[tuple[str, str], float] = {}
         self._stop = threading.Event()
@@ -106,7 +106,7 @@ class ClaimUpkeep:
                 claim.host,
             )
             self._table.give_back(claim.host, claim.instance_uuid)
-        elif self._max_age_s is not None and now - claim.claimed_at > self._max_age_s:
+        elif self.max_age_s is not None and now - claim.claimed_at > self.max_age_s:
             self._table.settle(claim.node_uuid, [claim.instance_uuid])
 
     def _is_on(self, node_uuid: str, held: ConsumerAllocations) -> bool:

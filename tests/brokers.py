@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 import uuid
+from pathlib import Path
 
 import fixtures
 import kombu
@@ -82,11 +83,16 @@ def _start() -> tuple[str, dict[str, str]]:
         "RABBITMQ_MNESIA_BASE": f"{folder}/data",
         "RABBITMQ_LOG_BASE": f"{folder}/log",
         "RABBITMQ_PID_FILE": f"{folder}/pid",
+        # Not the machine's, which may name the port of a broker that runs.
+        "RABBITMQ_CONF_ENV_FILE": f"{folder}/rabbitmq-env.conf",
+        "RABBITMQ_CONFIG_FILE": f"{folder}/rabbitmq.conf",
         "HOME": folder,
     }
     for of_all in ("data", "log", ""):  # the server runs as a user of its own
         os.makedirs(f"{folder}/{of_all}", exist_ok=True)
         os.chmod(f"{folder}/{of_all}", 0o777)
+    for empty in ("rabbitmq-env.conf", "rabbitmq.conf"):
+        Path(folder, empty).touch()
     process = subprocess.Popen(
         ["rabbitmq-server"],
         env={**os.environ, **environment},

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduler as a service on the message bus: start, signals, stop."""
+"""The scheduler as a service on the message bus: one process, or several."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import logging
-import signal
+import os
 import sys
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import oslo_messaging
 from oslo_config import cfg
@@ -16,15 +16,23 @@ from oslo_log import log as oslo_logging
 
 from ..conf import load
 from ..errors import SchedulerError
-from ..rpc import PEERS_TOPIC, AgentAPI, Peers, PeersEndpoint, get_server, get_transport
+from ..rpc import get_transport
 from ..service import Scheduler, build
-from ..sources.push import ReportEndpoint
+from ..telemetry.serving import Served, Telemetry
+from .options import Options
+from .serving import Serving, serve
+from .signals import RELOADING, STOPPING, Signals
+from .supervisor import Supervisor, Worker, end
+from .systemd import State, notify
 
 LOG = logging.getLogger(__name__)
 
 #: New containers before the youngest are searched for cycles, and how many searches
 #: go before one of the next older ones.
 _GC_THRESHOLDS = (50_000, 20, 100)
+
+#: glibc's name for how many places memory is given out from.
+_M_ARENA_MAX = -8
 
 #: What an operator can mend: told in one line, without a traceback.
 _STOPS_THE_START = (
@@ -38,26 +46,129 @@ _STOPS_THE_START = (
 def run(argv: Sequence[str]) -> int:
     """Run until SIGTERM or SIGINT; return the exit status.
 
-    SIGHUP looks at the hosts' source again.
+    SIGHUP reads options and hosts again.
     """
+    _keep_memory_together()
     conf = cfg.ConfigOpts()
     oslo_logging.register_options(conf)
     try:
         load(argv, conf=conf)
         _configure_oslo(conf)
         oslo_logging.setup(conf, "moorage")
-        wakes = _Signals()
-        scheduler = build(conf)
-        try:
-            scheduler.start()
-            _spare_the_collector()
-            _serve(conf, scheduler, wakes)
-        finally:
-            scheduler.stop()
+        with Telemetry(conf) as telemetry:
+            scheduler = build(conf)
+            try:
+                # It connects to nothing yet, and says what is wrong with the options.
+                get_transport(conf).cleanup()
+                options = Options(argv, conf)
+                n_workers = _n_workers(conf, scheduler)
+                if n_workers == 1:
+                    return _run_alone(conf, scheduler, options, telemetry)
+                return _run_workers(n_workers, conf, scheduler, options, telemetry)
+            finally:
+                scheduler.stop()
     except _STOPS_THE_START as e:
         print(f"moorage-scheduler: {e}", file=sys.stderr)
         return 1
+
+
+def _n_workers(conf: cfg.ConfigOpts, scheduler: Scheduler) -> int:
+    n_workers: int = conf.scheduler.workers or os.cpu_count() or 1
+    if n_workers > 1 and scheduler.is_alone:
+        LOG.warning(
+            "The embedded Placement runs inside one process: there is one worker, not "
+            "%d as [scheduler] workers has it", n_workers,
+        )  # fmt: skip
+        return 1
+    return n_workers
+
+
+def _run_alone(
+    conf: cfg.ConfigOpts,
+    scheduler: Scheduler,
+    options: Options,
+    telemetry: Telemetry,
+) -> int:
+    signals = Signals((*STOPPING, RELOADING))
+    scheduler.start()
+    _spare_the_collector()
+    with telemetry.serve(scheduler) as seen:
+        is_finished = serve(
+            Serving(conf, scheduler),
+            scheduler,
+            options,
+            signals,
+            _telling(seen, notify),
+        )
+    if not is_finished:
+        scheduler.stop()
+        telemetry.close()
+        end(1)  # threads that go on would be waited for
     return 0
+
+
+def _run_workers(
+    n_workers: int,
+    conf: cfg.ConfigOpts,
+    scheduler: Scheduler,
+    options: Options,
+    telemetry: Telemetry,
+) -> int:
+    scheduler.load()
+    _spare_the_collector()
+
+    def work(worker: Worker) -> int:
+        try:
+            return _work(worker, conf, scheduler, options, telemetry)
+        except _STOPS_THE_START as e:
+            LOG.error("Worker %d cannot start: %s", worker.number, e)
+            return 1
+
+    return Supervisor(
+        n_workers,
+        work,
+        reload=options.reload,
+        stop_timeout_s=lambda: conf.graceful_shutdown_timeout,
+    ).run()
+
+
+def _work(
+    worker: Worker,
+    conf: cfg.ConfigOpts,
+    inherited: Scheduler,
+    options: Options,
+    telemetry: Telemetry,
+) -> int:
+    scheduler = inherited
+    if worker.is_first:
+        scheduler.diverge(worker.number)
+    else:
+        # What was read at the start is out of date by now.
+        scheduler = build(conf)
+        scheduler.load()
+        _spare_the_collector()
+    scheduler.follow()
+    with telemetry.serve(scheduler) as seen:
+        is_finished = serve(
+            Serving(conf, scheduler),
+            scheduler,
+            options,
+            worker.signals,
+            _telling(seen, worker.tell),
+            lifeline=worker.lifeline,
+        )
+    scheduler.stop()
+    return 0 if is_finished else 1
+
+
+def _telling(seen: Served, tell: Callable[[State], None]) -> Callable[[State], None]:
+    """Have probes see, too, that a process is about to end."""
+
+    def told(state: State) -> None:
+        seen.is_stopping = seen.is_stopping or state is State.STOPPING
+        tell(state)
+
+    return told
 
 
 def _configure_oslo(conf: cfg.ConfigOpts) -> None:
@@ -70,6 +181,17 @@ def _configure_oslo(conf: cfg.ConfigOpts) -> None:
     cfg.CONF(files, project="moorage")
 
 
+def _keep_memory_together() -> None:
+    """Let all threads take memory from one place, and give it back there.
+
+    glibc has up to eight places a CPU, and a thread's own keeps what it was given once:
+    with many candidates, several times what a decision needs. The GIL lets one thread
+    at a time ask, so they are not in each other's way.
+    """
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        mallopt(_M_ARENA_MAX, 1)
+
+
 def _spare_the_collector() -> None:
     """Let the cyclic collector look at what is new, and less often.
 
@@ -80,63 +202,3 @@ def _spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)
-
-
-def _serve(conf: cfg.ConfigOpts, scheduler: Scheduler, wakes: _Signals) -> None:
-    """Serve until a signal says to stop; requests under way are finished."""
-    transport = get_transport(conf)
-    peers = Peers(transport)
-    for endpoint in scheduler.source_endpoints:
-        if isinstance(endpoint, ReportEndpoint):
-            endpoint.connect(AgentAPI(transport).report_wanted)
-    own = [PeersEndpoint(scheduler, peers.origin), *scheduler.source_endpoints]
-    servers = [
-        get_server(conf, transport, scheduler.endpoints),
-        get_server(conf, transport, own, PEERS_TOPIC),
-    ]
-    for server in servers:
-        server.start()
-    scheduler.announce_to(peers.announce)
-    try:
-        LOG.info("Serving %d hosts as %s", len(scheduler.table), conf.host)
-        while wakes.wait_for_reload():
-            _reload(scheduler)
-        LOG.info("Stopping; requests under way are finished first")
-    finally:
-        for server in servers:
-            server.stop()
-        for server in servers:
-            server.wait()
-        peers.stop()
-        transport.cleanup()
-
-
-def _reload(scheduler: Scheduler) -> None:
-    try:
-        scheduler.reset()
-    except SchedulerError as e:
-        LOG.error("The hosts stay as they were: %s", e)
-
-
-class _Signals:
-    """Turn signals into something that the main thread waits for."""
-
-    def __init__(self) -> None:
-        self._wake = threading.Event()
-        self._is_stopping = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop)
-        signal.signal(signal.SIGHUP, self._reload)
-
-    def _stop(self, number: int, frame: object) -> None:
-        self._is_stopping = True
-        self._wake.set()
-
-    def _reload(self, number: int, frame: object) -> None:
-        self._wake.set()
-
-    def wait_for_reload(self) -> bool:
-        """Wait for a signal; return whether it asks for a reload, not for the end."""
-        self._wake.wait()
-        self._wake.clear()
-        return not self._is_stopping

@@ -19,6 +19,7 @@ def _multiplier(name: str, default: float, help_: str, **limits: float) -> cfg.O
     return cfg.FloatOpt(
         f"{name}_weight_multiplier",
         default=default,
+        mutable=True,
         help=(
             f"{help_} Overridden for a host by the smallest "
             f"{name}_weight_multiplier among the metadata of its aggregates."
@@ -57,6 +58,7 @@ OPTS = (
         "host_subset_size",
         default=1,
         min=1,
+        mutable=True,
         help=(
             "Choose at random among that many of the best hosts. More than 1 lowers "
             "the conflicts of several schedulers, at the price of a lesser host."
@@ -65,6 +67,7 @@ OPTS = (
     cfg.BoolOpt(
         "shuffle_best_same_weighed_hosts",
         default=False,
+        mutable=True,
         help="Shuffle the hosts whose weight equals the best one exactly.",
     ),
     cfg.StrOpt(
@@ -78,6 +81,7 @@ OPTS = (
         "max_io_ops_per_host",
         default=8,
         min=0,
+        mutable=True,
         help=(
             "Builds, resizes, snapshots, migrations, rescues and unshelvings of a host "
             "at a time: IoOpsFilter rejects hosts that have as many. "
@@ -89,6 +93,7 @@ OPTS = (
         "max_instances_per_host",
         default=50,
         min=1,
+        mutable=True,
         help=(
             "Instances of a host: NumInstancesFilter rejects hosts that have as many. "
             "AggregateNumInstancesFilter reads max_instances_per_host in the metadata "
@@ -98,6 +103,7 @@ OPTS = (
     cfg.ListOpt(
         "isolated_images",
         default=[],
+        mutable=True,
         help=(
             "UUIDs of the images that IsolatedHostsFilter keeps on isolated_hosts. "
             "Related: restrict_isolated_hosts_to_isolated_images."
@@ -106,6 +112,7 @@ OPTS = (
     cfg.ListOpt(
         "isolated_hosts",
         default=[],
+        mutable=True,
         help=(
             "Hosts that IsolatedHostsFilter keeps isolated_images on; names are "
             "compared as they are. Related: "
@@ -115,6 +122,7 @@ OPTS = (
     cfg.BoolOpt(
         "restrict_isolated_hosts_to_isolated_images",
         default=True,
+        mutable=True,
         help="Whether IsolatedHostsFilter keeps other images off isolated_hosts.",
     ),
     cfg.StrOpt(

@@ -11,6 +11,7 @@ OPTS = (
     cfg.FloatOpt(
         "weight_multiplier",
         default=1.0,
+        mutable=True,
         help=(
             "The weighted sum of the metrics: positive prefers the larger one. "
             "Overridden for a host by the smallest metrics_weight_multiplier among the "
@@ -29,6 +30,7 @@ OPTS = (
     cfg.BoolOpt(
         "required",
         default=True,
+        mutable=True,
         help=(
             "Whether a host that lacks a metric of weight_setting fails the request. "
             "MetricsFilter keeps such hosts away. Related: weight_of_unavailable."
@@ -37,6 +39,7 @@ OPTS = (
     cfg.FloatOpt(
         "weight_of_unavailable",
         default=-10000.0,
+        mutable=True,
         help=(
             "Figure of a host that lacks a metric, where that is not required. "
             "Related: required."

@@ -32,6 +32,7 @@ OPTS = (
         "full_comparison_interval",
         default=300.0,
         min=1,
+        mutable=True,
         help=(
             "Seconds from one comparison of all that a source holds with the table to "
             "the next. It heals what no look can notice, such as a row that was edited "
@@ -51,6 +52,7 @@ OPTS = (
         "cell_grace",
         default=60.0,
         min=0,
+        mutable=True,
         help=(
             "Seconds for which the hosts of a cell whose database does not answer keep "
             "their last state; then they are left out until it does."
@@ -60,6 +62,7 @@ OPTS = (
         "max_view_age",
         default=120.0,
         min=0,
+        mutable=True,
         help=(
             "Seconds after which the state of hosts is too old to decide on: the "
             "scheduler says that it is not ready, and goes on as well as it can. 0: "
@@ -70,6 +73,7 @@ OPTS = (
         "claim_max_age",
         default=600.0,
         min=1,
+        mutable=True,
         help=(
             "Seconds after which what a claim took of a host is given back in the "
             "table although no report of the host includes the instance. Sooner if "
@@ -124,6 +128,7 @@ OPTS = (
         "candidates_max_age",
         default=5.0,
         min=0,
+        mutable=True,
         help=(
             "Seconds for which an answer of Placement to GET /allocation_candidates is "
             "kept and answers the same question again, less what was claimed "
@@ -139,6 +144,7 @@ OPTS = (
         "candidates_max_kept",
         default=100_000,
         min=0,
+        mutable=True,
         help=(
             "Most allocation candidates that are kept, all answers together; those of "
             "the answers that were not used for longest go first, and an answer that "

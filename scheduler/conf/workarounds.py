@@ -9,6 +9,7 @@ OPTS = (
     cfg.BoolOpt(
         "disable_fallback_pcpu_query",
         default=False,
+        mutable=True,
         help=(
             "Do not ask Placement a second time for guests with dedicated CPUs, for "
             "hosts that report VCPU and no PCPU. Spares a question once no host has "

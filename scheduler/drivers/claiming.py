@@ -29,6 +29,7 @@ from ..placement.claims import (
 )
 from ..placement.offers import Taken
 from ..placement.orphans import Orphan
+from ..telemetry import tracing
 from .base import Parts
 from .caller import Caller
 from .groups import GroupCheck
@@ -205,7 +206,11 @@ class Claims:
         """Claim for one instance, or for several in one POST."""
         self._wanted.update(requests)
         began = self._parts.kept.moment()
-        with self._record.timed("claim"), self._caring(requests):
+        with (
+            self._record.timed("claim"),
+            tracing.span("claim", hosts=hosts, instances=list(requests)) as span,
+            self._caring(requests),
+        ):
             answer = self._sender(requests)(
                 project_id=self._project_id,
                 user_id=self._user_id,
@@ -214,6 +219,8 @@ class Claims:
                 rng=self._parts.rng,
             )
             self._count(requests, answer, began)
+            span.set("moorage.answer", answer.result.value)
+            span.set("moorage.attempts", answer.n_attempts)
         self._note(list(requests), hosts, answer)
         return answer
 

@@ -13,6 +13,7 @@ from ...filters import BaseHostFilter, Rejection
 from ...objects import RequestSpec
 from ..errors import PluginError, SchedulerError
 from ..hosts import HostBatch, HostState
+from ..telemetry import tracing
 from .record import FilterStep
 from .restrictions import is_rebuild as asks_for_rebuild
 from .restrictions import skips_filters
@@ -54,8 +55,10 @@ def filtered(
         if not len(hosts):
             break
         n_in = len(hosts)
-        hosts = _passed(filter_, hosts, spec_obj)
         name = type(filter_).__name__
+        with tracing.span(name, kind="filter", hosts_in=n_in) as span:
+            hosts = _passed(filter_, hosts, spec_obj)
+            span.set("moorage.hosts_out", len(hosts))
         steps.append(FilterStep(name, n_in, len(hosts), filter_.REASON))
         _log_step(name, len(hosts))
     if not len(hosts):

@@ -9,7 +9,7 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -211,14 +211,34 @@ class DecisionLog:
     def __init__(self, size: int) -> None:
         self._ring: collections.deque[DecisionRecord] = collections.deque(maxlen=size)
         self._lock = threading.Lock()
+        self._tellers: tuple[Callable[[DecisionRecord], None], ...] = ()
 
     def __len__(self) -> int:
         return len(self._ring)
 
+    def subscribe(self, tell: Callable[[DecisionRecord], None]) -> None:
+        """Have every record that is complete told to somebody, too.
+
+        It is told in the thread that decided, whose caller waits for it. What it
+        raises is logged, and fails no decision.
+        """
+        with self._lock:
+            self._tellers = (*self._tellers, tell)
+
+    def unsubscribe(self, tell: Callable[[DecisionRecord], None]) -> None:
+        """Tell somebody no more."""
+        with self._lock:
+            self._tellers = tuple(t for t in self._tellers if t != tell)
+
     def add(self, record: DecisionRecord) -> None:
-        """Keep a record that is complete, and log it at INFO."""
+        """Keep a record that is complete, tell of it, and log it at INFO."""
         with self._lock:
             self._ring.append(record)
+        for tell in self._tellers:
+            try:
+                tell(record)
+            except Exception:  # the decision is made, and its answer is due
+                LOG.exception("A decision is not told of to %r", tell)
         if LOG.isEnabledFor(logging.INFO):
             # Logging calls str(), and swallows what that may raise.
             LOG.info("Decision %s", record)

@@ -16,6 +16,7 @@ from ...weighers import BaseHostWeigher
 from ...weighers.base import Scale, Weights
 from ..errors import PluginError, SchedulerError
 from ..hosts import HostBatch
+from ..telemetry import tracing
 from .record import TOP_HOSTS, WeighedHost, WeigherPart
 
 Order = npt.NDArray[np.intp]
@@ -179,13 +180,14 @@ def ranked(
     if len(hosts) > 1:
         for weigher in weighers:
             name = type(weigher).__name__
-            raw = _figures(name, hosts, partial(weigher.weigh_all, hosts, spec_obj))
-            scale = Scale.of(raw, weigher.minval, weigher.maxval)
-            multipliers = None
-            if not scale.is_flat:
-                ask = partial(weigher.multipliers, hosts)
-                multipliers = _figures(name, hosts, ask)
-                total += scale.apply(raw, out=scaled) * multipliers
+            with tracing.span(name, kind="weigher", hosts_in=len(hosts)):
+                raw = _figures(name, hosts, partial(weigher.weigh_all, hosts, spec_obj))
+                scale = Scale.of(raw, weigher.minval, weigher.maxval)
+                multipliers = None
+                if not scale.is_flat:
+                    ask = partial(weigher.multipliers, hosts)
+                    multipliers = _figures(name, hosts, ask)
+                    total += scale.apply(raw, out=scaled) * multipliers
             parts.append(Part(name, raw, scale, multipliers))
     subset_size = options.host_subset_size
     n_best = max(_N_BEST, subset_size, n_choices)

@@ -65,11 +65,15 @@ class AnswerStore:
     """
 
     def __init__(self, *, max_age_s: float, max_requests: int) -> None:
-        self._max_age_s = max_age_s
-        self._max_requests = max_requests
+        self.bound(max_age_s, max_requests)
         self._answers: OrderedDict[CandidatesQuery, Answer] = OrderedDict()
         self.n_requests = 0
         self.n_dropped = 0
+
+    def bound(self, max_age_s: float, max_requests: int) -> None:
+        """Keep answers by other limits from now on."""
+        self._max_age_s = max_age_s
+        self._max_requests = max_requests
 
     def __len__(self) -> int:
         return len(self._answers)

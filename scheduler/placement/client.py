@@ -22,6 +22,7 @@ from ..errors import (
     PlacementUnauthorized,
     PlacementUnavailable,
 )
+from ..telemetry import tracing
 from .candidates import AllocationCandidates, AllocationRequest
 from .circuit import Circuit, Verdict
 from .registered import Registered
@@ -404,7 +405,10 @@ class PlacementClient:
         global_request_id: str | None,
     ) -> Response:
         try:
-            return self._call(verb, url, microversion, body, global_request_id)
+            with tracing.call(verb, url) as span:
+                response = self._call(verb, url, microversion, body, global_request_id)
+                span.set("http.response.status_code", response.status_code)
+                return response
         except _NOT_ACCEPTED as e:
             raise PlacementUnauthorized(
                 f"{verb} {url} of Placement could not be asked: {e} Check auth_type, "
@@ -426,6 +430,7 @@ class PlacementClient:
         headers = {"Accept": "application/json"}
         if global_request_id:
             headers["X-Openstack-Request-Id"] = global_request_id
+        tracing.carry(headers)
         if verb in (Verb.GET, Verb.DELETE):
             ask = self._adapter.get if verb is Verb.GET else self._adapter.delete
             return ask(url, microversion=microversion, headers=headers, raise_exc=False)

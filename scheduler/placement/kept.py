@@ -68,6 +68,12 @@ class KeptCandidates:
         self._cut = CutAnswers()
         self._counts = dict.fromkeys(_COUNTED, 0)
 
+    def bound(self, max_age_s: float, max_requests: int) -> None:
+        """Keep answers by other limits from now on; see the parameters above."""
+        with self._lock:
+            self._is_keeping = max_age_s > 0
+            self._kept.bound(max_age_s, max_requests)
+
     def moment(self) -> int:
         """Return now, as `ask` and `claimed` want it: later than all before."""
         return next(self._moments)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from oslo_config import cfg
 
@@ -100,6 +100,13 @@ class BaseHostSource(abc.ABC):
     def notes(self) -> Sequence[str]:
         """Return what is not as it should be, for an operator; each says since when."""
         return ()
+
+    def report_counts(self) -> Mapping[str, int]:
+        """Return how many reports of hosts came to what since the start, by a word.
+
+        By default none come.
+        """
+        return {}
 
     @property
     def endpoints(self) -> Sequence[object]:

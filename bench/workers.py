@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of several workers beside that of one: real processes, a real RabbitMQ.
+
+Also by itself: `python -m bench.workers`. Placement is canned; the hosts come from a
+file. Memory is the proportional set size: a page that processes share is told in
+parts. It is read once all serve, and again after requests that each worker answered.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from moorage.objects import RequestSpec
+from moorage.scheduler.conf import load
+from moorage.scheduler.rpc import SchedulerAPI, get_transport
+from tests.brokers import Broker
+from tests.processes import SchedulerProcess
+
+from .asked import plain
+from .canned import CannedPlacement
+from .clouds import Cloud, make_cloud, stable_uuid
+
+N_HOSTS = 10_000
+N_WORKERS = (1, 4)
+#: Candidates in an answer of Placement: as many as [scheduler] max_placement_results
+#: unless told, and all.
+N_CANDIDATES = (1_000, 10_000)
+
+_N_REQUESTS = 200
+_N_CLIENTS = 4
+_MIB_IN_KB = 1024
+_CONTEXT = {"request_id": "req-bench", "project_id": "project", "user_id": "user"}
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Proportional set sizes, all processes of a scheduler together, MiB."""
+
+    n_candidates: int
+    n_workers: int
+    started_mib: float
+    used_mib: float
+
+
+def print_memory(console: Console, n_hosts: int = N_HOSTS) -> None:
+    """Measure and print, if there is a broker; of `N_HOSTS` at most."""
+    if not shutil.which("rabbitmqctl"):
+        console.print("[bold]no memory of workers[/]: no rabbitmqctl on the PATH")
+        return
+    n_hosts = min(n_hosts, N_HOSTS)
+    console.print(memory_table(n_hosts, memory_of_workers(n_hosts)))
+
+
+def memory_of_workers(n_hosts: int = N_HOSTS) -> list[Memory]:
+    """Start a scheduler with each number of workers, one after the other."""
+    cloud = make_cloud(n_hosts)
+    found = []
+    with Broker() as broker:
+        for n_candidates in N_CANDIDATES:
+            offered = replace(cloud, records=cloud.records[:n_candidates])
+            with _served(offered) as placement_url:
+                for n in N_WORKERS:
+                    told = _memory(cloud, n, broker.transport_url, placement_url)
+                    found.append(Memory(n_candidates, n, *told))
+    return found
+
+
+def memory_table(n_hosts: int, found: Sequence[Memory]) -> Table:
+    """Return the table of them."""
+    table = Table(
+        title=f"Memory of workers, {n_hosts:,} hosts",
+        caption=f"PSS of all processes; used: after {_N_REQUESTS} requests",
+        caption_justify="left",
+    )
+    for name in ("candidates", "workers", "started, MiB", "used, MiB", "beside one"):
+        table.add_column(name, justify="right")
+    for each in found:
+        one = next(m for m in found if m.n_candidates == each.n_candidates)
+        started = each.started_mib / one.started_mib
+        used = each.used_mib / one.used_mib
+        table.add_row(
+            f"{each.n_candidates:,}",
+            str(each.n_workers),
+            f"{each.started_mib:.0f}",
+            f"{each.used_mib:.0f}",
+            f"{started:.2f}, {used:.2f}",
+        )
+    return table
+
+
+def _memory(
+    cloud: Cloud, n: int, transport_url: str, placement_url: str
+) -> tuple[float, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "moorage.conf")
+        inventory_file = Path(folder, "inventory.yaml")
+        inventory_file.write_text(json.dumps(_inventory(cloud)))
+        path.write_text(
+            f"[DEFAULT]\ntransport_url = {transport_url}\nhost = bench\n"
+            f"[placement]\nauth_type = none\nendpoint_override = {placement_url}\n"
+            f"[scheduler]\nmax_placement_results = {len(cloud)}\n"
+            f"[moorage]\ninventory_file = {inventory_file}\n"
+        )
+        with SchedulerProcess(path, n_workers=n) as scheduler:
+            pids = {scheduler.pid, *scheduler.workers}
+            started = sum(map(_pss_kb, pids))
+            _ask(transport_url, cloud)
+            used = sum(map(_pss_kb, pids))
+            return started / _MIB_IN_KB, used / _MIB_IN_KB
+
+
+def _ask(transport_url: str, cloud: Cloud) -> None:
+    transport = get_transport(load([], config_files=[]), transport_url)
+    api = SchedulerAPI(transport, timeout_s=120)
+
+    def ask(number: int) -> None:
+        spec = RequestSpec.obj_from_primitive(plain(cloud).primitive)
+        uuid = stable_uuid(f"asked {number}")
+        api.select_destinations(_CONTEXT, spec, [uuid], return_alternates=True)
+
+    with ThreadPoolExecutor(_N_CLIENTS) as pool:
+        list(pool.map(ask, range(_N_REQUESTS)))
+    transport.cleanup()
+
+
+def _inventory(cloud: Cloud) -> dict[str, object]:
+    hosts = [
+        {
+            "host": record.host,
+            "uuid": record.uuid,
+            "cell": "cell1",
+            "vcpus": record.vcpus_total,
+            "memory_mb": record.total_usable_ram_mb,
+            "local_gb": record.total_usable_disk_gb,
+            "supported_instances": [["x86_64", "kvm", "hvm"]],
+            "instances": cloud.instances[record.host],
+        }
+        for record in cloud.records
+    ]
+    return {"cells": [{"name": "cell1"}], "hosts": hosts}
+
+
+def _pss_kb(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+@contextmanager
+def _served(cloud: Cloud) -> Iterator[str]:
+    """Serve the canned Placement over HTTP; its URL."""
+    placement = CannedPlacement(cloud, plain(cloud))
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        wbufsize = -1
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+        def _answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            verb = getattr(placement, self.command.lower())
+            answer = verb(self.path)
+            body = answer.text.encode()
+            self.send_response(answer.status_code)
+            self.send_header("Content-Type", "application/json")
+            if answer.status_code != 204:
+                self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_PUT = do_POST = do_DELETE = _answer
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+if __name__ == "__main__":
+    print_memory(Console())

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one process does: serve requests until a signal, and end in good order."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final
+
+from oslo_config import cfg
+
+from ..errors import SchedulerError
+from ..rpc import (
+    PEERS_TOPIC,
+    Peers,
+    PeersEndpoint,
+    connect_agents,
+    get_server,
+    get_transport,
+)
+from ..service import Scheduler
+from .options import Options
+from .signals import RELOADING, STOPPING, Signals
+from .systemd import State
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds for which a broker that is away is waited for when nothing is under way.
+_BROKER_S: Final = 10.0
+_LOOK_EVERY_S: Final = 0.1
+
+
+class Serving:
+    """A scheduler on the message bus: all connections of a process.
+
+    Made after a fork: nothing of it is shared between processes.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, scheduler: Scheduler) -> None:
+        self._conf = conf
+        self._scheduler = scheduler
+        self._transport = get_transport(conf)
+        self._peers = Peers(self._transport)
+        connect_agents(self._transport, scheduler.source_endpoints)
+        heard = PeersEndpoint(scheduler, self._peers.origin)
+        own = [heard, *scheduler.source_endpoints]
+        self._servers = [
+            get_server(conf, self._transport, scheduler.endpoints),
+            get_server(conf, self._transport, own, PEERS_TOPIC),
+        ]
+
+    @property
+    def n_under_way(self) -> int:
+        """How many requests and casts are being served."""
+        return sum(server.n_under_way for server in self._servers)
+
+    def start(self) -> Future[None]:
+        """Begin to take requests, once the broker is there; it is waited for elsewhere.
+
+        Returns
+        -------
+        Future
+            Done when requests are taken.
+        """
+        started: Future[None] = Future()
+        threading.Thread(
+            target=self._start, args=(started,), name="starting", daemon=True
+        ).start()
+        return started
+
+    def _start(self, started: Future[None]) -> None:
+        try:
+            self._take_requests()
+        except BaseException as e:
+            started.set_exception(e)
+        else:
+            started.set_result(None)
+
+    def _take_requests(self) -> None:
+        for server in self._servers:
+            server.start()
+        self._scheduler.announce_to(self._peers.announce)
+        LOG.info("Serving %d hosts as %s", len(self._scheduler.table), self._conf.host)
+
+    def stop(self) -> bool:
+        """Take no more requests, and finish those under way, as far as time allows.
+
+        Returns
+        -------
+        bool
+            Whether all were finished; else some of them go on in their threads.
+        """
+        began = time.monotonic()
+        LOG.info("Stopping; requests under way are finished first")
+        # It may wait for a broker that is away, without a bound of its own.
+        closing = threading.Thread(target=self._close, name="closing", daemon=True)
+        closing.start()
+        limit_s = self._conf.manager_shutdown_timeout
+        while closing.is_alive():
+            closing.join(_LOOK_EVERY_S)
+            passed_s = time.monotonic() - began
+            if passed_s > limit_s or (passed_s > _BROKER_S and not self.n_under_way):
+                break
+        if n_left := self.n_under_way:
+            LOG.error(
+                "%d requests are not finished within manager_shutdown_timeout, %d s: "
+                "their answers are lost, and what they claim may have to be released",
+                n_left, limit_s,
+            )  # fmt: skip
+        return not n_left
+
+    def _close(self) -> None:
+        # All at once: each looks up to a second later whether it is to stop.
+        stops = [
+            threading.Thread(target=self._try, args=(server.stop,), daemon=True)
+            for server in self._servers
+        ]
+        for stop in stops:
+            stop.start()
+        for stop in stops:
+            stop.join()
+        for server in self._servers:
+            self._try(server.wait)
+        self._try(self._peers.stop)
+        self._try(self._transport.cleanup)
+
+    def _try(self, close: Callable[[], None]) -> None:
+        try:
+            close()
+        except Exception as e:  # whatever the broker's library raises: the rest goes on
+            LOG.warning("A connection to the broker is not closed well: %r", e)
+
+
+def serve(
+    serving: Serving,
+    scheduler: Scheduler,
+    options: Options,
+    signals: Signals,
+    tell: Callable[[State], None],
+    *,
+    lifeline: int | None = None,
+) -> bool:
+    """Serve until a signal asks for the end; SIGHUP reads options and hosts again.
+
+    Parameters
+    ----------
+    tell : callable
+        Is told what the process is about to do.
+    lifeline : int, optional
+        A file that asks for the end, too, once it can be read.
+
+    Returns
+    -------
+    bool
+        As of `Serving.stop`.
+    """
+    started, is_ready = serving.start(), False
+    also = () if lifeline is None else (lifeline,)
+    while True:
+        came, gone = signals.wait(None if is_ready else _LOOK_EVERY_S, also=also)
+        if gone:
+            LOG.error("The process that started this one is gone")
+        if gone or came & STOPPING:
+            tell(State.STOPPING)
+            return serving.stop() if is_ready else True
+        if not is_ready and started.done():
+            started.result()  # raises what went wrong
+            is_ready = True
+            tell(State.READY)
+        if RELOADING in came:
+            tell(State.RELOADING)
+            reload(scheduler, options)
+            if is_ready:
+                tell(State.READY)
+
+
+def reload(scheduler: Scheduler, options: Options) -> None:
+    """Read options and hosts again; what cannot be read stays as it was."""
+    if not options.reload():
+        return
+    try:
+        scheduler.reset()
+    except SchedulerError as e:
+        LOG.error("The hosts stay as they were: %s", e)

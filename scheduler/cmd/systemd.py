@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tell systemd how the service is; see sd_notify(3).
+
+oslo.service's module of this name says READY=1 and nothing else.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+import socket
+import time
+
+LOG = logging.getLogger(__name__)
+
+
+class State(enum.Enum):
+    """What a service is about to do."""
+
+    READY = "READY=1"
+    RELOADING = "RELOADING=1"
+    STOPPING = "STOPPING=1"
+
+
+def notify(state: State, status: str = "") -> None:
+    """Tell the state, and a line for people; without systemd, do nothing."""
+    lines = [state.value, f"STATUS={status}"]
+    if state is State.RELOADING:
+        microseconds = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        lines.append(f"MONOTONIC_USEC={microseconds}")
+    _notify(*lines)
+
+
+def _notify(*lines: str) -> None:
+    path = os.environ.get("NOTIFY_SOCKET")
+    if not path:
+        return
+    # "@" stands for the first byte of a name that is no file.
+    address = f"\0{path[1:]}" if path.startswith("@") else path
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
+            s.sendto("\n".join(lines).encode(), address)
+    except OSError as e:
+        LOG.warning("systemd cannot be told %s: %s", lines[0], e)

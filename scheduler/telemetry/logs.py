@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Log lines of a request carry whose it is: `%(request_id)s` and its like."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from oslo_context import context as oslo_context
+
+_REQUEST_ID: Final = "request_id"
+_SAME: Final = (
+    _REQUEST_ID, "global_request_id", "user_id", "project_id", "user_name",
+    "project_name", "domain_name", "user_domain_name", "project_domain_name",
+    "system_scope", "roles", "is_admin", "is_admin_project", "read_only",
+    "show_deleted",
+)  # fmt: skip
+#: What is read of a request context, by the names on the wire: what log formats can
+#: name, and no secret. Later ones win.
+_READ: Final = {
+    **{name: name for name in _SAME},
+    "user": "user_id",
+    "domain": "domain_id",
+    "user_domain": "user_domain_id",
+    "project_domain": "project_domain_id",
+}
+
+
+class LogContext(oslo_context.RequestContext):
+    """What oslo.log writes of a request, as fields and in nova's log formats."""
+
+    #: All instances of the request; `resource_uuid`, which nova's formats write as
+    #: ``%(instance)s``, is the only one.
+    instance_uuids: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the context as plain data."""
+        return {**super().to_dict(), "instance_uuids": list(self.instance_uuids)}
+
+
+@contextlib.contextmanager
+def request(context: object, instance_uuids: Sequence[str]) -> Iterator[None]:
+    """Have the lines that this thread logs in the block carry a request context.
+
+    Parameters
+    ----------
+    context : mapping or object
+        The dict of the wire, or nova's RequestContext. Without a request id its lines
+        are logged as without a context.
+    """
+    values = _values(context)
+    if not values.get(_REQUEST_ID):
+        yield
+        return
+    before = oslo_context.get_current()
+    mine = LogContext(**values, overwrite=False)
+    mine.instance_uuids = tuple(instance_uuids)
+    if len(instance_uuids) == 1:
+        mine.resource_uuid = instance_uuids[0]
+    mine.update_store()
+    try:
+        yield
+    finally:
+        _put_back(before)
+
+
+def _put_back(before: oslo_context.RequestContext | None) -> None:
+    if before is not None:
+        before.update_store()
+    else:
+        # oslo.context has no public way; its own fixture does so.
+        oslo_context._request_store.__dict__.pop("context", None)
+
+
+def _values(context: object) -> dict[str, Any]:
+    """Return the parts of a request context as `LogContext` takes them."""
+    whole: object = context
+    if not isinstance(context, Mapping):
+        to_dict = getattr(context, "to_dict", None)
+        whole = to_dict() if callable(to_dict) else None
+    if not isinstance(whole, Mapping):
+        whole = {name: getattr(context, name, None) for name in _SAME}
+    return {
+        ours: whole[wire] for wire, ours in _READ.items() if whole.get(wire) is not None
+    }

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduler's figures, as Prometheus reads them.
+
+Labels are names of steps, filters, answers and cells: few, and none is a host, an
+instance or a project.
+
+With ``PROMETHEUS_MULTIPROC_DIR`` in the environment when this module is imported,
+prometheus_client keeps the figures of all processes in files of that folder, and any
+of them can tell the sum.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import Counter as Tally
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import prometheus_client
+from prometheus_client import CollectorRegistry, exposition, values
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+from ..drivers.record import RELEASED, DecisionRecord, Outcome
+from ..errors import ConfigurationError
+from ..hosts import HostTable
+from ..placement.answer_store import KeptStats
+from ..placement.claims import ClaimResult
+from .seen import Seen
+from .shared import VARIABLE, folder
+
+#: Seconds, from a decision on a few hosts without Placement to a GET of 10,000.
+_BUCKETS_S: Final = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
+    10.0, 30.0,
+)  # fmt: skip
+
+#: How a question for candidates was answered: a field of `KeptStats` by label.
+_ANSWERED: Final = {
+    "kept": "hits",
+    "shared": "shared",
+    "asked": "misses",
+    "refreshed": "refreshes",
+}
+
+
+class Metrics:
+    """Count what one process does; tell what all of them did.
+
+    Parameters
+    ----------
+    scheduler : Seen
+        Its decisions are counted from now on.
+
+    Raises
+    ------
+    ConfigurationError
+        Several processes are to be summed, and prometheus_client was imported before
+        that was known.
+    """
+
+    def __init__(self, scheduler: Seen) -> None:
+        self._scheduler = scheduler
+        self._folder = _folder()
+        self._registry = CollectorRegistry()
+        self._of_decisions = _OfDecisions(self._registry)
+        self._of_state = _OfState(self._registry)
+        self._lock = threading.Lock()
+        scheduler.decisions.subscribe(self._of_decisions.count)
+
+    def look(self) -> None:
+        """Bring the figures up to date; called every few seconds.
+
+        Other processes, which may be asked for the sum, see them as of the last time.
+        """
+        with self._lock:
+            self._of_decisions.look()
+            self._of_state.look(self._scheduler)
+
+    def render(self, accept: str = "") -> tuple[str, bytes]:
+        """Return the content type, and the figures of all processes.
+
+        Parameters
+        ----------
+        accept : str
+            What the reader's HTTP header of that name has.
+        """
+        self.look()
+        registry = self._registry
+        if self._folder is not None:
+            _bury_dead(self._folder)
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry, str(self._folder))  # type: ignore[no-untyped-call]
+        encode, content_type = exposition.choose_encoder(accept)
+        return content_type, encode(registry)
+
+    def stop(self) -> None:
+        """Count no more."""
+        self._scheduler.decisions.unsubscribe(self._of_decisions.count)
+        self.look()
+
+
+def _folder() -> Path | None:
+    found = folder()
+    if found is not None and not values.ValueClass._multiprocess:
+        raise ConfigurationError(
+            "[telemetry] http_port: prometheus_client was imported too early for the "
+            f"figures of several workers to be summed. Set {VARIABLE} to an empty "
+            "folder before the service starts."
+        )
+    return found
+
+
+def _bury_dead(among: Path) -> None:
+    """Drop what processes that are gone had as figures of now; their counts stay."""
+    for path in among.glob("gauge_live*_*.db"):
+        pid = path.stem.rpartition("_")[2]
+        # Another worker may do so at the same time.
+        with contextlib.suppress(FileNotFoundError):
+            if not Path("/proc", pid).exists():
+                mark_process_dead(int(pid), str(among))  # type: ignore[no-untyped-call]
+
+
+class _Pending:
+    """What decisions came to since it was taken last.
+
+    Adding to plain numbers takes 5 µs; prometheus_client's counters, in a file for
+    several processes, would take a decision 100 µs.
+    """
+
+    def __init__(self) -> None:
+        self.outcomes: Tally[str] = Tally()
+        self.hosts_in: Tally[str] = Tally()
+        self.hosts_out: Tally[str] = Tally()
+        self.claims: Tally[str] = Tally()
+        self.times_ms: defaultdict[str, list[float]] = defaultdict(list)
+        self.n_candidates = 0
+        self.n_attempts = 0
+
+    def add(self, record: DecisionRecord) -> None:
+        self.outcomes[record.outcome or Outcome.FAILED] += 1
+        self.n_candidates += record.n_candidates or 0
+        for step, elapsed_ms in record.times_ms.items():
+            self.times_ms[step].append(elapsed_ms)
+        for each in record.steps:
+            self.hosts_in[each.name] += each.n_in
+            self.hosts_out[each.name] += each.n_out
+        for claim in record.claims:
+            self.claims[claim.result] += 1
+            self.n_attempts += claim.n_attempts
+
+
+class _OfDecisions:
+    """What decision records tell."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._lock = threading.Lock()
+        self._pending = _Pending()
+        self._decisions = _Counts(
+            "moorage_decisions",
+            "Requests that were decided, by how that ended.",
+            "outcome",
+            registry,
+        )
+        self._seconds = prometheus_client.Histogram(
+            "moorage_decision_seconds",
+            "Time of decisions by step; total is all of it.",
+            ["step"],
+            buckets=_BUCKETS_S,
+            registry=registry,
+        )
+        self._hosts_in = _Counts(
+            "moorage_filter_hosts_in",
+            "Hosts that a filter, or a restriction of the request, was asked of.",
+            "filter",
+            registry,
+        )
+        self._hosts_out = _Counts(
+            "moorage_filter_hosts_out", "Hosts that it let pass.", "filter", registry
+        )
+        self._candidates = prometheus_client.Counter(
+            "moorage_offered_candidates",
+            "Allocation candidates that decisions had to choose from.",
+            registry=registry,
+        )
+        self._claims = _Counts(
+            "moorage_claims",
+            "Claims by Placement's answer, and claims that were released after all.",
+            "answer",
+            registry,
+        )
+        self._attempts = prometheus_client.Counter(
+            "moorage_claim_attempts", "Writes that claims took.", registry=registry
+        )
+        # From the start, so that the first one is seen as a growth from 0.
+        self._decisions.add(dict.fromkeys(Outcome, 0))
+        self._claims.add(dict.fromkeys((r.value for r in ClaimResult), 0))
+        self._claims.add({RELEASED: 0})
+
+    def count(self, record: DecisionRecord) -> None:
+        """Count a decision that has ended; `look` makes it seen."""
+        with self._lock:
+            self._pending.add(record)
+
+    def look(self) -> None:
+        """Let what was counted be seen."""
+        with self._lock:
+            pending, self._pending = self._pending, _Pending()
+        self._decisions.add(pending.outcomes)
+        self._hosts_in.add(pending.hosts_in)
+        self._hosts_out.add(pending.hosts_out)
+        self._claims.add(pending.claims)
+        self._candidates.inc(pending.n_candidates)
+        self._attempts.inc(pending.n_attempts)
+        for step, times_ms in pending.times_ms.items():
+            seconds = self._seconds.labels(step)
+            for elapsed_ms in times_ms:
+                seconds.observe(elapsed_ms / 1000)
+
+
+class _OfState:
+    """What the parts of a scheduler tell when they are asked."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._questions = _Counts(
+            "moorage_candidate_questions",
+            "Questions for allocation candidates by how they were answered: from what "
+            "is kept, by a GET of another request, by a GET of their own; refreshed "
+            "are GETs in the background.",
+            "answered",
+            registry,
+        )
+        self._answers = _Counts(
+            "moorage_candidate_answers",
+            "Answers that the limit may have cut, and answers that were not kept for "
+            "want of room.",
+            "fate",
+            registry,
+        )
+        self._reports = _Counts(
+            "moorage_host_reports",
+            "Messages of hosts by what they came to; refused ones cannot be used.",
+            "kind",
+            registry,
+        )
+        self._kept = _gauge(
+            "moorage_kept_candidates",
+            "Allocation candidates that are kept now.",
+            "livesum",
+            registry,
+        )
+        self._kept_answers = _gauge(
+            "moorage_kept_answers",
+            "Answers of Placement that are kept now.",
+            "livesum",
+            registry,
+        )
+        self._hosts = _gauge(
+            "moorage_hosts",
+            "Hosts that are known, by the UUID of their cell.",
+            "livemax",
+            registry,
+            ["cell"],
+        )
+        self._view_age = _gauge(
+            "moorage_view_age_seconds",
+            "Time since the oldest part of the hosts' state was read; 0 where the "
+            "source vouches for it.",
+            "livemax",
+            registry,
+        )
+        self._pending = _gauge(
+            "moorage_pending_claims",
+            "Claims that no report of a host includes yet.",
+            "livemax",
+            registry,
+        )
+        self._orphans = _gauge(
+            "moorage_orphaned_claims",
+            "Claims of failed requests that are released once Placement answers.",
+            "livesum",
+            registry,
+        )
+        self._ready = _gauge(
+            "moorage_ready",
+            "Whether requests can be served, 1 or 0; of several workers, whether all "
+            "can.",
+            "livemin",
+            registry,
+        )
+        self._cells: set[str] = set()
+
+    def look(self, scheduler: Seen) -> None:
+        stats = scheduler.kept.stats()
+        self._questions.reach({k: getattr(stats, v) for k, v in _ANSWERED.items()})
+        self._answers.reach({"cut": stats.cut, "dropped": stats.dropped})
+        self._reports.reach(scheduler.report_counts)
+        self._look_at_kept(stats)
+        self._look_at_hosts(scheduler.table)
+        self._view_age.set(scheduler.view_age_s or 0.0)
+        self._pending.set(len(scheduler.table.claims()))
+        self._orphans.set(scheduler.n_orphans)
+        self._ready.set(scheduler.is_ready)
+
+    def _look_at_kept(self, stats: KeptStats) -> None:
+        self._kept.set(stats.requests)
+        self._kept_answers.set(stats.answers)
+
+    def _look_at_hosts(self, table: HostTable) -> None:
+        cells = Tally(table.batch().cell_uuid.tolist())
+        # A cell that has no hosts any more has 0 of them.
+        self._cells |= cells.keys()
+        for cell in self._cells:
+            self._hosts.labels(cell).set(cells[cell])
+
+
+class _Counts:
+    """A counter with one label."""
+
+    def __init__(
+        self, name: str, told: str, label: str, registry: CollectorRegistry
+    ) -> None:
+        self._counter = prometheus_client.Counter(
+            name, told, [label], registry=registry
+        )
+        self._seen: Tally[str] = Tally()
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Grow by what was counted, by label."""
+        for label, count in counts.items():
+            self._counter.labels(label.replace(" ", "_")).inc(count)
+
+    def reach(self, counts: Mapping[str, int]) -> None:
+        """Grow to what somebody else counts, by label."""
+        self.add({k: max(0, count - self._seen[k]) for k, count in counts.items()})
+        self._seen = Tally(counts)
+
+
+def _gauge(
+    name: str,
+    told: str,
+    mode: str,
+    registry: CollectorRegistry,
+    labels: Sequence[str] = (),
+) -> prometheus_client.Gauge:
+    return prometheus_client.Gauge(
+        name,
+        told,
+        labels,
+        multiprocess_mode=mode,  # type: ignore[arg-type]  # one of its literals
+        registry=registry,
+    )

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is seen of moorage-scheduler in several processes, from outside."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import fixtures
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+)
+from prometheus_client.parser import text_string_to_metric_families
+
+from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.placement.embedded import TOKEN
+from moorage.scheduler.placement.seed import seed
+from moorage.scheduler.rpc import SchedulerAPI, get_transport
+from moorage.scheduler.seeding import providers
+from moorage.scheduler.sources.inventory import read_inventory
+
+from ..brokers import Broker
+from ..clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ..placement_servers import EmbeddedPlacementFixture, MisbehavingServer
+from ..processes import SchedulerProcess
+
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
+
+N_HOSTS = 4
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+class Cloud:
+    """A broker, a Placement, a configuration, and a conductor's client."""
+
+    def __init__(self, folder: Path, broker: Broker, placement_url: str) -> None:
+        self.folder = folder
+        self.reports = folder / "reports"
+        self.reports.mkdir()
+        self.config = folder / "moorage.conf"
+        names = [f"h{number}" for number in range(N_HOSTS)]
+        self.inventory_file = write_inventory(folder, *map(host, names))
+        self.config.write_text(
+            "[DEFAULT]\n"
+            f"transport_url = {broker.transport_url}\n"
+            "[placement]\n"
+            "auth_type = admin_token\n"
+            f"endpoint = {placement_url}\n"
+            f"endpoint_override = {placement_url}\n"
+            f"token = {TOKEN}\n"
+            "[moorage]\n"
+            f"inventory_file = {self.inventory_file}\n"
+            "[oslo_reports]\n"
+            f"log_dir = {self.reports}\n"
+        )
+        self.transport = get_transport(
+            moorage_conf.load([], config_files=[]), broker.transport_url
+        )
+        self.api = SchedulerAPI(self.transport, timeout_s=60)
+
+    def option(self, line: str) -> None:
+        """Add an option of [telemetry]."""
+        with self.config.open("a") as config:
+            config.write(f"[telemetry]\n{line}\n")
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Iterator[Cloud]:
+    with (
+        Broker() as broker,
+        EmbeddedPlacementFixture() as embedded,
+        MisbehavingServer(embedded.placement.wsgi_app) as server,
+    ):
+        made = Cloud(tmp_path, broker, server.url)
+        inventory = read_inventory(made.inventory_file)
+        seed(embedded.client, providers(inventory))
+        yield made
+        made.transport.cleanup()
+
+
+def page(port: int, path: str) -> tuple[int, str]:
+    """Return the status and the text of a page."""
+    try:
+        answer = urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30)
+    except urllib.error.HTTPError as e:
+        answer = e
+    with answer:
+        return answer.status, answer.read().decode()
+
+
+def figure(port: int, name: str, **labels: str) -> float:
+    """Return one figure, all workers together; 0 where it is not told."""
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(page(port, "/metrics")[1])
+        for sample in family.samples
+        if sample.name == name and sample.labels.items() >= labels.items()
+    )
+
+
+def until(is_true: Callable[[], bool], within_s: float = 60) -> None:
+    deadline = time.monotonic() + within_s
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def shared_folders() -> set[str]:
+    found = Path(tempfile.gettempdir()).glob("moorage-figures-*")
+    return {str(path) for path in found}
+
+
+def test_one_port_tells_the_sum_of_all_workers(cloud: Cloud) -> None:
+    cloud.option("http_port = 0")
+    folders = shared_folders()
+    with SchedulerProcess(cloud.config, n_workers=2) as scheduler:
+        [port] = [
+            int(found[1])
+            for line in list(scheduler.log)
+            if (found := re.search(r"/readyz are on port (\d+)", line))
+        ]
+
+        def n_decided() -> float:
+            return figure(port, "moorage_decisions_total", outcome="selected")
+
+        # Each worker takes some: the broker deals requests out in turn.
+        for _ in range(6):
+            cloud.api.select_destinations(CONTEXT, request(), new_uuids())
+        until(lambda: n_decided() == 6)
+        assert figure(port, "moorage_hosts") == N_HOSTS
+        until(lambda: page(port, "/readyz") == (200, "Ready.\n"))
+        assert page(port, "/healthz")[0] == 200
+
+        # What a worker counted outlives it; what it had does not.
+        os.kill(scheduler.workers[0], signal.SIGKILL)
+        scheduler.wait_for("All 2 workers serve|Worker 0 is process", times=3)
+        cloud.api.select_destinations(CONTEXT, request(), new_uuids())
+        until(lambda: n_decided() == 7)
+        assert figure(port, "moorage_hosts") == N_HOSTS
+
+        scheduler.send(signal.SIGUSR2)
+        until(lambda: len(list(cloud.reports.iterdir())) >= 1)
+        assert scheduler.is_running()
+        assert scheduler.stop() == 0
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", port), timeout=10)
+    assert shared_folders() == folders
+
+
+class Collector(fixtures.Fixture):
+    """Takes spans over OTLP, as a collector does."""
+
+    def _setUp(self) -> None:
+        self.spans: list[tuple[str, str]] = []
+        spans = self.spans
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                told = ExportTraceServiceRequest.FromString(body)
+                spans.extend(
+                    (span.trace_id.hex(), span.name)
+                    for resource in told.resource_spans
+                    for scope in resource.scope_spans
+                    for span in scope.spans
+                )
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:
+                return
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{server.server_address[1]}"
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(thread.join)
+        self.addCleanup(server.shutdown)
+
+
+def test_spans_of_a_request_come_to_the_collector(cloud: Cloud) -> None:
+    cloud.option("tracing = true")
+    context = {**CONTEXT, "traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
+    with Collector() as collector:
+        environment = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
+        }
+        with SchedulerProcess(
+            cloud.config, n_workers=2, environment=environment
+        ) as scheduler:
+            cloud.api.select_destinations(context, request(), new_uuids())
+            # What is not sent yet is sent at the end.
+            assert scheduler.stop() == 0
+        names = {name for trace_id, name in collector.spans if trace_id == TRACE}
+    assert {
+        "select_destinations",
+        "GET /allocation_candidates",
+        "ComputeFilter",
+        "claim",
+        "PUT /allocations",
+    } <= names

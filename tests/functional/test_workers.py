@@ -1,0 +1,422 @@
+# SPDX-License-Identifier: Apache-2.0
+"""moorage-scheduler in several processes over a real RabbitMQ, from start to end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import fixtures
+import oslo_messaging
+import pytest
+
+from moorage.objects import Selection, Serializer
+from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.placement.embedded import TOKEN
+from moorage.scheduler.placement.seed import seed
+from moorage.scheduler.rpc import SchedulerAPI, get_transport
+from moorage.scheduler.seeding import providers
+from moorage.scheduler.sources.inventory import read_inventory
+
+from .. import brokers
+from ..brokers import Broker
+from ..clouds import (
+    CONTEXT,
+    claimed,
+    host,
+    new_uuids,
+    request,
+    usages,
+    write_inventory,
+)
+from ..placement_servers import (
+    EmbeddedPlacementFixture,
+    MisbehavingServer,
+    refusing_url,
+)
+from ..processes import SchedulerProcess
+
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
+
+N_HOSTS = 8
+TIMEOUT_S = 60
+
+Selections = list[list[Selection]]
+
+
+class Gate:
+    """A Placement that holds back the claims of some, until it is opened."""
+
+    def __init__(self, app: Callable[..., Any]) -> None:
+        self._app = app
+        self._open = threading.Event()
+        self._lock = threading.Lock()
+        self._n_to_hold = 0
+        self.n_held = 0
+
+    def hold(self, n_claims: int) -> None:
+        """Hold back the next claims."""
+        self._n_to_hold = n_claims
+
+    def open(self) -> None:
+        """Let all go on."""
+        self._open.set()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        with self._lock:
+            is_claim = environ["REQUEST_METHOD"] in ("PUT", "POST")
+            is_held = is_claim and self.n_held < self._n_to_hold
+            self.n_held += is_held
+        if is_held:
+            self._open.wait(TIMEOUT_S)
+        return self._app(environ, start_response)
+
+
+class Cloud:
+    """A broker, a Placement, and files that schedulers are started with."""
+
+    def __init__(self, broker: Any, folder: Path, embedded: Any) -> None:
+        self._folder = folder
+        self.placement = embedded.client
+        self.gate = Gate(embedded.placement.wsgi_app)
+        self.broker = broker
+        names = [f"h{number}" for number in range(N_HOSTS)]
+        large = {"vcpus": 500, "memory_mb": 600_000, "local_gb": 6000}
+        hosts = [host(name, **large) for name in names]
+        self.inventory_file = write_inventory(folder, *hosts)
+        inventory = read_inventory(self.inventory_file)
+        seed(self.placement, providers(inventory))
+        self.nodes = [each.record.uuid for each in inventory.hosts]
+        self.placement_url = ""
+        self.transport = get_transport(
+            moorage_conf.load([], config_files=[]), broker.transport_url
+        )
+
+    def api(self, **changes: Any) -> SchedulerAPI:
+        return SchedulerAPI(self.transport, **{"timeout_s": TIMEOUT_S, **changes})
+
+    def config(self, *lines: str, name: str = "one") -> Path:
+        """Write a configuration; lines of [DEFAULT] first, then other groups."""
+        path = self._folder / f"{name}.conf"
+        fixed = [
+            "[placement]",
+            "auth_type = admin_token",
+            f"endpoint = {self.placement_url}",
+            f"endpoint_override = {self.placement_url}",
+            f"token = {TOKEN}",
+            "[moorage]",
+            f"inventory_file = {self.inventory_file}",
+            "[DEFAULT]",
+            f"transport_url = {self.broker.transport_url}",
+            f"host = {name}",
+        ]
+        path.write_text("\n".join([*fixed, *lines]) + "\n")
+        return path
+
+    def select_at(self, name: str) -> object:
+        """Select a destination at the scheduler of that name."""
+        target = oslo_messaging.Target(topic="scheduler", version="4.5", server=name)
+        client = oslo_messaging.get_rpc_client(
+            self.transport, target, timeout=TIMEOUT_S, serializer=Serializer()
+        )
+        return client.call(
+            CONTEXT,
+            "select_destinations",
+            spec_obj=request(),
+            instance_uuids=new_uuids(),
+            return_objects=True,
+        )
+
+    def n_claimed(self) -> int:
+        """How many instances of one VCPU Placement holds."""
+        found = usages(self.placement, self.nodes)
+        return sum(used["VCPU"] for used in found.values())
+
+
+class BrokerOfOurOwn(fixtures.Fixture):
+    """A RabbitMQ that may be stopped: nobody else uses it."""
+
+    def _setUp(self) -> None:
+        if not shutil.which("rabbitmqctl"):
+            pytest.skip("no rabbitmqctl on the PATH")
+        url, self._environment = brokers._start()
+        self.transport_url = url.replace("amqp:", "rabbit:")
+
+    def stop(self) -> None:
+        """Close all connections, and forget what is not durable."""
+        brokers._control(self._environment, "stop_app")
+
+    def start(self) -> None:
+        """Take connections again."""
+        brokers._control(self._environment, "start_app")
+
+
+@pytest.fixture
+def broker() -> Iterator[Any]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def cloud(tmp_path: Path, broker: Any) -> Iterator[Cloud]:
+    with EmbeddedPlacementFixture() as embedded:
+        made = Cloud(broker, tmp_path, embedded)
+        with MisbehavingServer(made.gate) as server:
+            made.placement_url = server.url
+            yield made
+            made.gate.open()
+            made.transport.cleanup()
+
+
+def select(api: SchedulerAPI, uuids: Sequence[str] | None = None) -> Selections:
+    return api.select_destinations(
+        CONTEXT, request(), uuids or new_uuids(), return_alternates=True
+    )
+
+
+def until(is_true: Callable[[], bool], within_s: float = 30) -> None:
+    deadline = time.monotonic() + within_s
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_killed_worker_is_replaced_and_requests_go_on(cloud: Cloud) -> None:
+    api = cloud.api()
+    with SchedulerProcess(cloud.config(), n_workers=2) as scheduler:
+        first = scheduler.workers
+        assert len({*first, scheduler.pid}) == 3
+        select(api)
+        os.kill(first[1], signal.SIGKILL)
+        # The other one answers meanwhile.
+        for _ in range(3):
+            select(api)
+        scheduler.wait_for(rf"Worker 1, process {first[1]}, was killed by SIGKILL")
+        scheduler.wait_for("Serving 8 hosts", times=3)
+        assert scheduler.workers[0] == first[0]
+        assert scheduler.workers[1] != first[1]
+        for _ in range(10):
+            select(api)
+        assert scheduler.stop() == 0
+    assert cloud.n_claimed() == 14
+
+
+def test_sighup_reaches_all_workers(cloud: Cloud) -> None:
+    api = cloud.api()
+    path = cloud.config("[scheduler]", "max_attempts = 3")
+    with SchedulerProcess(path, n_workers=2) as scheduler:
+        assert {len(mine) for _ in range(6) for mine in select(api)} == {3}
+        cloud.config("executor_thread_pool_size = 7", "[scheduler]", "max_attempts = 1")
+        scheduler.send(signal.SIGHUP)
+        changed = r"\[scheduler\] max_attempts was 3 and is 1 from now on"
+        scheduler.wait_for(changed, times=3)
+        scheduler.wait_for(r"8 hosts of 2 cells read", times=3)
+        assert {len(mine) for _ in range(6) for mine in select(api)} == {1}
+        restart = r"executor_thread_pool_size was 64 and will be 7 after a restart only"
+        scheduler.wait_for(restart, times=3)
+
+
+def test_broken_file_leaves_all_as_it_was(cloud: Cloud) -> None:
+    api = cloud.api()
+    path = cloud.config("[scheduler]", "max_attempts = 2")
+    with SchedulerProcess(path, n_workers=2) as scheduler:
+        cloud.config("[scheduler]", "max_attempts = 1", "[filter_scheduler]", "host_")
+        for wrong in ("host_", "host_subset_size = 0"):
+            cloud.config("[scheduler]", "max_attempts = 1", "[filter_scheduler]", wrong)
+            before = scheduler.count("stay as they were")
+            scheduler.send(signal.SIGHUP)
+            scheduler.wait_for(
+                "ERROR .*stay as they were: .*one.conf", times=before + 3
+            )
+        assert {len(mine) for _ in range(6) for mine in select(api)} == {2}
+
+
+def test_what_was_not_begun_is_answered_by_another_scheduler(cloud: Cloud) -> None:
+    cloud.gate.hold(2)
+    api = cloud.api()
+    small = cloud.config("executor_thread_pool_size = 2")
+    with (
+        ThreadPoolExecutor(20) as pool,
+        SchedulerProcess(cloud.config(name="two")) as other,
+        SchedulerProcess(small) as ending,
+    ):
+        begun = [pool.submit(cloud.select_at, "one") for _ in range(2)]
+        until(lambda: cloud.gate.n_held == 2)
+        calls = [pool.submit(select, api) for _ in range(16)]
+        # The broker has sent four to the one that is busy, which took none of them.
+        until(lambda: sum(call.done() for call in calls) == 12)
+        ending.send(signal.SIGTERM)
+        calls += [pool.submit(select, api) for _ in range(4)]
+        for call in calls:
+            call.result(TIMEOUT_S)
+        assert ending.is_running(), "it has two requests under way"
+        assert other.count("Decision req-test") == 20
+        cloud.gate.open()
+        for call in begun:
+            call.result(TIMEOUT_S)
+        assert ending.wait() == 0
+    assert cloud.n_claimed() == 22
+
+
+def test_end_under_load_loses_and_doubles_nothing(cloud: Cloud) -> None:
+    api = cloud.api()
+    is_over = threading.Event()
+    answers: list[Selections] = []
+
+    def ask() -> None:
+        while not is_over.is_set():
+            answers.append(select(api))
+
+    ending = SchedulerProcess(cloud.config(), n_workers=2)
+    with (
+        ThreadPoolExecutor(4) as pool,
+        SchedulerProcess(cloud.config(name="two"), n_workers=2),
+        ending,
+    ):
+        calls = [pool.submit(ask) for _ in range(4)]
+        until(lambda: len(answers) >= 8)
+        ending.send(signal.SIGTERM)
+        assert ending.wait() == 0
+        n_before = len(answers)
+        until(lambda: len(answers) >= n_before + 8)
+        is_over.set()
+        for call in calls:
+            call.result(TIMEOUT_S)
+    assert cloud.n_claimed() == len(answers)
+
+
+def test_worker_that_does_not_end_is_killed_and_told_of(cloud: Cloud) -> None:
+    cloud.gate.hold(1)
+    lines = ("manager_shutdown_timeout = 100", "graceful_shutdown_timeout = 2")
+    with (
+        ThreadPoolExecutor(1) as pool,
+        SchedulerProcess(cloud.config(*lines), n_workers=2) as scheduler,
+    ):
+        call = pool.submit(select, cloud.api(call_monitor_timeout_s=3))
+        until(lambda: cloud.gate.n_held == 1)
+        assert scheduler.stop() == 1
+        scheduler.wait_for("has not ended within graceful_shutdown_timeout, 2 s")
+        with pytest.raises(oslo_messaging.MessagingTimeout):
+            call.result(TIMEOUT_S)
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_request_that_takes_too_long_is_cut_off_and_told_of(
+    n_workers: int, cloud: Cloud
+) -> None:
+    cloud.gate.hold(1)
+    lines = ("manager_shutdown_timeout = 1",)
+    with (
+        ThreadPoolExecutor(1) as pool,
+        SchedulerProcess(cloud.config(*lines), n_workers=n_workers) as scheduler,
+    ):
+        call = pool.submit(select, cloud.api(call_monitor_timeout_s=3))
+        until(lambda: cloud.gate.n_held == 1)
+        assert scheduler.stop() == 1
+        scheduler.wait_for("1 requests are not finished within manager_shutdown_timeo")
+        with pytest.raises(oslo_messaging.MessagingTimeout):
+            call.result(TIMEOUT_S)
+
+
+def test_workers_end_when_their_supervisor_is_killed(cloud: Cloud) -> None:
+    with SchedulerProcess(cloud.config(), n_workers=2) as scheduler:
+        scheduler.send(signal.SIGKILL)
+        assert scheduler.wait() == -signal.SIGKILL
+        scheduler.wait_for("The process that started this one is gone", times=2)
+        for pid in scheduler.workers:
+            until(lambda pid=pid: not Path(f"/proc/{pid}").exists())
+
+
+def test_long_decision_is_kept_alive(cloud: Cloud) -> None:
+    cloud.gate.hold(1)
+    api = cloud.api(call_monitor_timeout_s=2)
+    with ThreadPoolExecutor(1) as pool, SchedulerProcess(cloud.config()):
+        call = pool.submit(select, api)
+        until(lambda: cloud.gate.n_held == 1)
+        time.sleep(5)  # more than twice what the monitor waits without heartbeats
+        assert not call.done()
+        cloud.gate.open()
+        [[chosen, *_]] = call.result(TIMEOUT_S)
+        assert chosen.service_host.startswith("h")
+
+
+def test_systemd_is_told(cloud: Cloud, tmp_path: Path) -> None:
+    path = tmp_path / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(str(path))
+        told.settimeout(30)
+        environment = {"NOTIFY_SOCKET": str(path)}
+        scheduler = SchedulerProcess(
+            cloud.config(), n_workers=2, environment=environment
+        )
+        with scheduler:
+            assert told.recv(512) == b"READY=1\nSTATUS=2 workers serve"
+            scheduler.send(signal.SIGHUP)
+            assert told.recv(512).startswith(b"RELOADING=1\n")
+            assert told.recv(512).startswith(b"READY=1\n")
+            assert scheduler.stop() == 0
+        assert told.recv(512).startswith(b"STOPPING=1\n")
+
+
+@pytest.fixture
+def own_broker() -> Iterator[BrokerOfOurOwn]:
+    with BrokerOfOurOwn() as broker:
+        yield broker
+
+
+def test_broker_that_goes_and_comes_loses_and_doubles_nothing(
+    own_broker: BrokerOfOurOwn, tmp_path: Path
+) -> None:
+    n_held, n_all = 4, 12
+    with EmbeddedPlacementFixture() as embedded:
+        cloud = Cloud(own_broker, tmp_path, embedded)
+        # A broker that is back has forgotten where answers go, so some are lost.
+        api = cloud.api(timeout_s=15, call_monitor_timeout_s=10)
+
+        def place(uuid: str) -> Selection:
+            for _ in range(6):
+                try:
+                    return select(api, [uuid])[0][0]
+                except oslo_messaging.MessagingTimeout:
+                    continue  # a conductor's user asks again
+            raise AssertionError(f"{uuid} is never answered")
+
+        cloud.gate.hold(n_held)
+        with MisbehavingServer(cloud.gate) as server, ThreadPoolExecutor(n_all) as pool:
+            cloud.placement_url = server.url
+            with SchedulerProcess(cloud.config(), n_workers=2) as scheduler:
+                uuids = new_uuids(n_all)
+                calls = [pool.submit(place, uuid) for uuid in uuids[:n_held]]
+                until(lambda: cloud.gate.n_held == n_held)
+                own_broker.stop()
+                cloud.gate.open()  # they are claimed, and cannot be answered
+                until(lambda: cloud.n_claimed() == n_held)
+                calls += [pool.submit(place, uuid) for uuid in uuids[n_held:]]
+                own_broker.start()
+                chosen = [call.result(TIMEOUT_S * 2) for call in calls]
+                assert scheduler.stop() == 0
+        for uuid, selection in zip(uuids, chosen, strict=True):
+            held = cloud.placement.allocations(uuid).resources
+            assert {k: dict(v) for k, v in held.items()} == claimed(selection)
+        assert cloud.n_claimed() == n_all
+        cloud.transport.cleanup()
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_broker_that_is_away_does_not_hold_up_the_end(
+    n_workers: int, cloud: Cloud
+) -> None:
+    nobody = refusing_url().rpartition(":")[2]
+    path = cloud.config(f"transport_url = rabbit://guest:guest@127.0.0.1:{nobody}/")
+    with SchedulerProcess(
+        path, n_workers=n_workers, until="Connection failed"
+    ) as scheduler:
+        assert scheduler.stop() == 0

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options are read again as a whole or not at all, and the log tells what changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from oslo_config import cfg
+
+from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.cmd.options import Options
+from moorage.scheduler.rpc import get_transport
+
+URL = "rabbit://guest:{}@127.0.0.1:5672/"
+
+
+class Files:
+    """Options, and the file that they come from."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "moorage.conf"
+        self.write()
+        self.argv = ["--config-file", str(self.path)]
+        self.conf = moorage_conf.load(self.argv)
+        get_transport(self.conf).cleanup()
+        self.options = Options(self.argv, self.conf)
+
+    def write(self, *lines: str, password: str = "one") -> None:
+        url = f"transport_url = {URL.format(password)}"
+        self.path.write_text("\n".join(["[DEFAULT]", url, *lines]) + "\n")
+
+
+@pytest.fixture
+def files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Files:
+    caplog.set_level("INFO")
+    return Files(tmp_path)
+
+
+def test_changed_option_takes_effect_and_is_told_with_its_default(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    files.write("[filter_scheduler]", "cpu_weight_multiplier = -2")
+    assert files.options.reload()
+    assert files.conf.filter_scheduler.cpu_weight_multiplier == -2.0
+    assert [r.getMessage() for r in caplog.records] == [
+        "[filter_scheduler] cpu_weight_multiplier was 1.0 and is -2.0 from now on"
+    ]
+    files.write()
+    assert files.options.reload()
+    assert files.conf.filter_scheduler.cpu_weight_multiplier == 1.0
+    assert "was -2.0 and is 1.0 from now on" in caplog.text
+
+
+def test_nothing_is_told_where_nothing_changed(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert files.options.reload()
+    assert not caplog.records
+
+
+def test_what_needs_a_restart_keeps_its_value_and_is_told_each_time(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    files.write("[moorage]", "decision_records = 7")
+    for _ in range(2):
+        assert files.options.reload()
+    assert files.conf.moorage.decision_records == 1000
+    told = "[moorage] decision_records was 1000 and will be 7 after a restart only"
+    assert [r.getMessage() for r in caplog.records] == [told] * 2
+
+
+def test_secret_is_never_told(files: Files, caplog: pytest.LogCaptureFixture) -> None:
+    files.write(password="two")
+    assert files.options.reload()
+    assert "[DEFAULT] transport_url was *** and will be ***" in caplog.text
+    assert "guest" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param("max_attempts", id="no_value"),
+        pytest.param("max_attempts = 0", id="value_of_ours"),
+        pytest.param("[oslo_messaging_rabbit]\nssl = perhaps", id="value_of_oslos"),
+    ],
+)
+def test_broken_file_changes_nothing_and_is_named(
+    wrong: str, files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    files.write("debug = true", "[filter_scheduler]", "host_subset_size = 5")
+    text = files.path.read_text()
+    files.path.write_text(f"{text}[scheduler]\n{wrong}\n")
+    assert not files.options.reload()
+    assert files.conf.filter_scheduler.host_subset_size == 1
+    [record] = caplog.records
+    assert record.levelname == "ERROR"
+    assert "stay as they were" in record.getMessage()
+    assert str(files.path) in record.getMessage()
+    files.path.write_text(text)
+    assert files.options.reload()
+    assert files.conf.filter_scheduler.host_subset_size == 5
+
+
+def test_file_that_is_gone_changes_nothing_and_is_named(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    files.path.unlink()
+    assert not files.options.reload()
+    assert str(files.path) in caplog.text
+    assert files.conf.filter_scheduler.host_subset_size == 1
+
+
+def test_what_is_read_for_each_decision_may_be_changed() -> None:
+    conf = cfg.ConfigOpts()
+    moorage_conf.register_opts(conf)
+    mutable = {
+        f"{group or 'DEFAULT'}.{opt.name}"
+        for group, opts in moorage_conf.list_opts()
+        for opt in opts
+        if opt.mutable
+    }
+    assert {
+        "DEFAULT.service_down_time",
+        "filter_scheduler.host_subset_size",
+        "filter_scheduler.pci_weight_multiplier",
+        "filter_scheduler.shuffle_best_same_weighed_hosts",
+        "metrics.weight_multiplier",
+        "moorage.candidates_max_age",
+        "moorage.cell_grace",
+        "moorage.claim_max_age",
+        "moorage.max_view_age",
+        "scheduler.max_attempts",
+    } <= mutable
+    assert not {"scheduler.workers", "moorage.source", "DEFAULT.host"} & mutable

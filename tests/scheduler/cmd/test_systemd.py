@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""systemd is told in its own words, where it is there."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moorage.scheduler.cmd.systemd import State, notify
+
+
+@pytest.fixture(params=["file", "abstract"])
+def told(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[socket.socket]:
+    """What systemd listens on."""
+    path = str(tmp_path / "notify")
+    is_file = request.param == "file"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(path if is_file else f"\0{path}")
+        listening.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", path if is_file else f"@{path}")
+        yield listening
+
+
+def test_states_are_told(told: socket.socket) -> None:
+    notify(State.READY, "4 workers serve")
+    notify(State.RELOADING)
+    notify(State.STOPPING)
+    assert told.recv(512) == b"READY=1\nSTATUS=4 workers serve"
+    reloading = told.recv(512).splitlines()
+    assert reloading[0] == b"RELOADING=1"
+    assert reloading[-1].startswith(b"MONOTONIC_USEC=")
+    assert told.recv(512).splitlines()[0] == b"STOPPING=1"
+
+
+def test_without_systemd_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    notify(State.READY)
+
+
+def test_systemd_that_does_not_listen_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    notify(State.READY)
+    assert "systemd cannot be told READY=1" in caplog.text

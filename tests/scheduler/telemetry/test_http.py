@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Probes tell whether the process lives and whether it can serve."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from moorage.scheduler.conf import load
+from moorage.scheduler.errors import ConfigurationError
+from moorage.scheduler.service import Scheduler
+from moorage.scheduler.telemetry.http import listen
+from moorage.scheduler.telemetry.serving import Telemetry
+
+from .conftest import Reader
+
+
+def test_nothing_listens_unless_a_port_is_given() -> None:
+    with Telemetry(load([], config_files=[])) as telemetry:
+        assert telemetry.port is None
+
+
+def test_alive_and_ready(reader: Reader) -> None:
+    assert [reader.get(path).status for path in ("/healthz", "/readyz")] == [200, 200]
+
+
+def test_what_is_not_ready_says_why(
+    reader: Reader, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler._source, "seen_at", lambda: 1.0)
+    page = reader.get("/readyz")
+    assert page.status == 503
+    assert page.text == scheduler.readiness_note + "\n"
+    assert "max_view_age" in page.text
+    assert reader.get("/healthz").status == 200
+    assert reader.figures()["moorage_ready", ""] == 0
+
+
+def test_a_process_that_stops_is_not_ready(reader: Reader) -> None:
+    reader.served.is_stopping = True
+    page = reader.get("/readyz")
+    assert (page.status, page.text) == (503, "Stopping.\n")
+
+
+def test_another_page_is_not_found_and_those_that_exist_are_named(
+    reader: Reader,
+) -> None:
+    page = reader.get("/")
+    assert page.status == 404
+    assert "/metrics, /healthz, /readyz" in page.text
+
+
+def test_head_has_no_body_and_post_is_not_served(reader: Reader) -> None:
+    assert reader.get("/healthz", method="HEAD").text == ""
+    assert reader.get("/healthz", method="POST").status == 501
+
+
+def test_query_of_a_probe_is_left_alone(reader: Reader) -> None:
+    assert reader.get("/healthz?from=probe").status == 200
+
+
+def test_a_reader_that_says_nothing_holds_up_no_other(reader: Reader) -> None:
+    port = int(reader._url.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=30):
+        assert reader.get("/healthz").status == 200
+
+
+def test_a_page_that_fails_is_a_500_and_the_next_one_is_answered(
+    reader: Reader, scheduler: Scheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen_at = scheduler._source.seen_at
+    scheduler._source.seen_at = lambda: 1 / 0
+    assert reader.get("/metrics").status == 500
+    assert "ZeroDivisionError" in caplog.text
+    scheduler._source.seen_at = seen_at
+    assert reader.get("/metrics").status == 200
+
+
+def test_a_port_that_is_taken_stops_the_start() -> None:
+    taken = listen("127.0.0.1", 0)
+    with taken, pytest.raises(ConfigurationError, match="http_port"):
+        listen("127.0.0.1", taken.getsockname()[1])
+
+
+def test_ipv6_can_be_listened_on() -> None:
+    with listen("::1", 0) as listening:
+        assert listening.family == socket.AF_INET6

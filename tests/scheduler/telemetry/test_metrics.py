@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Prometheus reads is what was decided."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from moorage.scheduler.drivers.record import DecisionRecord
+from moorage.scheduler.errors import NoValidHost
+from moorage.scheduler.service import Scheduler
+
+from ...clouds import new_uuids
+from .conftest import NAMES, Reader, Select
+
+
+def test_decisions_are_counted_by_outcome_and_from_zero_on(
+    reader: Reader, select: Select
+) -> None:
+    before = reader.figures()
+    select()
+    select()
+    with pytest.raises(NoValidHost):
+        select(vcpus=1000)
+    after = reader.figures()
+    grown = {
+        outcome: (
+            before["moorage_decisions_total", outcome],
+            after["moorage_decisions_total", outcome],
+        )
+        for outcome in ("selected", "no_valid_host", "failed")
+    }
+    assert grown == {"selected": (0, 2), "no_valid_host": (0, 1), "failed": (0, 0)}
+
+
+def test_each_step_has_its_time(reader: Reader, select: Select) -> None:
+    select()
+    figures = reader.figures()
+    steps = {label for name, label in figures if name.endswith("seconds_count")}
+    assert {"placement", "hosts", "filters", "weighers", "claim", "total"} <= steps
+    parts = sum(
+        figures["moorage_decision_seconds_sum", step] for step in steps - {"total"}
+    )
+    assert 0 < parts <= figures["moorage_decision_seconds_sum", "total"]
+
+
+def test_hosts_in_and_out_of_filters_are_counted(
+    reader: Reader, select: Select
+) -> None:
+    select(ignore_hosts=["h1"])
+    figures = reader.figures()
+    ways = [
+        (figures[f"moorage_filter_hosts_{way}_total", step])
+        for step in ("ignore_hosts", "ComputeFilter")
+        for way in ("in", "out")
+    ]
+    assert ways == [3, 2, 2, 2]
+
+
+def test_claims_and_candidates_are_counted(reader: Reader, select: Select) -> None:
+    select()
+    select(new_uuids(2))
+    figures = reader.figures()
+    assert figures["moorage_claims_total", "claimed"] == 2
+    assert figures["moorage_claims_total", "refused"] == 0
+    assert figures["moorage_claim_attempts_total", ""] == 2
+    assert figures["moorage_offered_candidates_total", ""] == 2 * len(NAMES)
+    assert figures["moorage_candidate_questions_total", "asked"] == 1
+    assert figures["moorage_candidate_questions_total", "kept"] == 1
+    assert figures["moorage_kept_candidates", ""] == len(NAMES)
+    assert figures["moorage_pending_claims", ""] == 3
+
+
+def test_state_is_told_as_it_is_now(reader: Reader, scheduler: Scheduler) -> None:
+    figures = reader.figures()
+    cells = {k: v for (name, k), v in figures.items() if name == "moorage_hosts"}
+    [cell] = cells
+    assert cells[cell] == len(NAMES)
+    assert figures["moorage_orphaned_claims", ""] == 0
+    assert figures["moorage_ready", ""] == 1
+    scheduler.table.drop_many(scheduler.table.batch().uuid.tolist())
+    assert reader.figures()["moorage_hosts", cell] == 0
+
+
+def test_counts_of_others_grow_and_are_no_more_than_those(
+    reader: Reader, select: Select
+) -> None:
+    for _ in range(2):
+        reader.figures()
+        select()
+    asked = {
+        label: value
+        for (name, label), value in reader.figures().items()
+        if name == "moorage_candidate_questions_total"
+    }
+    assert asked["asked"] + asked["kept"] == 2
+
+
+def test_no_label_names_a_host_an_instance_or_a_project(
+    reader: Reader, select: Select
+) -> None:
+    uuids = new_uuids()
+    [[chosen, *_]] = select(uuids)
+    text = reader.get("/metrics").text
+    assert f'"{chosen.service_host}"' not in text
+    assert uuids[0] not in text
+    assert '"project"' not in text
+
+
+def test_a_reader_of_openmetrics_is_answered_in_that(reader: Reader) -> None:
+    page = reader.get("/metrics", Accept="application/openmetrics-text; version=1.0.0")
+    assert page.headers["Content-Type"].startswith("application/openmetrics-text")
+    assert page.text.endswith("# EOF\n")
+
+
+def test_one_who_fails_to_be_told_fails_no_decision(
+    scheduler: Scheduler, select: Select, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[DecisionRecord] = []
+
+    def fail(record: DecisionRecord) -> None:
+        raise RuntimeError("a bad day")
+
+    scheduler.decisions.subscribe(fail)
+    scheduler.decisions.subscribe(told.append)
+    with caplog.at_level(logging.ERROR):
+        select()
+    assert "a bad day" in caplog.text
+    assert len(told) == 1
+    scheduler.decisions.unsubscribe(told.append)
+    select()
+    assert len(told) == 1

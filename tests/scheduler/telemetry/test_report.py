@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SIGUSR2 has a report written, and nothing else happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from moorage.scheduler.errors import ConfigurationError
+from moorage.scheduler.service import Scheduler
+from moorage.scheduler.telemetry import report
+
+from .conftest import Select
+
+
+def test_report_has_threads_decisions_notes_and_options(
+    scheduler: Scheduler, select: Select
+) -> None:
+    [[chosen, *_]] = select()
+    told = report.report(scheduler)
+    assert "test_report_has_threads" in told
+    assert "------ claim-upkeep" in told
+    assert f" on {chosen.service_host} " in told
+    assert "is_ready = True" in told
+    assert "KeptStats(answers=1, requests=3" in told
+    assert "[telemetry]\n  http_address = 127.0.0.1\n" in told
+
+
+def test_report_has_no_secrets(scheduler: Scheduler) -> None:
+    conf = scheduler.conf
+    conf.set_override("transport_url", "rabbit://me:hush@broker/")
+    conf.set_override("store_connection", "mysql://me:hush@db/", "moorage")
+    conf.set_override("connection", "mysql://me:hush@db/", "api_database")
+    told = report.report(scheduler)
+    assert "hush" not in told
+    assert "  store_connection = ***" in told
+
+
+def test_signal_has_a_file_written(scheduler: Scheduler, tmp_path: Path) -> None:
+    scheduler.conf.set_override("log_dir", str(tmp_path), "oslo_reports")
+    before = signal.getsignal(report.SIGNAL)
+    restore = report.write_on_signal(scheduler)
+    try:
+        os.kill(os.getpid(), report.SIGNAL)
+        deadline = time.monotonic() + 30
+        while not (
+            written := [
+                p for p in tmp_path.iterdir() if "[workarounds]" in p.read_text()
+            ]
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        restore()
+    assert written[0].name.startswith("moorage-scheduler_gurumeditation_")
+    assert written[0].stat().st_mode & 0o007 == 0
+    assert signal.getsignal(report.SIGNAL) is before
+
+
+def test_without_a_folder_it_goes_to_stderr(
+    scheduler: Scheduler, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert report.write(scheduler) is None
+    assert "Guru Meditation" in capfd.readouterr().err
+
+
+def test_a_folder_that_is_not_there_is_named(
+    scheduler: Scheduler, tmp_path: Path
+) -> None:
+    scheduler.conf.set_override("log_dir", str(tmp_path / "gone"), "oslo_reports")
+    with pytest.raises(ConfigurationError, match=r"\[oslo_reports\] log_dir"):
+        report.write(scheduler)
