@@ -27,9 +27,7 @@ class SchedulerLimits(WireObject):
     @classmethod
     def from_dict(cls, limits: dict[str, Any]) -> Self:
         """Make limits of a host state's dict; what it does not name is None."""
-        made = cls(**limits)
-        made.obj_set_defaults()
-        return made
+        return cls(**{**dict.fromkeys(cls.fields), **limits})
 
     def to_dict(self) -> dict[str, Any]:
         """Give the limits that are there."""

@@ -156,6 +156,12 @@ class Scale(NamedTuple):
         scaled /= self.high - self.low
         return scaled
 
+    def of_one(self, raw: float) -> float:
+        """Return one figure scaled to 0..1."""
+        if self.is_flat:
+            return 0.0
+        return (min(max(raw, self.low), self.high) - self.low) / (self.high - self.low)
+
 
 def normalize(
     raw: Weights, minval: float | None = None, maxval: float | None = None
