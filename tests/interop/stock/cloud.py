@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cloud of stock nova 34 services, with Moorage or nova-scheduler among them."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import fixtures
+import pytest
+
+from ...brokers import Broker
+from ...nova_databases import Kind, NovaDatabases
+from ...placement_servers import Database, PlacementServer, database_server
+from ..peer import peer_python
+from .daemons import Daemon
+from .neighbours import Neighbours
+
+#: Hosts on which builds succeed, with room for a few instances each.
+HOSTS = ("host1", "host2", "host3")
+#: A host on which each first build of an instance fails. It is large: where it is a
+#: candidate, it is the best one. Its service is disabled at first.
+FAILING_HOST = "failing"
+
+#: Amounts by resource class, by host.
+Allocations = dict[str, dict[str, int]]
+_Options = Mapping[str, Mapping[str, Any]]
+
+_SCRIPT = Path(__file__).with_name("nova_api.py")
+_WAIT_S = 60.0
+_START_S = 180.0
+_LOOK_EVERY_S = 0.2
+_MAX_NOVA_S = 60
+_PLACEMENT_VERSION = "placement 1.39"
+
+
+class Scheduler(enum.Enum):
+    """What serves the topic "scheduler"."""
+
+    MOORAGE = "moorage-scheduler"
+    NOVA = "nova-scheduler"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Words:
+    """How a scheduler's log tells of its decisions."""
+
+    decided: str
+    chose: str
+
+
+_WORDS = {
+    Scheduler.MOORAGE: _Words(r"Decision ", r"{uuid} on (\S+) \("),
+    Scheduler.NOVA: _Words(
+        r"Starting to schedule for instances",
+        r"instance: {uuid}\] Selected host: \((\S+),",
+    ),
+}
+
+
+class StockCloud(fixtures.Fixture):
+    """nova-conductor, nova-computes and a scheduler on real servers of their own.
+
+    Parameters
+    ----------
+    kind : Scheduler
+    folder : Path
+        For configuration files, logs and state.
+
+    Attributes
+    ----------
+    scheduler : Daemon
+    placement : PlacementServer
+    """
+
+    def __init__(self, kind: Scheduler, folder: Path) -> None:
+        super().__init__()
+        self.kind = kind
+        self._folder = folder
+
+    def _setUp(self) -> None:
+        self._bin = peer_python().parent
+        self.databases = self.useFixture(NovaDatabases(Kind.MARIADB, n_cells=1))
+        broker = self.useFixture(Broker())
+        [cell] = self.databases.cells
+        self.databases.change_mapping(cell, transport_url=broker.transport_url)
+        self.placement = self.useFixture(
+            PlacementServer(database_server(Database.MARIADB))
+        )
+        neighbours = self.useFixture(Neighbours())
+        self._write("nova", self._nova_options(broker.transport_url, neighbours))
+        self._write("cell", {"database": {"connection": cell.url}})
+        self._start("nova-conductor", "nova-conductor", "cell")
+        for host in (*HOSTS, FAILING_HOST):
+            self._write(host, self._host_options(host))
+            self._start("nova-compute", host, "cell", host)
+        self.scheduler = self._start_scheduler()
+        self._start_users()
+        self.until(self._is_known, within_s=_START_S)
+        self.ask("change_service", host=FAILING_HOST, changes={"disabled": True})
+
+    # -- what runs ---------------------------------------------------------------------
+
+    def _nova_options(self, transport_url: str, neighbours: Neighbours) -> _Options:
+        def service_at(url: str) -> Mapping[str, Any]:
+            return {
+                "auth_type": "admin_token",
+                "endpoint": url,
+                "endpoint_override": url,
+                "token": "admin",
+            }
+
+        return {
+            "DEFAULT": {
+                "host": "control",
+                "my_ip": "127.0.0.1",
+                "state_path": self._state("control"),
+                "transport_url": transport_url,
+                "rpc_response_timeout": _MAX_NOVA_S,
+                # A machine that is busy must not look like one that is down.
+                "report_interval": 10,
+                "service_down_time": 300,
+            },
+            "api_database": {"connection": self.databases.api_url},
+            "database": {"connection": self.databases.main_url},
+            "oslo_concurrency": {"lock_path": self._state("locks")},
+            "oslo_messaging_notifications": {"driver": "noop"},
+            "placement": service_at(self.placement.url),
+            "neutron": service_at(neighbours.neutron_url),
+            "glance": {"api_servers": neighbours.glance_url},
+            "quota": {"cores": -1, "ram": -1},
+            "conductor": {"workers": 1},
+            "scheduler": {"workers": 1, "discover_hosts_in_cells_interval": 2},
+        }
+
+    def _host_options(self, host: str) -> _Options:
+        fails = host == FAILING_HOST
+        driver = "FakeRescheduleDriver" if fails else "MediumFakeDriver"
+        return {
+            "DEFAULT": {
+                "host": host,
+                "state_path": self._state(host),
+                "compute_driver": f"fake.{driver}",
+            }
+        }
+
+    def _state(self, name: str) -> Path:
+        made = self._folder / "state" / name
+        made.mkdir(parents=True, exist_ok=True)
+        return made
+
+    def _write(self, name: str, options: _Options) -> None:
+        lines = []
+        for group, values in options.items():
+            lines += [f"[{group}]", *(f"{key} = {v}" for key, v in values.items())]
+        self._conf(name).write_text("\n".join(lines) + "\n")
+
+    def _conf(self, name: str) -> Path:
+        return self._folder / f"{name}.conf"
+
+    def _start(self, binary: str, name: str, *confs: str) -> Daemon:
+        return self._start_at(self._bin / binary, name, *confs)
+
+    def _start_at(self, path: Path, name: str, *confs: str) -> Daemon:
+        files = [f"--config-file={self._conf(conf)}" for conf in ("nova", *confs)]
+        return self.useFixture(Daemon(name, [str(path), *files], self._folder))
+
+    def _start_scheduler(self) -> Daemon:
+        if self.kind is Scheduler.NOVA:
+            self._write("scheduler", {"DEFAULT": {"debug": True}})
+            return self._start("nova-scheduler", "nova-scheduler", "scheduler")
+        options = {"moorage": {"source": "nova_db"}, "scheduler": {"workers": 2}}
+        self._write("moorage", options)
+        ours = Path(sys.executable).with_name("moorage-scheduler")
+        started = self._start_at(ours, "moorage-scheduler", "moorage")
+        started.wait_for("All 2 workers serve")
+        return started
+
+    def _start_users(self) -> None:
+        log = (self._folder / "nova-api.log").open("w")
+        self.addCleanup(log.close)
+        self._users = subprocess.Popen(
+            [peer_python(), _SCRIPT, "--config-file", self._conf("nova")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        self.addCleanup(self._users.communicate, timeout=_MAX_NOVA_S)
+
+    def _is_known(self) -> bool:
+        """Whether all hosts are mapped to their cell, and Placement has their traits.
+
+        The traits are the last thing that a nova-compute writes at its start.
+        """
+        every, providers = {*HOSTS, FAILING_HOST}, self._providers()
+        return set(self.ask("hosts")) == every == set(providers.values()) and all(
+            self._traits(uuid) for uuid in providers
+        )
+
+    # -- what users do -----------------------------------------------------------------
+
+    def ask(self, op: str, **arguments: Any) -> Any:
+        """Return what an operation of nova_api.py gives; fail where it raises."""
+        assert self._users.stdin is not None
+        assert self._users.stdout is not None
+        print(json.dumps({"op": op, **arguments}), file=self._users.stdin, flush=True)
+        line = self._users.stdout.readline()
+        assert line, f"nova's process ended with {self._users.wait(_MAX_NOVA_S)}"
+        answer = json.loads(line)
+        assert "error" not in answer, f"{op}: {answer['error']}"
+        return answer["result"]
+
+    def show(self, instance: str) -> dict[str, Any]:
+        """Return what nova's databases say of an instance."""
+        found: dict[str, Any] = self.ask("show", instance=instance)
+        return found
+
+    def settled(self, instance: str, *vm_states: str) -> dict[str, Any]:
+        """Wait until an instance is in one of these states, with no task; show it."""
+        awaited = (*vm_states, "error")
+        shown = self.shown_as(
+            instance, lambda s: s["vm_state"] in awaited and not s["task_state"]
+        )
+        assert shown["vm_state"] in vm_states, shown
+        return shown
+
+    def shown_as(self, instance: str, claim: Callable[[dict[str, Any]], Any]) -> Any:
+        """Wait until what nova shows of an instance is so, and return it.
+
+        nova does not write all of it at once: it may say that an instance is in error
+        a moment before it says why.
+        """
+        seen: list[dict[str, Any]] = []
+
+        def is_so() -> bool:
+            seen.append(self.show(instance))
+            return bool(claim(seen[-1]))
+
+        self.until(is_so, lambda: f"{instance} stays {seen[-1]}")
+        return seen[-1]
+
+    def until(
+        self,
+        claim: Callable[[], bool],
+        describe: Callable[[], str] = lambda: "",
+        *,
+        within_s: float = _WAIT_S,
+    ) -> None:
+        """Wait until something is so."""
+        deadline = time.monotonic() + within_s
+        while not claim():
+            assert time.monotonic() < deadline, (
+                f"{describe()}; the scheduler says:\n{self.scheduler.tail()}"
+            )
+            time.sleep(_LOOK_EVERY_S)
+
+    # -- what can be seen --------------------------------------------------------------
+
+    def allocations(self, consumer: str) -> Allocations:
+        """Return a consumer's resources in Placement, by host."""
+        hosts = self._providers()
+        found = self._get(f"/allocations/{consumer}")["allocations"]
+        return {hosts[uuid]: each["resources"] for uuid, each in found.items()}
+
+    def assert_allocated(self, consumer: str, expected: Allocations) -> None:
+        """Wait until a consumer has exactly these resources, by host.
+
+        nova gives back what a move no longer needs after it has told of its end.
+        """
+        self.until(
+            lambda: self.allocations(consumer) == expected,
+            lambda: f"{self.allocations(consumer)} is not {expected}",
+        )
+
+    def usage(self) -> dict[str, int]:
+        """Return what is allocated of all hosts together, by resource class."""
+        used: dict[str, int] = {}
+        for uuid in self._providers():
+            usages = self._get(f"/resource_providers/{uuid}/usages")["usages"]
+            for name, amount in usages.items():
+                used[name] = used.get(name, 0) + amount
+        return {name: amount for name, amount in used.items() if amount}
+
+    def _providers(self) -> dict[str, str]:
+        found = self._get("/resource_providers")["resource_providers"]
+        return {provider["uuid"]: provider["name"] for provider in found}
+
+    def _traits(self, uuid: str) -> list[str]:
+        traits: list[str] = self._get(f"/resource_providers/{uuid}/traits")["traits"]
+        return traits
+
+    def _get(self, path: str) -> Any:
+        answer = self.placement.adapter.get(
+            path, headers={"OpenStack-API-Version": _PLACEMENT_VERSION}
+        )
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    @property
+    def n_decisions(self) -> int:
+        """How often the scheduler was asked so far."""
+        return self.scheduler.count(_WORDS[self.kind].decided)
+
+    def chosen(self, instance: str) -> list[str]:
+        """Return the hosts that the scheduler chose for an instance, in order."""
+        return self.scheduler.matches(_WORDS[self.kind].chose.format(uuid=instance))
+
+
+def require_peer() -> None:
+    """Skip the test, or fail it, where there is no nova 34."""
+    missing = [
+        path
+        for path in (
+            peer_python().with_name(name)
+            for name in ("nova-compute", "nova-conductor", "nova-scheduler")
+        )
+        if not path.exists()
+    ]
+    if missing:
+        reason = f"no nova 34: {missing[0]} is missing; run `make peer`"
+        if os.environ.get("MOORAGE_REQUIRE_ALL") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)

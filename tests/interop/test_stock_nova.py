@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stock nova 34 works with Moorage in nova-scheduler's place, over real servers.
+
+All that is asserted here holds of nova-scheduler, too. MOORAGE_STOCK_SCHEDULERS has the
+names of those that the tests are run with, separated by commas; it proves the tests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
+from .stock.cloud import FAILING_HOST, HOSTS, Scheduler, StockCloud, require_peer
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.database,
+    pytest.mark.peer,
+    pytest.mark.xdist_group("functional"),
+]
+
+_SCHEDULERS = [
+    Scheduler(name.strip())
+    for name in os.environ.get(
+        "MOORAGE_STOCK_SCHEDULERS", Scheduler.MOORAGE.value
+    ).split(",")
+]
+
+Allocation = dict[str, int]
+Asked = Callable[[], int]
+Changes = dict[str, bool]
+
+
+@pytest.fixture(scope="module", params=_SCHEDULERS, ids=lambda kind: kind.value)
+def stock(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StockCloud]:
+    require_peer()
+    folder = tmp_path_factory.mktemp(request.param.value)
+    with StockCloud(request.param, folder) as started:
+        yield started
+        if request.param is Scheduler.MOORAGE:
+            assert started.scheduler.stop() == 0
+            assert not started.scheduler.count("ERROR|CRITICAL|Traceback")
+
+
+class Users:
+    """Boots instances, and lets go of them."""
+
+    def __init__(self, cloud: StockCloud, sizes: Iterator[int]) -> None:
+        self._cloud = cloud
+        self._sizes = sizes
+        self._instances: list[str] = []
+
+    def flavor(self, vcpus: int = 1, memory_mb: int = 512) -> tuple[str, Allocation]:
+        """Return a new flavor, and what an instance of it is allocated.
+
+        None has the disk of another one: an answer that Moorage keeps for another
+        test's question is no answer to this one's.
+        """
+        root_gb = next(self._sizes)
+        flavor = self._cloud.ask(
+            "flavor", vcpus=vcpus, memory_mb=memory_mb, root_gb=root_gb
+        )
+        return flavor, {"VCPU": vcpus, "MEMORY_MB": memory_mb, "DISK_GB": root_gb}
+
+    def create(self, flavor: str, n: int = 1, **arguments: Any) -> list[str]:
+        made = self._cloud.ask("create", flavor=flavor, n=n, **arguments)
+        self._instances += made
+        return list(made)
+
+    def delete_all(self) -> None:
+        for instance in self._instances:
+            self._cloud.ask("delete", instance=instance)
+        for instance in self._instances:
+            self._cloud.until(
+                lambda instance=instance: self._cloud.show(instance) is None,
+                lambda instance=instance: f"{instance} is not deleted",
+            )
+        self._instances.clear()
+
+
+_SIZES = itertools.count(1)
+
+
+@pytest.fixture
+def users(stock: StockCloud) -> Iterator[Users]:
+    """Users of a cloud in which nothing is left allocated after."""
+    made = Users(stock, _SIZES)
+    yield made
+    made.delete_all()
+    stock.until(lambda: not stock.usage(), lambda: f"left: {stock.usage()}")
+
+
+@pytest.fixture
+def asked(stock: StockCloud) -> Asked:
+    """Return how often the scheduler was asked since the test began."""
+    before = stock.n_decisions
+    return lambda: stock.n_decisions - before
+
+
+def _enabled(stock: StockCloud, host: str) -> AbstractContextManager[None]:
+    return _changed(stock, host, {"disabled": False}, {"disabled": True})
+
+
+def _down(stock: StockCloud, host: str) -> AbstractContextManager[None]:
+    return _changed(stock, host, {"forced_down": True}, {"forced_down": False})
+
+
+@contextlib.contextmanager
+def _changed(
+    stock: StockCloud, host: str, changes: Changes, back: Changes
+) -> Iterator[None]:
+    stock.ask("change_service", host=host, changes=changes)
+    try:
+        yield
+    finally:
+        stock.ask("change_service", host=host, changes=back)
+
+
+def _chosen_on(
+    stock: StockCloud, users: Users, flavor: str, host: str, **arguments: Any
+) -> tuple[str, dict[str, Any]]:
+    """Create instances until one is chosen for a host whose state has just changed."""
+    tried: list[tuple[str, dict[str, Any]]] = []
+
+    def is_chosen() -> bool:
+        [instance] = users.create(flavor, **arguments)
+        tried.append((instance, stock.settled(instance, "active", "error")))
+        return stock.chosen(instance)[:1] == [host]
+
+    stock.until(is_chosen, lambda: f"no instance is chosen for {host}: {tried}")
+    return tried[-1]
+
+
+def _assert_on(stock: StockCloud, instance: str, resources: Allocation) -> str:
+    """Assert that it runs on the host last chosen, and holds only that; return it."""
+    shown = stock.settled(instance, "active")
+    assert shown["host"] == shown["node"] == stock.chosen(instance)[-1]
+    stock.assert_allocated(instance, {shown["host"]: resources})
+    return str(shown["host"])
+
+
+def _migration(stock: StockCloud, instance: str, status: str) -> dict[str, Any]:
+    """Wait for the status of the only move of an instance, and return that move."""
+
+    def has_status(shown: dict[str, Any]) -> bool:
+        return [move["status"] for move in shown["migrations"]] == [status]
+
+    [found] = stock.shown_as(instance, has_status)["migrations"]
+    return dict(found)
+
+
+def _assert_fits_nowhere(stock: StockCloud, instance: str) -> None:
+    assert stock.settled(instance, "error")["host"] is None
+    [fault] = stock.shown_as(instance, lambda shown: shown["faults"])["faults"]
+    assert fault["code"] == 500
+    assert fault["message"].startswith("No valid host was found. ")
+    assert not stock.allocations(instance)
+
+
+def test_boot(stock: StockCloud, users: Users, asked: Asked) -> None:
+    flavor, resources = users.flavor()
+    [instance] = users.create(flavor)
+    assert _assert_on(stock, instance, resources) in HOSTS
+    assert asked() == 1
+
+
+def test_instances_of_one_request_are_decided_on_at_once(
+    stock: StockCloud, users: Users, asked: Asked
+) -> None:
+    flavor, resources = users.flavor()
+    for instance in users.create(flavor, n=6):
+        assert _assert_on(stock, instance, resources) in HOSTS
+    assert asked() == 1
+
+
+def test_anti_affinity_takes_every_host_once(stock: StockCloud, users: Users) -> None:
+    flavor, resources = users.flavor()
+    group = stock.ask("group", policy="anti-affinity")
+    instances = users.create(flavor, n=2, group=group)
+    hosts = [_assert_on(stock, instance, resources) for instance in instances]
+    [third] = users.create(flavor, group=group)
+    hosts.append(_assert_on(stock, third, resources))
+    assert sorted(hosts) == sorted(HOSTS)
+    [one_too_many] = users.create(flavor, group=group)
+    _assert_fits_nowhere(stock, one_too_many)
+
+
+def test_affinity_keeps_to_one_host(stock: StockCloud, users: Users) -> None:
+    flavor, resources = users.flavor()
+    group = stock.ask("group", policy="affinity")
+    instances = users.create(flavor, n=2, group=group)
+    hosts = {_assert_on(stock, instance, resources) for instance in instances}
+    [third] = users.create(flavor, group=group)
+    assert {_assert_on(stock, third, resources)} == hosts
+    assert len(hosts) == 1
+
+
+def test_forced_host_is_taken(stock: StockCloud, users: Users) -> None:
+    flavor, resources = users.flavor()
+    for host in HOSTS:
+        [instance] = users.create(flavor, forced_host=host)
+        assert _assert_on(stock, instance, resources) == host
+
+
+def test_request_that_fits_nowhere_ends_in_novas_fault(
+    stock: StockCloud, users: Users
+) -> None:
+    flavor, _ = users.flavor(vcpus=4000)
+    [instance] = users.create(flavor)
+    _assert_fits_nowhere(stock, instance)
+
+
+def test_nothing_is_left_claimed_where_only_some_instances_fit(
+    stock: StockCloud, users: Users
+) -> None:
+    flavor, _ = users.flavor(memory_mb=6000)  # one a host
+    for instance in users.create(flavor, n=len(HOSTS) + 1):
+        _assert_fits_nowhere(stock, instance)
+    assert not stock.usage()
+
+
+def test_resize_that_fits_nowhere_leaves_all_as_it_was(
+    stock: StockCloud, users: Users, asked: Asked
+) -> None:
+    flavor, resources = users.flavor()
+    too_large, _ = users.flavor(vcpus=4000)
+    [instance] = users.create(flavor)
+    host = _assert_on(stock, instance, resources)
+    stock.ask("resize", instance=instance, flavor=too_large)
+    shown = stock.settled(instance, "active")
+    assert (shown["host"], shown["flavor"]) == (host, flavor)
+    [fault] = stock.shown_as(instance, lambda shown: shown["faults"])["faults"]
+    assert fault["message"].startswith("No valid host was found. ")
+    migration = _migration(stock, instance, "error")
+    stock.assert_allocated(instance, {host: resources})
+    stock.assert_allocated(migration["uuid"], {})
+    assert asked() == 2
+
+
+def test_failed_build_is_tried_on_an_alternate_without_another_decision(
+    stock: StockCloud, users: Users
+) -> None:
+    flavor, resources = users.flavor()
+    with _enabled(stock, FAILING_HOST):
+        instance, shown = _chosen_on(stock, users, flavor, FAILING_HOST)
+    assert stock.chosen(instance) == [FAILING_HOST]
+    assert shown["host"] in HOSTS
+    stock.assert_allocated(instance, {shown["host"]: resources})
+
+
+@pytest.mark.parametrize("is_confirmed", [True, False], ids=["confirm", "revert"])
+def test_resize(
+    stock: StockCloud, users: Users, asked: Asked, is_confirmed: bool
+) -> None:
+    flavor, resources = users.flavor()
+    larger, more = users.flavor(vcpus=2, memory_mb=1024)
+    [instance] = users.create(flavor)
+    source = _assert_on(stock, instance, resources)
+    stock.ask("resize", instance=instance, flavor=larger)
+    shown = stock.settled(instance, "resized")
+    target, [migration] = shown["host"], shown["migrations"]
+    assert stock.chosen(instance) == [source, target]
+    assert target != source
+    # Until it is confirmed or reverted, the migration holds what the instance had.
+    assert stock.allocations(instance) == {target: more}
+    assert stock.allocations(migration["uuid"]) == {source: resources}
+    stock.ask("confirm_resize" if is_confirmed else "revert_resize", instance=instance)
+    shown = stock.settled(instance, "active")
+    assert (shown["host"], shown["flavor"]) == (
+        (target, larger) if is_confirmed else (source, flavor)
+    )
+    stock.assert_allocated(migration["uuid"], {})
+    stock.assert_allocated(
+        instance, {target: more} if is_confirmed else {source: resources}
+    )
+    assert asked() == 2
+
+
+def test_cold_migration(stock: StockCloud, users: Users, asked: Asked) -> None:
+    flavor, resources = users.flavor()
+    [instance] = users.create(flavor)
+    source = _assert_on(stock, instance, resources)
+    stock.ask("migrate", instance=instance)
+    target = stock.settled(instance, "resized")["host"]
+    assert target != source
+    stock.ask("confirm_resize", instance=instance)
+    assert _assert_on(stock, instance, resources) == target
+    assert asked() == 2
+
+
+def test_live_migration(stock: StockCloud, users: Users, asked: Asked) -> None:
+    flavor, resources = users.flavor()
+    [instance] = users.create(flavor)
+    source = _assert_on(stock, instance, resources)
+    stock.ask("live_migrate", instance=instance)
+    target = _assert_on(stock, instance, resources)
+    assert target != source
+    assert stock.chosen(instance) == [source, target]
+    migration = _migration(stock, instance, "completed")
+    stock.assert_allocated(migration["uuid"], {})
+    assert asked() == 2
+
+
+def test_evacuation(stock: StockCloud, users: Users, asked: Asked) -> None:
+    flavor, resources = users.flavor()
+    [instance] = users.create(flavor)
+    source = _assert_on(stock, instance, resources)
+    with _down(stock, source):
+        stock.ask("evacuate", instance=instance)
+        _migration(stock, instance, "done")
+        target = stock.settled(instance, "active")["host"]
+        assert target != source
+        assert stock.chosen(instance) == [source, target]
+        # The source's part is given back by its nova-compute, once that starts again.
+        stock.assert_allocated(instance, {source: resources, target: resources})
+        assert asked() == 2
+    _chosen_on(stock, users, flavor, source, forced_host=source)
+
+
+@pytest.mark.parametrize("has_new_image", [True, False], ids=["new", "same"])
+def test_rebuild_asks_for_a_new_image_only(
+    stock: StockCloud, users: Users, asked: Asked, has_new_image: bool
+) -> None:
+    flavor, resources = users.flavor()
+    [instance] = users.create(flavor)
+    host = _assert_on(stock, instance, resources)
+    image = stock.show(instance)["image"]
+    stock.ask("rebuild", instance=instance, has_new_image=has_new_image)
+    assert _assert_on(stock, instance, resources) == host
+    assert (stock.show(instance)["image"] != image) is has_new_image
+    assert asked() == (2 if has_new_image else 1)
+
+
+def test_shelved_instance_holds_nothing_until_it_is_unshelved(
+    stock: StockCloud, users: Users, asked: Asked
+) -> None:
+    flavor, resources = users.flavor()
+    [instance] = users.create(flavor)
+    _assert_on(stock, instance, resources)
+    stock.ask("shelve", instance=instance)
+    stock.settled(instance, "shelved_offloaded")
+    stock.shown_as(instance, lambda shown: shown["host"] is None)
+    stock.assert_allocated(instance, {})
+    stock.ask("unshelve", instance=instance)
+    _assert_on(stock, instance, resources)
+    assert len(stock.chosen(instance)) == asked() == 2
