@@ -97,8 +97,8 @@ OPTS = (
         help=(
             "Seconds from one search of the cells for new compute nodes to the next: "
             "each gets its host mapping, as by nova-manage cell_v2 discover_hosts. "
-            "Only with the source nova_db, of which these are the only writes. 0: every "
-            "minute; negative: never."
+            "Only with the source nova_db, of which these are the only writes. 0: "
+            "every minute; negative: never."
         ),
     ),
 )
