@@ -210,6 +210,10 @@ def _start(databases: NovaDatabases) -> tuple[float, float]:
     """Return what a start and the first decision after it take."""
     conf = options(_n_nodes(databases))
     _point(conf, databases)
+    # The rows have services of all ages.
+    conf.set_override(
+        "disable_compute_service_check_for_ffu", True, group="workarounds"
+    )
     engines = _Engines()
     source = NovaDBSource(
         engines.of(databases.api_url), engines.of, conf=conf, refresh_interval=0

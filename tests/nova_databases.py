@@ -8,11 +8,15 @@ import dataclasses
 import enum
 import functools
 import os
+import re
 import shutil
+import socket
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +37,11 @@ _API_TABLES = (
     "cell_mappings", "host_mappings",
     "aggregates", "aggregate_hosts", "aggregate_metadata",
 )  # fmt: skip
-_CELL_TABLES = ("services", "compute_nodes", "instances")
+_CELL_TABLES = ("services", "compute_nodes", "instances", "instance_system_metadata")
+_TABLES = {"api": _API_TABLES, "cell": _CELL_TABLES}
+#: How the names of databases and folders end: by whom they were made, so that those of
+#: a process that was killed can be told from those in use.
+_MADE_BY = re.compile(r"_(?P<machine>[0-9a-f]{8})_(?P<pid>\d+)_[0-9a-f]{12}")
 
 
 class Kind(enum.Enum):
@@ -82,6 +90,9 @@ class NovaDatabases(fixtures.Fixture):
     kind : Kind
     n_cells : int
         Beside cell0. The second one's mapping is a URL template.
+    is_whole : bool
+        Whether MariaDB's databases have all of nova's tables, which takes a second for
+        each; or only those that a scheduler reads.
 
     Attributes
     ----------
@@ -94,15 +105,16 @@ class NovaDatabases(fixtures.Fixture):
         The tables that a scheduler reads, by name, as they are in the database.
     """
 
-    def __init__(self, kind: Kind, n_cells: int = 4) -> None:
+    def __init__(self, kind: Kind, n_cells: int = 4, *, is_whole: bool = True) -> None:
         super().__init__()
         self.kind = kind
         self._n_cells = n_cells
+        self._is_whole = is_whole
 
     def _setUp(self) -> None:
         self._engines: dict[str, Engine] = {}
         self.addCleanup(self._dispose)
-        self._tag = uuid.uuid4().hex[:12]
+        self._tag = _tag()
         self.api_url = self._new_database("api")
         self.main_url = self._new_database("cell0")
         self.tables: Mapping[str, Table] = _tables(self.kind)
@@ -164,10 +176,11 @@ class NovaDatabases(fixtures.Fixture):
                 connected.execute(self.tables[table].insert(), batch)
 
     def _new_database(self, name: str) -> str:
-        template = _templates(self.kind)["api" if name == "api" else "cell"]
-        made = _url(self.kind, f"nova_{name}_{self._tag}")
-        _copy(self.kind, template, made)
+        which = "api" if name == "api" else "cell"
+        made = _url(self.kind, f"nova_{name}{self._tag}")
         self.addCleanup(_drop, self.kind, made)
+        only = None if self._is_whole else _TABLES[which]
+        _copy(self.kind, _templates(self.kind)[which], made, only)
         return made
 
     def _dispose(self) -> None:
@@ -181,20 +194,62 @@ class NovaDatabases(fixtures.Fixture):
 @functools.cache
 def _templates(kind: Kind) -> Mapping[str, str]:
     """Return the URLs of databases of which each test gets copies, by what they are."""
-    tag = uuid.uuid4().hex[:12]
-    urls = {name: _url(kind, f"nova_{name}_{tag}") for name in ("api", "cell")}
+    _drop_the_stale(kind)
+    tag = _tag()
+    urls = {name: _url(kind, f"nova_{name}{tag}") for name in ("api", "cell")}
     for url in urls.values():
-        _execute(kind, f"CREATE DATABASE {_name(url)}")
         atexit.register(_drop, kind, url)
+        _execute(kind, f"CREATE DATABASE {_name(url)}")
     with tempfile.NamedTemporaryFile("w", suffix=".conf") as conf:
         conf.write(
             f"[api_database]\nconnection = {urls['api']}\n"
             f"[database]\nconnection = {urls['cell']}\n"
         )
         conf.flush()
-        _manage(conf.name, "api_db", "sync")
-        _manage(conf.name, "db", "sync", "--local_cell")
+        commands = ("api_db", "sync"), ("db", "sync", "--local_cell")
+        with ThreadPoolExecutor(len(commands)) as pool:
+            list(pool.map(lambda command: _manage(conf.name, *command), commands))
     return urls
+
+
+def _tag() -> str:
+    """Return the end of a name that nobody else gives; see _MADE_BY."""
+    return f"_{_machine()}_{os.getpid()}_{uuid.uuid4().hex[:12]}"
+
+
+def _machine() -> str:
+    """Return this machine's part of names: others may share its database servers."""
+    return f"{zlib.crc32(socket.gethostname().encode()):08x}"
+
+
+def _drop_the_stale(kind: Kind) -> None:
+    """Drop what processes made here that were killed before they could drop it."""
+    if kind is Kind.SQLITE:
+        for folder in Path(tempfile.gettempdir()).glob("moorage-nova*"):
+            if _is_stale(folder.name):
+                shutil.rmtree(folder, ignore_errors=True)
+        return
+    catalog = {
+        Kind.MARIADB: "SELECT schema_name FROM information_schema.schemata",
+        Kind.POSTGRESQL: "SELECT datname FROM pg_database",
+    }
+    [names] = _execute(kind, catalog[kind])
+    for name in names:
+        if name.startswith("nova_") and _is_stale(name):
+            _drop(kind, _url(kind, name))
+
+
+def _is_stale(name: str) -> bool:
+    made = _MADE_BY.search(name)
+    if made is None or made["machine"] != _machine():
+        return False
+    try:
+        os.kill(int(made["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:  # somebody else's, alive
+        return False
+    return False
 
 
 def _manage(conf: str, *command: str) -> None:
@@ -219,20 +274,20 @@ def _manage(conf: str, *command: str) -> None:
 def _tables(kind: Kind) -> Mapping[str, Table]:
     """Return what a scheduler reads, as nova-manage made it."""
     found: dict[str, Table] = {}
-    wanted = {"api": _API_TABLES, "cell": _CELL_TABLES}
     for name, url in _templates(kind).items():
         engine = sqlalchemy.create_engine(url, poolclass=NullPool)
         metadata = sqlalchemy.MetaData()
-        metadata.reflect(engine, only=wanted[name])
+        metadata.reflect(engine, only=_TABLES[name])
         found |= metadata.tables
     return found
 
 
 @functools.cache
 def _folder() -> Path:
-    made = tempfile.mkdtemp(prefix="moorage-nova-")
+    made = Path(tempfile.gettempdir()) / f"moorage-nova{_tag()}"
     atexit.register(shutil.rmtree, made, ignore_errors=True)
-    return Path(made)
+    made.mkdir(mode=0o700)
+    return made
 
 
 def _url(kind: Kind, name: str) -> str:
@@ -243,26 +298,29 @@ def _name(url: str) -> str:
     return url.rpartition("/")[2]
 
 
-def _copy(kind: Kind, template: str, made: str) -> None:
-    """Copy an empty database."""
+def _copy(kind: Kind, template: str, made: str, only: Collection[str] | None) -> None:
+    """Copy an empty database; MariaDB's as far as `only` says."""
     if kind is Kind.SQLITE:
         shutil.copy(_folder() / _name(template), _folder() / _name(made))
     elif kind is Kind.POSTGRESQL:
         _execute(kind, f"CREATE DATABASE {_name(made)} TEMPLATE {_name(template)}")
     else:
-        _execute(kind, f"CREATE DATABASE {_name(made)}", *_mariadb_copy(template, made))
+        tables = _mariadb_tables(template, only)
+        start = f"USE {_name(made)}", "SET foreign_key_checks = 0"
+        _execute(kind, f"CREATE DATABASE {_name(made)}", *start, *tables)
 
 
-def _mariadb_copy(template: str, made: str) -> Sequence[str]:
+@functools.cache
+def _mariadb_tables(template: str, only: Collection[str] | None) -> Sequence[str]:
     """Return the statements that make the same tables; MariaDB copies no database."""
     engine = sqlalchemy.create_engine(template, poolclass=NullPool)
     with engine.connect() as connected:
         names = connected.execute(sqlalchemy.text("SHOW TABLES")).scalars().all()
-        told = [
+        return [
             connected.execute(sqlalchemy.text(f"SHOW CREATE TABLE `{name}`")).one()[1]
             for name in names
+            if only is None or name in only
         ]
-    return [f"USE {_name(made)}", "SET foreign_key_checks = 0", *told]
 
 
 def _drop(kind: Kind, url: str) -> None:
@@ -273,14 +331,21 @@ def _drop(kind: Kind, url: str) -> None:
         _execute(kind, f"DROP DATABASE IF EXISTS {_name(url)}{force}")
 
 
-def _execute(kind: Kind, *statements: str) -> None:
-    """Run statements on a server, beside all of its databases."""
+def _execute(kind: Kind, *statements: str) -> list[Sequence[str]]:
+    """Run statements on a server, beside all of its databases.
+
+    Returns the first column of what those give that give rows.
+    """
     if kind is Kind.SQLITE:
-        return  # a file comes with the first connection
+        return []  # a file comes with the first connection
     url = kind.server() + ("/postgres" if kind is Kind.POSTGRESQL else "")
     engine = sqlalchemy.create_engine(
         url, isolation_level="AUTOCOMMIT", poolclass=NullPool
     )
+    given: list[Sequence[str]] = []
     with engine.connect() as connected:
         for statement in statements:
-            connected.exec_driver_sql(statement)
+            done = connected.exec_driver_sql(statement)
+            if done.returns_rows:
+                given.append(done.scalars().all())
+    return given

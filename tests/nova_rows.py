@@ -95,7 +95,7 @@ class Rows:
             "disabled_reason": "maintenance" if is_disabled else None,
             "forced_down": rng.random() < 0.05,
             "last_seen_up": seen,
-            "version": rng.choice([66, 69, 70]),
+            "version": rng.choice([72, 73, 74]),
             "created_at": now - datetime.timedelta(days=9),
             "updated_at": now,
             "deleted_at": None,
@@ -236,6 +236,39 @@ class Rows:
             **changes,
         }
 
+    def system_metadata(
+        self, instance: str, now: datetime.datetime, **changes: Any
+    ) -> list[Row]:
+        """Return the rows of what an instance keeps of some image."""
+        image = self.rng.choice(_IMAGES)
+        kept = {
+            "boot_roles": "member,reader",
+            "image_base_image_ref": f"{_IMAGES.index(image):032x}",
+            "image_min_disk": "1",
+            **{f"image_{key}": value for key, value in image.items()},
+        }
+        common = {
+            "instance_uuid": instance,
+            "created_at": now,
+            "updated_at": None,
+            "deleted_at": None,
+            "deleted": 0,
+            **changes,
+        }
+        return [{"key": k, "value": v, **common} for k, v in kept.items()]
+
+
+#: Names of today and of old, several values, what is no text, and what does not count.
+_IMAGES: Sequence[Mapping[str, str | None]] = (
+    {"os_distro": "ubuntu", "hw_disk_bus": "virtio", "hw_vif_model": "virtio"},
+    {"os_distro": "ubuntu", "hw_machine_type": "q35", "hw_boot_menu": "true"},
+    {"os_distro": "arch", "hw_numa_nodes": "2", "hw_numa_cpus.0": "0,1",
+     "hw_numa_cpus.1": "2", "hw_numa_mem.0": "512", "hw_numa_mem.1": "1024"},
+    {"architecture": "x86_64", "vm_mode": "hvm", "vmware_adaptertype": "lsiLogic"},
+    {"os_type": "windows", "hw_disk_bus": None, "trait:HW_CPU_X86_AVX": "required",
+     "mappings": "[]", "owner_specified.openstack.name": "windows"},
+    {},
+)  # fmt: skip
 
 _NO_POOLS = json.dumps(
     {
@@ -281,6 +314,7 @@ def fill(
     has_numa: float = 0.3,
     reports: Sequence[Mapping[str, str | None]] | None = None,
     instances_per_host: int = 4,
+    has_images: bool = False,
     shares: Sequence[float] | None = None,
     now: datetime.datetime = THEN,
 ) -> Rows:
@@ -295,6 +329,8 @@ def fill(
         See `Rows`.
     instances_per_host : int
         On the average; some are deleted, few have no host.
+    has_images : bool
+        Whether instances keep the properties of their images.
     shares : sequence of float, optional
         Of the nodes that each cell has; equal ones by default.
     now : datetime.datetime
@@ -307,6 +343,8 @@ def fill(
         made = _Filling(rows, now, instances_per_host)
         made.add_nodes(round(share * n_hosts))
         made.write(databases, cell)
+        if has_images:
+            made.write_images(databases, cell)
         names += made.hosts
     _add_aggregates(databases, rows.rng, names, now)
     return rows
@@ -396,6 +434,20 @@ class _Filling:
             for host in self._mapped
         ]
         databases.insert(databases.api_url, "host_mappings", mappings)
+
+    def write_images(self, databases: NovaDatabases, cell: Cell) -> None:
+        """Write what instances keep of their images, deleted ones included."""
+        kept = [
+            row
+            for each in self._instances
+            for row in self._rows.system_metadata(
+                each["uuid"],
+                self._now,
+                deleted=each["deleted"],
+                deleted_at=each["deleted_at"],
+            )
+        ]
+        databases.insert(cell.url, "instance_system_metadata", kept)
 
 
 _IRONIC: Row = {

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 
@@ -42,15 +41,16 @@ class AggregateMap:
 
     def __init__(self) -> None:
         self._by_id: dict[int, Aggregate] = {}
-        self._ids_of_host: defaultdict[str, set[int]] = defaultdict(set)
+        self._ids_of_host: dict[str, frozenset[int]] = {}
+        #: Equal sets are one object: of thousands of hosts most are in the same few.
+        self._sets: dict[frozenset[int], frozenset[int]] = {}
 
     def __iter__(self) -> Iterator[Aggregate]:
         return iter(tuple(self._by_id.values()))
 
     def of_host(self, host: str) -> tuple[Aggregate, ...]:
         """Return the aggregates of a service host, by ascending id."""
-        ids = self._ids_of_host.get(host, ())
-        return tuple(self._by_id[id_] for id_ in sorted(ids))
+        return tuple(self._by_id[id_] for id_ in sorted(self._ids(host)))
 
     def put(self, aggregate: Aggregate) -> frozenset[str]:
         """Add or replace an aggregate; return the hosts that this concerns."""
@@ -58,7 +58,7 @@ class AggregateMap:
         # A new dict: who looks a zone up meanwhile finds it, as it was or as it is.
         self._by_id = {**self._by_id, aggregate.id: aggregate}
         for host in aggregate.hosts:
-            self._ids_of_host[host].add(aggregate.id)
+            self._put_host(host, self._ids(host) | {aggregate.id})
         return old_hosts | aggregate.hosts
 
     def drop(self, aggregate_id: int) -> frozenset[str]:
@@ -72,8 +72,17 @@ class AggregateMap:
         if old is None:
             return frozenset()
         for host in old.hosts:
-            self._ids_of_host[host].discard(aggregate_id)
+            self._put_host(host, self._ids(host) - {aggregate_id})
         return old.hosts
+
+    def _ids(self, host: str) -> frozenset[int]:
+        return self._ids_of_host.get(host, frozenset())
+
+    def _put_host(self, host: str, ids: frozenset[int]) -> None:
+        if ids:
+            self._ids_of_host[host] = self._sets.setdefault(ids, ids)
+        else:
+            self._ids_of_host.pop(host, None)
 
     def uuids_with_metadata(self, key: str, value: str) -> frozenset[str]:
         """Return the UUIDs of the aggregates whose `key` is exactly `value`."""

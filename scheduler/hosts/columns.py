@@ -12,15 +12,21 @@ import numpy.typing as npt
 
 from .batch import Rows, View
 from .instances import InstanceMap
-from .interning import Codes, Interner, compacted
+from .interning import Codes, Interner, compacted, shared_code
 from .record import INTERNED, NUMBERS
 
 _FIRST_CAPACITY = 64
+_LARGE = 4096
 
 #: Values kept beyond those in use before an interned column is compacted.
 _SLACK = 1024
 
 Column = npt.NDArray[Any]
+
+
+def _grown(capacity: int) -> int:
+    """Return the next capacity: what is not in use costs memory, too."""
+    return 2 * capacity if capacity < _LARGE else capacity + capacity // 4
 
 
 class TableColumns:
@@ -113,11 +119,11 @@ class TableColumns:
         if row == len(self._numbers["revision"]):
             for arrays in (self._numbers, self._codes):
                 for name, array in arrays.items():
-                    arrays[name] = np.resize(array, 2 * row)
+                    arrays[name] = np.resize(array, _grown(row))
             self._viewed.clear()
         self._size += 1
         self.layout += 1
-        self._row_of[node_uuid] = row
+        self._row_of[node_uuid] = shared_code(row)
         return row
 
     def remove(self, node_uuid: str) -> bool:
@@ -148,8 +154,13 @@ class TableColumns:
             self._writable(name)[rows] = values
             return
         self._compact(name)
-        code = self._interners[name].code
-        self._writable(name)[rows] = [code(value) for value in values]
+        interner, column = self._interners[name], self._writable(name)
+        known, n_known, code = interner.values, len(interner), interner.code
+        # What is there already is most often that very object: no need to look it up.
+        column[rows] = [
+            before if before < n_known and known[before] is value else code(value)
+            for before, value in zip(column[rows].tolist(), values, strict=True)
+        ]
 
     def read(self, name: str, row: int) -> Any:
         """Return a row's value of a column of either kind; a number is Python's own."""

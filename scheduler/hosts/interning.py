@@ -31,12 +31,26 @@ class Columns(Protocol):
 
 ColumnsT = TypeVar("ColumnsT", bound=Columns)
 
+#: One object for each code, whichever column has it: they take as much as the texts.
+_CODES: list[int] = []
+_CODES_LOCK = threading.Lock()
+
+
+def shared_code(number: int) -> int:
+    """Return the one object for a code or a row's number, at least 0."""
+    if number >= len(_CODES):
+        with _CODES_LOCK:
+            _CODES.extend(range(len(_CODES), number + 1))
+    return _CODES[number]
+
 
 def _key(value: Any) -> Hashable:
     """Return what tells two values apart; a mapping is known by its content.
 
     The content's digest, which is shorter: each host's stats are its own.
     """
+    if value is None or type(value) is str:  # nearly always; the next costs more
+        return value
     if isinstance(value, Mapping):
         content = json.dumps(dict(value), sort_keys=True).encode()
         return hashlib.blake2b(content, digest_size=16).digest()
@@ -70,7 +84,7 @@ class Interner:
                 code = self._codes.get(key)
                 if code is None:
                     self.values.append(value)
-                    code = self._codes[key] = len(self.values) - 1
+                    code = self._codes[key] = shared_code(len(self.values) - 1)
         return code
 
     def find(self, value: Any) -> int | None:

@@ -246,6 +246,21 @@ class HostTable:
                 self._take(row, claim)
         return unknown
 
+    def reported(self, node_uuid: str) -> HostRecord | None:
+        """Return a compute node's row as it was reported, without what claims took.
+
+        None: it has no row.
+        """
+        with self._lock:
+            row = self._columns.row_of(node_uuid)
+            if row is None:
+                return None
+            self._uncover(node_uuid, row)
+            values = {name: self._columns.read(name, row) for name in _REPORTED}
+            for claim in self._pending.of_node(node_uuid).values():
+                self._take(row, claim)
+            return HostRecord(**values)
+
     def drop(self, node_uuid: str) -> None:
         """Forget a compute node, known or not, and the claims that no report includes.
 

@@ -18,8 +18,8 @@ import oslo_messaging
 from nova import context, objects, rpc
 from nova.db.api import api as api_db
 from nova.db.main import api as main_db
-from nova.objects import compute_node
-from nova.scheduler import host_manager
+from nova.objects import base, compute_node
+from nova.scheduler import host_manager, weights
 from oslo_db.sqlalchemy import enginefacade
 
 CONF = nova.conf.CONF
@@ -69,14 +69,15 @@ def host_states(message):
     ratios into rows that have none, as it does), "instances" ("by host": asked for one
     host after the other, as for computes that tell nothing; "told": as after all
     computes told theirs), "runs" (of the load that is measured), "quiet" (leave the
-    states out).
+    states out), "weigher" (the name of one) and "spec_objs" (primitives of requests).
 
     Returns
     -------
     dict
         "hosts" (a dict by UUID of the compute node, see `_told`), "aggregates" (all of
         them), "start_ms" (what a service does before it serves; without instances),
-        "load_ms" (what a request does, of each run).
+        "load_ms" (what a request does, of each run). With a weigher "weights" only: the
+        weight and the multiplier of each host, by its UUID, for each request.
     """
     logging.getLogger("nova").setLevel(logging.CRITICAL)
     with contextlib.ExitStack() as stack:
@@ -110,6 +111,8 @@ def _host_states(message):
         started = time.perf_counter()
         states.extend(manager.get_host_states_by_uuids(ctxt, None, None))
         load_ms.append((time.perf_counter() - started) * 1000)
+    if "weigher" in message:
+        return {"weights": _weights(message, [s for s in states if s.uuid])}
     answer = {"start_ms": start_ms, "load_ms": load_ms}
     if message.get("quiet"):
         return answer | {"n_hosts": len(states)}
@@ -118,6 +121,22 @@ def _host_states(message):
         "hosts": {state.uuid: _told(state) for state in states if state.uuid},
         "aggregates": sorted(map(_aggregate, manager.aggs_by_id.values()), key=str),
     }
+
+
+def _weights(message, states):
+    classes = {cls.__name__: cls for cls in weights.all_weighers()}
+    weigher = classes[message["weigher"]]()
+    specs = map(base.NovaObject.obj_from_primitive, message["spec_objs"])
+    return [
+        {
+            state.uuid: [
+                weigher._weigh_object(state, spec),
+                weigher.weight_multiplier(state),
+            ]
+            for state in states
+        }
+        for spec in specs
+    ]
 
 
 def _told_instances(ctxt, manager):
@@ -131,7 +150,10 @@ def _told_instances(ctxt, manager):
             with context.target_cell(ctxt, manager.cells[cell_uuid]) as cctxt:
                 uuids = objects.InstanceList.get_uuids_by_hosts(cctxt, names)
             for name in names:
-                instances = {u: objects.Instance(uuid=u) for u in uuids[name]}
+                # Computes tell all of an instance but its system metadata.
+                instances = {
+                    u: objects.Instance(uuid=u, image_ref="") for u in uuids[name]
+                }
                 told[name] = {"instances": instances, "updated": True}
     return told
 

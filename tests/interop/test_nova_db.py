@@ -13,9 +13,11 @@ from ..nova_rows import Rows, fill
 from .compared import Both
 from .peer import Peer
 
-N_HOSTS = 250
+N_HOSTS = 170
 #: Of the cells: small tables are read whole, large ones are not.
-SHARES = (0.6, 0.32, 0.06, 0.02)
+SHARES = (0.52, 0.41, 0.05, 0.02)
+#: So that those of two cells are too many to be read whole.
+INSTANCES_PER_HOST = 6
 N_ROUNDS = {Kind.SQLITE: 30, Kind.MARIADB: 110, Kind.POSTGRESQL: 110}
 MANY_HOSTS = 10_000
 
@@ -36,13 +38,19 @@ on_one = _kinds(Kind.MARIADB)
 
 @pytest.fixture
 def databases(kind: Kind) -> Iterator[NovaDatabases]:
-    with NovaDatabases(kind) as made:
+    with NovaDatabases(kind, is_whole=False) as made:
         yield made
 
 
 @pytest.fixture
 def rows(databases: NovaDatabases) -> Rows:
-    return fill(databases, N_HOSTS, shares=SHARES)
+    return fill(
+        databases,
+        N_HOSTS,
+        has_numa=0.15,
+        instances_per_host=INSTANCES_PER_HOST,
+        shares=SHARES,
+    )
 
 
 @on_servers

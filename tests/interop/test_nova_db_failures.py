@@ -30,7 +30,7 @@ pytestmark = [
     scope="module", params=[Kind.MARIADB, Kind.POSTGRESQL], ids=lambda kind: kind.value
 )
 def databases(request: pytest.FixtureRequest) -> Iterator[NovaDatabases]:
-    with NovaDatabases(request.param, n_cells=2) as made:
+    with NovaDatabases(request.param, n_cells=2, is_whole=False) as made:
         fill(made, N_HOSTS)
         yield made
 

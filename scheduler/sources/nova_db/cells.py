@@ -11,6 +11,8 @@ import sqlalchemy as sa
 
 from .changes import CellReader
 from .directory import CellMapping
+from .image_properties import ImagePropertiesReader
+from .old_computes import OldCompute
 from .parts import Part
 from .settings import Ratios
 
@@ -54,8 +56,11 @@ class Cell(Part):
         #: When all was compared, and what could not be understood then or since.
         self.compared_at: float | None = None
         self.troubles: tuple[str, ...] = ()
+        #: Computes that were too old when it was read first; None: it was not yet.
+        self.old_computes: tuple[OldCompute, ...] | None = None
         self.renew()
 
     def renew(self) -> None:
         """Read everything next time."""
         self.reader = CellReader(self.mapping.uuid, self.ratios)
+        self.images = ImagePropertiesReader()

@@ -10,7 +10,8 @@ A look at a cell costs what changed, not what is there:
    one: rows whose time went back, of a host whose clock is wrong, or that are gone.
 
 Rows that changed some moments ago are read in any case: they may change again and have
-the same time, as MariaDB keeps whole seconds.
+the same time, as MariaDB keeps whole seconds. Instances may be committed late: the sums
+are those of the last minute's, which only moves on as the rows' clocks do.
 
 Times of rows are compared with each other, never trusted against our clock. A small
 table is read whole: that costs less than to ask. All of a look reads one snapshot where
@@ -23,9 +24,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+import math
+import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
@@ -49,6 +52,8 @@ SMALL: Final = 64
 SMALL_INSTANCES: Final = 256
 #: Seconds for which a row's second may go on: the writer's second, and its commit.
 _HOT_S: Final = 3.0
+#: Seconds by which clocks may differ, of rows that were written before we came.
+_SKEW_S: Final = 7.0
 #: Seconds by which an instance's row may be committed later than another's, and by
 #: which conductors' clocks may differ; a later one is found by the comparison.
 _INSTANCES_OVERLAP_S: Final = 60.0
@@ -58,7 +63,7 @@ _CHUNK: Final = 1000
 T = TypeVar("T")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)
 class Node:
     """A compute node's row, as a look found it.
 
@@ -69,12 +74,50 @@ class Node:
     seen_at : float
         When the look began that first saw it as it is, seconds since the epoch by our
         own clock.
+    record : HostRecord or None
+        All that it says; None while the host table has it.
+    shown_with : Service or None
+        The service that its row in the host table was made with; None: it has no row.
     """
 
     id: int
-    record: HostRecord
+    cell_uuid: str
+    uuid: str
+    host: str
+    nodename: str
+    num_instances: int
     version_us: int | None
     seen_at: float
+    record: HostRecord | None
+    shown_with: Service | None = None
+
+    @classmethod
+    def of(
+        cls, row_id: int, record: HostRecord, version_us: int | None, seen_at: float
+    ) -> Node:
+        """Return the node that a record tells of."""
+        return cls(
+            id=row_id,
+            cell_uuid=record.cell_uuid,
+            uuid=record.uuid,
+            host=record.host,
+            nodename=record.nodename,
+            num_instances=record.num_instances,
+            version_us=version_us,
+            seen_at=seen_at,
+            record=record,
+        )
+
+    @property
+    def names(self) -> str | tuple[str, str]:
+        """Host and node name; that of both where it is one."""
+        return self.host if self.host == self.nodename else (self.host, self.nodename)
+
+    @property
+    def order(self) -> tuple[float, str, int]:
+        """What two rows of one host are ordered by; the highest counts."""
+        written = -math.inf if self.version_us is None else self.version_us
+        return written, self.cell_uuid, self.id
 
 
 @dataclasses.dataclass(slots=True)
@@ -156,34 +199,42 @@ class _Mark:
 class _Nodes:
     """The rows of ``compute_nodes``."""
 
-    _live = compute_nodes.c.deleted == 0
+    _c = compute_nodes.c
+    _live = _c.deleted == 0
+    # Whole numbers: some drivers take longer to read a time than all the rest of a row.
+    _version_us = microseconds(_c.updated_at).label("version_us")
     _query = sa.select(
-        *(c for c in compute_nodes.c if c.name not in ("deleted", "mapped"))
+        _version_us,
+        *(c for c in _c if c.name not in ("updated_at", "deleted", "mapped")),
     ).where(_live)
-    _sum_queries = sum_queries(
-        compute_nodes.c.id, microseconds(compute_nodes.c.updated_at), _live
-    )
+    _sum_queries = sum_queries(_c.id, microseconds(_c.updated_at), _live)
+    # Of the rows without a time only those that are new, or tell something by now.
     _late = _query.where(
         sa.or_(
-            compute_nodes.c.updated_at >= sa.bindparam("mark", type_=Moment),
-            compute_nodes.c.updated_at.is_(None),
-            compute_nodes.c.id.in_(sa.bindparam("again", expanding=True)),
+            _c.updated_at >= sa.bindparam("mark", type_=Moment),
+            _c.updated_at.is_(None)
+            & (_c.free_disk_gb.is_not(None) | (_c.id > sa.bindparam("highest"))),
+            _c.id.in_(sa.bindparam("again", expanding=True)),
         )
     )
-    _by_id = _query.where(compute_nodes.c.id.in_(sa.bindparam("ids", expanding=True)))
-    _versions = sa.select(compute_nodes.c.id, compute_nodes.c.updated_at).where(
-        _live, compute_nodes.c.id.between(sa.bindparam("first"), sa.bindparam("last"))
+    _by_id = _query.where(_c.id.in_(sa.bindparam("ids", expanding=True)))
+    _reported = _by_id.where(_c.free_disk_gb.is_not(None))
+    _versions = sa.select(_c.id, _version_us).where(
+        _live, _c.id.between(sa.bindparam("first"), sa.bindparam("last"))
     )
 
     def __init__(self, cell_uuid: str, ratios: Ratios) -> None:
         self._cell_uuid = cell_uuid
         self._ratios = ratios
-        #: Version and hash of each row that was read.
-        self._known: dict[int, tuple[int | None, int]] = {}
+        #: A hash of each row that was read.
+        self._known: dict[int, int] = {}
         #: Rows that may change again without a new time, and since when they are so.
         self._hot: dict[int, float] = {}
-        #: Rows that may change and never have a time.
+        #: Rows that may change and never have a time; those of computes that never
+        #: reported are of no use until they do.
         self._timeless: set[int] = set()
+        self._unreported: set[int] = set()
+        self._highest = 0
         self._mark = _Mark()
         self._sums = Signatures()
         #: By id, of the rows that cannot be understood.
@@ -201,11 +252,16 @@ class _Nodes:
         again = [*self._hot, *self._timeless]
         changes: dict[int, Node | None] = {}
         if not self._sums.agrees(total):
-            values = {"mark": self._mark.us, "again": again}
+            values = {"mark": self._mark.us, "highest": self._highest, "again": again}
             changes = self._take(connection.execute(self._late, values), now)
-        elif again:
-            rows = connection.execute(self._by_id, {"ids": again})
-            changes = self._take(rows, now)
+        else:
+            if again:
+                rows = connection.execute(self._by_id, {"ids": again})
+                changes = self._take(rows, now)
+            if self._unreported:
+                ids = list(self._unreported)
+                rows = connection.execute(self._reported, {"ids": ids})
+                changes.update(self._take(rows, now))
         if not self._sums.agrees(total):
             told = connection.execute(self._sum_queries.by_bucket)
             for bucket in self._sums.differing(told.all()):
@@ -223,10 +279,10 @@ class _Nodes:
     ) -> dict[int, Node | None]:
         first, last = ids_of(bucket)
         query = connection.execute(self._versions, {"first": first, "last": last})
-        theirs = dict(query.all())
-        ours = {i: v[0] for i, v in self._known.items() if bucket_of(i) == bucket}
-        changes = self._drop(ours.keys() - theirs.keys())
-        changed = [i for i, v in theirs.items() if i not in ours or ours[i] != v]
+        theirs: dict[int, int | None] = dict(query.all())
+        ours = {i for i in self._known if bucket_of(i) == bucket}
+        changes = self._drop(ours - theirs.keys())
+        changed = [i for i, v in theirs.items() if not self._sums.has(i, v)]
         if changed:
             rows = connection.execute(self._by_id, {"ids": changed})
             changes.update(self._take(rows, now))
@@ -237,6 +293,7 @@ class _Nodes:
             del self._known[row_id]
             self._hot.pop(row_id, None)
             self._timeless.discard(row_id)
+            self._unreported.discard(row_id)
             self._sums.drop(row_id)
             self.troubles.pop(row_id, None)
         return dict.fromkeys(ids)
@@ -246,21 +303,26 @@ class _Nodes:
     ) -> dict[int, Node | None]:
         """Return the nodes of the rows that are not as they were."""
         changes: dict[int, Node | None] = {}
+        is_new = not self._known  # else all would be read again by the next look
         for row in rows:
-            row_id, version_us, content = row.id, row.updated_at, hash(tuple(row))
+            row_id, version_us, content = row.id, row.version_us, hash(tuple(row))
             if seen is not None:
                 seen.add(row_id)
-            known = self._known.get(row_id)
-            if known == (version_us, content):
+            if self._known.get(row_id) == content:
                 continue
-            self._known[row_id] = (version_us, content)
+            self._known[row_id] = content
+            self._highest = max(self._highest, row_id)
             self._sums.put(row_id, version_us)
             self._mark.note(version_us, now)
             self._timeless.discard(row_id)
-            if version_us is None:
-                self._timeless.add(row_id)
+            self._unreported.discard(row_id)
+            if version_us is not None:
+                if not is_new or version_us / _US_PER_S > now - _HOT_S - _SKEW_S:
+                    self._hot[row_id] = now
+            elif row.free_disk_gb is None:
+                self._unreported.add(row_id)
             else:
-                self._hot[row_id] = now
+                self._timeless.add(row_id)
             try:
                 record = read_node(row, self._cell_uuid, self._ratios)
             except ValueError as e:
@@ -268,7 +330,7 @@ class _Nodes:
                 continue
             self.troubles.pop(row_id, None)
             changes[row_id] = (
-                None if record is None else Node(row_id, record, version_us, now)
+                None if record is None else Node.of(row_id, record, version_us, now)
             )
         return changes
 
@@ -394,9 +456,14 @@ class _Instances:
     _c = instances.c
     _live = (_c.deleted == 0) & _c.host.is_not(None)
     _query = sa.select(_c.id, _c.uuid, _c.host).where(_live)
-    _late = sa.select(_c.id, _c.uuid, _c.host, _c.deleted, _c.updated_at).where(
-        _c.updated_at >= sa.bindparam("since", type_=Moment)
-    )
+    #: When a row was written, twice, and whether it is deleted: that comes later and
+    #: leaves the time as it was.
+    _number = 2 * microseconds(_c.updated_at) + sa.case((_c.deleted == 0, 0), else_=1)
+    _is_late = _c.updated_at >= sa.bindparam("since", type_=Moment)
+    _state = sa.select(_c.id, _c.uuid, _c.host, _c.deleted, _number.label("number"))
+    _late = _state.where(_is_late)
+    _by_id = _state.where(_c.id.in_(sa.bindparam("ids", expanding=True)))
+    _late_sums = sum_queries(_c.id, _number, _is_late).total
     _by_host = sa.select(
         _c.host,
         sa.func.count(),
@@ -407,7 +474,7 @@ class _Instances:
     def __init__(self) -> None:
         self._known: dict[int, tuple[str, str]] = {}
         self._of_host: dict[str, frozenset[str]] = {}
-        self._mark = _Mark()
+        self._window = _Window()
         self._is_read = False
 
     def look(
@@ -429,22 +496,47 @@ class _Instances:
         latest = sa.select(sa.func.max(instances.c.updated_at)).where(
             instances.c.updated_at <= int(now * _US_PER_S)
         )
-        self._mark.note(connection.execute(latest).scalar(), now)
+        window = self._window
+        window.clear()
+        window.note_time(connection.execute(latest).scalar(), now)
+        window.begin(now)
+        # Before the rows: they may be newer where there are no snapshots, never older.
+        asked = {"since": window.since_us}
+        window.take(connection.execute(self._late_sums, asked).one(), now)
         before = set(self._known)
         rows = connection.execute(self._query).all()
-        hosts = self._put({row_id: (uuid, host) for row_id, uuid, host in rows})
+        intern = sys.intern  # one object for a host's name
+        hosts = self._put({row_id: (uuid, intern(host)) for row_id, uuid, host in rows})
         return hosts | self._drop(before.difference(row[0] for row in rows))
 
     def _changed(self, connection: sa.Connection, now: float) -> set[str]:
-        since_us = self._mark.us - int(_INSTANCES_OVERLAP_S * _US_PER_S)
+        window = self._window
+        window.begin(now)
+        asked = {"since": window.since_us}
+        total = connection.execute(self._late_sums, asked).one()
+        hosts: set[str] = set()
+        for some in chunks(window.again()):
+            rows = connection.execute(self._by_id, {"ids": some})
+            hosts |= self._take(rows, now)
+        if not window.agrees(total) and window.n_rows > SMALL_INSTANCES:
+            newest = max(window.since_us, window.mark.us - int(_HOT_S * _US_PER_S))
+            rows = connection.execute(self._late, {"since": newest})
+            hosts |= self._take(rows, now)
+        if not window.agrees(total):
+            window.clear()
+            hosts |= self._take(connection.execute(self._late, asked), now)
+        return hosts
+
+    def _take(self, rows: Iterable[Row], now: float) -> set[str]:
         there: dict[int, tuple[str, str]] = {}
         gone: list[int] = []
-        for row in connection.execute(self._late, {"since": max(0, since_us)}):
-            self._mark.note(row.updated_at, now)
-            if row.deleted == 0 and row.host is not None:
-                there[row.id] = (row.uuid, row.host)
+        for row_id, uuid, host, deleted, number in rows:
+            if number is not None:
+                self._window.note(row_id, int(number), now)
+            if deleted == 0 and host is not None:
+                there[row_id] = (uuid, sys.intern(host))
             else:
-                gone.append(row.id)
+                gone.append(row_id)
         return self._put(there) | self._drop(gone)
 
     def _compare(self, connection: sa.Connection) -> set[str]:
@@ -468,7 +560,7 @@ class _Instances:
         for some in chunks(sorted(differing)):
             query = self._query.where(instances.c.host.in_(some))
             rows = connection.execute(query).all()
-            there = {row_id: (uuid, host) for row_id, uuid, host in rows}
+            there = {row_id: (uuid, sys.intern(host)) for row_id, uuid, host in rows}
             here = set(some)
             before = [i for i, (_, host) in self._known.items() if host in here]
             hosts |= self._drop([i for i in before if i not in there])
@@ -495,6 +587,99 @@ class _Instances:
             if before is not None:
                 moves.gone[before[1]].add(before[0])
         return moves.make(self._of_host)
+
+
+class _Window:
+    """The instances that were written last, among which more may turn up.
+
+    Attributes
+    ----------
+    since_us : int
+        Rows written from then on, microseconds since the epoch, may have come to light
+        since the last look.
+    """
+
+    def __init__(self) -> None:
+        self.mark = _Mark()
+        self.since_us = 0
+        self._marked_at = self._looked_at = 0.0
+        self._numbers: dict[int, int] = {}
+        #: Rows that may change again and keep their time, and since when they are so.
+        self._hot: dict[int, float] = {}
+        self.clear()
+
+    @property
+    def n_rows(self) -> int:
+        return len(self._numbers)
+
+    def clear(self) -> None:
+        self._sums = Signatures()
+        self._before = self._numbers
+        self._numbers = {}
+        self._taken: tuple[Any, ...] | None = None
+
+    def take(self, total: Sequence[Any], now: float) -> None:
+        """Say what the database adds up of rows that were all read, unseen by us.
+
+        Where some may change again and keep their time, all are read by the next look.
+        """
+        self.clear()
+        if self.mark.us / _US_PER_S < now - _HOT_S - _SKEW_S:
+            self._taken = tuple(total)
+
+    def again(self) -> list[int]:
+        """Return the rows that may have changed and kept their time."""
+        at = self._looked_at
+        self._hot = {
+            i: since for i, since in self._hot.items() if _is_recent(since, at)
+        }
+        return list(self._hot)
+
+    def agrees(self, total: Sequence[Any]) -> bool:
+        """Return whether the database has the rows that were read."""
+        if self._taken is not None:
+            return self._taken == tuple(total)
+        return self._sums.agrees(total)
+
+    def begin(self, now: float) -> None:
+        """Begin a look, which leaves out what the last one saw in time.
+
+        While nothing is written, the highest time stays behind the clock of whoever
+        wrote it; how far is told by ours.
+        """
+        overlap_us = int(_INSTANCES_OVERLAP_S * _US_PER_S)
+        passed_us = int((self._looked_at - self._marked_at) * _US_PER_S)
+        is_past = passed_us > overlap_us
+        self._looked_at = now
+        if self._taken is not None and not is_past:
+            return  # it was added up since then
+        behind_us = overlap_us - max(0, passed_us)
+        since_us = self.mark.us + (1 if is_past else -behind_us)
+        if since_us > self.since_us:
+            self.since_us = since_us
+            self._forget_the_old()
+
+    def _forget_the_old(self) -> None:
+        self._taken = None
+        old = [i for i, number in self._numbers.items() if number // 2 < self.since_us]
+        for row_id in old:
+            del self._numbers[row_id]
+            self._sums.drop(row_id)
+
+    def note(self, row_id: int, number: int, now: float) -> None:
+        """Say that a row was read; `number` is what the database adds up of it."""
+        self.note_time(number // 2, now)
+        if number not in (self._numbers.get(row_id), self._before.get(row_id)):
+            self._hot[row_id] = now
+        self._numbers[row_id] = number
+        self._sums.put(row_id, number)
+
+    def note_time(self, moment_us: int | None, now: float) -> None:
+        """Say that a row was written then."""
+        before = self.mark.us
+        self.mark.note(moment_us, now)
+        if self.mark.us != before:
+            self._marked_at = now
 
 
 class _Moves:

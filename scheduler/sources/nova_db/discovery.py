@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""New compute nodes get their host mappings: the only writes of this source."""
+"""New compute nodes get their host mappings."""
 
 from __future__ import annotations
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Final, TypeVar
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Final, Generic, TypeVar
 
 from ...hosts import HostRecord, HostTable
 from .changes import CellChanges, Node
@@ -25,26 +24,37 @@ _US_PER_S: Final = 1e6
 
 _NO_INSTANCES: Final[frozenset[str]] = frozenset()
 
-K = TypeVar("K")
-V = TypeVar("V")
+K = TypeVar("K", bound=Hashable)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _InCell:
-    """A node with the cell that it was read of."""
+class _Groups(Generic[K]):
+    """Nodes by some key; nearly always one, which takes no collection of its own."""
 
-    cell_uuid: str
-    node: Node
+    def __init__(self) -> None:
+        self._found: dict[K, Node | set[Node]] = {}
 
-    @property
-    def order(self) -> tuple[float, str, int]:
-        """What two rows of one host are ordered by; the highest counts."""
-        written = self.node.version_us
-        return (
-            -math.inf if written is None else written,
-            self.cell_uuid,
-            self.node.id,
-        )
+    def of(self, key: K) -> Collection[Node]:
+        """Return the nodes of a key."""
+        found = self._found.get(key)
+        if found is None:
+            return ()
+        return (found,) if isinstance(found, Node) else found
+
+    def add(self, key: K, node: Node) -> None:
+        found = self._found.setdefault(key, node)
+        if isinstance(found, set):
+            found.add(node)
+        elif found is not node:
+            self._found[key] = {found, node}
+
+    def discard(self, key: K, node: Node) -> None:
+        found = self._found.get(key)
+        if isinstance(found, set):
+            found.discard(node)
+            if len(found) == 1:
+                self._found[key] = found.pop()
+        elif found is node:
+            del self._found[key]
 
 
 class Picture:
@@ -61,14 +71,14 @@ class Picture:
     def __init__(self) -> None:
         self._nodes: defaultdict[str, dict[int, Node]] = defaultdict(dict)
         self._services: defaultdict[str, dict[int, Service]] = defaultdict(dict)
+        #: By cell and host.
         self._service_of: defaultdict[str, dict[str, Service]] = defaultdict(dict)
         self._instances: defaultdict[str, dict[str, frozenset[str]]] = defaultdict(dict)
-        #: The same nodes by UUID, by host and node name, and the UUIDs by host.
-        self._of_uuid: defaultdict[str, set[_InCell]] = defaultdict(set)
-        self._of_names: defaultdict[tuple[str, str], set[_InCell]] = defaultdict(set)
-        self._on_host: defaultdict[str, set[str]] = defaultdict(set)
-        #: What the table's rows were made of.
-        self._shown: dict[str, tuple[_InCell, Service]] = {}
+        self._of_uuid = _Groups[str]()
+        self._of_names = _Groups[str | tuple[str, str]]()
+        self._on_host = _Groups[str]()
+        #: The table's rows: each node's `shown_with` says with which service.
+        self._shown: dict[str, Node] = {}
         #: When a look first found the instance of a claim on its host.
         self._sightings: dict[tuple[str, str], float] = {}
         self._without_service: set[str] = set()
@@ -100,7 +110,7 @@ class Picture:
 
     def _completed(self, cell_uuid: str, changes: CellChanges) -> CellChanges:
         """Return the changes together with what is there no more."""
-        hosts = [h for h, by_cell in self._instances.items() if cell_uuid in by_cell]
+        hosts = self._instances[cell_uuid]
         return dataclasses.replace(
             changes,
             nodes={**dict.fromkeys(self._nodes[cell_uuid]), **changes.nodes},
@@ -115,50 +125,45 @@ class Picture:
         for node_id, node in nodes.items():
             before = kept.pop(node_id, None)
             if before is not None:
-                touched |= self._unlink(_InCell(cell_uuid, before))
+                self._unlink(before, touched)
+                if node is not None and node.uuid == before.uuid:
+                    node.uuid = before.uuid  # one object for equal texts
             if node is not None:
                 kept[node_id] = node
-                touched |= self._link(_InCell(cell_uuid, node))
+                self._link(node, touched)
         return touched
 
-    def _link(self, each: _InCell) -> set[str]:
-        record = each.node.record
-        names = (record.host, record.nodename)
-        self._of_uuid[record.uuid].add(each)
-        self._of_names[names].add(each)
-        self._on_host[record.host].add(record.uuid)
-        return {other.node.record.uuid for other in self._of_names[names]}
+    def _link(self, node: Node, touched: set[str]) -> None:
+        self._of_uuid.add(node.uuid, node)
+        self._of_names.add(node.names, node)
+        self._on_host.add(node.host, node)
+        touched.update(other.uuid for other in self._of_names.of(node.names))
 
-    def _unlink(self, each: _InCell) -> set[str]:
-        record = each.node.record
-        names = (record.host, record.nodename)
-        touched = {other.node.record.uuid for other in self._of_names[names]}
-        _discard(self._of_uuid, record.uuid, each)
-        _discard(self._of_names, names, each)
-        same = self._of_uuid.get(record.uuid, ())
-        if not any(other.node.record.host == record.host for other in same):
-            _discard(self._on_host, record.host, record.uuid)
-        return touched
+    def _unlink(self, node: Node, touched: set[str]) -> None:
+        touched.update(other.uuid for other in self._of_names.of(node.names))
+        self._of_uuid.discard(node.uuid, node)
+        self._of_names.discard(node.names, node)
+        self._on_host.discard(node.host, node)
 
     def _take_services(
         self, cell_uuid: str, services: Mapping[int, Service | None]
     ) -> set[str]:
         """Return the hosts whose service changed."""
         hosts: set[str] = set()
-        kept = self._services[cell_uuid]
+        kept, of_host = self._services[cell_uuid], self._service_of[cell_uuid]
         for service_id, service in services.items():
             before = kept.pop(service_id, None)
             if before is not None:
                 hosts.add(before.host)
-                if self._service_of[before.host].get(cell_uuid) == before:
-                    del self._service_of[before.host][cell_uuid]
+                if of_host.get(before.host) == before:
+                    del of_host[before.host]
             if service is not None:
                 hosts.add(service.host)
                 kept[service_id] = service
         for service_id in services:
             service = kept.get(service_id)
             if service is not None:
-                self._service_of[service.host][cell_uuid] = service
+                of_host[service.host] = service
         return hosts
 
     # -- what that makes of the table --------------------------------------------------
@@ -166,81 +171,94 @@ class Picture:
     def _write_instances(
         self, table: HostTable, cell_uuid: str, instances: Mapping[str, frozenset[str]]
     ) -> None:
+        of_host = self._instances[cell_uuid]
         for host, uuids in instances.items():
             if uuids:
-                self._instances[host][cell_uuid] = uuids
+                of_host[host] = uuids
             else:
-                self._instances[host].pop(cell_uuid, None)
-        told = {h: _NO_INSTANCES.union(*self._instances[h].values()) for h in instances}
-        for host in instances:
-            if not self._instances[host]:
-                del self._instances[host]
-        if told:
-            table.set_instances_of(told)
+                of_host.pop(host, None)
+        if instances:
+            table.set_instances_of(
+                {host: self._instances_on(host) for host in instances}
+            )
+
+    def _instances_on(self, host: str) -> frozenset[str]:
+        told = [
+            of_host[host] for of_host in self._instances.values() if host in of_host
+        ]
+        return told[0] if len(told) == 1 else _NO_INSTANCES.union(*told)
 
     def _write(
         self, table: HostTable, touched: Iterable[str], hosts: Iterable[str]
     ) -> None:
-        records, gone = [], []
-        before = {uuid: self._shown.pop(uuid, None) for uuid in touched}
-        for uuid, shown in before.items():
-            now = self._to_show(uuid)
-            if now is not None:
-                self._shown[uuid] = now
-                each, service = now
-                records.append(row_of(each.node, service))
-            elif shown is not None:
-                gone.append(uuid)
-        columns: dict[str, dict[str, bool | float | int]] = {}
+        changes = _TableChanges()
+        touched = set(touched)
+        for uuid in touched:
+            self._show(table, uuid, changes)
         for host in hosts:
-            for uuid in self._on_host.get(host, set()) - before.keys():
-                shown, now = self._shown.pop(uuid, None), self._to_show(uuid)
-                if now is not None:
-                    self._shown[uuid] = now
-                if now is not None and shown is not None and shown[0] == now[0]:
-                    columns[uuid] = _difference(shown[1], now[1])
-                elif now is not None:
-                    records.append(row_of(now[0].node, now[1]))
-                elif shown is not None:
-                    gone.append(uuid)
-        if gone:
-            table.drop_many(gone)
-        if records:
-            table.put_many(records)
-        if columns:
-            for uuid in table.change_many(columns):
-                each, service = self._shown[uuid]
-                table.put(row_of(each.node, service))
+            for uuid in {node.uuid for node in self._on_host.of(host)}:
+                if uuid not in touched:
+                    self._show(table, uuid, changes)
+        changes.write(table)
 
-    def _to_show(self, uuid: str) -> tuple[_InCell, Service] | None:
-        """Return what a node's row is made of; None: it has none."""
-        same = self._of_uuid.get(uuid)
+    def _show(self, table: HostTable, uuid: str, changes: _TableChanges) -> None:
+        """Say what a node's row has to become."""
+        shown, best = self._shown.get(uuid), self._best(uuid)
+        service = None if best is None else self._service(best)
+        before = None if shown is None else shown.shown_with
+        if shown is not None and shown is not best:
+            if shown in self._of_uuid.of(uuid):  # it may be shown again
+                shown.record = table.reported(uuid)
+            shown.shown_with = None
+        if best is None or service is None:
+            if shown is not None:
+                if shown is best:
+                    best.record, best.shown_with = table.reported(uuid), None
+                del self._shown[uuid]
+                changes.gone.append(uuid)
+            return
+        self._shown[uuid] = best
+        best.shown_with = service
+        if best is not shown:
+            if best.record is None:
+                raise RuntimeError(f"compute node {uuid} has no row to be shown again")
+            changes.records.append(row_of(best.record, service))
+            best.record = None  # the table has it
+        elif before is not None and before != service:
+            changes.columns[uuid] = _difference(before, service)
+
+    def _best(self, uuid: str) -> Node | None:
+        """Return which node a row is made of; None: it has none."""
+        same = self._of_uuid.of(uuid)
         if not same:
             return None
-        best = max(same, key=lambda each: each.order)
-        names = (best.node.record.host, best.node.record.nodename)
-        rivals = self._of_names[names]
-        if len(rivals) > 1 and max(rivals, key=lambda each: each.order) != best:
+        best = max(same, key=lambda node: node.order)
+        rivals = self._of_names.of(best.names)
+        if len(rivals) > 1 and max(rivals, key=lambda node: node.order) is not best:
             return None
-        service = self._service(best)
-        return None if service is None else (best, service)
+        return best
 
-    def _service(self, each: _InCell) -> Service | None:
-        host = each.node.record.host
-        by_cell = self._service_of.get(host)
-        if not by_cell:
-            if host not in self._without_service:
-                self._without_service.add(host)
-                LOG.warning(
-                    "Compute node %s of host %s is left out: no cell has a service "
-                    "nova-compute of that host",
-                    each.node.record.nodename,
-                    host,
-                )
-            return None
-        self._without_service.discard(host)
-        own = by_cell.get(each.cell_uuid)
-        return own or max(by_cell.values(), key=lambda s: (s.last_seen_up, s.version))
+    def _service(self, node: Node) -> Service | None:
+        own = self._service_of[node.cell_uuid].get(node.host)
+        if own is None:
+            found = (of_host.get(node.host) for of_host in self._service_of.values())
+            services = [service for service in found if service is not None]
+            if not services:
+                self._warn_of(node)
+                return None
+            own = max(services, key=lambda s: (s.last_seen_up, s.version))
+        self._without_service.discard(node.host)
+        return own
+
+    def _warn_of(self, node: Node) -> None:
+        if node.host not in self._without_service:
+            self._without_service.add(node.host)
+            LOG.warning(
+                "Compute node %s of host %s is left out: no cell has a service "
+                "nova-compute of that host",
+                node.nodename,
+                node.host,
+            )
 
     # -- claims ------------------------------------------------------------------------
 
@@ -255,17 +273,16 @@ class Picture:
         """
         waiting: dict[tuple[str, str], float] = {}
         for claim in table.claims():
-            shown = self._shown.get(claim.node_uuid)
+            node = self._shown.get(claim.node_uuid)
             key = (claim.node_uuid, claim.instance_uuid)
-            if shown is None or shown[0].cell_uuid != cell_uuid:
+            if node is None or node.cell_uuid != cell_uuid:
                 if key in self._sightings:
                     waiting[key] = self._sightings[key]
                 continue
-            here = self._instances.get(claim.host, {}).get(cell_uuid, _NO_INSTANCES)
+            here = self._instances[cell_uuid].get(claim.host, _NO_INSTANCES)
             if claim.instance_uuid not in here:
                 continue
             sighted_at = waiting[key] = self._sightings.get(key, began_at)
-            node = shown[0].node
             written = node.version_us
             if (
                 written is None
@@ -276,7 +293,7 @@ class Picture:
             stood_s = began_at - max(node.seen_at, sighted_at)
             if (
                 sighted_at < node.seen_at
-                or node.record.num_instances >= len(here)
+                or node.num_instances >= len(here)
                 or stood_s >= _WRITTEN_S
             ):
                 table.settle(claim.node_uuid, [claim.instance_uuid])
@@ -284,10 +301,29 @@ class Picture:
         self._sightings = waiting
 
 
-def row_of(node: Node, service: Service) -> HostRecord:
+class _TableChanges:
+    """What is to be written into the table."""
+
+    def __init__(self) -> None:
+        self.records: list[HostRecord] = []
+        self.columns: dict[str, dict[str, bool | float | int]] = {}
+        self.gone: list[str] = []
+
+    def write(self, table: HostTable) -> None:
+        if self.gone:
+            table.drop_many(self.gone)
+        if self.records:
+            table.put_many(self.records)
+        if self.columns:
+            unknown = table.change_many(self.columns)
+            if unknown:  # whoever reads then reads all again
+                raise RuntimeError(f"the host table has lost the rows of {unknown}")
+
+
+def row_of(record: HostRecord, service: Service) -> HostRecord:
     """Return a row of the table."""
     return dataclasses.replace(
-        node.record,
+        record,
         disabled=service.disabled,
         forced_down=service.forced_down,
         last_seen_up=service.last_seen_up,
@@ -299,11 +335,3 @@ def _difference(before: Service, now: Service) -> dict[str, bool | float | int]:
     """Return the columns that changed."""
     old = before.columns()
     return {name: v for name, v in now.columns().items() if v != old[name]}
-
-
-def _discard(sets: dict[K, set[V]], key: K, value: V) -> None:
-    found = sets.get(key)
-    if found is not None:
-        found.discard(value)
-        if not found:
-            del sets[key]

@@ -8,7 +8,7 @@ import functools
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -71,7 +71,7 @@ def read_service(row: Row) -> Service | None:
     if row.host is None:
         return None
     return Service(
-        host=row.host,
+        host=sys.intern(row.host),
         disabled=bool(row.disabled),
         forced_down=bool(row.forced_down),
         last_seen_up=math.nan if row.seen_us is None else row.seen_us / _US_PER_S,
@@ -109,10 +109,12 @@ def _record(row: Row, cell_uuid: str, ratios: Ratios) -> HostRecord:
         free_gb = min(free_gb, row.disk_available_least)
     topology = row.numa_topology
     specs = row.supported_instances
+    # One object for equal names: services and most nodes are named by their host.
+    host, nodename = sys.intern(row.host), sys.intern(row.hypervisor_hostname)
     return HostRecord(
-        host=row.host,
-        nodename=row.hypervisor_hostname,
-        hypervisor_hostname=row.hypervisor_hostname,
+        host=host,
+        nodename=nodename,
+        hypervisor_hostname=nodename,
         uuid=row.uuid,
         cell_uuid=cell_uuid,
         total_usable_ram_mb=_amount(row.memory_mb),
@@ -159,9 +161,42 @@ _NO_STATS: Mapping[str, str] = MappingProxyType({})
 @functools.lru_cache(_MAX_TEXTS)
 def _stats(text: str) -> Mapping[str, str]:
     read = _loaded("stats", text, dict)
-    return MappingProxyType(
-        {sys.intern(k): _stat(k, v) for k, v in read.items() if v is not None}
-    )
+    told = {sys.intern(k): _stat(k, v) for k, v in read.items() if v is not None}
+    return Stats(_shared_keys(tuple(told)), tuple(told.values()))
+
+
+@functools.lru_cache(_MAX_TEXTS)
+def _shared_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return one object for equal keys."""
+    return keys
+
+
+class Stats(Mapping[str, str]):
+    """What a compute tells of itself, in less than half of a dict's memory.
+
+    Most hosts tell the same few keys.
+    """
+
+    __slots__ = ("_keys", "_values")
+
+    def __init__(self, keys: tuple[str, ...], values: tuple[str, ...]) -> None:
+        self._keys = keys
+        self._values = values
+
+    def __getitem__(self, key: str) -> str:
+        try:
+            return self._values[self._keys.index(key)]
+        except ValueError:
+            raise KeyError(key) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __repr__(self) -> str:
+        return f"Stats({dict(self)!r})"
 
 
 def _stat(key: str, value: object) -> str:

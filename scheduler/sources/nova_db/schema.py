@@ -200,3 +200,14 @@ instances = sa.Table(
     sa.Index("instances_updated_at_idx", "updated_at"),
     sa.Index("instances_host_node_deleted_idx", "host", "node", "deleted"),
 )
+
+instance_system_metadata = sa.Table(
+    "instance_system_metadata",
+    CELL,
+    sa.Column("deleted", sa.Integer, nullable=False, default=0),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("key", sa.String(255), nullable=False),
+    sa.Column("value", sa.String(255)),
+    sa.Column("instance_uuid", sa.String(36), nullable=False),
+    sa.Index("instance_system_metadata_uuid_idx", "instance_uuid"),
+)

@@ -77,12 +77,13 @@ class Signatures:
         self._of_bucket: dict[int, Sums] = {}
         self._total: Sums = (0, 0, 0)
 
-    def __contains__(self, row_id: int) -> bool:
-        return row_id in self._numbers
+    def has(self, row_id: int, number: int | None) -> bool:
+        """Return whether a row is there with that number, as far as sums can tell."""
+        return self._numbers.get(row_id) == _rest(number)
 
     def put(self, row_id: int, number: int | None) -> None:
         """Say that a row is there, and its number."""
-        rest = _NONE if number is None else number % _MODULUS
+        rest = _rest(number)
         before = self._numbers.get(row_id)
         if before != rest:
             self.drop(row_id)
@@ -96,12 +97,13 @@ class Signatures:
             self._add(row_id, rest, -1)
 
     def _add(self, row_id: int, rest: int, sign: int) -> None:
-        bucket, weighted = bucket_of(row_id), rest * (row_id % _WEIGHTS)
-        added = (sign, sign * rest, sign * weighted)
-        self._total = _sum(self._total, added)
-        of_bucket = _sum(self._of_bucket.get(bucket, (0, 0, 0)), added)
-        if of_bucket[0]:
-            self._of_bucket[bucket] = of_bucket
+        bucket, plain = row_id >> _BUCKET_BITS, sign * rest
+        weighted = plain * (row_id % _WEIGHTS)
+        n, p, w = self._total
+        self._total = (n + sign, p + plain, w + weighted)
+        n, p, w = self._of_bucket.get(bucket, (0, 0, 0))
+        if n + sign:
+            self._of_bucket[bucket] = (n + sign, p + plain, w + weighted)
         else:
             del self._of_bucket[bucket]
 
@@ -119,8 +121,8 @@ class Signatures:
         )
 
 
-def _sum(one: Sums, other: Sums) -> Sums:
-    return (one[0] + other[0], one[1] + other[1], one[2] + other[2])
+def _rest(number: int | None) -> int:
+    return _NONE if number is None else number % _MODULUS
 
 
 def _sums(row: Sequence[Any]) -> Sums:

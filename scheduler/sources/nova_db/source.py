@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import sqlalchemy as sa
@@ -21,8 +23,11 @@ from .changes import CellChanges
 from .directory import Directory, DirectoryReader
 from .discovery import discover_hosts
 from .engines import Engines
+from .image_properties import are_weighed, describe
+from .old_computes import ADVICE, OldCompute, described, read_old_computes
 from .parts import Attempt, Part, Read, TakeOver, told
 from .picture import Picture
+from .service_record import ServiceRecord, record_of
 from .settings import Settings
 from .sharing import SharedLook
 
@@ -75,6 +80,8 @@ class NovaDBSource(BaseHostSource):
         Seconds since the epoch.
     engines : Engines, optional
         Whose connections are closed at the end; those handed in are left alone.
+    record : ServiceRecord, optional
+        The scheduler's own row in nova's database, written from `follow` to `stop`.
     """
 
     def __init__(
@@ -86,12 +93,14 @@ class NovaDBSource(BaseHostSource):
         refresh_interval: float | None = None,
         clock: Callable[[], float] = time.time,
         engines: Engines | None = None,
+        record: ServiceRecord | None = None,
     ) -> None:
         super().__init__(conf)
         self._cell_engine = cell_engine
         self._interval_s = refresh_interval or 0.0
         self._clock = clock
         self._engines = engines
+        self._record = record
         self._lock = threading.RLock()
         self._api = _Api(api_engine, self._lock, clock)
         self._cells: dict[str, Cell] = {}
@@ -125,7 +134,8 @@ class NovaDBSource(BaseHostSource):
             The API database cannot be read.
         """
         try:
-            self._read_all(table)
+            with _no_collections():
+                self._read_all(table)
         finally:
             for part in (self._api, *self._cells.values()):
                 part.abandon()  # it must not write into the table of a forked process
@@ -134,6 +144,27 @@ class NovaDBSource(BaseHostSource):
         rows = ", ".join(f"{cell.n_hosts} of {cell.name}" for cell in self.cells)
         LOG.info("%d hosts read from nova's databases: %s", len(table), rows or "none")
 
+    def check(self) -> None:
+        """Refuse to serve while a compute is too old, as nova's services do.
+
+        With ``[workarounds] disable_compute_service_check_for_ffu`` it is only warned
+        of. Cells that are disabled, or did not answer yet, do not count.
+
+        Raises
+        ------
+        ConfigurationError
+            Some nova-compute is older than nova 34 supports; the message names hosts.
+        """
+        with self._lock:
+            cells = tuple(self._cells.values())
+        old: list[OldCompute] = [each for c in cells for each in c.old_computes or ()]
+        if not old:
+            return
+        text = described(sorted(old, key=lambda each: (each.version, each.host)))
+        if not self.conf.workarounds.disable_compute_service_check_for_ffu:
+            raise ConfigurationError(f"{text}. {ADVICE}")
+        LOG.warning("%s", text)
+
     def refresh(self, table: HostTable) -> None:
         """Read everything again, cells that are away, too."""
         self._settings = None
@@ -141,6 +172,8 @@ class NovaDBSource(BaseHostSource):
 
     def follow(self, table: HostTable) -> None:
         """Look every `refresh_interval` seconds from now on, if that is not 0."""
+        if self._record is not None:
+            self._record.start()
         if self._interval_s <= 0:
             return
         self._follower = threading.Thread(
@@ -205,6 +238,8 @@ class NovaDBSource(BaseHostSource):
             part.abandon()
         if self._follower is not None:
             self._follower.join(_STOP_S)
+        if self._record is not None:
+            self._record.stop()
         if self._engines is not None:
             self._engines.dispose()
 
@@ -350,13 +385,22 @@ class NovaDBSource(BaseHostSource):
 
     def _reading(self, table: HostTable, cell: Cell) -> Read:
         reader, in_full = cell.reader, self._is_old(cell.compared_at)
+        old = cell.old_computes
+        images, are_on = cell.images, are_weighed(self.conf, table)
+        limit_s = self.settings.cell_timeout_s
 
         def read(connection: sa.Connection, began_at: float) -> TakeOver:
             changes = reader.read(connection, began_at, in_full=in_full)
+            checked = read_old_computes(connection) if old is None else old
+            described = images.look(
+                connection, changes, is_on=are_on, limit_s=limit_s, in_full=in_full
+            )
 
             def take_over() -> None:
                 self._take_changes(table, cell, changes)
+                describe(table, described)
                 cell.troubles = reader.troubles
+                cell.old_computes = checked
                 if in_full or changes.is_whole:
                     cell.compared_at = began_at
 
@@ -440,7 +484,7 @@ class NovaDBSource(BaseHostSource):
 
     def _discover(self, *, in_background: bool) -> None:
         interval_s, now = self.settings.discover_interval_s, self._clock()
-        if interval_s <= 0 or (self._discoverer and self._discoverer.is_alive()):
+        if interval_s < 0 or (self._discoverer and self._discoverer.is_alive()):
             return
         if self._discovered_at is not None and now - self._discovered_at < interval_s:
             return
@@ -463,6 +507,18 @@ class NovaDBSource(BaseHostSource):
                 )
             except Exception as e:  # whatever the driver raises; it is done again
                 LOG.warning("Hosts of %s cannot be discovered: %s", cell.what, e)
+
+
+@contextlib.contextmanager
+def _no_collections() -> Iterator[None]:
+    """Look for no garbage meanwhile: what is read stays, and looking takes as long."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def from_conf(conf: cfg.ConfigOpts) -> NovaDBSource:
@@ -491,4 +547,5 @@ def from_conf(conf: cfg.ConfigOpts) -> NovaDBSource:
         conf=conf,
         refresh_interval=conf.moorage.refresh_interval,
         engines=engines,
+        record=record_of(conf),
     )

@@ -459,3 +459,12 @@ def test_concurrent_writers_and_readers_see_whole_rows() -> None:
     for thread in threads:
         thread.join()
     assert not torn
+
+
+def test_row_as_reported_leaves_out_what_claims_took() -> None:
+    made = table(host())
+    made.consume(host().uuid, ONE, SMALL)
+    taken = made.batch().free_ram_mb[0]
+    assert made.reported(host().uuid) == host()
+    assert made.batch().free_ram_mb[0] == taken
+    assert made.reported(node_uuid("elsewhere")) is None

@@ -61,7 +61,7 @@ class Cloud:
     def keep(self, name: str, **properties: str | None) -> None:
         """Keep other properties of the image, as a rebuild does."""
         where = METADATA.c.instance_uuid == instance_uuid(name)
-        self.nova.update(self.cell, METADATA, where, deleted=METADATA.c.id)
+        self.nova.delete(self.cell, METADATA, where)
         kept = {
             "image_base_image_ref": "55555555",
             "image_mappings": "[]",

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The row of ``services`` by which nova knows that a scheduler is there."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Final
+
+import sqlalchemy as sa
+from oslo_config import cfg
+from oslo_db.exception import DBDuplicateEntry
+
+from ...errors import ConfigurationError
+from .engines import Engines
+from .parts import told
+from .schema import Moment
+
+LOG = logging.getLogger(__name__)
+
+BINARY: Final = "nova-scheduler"
+TOPIC: Final = "scheduler"
+#: nova 34's SERVICE_VERSION (nova/objects/service.py), whose scheduler this replaces.
+SERVICE_VERSION: Final = 74
+
+#: Seconds to the next attempt at registering, where there are no heartbeats.
+_RETRY_S: Final = 10.0
+#: Seconds that the end waits for a heartbeat that is being written.
+_STOP_S: Final = 5.0
+
+_GONE: Final = (
+    "is gone: stop this scheduler if it was deleted on purpose, or restart it to have "
+    "the record made again"
+)
+
+#: What is written of it; the whole is in nova/db/main/models.py.
+SERVICES: Final = sa.Table(
+    "services",
+    sa.MetaData(),
+    sa.Column("created_at", Moment),
+    sa.Column("updated_at", Moment),
+    sa.Column("deleted", sa.Integer),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("uuid", sa.String(36)),
+    sa.Column("host", sa.String(255)),
+    sa.Column("binary", sa.String(255)),
+    sa.Column("topic", sa.String(255)),
+    sa.Column("report_count", sa.Integer),
+    sa.Column("disabled", sa.Boolean),
+    sa.Column("last_seen_up", Moment),
+    sa.Column("forced_down", sa.Boolean),
+    sa.Column("version", sa.Integer),
+)
+_C: Final = SERVICES.c
+
+
+class ServiceRecord:
+    """Keep a scheduler's row as nova's service and its servicegroup driver "db" do.
+
+    All processes of a host share one row, and each of them writes its heartbeats. A row
+    that is there already, nova-scheduler's own included, is taken on: its version is
+    put right, ``disabled`` stays. At the end it is left behind. One that is deleted
+    while the scheduler runs is not made again before the next start. Unlike nova, no
+    notification ``service.create`` is sent.
+
+    Parameters
+    ----------
+    connect : callable
+        Return the engine of the database of ``[database] connection``.
+    host : str
+        ``[DEFAULT] host``.
+    interval_s : float
+        Seconds between heartbeats; 0 or less: none, as in nova.
+    clock : callable
+        Seconds since the epoch.
+    engines : Engines, optional
+        Whose connections are closed at the end; those handed in are left alone.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], sa.Engine],
+        host: str,
+        *,
+        interval_s: float = 10.0,
+        clock: Callable[[], float] = time.time,
+        engines: Engines | None = None,
+    ) -> None:
+        self._connect = connect
+        self._host = host
+        self._interval_s = interval_s
+        self._clock = clock
+        self._engines = engines
+        self._id: int | None = None
+        self._is_troubled = False
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Register, and write heartbeats from now on, in a thread of its own.
+
+        It never fails: a database that is away is asked again at the next heartbeat.
+        """
+        self._thread = threading.Thread(
+            target=self._run, name="moorage service record", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write no more, and close the connections that are ours; the row stays."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(_STOP_S)
+        if self._engines is not None:
+            self._engines.dispose()
+
+    def report(self) -> bool:
+        """Register if that is not done, and write one heartbeat.
+
+        Returns
+        -------
+        bool
+            Whether the row is there; False: somebody has deleted it meanwhile.
+        """
+        engine = self._connect()
+        if self._id is None:
+            self._id = self._registered(engine)
+        now_us = int(self._clock() * 1e6)
+        beat = SERVICES.update().where(_C.id == self._id, _C.deleted == 0)
+        values = {
+            "report_count": _C.report_count + 1,
+            "last_seen_up": now_us,
+            "updated_at": now_us,
+            "version": SERVICE_VERSION,
+        }
+        with engine.begin() as connection:
+            return connection.execute(beat.values(values)).rowcount > 0
+
+    def _registered(self, engine: sa.Engine) -> int | None:
+        """Return the row's id, after making the row if there is none."""
+        found = self._found(engine)
+        if found is None:
+            self._make(engine)
+            found = self._found(engine)
+        return found
+
+    def _make(self, engine: sa.Engine) -> None:
+        row = {
+            "created_at": int(self._clock() * 1e6),
+            "deleted": 0,
+            "uuid": str(uuid.uuid4()),
+            "host": self._host,
+            "binary": BINARY,
+            "topic": TOPIC,
+            "report_count": 0,
+            "disabled": False,
+            "forced_down": False,
+            "version": SERVICE_VERSION,
+        }
+        try:
+            with engine.begin() as connection:
+                connection.execute(SERVICES.insert().values(row))
+        except (sa.exc.IntegrityError, DBDuplicateEntry) as e:
+            LOG.debug("Another process has made the service record: %s", told(e))
+
+    def _found(self, engine: sa.Engine) -> int | None:
+        row = _C.host == self._host, _C.binary == BINARY, _C.deleted == 0
+        with engine.connect() as connection:
+            return connection.execute(sa.select(_C.id).where(*row)).scalar()
+
+    # -- in the background -------------------------------------------------------------
+
+    def _run(self) -> None:
+        is_beating = self._interval_s > 0
+        pause_s = self._interval_s if is_beating else _RETRY_S
+        while True:
+            self._try()
+            is_done = not is_beating and self._id is not None
+            if is_done or self._stopping.wait(pause_s):
+                return
+
+    def _try(self) -> None:
+        try:
+            is_there = self.report()
+        except Exception as e:  # whatever a driver raises; it is tried again
+            self._tell(
+                logging.WARNING, f"cannot be written and is tried again: {told(e)}"
+            )
+            return
+        if not is_there:
+            self._tell(logging.ERROR, _GONE)
+        elif self._is_troubled:
+            self._is_troubled = False
+            LOG.info("The service record of %s is written again", self._host)
+
+    def _tell(self, level: int, trouble: str) -> None:
+        """Say it once, until all is well again."""
+        level = logging.DEBUG if self._is_troubled else level
+        LOG.log(level, "The service record of %s %s", self._host, trouble)
+        self._is_troubled = True
+
+
+def record_of(conf: cfg.ConfigOpts) -> ServiceRecord | None:
+    """Return the record that ``[moorage] register_service`` asks for, if it does.
+
+    Raises
+    ------
+    ConfigurationError
+        ``[database] connection`` is not set, or is no database URL.
+    """
+    if not conf.moorage.register_service:
+        return None
+    connection = conf.database.connection
+    if not connection:
+        raise ConfigurationError(
+            "[database] connection is not set; [moorage] register_service needs the "
+            "URL that nova-scheduler has there, such as "
+            "mysql+pymysql://nova:…@db/nova_cell0"
+        )
+    engines = Engines(conf)
+    try:
+        engines.cell(connection)
+    except (sa.exc.ArgumentError, ImportError) as e:
+        raise ConfigurationError(
+            f"[database] connection cannot be used: {told(e)}"
+        ) from None
+    return ServiceRecord(
+        lambda: engines.cell(connection),
+        conf.host,
+        interval_s=conf.report_interval,
+        engines=engines,
+    )
