@@ -23,7 +23,8 @@ Over RPC all of them are ``nova.exception.NoValidHost``; see `as_nova`.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+import sys
+from typing import Any, ClassVar, Final, Self
 
 
 class SchedulerError(Exception):
@@ -38,7 +39,9 @@ class NoValidHost(SchedulerError):
     """Say that a request fits nowhere.
 
     A stock conductor rebuilds an exception from its module, name, ``args`` and
-    ``kwargs``; these are those of ``nova.exception.NoValidHost`` (nova 34).
+    ``kwargs``; these are those of ``nova.exception.NoValidHost`` (nova 34). Where nova
+    is in this process, an instance is one of that class, too: a direct call and the
+    transport ``fake:/`` hand over the exception itself, which nova's code has to catch.
 
     Parameters
     ----------
@@ -48,6 +51,14 @@ class NoValidHost(SchedulerError):
     """
 
     for_users: ClassVar[str | None] = None
+
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        """Return an instance, of nova's class, too, if there is one."""
+        novas = _novas()
+        if novas is None or issubclass(cls, novas):
+            return super().__new__(cls)
+        made: Self = Exception.__new__(_crossing(cls, novas))
+        return made
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(f"{_NO_VALID_HOST}{reason}")
@@ -141,6 +152,17 @@ _CROSSING: Final = {
 }
 
 
+def _novas() -> type[Exception] | None:
+    """Return nova's own NoValidHost, if somebody has imported that."""
+    return getattr(sys.modules.get("nova.exception"), "NoValidHost", None)
+
+
+def _crossing(kind: type[Exception], novas: type[Exception] | None) -> type[Any]:
+    """Return the class of what nova takes for its NoValidHost and we for a `kind`."""
+    bases = (kind,) if novas is None else (kind, novas)
+    return type("NoValidHost", bases, dict(_AS_NOVAS))
+
+
 def as_nova(error: Exception) -> Exception:
     """Return a failed decision's error as it goes over RPC: as nova's NoValidHost.
 
@@ -167,8 +189,7 @@ def as_nova(error: Exception) -> Exception:
     kind = type(error) if isinstance(error, SchedulerError) else SchedulerError
     name = next(c.__name__ for c in kind.__mro__ if _CROSSING.get(c.__name__) is c)
     told = str(error) if kind.for_users is None else kind.for_users
-    crossing: type[Exception] = type("NoValidHost", (kind,), dict(_AS_NOVAS))
-    made: Any = Exception.__new__(crossing)
+    made: Any = Exception.__new__(_crossing(kind, _novas()))
     reason = f"{name}: {told}"
     made.args = (f"{_NO_VALID_HOST}{reason}",)
     made.kwargs = {"code": 500, "reason": reason}

@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from .placement.client import PlacementAdapter, PlacementClient, make_adapter
 from .placement.diagnosis import diagnose
 from .placement.embedded import EmbeddedPlacement
 from .placement.findings import Diagnosis
+from .placement.journal import Journal
 from .placement.kept import KeptCandidates
 from .placement.orphans import Orphans
 from .placement.readiness import Readiness
@@ -111,6 +113,9 @@ class Scheduler:
         The newest decision records.
     kept : KeptCandidates
         What Placement answered of late; `stats` tells how much that is.
+    journal : Journal
+        The claims under way. Whoever sends answers tells it what became of them; else
+        a request is answered once `select_destinations` returns.
     endpoints : list
         What an oslo.messaging RPC server serves.
     """
@@ -146,6 +151,7 @@ class Scheduler:
         )
         self.placement = PlacementClient(adapter)
         self._orphans = Orphans(self.placement)
+        self.journal = Journal(self._orphans)
         self._readiness = Readiness(self.placement)
         self.kept = KeptCandidates(
             self.placement,
@@ -157,6 +163,7 @@ class Scheduler:
                 conf=conf,
                 placement=self.placement,
                 orphans=self._orphans,
+                journal=self.journal,
                 kept=self.kept,
                 table=self.table,
                 source=source,
@@ -192,9 +199,10 @@ class Scheduler:
         Raises
         ------
         ConfigurationError
-            The hosts cannot be read.
+            The hosts cannot be read, or `check` says no.
         """
         self.load()
+        self.check()
         self.follow()
 
     def load(self) -> None:
@@ -211,6 +219,16 @@ class Scheduler:
         if self._embedded is not None:
             self._seed()
 
+    def check(self) -> None:
+        """Refuse to serve hosts that it must not; part of `start`, after `load`.
+
+        Raises
+        ------
+        ConfigurationError
+            As of the source, such as a nova-compute that is too old.
+        """
+        self._source.check()
+
     def diverge(self, number: int) -> None:
         """Break ties and wait for other times than the process this was forked from.
 
@@ -225,11 +243,39 @@ class Scheduler:
             self._driver.parts, rng=rng, tie_seed=int(rng.integers(2**62))
         )
 
-    def follow(self) -> None:
-        """Keep up with the hosts and with Placement, the second half of `start`."""
+    def follow(self, *, claims_directory: Path | None = None) -> None:
+        """Keep up with the hosts and with Placement, the second half of `start`.
+
+        Parameters
+        ----------
+        claims_directory : Path, optional
+            Used where the option of that name is not set.
+
+        Raises
+        ------
+        ConfigurationError
+            Claims under way cannot be noted there.
+        """
+        option = self.conf.moorage.claims_directory
+        if folder := Path(option) if option else claims_directory:
+            self.journal.open(folder)
         self._source.follow(self.table)
         self._readiness.start()
         self._upkeep.start()
+
+    def look_after(self, claims_directory: Path) -> None:
+        """Release what killed processes have left there, as far as Placement answers.
+
+        For who forked them, and is about to stop.
+
+        Raises
+        ------
+        ConfigurationError
+            The folder cannot be used.
+        """
+        self.journal.open(claims_directory)
+        self._orphans.stop()
+        self.journal.close()
 
     @property
     def is_alone(self) -> bool:
@@ -309,6 +355,7 @@ class Scheduler:
         self._upkeep.stop()
         self.kept.stop()
         self._orphans.stop()
+        self.journal.close()
         self._announcer.stop()
         self._source.stop()
         if self._embedded is not None:
@@ -387,6 +434,7 @@ class Scheduler:
         with (
             logs.request(context, uuids),
             tracing.request("select_destinations", context, figures),
+            self.journal.returning(),
         ):
             told = self._announcer.call(context, spec_obj)
             selections = self._driver.select_destinations(
@@ -397,9 +445,9 @@ class Scheduler:
             )
             if told is not None:
                 told.end(instance_uuids, selections)
-        if return_objects:
-            return selections
-        return [mine[0].to_dict() for mine in selections]
+            if return_objects:
+                return selections
+            return [mine[0].to_dict() for mine in selections]
 
     def diagnose(self, context: object, spec_obj: RequestSpec) -> tuple[Diagnosis, ...]:
         """Tell why Placement has no allocation candidates for a request.

@@ -65,7 +65,7 @@ def examine(conf: cfg.ConfigOpts) -> Iterator[Finding]:
         if conf.moorage.source == "nova_db":
             yield from database_findings(conf, files)
     if not _is_any_in(wrong, "scheduler", "neutron"):
-        yield from _network(conf)
+        yield from _network(conf, files)
     for key in files:
         if key in wrong:
             yield Finding.failure(_name(key), wrong[key])
@@ -205,12 +205,13 @@ def _source(conf: cfg.ConfigOpts, files: FileOptions) -> Finding:
     return Finding.success(_SOURCE, f"{name}")
 
 
-def _network(conf: cfg.ConfigOpts) -> Iterator[Finding]:
+def _network(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[Finding]:
     try:
         client = make_network_client(conf)
         check_network(conf, client)
     except ConfigurationError as e:
-        yield Finding.failure("Neutron", f"The start would stop: {e}.")
+        told = files.scrubbed(e)
+        yield Finding.failure("Neutron", f"The start would stop: {told}.")
         return
     if client is not None:
         yield Finding.success("Neutron", "It is asked where a request needs it.")
@@ -280,6 +281,21 @@ def _periodic(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
     )
 
 
+def _record(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
+    if not conf.moorage.register_service:
+        return None
+    name = "[moorage] register_service"
+    if conf.moorage.source != "nova_db":
+        return Finding.warning(
+            name, f"Ignored: the source {conf.moorage.source!r} has no such table."
+        )
+    if not conf.database.connection:
+        return Finding.failure(
+            name, "The start would stop: [database] connection is not set."
+        )
+    return None
+
+
 def _driver(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
     try:
         load_plugin("moorage.drivers", conf.moorage.driver)
@@ -300,6 +316,7 @@ _SPECIAL: Final[Mapping[Key, _Special]] = MappingProxyType(
         ("filter_scheduler", "track_instance_changes"): _tracking,
         ("filter_scheduler", "weight_classes"): weight_classes,
         ("moorage", "driver"): _driver,
+        ("moorage", "register_service"): _record,
         ("scheduler", "discover_hosts_in_cells_interval"): _discovery,
     }
 )

@@ -10,11 +10,11 @@ from urllib.parse import unquote
 
 from oslo_config import cfg
 
+from ..conf.secrets import HIDDEN, is_secret_name
 from .checks_options import Key
 
-#: Parts of the names of options whose values are nobody's business.
-_SECRET_PARTS: Final = ("connection", "password", "secret", "token", "transport_url")
-_HIDDEN: Final = "***"
+#: Parts of the names of options whose values are URLs that have passwords.
+_URL_PARTS: Final = ("connection", "transport_url")
 #: A shorter text is found in words that are none of it.
 _LEAST_LENGTH: Final = 4
 
@@ -60,7 +60,7 @@ class FileOptions:
         """Return somebody else's message on one line, without any secret of a file."""
         told = " ".join(str(text).split())
         for secret in sorted(self._secrets(), key=len, reverse=True):
-            told = told.replace(secret, _HIDDEN)
+            told = told.replace(secret, HIDDEN)
         return told
 
     def _secrets(self) -> set[str]:
@@ -74,7 +74,7 @@ class FileOptions:
 
 def is_secret(name: str) -> bool:
     """Tell whether the value of an option may hold a password."""
-    return any(part in name for part in _SECRET_PARTS)
+    return is_secret_name(name) or any(part in name for part in _URL_PARTS)
 
 
 def _passwords(value: str) -> Iterator[str]:

@@ -139,7 +139,9 @@ _TABLE: Final = (
     ),
     # -- databases ---------------------------------------------------------------------
     (
-        Fate.HONOURED, "by the source nova_db: it fills templates of cell mappings",
+        Fate.HONOURED,
+        "by the source nova_db: it fills templates of cell mappings, and [moorage] "
+        "register_service writes there",
         "database", "connection",
     ),
     (
@@ -203,12 +205,12 @@ _TABLE: Final = (
         "initial_disk_allocation_ratio",
     ),
     (
-        Fate.NEEDLESS, "heartbeats are read as the driver db writes them", "DEFAULT",
+        Fate.NEEDLESS, "heartbeats are read and written as by the driver db", "DEFAULT",
         "servicegroup_driver",
     ),
     (
-        Fate.ELSEWHERE, "the computes' heartbeats; Moorage writes none", "DEFAULT",
-        "report_interval",
+        Fate.HONOURED, "where [moorage] register_service is set, which it is not by "
+        "default", "DEFAULT", "report_interval",
     ),
     (Fate.NEEDLESS, "nobody is told an address", "DEFAULT", "my_ip"),
     (
@@ -269,8 +271,8 @@ _TABLE: Final = (
     (Fate.ELSEWHERE, _CONDUCTOR, "conductor", "*"),
     (Fate.HONOURED, "", "workarounds", "disable_fallback_pcpu_query"),
     (
-        Fate.NEEDLESS, "the start does not depend on the computes' release",
-        "workarounds", "disable_compute_service_check_for_ffu",
+        Fate.HONOURED, "by the source nova_db", "workarounds",
+        "disable_compute_service_check_for_ffu",
     ),
     (
         Fate.ELSEWHERE, "nova's quotas read it", "workarounds",

@@ -18,6 +18,7 @@ from ..placement.client import MICROVERSION, PlacementClient, make_adapter
 from ..sources.nova_db import schema
 from ..sources.nova_db.directory import CellMapping, DirectoryReader
 from ..sources.nova_db.engines import Engines
+from ..sources.nova_db.old_computes import ADVICE, described, read_old_computes
 from .checks_files import FileOptions
 from .checks_finding import Finding, Pending
 
@@ -105,6 +106,7 @@ class _Databases:
         self._engines = Engines(conf)
         self._api_url: str = conf.api_database.connection
         self._local: str | None = conf.database.connection
+        self._is_ffu = conf.workarounds.disable_compute_service_check_for_ffu
         self._files = files
         # A driver waits for whole seconds, and more than once.
         self._limit_s = 2 * conf.moorage.cell_timeout + 1
@@ -178,6 +180,13 @@ class _Databases:
                 .select_from(nodes)
                 .where(nodes.c.deleted == 0)
             ).scalar_one()
+            old = read_old_computes(connection)
+        if old and not self._is_ffu:
+            return Finding.failure(
+                _name(cell), f"The start would stop: {described(old)}. {ADVICE}."
+            )
+        if old:
+            return Finding.warning(_name(cell), f"{described(old)}.")
         if not n_nodes:
             return Finding.warning(_name(cell), "It has no compute nodes.")
         return Finding.success(_name(cell), f"{n_nodes} compute nodes")

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import oslo_messaging
 from oslo_config import cfg
@@ -16,6 +19,7 @@ from oslo_log import log as oslo_logging
 
 from ..conf import load
 from ..errors import SchedulerError
+from ..placement.journal import make_folder
 from ..rpc import get_transport
 from ..service import Scheduler, build
 from ..telemetry.serving import Served, Telemetry
@@ -115,11 +119,51 @@ def _run_workers(
     telemetry: Telemetry,
 ) -> int:
     scheduler.load()
+    scheduler.check()
     _spare_the_collector()
+    with _claims_directory(conf) as folder:
+        status = _supervised(n_workers, conf, scheduler, options, telemetry, folder)
+        if any(folder.iterdir()):
+            scheduler.look_after(folder)
+        return status
 
+
+@contextlib.contextmanager
+def _claims_directory(conf: cfg.ConfigOpts) -> Iterator[Path]:
+    """Return the folder for the workers' notes of claims.
+
+    Where no option names one, it is made, and removed in the end, but for what nobody
+    could look after.
+    """
+    if option := conf.moorage.claims_directory:
+        folder = Path(option)
+        make_folder(folder)
+        yield folder
+        return
+    folder = Path(tempfile.mkdtemp(prefix="moorage-claims-"))
+    LOG.info("Claims under way are noted in %s", folder)
+    try:
+        yield folder
+    finally:
+        try:
+            folder.rmdir()
+        except OSError as e:
+            LOG.error(
+                "%s names consumers that may hold what is nobody's: %s", folder, e
+            )
+
+
+def _supervised(
+    n_workers: int,
+    conf: cfg.ConfigOpts,
+    scheduler: Scheduler,
+    options: Options,
+    telemetry: Telemetry,
+    folder: Path,
+) -> int:
     def work(worker: Worker) -> int:
         try:
-            return _work(worker, conf, scheduler, options, telemetry)
+            return _work(worker, conf, scheduler, options, telemetry, folder)
         except _STOPS_THE_START as e:
             LOG.error("Worker %d cannot start: %s", worker.number, e)
             return 1
@@ -138,6 +182,7 @@ def _work(
     inherited: Scheduler,
     options: Options,
     telemetry: Telemetry,
+    folder: Path,
 ) -> int:
     scheduler = inherited
     if worker.is_first:
@@ -147,7 +192,7 @@ def _work(
         scheduler = build(conf)
         scheduler.load()
         _spare_the_collector()
-    scheduler.follow()
+    scheduler.follow(claims_directory=folder)
     with telemetry.serve(scheduler) as seen:
         is_finished = serve(
             Serving(conf, scheduler),

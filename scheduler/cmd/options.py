@@ -12,10 +12,10 @@ from typing import Any, Final
 from oslo_config import cfg
 
 from ..conf import load
+from ..conf.secrets import HIDDEN, is_secret
 
 LOG = logging.getLogger(__name__)
 
-_SECRET: Final = "***"
 #: What oslo.config registers by itself.
 _BUILT_IN: Final = frozenset(
     {"config_file", "config_dir", "config_source", "shell_completion"}
@@ -92,7 +92,7 @@ class Options:
         before = (self._now if now.opt.mutable else self._at_start).get(key, now)
         if now.value == before.value:
             return
-        values = [_SECRET] * 2 if now.opt.secret else [before.value, now.value]
+        values = [HIDDEN] * 2 if is_secret(now.opt) else [before.value, now.value]
         if now.opt.mutable:
             LOG.info("[%s] %s was %s and is %s from now on", *key, *values)
         else:

@@ -48,7 +48,12 @@ class Serving:
         heard = PeersEndpoint(scheduler, self._peers.origin)
         own = [heard, *scheduler.source_endpoints]
         self._servers = [
-            get_server(conf, self._transport, scheduler.endpoints),
+            get_server(
+                conf,
+                self._transport,
+                scheduler.endpoints,
+                answers=scheduler.journal,
+            ),
             get_server(conf, self._transport, own, PEERS_TOPIC),
         ]
 

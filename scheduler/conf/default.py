@@ -27,6 +27,15 @@ OPTS = (
         ),
     ),
     cfg.IntOpt(
+        "report_interval",
+        default=10,
+        help=(
+            "Seconds between two heartbeats of this scheduler in nova's database, if "
+            "[moorage] register_service asks for them; much less than "
+            "service_down_time. 0 or less: none."
+        ),
+    ),
+    cfg.IntOpt(
         "graceful_shutdown_timeout",
         default=180,
         min=0,

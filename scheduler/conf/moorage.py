@@ -58,6 +58,17 @@ OPTS = (
             "their last state; then they are left out until it does."
         ),
     ),
+    cfg.BoolOpt(
+        "register_service",
+        default=False,
+        help=(
+            'With the source "nova_db": keep a row with heartbeats in nova\'s table of '
+            "services, as nova-scheduler does, in the database of [database] "
+            'connection. Then "openstack compute service list", and whoever watches '
+            "services there, has this scheduler as nova-scheduler on [DEFAULT] host. "
+            "Related option: [DEFAULT] report_interval."
+        ),
+    ),
     cfg.FloatOpt(
         "max_view_age",
         default=120.0,
@@ -122,6 +133,18 @@ OPTS = (
         help=(
             "Seconds to wait for an answer of Placement where [placement] timeout is "
             "not set."
+        ),
+    ),
+    cfg.StrOpt(
+        "claims_directory",
+        help=(
+            "Folder in which each process notes the claims that are under way. What "
+            "one that was killed had claimed and not answered is released by the next "
+            "that starts with the same folder, so it has to be on this machine and to "
+            "outlive a restart; all schedulers with the same folder have the same "
+            "Placement. It is made where it is missing. Unset: several workers use a "
+            "temporary one, which covers a worker that is killed and not the death of "
+            "all; a single process notes nothing. Related option: [scheduler] workers."
         ),
     ),
     cfg.FloatOpt(

@@ -8,9 +8,8 @@ GROUP = "oslo_reports"
 OPTS = (
     cfg.StrOpt(
         "log_dir",
-        help=(
-            "Folder for the files of reports that SIGUSR2 asks for. Unset: they are "
-            "written to stderr."
-        ),
+        # As in oslo.reports, which a nova in this process may register its own of
+        # later: oslo.config takes two only that are alike in everything.
+        help="Path to a log directory where to create a file",
     ),
 )

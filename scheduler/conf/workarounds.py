@@ -16,4 +16,13 @@ OPTS = (
             "[DEFAULT] vcpu_pin_set any more."
         ),
     ),
+    cfg.BoolOpt(
+        "disable_compute_service_check_for_ffu",
+        default=False,
+        help=(
+            'With the source "nova_db": only warn at the start of a nova-compute that '
+            "is older than nova 34 supports, instead of stopping. For a fast-forward "
+            "upgrade, where controllers are started before the computes."
+        ),
+    ),
 )

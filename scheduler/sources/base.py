@@ -59,6 +59,18 @@ class BaseHostSource(abc.ABC):
             The state of hosts cannot be had; the message says from where, and why.
         """
 
+    def check(self) -> None:
+        """Say whether to serve what `start` has read; by default it is.
+
+        Called after it once a service: a worker that comes later is not asked.
+
+        Raises
+        ------
+        ConfigurationError
+            No; the message says why, and what to do.
+        """
+        return
+
     def follow(self, table: HostTable) -> None:
         """Keep the table fresh from now on; called once in each process that decides.
 

@@ -24,6 +24,7 @@ from typing import Final
 from oslo_config import cfg
 
 from ... import __version__
+from ..conf.secrets import HIDDEN, is_secret
 from ..errors import ConfigurationError
 from .seen import Seen
 
@@ -32,10 +33,7 @@ LOG = logging.getLogger(__name__)
 SIGNAL: Final = signal.SIGUSR2
 
 _NAME: Final = "moorage-scheduler"
-_SECRET: Final = "***"
 _N_DECISIONS: Final = 20
-#: Values of plugins and credentials have these in their names, secret or not.
-_SECRET_NAMES: Final = ("password", "secret", "token")
 
 
 def write_on_signal(scheduler: Seen) -> Callable[[], None]:
@@ -169,5 +167,4 @@ def _value(values: Mapping[str, object], opt: cfg.Opt) -> object:
         value = values[opt.dest]
     except (cfg.Error, ValueError) as e:
         return f"cannot be read: {type(e).__name__}"
-    is_secret = opt.secret or any(part in opt.dest for part in _SECRET_NAMES)
-    return _SECRET if is_secret and value else value
+    return HIDDEN if value and is_secret(opt) else value

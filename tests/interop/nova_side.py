@@ -23,6 +23,7 @@ import nova_host_manager
 import nova_hosts
 import nova_notifications
 import nova_numa
+import nova_services
 from nova import context, exception, objects, rpc
 from nova.objects import base
 from nova.scheduler import request_filter, utils
@@ -214,6 +215,11 @@ OPERATIONS = {
     "open_databases": nova_host_manager.open_databases,
     "close_databases": nova_host_manager.close_databases,
     "host_states": nova_host_manager.host_states,
+    "service_record": nova_services.service_record,
+    "start_service": nova_services.start_service,
+    "disable_service": nova_services.disable_service,
+    "delete_service": nova_services.delete_service,
+    "old_computes": nova_services.old_computes,
     "judge": nova_hosts.judge,
     "judge_offers": nova_numa.judge_offers,
 }

@@ -77,6 +77,16 @@ def test_secret_is_never_told(files: Files, caplog: pytest.LogCaptureFixture) ->
     assert "guest" not in caplog.text
 
 
+def test_secret_that_its_owner_does_not_mark_is_never_told(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    group, name = "oslo_messaging_kafka", "ssl_client_key_password"
+    files.write(f"[{group}]", f"{name} = hush")
+    assert files.options.reload()
+    assert f"[{group}] {name} was *** and will be ***" in caplog.text
+    assert "hush" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -292,6 +292,18 @@ def test_files_with_nothing_wrong_are_a_success_but_for_the_embedded_placement(
             "[moorage] driver = none", FAILURE, "there is no plugin 'none'", id="driver"
         ),
         pytest.param(
+            "[moorage] register_service = true",
+            WARNING,
+            "the source 'file' has no such table",
+            id="service-record-with-a-file",
+        ),
+        pytest.param(
+            "[moorage] register_service = false",
+            SUCCESS,
+            "Moorage's own",
+            id="no-service-record",
+        ),
+        pytest.param(
             "[placement] auth_ulr = x", WARNING, "no", id="unknown-of-keystoneauth"
         ),
     ],
@@ -651,6 +663,36 @@ def test_database_that_hangs_is_not_waited_for_long(check: Check, driver: str) -
         url = f"{driver}://nova:pass@127.0.0.1:{silent.getsockname()[1]}/nova_api"
         found = check(databases(url, timeout_s=0.5)).checks["API database"]
     assert found.code == FAILURE
+
+
+def test_service_record_needs_its_database(check: Check, files: Files) -> None:
+    own = "[moorage]\nregister_service = true\n"
+    found = check(files.text, own).checks["[moorage] register_service"]
+    assert found.code == FAILURE
+    assert "[database] connection is not set" in found.details
+    local = f"[database]\nconnection = sqlite:///{files.cell}\n"
+    found = check(files.text, own, local).checks["[moorage] register_service"]
+    assert found.code == SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("value", "code"), [("false", FAILURE), ("true", WARNING)], ids=["stop", "ffu"]
+)
+def test_computes_that_are_too_old_are_told(
+    check: Check, tmp_path: Path, value: str, code: int
+) -> None:
+    with Nova(tmp_path) as nova:
+        nova.host("new")
+        nova.node("old")
+        nova.service("old", version=71)
+        report = check(
+            databases(nova.connections["api"]),
+            f"[workarounds]\ndisable_compute_service_check_for_ffu = {value}\n",
+        )
+    found = report.checks["Cell cell1"]
+    assert found.code == code
+    assert "old (71)" in found.details
+    assert "new" not in found.details.replace("newer", "")
 
 
 @pytest.mark.database
