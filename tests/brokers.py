@@ -7,6 +7,7 @@ import atexit
 import functools
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -41,6 +42,36 @@ class Broker(fixtures.Fixture):
         everything = (".*", ".*", ".*")
         _control(environment, "set_permissions", "-p", name, "guest", *everything)
         self.transport_url = url.replace("amqp:", "rabbit:") + name
+
+
+class MortalBroker(fixtures.Fixture):
+    """A RabbitMQ of one's own that may be killed, and comes back where it was.
+
+    It forgets what is not durable: all queues of RPC, and what is in them.
+    """
+
+    def _setUp(self) -> None:
+        if not shutil.which("rabbitmqctl"):
+            pytest.skip("no rabbitmqctl on the PATH")
+        url, self._environment = _start()
+        self._url = url
+        self.transport_url = url.replace("amqp:", "rabbit:")
+
+    def kill(self) -> None:
+        """End it with SIGKILL, whatever it is at."""
+        pid = int(Path(self._environment["RABBITMQ_PID_FILE"]).read_text())
+        os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + START_S
+        while Path(f"/proc/{pid}/exe").exists():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"it lives on as process {pid}")
+            time.sleep(0.05)
+
+    def restart(self) -> None:
+        """Serve on the same port again, once it was killed."""
+        process = _launched(self._environment)
+        atexit.register(_stop, process, self._environment)
+        _wait_until_answers(self._url, process)
 
 
 @functools.cache
@@ -93,24 +124,34 @@ def _start() -> tuple[str, dict[str, str]]:
         os.chmod(f"{folder}/{of_all}", 0o777)
     for empty in ("rabbitmq-env.conf", "rabbitmq.conf"):
         Path(folder, empty).touch()
-    process = subprocess.Popen(
+    process = _launched(environment)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(_stop, process, environment)
+    url = f"amqp://guest:guest@127.0.0.1:{port}/"
+    _wait_until_answers(url, process)
+    return url, environment
+
+
+def _launched(environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
         ["rabbitmq-server"],
         env={**os.environ, **environment},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    atexit.register(_stop, process, environment)
-    url = f"amqp://guest:guest@127.0.0.1:{port}/"
+
+
+def _wait_until_answers(url: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + START_S
     while not _answers(url):
         if process.poll() is not None or time.monotonic() > deadline:
             raise TimeoutError(f"it did not answer within {START_S:.0f} s")
         time.sleep(0.5)
-    return url, environment
 
 
 def _stop(process: subprocess.Popen[bytes], environment: dict[str, str]) -> None:
+    if process.poll() is not None:
+        return  # it was killed
     _control(environment, "stop")
     process.wait(START_S)
 

@@ -7,6 +7,7 @@ import enum
 import random
 import threading
 import time
+from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -34,22 +35,35 @@ class FlakyProxy(fixtures.Fixture):
         Of the writes that are spoilt, 0 to 1.
     delay_s : float
         How long a delayed answer takes.
+    faults : sequence of Fault
+        What is done, one as often as the other.
 
     Attributes
     ----------
     url : str
     n_faults : dict
         How often each was done.
+    n_delayed : int
+        How many writes are done, and not answered yet.
     """
 
-    def __init__(self, target_url: str, *, share: float, delay_s: float) -> None:
+    def __init__(
+        self,
+        target_url: str,
+        *,
+        share: float,
+        delay_s: float,
+        faults: Sequence[Fault] = tuple(Fault),
+    ) -> None:
         super().__init__()
         self.target_url = target_url
         self._share = share
         self.delay_s = delay_s
         self._rng = random.Random(0)
         self._lock = threading.Lock()
+        self._faults = faults
         self.n_faults = dict.fromkeys(Fault, 0)
+        self.n_delayed = 0
 
     def _setUp(self) -> None:
         handler = type("_Proxied", (_Proxy,), {"owner": self})
@@ -64,9 +78,17 @@ class FlakyProxy(fixtures.Fixture):
         with self._lock:
             if verb == "GET" or self._rng.random() >= self._share:
                 return None
-            fault = self._rng.choice(list(Fault))
+            fault = self._rng.choice(self._faults)
             self.n_faults[fault] += 1
             return fault
+
+    def delay(self) -> None:
+        """Keep back an answer."""
+        with self._lock:
+            self.n_delayed += 1
+        time.sleep(self.delay_s)
+        with self._lock:
+            self.n_delayed -= 1
 
 
 class _Server(ThreadingHTTPServer):
@@ -90,7 +112,7 @@ class _Proxy(BaseHTTPRequestHandler):
         if fault is Fault.DOUBLE:
             self._forwarded(body)
         if fault is Fault.DELAY:
-            time.sleep(self.owner.delay_s)
+            self.owner.delay()
         if fault is Fault.LOSE or answer is None:
             self.close_connection = True
             return

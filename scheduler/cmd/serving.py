@@ -170,7 +170,9 @@ def serve(
             LOG.error("The process that started this one is gone")
         if gone or came & STOPPING:
             tell(State.STOPPING)
-            return serving.stop() if is_ready else True
+            # It may have begun since the last look.
+            has_begun = started.done() or serving.n_under_way
+            return serving.stop() if has_begun else True
         if not is_ready and started.done():
             started.result()  # raises what went wrong
             is_ready = True

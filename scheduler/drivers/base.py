@@ -15,6 +15,7 @@ from ...objects import RequestSpec, Selection
 from ...weighers import BaseHostWeigher
 from ..hosts import HostTable
 from ..placement.client import PlacementClient
+from ..placement.journal import Journal
 from ..placement.kept import KeptCandidates
 from ..placement.orphans import Orphans
 from ..prefilters import NetworkClient, Prefilter
@@ -31,6 +32,8 @@ class Parts:
 
     Attributes
     ----------
+    journal : Journal
+        Notes claims before they are sent.
     prefilters : sequence of (name, prefilter)
         In the order in which they run.
     clock : callable
@@ -50,6 +53,7 @@ class Parts:
     conf: cfg.ConfigOpts
     placement: PlacementClient
     orphans: Orphans
+    journal: Journal
     kept: KeptCandidates
     table: HostTable
     source: BaseHostSource

@@ -27,6 +27,8 @@ from ..placement.claims import (
     claim_all,
     release,
 )
+from ..placement.client import ConsumerAllocations
+from ..placement.journal import Note
 from ..placement.offers import Taken
 from ..placement.orphans import Orphan
 from ..telemetry import tracing
@@ -94,6 +96,8 @@ class Claims:
         self._wanted: dict[str, AllocationRequest] = {}
         #: What this request has claimed, and nothing that it found claimed.
         self._made: dict[str, ClaimAnswer] = {}
+        #: Of what may be claimed for us, and is not known to be given back.
+        self._notes: dict[str, Note] = {}
         self._counted: list[Taken] = []
         self._has_contended = False
         self._n_contended = 0
@@ -166,6 +170,7 @@ class Claims:
             global_request_id=self._global_request_id,
         )
         del self._made[uuid]
+        self._strike([uuid])
         self._note_released([uuid], "a member of its server group was there first")
         self._has_contended = True  # the host it has to follow may have been tried
         return False
@@ -217,6 +222,7 @@ class Claims:
                 global_request_id=self._global_request_id,
                 evacuated_from=self._evacuated_from,
                 rng=self._parts.rng,
+                adapting=self._adapt,
             )
             self._count(requests, answer, began)
             span.set("moorage.answer", answer.result.value)
@@ -240,7 +246,9 @@ class Claims:
         began: int,
     ) -> None:
         """Count what was claimed, also against kept answers that do not know of it."""
-        if answer.result is ClaimResult.CLAIMED and not answer.is_found:
+        if answer.result is not ClaimResult.CLAIMED or answer.is_found:
+            self._strike(requests)
+        else:
             self._n_contended = 0
             self._made.update(dict.fromkeys(requests, answer))
             taken = self._parts.kept.claimed(requests.values(), began=began)
@@ -303,8 +311,10 @@ class Claims:
         )
 
     @contextmanager
-    def _caring(self, uuids: Iterable[str]) -> Iterator[None]:
+    def _caring(self, requests: Mapping[str, AllocationRequest]) -> Iterator[None]:
         """Hand on what is in doubt: Placement did not tell, or this was killed."""
+        owner = {"project_id": self._project_id, "user_id": self._user_id}
+        self._notes.update(self._parts.journal.begin(requests, owner))
         try:
             yield
         except ClaimInDoubt as e:
@@ -312,12 +322,24 @@ class Claims:
                 self._abandon(uuid, doubt)
             raise
         except SchedulerError:
-            raise  # nothing was left behind
+            self._strike(requests)  # nothing was left behind
+            raise
         except BaseException:
-            owner = {"project_id": self._project_id, "user_id": self._user_id}
-            for uuid in uuids:
+            for uuid in requests:
                 self._abandon(uuid, Doubt(None, owner))
             raise
+
+    def _adapt(
+        self,
+        generations: Mapping[str, int],
+        before: Mapping[str, ConsumerAllocations],
+    ) -> None:
+        for uuid in generations.keys() | before.keys():
+            self._notes[uuid].adapt(generations.get(uuid), before.get(uuid))
+
+    def _strike(self, uuids: Iterable[str]) -> None:
+        notes = [self._notes.pop(uuid) for uuid in uuids if uuid in self._notes]
+        self._parts.journal.strike(notes)
 
     def release(self) -> None:
         """Give back what was claimed; what cannot be now is released later.
@@ -345,7 +367,9 @@ class Claims:
                 LOG.warning("%s", e)
                 break  # the others would wait as long, one after the other
             left.pop(0)
-        self._note_released([uuid for uuid in self._made if uuid not in left], "")
+        released = [uuid for uuid in self._made if uuid not in left]
+        self._strike(released)
+        self._note_released(released, "")
         self._note_released(left, "once Placement answers")
         for uuid in left:
             self._abandon(uuid)
@@ -359,7 +383,9 @@ class Claims:
     def _abandon(self, uuid: str, doubt: Doubt | None = None) -> None:
         made = self._made.get(uuid)
         before = made.before.get(uuid) if made else doubt.before if doubt else None
-        self._parts.orphans.add(uuid, Orphan(self._wanted[uuid], before, doubt))
+        note = self._parts.journal.hand_over(self._notes.pop(uuid))
+        orphan = Orphan(self._wanted[uuid], before, doubt, note.strike)
+        self._parts.orphans.add(uuid, orphan)
 
 
 def _owner(spec_obj: RequestSpec, caller: Caller, name: str) -> str:

@@ -119,10 +119,14 @@ class HostTable:
             return tuple(self._columns.text("uuid", row) for row in rows)
 
     def least_service_version(self) -> int:
-        """Return the least version of a compute service; 0 where none is known."""
+        """Return the least version of a compute service; 0 where none is known.
+
+        Services that are forced down do not count, as in nova.
+        """
         with self._lock:
             versions = self._columns.numbers("service_version")
-            known = versions[versions > 0]
+            is_down = self._columns.numbers("forced_down")
+            known = versions[(versions > 0) & ~is_down]
         return int(known.min()) if len(known) else 0
 
     # -- reports of a source -------------------------------------------------------

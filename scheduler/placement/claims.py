@@ -88,6 +88,17 @@ class ClaimInDoubt(PlacementUnavailable):
         self.doubts = doubts
 
 
+#: Is told how consumers are claimed for that Placement knows already: of each the
+#: generation that is named, and what it held, where the claim is added to that.
+Adapting = Callable[[Mapping[str, int], Mapping[str, ConsumerAllocations]], None]
+
+
+def _tell_nobody(
+    generations: Mapping[str, int], before: Mapping[str, ConsumerAllocations]
+) -> None:
+    """Stand in where nobody keeps a note of claims."""
+
+
 class Rng(Protocol):
     """What is asked of ``random.Random`` or ``numpy.random.Generator``."""
 
@@ -138,6 +149,7 @@ def claim(
     evacuated_from: AbstractSet[str] = frozenset(),
     rng: Rng,
     sleep: Callable[[float], None] = time.sleep,
+    adapting: Adapting = _tell_nobody,
 ) -> ClaimAnswer:
     """Claim one candidate for one consumer.
 
@@ -146,6 +158,8 @@ def claim(
     evacuated_from : set of str
         Providers of the host that the instance is evacuated from: what it holds there
         is kept, and the claim is added.
+    adapting : callable, optional
+        Called before the claim is sent in a form that suits what a consumer is now.
 
     Raises
     ------
@@ -164,6 +178,7 @@ def claim(
         evacuated_from,
         rng,
         sleep,
+        adapting,
     )
     return job.run()
 
@@ -178,6 +193,7 @@ def claim_all(
     evacuated_from: AbstractSet[str] = frozenset(),
     rng: Rng,
     sleep: Callable[[float], None] = time.sleep,
+    adapting: Adapting = _tell_nobody,
 ) -> ClaimAnswer:
     """Claim for several consumers in one POST: all of them or none. Else as `claim`.
 
@@ -191,6 +207,7 @@ def claim_all(
         evacuated_from,
         rng,
         sleep,
+        adapting,
         is_atomic_post=True,
     )
     return job.run()
@@ -264,6 +281,7 @@ class _Claim:
     evacuated_from: AbstractSet[str]
     rng: Rng
     sleep: Callable[[float], None]
+    adapting: Adapting
     is_atomic_post: bool = False
     n_attempts: int = 0
     generations: dict[str, int] = field(default_factory=dict)
@@ -315,6 +333,7 @@ class _Claim:
     def _write_adapted(self) -> WriteAnswer:
         """Send it in the generations that the consumers have."""
         bodies = {uuid: self._body(uuid) for uuid in self.wanted}
+        self.adapting(self.generations, self.before)
         answer = self._write()
         if not answer.is_consumer_conflict:
             return answer

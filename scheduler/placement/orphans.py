@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ..errors import (
     PlacementError,
@@ -27,6 +27,10 @@ _LONGEST_WAIT_S = 60.0
 _AWAY = (PlacementIncompatible, PlacementUnauthorized, PlacementUnavailable)
 
 
+def _tell_nobody() -> None:
+    """Stand in where nobody keeps a note of the claim."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Orphan:
     """A claim that was, or may have been, made for a request that failed.
@@ -39,11 +43,14 @@ class Orphan:
         What the consumer held already, and keeps (evacuation).
     doubt : Doubt or None
         Where it is not known whether the claim was made: it may come yet.
+    settled : callable
+        Called once nobody has to look after it any more.
     """
 
     request: AllocationRequest
     before: ConsumerAllocations | None = None
     doubt: Doubt | None = None
+    settled: Callable[[], None] = _tell_nobody
 
     def is_held(self, held: ConsumerAllocations) -> bool:
         """Return whether a consumer holds just this, and nothing since."""
@@ -80,12 +87,15 @@ class Orphans:
             consumer_uuid,
         )
         with self._lock:
+            earlier = self._orphans.get(consumer_uuid)
             self._orphans[consumer_uuid] = orphan
             if self._thread is None and not self._stop.is_set():
                 self._thread = threading.Thread(
                     target=self._run, name="orphans", daemon=True
                 )
                 self._thread.start()
+        if earlier is not None:
+            earlier.settled()
 
     def make_way(self, consumer_uuids: Iterable[str]) -> None:
         """Release these now or never: a new request is about to claim for them.
@@ -103,7 +113,9 @@ class Orphans:
                     raise
                 LOG.warning("The request goes on, though this failed: %s", e)
                 with self._lock:
-                    self._orphans.pop(uuid, None)
+                    orphan = self._orphans.pop(uuid, None)
+                if orphan is not None:
+                    orphan.settled()
 
     def stop(self) -> None:
         """Try a last time, and tell of those that are left."""
@@ -147,8 +159,11 @@ class Orphans:
             if not self._is_settled(uuid, orphan):
                 self._is_settled(uuid, orphan)
             with self._lock:
-                if self._orphans.get(uuid) is orphan:
+                is_ours = self._orphans.get(uuid) is orphan
+                if is_ours:
                     del self._orphans[uuid]
+            if is_ours:
+                orphan.settled()
 
     def _is_settled(self, uuid: str, orphan: Orphan) -> bool:
         """Release it, or see to it that it is never made; False: look again."""

@@ -7,9 +7,11 @@ instance a little later, once its host reports it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
+import time
 import uuid
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
@@ -93,8 +95,10 @@ class Peers:
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Tell the last claims, if the broker takes them in time."""
-        self._queue.put(None)
-        self._thread.join(timeout_s)
+        until = time.monotonic() + timeout_s
+        with contextlib.suppress(queue.Full):  # the broker takes nothing
+            self._queue.put(None, timeout=timeout_s)
+        self._thread.join(max(0.0, until - time.monotonic()))
 
     def _run(self) -> None:
         is_last = False

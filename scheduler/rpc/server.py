@@ -15,6 +15,7 @@ from oslo_messaging.rpc.server import RPCServer
 
 from ...objects import Serializer
 from .endpoints import TOPIC
+from .replies import Answers, Watched
 
 #: Seconds after which one message more is taken although no thread is free: the broker
 #: closes a connection without signs of life, after 60 s unless told.
@@ -28,11 +29,18 @@ def get_server(
     transport: oslo_messaging.Transport,
     endpoints: Sequence[object],
     topic: str = TOPIC,
+    *,
+    answers: Answers | None = None,
 ) -> Server:
     """Return a server for a topic and for this host's own queue of it.
 
     It dispatches in threads, ``executor_thread_pool_size`` of them, and sends the
     heartbeats that a call monitor waits for. The caller starts, stops and waits.
+
+    Parameters
+    ----------
+    answers : Answers, optional
+        Is told what becomes of replies; for a scheduler, its journal.
     """
     server: Server = oslo_messaging.get_rpc_server(
         transport,
@@ -42,6 +50,7 @@ def get_server(
         access_policy=oslo_messaging.DefaultRPCAccessPolicy,
         server_cls=Server,
     )
+    server.answers = answers
     return server
 
 
@@ -58,6 +67,7 @@ class Server(RPCServer):  # type: ignore[misc]
         super().__init__(*args)
         self._changed = threading.Condition()
         self._n_under_way = 0
+        self.answers: Answers | None = None
 
     @property
     def n_under_way(self) -> int:
@@ -77,6 +87,14 @@ class Server(RPCServer):  # type: ignore[misc]
         with self._changed:
             while self._is_full() and time.monotonic() < until:
                 self._changed.wait(_LOOK_EVERY_S)
+
+    def _process_incoming(self, incoming: Sequence[Any]) -> None:
+        # Called in a thread of its own, from the dispatch to the end of the reply.
+        if self.answers is None:
+            super()._process_incoming(incoming)
+            return
+        with self.answers.taking() as answer:
+            super()._process_incoming([Watched(m, answer) for m in incoming])
 
     def _is_full(self) -> bool:
         size: int = self.conf.executor_thread_pool_size

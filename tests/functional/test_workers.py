@@ -20,6 +20,7 @@ import pytest
 
 from moorage.objects import Selection, Serializer
 from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.placement.embedded import TOKEN
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.rpc import SchedulerAPI, get_transport
@@ -207,6 +208,28 @@ def test_killed_worker_is_replaced_and_requests_go_on(cloud: Cloud) -> None:
             select(api)
         assert scheduler.stop() == 0
     assert cloud.n_claimed() == 14
+
+
+def test_every_worker_hears_of_the_claims_of_others(cloud: Cloud) -> None:
+    lines = ("[filter_scheduler]", "enabled_filters = SameHostFilter")
+    api = cloud.api()
+    with SchedulerProcess(cloud.config(*lines), n_workers=2) as scheduler:
+        uuids = new_uuids(4)
+        for uuid in uuids:
+            select(api, [uuid])
+
+        def is_known(uuid: str) -> bool:
+            beside = request(scheduler_hints={"same_host": [uuid]})
+            try:
+                api.select_destinations(CONTEXT, beside, new_uuids())
+            except NoValidHost:
+                return False
+            return True
+
+        # Workers take turns: one that heard nothing would refuse every other request.
+        for uuid in uuids:
+            until(lambda uuid=uuid: all(is_known(uuid) for _ in range(6)), 60)
+        assert scheduler.stop() == 0
 
 
 def test_sighup_reaches_all_workers(cloud: Cloud) -> None:

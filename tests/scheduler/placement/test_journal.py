@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims that are noted: what a killed process leaves is released, an answer never."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moorage.scheduler.errors import ConfigurationError
+from moorage.scheduler.placement import journal as journals
+from moorage.scheduler.placement.claims import claim
+from moorage.scheduler.placement.client import ConsumerAllocations
+from moorage.scheduler.placement.journal import Journal
+from moorage.scheduler.placement.orphans import Orphans
+from moorage.scheduler.placement.seed import Provider, seed
+
+from ...placement_servers import EmbeddedPlacementFixture
+
+HOST, OTHER = (str(uuid.UUID(int=i)) for i in (1, 2))
+OWNER = {"project_id": "p", "user_id": "u"}
+
+
+@pytest.fixture
+def placement() -> Iterator[EmbeddedPlacementFixture]:
+    with EmbeddedPlacementFixture() as placement:
+        seed(
+            placement.client,
+            [Provider(h, h, {"VCPU": {"total": 8}}) for h in (HOST, OTHER)],
+        )
+        yield placement
+
+
+def _request(provider: str = HOST) -> dict[str, Any]:
+    return {
+        "allocations": {provider: {"resources": {"VCPU": 1}}},
+    }
+
+
+class Process:
+    """What a scheduler's process has."""
+
+    def __init__(self, placement: EmbeddedPlacementFixture, folder: Path) -> None:
+        self.client = placement.client
+        self.orphans = Orphans(placement.client)
+        self.journal = Journal(self.orphans)
+        self.folder = folder
+        self.journal.open(folder)
+
+    def claim(self, consumer: str, provider: str = HOST, **more: Any) -> None:
+        notes = self.journal.begin({consumer: _request(provider)}, OWNER)
+
+        def adapt(generations: Any, before: Any) -> None:
+            notes[consumer].adapt(generations.get(consumer), before.get(consumer))
+
+        rng = np.random.default_rng(0)
+        request = _request(provider)
+        claim(self.client, consumer, request, rng=rng, adapting=adapt, **OWNER, **more)
+
+    def kill(self) -> None:
+        """Leave what a kill does: a file that nobody has locked any more."""
+        path = self.journal.path
+        content = path.read_bytes()
+        path.unlink()
+        (self.folder / "claims-1-killed").write_bytes(content)
+
+    def held(self, consumer: str) -> dict[str, Any]:
+        return dict(self.client.allocations(consumer).resources)
+
+
+def _files(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+def _until(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _consumer() -> str:
+    return str(uuid.uuid4())
+
+
+def test_claim_of_a_process_that_ended_is_released(
+    placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    consumer = _consumer()
+    killed = Process(placement, tmp_path)
+    killed.claim(consumer)
+    assert killed.held(consumer)
+    killed.kill()
+    after = Process(placement, tmp_path)
+    _until(lambda: not after.held(consumer))
+    _until(lambda: not len(after.orphans))
+    after.journal.close()
+    assert not _files(tmp_path)
+
+
+def test_claim_of_a_process_that_lives_is_left_alone(
+    placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    consumer = _consumer()
+    living = Process(placement, tmp_path)
+    living.claim(consumer)
+    other = Process(placement, tmp_path)
+    assert not len(other.orphans)
+    other.journal.close()
+    assert _files(tmp_path) == [living.journal.path]
+    living.journal.close()
+
+
+def test_claim_whose_answer_may_have_been_sent_is_never_released(
+    placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    consumer = _consumer()
+    killed = Process(placement, tmp_path)
+    with killed.journal.taking() as answer:
+        killed.claim(consumer)
+        answer.sending()
+        killed.kill()
+    after = Process(placement, tmp_path)
+    assert not len(after.orphans)
+    assert after.held(consumer)
+    after.journal.close()
+
+
+def test_answer_that_was_not_sent_is_released(
+    placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    consumer = _consumer()
+    process = Process(placement, tmp_path)
+    with process.journal.taking() as answer:
+        process.claim(consumer)
+        answer.sending()
+        answer.not_sent()
+    _until(lambda: not process.held(consumer))
+    _until(lambda: not len(process.orphans))
+    process.journal.close()
+    assert not _files(tmp_path)
+
+
+def test_claim_that_is_returned_in_process_stays_and_one_of_a_failure_goes(
+    placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    process = Process(placement, tmp_path)
+    kept, gone = _consumer(), _consumer()
+    with process.journal.returning():
+        process.claim(kept)
+
+    def fail() -> None:
+        with process.journal.returning():
+            process.claim(gone)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    _until(lambda: not process.held(gone))
+    assert process.held(kept)
+    _until(lambda: not len(process.orphans))
+    process.journal.close()
+    assert not _files(tmp_path)
+
+
+def test_what_is_handed_on_is_noted_until_it_is_settled(
+    placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    consumer = _consumer()
+    process = Process(placement, tmp_path)
+    note = process.journal.begin({consumer: _request()}, OWNER)[consumer]
+    process.orphans.add(consumer, process.journal.hand_over(note).orphan(None))
+    assert consumer in process.journal.path.read_text()
+    process.orphans.stop()
+    process.journal.close()
+    assert not _files(tmp_path)
+
+
+def test_evacuated_instance_keeps_what_it_held_before(
+    placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    consumer = _consumer()
+    before = Process(placement, tmp_path)
+    with before.journal.returning():
+        before.claim(consumer)
+    before.journal.close()
+    killed = Process(placement, tmp_path)
+    killed.claim(consumer, OTHER, evacuated_from={HOST})
+    assert killed.held(consumer).keys() == {HOST, OTHER}
+    killed.kill()
+    after = Process(placement, tmp_path)
+    _until(lambda: after.held(consumer).keys() == {HOST})
+    _until(lambda: not len(after.orphans))
+    after.journal.close()
+
+
+def test_claim_that_comes_after_its_process_has_ended_is_refused(
+    placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    consumer = _consumer()
+    killed = Process(placement, tmp_path)
+    killed.journal.begin({consumer: _request()}, OWNER)
+    killed.kill()
+    after = Process(placement, tmp_path)
+    _until(lambda: not len(after.orphans))
+    late = {**_request(), **OWNER, "consumer_generation": None}
+    assert not after.client.put_allocations(consumer, late).is_done
+    assert not after.held(consumer)
+    after.journal.close()
+
+
+def test_file_is_kept_and_locked_while_threads_may_answer(
+    placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    process = Process(placement, tmp_path)
+    [note] = process.journal.begin({_consumer(): _request()}, OWNER).values()
+    process.journal.close()
+    other = Process(placement, tmp_path)
+    assert not len(other.orphans)
+    note.strike()
+    for each in (process, other):
+        each.journal.close()
+    assert not _files(tmp_path)
+
+
+def test_file_is_for_its_owner_only(
+    placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    process = Process(placement, tmp_path / "a" / "b")
+    assert stat.S_IMODE(os.stat(process.journal.path).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(process.folder).st_mode) == 0o700
+    process.journal.close()
+
+
+def test_file_that_has_grown_is_begun_anew_with_what_is_under_way(
+    placement: EmbeddedPlacementFixture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(journals, "MAX_BYTES", 2000)
+    process = Process(placement, tmp_path)
+    under_way = _consumer()
+    process.journal.begin({under_way: _request()}, OWNER)
+    for _ in range(100):
+        with process.journal.returning():
+            process.journal.begin({_consumer(): _request()}, OWNER)
+    [file] = _files(tmp_path)
+    assert file == process.journal.path
+    assert file.stat().st_size < 3000
+    left = [
+        json.loads(line)["consumer"]
+        for line in file.read_text().splitlines()
+        if "consumer" in line
+    ]
+    assert left.count(under_way) == 1
+    process.kill()
+    after = Process(placement, tmp_path)
+    assert len(after.orphans) == 1
+    after.orphans.stop()
+    after.journal.close()
+
+
+def test_folder_that_cannot_be_used_is_told_of(
+    placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match=r"\[moorage\] claims_directory has"):
+        Process(placement, tmp_path / "file")
+
+
+def test_full_disk_forgets_all_rather_than_what_was_answered(
+    placement: EmbeddedPlacementFixture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    process = Process(placement, tmp_path)
+    path = process.journal.path
+
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with process.journal.taking() as answer:
+        process.claim(consumer := _consumer())
+        with monkeypatch.context() as patch:
+            patch.setattr(journals.os, "write", full)
+            answer.sending()
+        assert path.read_bytes() == b""
+    assert "No space left on device" in caplog.text
+    process.kill()
+    after = Process(placement, tmp_path)
+    assert not len(after.orphans)
+    assert after.held(consumer)
+    after.journal.close()
+
+
+@given(
+    data=st.data(),
+    ends=st.lists(st.sampled_from(["struck", "kept", "again"]), max_size=8),
+)
+def test_any_cut_of_a_file_leaves_what_was_noted_and_not_struck_out(
+    data: st.DataObject, ends: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A write that was cut off by a kill was not acted upon."""
+    folder = tmp_path_factory.mktemp("journal")
+    journal = Journal(Orphans(None))  # type: ignore[arg-type]
+    journal.open(folder)
+    written: list[tuple[int, set[str]]] = [(0, set())]
+    under_way: set[str] = set()
+
+    def done() -> None:
+        written.append((journal.path.stat().st_size, set(under_way)))
+
+    before = ConsumerAllocations({HOST: {"VCPU": 1}}, 1, "p", "u")
+    for end in ends:
+        consumer = _consumer()
+        [note] = journal.begin({consumer: _request()}, OWNER).values()
+        under_way.add(consumer)
+        done()
+        if end == "again":
+            note.adapt(3, before)
+        elif end == "struck":
+            note.strike()
+            under_way.discard(consumer)
+        done()
+    content = journal.path.read_bytes()
+    cut = data.draw(st.integers(0, len(content)))
+    (folder / "claims-1-cut").write_bytes(content[:cut])
+    expected = [left for size, left in written if size <= cut][-1]
+    seen: dict[str, Any] = {}
+
+    class Kept:
+        def add(self, consumer_uuid: str, orphan: Any) -> None:
+            seen[consumer_uuid] = orphan
+
+    reader = Journal(Kept())  # type: ignore[arg-type]
+    reader.open(folder)
+    assert set(seen) == expected
+    assert all(orphan.before in (None, before) for orphan in seen.values())
+    for each in (journal, reader):
+        each.close()
