@@ -7,6 +7,7 @@ import contextlib
 import os
 import platform
 import re
+import tempfile
 import uuid
 from pathlib import Path
 from typing import Final
@@ -141,8 +142,8 @@ def kept_uuid(path: str) -> str:
     file = Path(path)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError), file.open("x") as new:
-            new.write(f"{uuid.uuid4()}\n")
+        if not file.exists():
+            _make_whole(file, f"{uuid.uuid4()}\n")
         text = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as e:
         raise ConfigurationError(
@@ -154,3 +155,14 @@ def kept_uuid(path: str) -> str:
             "the node's UUID into it, or delete it: then the node is a new one"
         )
     return text.lower()
+
+
+def _make_whole(file: Path, text: str) -> None:
+    """Make a file unless another process has: nobody sees it without its text."""
+    with tempfile.NamedTemporaryFile("w", dir=file.parent) as new:
+        new.write(text)
+        new.flush()
+        os.fsync(new.fileno())
+        os.chmod(new.name, 0o644)
+        with contextlib.suppress(FileExistsError):
+            os.link(new.name, file)

@@ -145,13 +145,14 @@ class Agent:
             self._is_troubled("machine", str(e))
             return
         self._is_well("machine")
-        self._keep(provider_of(self._conf, record))
         try:
             if self._reporter is not None:
                 self._reporter.report(record, its)
             self._is_well("bus")
         except BusAway as e:
             self._is_troubled("bus", str(e))
+        # Last: a Placement that is slow to answer delays no sign of life.
+        self._keep(provider_of(self._conf, record))
 
     def _keep(self, provider: Provider) -> None:
         """Make Placement know the machine, where it does not yet."""

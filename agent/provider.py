@@ -3,15 +3,21 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import Any, Final
 
 import os_resource_classes as orc
 from oslo_config import cfg
 
-from ..scheduler.errors import PlacementUnavailable
+from ..scheduler.errors import PlacementRejected, PlacementUnavailable
 from ..scheduler.hosts import HostRecord
-from ..scheduler.placement.client import PlacementClient
+from ..scheduler.placement.client import PlacementClient, Verb, WriteAnswer
 from ..scheduler.placement.seed import Provider, seed
+
+#: The resource classes whose inventories are the agent's to tell.
+OWN: Final = frozenset({orc.VCPU, orc.MEMORY_MB, orc.DISK_GB})
+
+_GENERATION: Final = "resource_provider_generation"
+_MAX_ATTEMPTS: Final = 3
 
 
 def provider_of(conf: cfg.ConfigOpts, record: HostRecord) -> Provider:
@@ -56,30 +62,57 @@ def provider_of(conf: cfg.ConfigOpts, record: HostRecord) -> Provider:
 def keep(client: PlacementClient, provider: Provider) -> bool:
     """Make Placement know a machine so; return whether anything had to be written.
 
-    Traits and aggregates that somebody gave it stay.
+    What somebody else said of it stays: traits, aggregates, inventories of resource
+    classes that are not in `OWN`, and keys of an inventory that are not told.
 
     Raises
     ------
     PlacementError
         Placement does not do its part.
     """
-    found = _listed(client, f"?uuid={provider.uuid}", "resource_providers")
-    if found:
-        provider = dataclasses.replace(
-            provider,
-            traits=frozenset(_listed(client, f"/{provider.uuid}/traits", "traits")),
-            aggregates=frozenset(
-                _listed(client, f"/{provider.uuid}/aggregates", "aggregates")
-            ),
+    url = f"/resource_providers/{provider.uuid}"
+    asked, key = f"/resource_providers?uuid={provider.uuid}", "resource_providers"
+    found = _read(client, asked, key)[key]
+    if not found:
+        return seed(client, [provider]) > 0
+    is_renamed = found[0].get("name") != provider.name
+    if is_renamed:
+        _done(client.write(Verb.PUT, url, {"name": provider.name}), provider)
+    return _keep_inventories(client, f"{url}/inventories", provider) or is_renamed
+
+
+def _keep_inventories(client: PlacementClient, url: str, provider: Provider) -> bool:
+    for _ in range(_MAX_ATTEMPTS):
+        told = _read(client, url, "inventories", _GENERATION)
+        held = told["inventories"]
+        others = {name: held[name] for name in held.keys() - OWN}
+        wanted = others | {
+            name: {**held.get(name, {}), **inventory}
+            for name, inventory in provider.inventories.items()
+        }
+        if held == wanted:
+            return False
+        # Of one answer: what somebody writes meanwhile is not overwritten.
+        body = {"inventories": wanted, _GENERATION: told[_GENERATION]}
+        answer = client.write(Verb.PUT, url, body)
+        if not answer.is_concurrent_update:
+            break
+    _done(answer, provider)
+    return True
+
+
+def _done(answer: WriteAnswer, provider: Provider) -> None:
+    if not answer.is_done:
+        raise PlacementRejected(
+            f"Placement refused {provider.name}: {answer.status} {answer.detail}"
         )
-    return seed(client, [provider]) > 0
 
 
-def _listed(client: PlacementClient, url: str, key: str) -> list[str]:
-    match client.read(f"/resource_providers{url}"):
-        case dict() as body if isinstance(body.get(key), list):
-            return list(body[key])
+def _read(client: PlacementClient, url: str, *keys: str) -> dict[str, Any]:
+    match client.read(url):
+        case dict() as body if all(key in body for key in keys):
+            return body
     raise PlacementUnavailable(
-        f"The answer to GET /resource_providers{url} is not Placement's. Check that "
+        f"The answer to GET {url} is not Placement's. Check that "
         "[placement] endpoint_override is Placement's own."
     )

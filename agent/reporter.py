@@ -78,6 +78,8 @@ class Reporter:
         self._reply = reply
         self.incarnation = incarnation or str(uuid.uuid4())
         self._nodes: dict[str, _Node] = {}
+        #: The highest revision of a node that was forgotten; it may be reported again.
+        self._forgotten_at = 0
         self._lock = threading.Lock()
 
     def report(
@@ -126,7 +128,9 @@ class Reporter:
     def forget(self, node_uuid: str) -> None:
         """Report a node no more; schedulers take it as down, and forget it later."""
         with self._lock:
-            self._nodes.pop(node_uuid, None)
+            node = self._nodes.pop(node_uuid, None)
+            if node is not None:
+                self._forgotten_at = max(self._forgotten_at, node.revision)
 
     def _read(
         self, host: HostRecord | Mapping[str, Any]
@@ -146,9 +150,9 @@ class Reporter:
     ) -> ReportObject:
         before = self._nodes.get(values["uuid"])
         if before is None or not before.is_told or _is_renamed(before.values, values):
-            revision = 1 if before is None else before.revision + 1
+            after = self._forgotten_at if before is None else before.revision
             node = self._nodes[values["uuid"]] = _Node(
-                given, values, instances, revision
+                given, values, instances, after + 1
             )
             return self._whole(node)
         changes = {

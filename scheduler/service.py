@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import time
@@ -14,6 +15,7 @@ import numpy as np
 from oslo_config import cfg
 
 from ..objects import RequestSpec
+from . import logs, tracing
 from .conf import register_opts
 from .drivers.announcing import Announce, AnnouncedClaim, announce_to_nobody
 from .drivers.asking import questions, required
@@ -44,7 +46,6 @@ from .rpc.endpoints import Answer, BaseAPIEndpoint, SchedulerEndpoint
 from .seeding import providers
 from .sources.base import BaseHostSource
 from .sources.file import FileSource
-from .telemetry import logs, tracing
 from .upkeep import ClaimUpkeep
 
 LOG = logging.getLogger(__name__)
@@ -131,64 +132,78 @@ class Scheduler:
         clock: Callable[[], float],
         rng: np.random.Generator,
     ) -> None:
-        self.conf = conf
-        self.table = HostTable(clock)
-        self.decisions = DecisionLog(conf.moorage.decision_records)
-        self._source = source
-        check_network(conf, network)
-        # Plugins first: one that is broken leaves nothing open.
-        filters, weighers = load_filters(conf, clock), load_weighers(conf, clock)
-        prefilters = load_prefilters(DEFAULT_PREFILTERS)
-        driver = load_plugin("moorage.drivers", conf.moorage.driver)
-        self._announcer = Announcer(
-            make_notifiers(conf, notifier),
-            self.table,
-            lambda: bool(conf.scheduler.query_placement_for_routed_network_aggregates),
-        )
-        self._embedded = _embedded(conf) if placement is None else None
-        adapter = placement or (
-            self._embedded.adapter if self._embedded else make_adapter(conf)
-        )
-        self.placement = PlacementClient(adapter)
-        self._orphans = Orphans(self.placement)
-        self.journal = Journal(self._orphans)
-        self._readiness = Readiness(self.placement)
-        self.kept = KeptCandidates(
-            self.placement,
-            max_age_s=conf.moorage.candidates_max_age,
-            max_requests=conf.moorage.candidates_max_kept,
-        )
-        self._driver: BaseSchedulerDriver = driver(
-            Parts(
-                conf=conf,
-                placement=self.placement,
-                orphans=self._orphans,
-                journal=self.journal,
-                kept=self.kept,
-                table=self.table,
-                source=source,
-                prefilters=prefilters,
-                filters=filters,
-                weighers=weighers,
-                decisions=self.decisions,
-                clock=clock,
-                rng=rng,
-                tie_seed=int(rng.integers(2**62)),
-                network=network,
-                announce=self._announce,
+        with contextlib.ExitStack() as closing:
+            self.conf = conf
+            self.table = HostTable(clock)
+            self.decisions = DecisionLog(conf.moorage.decision_records)
+            self._source = source
+            check_network(conf, network)
+            # Plugins first: one that is broken leaves nothing open.
+            filters, weighers = load_filters(conf, clock), load_weighers(conf, clock)
+            prefilters = load_prefilters(DEFAULT_PREFILTERS)
+            driver = load_plugin("moorage.drivers", conf.moorage.driver)
+            self._embedded = _embedded(conf) if placement is None else None
+            if self._embedded is not None:
+                closing.callback(self._embedded.close)
+            closing.callback(source.stop)
+            self._announcer = Announcer(
+                make_notifiers(conf, notifier),
+                self.table,
+                lambda: bool(
+                    conf.scheduler.query_placement_for_routed_network_aggregates
+                ),
             )
-        )
-        self._clock = clock
-        self._tell: Announce = announce_to_nobody
-        self._upkeep = ClaimUpkeep(
-            self.table,
-            self.placement,
-            max_age_s=self._claim_max_age_s(),
-            clock=clock,
-        )
-        #: What the source wants served on the topic of Moorage's own.
-        self.source_endpoints = source.endpoints
-        self.endpoints = [SchedulerEndpoint(self), BaseAPIEndpoint()]
+            closing.callback(self._announcer.stop)
+            adapter = placement or (
+                self._embedded.adapter if self._embedded else make_adapter(conf)
+            )
+            self.placement = PlacementClient(adapter)
+            self._orphans = Orphans(self.placement)
+            self.journal = Journal(self._orphans)
+            closing.callback(self.journal.close)
+            closing.callback(self._orphans.stop)
+            self._readiness = Readiness(self.placement)
+            closing.callback(self._readiness.stop)
+            self.kept = KeptCandidates(
+                self.placement,
+                max_age_s=conf.moorage.candidates_max_age,
+                max_requests=conf.moorage.candidates_max_kept,
+            )
+            closing.callback(self.kept.stop)
+            self._driver: BaseSchedulerDriver = driver(
+                Parts(
+                    conf=conf,
+                    placement=self.placement,
+                    orphans=self._orphans,
+                    journal=self.journal,
+                    kept=self.kept,
+                    table=self.table,
+                    source=source,
+                    prefilters=prefilters,
+                    filters=filters,
+                    weighers=weighers,
+                    decisions=self.decisions,
+                    clock=clock,
+                    rng=rng,
+                    tie_seed=int(rng.integers(2**62)),
+                    network=network,
+                    announce=self._announce,
+                )
+            )
+            self._clock = clock
+            self._tell: Announce = announce_to_nobody
+            self._upkeep = ClaimUpkeep(
+                self.table,
+                self.placement,
+                max_age_s=self._claim_max_age_s(),
+                clock=clock,
+            )
+            closing.callback(self._upkeep.stop)
+            #: What the source wants served on the topic of Moorage's own.
+            self.source_endpoints = source.endpoints
+            self.endpoints = [SchedulerEndpoint(self), BaseAPIEndpoint()]
+            # All of it is let go of by `stop`, or now if some part cannot be made.
+            self._closing = closing.pop_all()
 
     def start(self) -> None:
         """Read the hosts, and see whether Placement answers.
@@ -351,15 +366,7 @@ class Scheduler:
 
     def stop(self) -> None:
         """Let go of everything; the scheduler cannot be used any more."""
-        self._readiness.stop()
-        self._upkeep.stop()
-        self.kept.stop()
-        self._orphans.stop()
-        self.journal.close()
-        self._announcer.stop()
-        self._source.stop()
-        if self._embedded is not None:
-            self._embedded.close()
+        self._closing.close()
 
     @property
     def n_orphans(self) -> int:

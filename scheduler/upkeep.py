@@ -54,7 +54,9 @@ class ClaimUpkeep:
         self._placement = placement
         self.max_age_s = max_age_s
         self._clock = clock
-        self._asked_at: dict[tuple[str, str], float] = {}
+        # By this clock: that of another scheduler, which claimed, may be wrong.
+        self._known_since: dict[Claimed, float] = {}
+        self._asked_at: dict[Claimed, float] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -79,25 +81,30 @@ class ClaimUpkeep:
         A Placement that is away changes nothing.
         """
         now = self._clock()
-        claims = {(c.node_uuid, c.instance_uuid): c for c in self._table.claims()}
-        self._asked_at = {k: at for k, at in self._asked_at.items() if k in claims}
-        due = [
-            claim
-            for key, claim in claims.items()
-            if now - claim.claimed_at >= _BELIEVED_S
-            and now - self._asked_at.get(key, 0.0) >= _AGAIN_S
-        ]
-        due.sort(key=lambda c: self._asked_at.get((c.node_uuid, c.instance_uuid), 0.0))
+        claims = self._table.claims()
+        self._known_since = {c: self._known_since.get(c, now) for c in claims}
+        self._asked_at = {c: self._asked_at[c] for c in claims if c in self._asked_at}
+        due = [claim for claim in claims if self._is_due(claim, now)]
+        due.sort(key=self._waits_since)
         for claim in due[:_MAX_ASKED]:
+            # First: one that Placement cannot tell of does not hold up the others.
+            self._asked_at[claim] = now
             try:
                 self._look_at(claim, now)
             except PlacementError as e:
                 LOG.debug("Claims are looked at once Placement answers: %s", e)
                 return
 
+    def _is_due(self, claim: Claimed, now: float) -> bool:
+        if now - self._known_since[claim] < _BELIEVED_S:
+            return False
+        return claim not in self._asked_at or now - self._asked_at[claim] >= _AGAIN_S
+
+    def _waits_since(self, claim: Claimed) -> float:
+        return self._asked_at.get(claim, self._known_since[claim])
+
     def _look_at(self, claim: Claimed, now: float) -> None:
         held = self._placement.allocations(claim.instance_uuid)
-        self._asked_at[claim.node_uuid, claim.instance_uuid] = now
         if not self._is_on(claim.node_uuid, held):
             LOG.info(
                 "Instance %s holds nothing of host %s any more: what it took there is "
@@ -106,8 +113,12 @@ class ClaimUpkeep:
                 claim.host,
             )
             self._table.give_back(claim.host, claim.instance_uuid)
-        elif self.max_age_s is not None and now - claim.claimed_at > self.max_age_s:
+        elif self._is_old(claim, now):
             self._table.settle(claim.node_uuid, [claim.instance_uuid])
+
+    def _is_old(self, claim: Claimed, now: float) -> bool:
+        limit_s = self.max_age_s
+        return limit_s is not None and now - self._known_since[claim] > limit_s
 
     def _is_on(self, node_uuid: str, held: ConsumerAllocations) -> bool:
         """Return whether a consumer may still hold something of a host.

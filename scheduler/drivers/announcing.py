@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from oslo_config import cfg
+from oslo_utils import uuidutils
 
 from ...objects import RequestSpec
 from ..hosts import Consumption
 from ..placement.candidates import AllocationRequest
 from .needs import Mappings, Needs
+
+#: An amount is less: what is claimed, in MiB and in all, fits 64 bits.
+_MOST: Final = 2**48
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +78,13 @@ class AnnouncedClaim:
             It is not what `to_wire` gives.
         """
         spec_obj, limits = message["spec_obj"], dict(message["limits"])
+        if spec_obj is not None and not isinstance(spec_obj, RequestSpec):
+            raise TypeError(f"spec_obj: {type(spec_obj).__name__}, no RequestSpec")
         mappings = dict(message["mappings"])
         taken = Consumption(
-            memory_mb=int(message["memory_mb"]),
-            disk_mb=int(message["disk_mb"]),
-            vcpus=int(message["vcpus"]),
+            memory_mb=_amount(message["memory_mb"]),
+            disk_mb=_amount(message["disk_mb"]),
+            vcpus=_amount(message["vcpus"]),
             image_properties=frozenset(
                 (str(name), str(text)) for name, text in message["image_properties"]
             ),
@@ -86,18 +92,30 @@ class AnnouncedClaim:
         if spec_obj is not None:
             taken = Needs(spec_obj, conf).on_host(limits, mappings)
         return cls(
-            node_uuid=str(message["node_uuid"]),
-            instance_uuid=str(message["instance_uuid"]),
+            node_uuid=_uuid(message["node_uuid"]),
+            instance_uuid=_uuid(message["instance_uuid"]),
             claimed_at=float(message["claimed_at"]),
             consumption=taken,
             resources={
-                str(uuid): {str(name): int(n) for name, n in dict(amounts).items()}
+                _uuid(uuid): {str(n): _amount(of) for n, of in dict(amounts).items()}
                 for uuid, amounts in dict(message["resources"]).items()
             },
             spec_obj=spec_obj,
             limits=limits,
             mappings=mappings,
         )
+
+
+def _amount(value: object) -> int:
+    if type(value) is int and 0 <= value < _MOST:
+        return value
+    raise ValueError(f"{value!r} where an amount is needed")
+
+
+def _uuid(value: object) -> str:
+    if uuidutils.is_uuid_like(value):
+        return str(value)
+    raise ValueError(f"{value!r} where a UUID is needed")
 
 
 #: Tell the other schedulers, without waiting for them.

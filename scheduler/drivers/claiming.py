@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from ...objects import RequestSpec
+from .. import tracing
 from ..errors import (
     InvalidRequest,
     PlacementError,
@@ -31,7 +32,6 @@ from ..placement.client import ConsumerAllocations
 from ..placement.journal import Note
 from ..placement.offers import Taken
 from ..placement.orphans import Orphan
-from ..telemetry import tracing
 from .base import Parts
 from .caller import Caller
 from .groups import GroupCheck

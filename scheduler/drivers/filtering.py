@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from ...filters import BaseHostFilter, Rejection
 from ...objects import RequestSpec
+from .. import tracing
 from ..errors import PluginError, SchedulerError
 from ..hosts import HostBatch, HostState
-from ..telemetry import tracing
 from .record import FilterStep
 from .restrictions import is_rebuild as asks_for_rebuild
 from .restrictions import skips_filters

@@ -107,11 +107,12 @@ class GroupCheck:
         """
         if not self._others or self._policy is None:
             return True
-        providers = request["allocations"].keys()
+        # What it has of others beside, such as shared storage, says nothing of a host.
+        granted = request["allocations"].keys()
+        providers = {node_uuid} if node_uuid in granted else set(granted)
         if self._policy == _ANTI_AFFINITY:
-            asked = [node_uuid] if node_uuid in providers else sorted(providers)
             knows = known() | self._own
-            return self._is_first(uuid, lambda: self._too_many_on(asked, knows))
+            return self._is_first(uuid, lambda: self._too_many_on(providers, knows))
         if self._is_somewhere:
             return True
         return self._is_first(uuid, lambda: self._on_others_than(providers))

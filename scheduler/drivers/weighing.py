@@ -14,9 +14,9 @@ from oslo_config import cfg
 from ...objects import RequestSpec
 from ...weighers import BaseHostWeigher
 from ...weighers.base import Scale, Weights
+from .. import tracing
 from ..errors import PluginError, SchedulerError
 from ..hosts import HostBatch
-from ..telemetry import tracing
 from .record import TOP_HOSTS, WeighedHost, WeigherPart
 
 Order = npt.NDArray[np.intp]

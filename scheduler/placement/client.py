@@ -15,6 +15,7 @@ from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
 from urllib3.exceptions import NewConnectionError, ProtocolError, ReadTimeoutError
 
+from .. import tracing
 from ..errors import (
     PlacementError,
     PlacementIncompatible,
@@ -22,7 +23,6 @@ from ..errors import (
     PlacementUnauthorized,
     PlacementUnavailable,
 )
-from ..telemetry import tracing
 from .candidates import AllocationCandidates, AllocationRequest
 from .circuit import Circuit, Verdict
 from .registered import Registered

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the scheduler is seen: figures, probes, spans, log fields, reports on demand."""
+"""How the scheduler is seen: figures, probes, reports on demand."""

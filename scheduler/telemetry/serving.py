@@ -18,7 +18,8 @@ from typing import Final, Self
 
 from oslo_config import cfg
 
-from . import report, tracing
+from .. import tracing
+from . import report
 from .http import TEXT, Answered, Probes, listen
 from .seen import Seen
 from .shared import share

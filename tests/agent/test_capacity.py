@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,22 @@ def test_uuid_is_kept(tmp_path: Path) -> None:
     first = capacity.kept_uuid(path)
     assert str(uuid.UUID(first)) == first
     assert capacity.kept_uuid(path) == first
+
+
+def test_processes_that_start_together_keep_one_uuid(tmp_path: Path) -> None:
+    path = tmp_path / "node_uuid"
+    n_processes = 8
+    together = threading.Barrier(n_processes)
+
+    def start(_: int) -> str:
+        together.wait()
+        return capacity.kept_uuid(str(path))
+
+    with ThreadPoolExecutor(n_processes) as pool:
+        for _ in range(20):
+            assert len(set(pool.map(start, range(n_processes)))) == 1
+            path.unlink()
+    assert list(tmp_path.iterdir()) == [], "nothing is left beside it"
 
 
 @pytest.mark.parametrize("text", [b"", b"not a UUID", b"\xff\xfe"])

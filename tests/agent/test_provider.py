@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from oslo_config import cfg
 
 from moorage.agent.provider import keep, provider_of
+from moorage.scheduler.errors import PlacementRejected
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.seed import seed
 from moorage.testing.builders import host, node_uuid
@@ -69,12 +71,63 @@ def test_what_others_said_of_it_stays(
     aggregate = str(uuid.uuid4())
     given = dataclasses.replace(
         provider,
+        inventories={
+            **provider.inventories,
+            "CUSTOM_BERTH": {"total": 3},
+            "DISK_GB": {"total": 10},
+            "VCPU": {"total": 4, "step_size": 2},
+        },
         traits=frozenset({"CUSTOM_QUAY", "HW_CPU_X86_AVX2"}),
         aggregates=frozenset({aggregate}),
     )
     seed(placement, [given])
     more = provider_of(conf, dataclasses.replace(RECORD, vcpus_total=8))
     assert keep(placement, more)
-    assert told(placement, "inventories")["VCPU"]["total"] == 8
+    inventories = told(placement, "inventories")
+    assert set(inventories) == {"VCPU", "MEMORY_MB", "CUSTOM_BERTH"}, "no disk any more"
+    assert inventories["CUSTOM_BERTH"]["total"] == 3
+    assert [inventories["VCPU"][key] for key in ("total", "step_size")] == [8, 2]
     assert set(told(placement, "traits")) == given.traits
     assert told(placement, "aggregates") == [aggregate]
+
+
+class Interrupted:
+    """A Placement that somebody else writes to just before the first write."""
+
+    def __init__(self, client: PlacementClient, write: Callable[[], object]) -> None:
+        self._client = client
+        self._write: Callable[[], object] | None = write
+        self.read = client.read
+
+    def write(self, *args: Any) -> Any:
+        write, self._write = self._write, None
+        if write is not None:
+            write()
+        return self._client.write(*args)
+
+
+def test_what_somebody_writes_meanwhile_stays(
+    conf: cfg.ConfigOpts, placement: PlacementClient
+) -> None:
+    provider = provider_of(conf, RECORD)
+    keep(placement, provider)
+    berths = {**provider.inventories, "CUSTOM_BERTH": {"total": 3}}
+    other = dataclasses.replace(provider, inventories=berths)
+    client: Any = Interrupted(placement, lambda: seed(placement, [other]))
+    more = provider_of(conf, dataclasses.replace(RECORD, vcpus_total=8))
+    assert keep(client, more)
+    inventories = told(placement, "inventories")
+    assert inventories["CUSTOM_BERTH"]["total"] == 3
+    assert inventories["VCPU"]["total"] == 8
+
+
+def test_machine_that_is_renamed_is_so_in_placement(
+    conf: cfg.ConfigOpts, placement: PlacementClient
+) -> None:
+    provider = provider_of(conf, RECORD)
+    keep(placement, provider)
+    assert keep(placement, dataclasses.replace(provider, name="h2"))
+    body: Any = placement.read(URL)
+    assert body["name"] == "h2"
+    with pytest.raises(PlacementRejected, match="name"):
+        keep(placement, dataclasses.replace(provider, uuid=node_uuid("h3"), name="h2"))

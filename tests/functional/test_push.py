@@ -58,10 +58,11 @@ class Cloud:
         self.transport = get_transport(self.conf, broker.transport_url)
         self.api = SchedulerAPI(self.transport, timeout_s=60)
 
-    def scheduler(self) -> SchedulerProcess:
+    def scheduler(self, n_workers: int = 1) -> SchedulerProcess:
         lines = ["[moorage]", "source = push", "candidates_max_age = 0"]
         lines += [f"store_connection = sqlite:///{self.store}"]
-        return SchedulerProcess(self._written("scheduler", lines))
+        file = self._written("scheduler", lines)
+        return SchedulerProcess(file, n_workers=n_workers)
 
     def agent(self, cell: str = "cell1", *more: str) -> AgentProcess:
         lines = ["[DEFAULT]", "host = machine", "[agent]", "interval = 0.2"]
@@ -139,6 +140,13 @@ def test_machine_is_reported_and_gets_instances(cloud: Cloud) -> None:
         with cloud.agent(cell="cell2"):
             cell2 = cell_uuid("cell2")
             until(lambda: cloud.select().cell_uuid == cell2)
+        assert scheduler.stop() == 0
+
+
+def test_every_worker_hears_every_report(cloud: Cloud) -> None:
+    with cloud.scheduler(n_workers=2) as scheduler, cloud.agent():
+        # Workers take turns: one that heard nothing would refuse every other request.
+        until(lambda: all(_selected(cloud) for _ in range(10)))
         assert scheduler.stop() == 0
 
 

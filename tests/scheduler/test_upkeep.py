@@ -11,6 +11,7 @@ import pytest
 
 from moorage.objects import InstanceGroup, Selection
 from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.errors import PlacementUnavailable
 from moorage.scheduler.hosts import Consumption
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.upkeep import ClaimUpkeep
@@ -93,6 +94,7 @@ def test_failed_build_is_no_member_of_its_group_any_more(
     for uuid in members[:2]:
         failed = _claimed(scheduler, uuid, instance_group=group)
     scheduler.placement.delete_allocations(members[1])
+    upkeep.look()
     clock.now += 60
     upkeep.look()
     again = _claimed(scheduler, members[2], instance_group=group)
@@ -115,6 +117,7 @@ def test_instance_that_went_elsewhere_is_given_back(
         "consumer_generation": held.consumer_generation,
     }
     assert scheduler.placement.put_allocations(uuid, body).is_done
+    upkeep.look()
     clock.now += 60
     upkeep.look()
     assert _row(scheduler, chosen).instances == {}
@@ -125,6 +128,7 @@ def test_claim_that_is_held_is_settled_after_a_bound(
 ) -> None:
     [uuid] = new_uuids()
     chosen = _claimed(scheduler, uuid, vcpus=2)
+    upkeep.look()
     clock.now += LIMIT_S - 1
     upkeep.look()
     assert _row(scheduler, chosen).vcpus_used == 2
@@ -152,12 +156,77 @@ def test_claims_take_turns_to_be_looked_at(
 ) -> None:
     table = scheduler.table
     some = _claims_of_nobody(scheduler, 120)
+    upkeep.look()
     clock.now += 60
     upkeep.look()
     assert 0 < len(table.claims()) < some, "a round is bounded"
     for _ in range(2):
         upkeep.look()
     assert table.claims() == ()
+
+
+def test_new_claims_do_not_keep_an_old_one_from_its_turn(
+    scheduler: Scheduler, upkeep: ClaimUpkeep, clock: Clock
+) -> None:
+    [uuid] = new_uuids()
+    chosen = _claimed(scheduler, uuid)
+    upkeep.look()
+    clock.now += 30
+    upkeep.look()
+    scheduler.placement.delete_allocations(uuid)
+    for _ in range(20):
+        _claims_of_nobody(scheduler, 60)
+        clock.now += 30
+        upkeep.look()
+    assert uuid not in {claim.instance_uuid for claim in scheduler.table.claims()}
+    assert uuid not in _row(scheduler, chosen).instances
+
+
+@pytest.mark.parametrize("skew_s", [-1e6, 1e6], ids=["behind", "ahead"])
+def test_clock_of_who_claimed_does_not_matter(
+    scheduler: Scheduler, upkeep: ClaimUpkeep, clock: Clock, skew_s: float
+) -> None:
+    [held, gone] = new_uuids(2)
+    table = scheduler.table
+    chosen = _claimed(scheduler, held, vcpus=2)
+    table.give_back(chosen.service_host, held)
+    for uuid in (held, gone):
+        taken = Consumption(1, 1, 2)
+        table.consume(chosen.compute_node_uuid, uuid, taken, NOW + skew_s)
+    for wait_s, n_vcpus in ((0, 4), (60, 2), (LIMIT_S, 0)):
+        clock.now += wait_s
+        upkeep.look()
+        assert _row(scheduler, chosen).vcpus_used == n_vcpus
+
+
+def test_claim_that_placement_cannot_tell_of_holds_up_no_other(
+    scheduler: Scheduler, clock: Clock
+) -> None:
+    """Its answer for one consumer is broken, for whatever reason."""
+    sick, well = new_uuids(2)
+    placement: Any = Sick(scheduler.placement, sick)
+    upkeep = ClaimUpkeep(scheduler.table, placement, max_age_s=LIMIT_S, clock=clock)
+    [node, *_] = scheduler.table.batch().uuid
+    for uuid in (sick, well):
+        scheduler.table.consume(node, uuid, Consumption(1, 1, 1))
+    upkeep.look()
+    clock.now += 60
+    upkeep.look()
+    upkeep.look()
+    assert [claim.instance_uuid for claim in scheduler.table.claims()] == [sick]
+
+
+class Sick:
+    """A Placement that fails for one consumer."""
+
+    def __init__(self, placement: Any, uuid: str) -> None:
+        self._placement = placement
+        self._uuid = uuid
+
+    def allocations(self, uuid: str) -> Any:
+        if uuid == self._uuid:
+            raise PlacementUnavailable("500")
+        return self._placement.allocations(uuid)
 
 
 def _claims_of_nobody(scheduler: Scheduler, n: int) -> int:

@@ -57,7 +57,8 @@ class Asker:
         rng: random.Random | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._rng = rng or random.Random()
+        # Not a generator with a state: forked workers would all ask at the same time.
+        self._rng = rng or random.SystemRandom()
         self._clock = clock
         self._lock = threading.Lock()
         self._wanted: dict[str, _Wanted] = {}

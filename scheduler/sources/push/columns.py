@@ -57,8 +57,15 @@ def count(value: Any) -> int:
     raise _wrong(value, "an integer from 0 on")
 
 
+def _is_number(value: Any) -> bool:
+    try:
+        return type(value) in (int, float) and math.isfinite(value)
+    except OverflowError:  # an integer that no float holds
+        return False
+
+
 def _ratio(value: Any) -> float:
-    if type(value) in (int, float) and math.isfinite(value) and value > 0:
+    if _is_number(value) and value > 0:
         return float(value)
     raise _wrong(value, "a number above 0")
 
@@ -107,8 +114,7 @@ def _numbers(value: Any) -> Mapping[str, float] | None:
     if value is None:
         return None
     if type(value) is dict and all(
-        type(k) is str and type(v) in (int, float) and math.isfinite(v)
-        for k, v in value.items()
+        type(k) is str and _is_number(v) for k, v in value.items()
     ):
         return MappingProxyType(value)
     raise _wrong(value, "numbers by name, or null")

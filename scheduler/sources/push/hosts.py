@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ....objects import HostReport, MalformedObject, report_data
-from ...hosts import HostRecord, HostTable
+from ...hosts import Claimed, HostRecord, HostTable
 from . import columns
 from .asking import Asker
 from .columns import RefusedReport, columns_of, count, kept, record_of, uuids_of
@@ -92,6 +92,9 @@ class ReportedHosts:
         self._held: dict[str, Held] = {}
         self._nodes_of: defaultdict[str, set[str]] = defaultdict(set)
         self._refused: dict[str, _Refusal] = {}
+        #: Claims of instances that their hosts have reported, at the last look.
+        self._doubled: set[Claimed] = set()
+        self._looked_at = 0.0
         self.counts = Counts()
         #: When the newest message of any host came; None: none ever did.
         self.heard_at: float | None = None
@@ -128,14 +131,20 @@ class ReportedHosts:
         """
         with self._lock:
             batch = _Batch(self._clock())
-            for primitive in reports:
-                try:
-                    cls, data = report_data(primitive)
-                    take = self._report if cls is HostReport else self._delta
-                    take(data, batch)
-                except (RefusedReport, MalformedObject, RecursionError) as e:
-                    self._refuse(e, batch.now)
-            self._write(batch)
+            try:
+                for primitive in reports:
+                    self._take(primitive, batch)
+            finally:
+                # Whatever ends it: what is held of a node is on the table.
+                self._write(batch)
+
+    def _take(self, primitive: object, batch: _Batch) -> None:
+        try:
+            cls, data = report_data(primitive)
+            take = self._report if cls is HostReport else self._delta
+            take(data, batch)
+        except (RefusedReport, MalformedObject, RecursionError) as e:
+            self._refuse(e, batch.now)
 
     def _report(self, data: dict[str, Any], batch: _Batch) -> None:
         name = columns.told_name(data)
@@ -314,10 +323,14 @@ class ReportedHosts:
         int
             How many were put there.
         """
-        heard_at = max((held.seen_at for held, _ in stored), default=0.0)
+        now = self._clock()
+        for held, _ in stored:
+            # Who stored it may have a clock that is ahead: it is not silent for less.
+            held.seen_at = min(held.seen_at, now)
+        heard_at = max((held.seen_at for held, _ in stored), default=now)
         records = []
         with self._lock:
-            shift = max(0.0, self._clock() - heard_at)
+            shift = now - heard_at
             for held, record in stored:
                 if record.uuid in self._held or self._is_lost(held, heard_at):
                     continue
@@ -363,6 +376,27 @@ class ReportedHosts:
                 self._kept_for_s,
             )
         return list(gone)
+
+    def settle_reported(self) -> None:
+        """Give back what claims took of a host whose reports have the instance anyway.
+
+        Another scheduler's claim may be heard of only after the host has told of the
+        instance. A look is one of many: what the last one found, too, and the host has
+        been heard of since, was no claim for an instance that stays where it is, whose
+        host has yet to take note of it.
+        """
+        now = self._clock()
+        with self._lock:
+            found: set[Claimed] = set()
+            for claim in self._table.claims():
+                held = self._held.get(claim.node_uuid)
+                if held is None or claim.instance_uuid not in held.instances:
+                    continue
+                if claim in self._doubled and held.seen_at > self._looked_at:
+                    self._table.settle(claim.node_uuid, [claim.instance_uuid])
+                else:
+                    found.add(claim)
+            self._doubled, self._looked_at = found, now
 
     def snapshot(self, node_uuids: Iterable[str]) -> dict[str, Held]:
         """Return copies of what is held of these nodes; their values are shared."""

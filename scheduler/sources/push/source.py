@@ -25,6 +25,8 @@ LOG = logging.getLogger(__name__)
 
 _TICK_S: Final = 0.1
 _FORGET_EVERY_S: Final = 10.0
+#: A host that stays takes note of what it was given well within this.
+_SETTLE_EVERY_S: Final = 30.0
 #: A whole report that was asked for and is awaited longer is worth a note.
 _LATE_S: Final = 30.0
 _END_S: Final = 10.0
@@ -108,11 +110,15 @@ class PushSource(BaseHostSource):
 
     def _tick(self, hosts: ReportedHosts, behind: WriteBehind) -> None:
         forget_at = time.monotonic() + _FORGET_EVERY_S
+        settle_at = time.monotonic() + _SETTLE_EVERY_S
         while not self._ending.wait(_TICK_S):
             self._asker.ask_due()
             if time.monotonic() >= forget_at:
                 forget_at = time.monotonic() + _FORGET_EVERY_S
                 behind.gone(hosts.forget_lost())
+            if time.monotonic() >= settle_at:
+                settle_at = time.monotonic() + _SETTLE_EVERY_S
+                hosts.settle_reported()
 
     def take(self, reports: Iterable[object]) -> None:
         """Take reports and deltas in their wire form, in their order.

@@ -3,52 +3,73 @@
 
 from __future__ import annotations
 
+import functools
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
+from moorage.filters.server_group_affinity import ServerGroupAffinityFilter
 from moorage.objects import Destination, InstanceGroup, Selection
 from moorage.scheduler import conf as moorage_conf
-from moorage.scheduler.errors import NoValidHost
-from moorage.scheduler.placement.seed import seed
+from moorage.scheduler.drivers.groups import GroupCheck
+from moorage.scheduler.errors import NoValidHost, PlacementError
+from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.inventory import read_inventory
 
 from ...clouds import CONTEXT, host, new_uuids, request, write_inventory
-from ...placement_servers import EmbeddedPlacementFixture
+from ...placement_servers import (
+    EmbeddedPlacementFixture,
+    MisbehavingServer,
+    adapter_to,
+)
 
 MakeScheduler = Callable[..., Scheduler]
 
 N_HOSTS = 8
+WITHIN_S = 60.0
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[MakeScheduler]:
-    """Make schedulers of one cloud, each with its own table, and one Placement."""
-    path = write_inventory(tmp_path, *(host(f"h{i}") for i in range(N_HOSTS)))
-    made: list[Scheduler] = []
+def inventory_file(tmp_path: Path) -> Path:
+    return write_inventory(tmp_path, *(host(f"h{i}") for i in range(N_HOSTS)))
+
+
+@pytest.fixture
+def placement(inventory_file: Path) -> Iterator[EmbeddedPlacementFixture]:
     with EmbeddedPlacementFixture() as placement:
-        seed(placement.client, providers(read_inventory(path)))
+        seed(placement.client, providers(read_inventory(inventory_file)))
+        yield placement
 
-        def make(tie_seed: int, **options: Any) -> Scheduler:
-            conf = moorage_conf.load([], config_files=[])
-            conf.set_override("inventory_file", str(path), group="moorage")
-            conf.set_override("random_seed", tie_seed, group="moorage")
-            for name, value in options.items():
-                conf.set_override(name, value, group="filter_scheduler")
-            made.append(build(conf, placement=placement.adapter))
-            made[-1].start()
-            return made[-1]
 
-        yield make
-        for scheduler in made:
-            scheduler.stop()
+@pytest.fixture
+def make(
+    inventory_file: Path, placement: EmbeddedPlacementFixture
+) -> Iterator[MakeScheduler]:
+    """Make schedulers of one cloud, each with its own table, and one Placement."""
+    made: list[Scheduler] = []
+
+    def make(tie_seed: int, adapter: Any = None, **options: Any) -> Scheduler:
+        conf = moorage_conf.load([], config_files=[])
+        conf.set_override("inventory_file", str(inventory_file), group="moorage")
+        conf.set_override("random_seed", tie_seed, group="moorage")
+        for name, value in options.items():
+            conf.set_override(name, value, group="filter_scheduler")
+        made.append(build(conf, placement=adapter or placement.adapter))
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for scheduler in made:
+        scheduler.stop()
 
 
 def _group(members: list[str], policy: str, **more: Any) -> InstanceGroup:
@@ -199,3 +220,76 @@ def test_members_that_come_at_the_same_time(make: MakeScheduler, policy: str) ->
     for scheduler, uuid, name in zip(schedulers, members, found, strict=True):
         [node] = scheduler.placement.allocations(uuid).resources
         assert scheduler.table.nodes_of(name) == (node,)
+
+
+class Away:
+    """A Placement that does not tell what a provider's consumers are, and no more."""
+
+    def __init__(self, app: Any, *, takes_writes: bool) -> None:
+        self._app = app
+        self._takes_writes = takes_writes
+        self.is_away = True
+        self._has_failed = False
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        path, verb = environ["PATH_INFO"], environ["REQUEST_METHOD"]
+        is_look = path.startswith("/resource_providers/") and verb == "GET"
+        is_refused = is_look or (self._has_failed and not self._takes_writes)
+        if not (self.is_away and is_refused):
+            return self._app(environ, start_response)
+        self._has_failed = True
+        start_response("503 Service Unavailable", [("Content-Type", "text/plain")])
+        return [b"away"]
+
+
+@pytest.mark.parametrize("takes_writes", [True, False])
+def test_claim_is_released_where_the_check_cannot_be_made(
+    make: MakeScheduler, placement: EmbeddedPlacementFixture, takes_writes: bool
+) -> None:
+    members = new_uuids(2)
+    held = functools.partial(placement.client.allocations, members[0])
+    away = Away(placement.placement.wsgi_app, takes_writes=takes_writes)
+    with MisbehavingServer(away) as server:
+        scheduler = make(1, adapter=adapter_to(server.url))
+        with pytest.raises(PlacementError):
+            _selected(scheduler, members[:1], _group(members, "anti-affinity"))
+        if not takes_writes:
+            assert held().resources
+            assert scheduler.n_orphans == 1
+        away.is_away = False
+        until = time.monotonic() + WITHIN_S
+        while held().resources:
+            assert time.monotonic() < until, "it is never released"
+            time.sleep(0.1)
+
+
+def test_shared_storage_does_not_make_two_hosts_one(make: MakeScheduler) -> None:
+    """Both have a share of the same disks; Placement lists these with their hosts."""
+    members = new_uuids(2)
+    scheduler = make(1)
+    client = scheduler.placement
+    disks = str(uuid4())
+    inventories = {"DISK_GB": {"total": 100}}
+    seed(client, [Provider(disks, "disks", inventories)])
+    here, there = sorted(scheduler.table.batch().uuid)[:2]
+    for uuid, node in zip(members, (here, there), strict=True):
+        body = {
+            "allocations": {
+                node: {"resources": {"VCPU": 1}},
+                disks: {"resources": {"DISK_GB": 1}},
+            },
+            "project_id": "p",
+            "user_id": "u",
+            "consumer_generation": None,
+        }
+        assert client.put_allocations(uuid, body).is_done
+    late = max(members)
+    node, other = (there, here) if late == members[1] else (here, there)
+    spec = request(instance_group=_group(members, "affinity"))
+    check = GroupCheck(
+        client, spec, [ServerGroupAffinityFilter(scheduler.conf)], [late]
+    )
+    granted: Any = {"allocations": {node: {}, disks: {}}, "mappings": {}}
+    assert not check.may_stay(late, node, granted, set)
+    assert check.may_try(other)
+    assert not check.may_try(node)

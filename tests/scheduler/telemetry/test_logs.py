@@ -15,8 +15,8 @@ from oslo_context.context import RequestContext, get_current
 from oslo_log import formatters
 from oslo_log import log as oslo_logging
 
+from moorage.scheduler import logs
 from moorage.scheduler.errors import NoValidHost
-from moorage.scheduler.telemetry import logs
 
 from ...clouds import new_uuids
 from .conftest import Select

@@ -14,10 +14,10 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from moorage.scheduler import tracing
 from moorage.scheduler.errors import InvalidRequest, NoValidHost
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.service import Scheduler
-from moorage.scheduler.telemetry import tracing
 from moorage.testing import PlacementFixture
 
 from ...clouds import CONTEXT, new_uuids, request
@@ -202,7 +202,7 @@ def test_what_runs_beside_requests_is_not_traced(
 _AWAY = """
 import os
 import socket
-from moorage.scheduler.telemetry import tracing
+from moorage.scheduler import tracing
 silent = socket.create_server(("127.0.0.1", 0))
 os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:%d" % (
     silent.getsockname()[1]
@@ -231,7 +231,7 @@ _WITHOUT = """
 import sys
 sys.modules["opentelemetry"] = None
 from moorage.scheduler.errors import ConfigurationError
-from moorage.scheduler.telemetry import tracing
+from moorage.scheduler import tracing
 from moorage.testing import PlacementFixture
 with tracing.request("request", {{}}, dict) as root, tracing.span("step") as step:
     root.set("a", 1)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -116,3 +118,27 @@ def test_nobody_is_asked_before_there_is_a_way() -> None:
     asker.want("n1", "topic", "server")
     asker.ask_due()
     assert asker.n_asked == 0
+
+
+#: Three forked processes that want the same reports; it prints when each asks.
+FORKED = """
+import os
+from moorage.scheduler.sources.push.asking import Asker
+
+asker = Asker(clock=lambda: 0.0)
+for _ in range(3):
+    pid = os.fork()
+    if not pid:
+        for number in range(8):
+            asker.want(f"n{number}", "topic", "server")
+        print(*(each.due_at for each in asker._wanted.values()), flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+
+
+def test_forked_schedulers_ask_at_different_times() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKED]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    lines = told.stdout.splitlines()
+    assert (len(lines), len(set(lines))) == (3, 3), told.stderr

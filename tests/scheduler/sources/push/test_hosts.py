@@ -469,3 +469,53 @@ def test_report_needs_no_more_than_what_has_no_default(scheduler: Scheduler) -> 
     )
     scheduler.take(report.obj_to_primitive())
     assert scheduler.value(NODE, "ram_allocation_ratio") == 1.0
+
+
+def test_claim_that_is_heard_of_after_the_report_counts_once(
+    scheduler: Scheduler, wire: Wire, clock: Clock
+) -> None:
+    hosts = scheduler.source._hosts
+    wire.reporter.report(host(host="h1", vcpus_used=2), [A])
+    scheduler.take(*wire.taken())
+    # It comes from another scheduler, late, whose clock is wrong.
+    scheduler.table.consume(NODE, A, Consumption(1, 1, 2), NOW - 1e6)
+    scheduler.table.consume(NODE, B, Consumption(1, 1, 3), NOW - 1e6)
+    hosts.settle_reported()
+    assert scheduler.value(NODE, "vcpus_used") == 7, "it may be a resize in place"
+    clock.now += 30
+    hosts.settle_reported()
+    assert scheduler.value(NODE, "vcpus_used") == 7, "nothing was heard of it since"
+    clock.now += 5
+    wire.reporter.report(host(host="h1", vcpus_used=2), [A])
+    scheduler.take(*wire.taken())
+    hosts.settle_reported()
+    assert scheduler.value(NODE, "vcpus_used") == 5, "no report has the other one"
+    assert scheduler.table.instances.of_host("h1") == {A, B}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("cpu_allocation_ratio", 10**400), ("metrics", {"cpu.percent": 10**400})],
+)
+def test_number_that_is_too_large_spoils_no_other_report(
+    scheduler: Scheduler, wire: Wire, column: str, value: Any
+) -> None:
+    for name in ("h1", "h2", "h3"):
+        wire.reporter.report(host(host=name))
+    reports = wire.taken()
+    reports[1][DATA][column] = value
+    scheduler.take(*reports)
+    assert set(scheduler.table.batch().host) == {"h1", "h3"}
+    assert scheduler.source.counts.refused == 1
+
+
+def test_node_that_was_forgotten_by_its_agent_is_taken_again(
+    scheduler: Scheduler, wire: Wire
+) -> None:
+    for n_used in range(5):
+        wire.reporter.report(host(host="h1", vcpus_used=n_used))
+    wire.reporter.forget(NODE)
+    wire.reporter.report(host(host="h1", vcpus_used=7))
+    scheduler.take(*wire.taken())
+    assert scheduler.value(NODE, "vcpus_used") == 7
+    assert scheduler.source.counts.old == 0

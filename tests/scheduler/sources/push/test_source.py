@@ -98,6 +98,22 @@ def test_time_without_a_scheduler_is_no_silence(
     assert second.value(NODE, "last_seen_up") == clock.now - 100
 
 
+def test_clock_that_was_ahead_forgets_no_host(
+    make: Make, wire: Wire, clock: Clock
+) -> None:
+    first = following(make(forget_hosts_after=1000))
+    wire.reporter.report(host(host="h1"))
+    first.take(*wire.taken())
+    clock.now += 1e6
+    wire.reporter.report(host(host="h2"))
+    first.take(*wire.taken())
+    first.source.stop()
+    clock.now -= 1e6 - 10
+    second = make(forget_hosts_after=1000)
+    assert len(second.table) == 2
+    assert second.value(node_uuid("h2"), "last_seen_up") == clock.now
+
+
 def test_silent_host_is_forgotten(make: Make, wire: Wire, clock: Clock) -> None:
     scheduler = following(make(forget_hosts_after=1000))
     hosts = scheduler.source._hosts

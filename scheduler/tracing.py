@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
-from ... import __version__
-from ..errors import ConfigurationError, NoValidHost
+from .. import __version__
+from .errors import ConfigurationError, NoValidHost
 
 try:
     # Not opentelemetry.propagate: it takes longer to import than all of ours.
