@@ -55,7 +55,7 @@ def scheduler(server: MisbehavingServer, tmp_path: Path) -> Iterator[Scheduler]:
     conf = load([], config_files=[])
     path = write_inventory(tmp_path, *hosts)
     conf.set_override("inventory_file", str(path), "moorage")
-    scheduler = service.build(conf, placement=adapter_to(server.url, timeout_s=0.5))
+    scheduler = service.build(conf, placement=adapter_to(server.url, timeout_s=1.5))
     yield scheduler
     scheduler.stop()
 

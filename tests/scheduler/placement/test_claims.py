@@ -260,7 +260,7 @@ def test_claim_that_arrives_late_is_not_made(client, server):
     server.misbehave(Misbehaviour.LATE, verb="PUT")
     consumer = _consumer()
     with pytest.raises(PlacementUnavailable, match="timed out"):
-        _claim(server.client(timeout_s=0.5), consumer, _request(HOSTS[0]))
+        _claim(server.client(timeout_s=1.5), consumer, _request(HOSTS[0]))
     server.let_late_ones_go()
     assert client.allocations(consumer).resources == {}
     assert _claim(client, consumer, _request(HOSTS[1])).result is ClaimResult.CLAIMED
@@ -272,7 +272,7 @@ def test_late_evacuation_leaves_the_source_alone(client, server):
     server.misbehave_second(Misbehaviour.LATE, verb="PUT")
     with pytest.raises(PlacementUnavailable, match="timed out"):
         _claim(
-            server.client(timeout_s=0.5),
+            server.client(timeout_s=1.5),
             consumer,
             _request(HOSTS[1]),
             evacuated_from={HOSTS[0]},
@@ -339,7 +339,7 @@ def test_several_that_arrive_late_are_not_made(client, server):
     requests = {_consumer(): _request(HOSTS[i]) for i in range(3)}
     server.misbehave(Misbehaviour.LATE, verb="POST")
     with pytest.raises(PlacementUnavailable):
-        _claim_all(server.client(timeout_s=0.5), requests)
+        _claim_all(server.client(timeout_s=1.5), requests)
     server.let_late_ones_go()
     assert not any(client.allocations(c).resources for c in requests)
 

@@ -58,7 +58,7 @@ def _doubted(
 ) -> tuple[str, ClaimInDoubt]:
     """A claim that arrives late, while nobody can be asked about it."""
     consumer = more.pop("consumer", str(uuid.uuid4()))
-    client = server.client(timeout_s=0.5)
+    client = server.client(timeout_s=1.5)
     allocations, n_looks = client.allocations, itertools.count(0)
 
     def away_after_the_first(*args: Any, **kwargs: Any) -> Any:
