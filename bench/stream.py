@@ -184,7 +184,7 @@ def _collecting_as_served() -> Iterator[None]:
     searched for garbage, and the embedded Placement's own work many times more.
     """
     thresholds = gc.get_threshold()
-    daemon._spare_the_collector()
+    daemon.spare_the_collector()
     try:
         yield
     finally:

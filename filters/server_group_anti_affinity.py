@@ -26,7 +26,7 @@ class ServerGroupAntiAffinityFilter(BaseHostFilter):
         if group is None or _policy(group) != "anti-affinity":
             return everyone(hosts)
         n_members = hosts.count_instances(_members(group, hosts))
-        passing: Mask = n_members < _max_server_per_host(group)
+        passing: Mask = n_members < max_server_per_host(group)
         if "instance_uuid" in spec_obj:
             passing |= hosts.count_instances({spec_obj.instance_uuid}) > 0
         return passing
@@ -42,7 +42,7 @@ class ServerGroupAntiAffinityFilter(BaseHostFilter):
         here = host_state.instances.keys() & _members(group, host_state.as_batch())
         return rejection.because(
             "instances",
-            required=f"fewer than {_max_server_per_host(group)} of the group",
+            required=f"fewer than {max_server_per_host(group)} of the group",
             available=here,
         )
 
@@ -59,7 +59,8 @@ def _policy(group: InstanceGroup) -> str | None:
     return group.policy if is_set else None
 
 
-def _max_server_per_host(group: InstanceGroup) -> int:
+def max_server_per_host(group: InstanceGroup) -> int:
+    """Return how many members of a group may be on one host."""
     # Rules are text on the wire.
     rules = group.rules if "_rules" in group else {}
     return int(rules.get("max_server_per_host", 1))

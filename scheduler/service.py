@@ -317,8 +317,7 @@ class Scheduler:
 
         None: the source vouches for it.
         """
-        seen_at = self._source.seen_at()
-        return None if seen_at is None else self._clock() - seen_at
+        return self._source.age_s(self._clock())
 
     def _staleness(self) -> str:
         age_s, limit_s = self.view_age_s, self.conf.moorage.max_view_age

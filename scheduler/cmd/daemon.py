@@ -95,7 +95,7 @@ def _run_alone(
 ) -> int:
     signals = Signals((*STOPPING, RELOADING))
     scheduler.start()
-    _spare_the_collector()
+    spare_the_collector()
     with telemetry.serve(scheduler) as seen:
         is_finished = serve(
             Serving(conf, scheduler),
@@ -120,7 +120,7 @@ def _run_workers(
 ) -> int:
     scheduler.load()
     scheduler.check()
-    _spare_the_collector()
+    spare_the_collector()
     with _claims_directory(conf) as folder:
         status = _supervised(n_workers, conf, scheduler, options, telemetry, folder)
         if any(folder.iterdir()):
@@ -191,7 +191,7 @@ def _work(
         # What was read at the start is out of date by now.
         scheduler = build(conf)
         scheduler.load()
-        _spare_the_collector()
+        spare_the_collector()
     scheduler.follow(claims_directory=folder)
     with telemetry.serve(scheduler) as seen:
         is_finished = serve(
@@ -237,7 +237,7 @@ def _keep_memory_together() -> None:
         mallopt(_M_ARENA_MAX, 1)
 
 
-def _spare_the_collector() -> None:
+def spare_the_collector() -> None:
     """Let the cyclic collector look at what is new, and less often.
 
     Decoding Placement's answer for 10,000 hosts makes 100,000 containers, none of

@@ -222,12 +222,8 @@ class Decision:
             self._note_unknown(offer.candidates, hosts)
         self._record.n_hosts = len(hosts)
         self._record.view_revision = hosts.revision
-        self._record.view_age_s = self._view_age_s()
+        self._record.view_age_s = self._parts.source.age_s(self._parts.clock())
         return hosts, ledger
-
-    def _view_age_s(self) -> float | None:
-        seen_at = self._parts.source.seen_at()
-        return None if seen_at is None else self._parts.clock() - seen_at
 
     def _note_unknown(self, candidates: AllocationCandidates, hosts: HostBatch) -> None:
         self._record.n_without_row = len(candidates.by_host) - len(hosts)

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ...filters import BaseHostFilter
+from ...filters.server_group_anti_affinity import max_server_per_host
 from ...objects import RequestSpec
 from ..errors import PlacementUnavailable
 from ..placement.candidates import AllocationRequest
@@ -68,7 +69,7 @@ class GroupCheck:
         group = spec_obj.instance_group if "instance_group" in spec_obj else None
         policies = {_POLICY_OF.get(type(each).__name__) for each in filters}
         self._policy = _policy(group) if _policy(group) in policies else None
-        self._max_here = _max_server_per_host(group)
+        self._max_here = 1 if group is None else max_server_per_host(group)
         members = group.members if group is not None and "members" in group else None
         self._own = frozenset(own)
         self._others = frozenset(members or ()) - self._own
@@ -170,8 +171,3 @@ def _policy(group: Any) -> str | None:
         return str(group.policy)
     policies = group.policies if "policies" in group else None
     return str(policies[0]) if policies else None
-
-
-def _max_server_per_host(group: Any) -> int:
-    rules = group.rules if group is not None and "_rules" in group else {}
-    return int(rules.get("max_server_per_host", 1))

@@ -109,6 +109,17 @@ class BaseHostSource(abc.ABC):
         """
         return None
 
+    def age_s(self, now: float) -> float | None:
+        """Return the seconds since `seen_at`; None where the source vouches for it.
+
+        Parameters
+        ----------
+        now : float
+            Seconds since the epoch.
+        """
+        seen_at = self.seen_at()
+        return None if seen_at is None else now - seen_at
+
     def notes(self) -> Sequence[str]:
         """Return what is not as it should be, for an operator; each says since when."""
         return ()
