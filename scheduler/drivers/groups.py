@@ -120,13 +120,14 @@ class GroupCheck:
 
     def _is_first(self, uuid: str, strangers: Callable[[], Set[str]]) -> bool:
         """Return whether no stranger is there, or none any more in a moment."""
-        for _ in range(_LOOKS):
+        for number in range(_LOOKS):
+            if number:
+                time.sleep(_LOOK_EVERY_S)
             others = strangers()
             if not others:
                 return True
             if uuid > min(others):
                 return False
-            time.sleep(_LOOK_EVERY_S)
         return False
 
     def _too_many_on(self, providers: Collection[str], known: Set[str]) -> Set[str]:
