@@ -77,37 +77,24 @@ class Response(Protocol):
 
 
 class PlacementAdapter(Protocol):
-    """The call shape of keystoneauth1's Adapter, as far as it is used."""
+    """The call shape of keystoneauth1's Adapter, as far as it is used.
 
-    def get(
-        self, url: str, *, microversion: str, headers: dict[str, str], raise_exc: bool
-    ) -> Response:
+    The microversion is among the headers, so that an adapter needs no service type.
+    """
+
+    def get(self, url: str, *, headers: dict[str, str], raise_exc: bool) -> Response:
         """GET `url`, relative to Placement's endpoint."""
 
-    def delete(
-        self, url: str, *, microversion: str, headers: dict[str, str], raise_exc: bool
-    ) -> Response:
+    def delete(self, url: str, *, headers: dict[str, str], raise_exc: bool) -> Response:
         """DELETE `url`."""
 
     def put(
-        self,
-        url: str,
-        *,
-        json: object,
-        microversion: str,
-        headers: dict[str, str],
-        raise_exc: bool,
+        self, url: str, *, json: object, headers: dict[str, str], raise_exc: bool
     ) -> Response:
         """PUT `json` to `url`."""
 
     def post(
-        self,
-        url: str,
-        *,
-        json: object,
-        microversion: str,
-        headers: dict[str, str],
-        raise_exc: bool,
+        self, url: str, *, json: object, headers: dict[str, str], raise_exc: bool
     ) -> Response:
         """POST `json` to `url`."""
 
@@ -427,21 +414,18 @@ class PlacementClient:
         body: object,
         global_request_id: str | None,
     ) -> Response:
-        headers = {"Accept": "application/json"}
+        headers = {
+            "Accept": "application/json",
+            "OpenStack-API-Version": f"placement {microversion}",
+        }
         if global_request_id:
             headers["X-Openstack-Request-Id"] = global_request_id
         tracing.carry(headers)
         if verb in (Verb.GET, Verb.DELETE):
             ask = self._adapter.get if verb is Verb.GET else self._adapter.delete
-            return ask(url, microversion=microversion, headers=headers, raise_exc=False)
+            return ask(url, headers=headers, raise_exc=False)
         tell = self._adapter.put if verb is Verb.PUT else self._adapter.post
-        return tell(
-            url,
-            json=body,
-            microversion=microversion,
-            headers=headers,
-            raise_exc=False,
-        )
+        return tell(url, json=body, headers=headers, raise_exc=False)
 
 
 def doubled(before: ConsumerAllocations, wanted: AllocationRequest) -> dict[str, Any]:
