@@ -20,7 +20,7 @@ from .conf import register_opts
 from .drivers.announcing import Announce, AnnouncedClaim, announce_to_nobody
 from .drivers.asking import questions, required
 from .drivers.base import BaseSchedulerDriver, Parts
-from .drivers.caller import Caller, tell_nobody
+from .drivers.caller import Caller
 from .drivers.plugins import (
     load_filters,
     load_plugin,
@@ -78,7 +78,9 @@ def build(
         Neutron: python-neutronclient's client, or anything with its show_port,
         show_subnet and list_subnets.
     clock : callable, optional
-        Returns now, seconds since the epoch.
+        Returns now, seconds since the epoch; the system's time by default. A source
+        keeps its own, and the age of what it has read is the difference of the two:
+        hand in one that was made with this clock.
     rng : numpy.random.Generator, optional
         The same seed, requests and hosts give the same answers.
 
@@ -442,9 +444,14 @@ class Scheduler:
             tracing.request("select_destinations", context, figures),
             self.journal.returning(),
         ):
+            caller = Caller.of(context)
             told = self._announcer.call(context, spec_obj)
+            if told is not None:
+                caller = dataclasses.replace(
+                    caller, starting=told.start, placing=told.place
+                )
             selections = self._driver.select_destinations(
-                Caller.of(context, starting=told.start if told else tell_nobody),
+                caller,
                 spec_obj,
                 instance_uuids,
                 return_alternates=return_objects and return_alternates,

@@ -24,6 +24,9 @@ _AGAIN_S: Final = 60.0
 _ROUND_EVERY_S: Final = 5.0
 _MAX_ASKED: Final = 50
 
+#: Seconds for which the end waits for a question to Placement that is on its way.
+_END_S: Final = 3.0
+
 
 class ClaimUpkeep:
     """Look after what claims took of hosts in the table.
@@ -68,8 +71,10 @@ class ClaimUpkeep:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; a question to Placement on its way is not waited for."""
+        """End; a question to Placement on its way is not waited for longer than 3 s."""
         self._stop.set()
+        if self._thread is not None:
+            self._thread.join(_END_S)
 
     def _run(self) -> None:
         while not self._stop.wait(_ROUND_EVERY_S):
@@ -87,6 +92,8 @@ class ClaimUpkeep:
         due = [claim for claim in claims if self._is_due(claim, now)]
         due.sort(key=self._waits_since)
         for claim in due[:_MAX_ASKED]:
+            if self._stop.is_set():
+                return
             # First: one that Placement cannot tell of does not hold up the others.
             self._asked_at[claim] = now
             try:

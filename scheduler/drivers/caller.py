@@ -7,13 +7,15 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Self
 
+from ..hosts import Consumption, HostBatch
 from ..placement.query import Requirements
 
 Starting = Callable[[Requirements | None], None]
+Placing = Callable[[HostBatch, int, Consumption], None]
 
 
-def tell_nobody(requirements: Requirements | None) -> None:
-    """Stand in where nobody wants to know that a request starts."""
+def tell_nobody(*told: object) -> None:
+    """Stand in where nobody wants to know how far a request is."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,6 +31,9 @@ class Caller:
     starting : callable
         Called once a request is known to have candidates, with what it requires of
         Placement; None for a rebuild, for which Placement is not asked.
+    placing : callable
+        Called once all instances have their hosts, with where the last one is: the
+        hosts as it found them, the index of its own, and what it takes of that.
     """
 
     request_id: str | None = None
@@ -36,9 +41,10 @@ class Caller:
     project_id: str | None = None
     user_id: str | None = None
     starting: Starting = tell_nobody
+    placing: Placing = tell_nobody
 
     @classmethod
-    def of(cls, context: object, *, starting: Starting = tell_nobody) -> Self:
+    def of(cls, context: object) -> Self:
         """Read a context: the dict of the wire, or nova's RequestContext."""
         request_id = _get(context, "request_id")
         return cls(
@@ -46,7 +52,6 @@ class Caller:
             global_request_id=_get(context, "global_request_id") or request_id,
             project_id=_get(context, "project_id"),
             user_id=_get(context, "user_id"),
-            starting=starting,
         )
 
 

@@ -133,9 +133,9 @@ class Decision:
         with self._record.timed("hosts"):
             hosts = restricted(hosts, self._spec, self._record.steps)
         if ledger is None or not self._is_claimed:
-            return self._selections(
-                self._place(hosts, self._uuids, None, accept_any), None
-            )
+            placed = self._place(hosts, self._uuids, None, accept_any)
+            self._tell(placed)
+            return self._selections(placed, None)
         claims = Claims(
             self._parts,
             self._caller,
@@ -150,11 +150,16 @@ class Decision:
             selections = self._selections(placed, ledger)
             # Not before: a request that is decided on anew is as it came.
             tell_providers(self._spec, ledger.request(placed[-1].candidate)["mappings"])
+            self._tell(placed)
             self._consume(placed, claims, ledger)
         except BaseException:
             claims.release()
             raise
         return selections
+
+    def _tell(self, placed: Sequence[Placed]) -> None:
+        [last] = (p for p in placed if p.instance_uuid == self._uuids[-1])
+        self._caller.placing(last.ranking.hosts, last.index, last.consumption)
 
     def _consume(
         self, placed: Sequence[Placed], claims: Claims, ledger: Ledger

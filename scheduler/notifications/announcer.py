@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from ...objects import Destination, RequestSpec, Selection
 from ...objects.notifications import InstancePCIRequestPayload, RequestSpecPayload
-from ..hosts import HostTable
+from ..hosts import Consumption, HostBatch, HostTable
 from ..placement.query import Requirements
+from .fitted import fitted
 from .legacy import legacy_payload
 from .notifiers import Notifiers, Told
 from .outbox import Letter, Outbox
@@ -48,6 +49,7 @@ class Call:
         self._aim = aim
         self._guard = guard
         self._told: RequestSpec | None = None
+        self._placed: tuple[HostBatch, int, Consumption] | None = None
 
     def start(self, requirements: Requirements | None) -> None:
         """Tell that hosts are looked for.
@@ -63,6 +65,10 @@ class Call:
                 self._aim(self._told, requirements)
             self._write("start", self._told)
 
+    def place(self, hosts: HostBatch, index: int, consumption: Consumption) -> None:
+        """Take where the last instance is; see `Caller`."""
+        self._placed = hosts, index, consumption
+
     def end(
         self,
         instance_uuids: Sequence[str] | None,
@@ -71,7 +77,7 @@ class Call:
         """Tell that each instance has its host.
 
         The request is then as nova leaves it: that of the last instance, whose server
-        group has the hosts.
+        group has the hosts, and whose NUMA cells are on those of its host.
         """
         told = self._told
         if told is None:
@@ -84,6 +90,8 @@ class Call:
                 earlier = group.hosts if "hosts" in group else None
                 chosen = (mine[0].service_host for mine in selections)
                 group.hosts = [*(earlier or ()), *chosen]
+            if self._placed is not None and "numa_topology" in told:
+                told.numa_topology = fitted(told.numa_topology, *self._placed)
             self._write("end", told)
 
 

@@ -16,6 +16,9 @@ LOG = logging.getLogger(__name__)
 #: Seconds between two looks at a Placement that is away, where the circuit lets them.
 WATCH_EVERY_S: Final = 1.0
 
+#: Seconds for which the end waits for a look that is on its way: it changes nothing.
+_END_S: Final = 3.0
+
 
 class Readiness:
     """Tell whether requests can be served, and why not.
@@ -61,8 +64,12 @@ class Readiness:
             self._watch()
 
     def stop(self) -> None:
-        """Ask no more."""
-        self._stop.set()  # a GET on its way is not waited for: it changes nothing
+        """Ask no more; a look on its way is not waited for longer than 3 s."""
+        self._stop.set()
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join(_END_S)
 
     def _look(self) -> bool:
         try:

@@ -14,6 +14,7 @@ from oslo_config import cfg
 from oslo_messaging.rpc.server import RPCServer
 
 from ...objects import Serializer
+from .dispatcher import Dispatcher
 from .endpoints import TOPIC
 from .replies import Answers, Watched
 
@@ -42,14 +43,10 @@ def get_server(
     answers : Answers, optional
         Is told what becomes of replies; for a scheduler, its journal.
     """
-    server: Server = oslo_messaging.get_rpc_server(
-        transport,
-        oslo_messaging.Target(topic=topic, server=conf.host),
-        list(endpoints),
-        serializer=Serializer(),
-        access_policy=oslo_messaging.DefaultRPCAccessPolicy,
-        server_cls=Server,
-    )
+    policy = oslo_messaging.DefaultRPCAccessPolicy
+    dispatcher = Dispatcher(list(endpoints), Serializer(), policy)
+    target = oslo_messaging.Target(topic=topic, server=conf.host)
+    server = Server(transport, target, dispatcher)
     server.answers = answers
     return server
 

@@ -24,18 +24,23 @@ def fail_operation(message):
     error = messaging.deserialize_remote_exception(
         message["data"], rpc.get_allowed_exmods()
     )
+    return states_after(error, message["operation"])
+
+
+def states_after(error, operation):
+    """Return the same of an error as a conductor's RPC client raises it."""
     ended = {"vm_state": "active", "task_state": "rebuilding", "migration": "accepted"}
     migration = mock.Mock(status="accepted")
 
     def set_state(ctxt, uuid, service, method, updates, ex, request_spec):
         ended.update({k: updates[k] for k in ("vm_state", "task_state")})
 
-    operate = _live_migrate if message["operation"] == "live migration" else _rebuild
+    operate = _live_migrate if operation == "live migration" else _rebuild
     patched = mock.patch.object(
         manager.scheduler_utils, "set_vm_state_and_notify", set_state
     )
     with patched, contextlib.suppress(Exception):
-        operate(error, migration, is_evacuated=message["operation"] == "evacuate")
+        operate(error, migration, is_evacuated=operation == "evacuate")
     ended["migration"] = migration.status
     return ended
 

@@ -6,8 +6,11 @@ import types
 from unittest import mock
 
 import nova.conf
+import nova_hosts
+import nova_numa
 from nova import rpc
-from nova.scheduler import host_manager, manager
+from nova.scheduler import host_manager, manager, utils
+from nova.scheduler.filters import numa_topology_filter
 
 CONF = nova.conf.CONF
 
@@ -34,10 +37,16 @@ def told(ctxt, spec_obj, message):
     """Return [publisher, event type, payload] of each notification, in their order.
 
     Keys: "format", "host" (of the scheduler), "instance_uuids" (or None), "chosen" (a
-    host for each instance).
+    host for each instance), and where hosts have NUMA cells "hosts" (by name, as in
+    nova_hosts.py) and "mappings" (of the candidate that each instance was granted).
+
+    nova forgets what one attempt to fit cells left behind before it makes the next one.
     """
     heard = []
     uuids = message["instance_uuids"]
+    states = {
+        name: nova_hosts.state(host) for name, host in message.get("hosts", {}).items()
+    }
 
     def schedule(*args):
         # As _schedule and _legacy_find_hosts leave the request once all is claimed.
@@ -46,10 +55,14 @@ def told(ctxt, spec_obj, message):
             if uuid:
                 spec_obj.instance_uuid = uuid
                 spec_obj.obj_reset_changes(["instance_uuid"])
-            state = host_manager.HostState(host, host, None)
+            state = states.get(host) or host_manager.HostState(host, host, None)
+            if host in states:
+                _filter(state, spec_obj, message["mappings"])
             manager.SchedulerManager._consume_selected_host(state, spec_obj, uuid)
 
     with contextlib.ExitStack() as stack:
+        if states:
+            stack.enter_context(nova_numa.forgetful())
         for name, group, value in (
             ("notification_format", "notifications", message["format"]),
             ("host", None, message["host"]),
@@ -68,3 +81,14 @@ def told(ctxt, spec_obj, message):
             scheduler, ctxt, spec_obj, uuids, None, None
         )
     return heard
+
+
+def _filter(state, spec_obj, mappings):
+    """Leave in a host's state and in the request what a decision leaves by then."""
+    for group in spec_obj.requested_resources or ():
+        group.provider_uuids = mappings[group.requester_id]
+    if spec_obj.force_hosts or utils.request_is_rebuild(spec_obj):
+        return
+    state.allocation_candidates = [{"allocations": {}, "mappings": mappings}]
+    if not numa_topology_filter.NUMATopologyFilter().host_passes(state, spec_obj):
+        raise ValueError("the host does not pass")

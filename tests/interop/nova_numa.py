@@ -30,7 +30,7 @@ def judge_offers(message):
     and "left": what is left of the host once a candidate that passed both is consumed,
     else None. An exception is an answer, by its name.
     """
-    mind = _forgetful() if message["forgets"] else contextlib.nullcontext()
+    mind = forgetful() if message["forgets"] else contextlib.nullcontext()
     with nova_hosts.options(message["options"]), mind:
         return [
             [
@@ -116,7 +116,7 @@ def _cell(cell):
 
 
 @contextlib.contextmanager
-def _forgetful():
+def forgetful():
     """Let nova try each pair of cells anew, with a guest cell as it was asked for.
 
     Its notes of what fits are sets that never have a pair in them, and each attempt

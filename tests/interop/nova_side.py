@@ -18,6 +18,7 @@ os.environ.setdefault("OS_NOVA_DISABLE_EVENTLET_PATCHING", "1")
 
 import nova.conf
 import nova.notifications.objects.scheduler
+import nova_client
 import nova_conductor
 import nova_host_manager
 import nova_hosts
@@ -211,6 +212,7 @@ OPERATIONS = {
     "payload_fingerprint": payload_fingerprint,
     "rebuild_error": rebuild_error,
     "fail_operation": nova_conductor.fail_operation,
+    "ask_spoilt": nova_client.ask_spoilt,
     "query": query,
     "open_databases": nova_host_manager.open_databases,
     "close_databases": nova_host_manager.close_databases,

@@ -83,13 +83,20 @@ def _of_candidate(answer: Mapping[str, Any], i: int) -> dict[str, Any]:
     }
 
 
+def has_old_providers(spec: RequestSpec) -> bool:
+    """nova consumes from providers that the specs tell, if there are no groups."""
+    asked = spec.pci_requests.requests if spec.pci_requests else ()
+    written = (each.spec[0].get("rp_uuids") for each in asked)
+    return not spec.requested_resources and any(written)
+
+
 # -- nova's answers -----------------------------------------------------------------
 
 
 def _novas(peer: Peer, offers: Offers, *, is_packed: bool, forgets: bool) -> Any:
     return peer.ask(
         "judge_offers",
-        hosts=[_plain(report) for report in offers.reports],
+        hosts=[columns(report) for report in offers.reports],
         options={"compute": {PACKING: is_packed}},
         spec_objs=[spec.obj_to_primitive() for spec in offers.requests],
         mappings=offers.mappings,
@@ -97,12 +104,12 @@ def _novas(peer: Peer, offers: Offers, *, is_packed: bool, forgets: bool) -> Any
     )
 
 
-def _plain(report: Report) -> dict[str, Any]:
+def columns(report: Report) -> dict[str, Any]:
     """Return the columns of a host that nova_hosts.py makes a compute node of."""
     record = builders.host(host=report.host)
-    columns = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
+    plain = {f.name: getattr(record, f.name) for f in dataclasses.fields(record)}
     return {
-        **columns,
+        **plain,
         "stats": {},
         "last_seen_up": "now",
         "cpu_allocation_ratio": report.cpu_allocation_ratio,

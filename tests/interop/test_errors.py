@@ -3,14 +3,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from oslo_messaging._drivers.common import serialize_remote_exception
 
+from moorage.objects import Serializer
 from moorage.scheduler import errors
+from moorage.scheduler.conf import load
 from moorage.scheduler.errors import NoValidHost, SchedulerError, as_nova
+from moorage.scheduler.rpc import get_server, get_transport
+from moorage.scheduler.service import build
 
+from ..brokers import Broker
+from ..clouds import host, new_uuids, request, write_inventory
 from .peer import Peer
 
 OURS = [
@@ -61,3 +68,59 @@ def test_other_error_would_leave_them_so(peer: Peer) -> None:
     ended = peer.ask("fail_operation", operation="evacuate", data=data)
     assert ended["task_state"] == "rebuilding"
     assert ended["migration"] == "accepted"
+
+
+def _of_the_future(spec: dict[str, Any]) -> None:
+    spec["nova_object.version"] = "2.0"
+
+
+def _malformed(spec: dict[str, Any]) -> None:
+    spec["nova_object.data"]["flavor"]["nova_object.data"]["vcpus"] = "many"
+
+
+def _too_large(spec: dict[str, Any]) -> None:
+    hints = spec["nova_object.data"]["scheduler_hints"]
+    hints["query"] = ["x" * ((4 << 20) + 1)]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a RabbitMQ on which a scheduler is served."""
+    path = write_inventory(tmp_path_factory.mktemp("cloud"), host("h1"))
+    conf = load([], config_files=[])
+    conf.set_override("inventory_file", str(path), "moorage")
+    scheduler = build(conf)
+    scheduler.start()
+    with Broker() as broker:
+        transport = get_transport(conf, broker.transport_url)
+        server = get_server(conf, transport, scheduler.endpoints)
+        server.start()
+        yield broker.transport_url
+        server.stop()
+        server.wait()
+        transport.cleanup()
+    scheduler.stop()
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (_of_the_future, "version: str '2.0' where version 1.x of RequestSpec is need"),
+        (_malformed, "RequestSpec.flavor.vcpus: str 'many' where an integer is needed"),
+        (_too_large, "where a text of at most 4194304 characters is needed"),
+    ],
+)
+def test_request_that_cannot_be_read_is_no_valid_host_to_novas_client(
+    peer: Peer, broker: str, spoil: Callable[[dict[str, Any]], None], told: str
+) -> None:
+    spec = Serializer().serialize_entity({}, request())
+    spoil(spec)
+    answer = peer.ask(
+        "ask_spoilt", transport_url=broker, spec_obj=spec, instance_uuids=new_uuids()
+    )
+    assert answer["is_no_valid_host"]
+    assert answer["error"].startswith("No valid host was found. InvalidRequest: ")
+    assert told in answer["error"]
+    ended = {"vm_state": "error", "task_state": None, "migration": "error"}
+    assert answer["evacuated"] == ended

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import gzip
 import json
@@ -16,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oslo_versionedobjects.fixture import ObjectVersionChecker
 
+from moorage.filters.numa_topology import NUMATopologyFilter
 from moorage.objects import (
     CellMapping,
     ComputeNode,
@@ -30,13 +32,18 @@ from moorage.objects import (
 )
 from moorage.objects.notifications import PAYLOADS
 from moorage.scheduler.conf import load
+from moorage.scheduler.drivers.needs import Needs
+from moorage.scheduler.hosts import Consumption, HostBatch
 from moorage.scheduler.notifications import Announcer, make_notifiers
 from moorage.scheduler.service import Scheduler, build
+from moorage.testing import builders as b
 from moorage.testing.builders import table
+from moorage.testing.offers import Mappings, Offers, Report, offers
 from moorage.testing.strategies import requests
 
 from ..clouds import CONTEXT, host, request, write_inventory
 from ..scheduler.notifications.listening import Listener
+from .offered import columns, has_old_providers
 from .peer import Peer, PeerError
 
 WIRE = Path(__file__).parents[1] / "data" / "wire"
@@ -53,7 +60,12 @@ def _recorded() -> list[dict[str, Any]]:
     return [args for args in messages if "spec_obj" in args]
 
 
-def _told(spec: Mapping[str, Any], notification_format: str, chosen: list[str]) -> Told:
+def _told(
+    spec: Mapping[str, Any],
+    notification_format: str,
+    chosen: list[str],
+    place: tuple[HostBatch, int, Consumption] | None = None,
+) -> Told:
     """What we tell of a request in its wire form, each instance of which has a host."""
     conf = load([], config_files=[])
     conf.set_override("notification_format", notification_format, "notifications")
@@ -64,6 +76,8 @@ def _told(spec: Mapping[str, Any], notification_format: str, chosen: list[str]) 
     call = announcer.call(CONTEXT, read)
     assert call is not None
     call.start(None)
+    if place is not None:
+        call.place(*place)
     selections = [[Selection(service_host=name)] for name in chosen]
     call.end(UUIDS[: len(chosen)], selections)
     announcer.stop()
@@ -71,7 +85,12 @@ def _told(spec: Mapping[str, Any], notification_format: str, chosen: list[str]) 
 
 
 def _nova_told(
-    peer: Peer, spec: Mapping[str, Any], notification_format: str, chosen: list[str]
+    peer: Peer,
+    spec: Mapping[str, Any],
+    notification_format: str,
+    chosen: list[str],
+    report: Report | None = None,
+    mappings: Mappings | None = None,
 ) -> Told:
     told: Told = peer.ask(
         "notifications",
@@ -80,6 +99,8 @@ def _nova_told(
         host="scheduler1",
         instance_uuids=UUIDS[: len(chosen)],
         chosen=chosen,
+        hosts={} if report is None else {report.host: columns(report)},
+        mappings=mappings,
     )
     return told
 
@@ -275,3 +296,126 @@ def _name_node(payload: dict[str, Any]) -> None:
     destination = payload["nova_object.data"]["requested_destination"]
     if destination is not None and "host" in destination["nova_object.data"]:
         destination["nova_object.data"] |= {"host": "h1", "node": "h1"}
+
+
+# -- NUMA cells ------------------------------------------------------------------------
+
+CORES = [{n, n + 4} for n in range(4)], [{n, n + 4} for n in range(8, 12)]
+PAGES = [b.pages(4, 1 << 20), b.pages(2048, 2048), b.pages(1 << 20, 2)]
+CELLS = [
+    b.numa_cell(
+        number,
+        cpuset=set().union(*cores),
+        pcpuset=set().union(*cores),
+        siblings=cores,
+        memory=10240,
+        mempages=PAGES,
+    )
+    for number, cores in enumerate(CORES, start=2)
+]
+ROOMY = Report("h1", b.numa_topology(*CELLS), ())
+SHARED = {"cpu_policy": "shared", "cpuset": {0, 1}, "pcpuset": set()}
+MIXED = {"cpu_policy": "mixed", "cpuset": {0}, "pcpuset": {1}}
+GUESTS = {
+    "floating": b.guest_topology(b.guest_cell(**SHARED)),
+    "pinned": b.guest_topology(b.guest_cell()),
+    "large pages": b.guest_topology(b.guest_cell(pagesize=-2)),
+    "pages of 2 MiB": b.guest_topology(b.guest_cell(pagesize=2048, **SHARED)),
+    "mixed": b.guest_topology(b.guest_cell(**MIXED)),
+    "threads": b.guest_topology(b.guest_cell(cpu_thread_policy="require")),
+    "isolated": b.guest_topology(b.guest_cell(cpu_thread_policy="isolate")),
+    "emulator": b.guest_topology(b.guest_cell(), emulator_threads_policy="isolate"),
+    "two cells": b.guest_topology(b.guest_cell(0), b.guest_cell(1)),
+}
+
+
+def _wire(spec: RequestSpec) -> dict[str, Any]:
+    written: dict[str, Any] = Serializer().serialize_entity({}, spec)
+    return json.loads(json.dumps(written))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("n_instances", [1, 2])
+@pytest.mark.parametrize("guest", GUESTS)
+def test_end_tells_of_the_cells_that_the_last_instance_got(
+    peer: Peer, tmp_path: Path, guest: str, n_instances: int
+) -> None:
+    spec = _completed(
+        request(
+            num_instances=n_instances,
+            instance_uuid=UUIDS[0],
+            numa_topology=GUESTS[guest],
+        ),
+        {},
+    )
+    wire, uuids = _wire(spec), UUIDS[:n_instances]
+    with _numa_scheduler(tmp_path, ROOMY) as (scheduler, listener):
+        read = Serializer().deserialize_entity(CONTEXT, copy.deepcopy(wire))
+        scheduler.select_destinations(CONTEXT, read, uuids, True, True)
+        scheduler.stop()
+    ours = [[t.publisher_id, t.event_type, t.payload] for t in listener.told]
+    chosen = ["h1"] * n_instances
+    novas = _nova_told(peer, wire, "both", chosen, ROOMY, {})
+    _same(ours, novas)
+    asked, got = (each[2]["nova_object.data"]["numa_topology"] for each in ours[1::2])
+    assert {_cell_of(asked), _cell_of(got)} in ({0, 2}, {0, 3})
+
+
+def _cell_of(topology: dict[str, Any]) -> int:
+    [first, *_] = topology["nova_object.data"]["cells"]
+    number: int = first["nova_object.data"]["id"]
+    return number
+
+
+@contextlib.contextmanager
+def _numa_scheduler(
+    folder: Path, report: Report
+) -> Iterator[tuple[Scheduler, Listener]]:
+    told = {name: json.loads(text) for name, text in report.texts().items() if text}
+    path = write_inventory(folder, host(report.host, vcpus=16, **told))
+    conf = load([], config_files=[])
+    conf.set_override("inventory_file", str(path), "moorage")
+    conf.set_override("notification_format", "both", "notifications")
+    conf.set_override("host", "scheduler1")
+    conf.set_override("enabled_filters", ["NUMATopologyFilter"], "filter_scheduler")
+    scheduler = build(conf, notifier=(listener := Listener()))
+    scheduler.start()
+    yield scheduler, listener
+    scheduler.stop()
+
+
+def test_drawn_cells_are_told_of_as_by_nova(peer: Peer) -> None:
+    n_told = 0
+
+    @settings(
+        max_examples=200,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+    )
+    @given(offers(n_hosts=1, most_candidates=1))
+    def compare(drawn: Offers) -> None:
+        nonlocal n_told
+        [report], [of_requests] = drawn.reports, drawn.mappings
+        for spec, [mappings] in zip(drawn.requests, of_requests, strict=True):
+            if spec.numa_topology and not has_old_providers(spec):
+                n_told += _same_end(peer, report, spec, mappings)
+
+    compare()
+    assert n_told >= 40
+
+
+def _same_end(
+    peer: Peer, report: Report, spec: RequestSpec, mappings: Mappings
+) -> bool:
+    """Compare what is told of one instance; False: the host does not pass."""
+    wire = _wire(_completed(spec, {"requested_destination": None}))
+    try:
+        novas = _nova_told(peer, wire, "both", [report.host], report, mappings)
+    except PeerError:
+        return False
+    conf = load([], config_files=[])
+    hosts = table(report.record()).batch()
+    limits = NUMATopologyFilter(conf).prepare(spec).selection_limits(hosts[0], spec)
+    taken = Needs(spec, conf).on_host(limits, mappings)
+    _same(_told(wire, "both", [report.host], (hosts, 0, taken)), novas)
+    return True

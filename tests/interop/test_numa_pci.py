@@ -20,7 +20,7 @@ from moorage.testing import builders as b
 from moorage.testing.offers import Offers, Report, offers
 
 from .judged import examples
-from .offered import FILTERS, Case, cases, state_of
+from .offered import FILTERS, Case, cases, has_old_providers, state_of
 from .peer import Peer
 from .reference_fit import devices_fit, numa_fits
 
@@ -56,12 +56,6 @@ def pins_twice(case: Case) -> bool:
     )
 
 
-def has_old_providers(case: Case) -> bool:
-    """nova consumes from providers that the specs tell, if there are no groups."""
-    written = (each.spec[0].get("rp_uuids") for each in case.spec.pci_requests.requests)
-    return not case.spec.requested_resources and any(written)
-
-
 #: Where nova fails, by what it says of: exception -> whether it is known to, there.
 FAILURES: Mapping[str, Mapping[str, Any]] = {
     "numa": {"ValueError": has_no_cores},
@@ -69,14 +63,14 @@ FAILURES: Mapping[str, Mapping[str, Any]] = {
     "left": {
         "CPUPinningInvalid": pins_twice,
         "IndexError": has_no_pages,
-        "PciDeviceRequestFailed": has_old_providers,
+        "PciDeviceRequestFailed": lambda case: has_old_providers(case.spec),
     },
 }
 
 
 def is_known(what: str, case: Case, nova: object) -> bool:
     """Return whether nova is known to be wrong there, so that we differ on purpose."""
-    if what == "left" and has_old_providers(case):
+    if what == "left" and has_old_providers(case.spec):
         return True
     known = FAILURES[what].get(nova) if isinstance(nova, str) else None
     return known is not None and known(case)

@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fixtures
 import pytest
 
 from moorage.objects import InstanceGroup, Selection
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import PlacementUnavailable
 from moorage.scheduler.hosts import Consumption
+from moorage.scheduler.placement.client import ConsumerAllocations
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.upkeep import ClaimUpkeep
 
@@ -214,6 +218,41 @@ def test_claim_that_placement_cannot_tell_of_holds_up_no_other(
     upkeep.look()
     upkeep.look()
     assert [claim.instance_uuid for claim in scheduler.table.claims()] == [sick]
+
+
+def test_end_waits_for_no_placement_that_hangs(
+    scheduler: Scheduler, clock: Clock
+) -> None:
+    """The claims that are next in turn are not asked for any more, either."""
+    placement: Any = Hanging()
+    upkeep = ClaimUpkeep(scheduler.table, placement, max_age_s=LIMIT_S, clock=clock)
+    _claims_of_nobody(scheduler, 3)
+    upkeep.look()
+    clock.now += 60
+    with fixtures.MonkeyPatch("moorage.scheduler.upkeep._ROUND_EVERY_S", 0.01):
+        upkeep.start()
+        assert placement.is_asked.wait(30)
+        began = time.monotonic()
+        upkeep.stop()
+        assert time.monotonic() - began < 10
+        placement.may_answer.set()
+        upkeep.stop()
+    assert placement.n_asked == 1
+    assert not [t for t in threading.enumerate() if t.name == "claim-upkeep"]
+
+
+class Hanging:
+    """A Placement that answers when it may: nobody holds anything."""
+
+    def __init__(self) -> None:
+        self.is_asked, self.may_answer = threading.Event(), threading.Event()
+        self.n_asked = 0
+
+    def allocations(self, uuid: str) -> ConsumerAllocations:
+        self.n_asked += 1
+        self.is_asked.set()
+        assert self.may_answer.wait(60)
+        return ConsumerAllocations({})
 
 
 class Sick:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,14 @@ from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.notifications.outbox import MAX_WAITING, Letter, Outbox
 from moorage.scheduler.service import Scheduler, build
+from moorage.testing import builders
 
 from ...clouds import CONTEXT, host, new_uuids, request, write_inventory
 from .listening import Broken, Deaf, Listener
 
 START, END = (f"scheduler.select_destinations.{each}" for each in ("start", "end"))
+
+HOSTS = (host("h1"), host("h2"))
 
 Make = Callable[..., Scheduler]
 
@@ -30,10 +33,12 @@ Make = Callable[..., Scheduler]
 def make(tmp_path: Path) -> Iterator[Make]:
     """Make a started scheduler of two hosts; options of [notifications] by name."""
     made: list[Scheduler] = []
-    path = write_inventory(tmp_path, host("h1"), host("h2"))
 
-    def start(notifier: Any, **options: str) -> Scheduler:
+    def start(
+        notifier: Any, hosts: Sequence[dict[str, Any]] = HOSTS, **options: str
+    ) -> Scheduler:
         conf = moorage_conf.load([], config_files=[])
+        path = write_inventory(tmp_path, *hosts)
         conf.set_override("inventory_file", str(path), "moorage")
         conf.set_override("host", "scheduler1")
         for name, value in options.items():
@@ -105,6 +110,71 @@ def test_end_is_told_of_the_last_instance(make: Make) -> None:
     scheduler.stop()
     told = [each.payload["nova_object.data"]["instance_uuid"] for each in listener.told]
     assert told == [uuids[0], uuids[2]]
+
+
+def _with_cell(name: str, number: int) -> dict[str, Any]:
+    """A host with one NUMA cell of 4 CPUs."""
+    topology = builders.numa_topology(builders.numa_cell(number))
+    return host(name, numa_topology=topology.obj_to_primitive())
+
+
+def _pinned() -> dict[str, Any]:
+    """A guest of one cell with 2 pinned CPUs."""
+    return {"numa_topology": builders.guest_topology(builders.guest_cell())}
+
+
+def _cell_told(listener: Listener) -> dict[str, Any]:
+    """The guest's only cell as the last notification has it."""
+    data = listener.told[-1].payload["nova_object.data"]
+    [cell] = data["numa_topology"]["nova_object.data"]["cells"]
+    told: dict[str, Any] = cell["nova_object.data"]
+    return told
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["claimed", "old conductor"])
+def test_end_tells_the_pinned_cpus_of_the_last_instance(
+    make: Make, is_named: bool
+) -> None:
+    listener = Listener()
+    scheduler = make(listener, [_with_cell("h1", 3)], notification_format="versioned")
+    _ask(scheduler, new_uuids(2) if is_named else None, num_instances=2, **_pinned())
+    scheduler.stop()
+    told = _cell_told(listener)
+    assert (told["id"], told["cpu_pinning_raw"]) == (3, {"0": 14, "1": 15})
+
+
+def test_end_tells_the_cells_of_the_host_of_the_last_instance(make: Make) -> None:
+    hosts = [_with_cell("h2", 2), _with_cell("h3", 3), _with_cell("h4", 4)]
+    for _ in range(5):  # ties are broken anew
+        scheduler = make(listener := Listener(), hosts, notification_format="versioned")
+        chosen = _ask(scheduler, new_uuids(3), num_instances=3, **_pinned())
+        scheduler.stop()
+        assert f"h{_cell_told(listener)['id']}" == chosen[-1]
+
+
+def test_request_is_left_as_it_was_asked_for(make: Make) -> None:
+    scheduler = make(Listener(), [_with_cell("h1", 3)])
+    spec = _spec(**_pinned())
+    before = spec.obj_to_primitive()
+    scheduler.select_destinations(CONTEXT, spec, new_uuids())
+    assert spec.obj_to_primitive() == before
+
+
+def test_end_tells_cells_as_asked_for_of_a_host_without_any(make: Make) -> None:
+    scheduler = make(listener := Listener(), notification_format="versioned")
+    _ask(scheduler, new_uuids(), force_hosts=["h1"], **_pinned())
+    scheduler.stop()
+    told = _cell_told(listener)
+    assert (told["id"], told["cpu_pinning_raw"]) == (0, None)
+
+
+def test_end_tells_of_no_cells_where_they_do_not_fit(make: Make) -> None:
+    hosts = [_with_cell("h1", 3)]
+    scheduler = make(listener := Listener(), hosts, notification_format="versioned")
+    uuids = new_uuids(3)
+    _ask(scheduler, uuids, num_instances=3, force_hosts=["h1"], **_pinned())
+    scheduler.stop()
+    assert listener.told[-1].payload["nova_object.data"]["numa_topology"] is None
 
 
 def test_request_without_candidates_is_not_told_of(make: Make) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -98,7 +99,15 @@ def test_empty_placement_is_ready_with_a_note(server: MisbehavingServer) -> None
 def test_nothing_is_asked_after_the_stop() -> None:
     client = PlacementClient(adapter_to(refusing_url()))
     readiness = Readiness(client)
-    readiness.stop()
     readiness.start()
+    assert _watches()
+    readiness.stop()
+    assert not _watches()
+    readiness.start()
+    assert not _watches()
     assert not readiness.is_ready
     assert "got no answer" in readiness.note
+
+
+def _watches() -> list[threading.Thread]:
+    return [t for t in threading.enumerate() if t.name == "placement-watch"]

@@ -16,7 +16,6 @@ from moorage.objects import (
     Aggregate,
     Instance,
     InstanceList,
-    MalformedObject,
     RequestSpec,
     Serializer,
 )
@@ -92,15 +91,73 @@ def test_no_valid_host_is_what_a_stock_client_rebuilds() -> None:
     assert failure.kwargs == {"code": 500, "reason": "why"}
 
 
-@pytest.mark.parametrize("broken", ["RequestSpec", "Flavor"])
-def test_unknown_object_is_named(transport: Any, broken: str) -> None:
+def _spec(**changes: Any) -> dict[str, Any]:
+    """A request as it crosses the wire, with other things than it should have."""
     spec = Serializer().serialize_entity({}, request())
-    part = spec if broken == "RequestSpec" else spec["nova_object.data"]["flavor"]
-    part["nova_object.name"] = "Florist"
-    with pytest.raises(MalformedObject, match="Florist"):
+    flavor = spec["nova_object.data"]["flavor"]
+    for name, value in changes.items():
+        where, _, key = name.partition("_")
+        part = spec if where == "spec" else flavor
+        if f"nova_object.{key}" in part:
+            part[f"nova_object.{key}"] = value
+        else:
+            part["nova_object.data"][key] = value
+    return spec
+
+
+def _nested(depth: int) -> Any:
+    return [_nested(depth - 1)] if depth else 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        (_spec(spec_name="Florist"), "object 'Florist' is not known here"),
+        (_spec(flavor_name="Florist"), "object 'Florist' is not known here"),
+        (_spec(spec_version="2.0"), "where version 1.x of RequestSpec is needed"),
+        (_spec(flavor_vcpus="many"), "RequestSpec.flavor.vcpus: str 'many' where an"),
+        (_spec(spec_project_id="x" * (5 << 20)), "at most 4194304 characters"),
+        (_spec(spec_later=[0] * 1_000_001), "at most 1000000 values"),
+        (_spec(spec_later=_nested(101)), "at most 100 levels"),
+    ],
+    ids=["object", "part", "version", "field", "text", "values", "levels"],
+)
+def test_request_that_cannot_be_read_is_refused_as_others_are(
+    transport: Any, spec: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(errors.InvalidRequest, match=told) as raised:
         _stock_client(transport).call(
             CONTEXT, "select_destinations", spec_obj=spec, instance_uuids=new_uuids()
         )
+    crossing = type(raised.value)
+    assert (crossing.__module__, crossing.__name__) == ("nova.exception", "NoValidHost")
+    assert str(raised.value).startswith("No valid host was found. InvalidRequest: ")
+
+
+def test_what_is_told_of_a_message_is_no_copy_of_it(
+    transport: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = _spec(flavor_extra_specs={"x" * (1 << 20): 5})
+    with pytest.raises(errors.InvalidRequest, match="extra_specs") as raised:
+        _stock_client(transport).call(
+            CONTEXT, "select_destinations", spec_obj=spec, instance_uuids=new_uuids()
+        )
+    assert len(str(raised.value)) < 1000
+    assert len(caplog.text) < 10_000
+
+
+def test_cast_that_cannot_be_read_is_left_alone(
+    scheduler: Scheduler, transport: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = _stock_client(transport)
+    client.cast(CONTEXT, "select_destinations", spec_obj=_spec(spec_name="Florist"))
+    client.prepare(fanout=True).cast(
+        CONTEXT, "update_aggregates", aggregates=[_spec(spec_name="Forester")]
+    )
+    for name in ("Florist", "Forester"):
+        _settle(lambda name=name: name in caplog.text)
+    assert not list(scheduler.table.aggregates)
+    assert _stock_client(transport, "1.1", namespace="baseapi").call({}, "ping", arg=1)
 
 
 def test_old_conductor_gets_dicts_and_claims_by_itself(
