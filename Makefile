@@ -19,10 +19,10 @@ $(VENV)/.done: setup.cfg pyproject.toml
 
 # nova 34, the peer of the interop tests and the benchmarks, in an environment of its own.
 peer: $(PEER)/.done
-$(PEER)/.done: setup.cfg pyproject.toml
+$(PEER)/.done: setup.cfg pyproject.toml tests/interop/peer-requirements.txt
 	$(PYTHON) -m venv $(PEER)
 	$(PEER)/bin/python -m pip install -q --upgrade pip
-	PYTHONWARNINGS=ignore $(PEER)/bin/python -m pip install -q nova==34.0.0 PyMySQL psycopg2-binary -e '.[embedded]'
+	PYTHONWARNINGS=ignore $(PEER)/bin/python -m pip install -q -r tests/interop/peer-requirements.txt -e '.[embedded]'
 	touch $@
 
 demo: venv

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from oslo_config import cfg
 
 from ..objects import RequestSpec
 from . import logs, tracing
+from .clock import now_s
 from .conf import register_opts
 from .drivers.announcing import Announce, AnnouncedClaim, announce_to_nobody
 from .drivers.asking import questions, required
@@ -78,7 +78,7 @@ def build(
         Neutron: python-neutronclient's client, or anything with its show_port,
         show_subnet and list_subnets.
     clock : callable, optional
-        Returns now, seconds since the epoch; the system's time by default. A source
+        Returns now, seconds since the epoch; `now_s` by default. A source
         keeps its own, and the age of what it has read is the difference of the two:
         hand in one that was made with this clock.
     rng : numpy.random.Generator, optional
@@ -99,7 +99,7 @@ def build(
         source=source,
         notifier=notifier,
         network=network or make_network_client(conf),
-        clock=clock or time.time,
+        clock=clock or now_s,
         rng=rng or np.random.default_rng(conf.moorage.random_seed),
     )
 

@@ -15,6 +15,7 @@ from typing import Final
 import sqlalchemy as sa
 from oslo_config import cfg
 
+from ...clock import now_s
 from ...errors import ConfigurationError
 from ...hosts import HostTable
 from ..base import BaseHostSource
@@ -91,7 +92,7 @@ class NovaDBSource(BaseHostSource):
         *,
         conf: cfg.ConfigOpts | None = None,
         refresh_interval: float | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = now_s,
         engines: Engines | None = None,
         record: ServiceRecord | None = None,
     ) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from oslo_config import cfg
 
+from ...clock import now_s
 from ...hosts import HostTable
 from ..base import BaseHostSource
 from .asking import Ask, Asker
@@ -47,7 +48,7 @@ class PushSource(BaseHostSource):
         self,
         conf: cfg.ConfigOpts | None = None,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = now_s,
     ) -> None:
         super().__init__(conf)
         self._clock = clock
