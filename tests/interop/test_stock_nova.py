@@ -16,7 +16,15 @@ from typing import Any
 
 import pytest
 
-from .stock.cloud import FAILING_HOST, HOSTS, Scheduler, StockCloud, require_peer
+from .stock.cloud import (
+    CONTROL_HOST,
+    FAILING_HOST,
+    HOST_ELSEWHERE,
+    HOSTS,
+    Scheduler,
+    StockCloud,
+    require_peer,
+)
 
 pytestmark = [
     pytest.mark.broker,
@@ -165,6 +173,12 @@ def _assert_fits_nowhere(stock: StockCloud, instance: str) -> None:
     assert not stock.allocations(instance)
 
 
+def test_scheduler_is_up_in_novas_list_of_services(stock: StockCloud) -> None:
+    services = stock.ask("services")
+    [scheduler] = [each for each in services if each["binary"] == "nova-scheduler"]
+    assert (scheduler["host"], scheduler["is_up"]) == (CONTROL_HOST, True)
+
+
 def test_boot(stock: StockCloud, users: Users, asked: Asked) -> None:
     flavor, resources = users.flavor()
     [instance] = users.create(flavor)
@@ -245,11 +259,12 @@ def test_resize_that_fits_nowhere_leaves_all_as_it_was(
     assert asked() == 2
 
 
-def test_failed_build_is_tried_on_an_alternate_without_another_decision(
+def test_failed_build_is_tried_on_an_alternate_of_its_cell_without_another_decision(
     stock: StockCloud, users: Users
 ) -> None:
     flavor, resources = users.flavor()
-    with _enabled(stock, FAILING_HOST):
+    # The larger host in the other cell would be the best alternate.
+    with _enabled(stock, HOST_ELSEWHERE), _enabled(stock, FAILING_HOST):
         instance, shown = _chosen_on(stock, users, flavor, FAILING_HOST)
     assert stock.chosen(instance) == [FAILING_HOST]
     assert shown["host"] in HOSTS

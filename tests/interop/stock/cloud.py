@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import fixtures
 import pytest
 
 from ...brokers import Broker
-from ...nova_databases import Kind, NovaDatabases
+from ...nova_databases import Cell, Kind, NovaDatabases
 from ...placement_servers import Database, PlacementServer, database_server
 from ..peer import peer_python
 from .daemons import Daemon
@@ -29,11 +29,19 @@ HOSTS = ("host1", "host2", "host3")
 #: A host on which each first build of an instance fails. It is large: where it is a
 #: candidate, it is the best one. Its service is disabled at first.
 FAILING_HOST = "failing"
+#: A host in a cell of its own, as large. Its service is disabled at first.
+HOST_ELSEWHERE = "elsewhere"
+
+#: The hosts of each cell; nova-api and the scheduler are on the first one's broker.
+CELLS = ((*HOSTS, FAILING_HOST), (HOST_ELSEWHERE,))
+#: Where nova-scheduler, or what takes its place, runs.
+CONTROL_HOST = "control"
 
 #: Amounts by resource class, by host.
 Allocations = dict[str, dict[str, int]]
 _Options = Mapping[str, Mapping[str, Any]]
 
+_DRIVERS = {FAILING_HOST: "FakeRescheduleDriver", HOST_ELSEWHERE: "FakeDriver"}
 _SCRIPT = Path(__file__).with_name("nova_api.py")
 _WAIT_S = 60.0
 _START_S = 180.0
@@ -88,26 +96,34 @@ class StockCloud(fixtures.Fixture):
 
     def _setUp(self) -> None:
         self._bin = peer_python().parent
-        self.databases = self.useFixture(NovaDatabases(Kind.MARIADB, n_cells=1))
-        broker = self.useFixture(Broker())
-        [cell] = self.databases.cells
-        self.databases.change_mapping(cell, transport_url=broker.transport_url)
+        self.databases = self.useFixture(NovaDatabases(Kind.MARIADB, len(CELLS)))
+        transport_urls = [self.useFixture(Broker()).transport_url for _ in CELLS]
         self.placement = self.useFixture(
             PlacementServer(database_server(Database.MARIADB))
         )
         neighbours = self.useFixture(Neighbours())
-        self._write("nova", self._nova_options(broker.transport_url, neighbours))
-        self._write("cell", {"database": {"connection": cell.url}})
-        self._start("nova-conductor", "nova-conductor", "cell")
-        for host in (*HOSTS, FAILING_HOST):
-            self._write(host, self._host_options(host))
-            self._start("nova-compute", host, "cell", host)
+        self._write("nova", self._nova_options(transport_urls[0], neighbours))
+        for cell in zip(self.databases.cells, transport_urls, CELLS, strict=True):
+            self._start_cell(*cell)
         self.scheduler = self._start_scheduler()
         self._start_users()
         self.until(self._is_known, within_s=_START_S)
-        self.ask("change_service", host=FAILING_HOST, changes={"disabled": True})
+        for host in (FAILING_HOST, HOST_ELSEWHERE):
+            self.ask("change_service", host=host, changes={"disabled": True})
 
     # -- what runs ---------------------------------------------------------------------
+
+    def _start_cell(self, cell: Cell, transport_url: str, hosts: Sequence[str]) -> None:
+        self.databases.change_mapping(cell, transport_url=transport_url)
+        options = {
+            "DEFAULT": {"transport_url": transport_url},
+            "database": {"connection": cell.url},
+        }
+        self._write(cell.name, options)
+        self._start("nova-conductor", f"nova-conductor-{cell.name}", cell.name)
+        for host in hosts:
+            self._write(host, self._host_options(host))
+            self._start("nova-compute", host, cell.name, host)
 
     def _nova_options(self, transport_url: str, neighbours: Neighbours) -> _Options:
         def service_at(url: str) -> Mapping[str, Any]:
@@ -120,9 +136,9 @@ class StockCloud(fixtures.Fixture):
 
         return {
             "DEFAULT": {
-                "host": "control",
+                "host": CONTROL_HOST,
                 "my_ip": "127.0.0.1",
-                "state_path": self._state("control"),
+                "state_path": self._state(CONTROL_HOST),
                 "transport_url": transport_url,
                 "rpc_response_timeout": _MAX_NOVA_S,
                 # A machine that is busy must not look like one that is down.
@@ -142,13 +158,11 @@ class StockCloud(fixtures.Fixture):
         }
 
     def _host_options(self, host: str) -> _Options:
-        fails = host == FAILING_HOST
-        driver = "FakeRescheduleDriver" if fails else "MediumFakeDriver"
         return {
             "DEFAULT": {
                 "host": host,
                 "state_path": self._state(host),
-                "compute_driver": f"fake.{driver}",
+                "compute_driver": f"fake.{_DRIVERS.get(host, 'MediumFakeDriver')}",
             }
         }
 
@@ -177,7 +191,10 @@ class StockCloud(fixtures.Fixture):
         if self.kind is Scheduler.NOVA:
             self._write("scheduler", {"DEFAULT": {"debug": True}})
             return self._start("nova-scheduler", "nova-scheduler", "scheduler")
-        options = {"moorage": {"source": "nova_db"}, "scheduler": {"workers": 2}}
+        options = {
+            "moorage": {"source": "nova_db", "register_service": True},
+            "scheduler": {"workers": 2},
+        }
         self._write("moorage", options)
         ours = Path(sys.executable).with_name("moorage-scheduler")
         started = self._start_at(ours, "moorage-scheduler", "moorage")
@@ -197,11 +214,11 @@ class StockCloud(fixtures.Fixture):
         self.addCleanup(self._users.communicate, timeout=_MAX_NOVA_S)
 
     def _is_known(self) -> bool:
-        """Whether all hosts are mapped to their cell, and Placement has their traits.
+        """Whether all hosts are mapped to their cells, and Placement has their traits.
 
         The traits are the last thing that a nova-compute writes at its start.
         """
-        every, providers = {*HOSTS, FAILING_HOST}, self._providers()
+        every, providers = {host for cell in CELLS for host in cell}, self._providers()
         return set(self.ask("hosts")) == every == set(providers.values()) and all(
             self._traits(uuid) for uuid in providers
         )

@@ -18,7 +18,7 @@ from nova import monkey_patch
 
 monkey_patch.patch(backend="threading")  # before anything else of nova is imported
 
-from nova import config, context, exception, objects  # noqa: E402 - as above
+from nova import config, context, exception, objects, servicegroup  # noqa: E402 - as above
 from nova.compute import api as compute_api  # noqa: E402
 
 USER, PROJECT = uuid.uuid4().hex, uuid.uuid4().hex
@@ -30,6 +30,7 @@ class Users:
     def __init__(self):
         self._compute = compute_api.API()
         self._hosts = compute_api.HostAPI()
+        self._services = servicegroup.API()
 
     def flavor(self, vcpus, memory_mb, root_gb):
         name = str(uuid.uuid4())
@@ -126,6 +127,18 @@ class Users:
         self._hosts.service_update_by_host_and_binary(
             _context(), host, "nova-compute", changes
         )
+
+    def services(self):
+        """GET /os-services: return all of them, and which ones are up."""
+        found = self._hosts.service_get_all(_context(), all_cells=True)
+        return [
+            {
+                "binary": service.binary,
+                "host": service.host,
+                "is_up": self._services.service_is_up(service),
+            }
+            for service in found
+        ]
 
     def hosts(self):
         """Return the hosts that are mapped to a cell."""
