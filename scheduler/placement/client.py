@@ -36,6 +36,10 @@ MICROVERSION = "1.36"
 _NOBODY = "00000000-0000-0000-0000-000000000000"
 
 _GROUP = "placement"
+#: Connections that are kept open, one for each thread that serves requests by default,
+#: and pools of them: one for Placement, one for Keystone.
+_CONNECTIONS = 64
+_SERVERS = 2
 _N_WORDS = 12  # enough to tell an HTML page of a proxy from an answer of Placement
 _NOT_ACCEPTED = (
     ksa_errors.AuthorizationFailure,
@@ -198,6 +202,8 @@ def make_adapter(conf: cfg.ConfigOpts) -> Adapter:
     session = ks_loading.load_session_from_conf_options(
         conf, _GROUP, auth=auth, timeout=timeout
     )
+    for each in set(session.session.adapters.values()):
+        each.init_poolmanager(_SERVERS, _CONNECTIONS)
     return ks_loading.load_adapter_from_conf_options(
         conf, _GROUP, session=session, auth=auth, raise_exc=False
     )

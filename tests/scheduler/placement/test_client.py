@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every way that Placement can fail is one typed error that tells what was asked."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
@@ -176,6 +178,24 @@ def test_endpoint_alone_sends_no_token(tmp_path, server):
     with pytest.raises(PlacementUnauthorized):
         PlacementClient(adapter).allocations(CONSUMER)
     assert "X-Auth-Token" not in server.seen[0][2]
+
+
+def test_each_thread_keeps_a_connection(tmp_path, caplog):
+    n_threads = 32
+    together = threading.Barrier(n_threads, timeout=10.0)
+
+    def app(environ, start_response):
+        together.wait()
+        start_response("200 OK", [("Content-Type", "application/json")])
+        return [b'{"allocations": {}}']
+
+    with MisbehavingServer(app) as server, ThreadPoolExecutor(n_threads) as pool:
+        client = PlacementClient(
+            make_adapter(_conf(tmp_path, f"endpoint_override = {server.url}"))
+        )
+        for _ in range(2):
+            list(pool.map(client.allocations, [CONSUMER] * n_threads))
+    assert not [r for r in caplog.records if "pool is full" in r.getMessage()]
 
 
 def test_admin_token_is_sent(tmp_path, embedded):
