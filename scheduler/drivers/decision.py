@@ -201,6 +201,7 @@ class Decision:
         """Have the hosts as fresh as the source can give them for a decision."""
         with self._record.timed("look"):
             self._parts.source.look(self._parts.table, missing)
+        self._parts.kept.suit(self._parts.table.supply)
 
     def _offered(self, offer: Offer) -> HostBatch:
         """Return the hosts of Placement's candidates, looked for if they are new."""

@@ -21,6 +21,20 @@ _LARGE = 4096
 #: Values kept beyond those in use before an interned column is compacted.
 _SLACK = 1024
 
+#: Columns of what a host has to give, and to whom: Placement's answers follow them.
+_SUPPLY = frozenset(
+    {
+        "total_usable_ram_mb",
+        "total_usable_disk_gb",
+        "vcpus_total",
+        "cpu_allocation_ratio",
+        "ram_allocation_ratio",
+        "disk_allocation_ratio",
+        "disabled",
+        "aggregates",
+    }
+)
+
 Column = npt.NDArray[Any]
 
 
@@ -39,10 +53,13 @@ class TableColumns:
     ----------
     layout : int
         Changes with every row that comes or goes.
+    supply : int
+        Changes then, too, and with what a host has to give in all.
     """
 
     def __init__(self) -> None:
         self.layout = 0
+        self.supply = 0
         self._size = 0
         self._numbers: dict[str, Column] = {
             name: np.zeros(_FIRST_CAPACITY, dtype) for name, dtype in NUMBERS.items()
@@ -123,6 +140,7 @@ class TableColumns:
             self._viewed.clear()
         self._size += 1
         self.layout += 1
+        self.supply += 1
         self._row_of[node_uuid] = shared_code(row)
         return row
 
@@ -135,6 +153,7 @@ class TableColumns:
         if row is None:
             return False
         self.layout += 1
+        self.supply += 1
         last = self._size - 1
         if row != last:
             for name in (*self._numbers, *self._codes):
@@ -150,17 +169,14 @@ class TableColumns:
 
     def write(self, name: str, rows: Sequence[int] | Rows, values: Any) -> None:
         """Write one value, or one a row, into a column of either kind."""
-        if name in self._numbers:
-            self._writable(name)[rows] = values
-            return
-        self._compact(name)
-        interner, column = self._interners[name], self._writable(name)
-        known, n_known, code = interner.values, len(interner), interner.code
-        # What is there already is most often that very object: no need to look it up.
-        column[rows] = [
-            before if before < n_known and known[before] is value else code(value)
-            for before, value in zip(column[rows].tolist(), values, strict=True)
-        ]
+        if name not in self._numbers:
+            self._compact(name)
+            values = self._interners[name].codes(values)
+        column = self._writable(name)
+        before = column[rows] if name in _SUPPLY else None
+        column[rows] = values
+        if before is not None and not np.array_equal(before, column[rows]):
+            self.supply += 1
 
     def read(self, name: str, row: int) -> Any:
         """Return a row's value of a column of either kind; a number is Python's own."""

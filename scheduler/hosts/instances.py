@@ -41,11 +41,16 @@ class InstanceMap:
     def set_host(self, host: str, uuids: Collection[str]) -> None:
         """Replace all instances of a host."""
         with self._lock:
-            before = self._of_host.get(host, set())
+            before = self._of_host.setdefault(host, set())
             for uuid in before.difference(uuids):
                 self._remove(host, uuid)
+            alone = (host,)  # one object, of nearly all of them
             for uuid in set(uuids).difference(before):
-                self._add(host, uuid)
+                if uuid in self._hosts_of:
+                    self._add(host, uuid)
+                else:  # nothing is known of it
+                    self._hosts_of[uuid] = alone
+                    before.add(uuid)
 
     def add(self, host: str, uuid: str) -> None:
         """Put an instance on a host; where else it may be is left alone."""

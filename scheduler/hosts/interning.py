@@ -47,11 +47,11 @@ def shared_code(number: int) -> int:
 def _key(value: Any) -> Hashable:
     """Return what tells two values apart; a mapping is known by its content.
 
-    The content's digest, which is shorter: each host's stats are its own.
+    The content's digest, which is shorter, if a mapping cannot be a key by itself.
     """
-    if value is None or type(value) is str:  # nearly always; the next costs more
-        return value
-    if isinstance(value, Mapping):
+    try:
+        hash(value)
+    except TypeError:
         content = json.dumps(dict(value), sort_keys=True).encode()
         return hashlib.blake2b(content, digest_size=16).digest()
     return value  # type: ignore[no-any-return]
@@ -80,12 +80,29 @@ class Interner:
         key = _key(value)
         code = self._codes.get(key)
         if code is None:
-            with self._lock:  # a decision may add what it left of a host
-                code = self._codes.get(key)
-                if code is None:
-                    self.values.append(value)
-                    code = self._codes[key] = shared_code(len(self.values) - 1)
+            self._add({key: value})
+            code = self._codes[key]
         return code
+
+    def codes(self, values: Sequence[Any]) -> list[int]:
+        """Return the codes of values, as `code` does."""
+        try:  # nearly all are keys by themselves
+            found = list(map(self._codes.get, values))
+        except TypeError:
+            return list(map(self.code, values))
+        unseen = {v: v for v, c in zip(values, found, strict=True) if c is None}
+        if not unseen:
+            return found  # type: ignore[return-value]  # none of them is None
+        self._add(unseen)
+        return [self._codes[value] for value in values]
+
+    def _add(self, values: Mapping[Hashable, Any]) -> None:
+        """Give the values of these keys their codes."""
+        with self._lock:  # a decision may add what it left of a host
+            for key, value in values.items():
+                if key not in self._codes:
+                    self.values.append(value)
+                    self._codes[key] = shared_code(len(self.values) - 1)
 
     def find(self, value: Any) -> int | None:
         """Return the code of a value that was seen, else None."""

@@ -5,10 +5,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import operator
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from typing import Any
 
 import numpy as np
@@ -26,6 +34,8 @@ from .record import INTERNED, NUMBERS, Consumption, HostRecord
 _CHUNK = 500
 
 _REPORTED = (*NUMBERS, *INTERNED)
+_values_of = operator.attrgetter(*_REPORTED)
+_values_in = operator.itemgetter(*_REPORTED)
 
 
 class HostTable:
@@ -56,6 +66,15 @@ class HostTable:
     def revision(self) -> int:
         """The number of the last change; it only grows."""
         return self._revision
+
+    @property
+    def supply(self) -> int:
+        """The number of the last change of what hosts have to give in all.
+
+        They come or go, are enabled or disabled, join aggregates, or have another
+        total or allocation ratio; what instances take does not count.
+        """
+        return self._columns.supply
 
     # -- reading -----------------------------------------------------------------
 
@@ -158,35 +177,51 @@ class HostTable:
         instances : mapping, optional
             All instances of each service host of which the reports tell.
         """
-        told = instances or {}
-        remaining = iter(records)
-        while chunk := list(itertools.islice(remaining, _CHUNK)):
+        self._put(map(_values_of, records), instances or {})
+
+    def put_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add or replace the rows of compute nodes; what `put_many` does, in less time.
+
+        Parameters
+        ----------
+        rows : iterable of mapping
+            Of each node: values by column, all of `HostRecord`'s.
+        """
+        self._put(map(_values_in, rows), {})
+
+    def _put(
+        self, rows: Iterator[tuple[Any, ...]], instances: Mapping[str, Collection[str]]
+    ) -> None:
+        while chunk := list(itertools.islice(rows, _CHUNK)):
+            columns = dict(zip(_REPORTED, zip(*chunk, strict=True), strict=True))
+            uuids, hosts = columns["uuid"], columns["host"]
             with self._lock:
                 self._revision += 1
-                rows = [self._row(record.uuid) for record in chunk]
-                for name in _REPORTED:
-                    values = [getattr(record, name) for record in chunk]
-                    self._columns.write(name, rows, values)
-                in_them = [self.aggregates.of_host(record.host) for record in chunk]
-                self._columns.write("aggregates", rows, in_them)
-                self._touch(rows)
-                hosts = {record.host for record in chunk}
-                self._replace_instances({h: told[h] for h in hosts if h in told})
-                for record, row in zip(chunk, rows, strict=True):
-                    self._settle_reported(record, row, told.get(record.host, ()))
+                at = [self._row(uuid) for uuid in uuids]
+                for name, values in columns.items():
+                    self._columns.write(name, at, values)
+                in_them = [self.aggregates.of_host(host) for host in hosts]
+                self._columns.write("aggregates", at, in_them)
+                self._touch(at)
+                told = {h: instances[h] for h in hosts if h in instances}
+                self._replace_instances(told)
+                for uuid, host in zip(uuids, hosts, strict=True):
+                    if uuid in self._pending.nodes:
+                        self._settle_reported(uuid, host, told.get(host, ()))
 
     def _row(self, node_uuid: str) -> int:
         row = self._columns.row_of(node_uuid)
         return self._columns.append(node_uuid) if row is None else row
 
     def _settle_reported(
-        self, record: HostRecord, row: int, reported: Collection[str]
+        self, node_uuid: str, host: str, reported: Collection[str]
     ) -> None:
-        for uuid in self._pending.of_node(record.uuid).keys() & set(reported):
-            self._pending.pop(record.uuid, uuid)
-        for uuid, claim in self._pending.of_node(record.uuid).items():
+        for uuid in self._pending.of_node(node_uuid).keys() & set(reported):
+            self._pending.pop(node_uuid, uuid)
+        row = self._row(node_uuid)
+        for uuid, claim in self._pending.of_node(node_uuid).items():
             self._take(row, claim)
-            self._add_instance(record.host, uuid, claim.consumption)
+            self._add_instance(host, uuid, claim.consumption)
 
     def change_many(self, changes: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """Write some columns of some rows, as their hosts report them.

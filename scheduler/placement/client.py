@@ -203,7 +203,7 @@ def make_adapter(conf: cfg.ConfigOpts) -> Adapter:
         conf, _GROUP, auth=auth, timeout=timeout
     )
     for each in set(session.session.adapters.values()):
-        each.init_poolmanager(_SERVERS, _CONNECTIONS)
+        each.init_poolmanager(_SERVERS, _CONNECTIONS)  # type: ignore[attr-defined]
     return ks_loading.load_adapter_from_conf_options(
         conf, _GROUP, session=session, auth=auth, raise_exc=False
     )

@@ -67,6 +67,8 @@ class KeptCandidates:
         self._renewals = Renewals(self._fly, self._lock)
         self._cut = CutAnswers()
         self._counts = dict.fromkeys(_COUNTED, 0)
+        self._supply = 0
+        self._outdated = 0
 
     def bound(self, max_age_s: float, max_requests: int) -> None:
         """Keep answers by other limits from now on; see the parameters above."""
@@ -77,6 +79,18 @@ class KeptCandidates:
     def moment(self) -> int:
         """Return now, as `ask` and `claimed` want it: later than all before."""
         return next(self._moments)
+
+    def suit(self, supply: int) -> None:
+        """Answer no more as Placement did while hosts had another supply.
+
+        Parameters
+        ----------
+        supply : int
+            As of `HostTable`, read after the hosts were looked at.
+        """
+        if supply != self._supply:
+            with self._lock:
+                self._supply, self._outdated = supply, self.moment()
 
     def ask(
         self,
@@ -199,7 +213,7 @@ class KeptCandidates:
         self, query: CandidatesQuery, since: int | None, now: float
     ) -> Offer | None:
         answer = self._kept.find(query, now)
-        if answer is None or (since is not None and answer.asked < since):
+        if answer is None or answer.asked < max(since or 0, self._outdated):
             return None
         self._counts["hits"] += 1
         if not answer.is_renewed and self._kept.is_in_last_part(answer, now):
@@ -260,7 +274,7 @@ class KeptCandidates:
     ) -> Offer | None:
         """Wait for somebody else's GET; None: it does not help, ask again."""
         flight.wait(deadline)
-        if since is not None and flight.began < since:
+        if flight.began < max(since or 0, self._outdated):
             return None  # there is one GET a question at a time; the next may be ours
         answer = flight.answer()
         if answer is None:

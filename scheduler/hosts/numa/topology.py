@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -104,7 +105,7 @@ class HostCell:
         Host CPUs that guests are pinned to, as bits.
     """
 
-    hardware: CellHardware
+    hardware: CellHardware = field(hash=False)  # long, and much the same everywhere
     cpu_usage: int = 0
     memory_usage: int = 0
     pinned: int = 0
@@ -285,9 +286,10 @@ def _cells(value: Mapping[str, Any]) -> tuple[HostCell, ...]:
 
 
 def _refuse_twins(what: str, numbers: Iterable[int]) -> None:
-    for number, count in Counter(numbers).items():
-        if count > 1:
-            raise ValueError(f"{count} {what} {number}")
+    every = list(numbers)
+    if len(set(every)) < len(every):
+        number, count = Counter(every).most_common(1)[0]
+        raise ValueError(f"{count} {what} {number}")
 
 
 def _cell(data: Mapping[str, Any]) -> HostCell:
@@ -297,7 +299,7 @@ def _cell(data: Mapping[str, Any]) -> HostCell:
             _amount(data["id"]),
             _cpus(data["cpuset"]),
             _cpus(data.get("pcpuset") or ()),
-            tuple(map(_cpus, data.get("siblings") or ())),
+            _siblings(data.get("siblings") or ()),
             _amount(data["memory"]),
             _socket(data.get("socket")),
             frozenset(networks.get("physnets") or ()),
@@ -326,7 +328,13 @@ def _pages(values: Iterable[Mapping[str, Any]]) -> tuple[Pages, ...]:
 
 def _pages_of_size(data: Mapping[str, Any]) -> Pages:
     counts = (data["total"], data.get("used") or 0, data.get("reserved") or 0)
-    return Pages(_between(1, data["size_kb"], _MAX_AMOUNT), *map(_amount, counts))
+    return _counted(data["size_kb"], *counts)
+
+
+@functools.lru_cache(4096)
+def _counted(size_kb: Any, *counts: Any) -> Pages:
+    """Return one object for equal pages: hosts of a cloud are much alike."""
+    return Pages(_between(1, size_kb, _MAX_AMOUNT), *map(_amount, counts))
 
 
 def _legacy_cell(data: Mapping[str, Any]) -> HostCell:
@@ -354,7 +362,21 @@ def _parsed(text: str) -> set[int]:
 
 
 def _cpus(values: Iterable[Any]) -> Cpus:
-    return tuple(map(_cpu, values))
+    cpus = tuple(map(int, values))
+    _refuse_odd(cpus)
+    return cpus
+
+
+def _siblings(values: Iterable[Iterable[Any]]) -> tuple[Cpus, ...]:
+    cores = tuple([tuple(map(int, threads)) for threads in values])
+    _refuse_odd(tuple(itertools.chain.from_iterable(cores)))
+    return cores
+
+
+def _refuse_odd(cpus: Cpus) -> None:
+    if cpus:
+        _between(0, min(cpus), _MAX_CPU)
+        _between(0, max(cpus), _MAX_CPU)
 
 
 def _cpu(value: Any) -> int:

@@ -68,7 +68,7 @@ class Pool:
     @property
     def n_keys(self) -> int:
         """How many keys nova's flat form has: pools with fewer come first."""
-        return len(self.kind.items) + (1 if self.rp_uuid is None else 2)
+        return _n_keys((self.kind, self.count, self.rp_uuid))
 
     @property
     def order(self) -> tuple[int, int]:
@@ -87,6 +87,8 @@ class Pool:
         return f"{self.count} of {self.kind.describe()}{provider}"
 
 
+#: A pool as it is read: kind, count and resource provider.
+_Told = tuple[PoolKind, int, str | None]
 #: What was taken of a host's pools: each with the count that was taken of it.
 Taken = tuple[Pool, ...]
 
@@ -189,10 +191,10 @@ def _read_text(text: str) -> HostPools:
 
 
 def _read(value: object) -> HostPools:
-    found = [_pool(i, flat) for i, flat in enumerate(_flat_pools(value))]
-    found.sort(key=lambda pool: pool.n_keys)
-    pools = (replace(pool, place=i) for i, pool in enumerate(found))
-    return HostPools(tuple(pools)) if found else NO_POOLS
+    found = [_told(i, flat) for i, flat in enumerate(_flat_pools(value))]
+    found.sort(key=_n_keys)
+    pools = tuple(Pool(*told, place=i) for i, told in enumerate(found))
+    return HostPools(pools) if pools else NO_POOLS
 
 
 def _flat_pools(value: object) -> Iterable[dict[str, Any]]:
@@ -228,14 +230,19 @@ def _of_old(pool: object) -> dict[str, Any]:
     return {"numa_node": None, **pool}
 
 
-def _pool(index: int, flat: dict[str, Any]) -> Pool:
+def _n_keys(told: _Told) -> int:
+    kind, _, provider = told
+    return len(kind.items) + (1 if provider is None else 2)
+
+
+def _told(index: int, flat: dict[str, Any]) -> _Told:
     try:
         count = _integer(flat.pop("count"), 0)
         provider = flat.pop("rp_uuid", None)
         if flat.get("numa_node") is not None:
             # -1 is how Linux says that a device is at no node.
             flat["numa_node"] = _integer(flat["numa_node"], -1)
-        return Pool(_kind(_items(flat)), count, _text(provider))
+        return _kind(_items(flat)), count, _text(provider)
     except KeyError as e:
         raise ValueError(f"PCI pool {index} has no {e}") from e
     except (TypeError, ValueError, OverflowError) as e:
@@ -257,8 +264,11 @@ def _text(value: object) -> str | None:
 
 def _items(flat: Mapping[str, Any]) -> Items:
     return tuple(
-        (key, value if key == "numa_node" else hashable(value))
-        for key, value in sorted(flat.items())
+        [
+            # Nearly all are texts, and a call costs more than to see that.
+            (k, v if type(v) is str or k == "numa_node" else hashable(v))
+            for k, v in sorted(flat.items())
+        ]
     )
 
 

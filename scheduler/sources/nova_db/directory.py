@@ -7,12 +7,14 @@ import dataclasses
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Any
 
 import sqlalchemy as sa
 
 from ...hosts import Aggregate
 from . import schema
-from .changes import chunks
+from .instances import chunks
+from .packing import packed, unpacked
 from .urls import filled
 
 
@@ -43,9 +45,10 @@ class DirectoryReader:
 
     def __init__(self, local_connection: str | None) -> None:
         self._local = local_connection
-        #: Hosts by aggregate, and what the database added up of their rows.
+        #: Hosts by aggregate, and what the database added up of their rows, and of all.
         self._hosts: dict[int, frozenset[str]] = {}
-        self._sums: dict[int, tuple[int, ...]] = {}
+        self._sums: dict[int, tuple[Any, ...]] = {}
+        self._total: tuple[Any, ...] | None = None
 
     def read(
         self, connection: sa.Connection, began_at: float, *, in_full: bool = False
@@ -60,7 +63,7 @@ class DirectoryReader:
             Read also the hosts of aggregates that look unchanged.
         """
         if in_full:
-            self._sums.clear()
+            self._sums, self._total = {}, None
         return Directory(
             began_at=began_at,
             cells=tuple(self._cells(connection)),
@@ -96,20 +99,20 @@ class DirectoryReader:
         # These rows come and go, but are never written again.
         c = schema.aggregate_hosts.c
         big = sa.cast(c.id, sa.BigInteger)
-        sums = sa.select(
-            c.aggregate_id, sa.func.count(), sa.func.sum(c.id), sa.func.sum(big * big)
-        ).group_by(c.aggregate_id)
-        told = {
-            id_: tuple(map(int, numbers))
-            for id_, *numbers in connection.execute(sums).all()
-        }
-        differing = [i for i, numbers in told.items() if self._sums.get(i) != numbers]
+        sums = sa.func.count(), sa.func.sum(c.id), sa.func.sum(big * big)
+        total = tuple(connection.execute(sa.select(*sums)).one())
+        if total == self._total:
+            return
+        by_aggregate = sa.select(c.aggregate_id, *sums).group_by(c.aggregate_id)
+        told = {i: tuple(each) for i, *each in connection.execute(by_aggregate).all()}
+        differing = [i for i, each in told.items() if self._sums.get(i) != each]
         for some in chunks(differing):
             found: defaultdict[int, set[str]] = defaultdict(set)
-            query = sa.select(c.aggregate_id, c.host).where(c.aggregate_id.in_(some))
-            for row in connection.execute(query):
-                if row.host is not None:
-                    found[row.aggregate_id].add(sys.intern(row.host))
+            query = packed(c.id, c.aggregate_id, c.host)
+            in_some = query.where(c.aggregate_id.in_(some))
+            for aggregate_id, host in unpacked(connection, in_some):
+                if host is not None:
+                    found[aggregate_id].add(sys.intern(host))
             self._hosts.update({i: frozenset(hosts) for i, hosts in found.items()})
         self._hosts = {i: hosts for i, hosts in self._hosts.items() if i in told}
-        self._sums = told
+        self._sums, self._total = told, total

@@ -19,7 +19,8 @@ from oslo_config import cfg
 from ....objects import Instance
 from ...hosts import HostTable, properties_of_instance
 from ...hosts.image_properties import NO_PROPERTIES, ImageProperties
-from .changes import CellChanges, chunks
+from .changes import CellChanges
+from .instances import chunks
 from .schema import Moment, instance_system_metadata, instances
 
 _MULTIPLIER: Final = "image_props_weight_multiplier"

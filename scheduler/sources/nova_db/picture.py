@@ -7,11 +7,12 @@ import dataclasses
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from ...hosts import HostRecord, HostTable
-from .changes import CellChanges, Node
-from .reading import Service
+from .changes import CellChanges
+from .nodes import Node
+from .reading import SERVICE_COLUMNS, Service
 
 LOG = logging.getLogger(__name__)
 
@@ -23,6 +24,13 @@ _WRITTEN_S: Final = 5.0
 _US_PER_S: Final = 1e6
 
 _NO_INSTANCES: Final[frozenset[str]] = frozenset()
+
+#: What a record does not have from a service.
+_OF_NODE: Final = tuple(
+    field.name
+    for field in dataclasses.fields(HostRecord)
+    if field.name not in SERVICE_COLUMNS
+)
 
 K = TypeVar("K", bound=Hashable)
 
@@ -208,22 +216,22 @@ class Picture:
         before = None if shown is None else shown.shown_with
         if shown is not None and shown is not best:
             if shown in self._of_uuid.of(uuid):  # it may be shown again
-                shown.record = table.reported(uuid)
+                shown.told = _told(table, uuid)
             shown.shown_with = None
         if best is None or service is None:
             if shown is not None:
                 if shown is best:
-                    best.record, best.shown_with = table.reported(uuid), None
+                    best.told, best.shown_with = _told(table, uuid), None
                 del self._shown[uuid]
                 changes.gone.append(uuid)
             return
         self._shown[uuid] = best
         best.shown_with = service
         if best is not shown:
-            if best.record is None:
+            if best.told is None:
                 raise RuntimeError(f"compute node {uuid} has no row to be shown again")
-            changes.records.append(row_of(best.record, service))
-            best.record = None  # the table has it
+            changes.rows.append({**best.told, **service.columns()})
+            best.told = None  # the table has it
         elif before is not None and before != service:
             changes.columns[uuid] = _difference(before, service)
 
@@ -232,11 +240,8 @@ class Picture:
         same = self._of_uuid.of(uuid)
         if not same:
             return None
-        best = max(same, key=lambda node: node.order)
-        rivals = self._of_names.of(best.names)
-        if len(rivals) > 1 and max(rivals, key=lambda node: node.order) is not best:
-            return None
-        return best
+        best = _last(same)
+        return best if _last(self._of_names.of(best.names)) is best else None
 
     def _service(self, node: Node) -> Service | None:
         own = self._service_of[node.cell_uuid].get(node.host)
@@ -301,34 +306,38 @@ class Picture:
         self._sightings = waiting
 
 
+def _last(nodes: Collection[Node]) -> Node:
+    """Return which of these was written last."""
+    if len(nodes) == 1:
+        return next(iter(nodes))
+    return max(nodes, key=lambda node: node.order)
+
+
 class _TableChanges:
     """What is to be written into the table."""
 
     def __init__(self) -> None:
-        self.records: list[HostRecord] = []
+        self.rows: list[Mapping[str, Any]] = []
         self.columns: dict[str, dict[str, bool | float | int]] = {}
         self.gone: list[str] = []
 
     def write(self, table: HostTable) -> None:
         if self.gone:
             table.drop_many(self.gone)
-        if self.records:
-            table.put_many(self.records)
+        if self.rows:
+            table.put_rows(self.rows)
         if self.columns:
             unknown = table.change_many(self.columns)
             if unknown:  # whoever reads then reads all again
                 raise RuntimeError(f"the host table has lost the rows of {unknown}")
 
 
-def row_of(record: HostRecord, service: Service) -> HostRecord:
-    """Return a row of the table."""
-    return dataclasses.replace(
-        record,
-        disabled=service.disabled,
-        forced_down=service.forced_down,
-        last_seen_up=service.last_seen_up,
-        service_version=service.version,
-    )
+def _told(table: HostTable, node_uuid: str) -> Mapping[str, Any] | None:
+    """Return what a row says of its compute node; None: there is no row."""
+    record = table.reported(node_uuid)
+    if record is None:
+        return None
+    return {name: getattr(record, name) for name in _OF_NODE}
 
 
 def _difference(before: Service, now: Service) -> dict[str, bool | float | int]:

@@ -9,15 +9,13 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ....objects import HVSpec
-from ...hosts import HostPools, HostRecord, HostTopology
+from ...hosts import HostPools, HostTopology
+from ...hosts.pci import NO_POOLS
+from ...hosts.record import NO_STATS
 from .settings import Ratios
-
-#: What a row of the database is here: columns as attributes.
-Row = Any
 
 _MIB_PER_GIB: Final = 1024
 _US_PER_S: Final = 1e6
@@ -28,10 +26,47 @@ _MAX_TEXTS: Final = 1024
 #: Values of stats up to this length are counts and names that hosts have in common.
 _SHORT: Final = 40
 
+V = TypeVar("V")
+
 #: Written as shares, read as percentages (nova's MonitorMetricList.from_json).
 _PERCENTAGES: Final = frozenset(
     f"cpu.{which}percent" for which in ("user.", "kernel.", "idle.", "iowait.", "")
 )
+
+
+class NodeRow(NamedTuple):
+    """What is read of a row of ``compute_nodes``; allocation ratios are texts."""
+
+    id: int
+    version_us: int | None
+    uuid: str | None
+    host: str | None
+    hypervisor_hostname: str | None
+    vcpus: int
+    vcpus_used: int
+    memory_mb: int
+    free_ram_mb: int | None
+    local_gb: int
+    local_gb_used: int
+    free_disk_gb: int | None
+    disk_available_least: int | None
+    hypervisor_type: str | None
+    hypervisor_version: int | None
+    host_ip: str | None
+    ram_allocation_ratio: str | None
+    cpu_allocation_ratio: str | None
+    disk_allocation_ratio: str | None
+    cpu_info: str | None
+    supported_instances: str | None
+    metrics: str | None
+    stats: str | None
+    numa_topology: str | None
+    pci_stats: str | None
+
+
+RATIOS: Final = tuple(f"{name}_allocation_ratio" for name in ("ram", "cpu", "disk"))
+#: The last ones of a row.
+LONG_TEXTS: Final = NodeRow._fields[NodeRow._fields.index("cpu_info") :]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -63,11 +98,30 @@ class Service:
         }
 
 
-def read_service(row: Row) -> Service | None:
-    """Read a row of ``services``; None: it has no host.
+SERVICE_COLUMNS: Final = ("disabled", "forced_down", "last_seen_up", "service_version")
 
-    Its ``seen_us`` is when it was seen last, or made, microseconds since the epoch.
+
+class ServiceRow(NamedTuple):
+    """What is read of a row of ``services``.
+
+    Attributes
+    ----------
+    disabled, forced_down : int
+        0 or 1.
+    seen_us : int or None
+        When it was seen last, or made, microseconds since the epoch.
     """
+
+    id: int
+    host: str | None
+    disabled: int
+    forced_down: int
+    seen_us: int | None
+    version: int
+
+
+def read_service(row: ServiceRow) -> Service | None:
+    """Read a row of ``services``; None: it has no host."""
     if row.host is None:
         return None
     return Service(
@@ -75,17 +129,18 @@ def read_service(row: Row) -> Service | None:
         disabled=bool(row.disabled),
         forced_down=bool(row.forced_down),
         last_seen_up=math.nan if row.seen_us is None else row.seen_us / _US_PER_S,
-        version=row.version or 0,
+        version=row.version,
     )
 
 
-def read_node(row: Row, cell_uuid: str, ratios: Ratios) -> HostRecord | None:
-    """Read a row of ``compute_nodes``; what its service tells is left at defaults.
+def read_node(row: NodeRow, cell_uuid: str, ratios: Ratios) -> dict[str, Any] | None:
+    """Read a row of ``compute_nodes``.
 
     Returns
     -------
-    HostRecord or None
-        None: its usage was never reported, and nova ignores it.
+    dict or None
+        By the names of `HostRecord`, all but what its service tells. None: its usage
+        was never reported, and nova ignores it.
 
     Raises
     ------
@@ -94,52 +149,51 @@ def read_node(row: Row, cell_uuid: str, ratios: Ratios) -> HostRecord | None:
     """
     if row.free_disk_gb is None:
         return None
-    if not row.uuid or row.host is None or row.hypervisor_hostname is None:
-        raise ValueError("It has no uuid, no host or no hypervisor_hostname")
     try:
-        return _record(row, cell_uuid, ratios)
+        return _read(row, row.free_disk_gb, cell_uuid, ratios)
     except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as e:
         raise ValueError(f"{type(e).__name__}: {e}") from e
 
 
-def _record(row: Row, cell_uuid: str, ratios: Ratios) -> HostRecord:
-    stats = _stats(row.stats) if row.stats else _NO_STATS
-    free_gb = row.free_disk_gb
+def _read(row: NodeRow, free_gb: int, cell_uuid: str, ratios: Ratios) -> dict[str, Any]:
+    if not row.uuid or row.host is None or row.hypervisor_hostname is None:
+        raise ValueError("It has no uuid, no host or no hypervisor_hostname")
+    # One object for equal names: services and most nodes are named by their host.
+    host, nodename = sys.intern(row.host), sys.intern(row.hypervisor_hostname)
+    stats, counts = _stats(row.stats) if row.stats else _NO_STATS
     if row.disk_available_least is not None:
         free_gb = min(free_gb, row.disk_available_least)
     topology = row.numa_topology
     specs = row.supported_instances
-    # One object for equal names: services and most nodes are named by their host.
-    host, nodename = sys.intern(row.host), sys.intern(row.hypervisor_hostname)
-    return HostRecord(
-        host=host,
-        nodename=nodename,
-        hypervisor_hostname=nodename,
-        uuid=row.uuid,
-        cell_uuid=cell_uuid,
-        total_usable_ram_mb=_amount(row.memory_mb),
-        free_ram_mb=_amount(row.free_ram_mb or 0),
-        total_usable_disk_gb=_amount(row.local_gb),
-        free_disk_mb=_amount(free_gb) * _MIB_PER_GIB,
-        disk_mb_used=_amount(row.local_gb_used) * _MIB_PER_GIB,
-        vcpus_total=_amount(row.vcpus),
-        vcpus_used=_amount(row.vcpus_used),
-        cpu_allocation_ratio=float(row.cpu_allocation_ratio or ratios.cpu),
-        ram_allocation_ratio=float(row.ram_allocation_ratio or ratios.ram),
-        disk_allocation_ratio=float(row.disk_allocation_ratio or ratios.disk),
-        num_instances=_amount(stats.get("num_instances", 0)),
-        num_io_ops=_amount(stats.get("io_workload", 0)),
-        failed_builds=_amount(stats.get("failed_builds", 0)),
-        stats=stats,
-        hypervisor_type=_shared(row.hypervisor_type),
-        hypervisor_version=_amount(row.hypervisor_version or 0),
-        supported_instances=_specs(specs) if specs else (),
-        cpu_info=_shared(row.cpu_info),
-        metrics=_metrics(row.metrics) if row.metrics else None,
-        host_ip=row.host_ip,
-        numa_topology=HostTopology.read(topology) if topology else None,
-        pci_stats=HostPools.read(row.pci_stats),
-    )
+    return {
+        "host": host,
+        "nodename": nodename,
+        "hypervisor_hostname": nodename,
+        "uuid": row.uuid,
+        "cell_uuid": cell_uuid,
+        "total_usable_ram_mb": _amount(row.memory_mb),
+        "free_ram_mb": _amount(row.free_ram_mb or 0),
+        "total_usable_disk_gb": _amount(row.local_gb),
+        "free_disk_mb": _amount(free_gb) * _MIB_PER_GIB,
+        "disk_mb_used": _amount(row.local_gb_used) * _MIB_PER_GIB,
+        "vcpus_total": _amount(row.vcpus),
+        "vcpus_used": _amount(row.vcpus_used),
+        "cpu_allocation_ratio": float(row.cpu_allocation_ratio or 0) or ratios.cpu,
+        "ram_allocation_ratio": float(row.ram_allocation_ratio or 0) or ratios.ram,
+        "disk_allocation_ratio": float(row.disk_allocation_ratio or 0) or ratios.disk,
+        "num_instances": counts[0],
+        "num_io_ops": counts[1],
+        "failed_builds": counts[2],
+        "stats": stats,
+        "hypervisor_type": _shared(row.hypervisor_type),
+        "hypervisor_version": _amount(row.hypervisor_version or 0),
+        "supported_instances": _specs(specs) if specs else (),
+        "cpu_info": _shared(row.cpu_info),
+        "metrics": _metrics(row.metrics) if row.metrics else None,
+        "host_ip": row.host_ip,
+        "numa_topology": HostTopology.read(topology) if topology else None,
+        "pci_stats": HostPools.read(row.pci_stats) if row.pci_stats else NO_POOLS,
+    }
 
 
 def _amount(value: Any) -> int:
@@ -155,23 +209,33 @@ def _shared(text: str | None) -> str | None:
     return text
 
 
-_NO_STATS: Mapping[str, str] = MappingProxyType({})
+#: Instances, their operations under way, and builds that failed.
+_Counts = tuple[int, int, int]
+_NO_STATS: Final = (NO_STATS, (0, 0, 0))
 
 
 @functools.lru_cache(_MAX_TEXTS)
-def _stats(text: str) -> Mapping[str, str]:
+def _stats(text: str) -> tuple[Told[str], _Counts]:
     read = _loaded("stats", text, dict)
-    told = {sys.intern(k): _stat(k, v) for k, v in read.items() if v is not None}
-    return Stats(_shared_keys(tuple(told)), tuple(told.values()))
+    told = {k: _stat(k, v) for k, v in read.items() if v is not None}
+    return Told.of(told), _counts(told)
+
+
+def _counts(stats: Mapping[str, str]) -> _Counts:
+    return (
+        _amount(stats.get("num_instances", 0)),
+        _amount(stats.get("io_workload", 0)),
+        _amount(stats.get("failed_builds", 0)),
+    )
 
 
 @functools.lru_cache(_MAX_TEXTS)
 def _shared_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
     """Return one object for equal keys."""
-    return keys
+    return tuple(map(sys.intern, keys))
 
 
-class Stats(Mapping[str, str]):
+class Told(Mapping[str, V]):
     """What a compute tells of itself, in less than half of a dict's memory.
 
     Most hosts tell the same few keys.
@@ -179,11 +243,16 @@ class Stats(Mapping[str, str]):
 
     __slots__ = ("_keys", "_values")
 
-    def __init__(self, keys: tuple[str, ...], values: tuple[str, ...]) -> None:
+    def __init__(self, keys: tuple[str, ...], values: tuple[V, ...]) -> None:
         self._keys = keys
         self._values = values
 
-    def __getitem__(self, key: str) -> str:
+    @classmethod
+    def of(cls, told: Mapping[str, V]) -> Told[V]:
+        """Return the same; its keys are kept once for all that have just these."""
+        return cls(_shared_keys(tuple(told)), tuple(told.values()))
+
+    def __getitem__(self, key: str) -> V:
         try:
             return self._values[self._keys.index(key)]
         except ValueError:
@@ -195,13 +264,21 @@ class Stats(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._keys)
 
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Told):  # as the hash has it: the order counts
+            return self._keys == other._keys and self._values == other._values
+        return super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return hash(self._values)
+
     def __repr__(self) -> str:
-        return f"Stats({dict(self)!r})"
+        return f"Told({dict(self)!r})"
 
 
 def _stat(key: str, value: object) -> str:
     """Return a value as the field of nova's ComputeNode coerces it."""
-    if not isinstance(value, str | int | float):
+    if not isinstance(value, (str, int, float)):  # half the time of a union
         raise ValueError(f"stats: {key} is {type(value).__name__}, not a text")
     text = str(value)
     return sys.intern(text) if len(text) <= _SHORT else text
@@ -221,13 +298,13 @@ def _canonical(arch: str, hv_type: str, vm_mode: str) -> tuple[str, ...]:
     return (spec.arch, spec.hv_type, spec.vm_mode)
 
 
-def _metrics(text: str) -> Mapping[str, float]:
+def _metrics(text: str) -> Told[float]:
     found = {}
     for metric in _loaded("metrics", text, list):
         if "value" in metric:  # bandwidths by NUMA node are no number
             factor = 100 if metric["name"] in _PERCENTAGES else 1
-            found[sys.intern(metric["name"])] = int(metric["value"] * factor)
-    return MappingProxyType(found)
+            found[metric["name"]] = int(metric["value"] * factor)
+    return Told.of(found)
 
 
 def _loaded(column: str, text: str, kind: type[Any]) -> Any:

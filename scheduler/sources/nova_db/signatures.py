@@ -11,7 +11,8 @@ as much, so it is done where the whole differs.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -21,11 +22,12 @@ _BUCKET_BITS: Final = 8
 _WEIGHTS: Final = 1009
 #: A prime; a bucket's sum of such numbers with their weights is an int64.
 _MODULUS: Final = 2**31 - 1
-#: Rows, sum and weighted sum.
-Sums = tuple[int, int, int]
-
 #: Of a row whose number is NULL.
 _NONE: Final = -1
+
+#: Rows, sum and weighted sum.
+Sums = tuple[int, int, int]
+_NOTHING: Final = (0, 0, 0)
 
 
 def bucket_of(row_id: int) -> int:
@@ -70,42 +72,37 @@ def sum_queries(
 
 
 class Signatures:
-    """The same sums over the rows that were read, kept as these change."""
+    """The same sums over the rows that were read, kept as these change.
 
-    def __init__(self) -> None:
-        self._numbers: dict[int, int] = {}
-        self._of_bucket: dict[int, Sums] = {}
-        self._total: Sums = (0, 0, 0)
+    Attributes
+    ----------
+    numbers : dict
+        Each row's number by its id.
+    """
+
+    def __init__(
+        self, numbers: Mapping[int, int | None] = MappingProxyType({})
+    ) -> None:
+        self.numbers = dict(numbers)
+        self._total: Sums = _NOTHING
+        for row_id, number in numbers.items():
+            self._total = _plus(self._total, row_id, number)
 
     def has(self, row_id: int, number: int | None) -> bool:
-        """Return whether a row is there with that number, as far as sums can tell."""
-        return self._numbers.get(row_id) == _rest(number)
+        """Return whether a row is there with that number."""
+        return row_id in self.numbers and self.numbers[row_id] == number
 
     def put(self, row_id: int, number: int | None) -> None:
         """Say that a row is there, and its number."""
-        rest = _rest(number)
-        before = self._numbers.get(row_id)
-        if before != rest:
-            self.drop(row_id)
-            self._numbers[row_id] = rest
-            self._add(row_id, rest, 1)
+        self.drop(row_id)
+        self.numbers[row_id] = number
+        self._total = _plus(self._total, row_id, number)
 
     def drop(self, row_id: int) -> None:
         """Say that a row is not there."""
-        rest = self._numbers.pop(row_id, None)
-        if rest is not None:
-            self._add(row_id, rest, -1)
-
-    def _add(self, row_id: int, rest: int, sign: int) -> None:
-        bucket, plain = row_id >> _BUCKET_BITS, sign * rest
-        weighted = plain * (row_id % _WEIGHTS)
-        n, p, w = self._total
-        self._total = (n + sign, p + plain, w + weighted)
-        n, p, w = self._of_bucket.get(bucket, (0, 0, 0))
-        if n + sign:
-            self._of_bucket[bucket] = (n + sign, p + plain, w + weighted)
-        else:
-            del self._of_bucket[bucket]
+        if row_id in self.numbers:
+            number = self.numbers.pop(row_id)
+            self._total = _plus(self._total, row_id, number, sign=-1)
 
     def agrees(self, row: Sequence[Any]) -> bool:
         """Return whether the total is what the database answered."""
@@ -114,18 +111,25 @@ class Signatures:
     def differing(self, rows: Iterable[Sequence[Any]]) -> list[int]:
         """Return the buckets that are not as the database answered, ascending."""
         told = {int(bucket): _sums(sums) for bucket, *sums in rows}
+        ours: dict[int, Sums] = {}
+        for row_id, number in self.numbers.items():
+            bucket = bucket_of(row_id)
+            ours[bucket] = _plus(ours.get(bucket, _NOTHING), row_id, number)
         return sorted(
             bucket
-            for bucket in told.keys() | self._of_bucket.keys()
-            if told.get(bucket) != self._of_bucket.get(bucket)
+            for bucket in told.keys() | ours.keys()
+            if told.get(bucket) != ours.get(bucket)
         )
 
 
-def _rest(number: int | None) -> int:
-    return _NONE if number is None else number % _MODULUS
+def _plus(sums: Sums, row_id: int, number: int | None, sign: int = 1) -> Sums:
+    """Return the sums with one row more, or less."""
+    rest = sign * (_NONE if number is None else number % _MODULUS)
+    count, plain, weighted = sums
+    return count + sign, plain + rest, weighted + rest * (row_id % _WEIGHTS)
 
 
 def _sums(row: Sequence[Any]) -> Sums:
     """Return an answer as whole numbers; a sum of no rows is NULL."""
     count, plain, weighted = (int(value or 0) for value in row)
-    return (count, plain, weighted)
+    return count, plain, weighted

@@ -76,6 +76,7 @@ class Cloud:
         conf.set_override("inventory_file", str(path), group="moorage")
         for name, value in moorage.items():
             conf.set_override(name, value, group=moorage_group(name))
+        self.path = path
         self.placement: PlacementClient = placement.client
         self.adapter = Counted(placement.embedded.adapter)
         seed(self.placement, providers(read_inventory(path)))
@@ -95,6 +96,12 @@ class Cloud:
         for uuid, [chosen] in zip(uuids, answer, strict=True):
             assert self.placement.allocations(uuid).resources == claimed(chosen)
         return [chosen.service_host for [chosen] in answer]
+
+    def read_again(self, *hosts: dict[str, Any]) -> None:
+        """Have other hosts, in Placement and in the scheduler."""
+        write_inventory(self.path.parent, *hosts)
+        seed(self.placement, providers(read_inventory(self.path)))
+        self.scheduler.reset()
 
     def take(self, name: str, vcpus: int = 8, uuid: str = "") -> str:
         """Claim as another scheduler would; return the consumer."""
@@ -150,6 +157,24 @@ def test_age_0_asks_each_time(make: Any) -> None:
     cloud.select()
     cloud.select()
     assert cloud.adapter.n_questions == 2
+
+
+@pytest.mark.parametrize("change", [{"vcpus": 16}, {"disabled": True}])
+def test_answer_is_of_no_use_once_hosts_are_others(
+    make: Any, change: dict[str, Any]
+) -> None:
+    cloud = make("a", "b")
+    cloud.select(vcpus=1)
+    a, b = (host(name, uuid=node_uuid(name)) for name in "ab")
+    cloud.read_again(a, b)
+    cloud.select(vcpus=1)
+    assert cloud.adapter.n_questions == 1, "nothing is new"
+    cloud.read_again(a, {**b, **change})
+    cloud.select(vcpus=1)
+    assert cloud.adapter.n_questions == 2
+    cloud.read_again(a)
+    assert cloud.select(vcpus=1) == ["a"]
+    assert cloud.adapter.n_questions == 3
 
 
 def test_placement_is_asked_afresh_before_there_is_no_host(make: Any) -> None:

@@ -25,6 +25,16 @@ def test_value_is_found_under_its_code(values: list[object]) -> None:
     assert [interner.find(value) for value in values] == codes
 
 
+@given(st.lists(VALUES), st.lists(VALUES))
+def test_codes_of_many_are_those_of_each(
+    before: list[object], values: list[object]
+) -> None:
+    one, many = Interner(), Interner()
+    for interner in (one, many):
+        interner.codes(before)
+    assert many.codes(values) == [one.code(value) for value in values]
+
+
 def test_mappings_are_known_by_content_not_order() -> None:
     interner = Interner()
     assert interner.code({"a": "1", "b": "2"}) == interner.code({"b": "2", "a": "1"})

@@ -308,6 +308,15 @@ def test_many_rows_are_put_and_dropped_at_once() -> None:
     assert list(made.batch().host) == ["h1199"]
 
 
+def test_rows_by_column_are_put_as_records_are() -> None:
+    one, other = table(), table()
+    records = [host(host=f"h{i}", vcpus_used=i) for i in range(3)]
+    one.put_many(records)
+    other.put_rows({name: getattr(r, name) for name in COLUMNS} for r in records)
+    for record in records:
+        assert other.reported(record.uuid) == one.reported(record.uuid) == record
+
+
 def test_all_aggregates_are_replaced_at_once() -> None:
     made = table(host(host="a"), host(host="b"))
     made.put_aggregates([aggregate(1, "a"), aggregate(2, "a", "b")])
@@ -404,6 +413,31 @@ def test_row_has_the_revision_of_its_last_change() -> None:
     made.consume(b.uuid, ONE, SMALL)
     rows = made.batch()
     assert rows[0].revision < rows[1].revision == made.revision == rows.revision
+
+
+def test_supply_is_what_hosts_have_in_all() -> None:
+    a, b = host(host="a"), host(host="b")
+    made = table(a, b)
+    told = [made.supply]
+    for same in (
+        lambda: made.consume(a.uuid, ONE, SMALL),
+        lambda: made.put(dataclasses.replace(a, vcpus_used=1, last_seen_up=5.0)),
+        lambda: made.set_instances("b", [ONE]),
+        lambda: made.drop(node_uuid("unknown")),
+    ):
+        same()
+        assert made.supply == told[-1]
+    for other in (
+        lambda: made.put(host(host="c")),
+        lambda: made.drop(b.uuid),
+        lambda: made.put(dataclasses.replace(a, vcpus_total=a.vcpus_total + 1)),
+        lambda: made.change_many({a.uuid: {"disabled": True}}),
+        lambda: made.change_many({a.uuid: {"ram_allocation_ratio": 3.5}}),
+        lambda: made.put_aggregates([aggregate(1, "a")]),
+    ):
+        other()
+        assert made.supply > told[-1]
+        told.append(made.supply)
 
 
 def _n_held(held: HostTable, name: str) -> int:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,12 +87,22 @@ def idle(kind: object, tmp_path: Path, conf: cfg.ConfigOpts) -> Iterator[Idle]:
         yield Idle(nova, conf)
 
 
-def test_only_nodes_that_never_reported_are_asked_for(idle: Idle) -> None:
+def test_only_sums_are_asked_for(idle: Idle) -> None:
     for later in (0, 5, 70):
         with idle.counted() as asked:
             idle.look(later)
-        (query,) = asked
-        assert "free_disk_gb IS NOT NULL" in query
+        assert asked == []
+
+
+def test_only_the_instance_that_changed_is_read_again(idle: Idle) -> None:
+    idle.nova.change_instance(instance_uuid(1), host="h7", updated_at=us())
+    idle.check()
+    with idle.counted() as asked:
+        idle.look()
+    (query,) = asked
+    (ids,) = re.findall(r"id IN \(([^)]*\)?s?)\)", query)
+    assert "instances" in query
+    assert "," not in ids
 
 
 def test_instance_that_is_committed_late_is_found(idle: Idle) -> None:

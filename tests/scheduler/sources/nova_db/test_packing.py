@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a database writes as JSON is read as what is in its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from moorage.scheduler.sources.nova_db.packing import (
+    decoded,
+    exact,
+    json_row,
+    packed,
+    unpacked,
+)
+
+from ....conftest import instance_uuid
+from ....placement_servers import Database
+from .databases import INSTANCES, NODES, Nova, node, us
+from .test_changes import DATABASES
+
+#: Enough for several texts.
+N_ROWS = 1000
+ODD = ('a "quoted" \\ name', "ünïcode", "a,b],[c", "line\nfeed\x1f", "", None)
+
+pytestmark = DATABASES
+
+
+@pytest.fixture
+def cell(kind: Database | None, tmp_path: Path) -> Iterator[sa.Engine]:
+    with Nova(tmp_path, kind=kind) as nova:
+        yield nova.cells["cell1"]
+
+
+def test_all_rows_are_unpacked_as_they_are(cell: sa.Engine) -> None:
+    c = INSTANCES.c
+    told = [
+        {
+            "id": 1 + 3 * i,
+            "uuid": instance_uuid(i),
+            "host": ODD[i % len(ODD)],
+            "deleted": 2**31 - 1 - i,
+            "updated_at": us(i),
+        }
+        for i in range(N_ROWS)
+    ]
+    with cell.begin() as connection:
+        connection.execute(INSTANCES.insert(), told)
+    with cell.connect() as connection:
+        rows = unpacked(connection, packed(c.id, c.id, c.uuid, c.host, c.deleted))
+        assert sorted(rows) == [
+            [row["id"], row["uuid"], row["host"], row["deleted"]] for row in told
+        ]
+        nothing = packed(c.id, c.id).where(c.id < 0)
+        assert unpacked(connection, nothing) == []
+
+
+@pytest.mark.parametrize("ratio", [16.0, 1.1, 0.1, 0.0, 1.25, None])
+def test_ratio_is_exactly_what_a_driver_would_read(
+    cell: sa.Engine, ratio: float | None
+) -> None:
+    column = NODES.c.cpu_allocation_ratio
+    with cell.begin() as connection:
+        connection.execute(NODES.insert(), [node("a", cpu_allocation_ratio=ratio)])
+        [plain] = connection.execute(sa.select(column)).scalars()
+        [[text]] = decoded(
+            connection.execute(sa.select(json_row(exact(column)))).scalars()
+        )
+    assert (None if text is None else float(text)) == plain == ratio
