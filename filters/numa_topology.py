@@ -10,6 +10,7 @@ from typing import Self
 from ..objects import NUMATopologyLimits, RequestSpec
 from ..scheduler.conf.compute import packs_cells
 from ..scheduler.hosts import HostBatch, HostState, HostTopology
+from ..scheduler.hosts.devices import are_assigned
 from ..scheduler.hosts.fitting import Need
 from ..scheduler.hosts.guests import Networks, candidates_that_fit, hosts_that_fit
 from ..scheduler.hosts.needs import need_of
@@ -53,7 +54,7 @@ class NUMATopologyFilter(BaseHostFilter):
         self, hosts: HostBatch, spec_obj: RequestSpec
     ) -> Mask | None:
         """Return with which candidates the guest fits, shape (n_candidates,)."""
-        if self._need.guest is None or not self._need.asks_providers:
+        if self._need.guest is None or not are_assigned(hosts, self._need):
             return None
         fit = candidates_that_fit(hosts, self._need, self._networks)
         return fit & self._threaded(hosts)[hosts.candidates.rows]

@@ -9,7 +9,11 @@ from typing import Self
 from ..objects import RequestSpec
 from ..scheduler.conf.compute import packs_cells
 from ..scheduler.hosts import HostBatch, HostState
-from ..scheduler.hosts.devices import candidates_with_devices, hosts_with_devices
+from ..scheduler.hosts.devices import (
+    are_assigned,
+    candidates_with_devices,
+    hosts_with_devices,
+)
 from ..scheduler.hosts.fitting import Need
 from ..scheduler.hosts.needs import need_of
 from .base import BaseHostFilter, Mask, everyone
@@ -46,7 +50,7 @@ class PciPassthroughFilter(BaseHostFilter):
         self, hosts: HostBatch, spec_obj: RequestSpec
     ) -> Mask | None:
         """Return whose providers have the devices, shape (n_candidates,)."""
-        if not self._need.asks_providers:
+        if not are_assigned(hosts, self._need):
             return None
         return candidates_with_devices(hosts, self._need)
 

@@ -172,6 +172,13 @@ class Scheduler:
                 max_requests=conf.moorage.candidates_max_kept,
             )
             closing.callback(self.kept.stop)
+            self._upkeep = ClaimUpkeep(
+                self.table,
+                self.placement,
+                max_age_s=self._claim_max_age_s(),
+                clock=clock,
+            )
+            closing.callback(self._upkeep.stop)
             self._driver: BaseSchedulerDriver = driver(
                 Parts(
                     conf=conf,
@@ -190,17 +197,11 @@ class Scheduler:
                     tie_seed=int(rng.integers(2**62)),
                     network=network,
                     announce=self._announce,
+                    review=self._upkeep.review,
                 )
             )
             self._clock = clock
             self._tell: Announce = announce_to_nobody
-            self._upkeep = ClaimUpkeep(
-                self.table,
-                self.placement,
-                max_age_s=self._claim_max_age_s(),
-                clock=clock,
-            )
-            closing.callback(self._upkeep.stop)
             #: What the source wants served on the topic of Moorage's own.
             self.source_endpoints = source.endpoints
             self.endpoints = [SchedulerEndpoint(self), BaseAPIEndpoint()]

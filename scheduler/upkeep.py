@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from .errors import PlacementError
@@ -23,6 +23,11 @@ _AGAIN_S: Final = 60.0
 #: Seconds between two rounds, and claims that one round asks Placement for at most.
 _ROUND_EVERY_S: Final = 5.0
 _MAX_ASKED: Final = 50
+
+#: Claims that a request asks for at most before it is told that there is no host, and
+#: seconds for which the answer about one will do.
+_MAX_REVIEWED: Final = 20
+_REVIEWED_S: Final = 5.0
 
 #: Seconds for which the end waits for a question to Placement that is on its way.
 _END_S: Final = 3.0
@@ -102,6 +107,38 @@ class ClaimUpkeep:
                 LOG.debug("Claims are looked at once Placement answers: %s", e)
                 return
 
+    def review(self, node_uuids: Collection[str]) -> bool:
+        """Look now at claims on these compute nodes, the oldest ones first.
+
+        Not at all where they are many, and not at those that were just looked at: it is
+        done while a request waits.
+
+        Returns
+        -------
+        bool
+            Whether something was given back, so that hosts have more than they had.
+        """
+        now, nodes = self._clock(), frozenset(node_uuids)
+        due = [
+            claim
+            for claim in self._table.claims()
+            if claim.node_uuid in nodes and self._is_reviewable(claim, now)
+        ]
+        due.sort(key=lambda claim: claim.claimed_at)
+        is_freed = False
+        for claim in due[:_MAX_REVIEWED]:
+            self._asked_at[claim] = now
+            try:
+                is_freed |= self._look_at(claim, now)
+            except PlacementError as e:
+                LOG.debug("Claims cannot be looked at: %s", e)
+                break
+        return is_freed
+
+    def _is_reviewable(self, claim: Claimed, now: float) -> bool:
+        asked_at = self._asked_at.get(claim)
+        return asked_at is None or abs(now - asked_at) >= _REVIEWED_S
+
     def _is_due(self, claim: Claimed, now: float) -> bool:
         if now - self._known_since[claim] < _BELIEVED_S:
             return False
@@ -110,7 +147,8 @@ class ClaimUpkeep:
     def _waits_since(self, claim: Claimed) -> float:
         return self._asked_at.get(claim, self._known_since[claim])
 
-    def _look_at(self, claim: Claimed, now: float) -> None:
+    def _look_at(self, claim: Claimed, now: float) -> bool:
+        """Return whether the claim has ended, and was given back."""
         held = self._placement.allocations(claim.instance_uuid)
         if not self._is_on(claim.node_uuid, held):
             LOG.info(
@@ -120,12 +158,14 @@ class ClaimUpkeep:
                 claim.host,
             )
             self._table.give_back(claim.host, claim.instance_uuid)
-        elif self._is_old(claim, now):
+            return True
+        if self._is_old(claim, now):
             self._table.settle(claim.node_uuid, [claim.instance_uuid])
+        return False
 
     def _is_old(self, claim: Claimed, now: float) -> bool:
-        limit_s = self.max_age_s
-        return limit_s is not None and now - self._known_since[claim] > limit_s
+        limit_s, since = self.max_age_s, self._known_since.get(claim, now)
+        return limit_s is not None and now - since > limit_s
 
     def _is_on(self, node_uuid: str, held: ConsumerAllocations) -> bool:
         """Return whether a consumer may still hold something of a host.

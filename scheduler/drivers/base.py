@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 from oslo_config import cfg
@@ -24,6 +24,11 @@ from .announcing import Announce, announce_to_nobody
 from .caller import Caller
 from .contention import Contention
 from .record import DecisionLog
+
+
+def none_has_ended(node_uuids: Collection[str]) -> bool:
+    """Stand in where nobody looks after claims."""
+    return False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,6 +53,9 @@ class Parts:
         How often Placement refuses claims of late.
     announce : callable
         Tells the other schedulers what was claimed.
+    review : callable
+        Looks whether claims on these compute nodes have ended meanwhile; returns
+        whether some have, and were given back.
     """
 
     conf: cfg.ConfigOpts
@@ -67,6 +75,7 @@ class Parts:
     network: NetworkClient | None = None
     contention: Contention = dataclasses.field(default_factory=Contention)
     announce: Announce = announce_to_nobody
+    review: Callable[[Collection[str]], bool] = none_has_ended
 
 
 class BaseSchedulerDriver(abc.ABC):

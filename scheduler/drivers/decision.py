@@ -96,7 +96,7 @@ class Decision:
 
         Where an answer of Placement that was kept, or cut by the limit, holds no host,
         Placement is asked afresh before that is said; also where it refuses much of
-        what it had offered.
+        what it had offered. So are claims on its hosts, which may have ended.
         """
         if self._is_rebuild:
             self._look()
@@ -119,8 +119,9 @@ class Decision:
             except NoValidHost:
                 if n_asked == _MAX_QUESTIONS:
                     raise
+                is_freed = parts.review(offer.candidates.by_host)
                 news = ask_again(parts, caller, asked, record, came=came, earlier=offer)
-                if news is None:
+                if news is None and not is_freed:
                     raise
             record.begin_again()
             n_asked += 1

@@ -56,6 +56,21 @@ def _answers(
     )
 
 
+def are_assigned(hosts: HostBatch, need: Need) -> bool:
+    """Return whether candidates say of which providers the devices are.
+
+    Else Placement knows nothing of the devices, and all candidates of a host are alike.
+    """
+    if not need.asks_providers:
+        return False
+    alike = {tuple(mapping): mapping for mapping in hosts.candidates.mappings()}
+    return any(
+        providers_of(request, mapping)
+        for mapping in alike.values()
+        for request in need.requests
+    )
+
+
 def candidates_with_devices(hosts: HostBatch, need: Need) -> Mask:
     """Return whose providers have the devices, shape (n_candidates,)."""
     passing = np.zeros(len(hosts.candidates), bool)

@@ -14,7 +14,7 @@ import pytest
 
 from moorage.objects import InstanceGroup, Selection
 from moorage.scheduler import conf as moorage_conf
-from moorage.scheduler.errors import PlacementUnavailable
+from moorage.scheduler.errors import NoValidHost, PlacementUnavailable
 from moorage.scheduler.hosts import Consumption
 from moorage.scheduler.placement.client import ConsumerAllocations
 from moorage.scheduler.service import Scheduler, build
@@ -103,6 +103,34 @@ def test_failed_build_is_no_member_of_its_group_any_more(
     upkeep.look()
     again = _claimed(scheduler, members[2], instance_group=group)
     assert again.service_host == failed.service_host
+
+
+def test_claims_are_looked_at_before_there_is_no_host(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = new_uuids(4)
+    group = InstanceGroup(
+        policy="anti-affinity", policies=["anti-affinity"], members=members
+    )
+    for uuid in members[:2]:
+        failed = _claimed(scheduler, uuid, instance_group=group)
+    scheduler.placement.delete_allocations(members[1])
+    again = _claimed(scheduler, members[2], instance_group=group)
+    assert again.service_host == failed.service_host, "it ended just now"
+
+    looked = []
+    allocations = scheduler.placement.allocations
+
+    def watched(uuid: str, **more: Any) -> ConsumerAllocations:
+        looked.append(uuid)
+        return allocations(uuid, **more)
+
+    monkeypatch.setattr(scheduler.placement, "allocations", watched)
+    for _ in range(2):
+        with pytest.raises(NoValidHost):
+            _claimed(scheduler, members[3], instance_group=group)
+    assert looked.count(members[2]) == 1, "the answer about it will do for some seconds"
+    assert _row(scheduler, again).instances.keys() == {members[2]}
 
 
 def test_instance_that_went_elsewhere_is_given_back(
