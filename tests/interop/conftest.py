@@ -4,24 +4,17 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from .peer import Peer, peer_python
+from .peer import Peer, peer_or_skip
 
 
 @pytest.fixture(scope="session")
 def peer() -> Iterator[Peer]:
     """Return nova 34's process; without its environment, skip or fail."""
-    python = peer_python()
-    if not python.exists():
-        reason = f"no nova 34: {python} is missing; run `make peer`"
-        if os.environ.get("MOORAGE_REQUIRE_ALL") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with Peer(python) as running:
+    with Peer(peer_or_skip()) as running:
         yield running
 
 

@@ -9,6 +9,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 _ROOT = Path(__file__).parents[2]
 _SCRIPT = Path(__file__).with_name("nova_side.py")
 
@@ -21,6 +23,17 @@ def peer_python() -> Path:
     """Return the Python of the environment that holds nova 34, made by `make peer`."""
     default = _ROOT / ".venv-nova" / "bin" / "python"
     return Path(os.environ.get("MOORAGE_PEER_PYTHON", default))
+
+
+def peer_or_skip() -> Path:
+    """Return the same; where it is missing, skip the test, or fail it."""
+    python = peer_python()
+    if not python.exists():
+        reason = f"no nova 34: {python} is missing; run `make peer`"
+        if os.environ.get("MOORAGE_REQUIRE_ALL") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return python
 
 
 class Peer:

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .peer import peer_python
+from .peer import peer_or_skip
 
 PROGRAM = Path(__file__).with_name("nova_and_moorage.py")
 
@@ -21,12 +20,7 @@ pytestmark = pytest.mark.peer
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return what the program in nova's environment saw; see there."""
-    python = peer_python()
-    if not python.exists():
-        reason = f"no nova 34: {python} is missing; run `make peer`"
-        if os.environ.get("MOORAGE_REQUIRE_ALL") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    python = peer_or_skip()
     folder = tmp_path_factory.mktemp("cwd")
     run = subprocess.run(
         [python, "-W", "ignore", PROGRAM],

@@ -25,7 +25,7 @@ from moorage.scheduler.conf import list_opts
 from moorage.scheduler.sources.nova_db import schema
 
 from ...clouds import host, write_inventory
-from ...interop.peer import peer_python
+from ...interop.peer import peer_or_skip
 from ...nova_databases import Kind, NovaDatabases
 from ...placement_servers import (
     Database,
@@ -140,12 +140,7 @@ print(json.dumps(told))
 @pytest.fixture(scope="module")
 def novas() -> Mapping[str, list[str]]:
     """The options of nova 34, by group."""
-    python = peer_python()
-    if not python.exists():
-        reason = f"no nova 34: {python} is missing; run `make peer`"
-        if os.environ.get("MOORAGE_REQUIRE_ALL") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    python = peer_or_skip()
     answer = subprocess.run(
         [python, "-W", "ignore", "-c", PROGRAM],
         env={**os.environ, "OS_NOVA_DISABLE_EVENTLET_PATCHING": "1"},
