@@ -378,8 +378,9 @@ class _Claim:
     def _double(self, uuid: str, held: ConsumerAllocations) -> None:
         if not self.evacuated_from & held.resources.keys():
             raise AllocationUpdateFailed(
-                f"Consumer {uuid} holds allocations that this request did not make, "
-                f"of the resource providers {', '.join(sorted(held.resources))}."
+                f"Failed to update allocations for consumer {uuid}. Error: it holds "
+                "allocations that this request did not make, of the resource providers "
+                f"{', '.join(sorted(held.resources))}."
             )
         self.before.setdefault(uuid, held)
         self.generations[uuid] = held.consumer_generation or 0
@@ -399,9 +400,9 @@ class _Claim:
     def _conflict(self, answer: WriteAnswer) -> AllocationUpdateFailed:
         providers = {p for r in self.wanted.values() for p in r["allocations"]}
         return AllocationUpdateFailed(
-            f"Somebody else changed one of the consumers {', '.join(self.wanted)} "
-            "while it was claimed for the resource providers "
-            f"{', '.join(sorted(providers))}: {answer.detail}"
+            f"Failed to update allocations for consumer {', '.join(self.wanted)}. "
+            "Error: somebody else changed it while it was claimed for the resource "
+            f"providers {', '.join(sorted(providers))}: {answer.detail}"
         )
 
     def _settle(
