@@ -52,6 +52,7 @@ _SHARE_NUMA = 0.3
 _N_REPORTS = 2_000
 _INSTANCES = 4
 _MANY_INSTANCES = 20
+_HOURS = 97
 _TABLES = {
     "compute nodes": "compute_nodes",
     "heartbeats": "services",
@@ -163,12 +164,15 @@ def _filled(
 
 
 def _settle_instances(databases: NovaDatabases) -> None:
-    """Have instances be an hour old: few of a cloud's are of the last minute."""
+    """Have instances be written over some days: few of a cloud's are of one minute."""
     table = databases.tables["instances"]
-    before = _now() - datetime.timedelta(hours=1)
+    now = _now()
     for cell in databases.cells:
         with databases.engine(cell.url).begin() as connected:
-            connected.execute(table.update().values(updated_at=before))
+            for hours in range(_HOURS):
+                of_hour = table.c.id % _HOURS == hours
+                then = now - datetime.timedelta(hours=1 + hours)
+                connected.execute(table.update().where(of_hour).values(updated_at=then))
 
 
 def _databases(kind: Kind) -> NovaDatabases:
