@@ -68,6 +68,9 @@ N_HOSTS = 40
 #: How often a worker is killed until it had claims under way.
 N_KILLS = 5
 
+#: Answers that may be on their way to the broker in the moment of a kill.
+MAX_CUT_OFF = 5
+
 #: What the log says then.
 FOUND = r"Process \d+ has ended with [1-9]\d* claims under way"
 
@@ -192,35 +195,47 @@ def settled(cloud: Cloud, is_right: Callable[[Held], bool]) -> Held:
     return held_by(cloud)
 
 
-def answered_late(load: Load, scheduler: SchedulerProcess) -> set[str]:
-    """Return the instances that were answered, but not to callers that still waited.
+def unheard(load: Load, scheduler: SchedulerProcess) -> tuple[set[str], set[str]]:
+    """Return the instances that were decided on, but whose callers heard nothing.
 
-    A process that was not killed has answered what it decided, unless it says that it
-    gives the claim back. A broker that is killed loses some of these answers; others
-    come too late on a machine that cannot keep up with the rate. Nobody but the callers
-    can know: a conductor gives the allocations of such instances back.
+    None of them is given back, and nobody but the callers can know of them: a conductor
+    gives their allocations back.
+
+    Returns
+    -------
+    late : set of str
+        Answered by processes that live. A broker that is killed loses some answers;
+        others come too late on a machine that cannot keep up with the rate.
+    cut_off : set of str
+        Of processes that were killed. What was not about to be sent is given back; of
+        the rest nobody knows whether the broker had it.
     """
     said = "".join(scheduler.log)
     decided = re.findall(r" (\d+) INFO .*\[instance: (\S+)\] Decision ", said)
     given_back = set(re.findall(r"Consumer (\S+) may hold an allocation", said))
     alive = {str(pid) for pid in scheduler.workers}
-    answered = {uuid for pid, uuid in decided if pid in alive} - given_back
-    return load.timed_out & answered
+    of_living = {uuid for pid, uuid in decided if pid in alive}
+    of_killed = {uuid for pid, uuid in decided if pid not in alive}
+    silent = load.timed_out - given_back
+    return silent & of_living, silent & of_killed - of_living
 
 
 def expect_answered(cloud: Cloud, load: Load, scheduler: SchedulerProcess) -> None:
     """Compare what is held with what was answered, both ways."""
 
     def is_right(held: Held) -> bool:
-        return held.keys() == load.placed.keys() | answered_late(load, scheduler)
+        late, cut_off = unheard(load, scheduler)
+        return held.keys() - cut_off == load.placed.keys() | late
 
     held = settled(cloud, is_right)
-    late = answered_late(load, scheduler)
+    late, cut_off = unheard(load, scheduler)
     print(
         f"\n{len(load.asked_at)} requests: {dict(load.ends)}; {len(late)} of these "
-        f"answered late; {len(held)} held"
+        f"answered late, {len(cut_off)} cut off; {len(held)} held"
     )
-    assert held.keys() - load.placed.keys() - late == set(), "nobody was told of these"
+    unknown = held.keys() - load.placed.keys() - late
+    assert unknown <= cut_off, "nobody was told of these"
+    assert len(unknown) <= MAX_CUT_OFF
     assert load.placed.keys() - held.keys() == set(), "these were answered"
     assert {uuid: held[uuid] for uuid in load.placed} == load.placed
     assert all(len(hosts) == 1 for hosts in held.values()), "some are held twice"
