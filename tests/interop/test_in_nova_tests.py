@@ -39,6 +39,7 @@ ABOUT_ITS_INSIDE = {
     "ConsumerGenerationConflictTest.test_evacuate_fails_allocating_on_dest_host",
     "ConsumerGenerationConflictTest.test_migrate_claim_on_dest_fails",
     "RoutedNetworkTests.test_boot_with_immediate_port_fails_due_to_config",
+    "ServerDeleteBuildTests.test_delete_stuck_build_instance_after_claim",
     "ServerRescheduleTests.test_allocation_fails_during_reschedule",
     "TestAggregateMultiTenancyIsolationFilter."
     "test_aggregate_multitenancy_isolation_filter",
