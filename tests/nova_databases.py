@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import fixtures
-import pytest
 import sqlalchemy
 from sqlalchemy import Engine, Table
 from sqlalchemy.pool import NullPool
 
-from .interop.peer import peer_python
+from .interop.peer import peer_or_skip
 from .placement_servers import Database, database_server
 
 CELL0_UUID = "00000000-0000-0000-0000-000000000000"
@@ -253,12 +252,7 @@ def _is_stale(name: str) -> bool:
 
 
 def _manage(conf: str, *command: str) -> None:
-    manage = peer_python().with_name("nova-manage")
-    if not manage.exists():
-        reason = f"no nova 34: {manage} is missing; run `make peer`"
-        if os.environ.get("MOORAGE_REQUIRE_ALL") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    manage = peer_or_skip("nova-manage")
     done = subprocess.run(
         [manage, "--config-file", conf, *command],
         env={**os.environ, "OS_NOVA_DISABLE_EVENTLET_PATCHING": "1"},

@@ -25,15 +25,16 @@ def peer_python() -> Path:
     return Path(os.environ.get("MOORAGE_PEER_PYTHON", default))
 
 
-def peer_or_skip() -> Path:
-    """Return the same; where it is missing, skip the test, or fail it."""
+def peer_or_skip(name: str = "python") -> Path:
+    """Return a program beside it; where it is missing, skip the test, or fail it."""
     python = peer_python()
-    if not python.exists():
-        reason = f"no nova 34: {python} is missing; run `make peer`"
+    program = python if name == "python" else python.with_name(name)
+    if not program.exists():
+        reason = f"no nova 34: {program} is missing; run `make peer`"
         if os.environ.get("MOORAGE_REQUIRE_ALL") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
-    return python
+    return program
 
 
 class Peer:

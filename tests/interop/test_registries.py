@@ -2,14 +2,14 @@
 """nova and moorage in one process, whoever comes first."""
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from .peer import peer_or_skip
+
 ROOT = Path(__file__).parents[2]
-PEER = Path(os.environ.get("MOORAGE_PEER_PYTHON", ROOT / ".venv-nova/bin/python"))
 MESSAGE = ROOT / "tests/data/wire/numa-pinned.json"
 
 pytestmark = pytest.mark.peer
@@ -52,24 +52,14 @@ print(json.dumps({{
 """
 
 
-@pytest.fixture
-def peer():
-    if not PEER.exists():
-        reason = f"no nova 34 at {PEER}; set MOORAGE_PEER_PYTHON to its Python"
-        if os.environ.get("MOORAGE_REQUIRE_ALL") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return PEER
-
-
 @pytest.mark.parametrize(
     "imports", [(NOVA, OURS), (OURS, NOVA)], ids=["nova-first", "moorage-first"]
 )
-def test_both_read_and_write_with_their_own_classes(peer, imports):
+def test_both_read_and_write_with_their_own_classes(imports):
     program = PROGRAM.format(imports="\n".join(imports))
 
     run = subprocess.run(
-        [peer, "-W", "ignore", "-c", program, MESSAGE],
+        [peer_or_skip(), "-W", "ignore", "-c", program, MESSAGE],
         capture_output=True,
         text=True,
         timeout=120,

@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-import os
 import subprocess
 import sys
 import time
@@ -15,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import fixtures
-import pytest
 
 from ...brokers import Broker
 from ...nova_databases import Cell, Kind, NovaDatabases
 from ...placement_servers import Database, PlacementServer, database_server
-from ..peer import peer_python
+from ..peer import peer_or_skip, peer_python
 from .daemons import Daemon
 from .neighbours import Neighbours
 
@@ -334,16 +332,5 @@ class StockCloud(fixtures.Fixture):
 
 def require_peer() -> None:
     """Skip the test, or fail it, where there is no nova 34."""
-    missing = [
-        path
-        for path in (
-            peer_python().with_name(name)
-            for name in ("nova-compute", "nova-conductor", "nova-scheduler")
-        )
-        if not path.exists()
-    ]
-    if missing:
-        reason = f"no nova 34: {missing[0]} is missing; run `make peer`"
-        if os.environ.get("MOORAGE_REQUIRE_ALL") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    for name in ("nova-compute", "nova-conductor", "nova-scheduler"):
+        peer_or_skip(name)
