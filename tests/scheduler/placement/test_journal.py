@@ -9,7 +9,7 @@ import os
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +24,9 @@ from moorage.scheduler.placement.claims import claim
 from moorage.scheduler.placement.client import ConsumerAllocations
 from moorage.scheduler.placement.journal import Journal
 from moorage.scheduler.placement.orphans import Orphans
-from moorage.scheduler.placement.seed import Provider, seed
 
 from ...placement_servers import EmbeddedPlacementFixture
-
-HOST, OTHER = (str(uuid.UUID(int=i)) for i in (1, 2))
-OWNER = {"project_id": "p", "user_id": "u"}
-
-
-@pytest.fixture
-def placement() -> Iterator[EmbeddedPlacementFixture]:
-    with EmbeddedPlacementFixture() as placement:
-        seed(
-            placement.client,
-            [Provider(h, h, {"VCPU": {"total": 8}}) for h in (HOST, OTHER)],
-        )
-        yield placement
+from .two_hosts import HOST, OTHER, OWNER
 
 
 def _request(provider: str = HOST) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import itertools
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from moorage.scheduler.placement.circuit import MAX_FAILURES, Circuit
 from moorage.scheduler.placement.claims import ClaimInDoubt, claim
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.orphans import Orphan, Orphans
-from moorage.scheduler.placement.seed import Provider, seed
 
 from ...placement_servers import (
     EmbeddedPlacementFixture,
@@ -26,20 +25,8 @@ from ...placement_servers import (
     Misbehaviour,
     adapter_to,
 )
+from .two_hosts import HOST, OTHER, OWNER
 from .watched import Clock
-
-HOST, OTHER = (str(uuid.UUID(int=i)) for i in (1, 2))
-OWNER = {"project_id": "p", "user_id": "u"}
-
-
-@pytest.fixture
-def placement() -> Iterator[EmbeddedPlacementFixture]:
-    with EmbeddedPlacementFixture() as placement:
-        seed(
-            placement.client,
-            [Provider(h, h, {"VCPU": {"total": 8}}) for h in (HOST, OTHER)],
-        )
-        yield placement
 
 
 def _request(provider: str) -> dict[str, object]:

@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hosts of the fixture `placement`, and who claims there."""
+
+from __future__ import annotations
+
+import uuid
+
+HOST, OTHER = (str(uuid.UUID(int=i)) for i in (1, 2))
+OWNER = {"project_id": "p", "user_id": "u"}
