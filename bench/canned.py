@@ -27,6 +27,10 @@ class Answer:
     status_code: int
     text: str = ""
 
+    @property
+    def content(self) -> bytes:
+        return self.text.encode()
+
     def json(self) -> Any:
         return json.loads(self.text)
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from .batch import Rows, View
 from .instances import InstanceMap
-from .interning import Codes, Interner, compacted, shared_code
+from .interning import Codes, Interner, compacted, shared_codes
 from .record import INTERNED, NUMBERS
 
 _FIRST_CAPACITY = 64
@@ -130,19 +130,29 @@ class TableColumns:
 
     # -- writing -----------------------------------------------------------------
 
-    def append(self, node_uuid: str) -> int:
-        """Add a row for a compute node that has none; its values are to be written."""
-        row = self._size
-        if row == len(self._numbers["revision"]):
-            for arrays in (self._numbers, self._codes):
-                for name, array in arrays.items():
-                    arrays[name] = np.resize(array, _grown(row))
-            self._viewed.clear()
-        self._size += 1
+    def rows_for(self, node_uuids: Sequence[str]) -> Rows:
+        """Return the row of each UUID, a new one for those that have none.
+
+        The values of a new row are to be written.
+        """
+        rows = self.rows_of(node_uuids)
+        if (rows >= 0).all():
+            return rows
+        news = [uuid for uuid in dict.fromkeys(node_uuids) if uuid not in self._row_of]
+        size = self._size + len(news)
+        while len(self._numbers["revision"]) < size:
+            self._grow()
+        self._row_of.update(zip(news, shared_codes(self._size, size), strict=True))
+        self._size = size
         self.layout += 1
         self.supply += 1
-        self._row_of[node_uuid] = shared_code(row)
-        return row
+        return self.rows_of(node_uuids)
+
+    def _grow(self) -> None:
+        for arrays in (self._numbers, self._codes):
+            for name, array in arrays.items():
+                arrays[name] = np.resize(array, _grown(len(array)))
+        self._viewed.clear()
 
     def remove(self, node_uuid: str) -> bool:
         """Remove a compute node's row; return whether it had one.

@@ -7,7 +7,7 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -38,10 +38,15 @@ _CODES_LOCK = threading.Lock()
 
 def shared_code(number: int) -> int:
     """Return the one object for a code or a row's number, at least 0."""
-    if number >= len(_CODES):
+    return shared_codes(number, number + 1)[0]
+
+
+def shared_codes(first: int, end: int) -> list[int]:
+    """Return the one object for each number from the first one to before the end."""
+    if end > len(_CODES):
         with _CODES_LOCK:
-            _CODES.extend(range(len(_CODES), number + 1))
-    return _CODES[number]
+            _CODES.extend(range(len(_CODES), end))
+    return _CODES[first:end]
 
 
 def _key(value: Any) -> Hashable:
@@ -79,30 +84,40 @@ class Interner:
         """Return the code of a value, a new one where it was never seen."""
         key = _key(value)
         code = self._codes.get(key)
-        if code is None:
-            self._add({key: value})
-            code = self._codes[key]
-        return code
+        return self._add(key, value) if code is None else code
 
     def codes(self, values: Sequence[Any]) -> list[int]:
         """Return the codes of values, as `code` does."""
         try:  # nearly all are keys by themselves
-            found = list(map(self._codes.get, values))
+            with self._lock:  # a decision may add what it left of a host
+                found = list(map(self._codes.get, values))
+                if None in found:
+                    self._add_all(values, found)
         except TypeError:
             return list(map(self.code, values))
-        unseen = {v: v for v, c in zip(values, found, strict=True) if c is None}
-        if not unseen:
-            return found  # type: ignore[return-value]  # none of them is None
-        self._add(unseen)
-        return [self._codes[value] for value in values]
+        return found  # type: ignore[return-value]  # none of them is None
 
-    def _add(self, values: Mapping[Hashable, Any]) -> None:
-        """Give the values of these keys their codes."""
-        with self._lock:  # a decision may add what it left of a host
-            for key, value in values.items():
-                if key not in self._codes:
-                    self.values.append(value)
-                    self._codes[key] = shared_code(len(self.values) - 1)
+    def _add_all(self, values: Sequence[Any], found: list[int | None]) -> None:
+        """Give the values of which no code was found their codes."""
+        kept, add = self.values, self._codes.setdefault
+        first = len(kept)
+        news = shared_codes(first, first + found.count(None))
+        for i, value in enumerate(values):
+            if found[i] is None:
+                new = news[len(kept) - first]
+                kept.append(value)  # before anybody can find its code
+                code = found[i] = add(value, new)
+                if code != new:  # it is there twice
+                    kept.pop()
+
+    def _add(self, key: Hashable, value: Any) -> int:
+        """Return the code of the value of a key, a new one where there is none."""
+        with self._lock:
+            code = self._codes.get(key)
+            if code is None:
+                self.values.append(value)
+                code = self._codes[key] = shared_code(len(self.values) - 1)
+            return code
 
     def find(self, value: Any) -> int | None:
         """Return the code of a value that was seen, else None."""

@@ -16,6 +16,7 @@ from oslo_config import cfg
 from urllib3.exceptions import NewConnectionError, ProtocolError, ReadTimeoutError
 
 from .. import tracing
+from ..decoding import loads
 from ..errors import (
     PlacementError,
     PlacementIncompatible,
@@ -75,6 +76,10 @@ class Response(Protocol):
     @property
     def text(self) -> str:
         """Body."""
+
+    @property
+    def content(self) -> bytes:
+        """Body, as it came."""
 
     def json(self) -> Any:
         """Body, decoded."""
@@ -552,7 +557,7 @@ def _strange(verb: Verb, url: str, response: Response) -> str:
 
 def _decoded(url: str, response: Response) -> object:
     try:
-        body: object = response.json()
+        body: object = loads(response.content)
     except ValueError as e:
         raise PlacementUnavailable(
             f"{_strange(Verb.GET, url, response)} This is no JSON ({e}): check that "

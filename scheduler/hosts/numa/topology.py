@@ -7,11 +7,14 @@ import functools
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import msgspec
+
 from ....objects import NUMATopology
+from ...decoding import Primitive, loads
 from .guest import FittedCell, FittedGuest
 
 _KIB: Final = 1024
@@ -109,7 +112,7 @@ class HostCell:
     cpu_usage: int = 0
     memory_usage: int = 0
     pinned: int = 0
-    pages: tuple[Pages, ...] = ()
+    pages: tuple[Pages, ...] = field(default=(), hash=False)  # memory tells enough
 
     @property
     def id(self) -> int:
@@ -254,10 +257,80 @@ def cpus_of(mask: int) -> list[int]:
 # -- reading ---------------------------------------------------------------------------
 
 
+class _Pages(msgspec.Struct, gc=False):
+    size_kb: int
+    total: int
+    used: int | None = 0
+    reserved: int | None = 0
+
+
+class _Cell(msgspec.Struct, gc=False):
+    """A cell of a text; what never changes of it, and is long, is not decoded."""
+
+    id: int
+    memory: int
+    cpuset: msgspec.Raw
+    pcpuset: msgspec.Raw = msgspec.Raw(b"null")
+    siblings: msgspec.Raw = msgspec.Raw(b"null")
+    network_metadata: msgspec.Raw = msgspec.Raw(b"null")
+    socket: int | None = None
+    cpu_usage: int | None = 0
+    memory_usage: int | None = 0
+    pinned_cpus: list[int] | None = None
+    mempages: list[Primitive[_Pages]] | None = None
+
+
+class _Cells(msgspec.Struct, gc=False):
+    cells: list[Primitive[_Cell]]
+
+
+_decoded = msgspec.json.Decoder(Primitive[_Cells]).decode
+
+
 @functools.lru_cache(_MAX_TEXTS)
 def _read_text(text: str) -> HostTopology:
     try:
-        return _read(json.loads(text))
+        told = _decoded(text).data.cells
+    except msgspec.MsgspecError:  # not as it is written today
+        return _read_any_text(text)
+    return _topology_of(_as_written(cell.data) for cell in told)
+
+
+def _as_written(cell: _Cell) -> HostCell:
+    return HostCell(
+        hardware=_hardware_as_written(
+            cell.id,
+            cell.memory,
+            cell.socket,
+            bytes(cell.cpuset),
+            bytes(cell.pcpuset),
+            bytes(cell.siblings),
+            bytes(cell.network_metadata),
+        ),
+        cpu_usage=_amount(cell.cpu_usage or 0),
+        memory_usage=_amount(cell.memory_usage or 0),
+        pinned=mask_of(_cpus(cell.pinned_cpus or ())),
+        pages=_distinct(_pages_as_written(each.data) for each in cell.mempages or ()),
+    )
+
+
+def _pages_as_written(pages: _Pages) -> Pages:
+    return _counted(pages.size_kb, pages.total, pages.used or 0, pages.reserved or 0)
+
+
+@functools.lru_cache(4096)
+def _hardware_as_written(
+    cell_id: int, memory: int, socket: int | None, *texts: bytes
+) -> CellHardware:
+    """Return the hardware that JSON texts tell of: hosts of a cloud are much alike."""
+    names = ("cpuset", "pcpuset", "siblings", "network_metadata")
+    told = {name: loads(text) for name, text in zip(names, texts, strict=True)}
+    return _hardware_of({"id": cell_id, "memory": memory, "socket": socket, **told})
+
+
+def _read_any_text(text: str) -> HostTopology:
+    try:
+        return _read(loads(text))
     except json.JSONDecodeError as e:
         raise ValueError(f"The NUMA topology is no JSON: {e}") from e
 
@@ -267,22 +340,26 @@ def _read(value: object) -> HostTopology:
         value = value.obj_to_primitive()
     if not isinstance(value, Mapping):
         raise ValueError(f"The NUMA topology is {type(value).__name__}, not cells")
-    try:
-        return HostTopology(_cells(value))
-    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as e:
-        raise ValueError(f"The NUMA topology is no NUMATopology: {e!r}") from e
+    return _topology_of(_cells(value))
 
 
-def _cells(value: Mapping[str, Any]) -> tuple[HostCell, ...]:
+def _cells(value: Mapping[str, Any]) -> Iterator[HostCell]:
     data = value.get("nova_object.data")
     if data is None:
-        cells = tuple(map(_legacy_cell, value["cells"]))
+        yield from map(_legacy_cell, value["cells"])
     else:
-        cells = tuple(_cell(cell["nova_object.data"]) for cell in data["cells"])
-    if len(cells) > _MAX_CELLS:
-        raise ValueError(f"{len(cells)} cells, more than {_MAX_CELLS}")
-    _refuse_twins("cells of id", (cell.id for cell in cells))
-    return cells
+        yield from (_cell(cell["nova_object.data"]) for cell in data["cells"])
+
+
+def _topology_of(found: Iterator[HostCell]) -> HostTopology:
+    try:
+        cells = tuple(found)
+        if len(cells) > _MAX_CELLS:
+            raise ValueError(f"{len(cells)} cells, more than {_MAX_CELLS}")
+        _refuse_twins("cells of id", (cell.id for cell in cells))
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as e:
+        raise ValueError(f"The NUMA topology is no NUMATopology: {e!r}") from e
+    return HostTopology(cells)
 
 
 def _refuse_twins(what: str, numbers: Iterable[int]) -> None:
@@ -293,22 +370,29 @@ def _refuse_twins(what: str, numbers: Iterable[int]) -> None:
 
 
 def _cell(data: Mapping[str, Any]) -> HostCell:
-    networks = (data.get("network_metadata") or {}).get("nova_object.data", {})
     return HostCell(
-        hardware=_hardware(
-            _amount(data["id"]),
-            _cpus(data["cpuset"]),
-            _cpus(data.get("pcpuset") or ()),
-            _siblings(data.get("siblings") or ()),
-            _amount(data["memory"]),
-            _socket(data.get("socket")),
-            frozenset(networks.get("physnets") or ()),
-            bool(networks.get("tunneled")),
-        ),
+        hardware=_hardware_of(data),
         cpu_usage=_amount(data.get("cpu_usage") or 0),
         memory_usage=_amount(data.get("memory_usage") or 0),
         pinned=mask_of(_cpus(data.get("pinned_cpus") or ())),
-        pages=_pages(data.get("mempages") or ()),
+        pages=_distinct(
+            _pages_of_size(each["nova_object.data"])
+            for each in data.get("mempages") or ()
+        ),
+    )
+
+
+def _hardware_of(data: Mapping[str, Any]) -> CellHardware:
+    networks = (data.get("network_metadata") or {}).get("nova_object.data", {})
+    return _hardware(
+        _amount(data["id"]),
+        _cpus(data["cpuset"]),
+        _cpus(data.get("pcpuset") or ()),
+        _siblings(data.get("siblings") or ()),
+        _amount(data["memory"]),
+        _socket(data.get("socket")),
+        frozenset(networks.get("physnets") or ()),
+        bool(networks.get("tunneled")),
     )
 
 
@@ -318,8 +402,8 @@ def _hardware(*fields: Any) -> CellHardware:
     return CellHardware(*fields)
 
 
-def _pages(values: Iterable[Mapping[str, Any]]) -> tuple[Pages, ...]:
-    pages = tuple(_pages_of_size(value["nova_object.data"]) for value in values)
+def _distinct(every: Iterable[Pages]) -> tuple[Pages, ...]:
+    pages = tuple(every)
     if len(pages) > _MAX_PAGE_SIZES:
         raise ValueError(f"{len(pages)} sizes of pages, more than {_MAX_PAGE_SIZES}")
     _refuse_twins("entries for pages of KiB", (each.size_kb for each in pages))

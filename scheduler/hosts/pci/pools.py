@@ -8,10 +8,13 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import msgspec
+
 from ....objects import PciDevicePoolList
+from ...decoding import Primitive, loads
 
 #: What a property of a pool or of a request's spec can be; a list is a tuple of these.
 Value = str | int | None | tuple["Value", ...]
@@ -60,7 +63,7 @@ class Pool:
         back returns there.
     """
 
-    kind: PoolKind
+    kind: PoolKind = field(hash=False)  # long, and much the same everywhere
     count: int
     rp_uuid: str | None = None
     place: int = 0
@@ -182,18 +185,72 @@ def are_split(pools: Iterable[Pool]) -> bool:
 # -- reading -------------------------------------------------------------------------
 
 
+class _WrittenPool(msgspec.Struct, gc=False):
+    """A pool as it is written today."""
+
+    vendor_id: str | None
+    product_id: str | None
+    numa_node: int | None
+    count: int
+    tags: dict[str, str] | None
+
+
+class _WrittenPools(msgspec.Struct, gc=False):
+    objects: list[Primitive[_WrittenPool]]
+
+
+_decoded = msgspec.json.Decoder(Primitive[_WrittenPools]).decode
+
+
 @functools.lru_cache(_MAX_TEXTS)
 def _read_text(text: str) -> HostPools:
     try:
-        return _read(json.loads(text) if text else None)
+        told = _decoded(text).data.objects
+    except msgspec.MsgspecError:  # not as it is written today
+        return _read_any_text(text)
+    pools = [each.data for each in told]
+    if any("count" in (pool.tags or ()) for pool in pools):
+        return _read_any_text(text)
+    return _sorted(_told_as_written(i, pool) for i, pool in enumerate(pools))
+
+
+def _told_as_written(index: int, pool: _WrittenPool) -> _Told:
+    tags = pool.tags or {}
+    provider = tags.pop("rp_uuid", None)
+    try:
+        kind = _kind_as_written(
+            pool.product_id, pool.vendor_id, pool.numa_node, *tags.items()
+        )
+        return kind, _integer(pool.count, 0), provider
+    except ValueError as e:
+        raise ValueError(f"PCI pool {index}: {e}") from e
+
+
+@functools.lru_cache(2**14)
+def _kind_as_written(
+    product_id: str | None,
+    vendor_id: str | None,
+    numa_node: int | None,
+    *tags: tuple[str, str],
+) -> PoolKind:
+    flat = {"product_id": product_id, "vendor_id": vendor_id, "numa_node": numa_node}
+    return _kind_of({**flat, **dict(tags)})
+
+
+def _read_any_text(text: str) -> HostPools:
+    try:
+        return _read(loads(text) if text else None)
     except json.JSONDecodeError as e:
         raise ValueError(f"The PCI pools are no JSON: {e}") from e
 
 
 def _read(value: object) -> HostPools:
-    found = [_told(i, flat) for i, flat in enumerate(_flat_pools(value))]
-    found.sort(key=_n_keys)
-    pools = tuple(Pool(*told, place=i) for i, told in enumerate(found))
+    return _sorted(_told(i, flat) for i, flat in enumerate(_flat_pools(value)))
+
+
+def _sorted(told: Iterable[_Told]) -> HostPools:
+    found = sorted(told, key=_n_keys)
+    pools = tuple(Pool(*each, place=i) for i, each in enumerate(found))
     return HostPools(pools) if pools else NO_POOLS
 
 
@@ -239,14 +296,18 @@ def _told(index: int, flat: dict[str, Any]) -> _Told:
     try:
         count = _integer(flat.pop("count"), 0)
         provider = flat.pop("rp_uuid", None)
-        if flat.get("numa_node") is not None:
-            # -1 is how Linux says that a device is at no node.
-            flat["numa_node"] = _integer(flat["numa_node"], -1)
-        return _kind(_items(flat)), count, _text(provider)
+        return _kind_of(flat), count, _text(provider)
     except KeyError as e:
         raise ValueError(f"PCI pool {index} has no {e}") from e
     except (TypeError, ValueError, OverflowError) as e:
         raise ValueError(f"PCI pool {index}: {e}") from e
+
+
+def _kind_of(flat: dict[str, Any]) -> PoolKind:
+    if flat.get("numa_node") is not None:
+        # -1 is how Linux says that a device is at no node.
+        flat["numa_node"] = _integer(flat["numa_node"], -1)
+    return _kind(_items(flat))
 
 
 def _integer(value: Any, least: int) -> int:

@@ -3,7 +3,7 @@
 
 A look at a cell costs what changed, not what is there:
 
-1. a few sums tell whether anything changed (`signatures`);
+1. a few sums, asked for at once, tell whether anything changed (`signatures`);
 2. if so, rows whose ``updated_at`` is NULL, or not before the highest one seen, are
    read;
 3. if the sums still differ, those of buckets of ids tell which rows to compare one by
@@ -22,7 +22,8 @@ node's row is never older than the instances that are seen with it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -54,6 +55,19 @@ class CellChanges:
     nodes: Mapping[int, Node | None]
     services: Mapping[int, Service | None]
     instances: Mapping[str, frozenset[str]]
+
+
+#: Asks for the sums of all tables at once: the sums, and of which table.
+_TOTALS: Final = sa.union_all(
+    *(
+        part.sums.total.add_columns(sa.literal_column(f"'{what}'"))
+        for what, part in (
+            ("instances", Instances),
+            ("services", Services),
+            ("nodes", Nodes),
+        )
+    )
+)
 
 
 class CellReader:
@@ -88,10 +102,29 @@ class CellReader:
         """
         is_new, self._is_new = self._is_new, False
         compares = in_full or is_new
-        return CellChanges(
-            began_at=began_at,
-            is_whole=is_new,
-            instances=self._instances.look(connection, began_at, in_full=compares),
-            services=self._services.look(connection, began_at, in_full=compares),
-            nodes=self._nodes.look(connection, began_at, in_full=compares),
+        asked = self._instances.begin(began_at)
+        totals: Mapping[str, Sequence[Any]] = {}
+        if not compares and not self._is_small and _has_snapshots(connection):
+            found = connection.execute(_TOTALS, asked)
+            totals = {what: total for *total, what in found}
+        instances = self._instances.look(
+            connection, began_at, in_full=compares, total=totals.get("instances")
         )
+        services = self._services.look(
+            connection, began_at, in_full=compares, total=totals.get("services")
+        )
+        nodes = self._nodes.look(
+            connection, began_at, in_full=compares, total=totals.get("nodes")
+        )
+        return CellChanges(began_at, is_new, nodes, services, instances)
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether all tables are read whole at each look, and no sums are needed."""
+        parts = (self._instances, self._services, self._nodes)
+        return all(part.is_small for part in parts)
+
+
+def _has_snapshots(connection: sa.Connection) -> bool:
+    """Return whether all that is asked in one look is asked of one state."""
+    return connection.dialect.name != "sqlite"

@@ -6,16 +6,18 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from ...hosts import Aggregate
 from . import schema
 from .instances import chunks
-from .packing import packed, unpacked
+from .packing import decoded, joined, json_row, packed, run, unpacked
 from .urls import filled
+
+Rows = list[list[Any]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class DirectoryReader:
         #: Hosts by aggregate, and what the database added up of their rows, and of all.
         self._hosts: dict[int, frozenset[str]] = {}
         self._sums: dict[int, tuple[Any, ...]] = {}
-        self._total: tuple[Any, ...] | None = None
+        self._total: Rows | None = None
 
     def read(
         self, connection: sa.Connection, began_at: float, *, in_full: bool = False
@@ -64,55 +66,84 @@ class DirectoryReader:
         """
         if in_full:
             self._sums, self._total = {}, None
+        found: Sequence[Sequence[Any]] = run(connection, _EVERYTHING).all()
+        told = {what: decoded([text or ""]) for what, text in found}
+        self._read_hosts(connection, told["hosts"])
         return Directory(
             began_at=began_at,
-            cells=tuple(self._cells(connection)),
-            aggregates=tuple(self._aggregates(connection)),
+            cells=tuple(self._cells(told["cells"])),
+            aggregates=tuple(self._aggregates(told["aggregates"], told["metadata"])),
         )
 
-    def _cells(self, connection: sa.Connection) -> Iterable[CellMapping]:
-        c = schema.cell_mappings.c
-        query = sa.select(c.id, c.uuid, c.name, c.database_connection, c.disabled)
-        for row in connection.execute(query.order_by(c.id)).all():
-            if row.uuid != schema.CELL0 and not row.disabled:
-                url = filled(row.database_connection or "", self._local)
-                yield CellMapping(row.id, row.uuid, row.name or "", url)
+    def _cells(self, rows: Rows) -> Iterable[CellMapping]:
+        for cell_id, uuid, name, connection, is_disabled in sorted(rows):
+            if uuid != schema.CELL0 and not is_disabled:
+                url = filled(connection or "", self._local)
+                yield CellMapping(cell_id, uuid, name or "", url)
 
-    def _aggregates(self, connection: sa.Connection) -> Iterable[Aggregate]:
-        self._read_hosts(connection)
-        metadata: defaultdict[int, dict[str, str]] = defaultdict(dict)
-        m = schema.aggregate_metadata.c
-        for row in connection.execute(sa.select(m.aggregate_id, m.key, m.value)):
-            metadata[row.aggregate_id][row.key] = row.value
-        a = schema.aggregates.c
-        query = sa.select(a.id, a.uuid, a.name).order_by(a.id)
-        for row in connection.execute(query).all():
+    def _aggregates(self, rows: Rows, metadata: Rows) -> Iterable[Aggregate]:
+        of_aggregate: defaultdict[int, dict[str, str]] = defaultdict(dict)
+        for aggregate_id, key, value in metadata:
+            of_aggregate[aggregate_id][key] = value
+        for aggregate_id, uuid, name in sorted(rows):
             yield Aggregate(
-                id=row.id,
-                uuid=row.uuid or "",
-                name=row.name or "",
-                hosts=self._hosts.get(row.id, frozenset()),
-                metadata=metadata[row.id],
+                id=aggregate_id,
+                uuid=uuid or "",
+                name=name or "",
+                hosts=self._hosts.get(aggregate_id, frozenset()),
+                metadata=of_aggregate[aggregate_id],
             )
 
-    def _read_hosts(self, connection: sa.Connection) -> None:
-        # These rows come and go, but are never written again.
-        c = schema.aggregate_hosts.c
-        big = sa.cast(c.id, sa.BigInteger)
-        sums = sa.func.count(), sa.func.sum(c.id), sa.func.sum(big * big)
-        total = tuple(connection.execute(sa.select(*sums)).one())
+    def _read_hosts(self, connection: sa.Connection, total: Rows) -> None:
         if total == self._total:
             return
-        by_aggregate = sa.select(c.aggregate_id, *sums).group_by(c.aggregate_id)
-        told = {i: tuple(each) for i, *each in connection.execute(by_aggregate).all()}
+        c = schema.aggregate_hosts.c
+        by_aggregate = sa.select(c.aggregate_id, *_sums_of_hosts())
+        query = by_aggregate.group_by(c.aggregate_id)
+        told = {i: tuple(each) for i, *each in connection.execute(query).all()}
         differing = [i for i, each in told.items() if self._sums.get(i) != each]
         for some in chunks(differing):
             found: defaultdict[int, set[str]] = defaultdict(set)
-            query = packed(c.id, c.aggregate_id, c.host)
-            in_some = query.where(c.aggregate_id.in_(some))
+            every = packed(c.id, c.aggregate_id, c.host)
+            in_some = every.where(c.aggregate_id.in_(some))
             for aggregate_id, host in unpacked(connection, in_some):
                 if host is not None:
                     found[aggregate_id].add(sys.intern(host))
             self._hosts.update({i: frozenset(hosts) for i, hosts in found.items()})
         self._hosts = {i: hosts for i, hosts in self._hosts.items() if i in told}
         self._sums, self._total = told, total
+
+
+def _sums_of_hosts() -> tuple[sa.ColumnElement[Any], ...]:
+    """Return what tells sets of rows apart that come and go and are never changed."""
+    row_id = schema.aggregate_hosts.c.id
+    big = sa.cast(row_id, sa.BigInteger)
+    return sa.func.count(), sa.func.sum(row_id), sa.func.sum(big * big)
+
+
+def _everything() -> sa.CompoundSelect[Any]:
+    """Return what selects all but the hosts of aggregates, of which only sums."""
+    cells, aggregates = schema.cell_mappings.c, schema.aggregates.c
+    metadata = schema.aggregate_metadata.c
+    columns = {
+        "aggregates": (aggregates.id, aggregates.uuid, aggregates.name),
+        "metadata": (metadata.aggregate_id, metadata.key, metadata.value),
+        "cells": (
+            cells.id,
+            cells.uuid,
+            cells.name,
+            cells.database_connection,
+            cells.disabled,
+        ),
+    }
+    texts: dict[str, sa.ColumnElement[str]] = {"hosts": json_row(*_sums_of_hosts())}
+    texts |= {what: joined(json_row(*each)) for what, each in columns.items()}
+    return sa.union_all(
+        *(
+            sa.select(sa.literal_column(f"'{what}'"), text)
+            for what, text in texts.items()
+        )
+    )
+
+
+_EVERYTHING: Final = _everything()

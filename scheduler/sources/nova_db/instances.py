@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
@@ -41,7 +41,7 @@ class Instances:
     _late = _state.where(_is_late)
     _by_id = _state.where(_c.id.in_(sa.bindparam("ids", expanding=True)))
     _on_hosts = _state.where(_live, _c.host.in_(sa.bindparam("hosts", expanding=True)))
-    _late_sums = sum_queries(_c.id, _number, _is_late).total
+    sums = sum_queries(_c.id, _number, _is_late)
     _by_host = sa.select(
         _c.host,
         sa.func.count(),
@@ -55,14 +55,29 @@ class Instances:
         self._window = Window()
         self._is_read = False
 
+    @property
+    def is_small(self) -> bool:
+        """Whether the table is read whole at each look."""
+        return len(self._known) <= SMALL
+
+    def begin(self, now: float) -> dict[str, int]:
+        """Begin a look; return the values that `sums` needs."""
+        self._window.begin(now)
+        return {"since": self._window.since_us}
+
     def look(
-        self, connection: sa.Connection, now: float, *, in_full: bool
+        self,
+        connection: sa.Connection,
+        now: float,
+        *,
+        in_full: bool,
+        total: Sequence[Any] | None = None,
     ) -> dict[str, frozenset[str]]:
-        """Return what changed since the last time; `in_full`: compare every row."""
-        if not self._is_read or len(self._known) <= SMALL:
+        """Return what changed since the last time, once it began; see `Nodes.look`."""
+        if not self._is_read or self.is_small:
             hosts = self._whole(connection, now)
         else:
-            hosts = self._changed(connection, now)
+            hosts = self._changed(connection, now, total)
             if in_full:
                 hosts |= self._compare(connection)
         return {**(self._of_host if in_full else {}), **self._told(hosts)}
@@ -84,11 +99,12 @@ class Instances:
         gone = self._known.keys() - {row[0] for row in rows}
         return self._keep(rows) | self._drop(gone)
 
-    def _changed(self, connection: sa.Connection, now: float) -> set[str]:
+    def _changed(
+        self, connection: sa.Connection, now: float, total: Sequence[Any] | None
+    ) -> set[str]:
         window = self._window
-        window.begin(now)
         asked = {"since": window.since_us}
-        total = connection.execute(self._late_sums, asked).one()
+        total = total or connection.execute(self.sums.total, asked).one()
         hosts: set[str] = set()
         again = window.again()
         if len(again) > max(SMALL, window.n_rows // 2):

@@ -6,12 +6,12 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from .packing import decoded, exact, json_row
+from .packing import LongRow, LongRows, exact
 from .reading import LONG_TEXTS, RATIOS, NodeRow, Service, read_node
 from .schema import Moment, compute_nodes, microseconds
 from .settings import Ratios
@@ -19,9 +19,6 @@ from .signatures import Signatures, bucket_of, ids_of, sum_queries
 from .times import HOT_S, SKEW_S, SMALL, US_PER_S, Mark, is_recent
 
 LOG = logging.getLogger(__name__)
-
-#: What is kept of a row, to tell whether it is read once more: a hash.
-Content = int
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -79,15 +76,14 @@ class Node:
         return written, self.cell_uuid, self.id
 
 
-def _rows_of_nodes() -> sa.Select[Any]:
-    """Return what selects all nodes, for `_unpacked`."""
+def _rows_of_nodes() -> LongRows:
+    """Return what selects all nodes, in the order of `NodeRow`."""
     c = compute_nodes.c
     columns: dict[str, sa.ColumnElement[Any]] = {column.name: column for column in c}
     columns["version_us"] = microseconds(c.updated_at)
     columns |= {name: exact(c[name]) for name in RATIOS}
     short = [columns[name] for name in NodeRow._fields if name not in LONG_TEXTS]
-    # Long texts are JSON mostly, which is not to be written once more as such.
-    return sa.select(json_row(*short), *(c[name] for name in LONG_TEXTS))
+    return LongRows.of(c.id, short, [c[name] for name in LONG_TEXTS])
 
 
 class Nodes:
@@ -100,7 +96,7 @@ class Nodes:
     _number = sa.func.coalesce(
         microseconds(_c.updated_at), sa.case((_c.free_disk_gb.is_(None), 0), else_=1)
     )
-    _sum_queries = sum_queries(_c.id, _number, _live)
+    sums = sum_queries(_c.id, _number, _live)
     # Of the rows without a time only those that are new, or tell something by now.
     _late = _query.where(
         sa.or_(
@@ -126,36 +122,49 @@ class Nodes:
         self._timeless: set[int] = set()
         self._highest = 0
         self._mark = Mark()
-        self._sums = Signatures()
+        self._signatures = Signatures()
         #: By id, of the rows that cannot be understood.
         self.troubles: dict[int, str] = {}
 
+    @property
+    def is_small(self) -> bool:
+        """Whether the table is read whole at each look."""
+        return len(self._known) <= SMALL
+
     def look(
-        self, connection: sa.Connection, now: float, *, in_full: bool
+        self,
+        connection: sa.Connection,
+        now: float,
+        *,
+        in_full: bool,
+        total: Sequence[Any] | None = None,
     ) -> dict[int, Node | None]:
-        """Return what changed since the last time; `in_full`: compare every row."""
+        """Return what changed since the last time; `in_full`: compare every row.
+
+        `total` is what the database answers to `sums.total`, where that is known.
+        """
         self._hot = {i: at for i, at in self._hot.items() if is_recent(at, now)}
         n_known = len(self._known)
         n_again = len(self._hot) + len(self._timeless)
-        if in_full or n_known <= SMALL or 2 * n_again > n_known:
+        if in_full or self.is_small or 2 * n_again > n_known:
             return self._whole(connection, now)
-        total = connection.execute(self._sum_queries.total).one()
+        total = total or connection.execute(self.sums.total).one()
         again = [*self._hot, *self._timeless]
         changes: dict[int, Node | None] = {}
-        if not self._sums.agrees(total):
+        if not self._signatures.agrees(total):
             values = {"mark": self._mark.us, "highest": self._highest, "again": again}
-            changes = self._take(connection.execute(self._late, values), now)
+            changes = self._take(self._late.read(connection, values), now)
         elif again:
-            changes = self._take(connection.execute(self._by_id, {"ids": again}), now)
-        if not self._sums.agrees(total):
-            told = connection.execute(self._sum_queries.by_bucket)
-            for bucket in self._sums.differing(told.all()):
+            changes = self._take(self._by_id.read(connection, {"ids": again}), now)
+        if not self._signatures.agrees(total):
+            told = connection.execute(self.sums.by_bucket)
+            for bucket in self._signatures.differing(told.all()):
                 changes.update(self._compare(connection, bucket, now))
         return changes
 
     def _whole(self, connection: sa.Connection, now: float) -> dict[int, Node | None]:
         seen: set[int] = set()
-        changes = self._take(connection.execute(self._query), now, seen)
+        changes = self._take(self._query.read(connection), now, seen)
         changes.update(self._drop(self._known.keys() - seen))
         return changes
 
@@ -167,9 +176,9 @@ class Nodes:
         theirs: dict[int, int] = dict(query.all())
         ours = {i for i in self._known if bucket_of(i) == bucket}
         changes = self._drop(ours - theirs.keys())
-        changed = [i for i, v in theirs.items() if not self._sums.has(i, v)]
+        changed = [i for i, v in theirs.items() if not self._signatures.has(i, v)]
         if changed:
-            rows = connection.execute(self._by_id, {"ids": changed})
+            rows = self._by_id.read(connection, {"ids": changed})
             changes.update(self._take(rows, now))
         return changes
 
@@ -178,26 +187,27 @@ class Nodes:
             del self._known[row_id]
             self._hot.pop(row_id, None)
             self._timeless.discard(row_id)
-            self._sums.drop(row_id)
+            self._signatures.drop(row_id)
             self.troubles.pop(row_id, None)
         return dict.fromkeys(ids)
 
     def _take(
         self,
-        rows: sa.CursorResult[Any],
+        rows: Iterable[LongRow],
         now: float,
         seen: set[int] | None = None,
     ) -> dict[int, Node | None]:
         """Return the nodes of the rows that are not as they were."""
         changes: dict[int, Node | None] = {}
         is_new = not self._known  # else all would be read again by the next look
-        for content, row in _unpacked(rows):
-            row_id = row.id
+        for content, values, texts in rows:
+            row_id = values[0]
             if seen is not None:
                 seen.add(row_id)
             if self._known.get(row_id) == content:
                 continue
             self._known[row_id] = content
+            row = NodeRow(*values, *texts)
             self._note(row, now, is_new=is_new)
             try:
                 told = read_node(row, self._cell_uuid, self._ratios)
@@ -213,7 +223,8 @@ class Nodes:
         row_id, version_us = row.id, row.version_us
         self._highest = max(self._highest, row_id)
         is_reported = row.free_disk_gb is not None
-        self._sums.put(row_id, int(is_reported) if version_us is None else version_us)
+        number = int(is_reported) if version_us is None else version_us
+        self._signatures.put(row_id, number)
         self._mark.note(version_us, now)
         self._timeless.discard(row_id)
         if version_us is not None:
@@ -232,11 +243,3 @@ class Nodes:
                 self._cell_uuid,
                 told,
             )
-
-
-def _unpacked(result: sa.CursorResult[Any]) -> Iterator[tuple[Content, NodeRow]]:
-    """Yield the rows that the query of nodes finds, each with a hash of it."""
-    found = result.all()
-    short_of_all = decoded(row[0] for row in found)
-    for row, short in zip(found, short_of_all, strict=True):
-        yield hash(tuple(row)), NodeRow(*short, *row[1:])

@@ -2,24 +2,31 @@
 """Rows that the database writes as JSON, many of them in one text.
 
 To take a row apart costs a driver that is written in Python more than all the rest that
-is done with it; JSON is decoded in C, and of thousands of rows at once.
+is done with it; JSON is decoded in C, and of thousands of rows at once. Long texts,
+which are JSON mostly, are not written as such once more: they stand beside their row's.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from typing import Any, Final
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import functions
+
+from ...decoding import loads
 
 #: Bits of an id that rows of one text may differ in: 256 rows, some ten kilobytes.
 _BITS: Final = 8
 #: Bytes of one text. MariaDB's default is a mebibyte, MySQL's 1024 bytes; both cut off
 #: what is longer.
 _MAX_BYTES: Final = 2**24
+#: Between long texts, and between rows that have such; no JSON has it.
+_END: Final = "\x1f"
+#: Stands for a long text that is NULL.
+_NULL: Final = "\x18"
 #: Noted of a connection whose session takes as much.
 _WIDE: Final = "moorage.group_concat_max_len"
 
@@ -68,28 +75,63 @@ def _exact_in_sqlite(element: exact, compiler: Any, **kw: Any) -> str:
     return f"CASE WHEN {number} IS NOT NULL THEN printf('%!.17g', {number}) END"
 
 
-class joined(functions.GenericFunction[str]):
-    """The texts of all rows of a group, with commas between them."""
+class in_a_row(functions.GenericFunction[str]):
+    """Texts, none of them NULL, with `_END` between them."""
 
     type = sa.Text()
     inherit_cache = True
 
 
+@compiles(in_a_row, "mysql")
+@compiles(in_a_row, "mariadb")
+@compiles(in_a_row, "postgresql")
+def _in_a_row(element: in_a_row, compiler: Any, **kw: Any) -> str:
+    return f"concat_ws('{_END}', {compiler.process(element.clauses, **kw)})"
+
+
+@compiles(in_a_row, "sqlite")
+def _in_a_row_in_sqlite(element: in_a_row, compiler: Any, **kw: Any) -> str:
+    texts = [compiler.process(text, **kw) for text in element.clauses]
+    return f" || '{_END}' || ".join(texts)
+
+
+class joined(functions.GenericFunction[str]):
+    """The texts of all rows of a group, with commas between them."""
+
+    type = sa.Text()
+    inherit_cache = True
+    separator = ","
+
+
+class joined_rows(joined):
+    """The texts of all rows of a group, with `_END` between them."""
+
+    inherit_cache = True
+    separator = _END
+
+
 @compiles(joined, "mysql")
 @compiles(joined, "mariadb")
-@compiles(joined, "sqlite")
 def _joined(element: joined, compiler: Any, **kw: Any) -> str:
-    return f"group_concat({compiler.process(element.clauses, **kw)})"
+    texts = compiler.process(element.clauses, **kw)
+    return f"group_concat({texts} SEPARATOR '{element.separator}')"
+
+
+@compiles(joined, "sqlite")
+def _joined_in_sqlite(element: joined, compiler: Any, **kw: Any) -> str:
+    texts = compiler.process(element.clauses, **kw)
+    return f"group_concat({texts}, '{element.separator}')"
 
 
 @compiles(joined, "postgresql")
 def _joined_in_postgresql(element: joined, compiler: Any, **kw: Any) -> str:
-    return f"string_agg({compiler.process(element.clauses, **kw)}, ',')"
+    texts = compiler.process(element.clauses, **kw)
+    return f"string_agg({texts}, '{element.separator}')"
 
 
 def packed(
     row_id: sa.ColumnElement[int], *columns: sa.ColumnElement[Any]
-) -> sa.Select[int, str]:
+) -> sa.Select[str]:
     """Return what selects the columns, to be run by `unpacked`.
 
     Parameters
@@ -99,22 +141,112 @@ def packed(
     columns : column expressions
         Whole numbers and short texts.
     """
-    group = row_id.op(">>", return_type=sa.BigInteger())(_BITS).label("bunch")
-    texts = sa.select(group, joined(json_row(*columns)).label("texts"))
-    return texts.group_by(sa.text("bunch"))
+    return sa.select(joined(json_row(*columns))).group_by(_bunch_of(row_id))
+
+
+def _bunch_of(row_id: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
+    return row_id.op(">>", return_type=sa.BigInteger())(_BITS)
 
 
 def unpacked(
-    connection: sa.Connection, query: sa.Select[int, str], values: Any = None
+    connection: sa.Connection, query: sa.Select[str], values: Any = None
 ) -> list[list[Any]]:
     """Return the rows that a query made by `packed` finds, in no order."""
+    return decoded(run(connection, query, values).scalars())
+
+
+def run(
+    connection: sa.Connection, query: sa.Executable, values: Any = None
+) -> sa.CursorResult[Any]:
+    """Run a query that has `joined` texts, which may be long."""
     if connection.dialect.name in ("mysql", "mariadb") and _WIDE not in connection.info:
         connection.exec_driver_sql(f"SET SESSION group_concat_max_len = {_MAX_BYTES}")
         connection.info[_WIDE] = True
-    return decoded(text for _, text in connection.execute(query, values))
+    return connection.execute(query, values)
 
 
 def decoded(texts: Iterable[str]) -> list[list[Any]]:
     """Return what texts of `json_row` say, or of several of them `joined`."""
-    rows: list[list[Any]] = json.loads(f"[{','.join(texts)}]")
+    rows: list[list[Any]] = loads(f"[{','.join(texts)}]")
     return rows
+
+
+class LongRow(NamedTuple):
+    """A row with long texts.
+
+    Attributes
+    ----------
+    content : int
+        A hash of all of it.
+    """
+
+    content: int
+    values: list[Any]
+    texts: tuple[str | None, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LongRows:
+    """What selects rows with long texts, many rows in one text.
+
+    Where that cannot be, as a text has what ends a field, or the texts together are
+    longer than the database makes any, the rows are selected one by one.
+    """
+
+    packed: sa.Select[str, int]
+    plain: sa.Select[Any]
+
+    @classmethod
+    def of(
+        cls,
+        row_id: sa.ColumnElement[int],
+        columns: Iterable[sa.ColumnElement[Any]],
+        texts: Sequence[sa.ColumnElement[Any]],
+    ) -> LongRows:
+        """Select columns as `packed` does, and long texts beside them."""
+        short = json_row(*columns)
+        # Last: what was cut off has no end of it.
+        row = in_a_row(*(sa.func.coalesce(text, _NULL) for text in texts), short)
+        bunches = sa.select(joined_rows(row), sa.func.count())
+        plain: sa.Select[Any] = sa.select(*texts, short)
+        return cls(bunches.group_by(_bunch_of(row_id)), plain)
+
+    def where(self, *conditions: sa.ColumnElement[bool]) -> LongRows:
+        """Select only the rows that fulfil the conditions."""
+        return LongRows(self.packed.where(*conditions), self.plain.where(*conditions))
+
+    def read(self, connection: sa.Connection, values: Any = None) -> list[LongRow]:
+        """Return the rows that are found, in no order."""
+        n_fields = len(self.plain.selected_columns)
+        try:
+            bunches = run(connection, self.packed, values).all()
+            return _long_rows(_split(bunches, n_fields))
+        except ValueError:
+            return _long_rows(connection.execute(self.plain, values).all())
+
+
+def _split(
+    bunches: Iterable[Sequence[Any]], n_fields: int
+) -> Iterator[tuple[str | None, ...]]:
+    """Yield the fields of each row.
+
+    Raises
+    ------
+    ValueError
+        The texts have more or less than that.
+    """
+    for bunch, n_rows in bunches:
+        fields = [f if f != _NULL else None for f in (bunch or "").split(_END)]
+        if len(fields) != n_rows * n_fields:
+            raise ValueError("Not all fields of all rows are there")
+        yield from zip(*[iter(fields)] * n_fields, strict=True)
+
+
+def _long_rows(found: Iterable[Sequence[Any]]) -> list[LongRow]:
+    """Return rows whose last field is what `json_row` wrote."""
+    rows = list(map(tuple, found))
+    values_of_all = decoded(row[-1] for row in rows)
+    return [
+        LongRow(hash(row), values, row[:-1])
+        for row, values in zip(rows, values_of_all, strict=True)
+    ]

@@ -7,6 +7,7 @@ import dataclasses
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping
+from operator import attrgetter, itemgetter
 from typing import Any, Final, Generic, TypeVar
 
 from ...hosts import HostRecord, HostTable
@@ -25,12 +26,15 @@ _US_PER_S: Final = 1e6
 
 _NO_INSTANCES: Final[frozenset[str]] = frozenset()
 
-#: What a record does not have from a service.
+#: What a record has of a node.
 _OF_NODE: Final = tuple(
     field.name
     for field in dataclasses.fields(HostRecord)
     if field.name not in SERVICE_COLUMNS
 )
+_COLUMNS: Final = (*_OF_NODE, *SERVICE_COLUMNS)
+_values_of_node = itemgetter(*_OF_NODE)
+_values_of_service = attrgetter(*SERVICE_COLUMNS)
 
 K = TypeVar("K", bound=Hashable)
 
@@ -230,7 +234,7 @@ class Picture:
         if best is not shown:
             if best.told is None:
                 raise RuntimeError(f"compute node {uuid} has no row to be shown again")
-            changes.rows.append({**best.told, **service.columns()})
+            changes.put(best.told, service)
             best.told = None  # the table has it
         elif before is not None and before != service:
             changes.columns[uuid] = _difference(before, service)
@@ -251,7 +255,7 @@ class Picture:
             if not services:
                 self._warn_of(node)
                 return None
-            own = max(services, key=lambda s: (s.last_seen_up, s.version))
+            own = max(services, key=lambda s: (s.last_seen_up, s.service_version))
         self._without_service.discard(node.host)
         return own
 
@@ -317,15 +321,24 @@ class _TableChanges:
     """What is to be written into the table."""
 
     def __init__(self) -> None:
-        self.rows: list[Mapping[str, Any]] = []
+        self._nodes: list[Mapping[str, Any]] = []
+        self._services: list[Service] = []
         self.columns: dict[str, dict[str, bool | float | int]] = {}
         self.gone: list[str] = []
+
+    def put(self, node: Mapping[str, Any], service: Service) -> None:
+        """Say what a row tells from now on."""
+        self._nodes.append(node)
+        self._services.append(service)
 
     def write(self, table: HostTable) -> None:
         if self.gone:
             table.drop_many(self.gone)
-        if self.rows:
-            table.put_rows(self.rows)
+        if self._nodes:
+            of_nodes = zip(*map(_values_of_node, self._nodes), strict=True)
+            of_services = zip(*map(_values_of_service, self._services), strict=True)
+            values = (*of_nodes, *of_services)
+            table.put_columns(dict(zip(_COLUMNS, values, strict=True)))
         if self.columns:
             unknown = table.change_many(self.columns)
             if unknown:  # whoever reads then reads all again
@@ -342,5 +355,5 @@ def _told(table: HostTable, node_uuid: str) -> Mapping[str, Any] | None:
 
 def _difference(before: Service, now: Service) -> dict[str, bool | float | int]:
     """Return the columns that changed."""
-    old = before.columns()
-    return {name: v for name, v in now.columns().items() if v != old[name]}
+    columns = {name: getattr(now, name) for name in SERVICE_COLUMNS}
+    return {name: v for name, v in columns.items() if v != getattr(before, name)}

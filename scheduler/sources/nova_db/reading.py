@@ -7,11 +7,12 @@ import dataclasses
 import functools
 import json
 import math
-import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from sys import intern
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from ....objects import HVSpec
+from ...decoding import loads
 from ...hosts import HostPools, HostTopology
 from ...hosts.pci import NO_POOLS
 from ...hosts.record import NO_STATS
@@ -78,7 +79,7 @@ class Service:
     last_seen_up : float
         Its last heartbeat, else when it was made, seconds since the epoch (the rule of
         nova's servicegroup driver "db"); NaN: neither is known.
-    version : int
+    service_version : int
         0: unknown.
     """
 
@@ -86,18 +87,10 @@ class Service:
     disabled: bool
     forced_down: bool
     last_seen_up: float
-    version: int
-
-    def columns(self) -> dict[str, bool | float | int]:
-        """Return its part of a row of the host table."""
-        return {
-            "disabled": self.disabled,
-            "forced_down": self.forced_down,
-            "last_seen_up": self.last_seen_up,
-            "service_version": self.version,
-        }
+    service_version: int
 
 
+#: What a row of the host table has of a service.
 SERVICE_COLUMNS: Final = ("disabled", "forced_down", "last_seen_up", "service_version")
 
 
@@ -125,11 +118,11 @@ def read_service(row: ServiceRow) -> Service | None:
     if row.host is None:
         return None
     return Service(
-        host=sys.intern(row.host),
+        host=intern(row.host),
         disabled=bool(row.disabled),
         forced_down=bool(row.forced_down),
         last_seen_up=math.nan if row.seen_us is None else row.seen_us / _US_PER_S,
-        version=row.version,
+        service_version=row.version,
     )
 
 
@@ -159,7 +152,7 @@ def _read(row: NodeRow, free_gb: int, cell_uuid: str, ratios: Ratios) -> dict[st
     if not row.uuid or row.host is None or row.hypervisor_hostname is None:
         raise ValueError("It has no uuid, no host or no hypervisor_hostname")
     # One object for equal names: services and most nodes are named by their host.
-    host, nodename = sys.intern(row.host), sys.intern(row.hypervisor_hostname)
+    host, nodename = intern(row.host), intern(row.hypervisor_hostname)
     stats, counts = _stats(row.stats) if row.stats else _NO_STATS
     if row.disk_available_least is not None:
         free_gb = min(free_gb, row.disk_available_least)
@@ -212,27 +205,41 @@ def _shared(text: str | None) -> str | None:
 #: Instances, their operations under way, and builds that failed.
 _Counts = tuple[int, int, int]
 _NO_STATS: Final = (NO_STATS, (0, 0, 0))
+_COUNTED: Final = ("num_instances", "io_workload", "failed_builds")
 
 
 @functools.lru_cache(_MAX_TEXTS)
 def _stats(text: str) -> tuple[Told[str], _Counts]:
-    read = _loaded("stats", text, dict)
-    told = {k: _stat(k, v) for k, v in read.items() if v is not None}
-    return Told.of(told), _counts(told)
+    told = _loaded("stats", text, dict)
+    if None in told.values():
+        told = {k: v for k, v in told.items() if v is not None}
+    stats = Told(_shared_keys(tuple(told)), _texts(told))
+    counts = [_amount(str(told.get(name, 0))) for name in _COUNTED]
+    return stats, cast(_Counts, tuple(counts))
 
 
-def _counts(stats: Mapping[str, str]) -> _Counts:
-    return (
-        _amount(stats.get("num_instances", 0)),
-        _amount(stats.get("io_workload", 0)),
-        _amount(stats.get("failed_builds", 0)),
-    )
+def _texts(told: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the values as the field of nova's ComputeNode coerces them."""
+    values = tuple(told.values())
+    try:  # all at once: nearly everywhere they are texts, and short
+        if max(map(len, values), default=0) <= _SHORT:
+            return tuple(map(intern, values))
+    except TypeError:
+        pass
+    return tuple(map(_stat, told, values))
+
+
+def _stat(key: str, value: object) -> str:
+    if not isinstance(value, (str, int, float)):  # half the time of a union
+        raise ValueError(f"stats: {key} is {type(value).__name__}, not a text")
+    text = str(value)
+    return intern(text) if len(text) <= _SHORT else text
 
 
 @functools.lru_cache(_MAX_TEXTS)
 def _shared_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
     """Return one object for equal keys."""
-    return tuple(map(sys.intern, keys))
+    return tuple(map(intern, keys))
 
 
 class Told(Mapping[str, V]):
@@ -276,14 +283,6 @@ class Told(Mapping[str, V]):
         return f"Told({dict(self)!r})"
 
 
-def _stat(key: str, value: object) -> str:
-    """Return a value as the field of nova's ComputeNode coerces it."""
-    if not isinstance(value, (str, int, float)):  # half the time of a union
-        raise ValueError(f"stats: {key} is {type(value).__name__}, not a text")
-    text = str(value)
-    return sys.intern(text) if len(text) <= _SHORT else text
-
-
 @functools.lru_cache(_MAX_TEXTS)
 def _specs(text: str) -> tuple[tuple[str, ...], ...]:
     triples = _loaded("supported_instances", text, list)
@@ -309,7 +308,7 @@ def _metrics(text: str) -> Told[float]:
 
 def _loaded(column: str, text: str, kind: type[Any]) -> Any:
     try:
-        value = json.loads(text)
+        value = loads(text)
     except json.JSONDecodeError as e:
         raise ValueError(f"{column} is no JSON: {e}") from e
     if not isinstance(value, kind):

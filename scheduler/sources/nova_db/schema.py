@@ -71,7 +71,8 @@ class microseconds(functions.GenericFunction[int]):
 def _in_mysql(element: microseconds, compiler: Any, **kw: Any) -> str:
     # Not UNIX_TIMESTAMP: that would take the text to be in the session's time zone.
     column = compiler.process(element.clauses, **kw)
-    return f"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {column})"
+    # A text in place of the literal would be read anew for each row.
+    return f"TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', {column})"
 
 
 @compiles(microseconds, "postgresql")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -43,7 +43,7 @@ class Services:
     )
     # Times are whole seconds or as good as never equal: small numbers do not make up
     # for a difference between them.
-    _sum_queries = sum_queries(
+    sums = sum_queries(
         _c.id,
         sa.func.coalesce(_seen_us, 0)
         + _is_disabled
@@ -55,24 +55,34 @@ class Services:
     def __init__(self) -> None:
         self._known: dict[int, Service | None] = {}
         self._mark = Mark()
-        self._sums = Signatures()
+        self._signatures = Signatures()
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the table is read whole at each look."""
+        return len(self._known) <= SMALL
 
     def look(
-        self, connection: sa.Connection, now: float, *, in_full: bool
+        self,
+        connection: sa.Connection,
+        now: float,
+        *,
+        in_full: bool,
+        total: Sequence[Any] | None = None,
     ) -> dict[int, Service | None]:
-        """Return what changed since the last time; `in_full`: compare every row."""
-        if in_full or len(self._known) <= SMALL:
+        """Return what changed since the last time; see `Nodes.look`."""
+        if in_full or self.is_small:
             self._note(connection, now)
             return self._compare(connection, None)
-        total = connection.execute(self._sum_queries.total).one()
+        total = total or connection.execute(self.sums.total).one()
         changes: dict[int, Service | None] = {}
-        if not self._sums.agrees(total):
+        if not self._signatures.agrees(total):
             values = {"mark": self._mark.us}
             changes = self._take(_rows(connection, self._late, values))
             self._note(connection, now)
-        if not self._sums.agrees(total):
-            told = connection.execute(self._sum_queries.by_bucket)
-            for bucket in self._sums.differing(told.all()):
+        if not self._signatures.agrees(total):
+            told = connection.execute(self.sums.by_bucket)
+            for bucket in self._signatures.differing(told.all()):
                 changes.update(self._compare(connection, bucket))
         return changes
 
@@ -93,7 +103,7 @@ class Services:
         gone = ours.difference(row.id for row in rows)
         for row_id in gone:
             del self._known[row_id]
-            self._sums.drop(row_id)
+            self._signatures.drop(row_id)
         changes.update(dict.fromkeys(gone))
         return changes
 
@@ -103,12 +113,12 @@ class Services:
             service = read_service(row)
             if row.id not in self._known or self._known[row.id] != service:
                 self._known[row.id] = changes[row.id] = service
-                self._sums.put(row.id, _number(row))
+                self._signatures.put(row.id, _number(row))
         return changes
 
 
 def _rows(
-    connection: sa.Connection, query: sa.Select[int, str], values: Any = None
+    connection: sa.Connection, query: sa.Select[str], values: Any = None
 ) -> list[ServiceRow]:
     return list(map(ServiceRow._make, unpacked(connection, query, values)))
 

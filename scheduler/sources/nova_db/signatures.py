@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a table still is what was read of it, asked of the database in a few sums.
+"""Whether a table still is what was read of it, asked of the database in two numbers.
 
-The database counts the rows and adds up a number that each row has, once as it is and
-once with a weight that depends on its id. Where these three are what they were, the
-table is taken as unchanged; a full comparison finds what slips through. Which rows
-changed is found by the same sums of buckets of ids; to group by them costs three times
-as much, so it is done where the whole differs.
+The database counts the rows and adds up a number that each row has, with a weight that
+depends on its id. Where both are what they were, the table is taken as unchanged; a
+full comparison finds what slips through. Which rows changed is found by the same
+numbers of buckets of ids; to group by them costs more, so it is done where the whole
+differs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _MODULUS: Final = 2**31 - 1
 #: Of a row whose number is NULL.
 _NONE: Final = -1
 
-#: Rows, sum and weighted sum.
-Sums = tuple[int, int, int]
-_NOTHING: Final = (0, 0, 0)
+#: How many rows there are, and their weighted sum.
+Sums = tuple[int, int]
+_NOTHING: Final = (0, 0)
 
 
 def bucket_of(row_id: int) -> int:
@@ -44,8 +44,8 @@ def ids_of(bucket: int) -> tuple[int, int]:
 class Queries:
     """What asks for the sums of a table's rows: of all, and by bucket."""
 
-    total: sa.Select[int, int, int]
-    by_bucket: sa.Select[int, int, int, int]
+    total: sa.Select[int, int]
+    by_bucket: sa.Select[int, int, int]
 
 
 def sum_queries(
@@ -61,7 +61,7 @@ def sum_queries(
         A whole number that changes when the row does, or NULL.
     """
     rest = sa.func.coalesce(number % _MODULUS, _NONE)
-    sums = (sa.func.count(), sa.func.sum(rest), sa.func.sum(rest * (row_id % _WEIGHTS)))
+    sums = (sa.func.count(), sa.func.sum(rest * (row_id % _WEIGHTS + 1)))
     bucket = row_id.op(">>", return_type=sa.BigInteger())(_BUCKET_BITS).label("bucket")
     return Queries(
         total=sa.select(*sums).where(*conditions),
@@ -125,11 +125,11 @@ class Signatures:
 def _plus(sums: Sums, row_id: int, number: int | None, sign: int = 1) -> Sums:
     """Return the sums with one row more, or less."""
     rest = sign * (_NONE if number is None else number % _MODULUS)
-    count, plain, weighted = sums
-    return count + sign, plain + rest, weighted + rest * (row_id % _WEIGHTS)
+    count, weighted = sums
+    return count + sign, weighted + rest * (row_id % _WEIGHTS + 1)
 
 
 def _sums(row: Sequence[Any]) -> Sums:
     """Return an answer as whole numbers; a sum of no rows is NULL."""
-    count, plain, weighted = (int(value or 0) for value in row)
-    return count, plain, weighted
+    count, weighted = row
+    return int(count), int(weighted or 0)

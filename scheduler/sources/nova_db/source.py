@@ -519,6 +519,10 @@ def _no_collections() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            if not gc.get_freeze_count():
+                # All are old from now on, without a look at each.
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

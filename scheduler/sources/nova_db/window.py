@@ -27,7 +27,7 @@ class Window:
     def __init__(self) -> None:
         self.mark = Mark()
         self.since_us = 0
-        self._marked_at = self._looked_at = 0.0
+        self._marked_at = self._looked_at = self._looked_before = 0.0
         self._sums = Signatures()
         #: What was known before it was cleared.
         self._before: Mapping[int, int | None] = {}
@@ -65,15 +65,16 @@ class Window:
         return self._sums.agrees(total)
 
     def begin(self, now: float) -> None:
-        """Begin a look, which leaves out what the last one saw in time.
+        """Begin a look, or begin it again; leave out what the last one saw in time.
 
         While nothing is written, the highest time stays behind the clock of whoever
         wrote it; how far is told by ours.
         """
+        if now != self._looked_at:  # else it is the same look
+            self._looked_before, self._looked_at = self._looked_at, now
         overlap_us = int(_OVERLAP_S * US_PER_S)
-        passed_us = int((self._looked_at - self._marked_at) * US_PER_S)
+        passed_us = int((self._looked_before - self._marked_at) * US_PER_S)
         is_past = passed_us > overlap_us
-        self._looked_at = now
         behind_us = overlap_us - max(0, passed_us)
         since_us = self.mark.us + (1 if is_past else -behind_us)
         if since_us > self.since_us:

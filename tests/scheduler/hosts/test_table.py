@@ -308,11 +308,11 @@ def test_many_rows_are_put_and_dropped_at_once() -> None:
     assert list(made.batch().host) == ["h1199"]
 
 
-def test_rows_by_column_are_put_as_records_are() -> None:
+def test_columns_are_put_as_records_are() -> None:
     one, other = table(), table()
     records = [host(host=f"h{i}", vcpus_used=i) for i in range(3)]
     one.put_many(records)
-    other.put_rows({name: getattr(r, name) for name in COLUMNS} for r in records)
+    other.put_columns({n: [getattr(r, n) for r in records] for n in COLUMNS})
     for record in records:
         assert other.reported(record.uuid) == one.reported(record.uuid) == record
 

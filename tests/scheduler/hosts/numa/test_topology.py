@@ -46,6 +46,9 @@ REPORTED = NUMATopology(
 )
 TEXT = json.dumps(REPORTED.obj_to_primitive())
 
+#: What a field may hold that is not as computes write it today.
+ODD = [None, 0, -1, "3", 2.5, True, [], {}, [1, "2"], [[0], [1]], 10**12, "x"]
+
 
 def _plain(topology: NUMATopology) -> list[dict[str, Any]]:
     """Return the fields of all cells as values that compare."""
@@ -346,3 +349,30 @@ def test_description_tells_what_is_free() -> None:
     said = host(host_cell(pinned=mask(0, 1), memory_usage=96, pages=PAGES)).describe()
     for amount in ("6 of 8", "4000 of 4096 MiB", "997 of 1000 pages of 2048 KiB"):
         assert amount in said
+
+
+@pytest.mark.parametrize("value", [pytest.param(v, id=repr(v)) for v in (..., *ODD)])
+@pytest.mark.parametrize("part", ["cell", "pages", "networks"])
+def test_text_is_read_as_what_it_says_is(part: str, value: object) -> None:
+    for name in _part(json.loads(TEXT), part):
+        told = json.loads(TEXT)
+        data = _part(told, part)
+        data[name] = value
+        if value is ...:
+            del data[name]
+        assert _outcome(json.dumps(told)) == _outcome(told), name
+
+
+def _part(told: dict[str, Any], part: str) -> dict[str, Any]:
+    """Return the fields of the second cell, or of one of its objects."""
+    cell: dict[str, Any] = told["nova_object.data"]["cells"][1]["nova_object.data"]
+    parts: dict[str, Any]
+    parts = {"pages": cell["mempages"][0], "networks": cell["network_metadata"]}
+    return cell if part == "cell" else parts[part]["nova_object.data"]
+
+
+def _outcome(value: object) -> object:
+    try:
+        return HostTopology.read(value)
+    except ValueError:
+        return None

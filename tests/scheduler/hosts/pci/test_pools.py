@@ -140,3 +140,30 @@ def test_devices_return_to_their_pool_at_its_place_in_a_newer_report() -> None:
     old, newer = pools(flat(2, tag="a")), pools(flat(1, tag="b"), flat(1, tag="a"))
     back = given_back(old.pools[0], 1)
     assert newer.plus((back,)) == pools(flat(1, tag="b"), flat(2, tag="a"))
+
+
+ODD = [..., None, 0, -1, "3", "a", 2.5, True, [], {}, ["a"], 10**12]
+TAGS = ("rp_uuid", "count", "numa_node", "vendor_id", "dev_type", "new")
+
+
+@pytest.mark.parametrize("value", [pytest.param(v, id=repr(v)) for v in ODD])
+@pytest.mark.parametrize(
+    "names", [("vendor_id", "product_id", "numa_node", "count", "tags"), TAGS]
+)
+def test_text_is_read_as_what_it_says_is(names: tuple[str, ...], value: object) -> None:
+    for name in names:
+        told = json.loads(json.dumps(PRIMITIVE))
+        data = told["nova_object.data"]["objects"][0]["nova_object.data"]
+        if names is TAGS:
+            data = data["tags"]
+        data[name] = value
+        if value is ...:
+            del data[name]
+        assert _outcome(json.dumps(told)) == _outcome(told), name
+
+
+def _outcome(value: object) -> object:
+    try:
+        return HostPools.read(value)
+    except ValueError:
+        return None

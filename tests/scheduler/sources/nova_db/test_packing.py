@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from moorage.scheduler.sources.nova_db import packing
 from moorage.scheduler.sources.nova_db.packing import (
+    LongRows,
     decoded,
     exact,
     json_row,
@@ -56,6 +58,38 @@ def test_all_rows_are_unpacked_as_they_are(cell: sa.Engine) -> None:
         ]
         nothing = packed(c.id, c.id).where(c.id < 0)
         assert unpacked(connection, nothing) == []
+
+
+LONG = {
+    "as they are written": ['{"a": 1}', None, "", 'a "text" \\ \u00fc', "[]"],
+    "with the end of a field": ["a\x1fb", None, "c\x1f", "\x1f", "d"],
+    "longer than a text may be": ["a" * 3000, None, "b" * 2000, "c", "d" * 900],
+}
+
+
+@pytest.mark.parametrize("texts", [pytest.param(t, id=n) for n, t in LONG.items()])
+def test_long_texts_are_read_as_they_are(
+    cell: sa.Engine, texts: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "_MAX_BYTES", 4096)
+    c = NODES.c
+    told = [
+        node(f"n{i}", stats=text, metrics=texts[i - 1]) for i, text in enumerate(texts)
+    ]
+    with cell.begin() as connection:
+        connection.execute(NODES.insert(), told)
+    query = LongRows.of(c.id, [c.id, c.host], [c.stats, c.metrics])
+    with cell.connect() as connection:
+        rows = query.where(c.host != "n3").read(connection)
+        again = query.read(connection)
+    assert sorted((row.values[1], *row.texts) for row in rows) == [
+        (each["host"], each["stats"], each["metrics"])
+        for each in told
+        if each["host"] != "n3"
+    ]
+    contents = {row.values[1]: row.content for row in again}
+    assert all(contents[row.values[1]] == row.content for row in rows)
+    assert len(set(contents.values())) == len(texts)
 
 
 @pytest.mark.parametrize("ratio", [16.0, 1.1, 0.1, 0.0, 1.25, None])
