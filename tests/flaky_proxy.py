@@ -6,7 +6,6 @@ from __future__ import annotations
 import enum
 import random
 import threading
-import time
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -34,7 +33,7 @@ class FlakyProxy(fixtures.Fixture):
     share : float
         Of the writes that are spoilt, 0 to 1.
     delay_s : float
-        How long a delayed answer takes.
+        How long a delayed answer takes, unless it is let go.
     faults : sequence of Fault
         What is done, one as often as the other.
 
@@ -64,6 +63,7 @@ class FlakyProxy(fixtures.Fixture):
         self._faults = faults
         self.n_faults = dict.fromkeys(Fault, 0)
         self.n_delayed = 0
+        self._is_let_go = threading.Event()
 
     def _setUp(self) -> None:
         handler = type("_Proxied", (_Proxy,), {"owner": self})
@@ -86,9 +86,13 @@ class FlakyProxy(fixtures.Fixture):
         """Keep back an answer."""
         with self._lock:
             self.n_delayed += 1
-        time.sleep(self.delay_s)
+        self._is_let_go.wait(self.delay_s)
         with self._lock:
             self.n_delayed -= 1
+
+    def let_go(self) -> None:
+        """Delay nothing any more, nor what is delayed now."""
+        self._is_let_go.set()
 
 
 class _Server(ThreadingHTTPServer):

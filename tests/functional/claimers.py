@@ -28,7 +28,7 @@ from .claimer import Load
 N_SCHEDULERS = 8
 
 #: How long all of them may take.
-FINISH_S = 500.0
+FINISH_S = 1500.0
 
 CONFIG = """
 [DEFAULT]

@@ -31,7 +31,7 @@ VCPUS_A_HOST = 2
 pytestmark = [
     pytest.mark.database,
     pytest.mark.xdist_group("functional"),
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1800),
 ]
 
 
