@@ -18,6 +18,7 @@ from sqlalchemy.pool import NullPool
 from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.service import build
 from moorage.scheduler.sources.nova_db import NovaDBSource
+from moorage.scheduler.sources.nova_db.engines import Engines
 from tests.nova_databases import Kind, NovaDatabases
 from tests.nova_rows import fill
 
@@ -228,10 +229,8 @@ def _start(databases: NovaDatabases) -> tuple[float, float]:
     conf.set_override(
         "disable_compute_service_check_for_ffu", True, group="workarounds"
     )
-    engines = _Engines()
-    source = NovaDBSource(
-        engines.of(databases.api_url), engines.of, conf=conf, refresh_interval=0
-    )
+    engines = Engines(conf)  # they are made, and connect, while it starts
+    source = NovaDBSource(engines.api(), engines.cell, conf=conf, refresh_interval=0)
     nodes = _a_cloud(databases)
     _change(databases, "heartbeats", None)  # or all are down by now
     scheduler = build(
@@ -247,22 +246,6 @@ def _start(databases: NovaDatabases) -> tuple[float, float]:
 def _point(conf: object, databases: NovaDatabases) -> None:
     conf.set_override("connection", databases.api_url, group="api_database")
     conf.set_override("connection", databases.main_url, group="database")
-
-
-class _Engines:
-    """Engines that are made, and connect, while a start is measured."""
-
-    def __init__(self) -> None:
-        self._made: dict[str, sqlalchemy.Engine] = {}
-
-    def of(self, url: str) -> sqlalchemy.Engine:
-        if url not in self._made:
-            self._made[url] = sqlalchemy.create_engine(url)
-        return self._made[url]
-
-    def dispose(self) -> None:
-        for engine in self._made.values():
-            engine.dispose()
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,7 @@ class TableColumns:
         column = self._writable(name)
         before = column[rows] if name in _SUPPLY else None
         column[rows] = values
-        if before is not None and not np.array_equal(before, column[rows]):
+        if before is not None and (before != column[rows]).any():
             self.supply += 1
 
     def read(self, name: str, row: int) -> Any:

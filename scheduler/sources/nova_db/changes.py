@@ -29,6 +29,7 @@ import sqlalchemy as sa
 
 from .instances import Instances
 from .nodes import Node, Nodes
+from .packing import run
 from .reading import Service
 from .services import Services
 from .settings import Ratios
@@ -102,11 +103,11 @@ class CellReader:
         """
         is_new, self._is_new = self._is_new, False
         compares = in_full or is_new
-        asked = self._instances.begin(began_at)
+        asked = self._instances.begin(began_at) | self._nodes.begin(began_at)
         totals: Mapping[str, Sequence[Any]] = {}
         if not compares and not self._is_small and _has_snapshots(connection):
-            found = connection.execute(_TOTALS, asked)
-            totals = {what: total for *total, what in found}
+            found = run(connection, _TOTALS, asked)
+            totals = {row[-1]: row[:-1] for row in found}
         instances = self._instances.look(
             connection, began_at, in_full=compares, total=totals.get("instances")
         )

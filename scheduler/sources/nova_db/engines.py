@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
+from typing import Any
 
 import sqlalchemy as sa
 from oslo_config import cfg
@@ -57,6 +59,40 @@ def with_time_limits(connection: str, timeout_s: float) -> sa.URL:
     return url.update_query_dict({k: v for k, v in limits.items() if k not in given})
 
 
+@functools.cache
+def _sharing(plain: type[Any]) -> type[Any]:
+    """Return a class of PyMySQL's connections that share what TLS needs.
+
+    Where nothing is said of TLS, PyMySQL reads all certificates that the machine trusts
+    for each connection, which takes longer than to connect, and checks none. What
+    reads them is private: without it, connections are those of PyMySQL.
+    """
+    lock = threading.Lock()
+    shared: list[object] = []
+
+    class Sharing(plain):  # type: ignore[misc]
+        def _create_ssl_ctx(self, options: Any) -> object:
+            if options:
+                return super()._create_ssl_ctx(options)
+            with lock:
+                if not shared:
+                    shared.append(super()._create_ssl_ctx(options))
+                return shared[0]
+
+    return Sharing
+
+
+def _share_tls(engine: sa.Engine) -> None:
+    """Have all connections that PyMySQL makes for such engines share what TLS needs."""
+    connection = _sharing(engine.dialect.loaded_dbapi.connections.Connection)
+
+    @sa.event.listens_for(engine, "do_connect")
+    def connect(
+        _dialect: object, _record: object, arguments: Any, named: dict[str, Any]
+    ) -> Any:
+        return connection(*arguments, **named)
+
+
 class Engines:
     """Make the engines of the API database and of cells, each once a connection.
 
@@ -90,11 +126,14 @@ class Engines:
         with self._lock:
             engine = self._made.get(connection)
             if engine is None:
-                engine = self._made[connection] = engines.create_engine(
+                engine = engines.create_engine(
                     with_time_limits(connection, self._conf.moorage.cell_timeout),
                     max_retries=0,  # whoever reads tries again
                     **{name: getattr(options, name) for name in _TAKEN},
                 )
+                if engine.driver == "pymysql":
+                    _share_tls(engine)
+                self._made[connection] = engine
             return engine
 
     def dispose(self) -> None:

@@ -7,16 +7,19 @@ import dataclasses
 import logging
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
-from .packing import LongRow, LongRows, exact
+from .packing import LongRow, LongRows, exact, run
 from .reading import LONG_TEXTS, RATIOS, NodeRow, Service, read_node
 from .schema import Moment, compute_nodes, microseconds
 from .settings import Ratios
-from .signatures import Signatures, bucket_of, ids_of, sum_queries
+from .signatures import Signatures, bucket_of, ids_of, late_ids, sum_queries
 from .times import HOT_S, SKEW_S, SMALL, US_PER_S, Mark, is_recent
+
+#: Rows up to which they are asked for by their ids.
+_FEW: Final = 256
 
 LOG = logging.getLogger(__name__)
 
@@ -33,7 +36,7 @@ class Node:
         When the look began that first saw it as it is, seconds since the epoch by our
         own clock.
     told : mapping or None
-        All that it says, by `HostRecord`'s names; None while the host table has it.
+        All that it says, by `HostRecord`'s names; None once the host table has it.
     shown_with : Service or None
         The service that its row in the host table was made with; None: it has no row.
     """
@@ -63,6 +66,16 @@ class Node:
             seen_at,
             told,
         )
+
+    def renew(self, other: Node) -> bool:
+        """Become as another is, if both are of one node; return whether they are."""
+        if (self.uuid, self.names) != (other.uuid, other.names):
+            return False
+        self.num_instances = other.num_instances
+        self.version_us = other.version_us
+        self.seen_at = other.seen_at
+        self.told = other.told
+        return True
 
     @property
     def names(self) -> str | tuple[str, str]:
@@ -96,15 +109,15 @@ class Nodes:
     _number = sa.func.coalesce(
         microseconds(_c.updated_at), sa.case((_c.free_disk_gb.is_(None), 0), else_=1)
     )
-    sums = sum_queries(_c.id, _number, _live)
     # Of the rows without a time only those that are new, or tell something by now.
+    _is_late = sa.or_(
+        _c.updated_at >= sa.bindparam("mark", type_=Moment),
+        _c.updated_at.is_(None)
+        & (_c.free_disk_gb.is_not(None) | (_c.id > sa.bindparam("highest"))),
+    )
+    sums = sum_queries(_c.id, _number, _live, late=_is_late)
     _late = _query.where(
-        sa.or_(
-            _c.updated_at >= sa.bindparam("mark", type_=Moment),
-            _c.updated_at.is_(None)
-            & (_c.free_disk_gb.is_not(None) | (_c.id > sa.bindparam("highest"))),
-            _c.id.in_(sa.bindparam("again", expanding=True)),
-        )
+        sa.or_(_is_late, _c.id.in_(sa.bindparam("again", expanding=True)))
     )
     _by_id = _query.where(_c.id.in_(sa.bindparam("ids", expanding=True)))
     _numbers = sa.select(_c.id, _number).where(
@@ -131,6 +144,11 @@ class Nodes:
         """Whether the table is read whole at each look."""
         return len(self._known) <= SMALL
 
+    def begin(self, now: float) -> dict[str, int]:
+        """Begin a look; return the values that `sums` needs."""
+        self._hot = {i: at for i, at in self._hot.items() if is_recent(at, now)}
+        return {"mark": self._mark.us, "highest": self._highest}
+
     def look(
         self,
         connection: sa.Connection,
@@ -139,23 +157,32 @@ class Nodes:
         in_full: bool,
         total: Sequence[Any] | None = None,
     ) -> dict[int, Node | None]:
-        """Return what changed since the last time; `in_full`: compare every row.
+        """Return what changed since the last time, once it began.
 
-        `total` is what the database answers to `sums.total`, where that is known.
+        Parameters
+        ----------
+        in_full : bool
+            Compare every row.
+        total : sequence, optional
+            What the database answers to `sums.total`, where that is known.
         """
-        self._hot = {i: at for i, at in self._hot.items() if is_recent(at, now)}
         n_known = len(self._known)
         n_again = len(self._hot) + len(self._timeless)
         if in_full or self.is_small or 2 * n_again > n_known:
             return self._whole(connection, now)
-        total = total or connection.execute(self.sums.total).one()
-        again = [*self._hot, *self._timeless]
-        changes: dict[int, Node | None] = {}
+        asked = {"mark": self._mark.us, "highest": self._highest}
+        total = total or run(connection, self.sums.total, asked).one()
+        again = self._hot.keys() | self._timeless
+        wanted = again
         if not self._signatures.agrees(total):
-            values = {"mark": self._mark.us, "highest": self._highest, "again": again}
-            changes = self._take(self._late.read(connection, values), now)
-        elif again:
-            changes = self._take(self._by_id.read(connection, {"ids": again}), now)
+            wanted = again.union(late_ids(total))
+        changes: dict[int, Node | None] = {}
+        if len(wanted) > max(_FEW, len(again)):
+            rows = self._late.read(connection, {**asked, "again": list(again)})
+            changes = self._take(rows, now)
+        elif wanted:
+            rows = self._by_id.read(connection, {"ids": list(wanted)})
+            changes = self._take(rows, now)
         if not self._signatures.agrees(total):
             told = connection.execute(self.sums.by_bucket)
             for bucket in self._signatures.differing(told.all()):

@@ -35,6 +35,7 @@ _OF_NODE: Final = tuple(
 _COLUMNS: Final = (*_OF_NODE, *SERVICE_COLUMNS)
 _values_of_node = itemgetter(*_OF_NODE)
 _values_of_service = attrgetter(*SERVICE_COLUMNS)
+_order, _uuid = attrgetter("order"), attrgetter("uuid")
 
 K = TypeVar("K", bound=Hashable)
 
@@ -51,6 +52,11 @@ class _Groups(Generic[K]):
         if found is None:
             return ()
         return (found,) if isinstance(found, Node) else found
+
+    def last(self, key: K) -> Node | None:
+        """Return which node of a key was written last; None: it has none."""
+        found = self._found.get(key)
+        return max(found, key=_order) if isinstance(found, set) else found
 
     def add(self, key: K, node: Node) -> None:
         found = self._found.setdefault(key, node)
@@ -135,24 +141,25 @@ class Picture:
         touched: set[str] = set()
         kept = self._nodes[cell_uuid]
         for node_id, node in nodes.items():
-            before = kept.pop(node_id, None)
+            before = kept.get(node_id)
             if before is not None:
-                self._unlink(before, touched)
-                if node is not None and node.uuid == before.uuid:
-                    node.uuid = before.uuid  # one object for equal texts
+                touched.update(map(_uuid, self._of_names.of(before.names)))
+                if node is not None and before.renew(node):
+                    continue
+                del kept[node_id]
+                self._unlink(before)
             if node is not None:
                 kept[node_id] = node
-                self._link(node, touched)
+                self._link(node)
+                touched.update(map(_uuid, self._of_names.of(node.names)))
         return touched
 
-    def _link(self, node: Node, touched: set[str]) -> None:
+    def _link(self, node: Node) -> None:
         self._of_uuid.add(node.uuid, node)
         self._of_names.add(node.names, node)
         self._on_host.add(node.host, node)
-        touched.update(other.uuid for other in self._of_names.of(node.names))
 
-    def _unlink(self, node: Node, touched: set[str]) -> None:
-        touched.update(other.uuid for other in self._of_names.of(node.names))
+    def _unlink(self, node: Node) -> None:
         self._of_uuid.discard(node.uuid, node)
         self._of_names.discard(node.names, node)
         self._on_host.discard(node.host, node)
@@ -218,20 +225,20 @@ class Picture:
         shown, best = self._shown.get(uuid), self._best(uuid)
         service = None if best is None else self._service(best)
         before = None if shown is None else shown.shown_with
-        if shown is not None and shown is not best:
-            if shown in self._of_uuid.of(uuid):  # it may be shown again
+        is_shown = best is not None and service is not None
+        if shown is not None and not (shown is best and is_shown):
+            # It may be shown again, as it is by now.
+            if shown.told is None and shown in self._of_uuid.of(uuid):
                 shown.told = _told(table, uuid)
             shown.shown_with = None
         if best is None or service is None:
             if shown is not None:
-                if shown is best:
-                    best.told, best.shown_with = _told(table, uuid), None
                 del self._shown[uuid]
                 changes.gone.append(uuid)
             return
         self._shown[uuid] = best
         best.shown_with = service
-        if best is not shown:
+        if best is not shown or best.told is not None:
             if best.told is None:
                 raise RuntimeError(f"compute node {uuid} has no row to be shown again")
             changes.put(best.told, service)
@@ -241,11 +248,10 @@ class Picture:
 
     def _best(self, uuid: str) -> Node | None:
         """Return which node a row is made of; None: it has none."""
-        same = self._of_uuid.of(uuid)
-        if not same:
+        best = self._of_uuid.last(uuid)
+        if best is None or self._of_names.last(best.names) is not best:
             return None
-        best = _last(same)
-        return best if _last(self._of_names.of(best.names)) is best else None
+        return best
 
     def _service(self, node: Node) -> Service | None:
         own = self._service_of[node.cell_uuid].get(node.host)
@@ -308,13 +314,6 @@ class Picture:
                 table.settle(claim.node_uuid, [claim.instance_uuid])
                 del waiting[key]
         self._sightings = waiting
-
-
-def _last(nodes: Collection[Node]) -> Node:
-    """Return which of these was written last."""
-    if len(nodes) == 1:
-        return next(iter(nodes))
-    return max(nodes, key=lambda node: node.order)
 
 
 class _TableChanges:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import math
@@ -70,8 +69,7 @@ RATIOS: Final = tuple(f"{name}_allocation_ratio" for name in ("ram", "cpu", "dis
 LONG_TEXTS: Final = NodeRow._fields[NodeRow._fields.index("cpu_info") :]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Service:
+class Service(NamedTuple):
     """A compute service of a cell.
 
     Attributes
@@ -103,6 +101,8 @@ class ServiceRow(NamedTuple):
         0 or 1.
     seen_us : int or None
         When it was seen last, or made, microseconds since the epoch.
+    updated_us : int or None
+        When the row was written.
     """
 
     id: int
@@ -111,6 +111,7 @@ class ServiceRow(NamedTuple):
     forced_down: int
     seen_us: int | None
     version: int
+    updated_us: int | None
 
 
 def read_service(row: ServiceRow) -> Service | None:
@@ -156,6 +157,18 @@ def _read(row: NodeRow, free_gb: int, cell_uuid: str, ratios: Ratios) -> dict[st
     stats, counts = _stats(row.stats) if row.stats else _NO_STATS
     if row.disk_available_least is not None:
         free_gb = min(free_gb, row.disk_available_least)
+    memory_mb, free_mb, local_gb, free_gb, used_gb, vcpus, vcpus_used, version = (
+        _amounts(
+            row.memory_mb,
+            row.free_ram_mb or 0,
+            row.local_gb,
+            free_gb,
+            row.local_gb_used,
+            row.vcpus,
+            row.vcpus_used,
+            row.hypervisor_version or 0,
+        )
+    )
     topology = row.numa_topology
     specs = row.supported_instances
     return {
@@ -164,13 +177,13 @@ def _read(row: NodeRow, free_gb: int, cell_uuid: str, ratios: Ratios) -> dict[st
         "hypervisor_hostname": nodename,
         "uuid": row.uuid,
         "cell_uuid": cell_uuid,
-        "total_usable_ram_mb": _amount(row.memory_mb),
-        "free_ram_mb": _amount(row.free_ram_mb or 0),
-        "total_usable_disk_gb": _amount(row.local_gb),
-        "free_disk_mb": _amount(free_gb) * _MIB_PER_GIB,
-        "disk_mb_used": _amount(row.local_gb_used) * _MIB_PER_GIB,
-        "vcpus_total": _amount(row.vcpus),
-        "vcpus_used": _amount(row.vcpus_used),
+        "total_usable_ram_mb": memory_mb,
+        "free_ram_mb": free_mb,
+        "total_usable_disk_gb": local_gb,
+        "free_disk_mb": free_gb * _MIB_PER_GIB,
+        "disk_mb_used": used_gb * _MIB_PER_GIB,
+        "vcpus_total": vcpus,
+        "vcpus_used": vcpus_used,
         "cpu_allocation_ratio": float(row.cpu_allocation_ratio or 0) or ratios.cpu,
         "ram_allocation_ratio": float(row.ram_allocation_ratio or 0) or ratios.ram,
         "disk_allocation_ratio": float(row.disk_allocation_ratio or 0) or ratios.disk,
@@ -179,7 +192,7 @@ def _read(row: NodeRow, free_gb: int, cell_uuid: str, ratios: Ratios) -> dict[st
         "failed_builds": counts[2],
         "stats": stats,
         "hypervisor_type": _shared(row.hypervisor_type),
-        "hypervisor_version": _amount(row.hypervisor_version or 0),
+        "hypervisor_version": version,
         "supported_instances": _specs(specs) if specs else (),
         "cpu_info": _shared(row.cpu_info),
         "metrics": _metrics(row.metrics) if row.metrics else None,
@@ -189,11 +202,13 @@ def _read(row: NodeRow, free_gb: int, cell_uuid: str, ratios: Ratios) -> dict[st
     }
 
 
-def _amount(value: Any) -> int:
-    number = int(value)
-    if not -_MAX_AMOUNT < number < _MAX_AMOUNT:
-        raise ValueError(f"{number} is no amount of anything")
-    return number
+def _amounts(*values: Any) -> list[int]:
+    """Return whole numbers, none of them absurd."""
+    numbers = list(map(int, values))
+    if not -_MAX_AMOUNT < min(numbers) <= max(numbers) < _MAX_AMOUNT:
+        absurd = max(numbers, key=abs)
+        raise ValueError(f"{absurd} is no amount of anything")
+    return numbers
 
 
 @functools.lru_cache(_MAX_TEXTS)
@@ -214,7 +229,7 @@ def _stats(text: str) -> tuple[Told[str], _Counts]:
     if None in told.values():
         told = {k: v for k, v in told.items() if v is not None}
     stats = Told(_shared_keys(tuple(told)), _texts(told))
-    counts = [_amount(str(told.get(name, 0))) for name in _COUNTED]
+    counts = _amounts(*(str(told.get(name, 0)) for name in _COUNTED))
     return stats, cast(_Counts, tuple(counts))
 
 

@@ -12,7 +12,7 @@ from .packing import packed, unpacked
 from .reading import Service, ServiceRow, read_service
 from .schema import Moment, microseconds, services
 from .signatures import Signatures, bucket_of, ids_of, sum_queries
-from .times import SMALL, US_PER_S, Mark
+from .times import SMALL, Mark
 
 
 class Services:
@@ -30,16 +30,15 @@ class Services:
     _is_forced_down = sa.case((_c.forced_down.is_(True), 1), else_=0)
     _version = sa.func.coalesce(_c.version, 0)
     _query = packed(
-        _c.id, _c.id, _c.host, _is_disabled, _is_forced_down, _seen_us, _version
+        _c.id,
+        *(_c.id, _c.host, _is_disabled, _is_forced_down, _seen_us, _version),
+        microseconds(_c.updated_at),
     ).where(_live)
     _late = _query.where(
         sa.or_(
             _c.updated_at >= sa.bindparam("mark", type_=Moment),
             _c.updated_at.is_(None),
         )
-    )
-    _latest = sa.select(sa.func.max(_c.updated_at)).where(
-        _live, _c.updated_at <= sa.bindparam("now", type_=Moment)
     )
     # Times are whole seconds or as good as never equal: small numbers do not make up
     # for a difference between them.
@@ -72,26 +71,20 @@ class Services:
     ) -> dict[int, Service | None]:
         """Return what changed since the last time; see `Nodes.look`."""
         if in_full or self.is_small:
-            self._note(connection, now)
-            return self._compare(connection, None)
+            return self._compare(connection, now, None)
         total = total or connection.execute(self.sums.total).one()
         changes: dict[int, Service | None] = {}
         if not self._signatures.agrees(total):
             values = {"mark": self._mark.us}
-            changes = self._take(_rows(connection, self._late, values))
-            self._note(connection, now)
+            changes = self._take(_rows(connection, self._late, values), now)
         if not self._signatures.agrees(total):
             told = connection.execute(self.sums.by_bucket)
             for bucket in self._signatures.differing(told.all()):
-                changes.update(self._compare(connection, bucket))
+                changes.update(self._compare(connection, now, bucket))
         return changes
 
-    def _note(self, connection: sa.Connection, now: float) -> None:
-        latest = connection.execute(self._latest, {"now": int(now * US_PER_S)})
-        self._mark.note(latest.scalar(), now)
-
     def _compare(
-        self, connection: sa.Connection, bucket: int | None
+        self, connection: sa.Connection, now: float, bucket: int | None
     ) -> dict[int, Service | None]:
         """Read a bucket's rows, or all."""
         query, ours = self._query, set(self._known)
@@ -99,7 +92,7 @@ class Services:
             query = query.where(services.c.id.between(*ids_of(bucket)))
             ours = {i for i in ours if bucket_of(i) == bucket}
         rows = _rows(connection, query)
-        changes = self._take(rows)
+        changes = self._take(rows, now)
         gone = ours.difference(row.id for row in rows)
         for row_id in gone:
             del self._known[row_id]
@@ -107,9 +100,12 @@ class Services:
         changes.update(dict.fromkeys(gone))
         return changes
 
-    def _take(self, rows: Iterable[ServiceRow]) -> dict[int, Service | None]:
+    def _take(
+        self, rows: Iterable[ServiceRow], now: float
+    ) -> dict[int, Service | None]:
         changes: dict[int, Service | None] = {}
         for row in rows:
+            self._mark.note(row.updated_us, now)
             service = read_service(row)
             if row.id not in self._known or self._known[row.id] != service:
                 self._known[row.id] = changes[row.id] = service

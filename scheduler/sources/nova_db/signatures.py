@@ -17,6 +17,8 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from .packing import joined
+
 _BUCKET_BITS: Final = 8
 #: Larger than a bucket, so that the ids of one have different weights.
 _WEIGHTS: Final = 1009
@@ -42,9 +44,12 @@ def ids_of(bucket: int) -> tuple[int, int]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Queries:
-    """What asks for the sums of a table's rows: of all, and by bucket."""
+    """What asks for the sums of a table's rows: of all, and by bucket.
 
-    total: sa.Select[int, int]
+    `total` also tells the ids of late rows, with commas between them; NULL: of none.
+    """
+
+    total: sa.Select[int, int, str]
     by_bucket: sa.Select[int, int, int]
 
 
@@ -52,6 +57,7 @@ def sum_queries(
     row_id: sa.ColumnElement[int],
     number: sa.ColumnElement[int],
     *conditions: sa.ColumnElement[bool],
+    late: sa.ColumnElement[bool] | None = None,
 ) -> Queries:
     """Return the questions about the rows that fulfil the conditions.
 
@@ -59,16 +65,27 @@ def sum_queries(
     ----------
     number : column expression
         A whole number that changes when the row does, or NULL.
+    late : column expression, optional
+        Which rows count as late; None: none of them.
     """
     rest = sa.func.coalesce(number % _MODULUS, _NONE)
     sums = (sa.func.count(), sa.func.sum(rest * (row_id % _WEIGHTS + 1)))
+    ids: sa.ColumnElement[Any] = sa.null()
+    if late is not None:
+        ids = joined(sa.cast(sa.case((late, row_id)), sa.Text))
     bucket = row_id.op(">>", return_type=sa.BigInteger())(_BUCKET_BITS).label("bucket")
     return Queries(
-        total=sa.select(*sums).where(*conditions),
+        total=sa.select(*sums, ids).where(*conditions),
         by_bucket=sa.select(bucket, *sums)
         .where(*conditions)
         .group_by(sa.text("bucket")),
     )
+
+
+def late_ids(total: Sequence[Any]) -> list[int]:
+    """Return the ids that an answer to `Queries.total` tells."""
+    ids: str | None = total[2]
+    return [int(row_id) for row_id in ids.split(",")] if ids else []
 
 
 class Signatures:
@@ -94,9 +111,15 @@ class Signatures:
 
     def put(self, row_id: int, number: int | None) -> None:
         """Say that a row is there, and its number."""
-        self.drop(row_id)
-        self.numbers[row_id] = number
-        self._total = _plus(self._total, row_id, number)
+        numbers = self.numbers
+        count, weighted = self._total
+        if row_id in numbers:
+            change = _rest(number) - _rest(numbers[row_id])
+        else:
+            count += 1
+            change = _rest(number)
+        numbers[row_id] = number
+        self._total = (count, weighted + change * (row_id % _WEIGHTS + 1))
 
     def drop(self, row_id: int) -> None:
         """Say that a row is not there."""
@@ -124,12 +147,16 @@ class Signatures:
 
 def _plus(sums: Sums, row_id: int, number: int | None, sign: int = 1) -> Sums:
     """Return the sums with one row more, or less."""
-    rest = sign * (_NONE if number is None else number % _MODULUS)
     count, weighted = sums
-    return count + sign, weighted + rest * (row_id % _WEIGHTS + 1)
+    weight = sign * (row_id % _WEIGHTS + 1)
+    return count + sign, weighted + _rest(number) * weight
+
+
+def _rest(number: int | None) -> int:
+    return _NONE if number is None else number % _MODULUS
 
 
 def _sums(row: Sequence[Any]) -> Sums:
     """Return an answer as whole numbers; a sum of no rows is NULL."""
-    count, weighted = row
+    count, weighted, *_ = row
     return int(count), int(weighted or 0)

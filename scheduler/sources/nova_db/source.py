@@ -26,7 +26,7 @@ from .discovery import discover_hosts
 from .engines import Engines
 from .image_properties import are_weighed, describe
 from .old_computes import ADVICE, OldCompute, described, read_old_computes
-from .parts import Attempt, Part, Read, TakeOver, told
+from .parts import Part, Read, TakeOver, told
 from .picture import Picture
 from .service_record import ServiceRecord, record_of
 from .settings import Settings
@@ -288,7 +288,7 @@ class NovaDBSource(BaseHostSource):
         timeout_s = self.settings.cell_timeout_s
         self._api.local_connection = self.settings.local_connection
         self._api.renew()
-        self._read_api(table, timeout_s, is_forced=True)
+        self._read(table, [self._api], timeout_s, is_forced=True)
         if not self._api.is_up:
             raise ConfigurationError(
                 "nova's API database cannot be read; check [api_database] connection: "
@@ -299,74 +299,62 @@ class NovaDBSource(BaseHostSource):
                 cell.ratios = self.settings.ratios
                 if cell.attempt is None:
                     cell.renew()
-        self._look_at_cells(table, timeout_s, is_forced=True)
+        self._read(table, self._cells.values(), timeout_s, is_forced=True)
+        self._forget_the_lost(table)
 
     def _look(
         self, table: HostTable, timeout_s: float, *, only_in_memory: bool = False
     ) -> None:
-        if not only_in_memory or self._api.is_in_memory:
-            self._read_api(table, timeout_s)
-        self._look_at_cells(table, timeout_s, only_in_memory=only_in_memory)
+        parts = [
+            part for part in self._parts() if part.is_in_memory or not only_in_memory
+        ]
+        self._read(table, parts, timeout_s)
+        if not only_in_memory:
+            news = [part for part in self._parts() if part not in parts]
+            self._read(table, news, timeout_s)
+        self._forget_the_lost(table)
         if self._follower is None:
             self._discover(in_background=False)
 
-    def _read_api(
-        self, table: HostTable, timeout_s: float, *, is_forced: bool = False
-    ) -> None:
-        is_awaited = self._api.is_up or is_forced
-        deadline = time.monotonic() + timeout_s
-        running = self._api.attempt
-        if running is not None and is_awaited:  # it may have begun too early
-            running.wait(timeout_s)
-        attempt = self._api.begin(
-            lambda: self._reading_api(table, in_full=is_forced), is_forced=is_forced
-        )
-        self._end([(self._api, attempt)] if is_awaited else [], deadline, timeout_s)
-
-    def _end(
-        self,
-        awaited: Iterable[tuple[Part, Attempt | None]],
-        deadline: float,
-        timeout_s: float,
-    ) -> None:
-        """Wait for attempts; whoever had its time in full is late then."""
-        limit_s = self.settings.cell_timeout_s
-        for part, attempt in awaited:
-            in_time = attempt is None or attempt.wait(deadline - time.monotonic())
-            if not in_time:
-                part.note_lateness(0.0 if timeout_s >= limit_s else limit_s)
-
-    def _look_at_cells(
+    def _read(
         self,
         table: HostTable,
+        parts: Iterable[Part],
         timeout_s: float,
         *,
         is_forced: bool = False,
-        only_in_memory: bool = False,
     ) -> None:
-        """Read the cells that are due; wait for those that were up."""
+        """Read the databases that are due; wait for those that were up."""
         deadline = time.monotonic() + timeout_s
-        with self._lock:
-            cells = [
-                cell
-                for cell in self._cells.values()
-                if cell.is_in_memory or not only_in_memory
-            ]
-        awaited = [cell for cell in cells if cell.is_up or is_forced]
-        for cell in awaited:
-            running = cell.attempt
+        parts = list(parts)
+        awaited = [part for part in parts if part.is_up or is_forced]
+        for part in awaited:
+            running = part.attempt
             if running is not None:  # it may have begun too early
                 running.wait(deadline - time.monotonic())
-        begun: dict[Part, Attempt | None] = {}
         # SQLite is read right here; meanwhile the others are read already.
-        for cell in sorted(cells, key=lambda cell: cell.is_local):
-            begun[cell] = cell.begin(
-                functools.partial(self._reading, table, cell), is_forced=is_forced
+        begun = {
+            part: part.begin(
+                self._reading(table, part, in_full=is_forced), is_forced=is_forced
             )
-        self._end([(cell, begun[cell]) for cell in awaited], deadline, timeout_s)
-        for cell in cells:
-            cell.note_lateness(self.settings.cell_timeout_s)
-        self._forget_the_lost(table)
+            for part in sorted(parts, key=lambda part: part.is_local)
+        }
+        limit_s = self.settings.cell_timeout_s
+        for part in awaited:
+            attempt = begun[part]
+            in_time = attempt is None or attempt.wait(deadline - time.monotonic())
+            if not in_time:  # it had its time in full, or it has not
+                part.note_lateness(0.0 if timeout_s >= limit_s else limit_s)
+        for part in parts:
+            part.note_lateness(limit_s)
+
+    def _reading(
+        self, table: HostTable, part: Part, *, in_full: bool = False
+    ) -> Callable[[], Read]:
+        """Return what `Part.begin` calls; `in_full`: of the API database."""
+        if isinstance(part, Cell):
+            return functools.partial(self._reading_cell, table, part)
+        return functools.partial(self._reading_api, table, in_full=in_full)
 
     def _reading_api(self, table: HostTable, *, in_full: bool = False) -> Read:
         reader = self._api.reader
@@ -384,7 +372,7 @@ class NovaDBSource(BaseHostSource):
 
         return read
 
-    def _reading(self, table: HostTable, cell: Cell) -> Read:
+    def _reading_cell(self, table: HostTable, cell: Cell) -> Read:
         reader, in_full = cell.reader, self._is_old(cell.compared_at)
         old = cell.old_computes
         images, are_on = cell.images, are_weighed(self.conf, table)
@@ -398,6 +386,8 @@ class NovaDBSource(BaseHostSource):
             )
 
             def take_over() -> None:
+                if self._cells.get(cell.mapping.uuid) is not cell:
+                    return  # it is gone meanwhile, or is to be read elsewhere
                 self._take_changes(table, cell, changes)
                 describe(table, described)
                 cell.troubles = reader.troubles
@@ -476,10 +466,7 @@ class NovaDBSource(BaseHostSource):
             part.note_lateness(timeout_s)
             if part.is_in_memory:
                 continue
-            if isinstance(part, Cell):
-                part.begin(functools.partial(self._reading, table, part))
-            else:
-                part.begin(functools.partial(self._reading_api, table))
+            part.begin(self._reading(table, part))
         self._forget_the_lost(table)
         self._discover(in_background=True)
 
