@@ -25,8 +25,6 @@ _BITS: Final = 8
 _MAX_BYTES: Final = 2**24
 #: Between long texts, and between rows that have such; no JSON has it.
 _END: Final = "\x1f"
-#: Stands for a long text that is NULL.
-_NULL: Final = "\x18"
 #: Noted of a connection whose session takes as much.
 _WIDE: Final = "moorage.group_concat_max_len"
 
@@ -172,7 +170,7 @@ def decoded(texts: Iterable[str]) -> list[list[Any]]:
 
 
 class LongRow(NamedTuple):
-    """A row with long texts.
+    """A row with long texts; one that is NULL is empty.
 
     Attributes
     ----------
@@ -182,7 +180,7 @@ class LongRow(NamedTuple):
 
     content: int
     values: list[Any]
-    texts: tuple[str | None, ...]
+    texts: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -206,9 +204,9 @@ class LongRows:
         """Select columns as `packed` does, and long texts beside them."""
         short = json_row(*columns)
         # Last: what was cut off has no end of it.
-        row = in_a_row(*(sa.func.coalesce(text, _NULL) for text in texts), short)
-        bunches = sa.select(joined_rows(row), sa.func.count())
-        plain: sa.Select[Any] = sa.select(*texts, short)
+        fields = [*(sa.func.coalesce(text, "") for text in texts), short]
+        bunches = sa.select(joined_rows(in_a_row(*fields)), sa.func.count())
+        plain: sa.Select[Any] = sa.select(*fields)
         return cls(bunches.group_by(_bunch_of(row_id)), plain)
 
     def where(self, *conditions: sa.ColumnElement[bool]) -> LongRows:
@@ -227,7 +225,7 @@ class LongRows:
 
 def _split(
     bunches: Iterable[Sequence[Any]], n_fields: int
-) -> Iterator[tuple[str | None, ...]]:
+) -> Iterator[tuple[str, ...]]:
     """Yield the fields of each row.
 
     Raises
@@ -236,7 +234,7 @@ def _split(
         The texts have more or less than that.
     """
     for bunch, n_rows in bunches:
-        fields = [f if f != _NULL else None for f in (bunch or "").split(_END)]
+        fields = (bunch or "").split(_END)
         if len(fields) != n_rows * n_fields:
             raise ValueError("Not all fields of all rows are there")
         yield from zip(*[iter(fields)] * n_fields, strict=True)

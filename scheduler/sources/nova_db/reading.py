@@ -35,7 +35,10 @@ _PERCENTAGES: Final = frozenset(
 
 
 class NodeRow(NamedTuple):
-    """What is read of a row of ``compute_nodes``; allocation ratios are texts."""
+    """What is read of a row of ``compute_nodes``; allocation ratios are texts.
+
+    Long texts are the last ones; one that is NULL is empty.
+    """
 
     id: int
     version_us: int | None
@@ -56,16 +59,15 @@ class NodeRow(NamedTuple):
     ram_allocation_ratio: str | None
     cpu_allocation_ratio: str | None
     disk_allocation_ratio: str | None
-    cpu_info: str | None
-    supported_instances: str | None
-    metrics: str | None
-    stats: str | None
-    numa_topology: str | None
-    pci_stats: str | None
+    cpu_info: str
+    supported_instances: str
+    metrics: str
+    stats: str
+    numa_topology: str
+    pci_stats: str
 
 
 RATIOS: Final = tuple(f"{name}_allocation_ratio" for name in ("ram", "cpu", "disk"))
-#: The last ones of a row.
 LONG_TEXTS: Final = NodeRow._fields[NodeRow._fields.index("cpu_info") :]
 
 
