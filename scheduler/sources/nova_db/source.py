@@ -305,13 +305,14 @@ class NovaDBSource(BaseHostSource):
     def _look(
         self, table: HostTable, timeout_s: float, *, only_in_memory: bool = False
     ) -> None:
-        parts = [
-            part for part in self._parts() if part.is_in_memory or not only_in_memory
-        ]
-        self._read(table, parts, timeout_s)
-        if not only_in_memory:
-            news = [part for part in self._parts() if part not in parts]
-            self._read(table, news, timeout_s)
+        # What is read of a cell depends on which cells and aggregates there are.
+        for kind in (_Api, Cell):
+            parts = [
+                part
+                for part in self._parts()
+                if isinstance(part, kind) and (part.is_in_memory or not only_in_memory)
+            ]
+            self._read(table, parts, timeout_s)
         self._forget_the_lost(table)
         if self._follower is None:
             self._discover(in_background=False)
