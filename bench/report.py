@@ -256,9 +256,10 @@ def starts_table(found: SourceTimes) -> Table:
         "read|first decision|both|runs|nova 34, one request|runs|ratio to both",
         "read: from engines that are not connected yet to a full table; aggregates and "
         "four instances a host included; three hosts of ten have cells and devices. "
-        "first decision: without Placement. nova 34: its HostManager's loading of all "
-        "of them, as for each request; what it reads at its start, instances and "
-        "aggregates, is left out.",
+        "first decision: without Placement, with a look for nodes that only Placement "
+        "knows. nova 34, by turns: its HostManager's loading of all of them, as for "
+        "each request; what it reads at its start, instances and aggregates, is left "
+        "out.",
     )
     for row in found.starts:
         both = row.start + row.first

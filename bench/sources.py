@@ -249,7 +249,12 @@ def _start(databases: NovaDatabases) -> tuple[float, float]:
         "disable_compute_service_check_for_ffu", True, group="workarounds"
     )
     engines = Engines(conf)  # they are made, and connect, while it starts
-    source = NovaDBSource(engines.api(), engines.cell, conf=conf, refresh_interval=0)
+    source = NovaDBSource(
+        engines.api(),
+        engines.cell,
+        conf=conf,
+        refresh_interval=conf.moorage.refresh_interval,
+    )
     nodes = _a_cloud(databases)
     _change(databases, "heartbeats", None)  # or all are down by now
     scheduler = build(

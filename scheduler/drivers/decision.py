@@ -210,7 +210,7 @@ class Decision:
         with self._record.timed("hosts"):
             hosts = table.offered(offer)
         if len(hosts) < len(by_host):
-            missing = [uuid for uuid in by_host if not table.has_node(uuid)]
+            missing = table.missing(by_host)
             if missing:
                 self._look(missing)
                 with self._record.timed("hosts"):

@@ -50,7 +50,15 @@ class AggregateMap:
 
     def of_host(self, host: str) -> tuple[Aggregate, ...]:
         """Return the aggregates of a service host, by ascending id."""
-        return tuple(self._by_id[id_] for id_ in sorted(self._ids(host)))
+        return self.of_hosts([host])[0]
+
+    def of_hosts(self, hosts: Iterable[str]) -> list[tuple[Aggregate, ...]]:
+        """Return the aggregates of each service host, by ascending id."""
+        made: dict[frozenset[int], tuple[Aggregate, ...]] = {}
+        found = [self._ids(host) for host in hosts]
+        for ids in set(found):
+            made[ids] = tuple(self._by_id[id_] for id_ in sorted(ids))
+        return [made[ids] for ids in found]
 
     def put(self, aggregate: Aggregate) -> frozenset[str]:
         """Add or replace an aggregate; return the hosts that this concerns."""

@@ -122,6 +122,10 @@ class HostTable:
         """Return whether a compute node has a row."""
         return node_uuid in self._columns
 
+    def missing(self, node_uuids: Iterable[str]) -> list[str]:
+        """Return which of these compute nodes have no row."""
+        return [uuid for uuid in node_uuids if uuid not in self._columns]
+
     def nodes_of(
         self, host: str | None, node: str | None = None, cell: str | None = None
     ) -> tuple[str, ...]:
@@ -203,7 +207,7 @@ class HostTable:
             at = self._columns.rows_for(uuids)
             for name, values in columns.items():
                 self._columns.write(name, at, values)
-            in_them = [self.aggregates.of_host(host) for host in hosts]
+            in_them = self.aggregates.of_hosts(hosts)
             self._columns.write("aggregates", at, in_them)
             self._touch(at)
             told = {h: instances[h] for h in hosts if h in instances}
@@ -281,7 +285,7 @@ class HostTable:
             self._columns.write(name, rows, news)
         if "host" in by_column:
             moved = by_column["host"]
-            in_them = [self.aggregates.of_host(host) for host in moved[1]]
+            in_them = self.aggregates.of_hosts(moved[1])
             self._columns.write("aggregates", moved[0], in_them)
         self._touch(touched)
         for node_uuid, row in covered:

@@ -15,8 +15,8 @@ are those of the last minute's, which only moves on as the rows' clocks do.
 
 Times of rows are compared with each other, never trusted against our clock. A small
 table is read whole: that costs less than to ask. All of a look reads one snapshot where
-the database has them; instances are read first where it has none, so that a compute
-node's row is never older than the instances that are seen with it.
+the database has them; instances are read before compute nodes where it has none, so
+that a node's row is never older than the instances that are seen with it.
 """
 
 from __future__ import annotations
@@ -108,11 +108,12 @@ class CellReader:
         if not compares and not self._is_small and _has_snapshots(connection):
             found = run(connection, _TOTALS, asked)
             totals = {row[-1]: row[:-1] for row in found}
-        instances = self._instances.look(
-            connection, began_at, in_full=compares, total=totals.get("instances")
-        )
+        # First what is small: it is decoded while other cells' rows are on their way.
         services = self._services.look(
             connection, began_at, in_full=compares, total=totals.get("services")
+        )
+        instances = self._instances.look(
+            connection, began_at, in_full=compares, total=totals.get("instances")
         )
         nodes = self._nodes.look(
             connection, began_at, in_full=compares, total=totals.get("nodes")

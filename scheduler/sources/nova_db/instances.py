@@ -22,6 +22,8 @@ SMALL: Final = 256
 #: Numbers in one statement: SQLite takes no more than 32,766 parameters.
 _CHUNK: Final = 1000
 
+_NO_UUIDS: Final[frozenset[str]] = frozenset()
+
 T = TypeVar("T")
 #: The columns of a row that are read.
 Row = Iterable[Any]
@@ -96,7 +98,7 @@ class Instances:
         window.begin(now)
         rows = unpacked(connection, self._every, {"since": window.since_us})
         window.fill(((row[0], row[4]) for row in rows), now)
-        gone = self._known.keys() - {row[0] for row in rows}
+        gone = self._known.keys() - {row[0] for row in rows} if self._known else ()
         return self._keep(rows) | self._drop(gone)
 
     def _changed(
@@ -170,14 +172,15 @@ class Instances:
     def _put(self, rows: Mapping[int, tuple[str, str]]) -> set[str]:
         """Return the hosts whose instances change by that."""
         moves = _Moves()
-        for row_id, (uuid, host) in rows.items():
-            before = self._known.get(row_id)
-            if before == (uuid, host):
+        come, known = moves.come, self._known
+        for row_id, now in rows.items():
+            before = known.get(row_id)
+            if before == now:
                 continue
             if before is not None:
                 moves.gone[before[1]].add(before[0])
-            moves.come[host].add(uuid)
-            self._known[row_id] = (uuid, host)
+            come[now[1]].add(now[0])
+        known.update(rows)
         return moves.make(self._of_host)
 
     def _drop(self, ids: Iterable[int]) -> set[str]:
@@ -198,8 +201,10 @@ class _Moves:
 
     def make(self, of_host: dict[str, frozenset[str]]) -> set[str]:
         hosts = self.gone.keys() | self.come.keys()
+        gone, come = self.gone.get, self.come.get
         for host in hosts:
-            left = of_host.get(host, frozenset()) - self.gone[host] | self.come[host]
+            before = of_host.get(host, _NO_UUIDS)
+            left = before - gone(host, _NO_UUIDS) | come(host, _NO_UUIDS)
             if left:
                 of_host[host] = left
             else:

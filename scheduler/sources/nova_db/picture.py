@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any, Final, Generic, TypeVar
 
@@ -64,6 +64,15 @@ class _Groups(Generic[K]):
             found.add(node)
         elif found is not node:
             self._found[key] = {found, node}
+
+    def add_all(self, keys: Sequence[K], nodes: Sequence[Node]) -> None:
+        """Do for each key and its node what `add` does."""
+        found = dict(zip(keys, nodes, strict=True))
+        if len(found) == len(keys) and found.keys().isdisjoint(self._found):
+            self._found.update(found)
+            return
+        for key, node in zip(keys, nodes, strict=True):
+            self.add(key, node)
 
     def discard(self, key: K, node: Node) -> None:
         found = self._found.get(key)
@@ -140,6 +149,7 @@ class Picture:
         """Return the UUIDs of all nodes whose row that may change."""
         touched: set[str] = set()
         kept = self._nodes[cell_uuid]
+        news: list[Node] = []
         for node_id, node in nodes.items():
             before = kept.get(node_id)
             if before is not None:
@@ -150,14 +160,14 @@ class Picture:
                 self._unlink(before)
             if node is not None:
                 kept[node_id] = node
-                self._link(node)
-                touched.update(map(_uuid, self._of_names.of(node.names)))
+                news.append(node)
+        names = [node.names for node in news]
+        self._of_uuid.add_all([node.uuid for node in news], news)
+        self._of_names.add_all(names, news)
+        self._on_host.add_all([node.host for node in news], news)
+        for each in names:
+            touched.update(map(_uuid, self._of_names.of(each)))
         return touched
-
-    def _link(self, node: Node) -> None:
-        self._of_uuid.add(node.uuid, node)
-        self._of_names.add(node.names, node)
-        self._on_host.add(node.host, node)
 
     def _unlink(self, node: Node) -> None:
         self._of_uuid.discard(node.uuid, node)

@@ -23,8 +23,6 @@ _US_PER_S: Final = 1e6
 _MAX_AMOUNT: Final = 2**53
 #: Texts that are remembered: many hosts report the same.
 _MAX_TEXTS: Final = 1024
-#: Values of stats up to this length are counts and names that hosts have in common.
-_SHORT: Final = 40
 
 V = TypeVar("V")
 
@@ -221,7 +219,8 @@ def _shared(text: str | None) -> str | None:
 
 #: Instances, their operations under way, and builds that failed.
 _Counts = tuple[int, int, int]
-_NO_STATS: Final = (NO_STATS, (0, 0, 0))
+_NONE_COUNTED: Final[_Counts] = (0, 0, 0)
+_NO_STATS: Final = (NO_STATS, _NONE_COUNTED)
 _COUNTED: Final = ("num_instances", "io_workload", "failed_builds")
 
 
@@ -231,26 +230,24 @@ def _stats(text: str) -> tuple[Told[str], _Counts]:
     if None in told.values():
         told = {k: v for k, v in told.items() if v is not None}
     stats = Told(_shared_keys(tuple(told)), _texts(told))
-    counts = _amounts(*(str(told.get(name, 0)) for name in _COUNTED))
+    n_instances, n_operations, n_failed = map(told.get, _COUNTED, _NONE_COUNTED)
+    counts = _amounts(str(n_instances), str(n_operations), str(n_failed))
     return stats, cast(_Counts, tuple(counts))
 
 
 def _texts(told: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the values as the field of nova's ComputeNode coerces them."""
     values = tuple(told.values())
-    try:  # all at once: nearly everywhere they are texts, and short
-        if max(map(len, values), default=0) <= _SHORT:
-            return tuple(map(intern, values))
+    try:  # all at once: nearly everywhere they are texts, which many hosts share
+        return tuple(map(intern, values))
     except TypeError:
-        pass
-    return tuple(map(_stat, told, values))
+        return tuple(map(_stat, told, values))
 
 
 def _stat(key: str, value: object) -> str:
     if not isinstance(value, (str, int, float)):  # half the time of a union
         raise ValueError(f"stats: {key} is {type(value).__name__}, not a text")
-    text = str(value)
-    return intern(text) if len(text) <= _SHORT else text
+    return intern(str(value))
 
 
 @functools.lru_cache(_MAX_TEXTS)
