@@ -177,6 +177,12 @@ class Load:
             caller.start()
 
     def _ask(self, uuid: str) -> None:
+        try:
+            self._end_of(uuid)
+        finally:
+            self._open.release()
+
+    def _end_of(self, uuid: str) -> None:
         end = "placed"
         try:
             [[selection, *_]] = self._api.select_destinations(
@@ -192,7 +198,6 @@ class Load:
                 self.placed[uuid] = claimed(selection)
             elif end == "timed out":
                 self.timed_out.add(uuid)
-        self._open.release()
 
 
 def held_by(cloud: Cloud) -> Held:

@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -32,8 +32,7 @@ _MAX_TEXTS: Final = 1024
 Cpus = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Pages:
+class Pages(NamedTuple):
     """Memory pages of one size in one cell; counts of pages."""
 
     size_kb: int
@@ -85,13 +84,21 @@ class CellHardware:
     pcpu_mask: int = field(init=False, compare=False, repr=False)
     cores: tuple[int, ...] = field(init=False, compare=False, repr=False)
     n_threads: int = field(init=False, compare=False, repr=False)
+    _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        # Once: it is long, and many cells have the same.
+        told = (self.id, self.cpus, self.pcpus, self.siblings, self.memory_mb)
+        networks = (self.socket, self.physnets, self.is_tunneled)
+        object.__setattr__(self, "_hash", hash((told, networks)))
         cores = self.siblings or tuple((cpu,) for cpu in self.pcpus)
         object.__setattr__(self, "cpu_mask", mask_of(self.cpus))
         object.__setattr__(self, "pcpu_mask", mask_of(self.pcpus))
         object.__setattr__(self, "cores", tuple(map(mask_of, cores)))
         object.__setattr__(self, "n_threads", max(map(len, cores), default=1) or 1)
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +115,11 @@ class HostCell:
         Host CPUs that guests are pinned to, as bits.
     """
 
-    hardware: CellHardware = field(hash=False)  # long, and much the same everywhere
+    hardware: CellHardware
     cpu_usage: int = 0
     memory_usage: int = 0
     pinned: int = 0
-    pages: tuple[Pages, ...] = field(default=(), hash=False)  # memory tells enough
+    pages: tuple[Pages, ...] = ()
 
     @property
     def id(self) -> int:
@@ -151,7 +158,7 @@ class HostCell:
         for pages in self.pages:
             if pages.size_kb == size_kb:
                 taken = cell.guest.memory_mb * _KIB / size_kb * sign
-                yield replace(pages, used=int(max(0, pages.used + taken)))
+                yield pages._replace(used=int(max(0, pages.used + taken)))
             else:
                 yield pages
 

@@ -38,6 +38,14 @@ class PoolKind:
     """
 
     items: Items
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Once: it is long, and many pools are of the same kind.
+        object.__setattr__(self, "_hash", hash(self.items))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def numa_node(self) -> int | None:
@@ -63,7 +71,7 @@ class Pool:
         back returns there.
     """
 
-    kind: PoolKind = field(hash=False)  # long, and much the same everywhere
+    kind: PoolKind
     count: int
     rp_uuid: str | None = None
     place: int = 0

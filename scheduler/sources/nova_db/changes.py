@@ -128,5 +128,10 @@ class CellReader:
 
 
 def _has_snapshots(connection: sa.Connection) -> bool:
-    """Return whether all that is asked in one look is asked of one state."""
-    return connection.dialect.name != "sqlite"
+    """Return whether all that is asked in one look is asked of one state.
+
+    PostgreSQL is asked for that; MariaDB and MySQL may be configured otherwise.
+    """
+    if connection.dialect.name in ("mysql", "mariadb"):
+        return connection.default_isolation_level in ("REPEATABLE READ", "SERIALIZABLE")
+    return connection.dialect.name == "postgresql"

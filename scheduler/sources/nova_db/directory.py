@@ -117,7 +117,8 @@ class DirectoryReader:
 def _sums_of_hosts() -> tuple[sa.ColumnElement[Any], ...]:
     """Return what tells sets of rows apart that come and go and are never changed.
 
-    A new row has an id higher than any before: as many of them have a higher sum.
+    A new row has an id higher than any before: as many of them have a higher sum. Only
+    SQLite may give a row the id of one that is gone.
     """
     return sa.func.count(), sa.func.sum(schema.aggregate_hosts.c.id)
 

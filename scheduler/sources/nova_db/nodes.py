@@ -18,7 +18,7 @@ from .settings import Ratios
 from .signatures import Signatures, bucket_of, ids_of, late_ids, sum_queries
 from .times import HOT_S, SKEW_S, SMALL, US_PER_S, Mark, is_recent
 
-#: Rows up to which they are asked for by their ids.
+#: Rows up to which late ones are asked for by their ids.
 _FEW: Final = 256
 
 LOG = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ class Nodes:
         return len(self._known) <= SMALL
 
     def begin(self, now: float) -> dict[str, int]:
-        """Begin a look; return the values that `sums` needs."""
+        """Begin a look, or begin it again; return the values that `sums` needs."""
         self._hot = {i: at for i, at in self._hot.items() if is_recent(at, now)}
         return {"mark": self._mark.us, "highest": self._highest}
 
@@ -157,7 +157,7 @@ class Nodes:
         in_full: bool,
         total: Sequence[Any] | None = None,
     ) -> dict[int, Node | None]:
-        """Return what changed since the last time, once it began.
+        """Return what changed since the last time.
 
         Parameters
         ----------
@@ -166,11 +166,11 @@ class Nodes:
         total : sequence, optional
             What the database answers to `sums.total`, where that is known.
         """
+        asked = self.begin(now)
         n_known = len(self._known)
         n_again = len(self._hot) + len(self._timeless)
         if in_full or self.is_small or 2 * n_again > n_known:
             return self._whole(connection, now)
-        asked = {"mark": self._mark.us, "highest": self._highest}
         total = total or run(connection, self.sums.total, asked).one()
         again = self._hot.keys() | self._timeless
         wanted = again

@@ -18,7 +18,8 @@ from sqlalchemy.sql import functions
 
 from ...decoding import loads
 
-#: Bits of an id that rows of one text may differ in: 256 rows, some ten kilobytes.
+#: Bits of an id that rows of one text may differ in: 256 rows, some ten kilobytes, or
+#: with long texts a megabyte or two.
 _BITS: Final = 8
 #: Bytes of one text. MariaDB's default is a mebibyte, MySQL's 1024 bytes; both cut off
 #: what is longer.

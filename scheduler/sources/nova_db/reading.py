@@ -89,7 +89,7 @@ class Service(NamedTuple):
 
 
 #: What a row of the host table has of a service.
-SERVICE_COLUMNS: Final = ("disabled", "forced_down", "last_seen_up", "service_version")
+SERVICE_COLUMNS: Final = Service._fields[1:]
 
 
 class ServiceRow(NamedTuple):

@@ -9,7 +9,7 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 import sqlalchemy as sa
@@ -295,11 +295,12 @@ class NovaDBSource(BaseHostSource):
                 f"{self._api.reason}"
             )
         with self._lock:
-            for cell in self._cells.values():
+            cells = list(self._cells.values())
+            for cell in cells:
                 cell.ratios = self.settings.ratios
                 if cell.attempt is None:
                     cell.renew()
-        self._read(table, self._cells.values(), timeout_s, is_forced=True)
+        self._read(table, cells, timeout_s, is_forced=True)
         self._forget_the_lost(table)
 
     def _look(
@@ -320,14 +321,13 @@ class NovaDBSource(BaseHostSource):
     def _read(
         self,
         table: HostTable,
-        parts: Iterable[Part],
+        parts: Sequence[Part],
         timeout_s: float,
         *,
         is_forced: bool = False,
     ) -> None:
         """Read the databases that are due; wait for those that were up."""
         deadline = time.monotonic() + timeout_s
-        parts = list(parts)
         awaited = [part for part in parts if part.is_up or is_forced]
         for part in awaited:
             running = part.attempt

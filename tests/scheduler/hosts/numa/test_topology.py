@@ -108,6 +108,24 @@ def test_all_of_a_report_is_read() -> None:
     assert cell.hardware.is_tunneled
 
 
+@pytest.mark.parametrize("part", ["memory", "siblings", "mempages"])
+def test_hosts_that_differ_in_one_part_are_told_apart_at_once(part: str) -> None:
+    def told(number: int) -> str:
+        report = json.loads(TEXT)
+        for cell in report["nova_object.data"]["cells"]:
+            data = cell["nova_object.data"]
+            if part == "memory":
+                data["memory"] += number
+            elif part == "siblings":
+                data["siblings"] = [[8, 10 + number]]
+            else:
+                data["mempages"][0]["nova_object.data"]["total"] += number
+        return json.dumps(report)
+
+    read = [HostTopology.read(told(number)) for number in range(50)]
+    assert len(set(map(hash, read))) == len(set(read)) == 50
+
+
 def test_hosts_of_one_make_share_their_hardware() -> None:
     other = json.loads(TEXT)
     other["nova_object.data"]["cells"][0]["nova_object.data"]["memory_usage"] = 0

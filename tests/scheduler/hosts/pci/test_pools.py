@@ -111,6 +111,11 @@ def test_equal_reports_are_one_value() -> None:
     assert one != pools(VFS, {**TRACKED, "rp_uuid": "rp-b"})
 
 
+def test_pools_that_differ_in_their_kind_are_told_apart_at_once() -> None:
+    read = [HostPools.read([flat(3, own_tag=str(i))]) for i in range(50)]
+    assert len(set(map(hash, read))) == len(set(read)) == 50
+
+
 def test_pools_describe_themselves() -> None:
     assert pools(TRACKED).describe() == (
         "2 of dev_type type-PF, product_id 1520, vendor_id 8086, provider rp-a"

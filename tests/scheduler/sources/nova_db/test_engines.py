@@ -6,6 +6,7 @@ from __future__ import annotations
 import ssl
 from concurrent.futures import ThreadPoolExecutor
 
+import certifi
 import pytest
 import sqlalchemy as sa
 from oslo_config import cfg
@@ -59,8 +60,8 @@ def test_certificates_that_are_named_are_read(
     conf: cfg.ConfigOpts, url: sa.URL, times_read: list[object]
 ) -> None:
     engines = Engines(conf)
-    trusted = ssl.get_default_verify_paths().cafile
-    url = url.update_query_dict({"ssl_ca": str(trusted)})
+    trusted = certifi.where()
+    url = url.update_query_dict({"ssl_ca": trusted})
     with pytest.raises(sa.exc.OperationalError, match="SSL"):  # the server has no TLS
         asked(engines.cell(str(url)))
     assert times_read == [{"cafile": trusted, "capath": None}]

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from oslo_config import cfg
 
 from moorage.scheduler.hosts import HostTable
+from moorage.scheduler.sources.nova_db import nodes
 
 from ....conftest import instance_uuid, node_uuid
 from .databases import (
@@ -147,6 +148,21 @@ def test_many_changes_after_a_silence_are_found(idle: Idle) -> None:
         updated_at=us(100),
     )
     idle.check()
+
+
+@pytest.mark.parametrize("n_few", [1, 256])
+def test_nodes_that_change_are_found_by_their_ids_or_their_time(
+    idle: Idle, n_few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "_FEW", n_few)
+    idle.look(10)
+    for hosts in (("h1", "h2", "h3"), ("h3", "h4", "h5"), ("h6",)):
+        for number, host in enumerate(hosts):
+            idle.nova.change(host, vcpus_used=number + 1, updated_at=us(10))
+        with idle.counted() as asked:
+            idle.look()
+        assert len([each for each in asked if "compute_nodes" in each]) == 1
+        idle.check()
 
 
 def test_node_that_reports_without_a_time_comes(idle: Idle) -> None:
