@@ -140,11 +140,12 @@ def packed(
     columns : column expressions
         Whole numbers and short texts.
     """
-    return sa.select(joined(json_row(*columns))).group_by(_bunch_of(row_id))
+    return sa.select(joined(json_row(*columns))).group_by(bunch_of(row_id))
 
 
-def _bunch_of(row_id: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
-    return row_id.op(">>", return_type=sa.BigInteger())(_BITS)
+def bunch_of(row_id: sa.ColumnElement[int], bits: int = _BITS) -> sa.ColumnElement[int]:
+    """Return a number that all rows share whose ids differ in the lowest bits only."""
+    return row_id.op(">>", return_type=sa.BigInteger())(bits)
 
 
 def unpacked(
@@ -208,7 +209,7 @@ class LongRows:
         fields = [*(sa.func.coalesce(text, "") for text in texts), short]
         bunches = sa.select(joined_rows(in_a_row(*fields)), sa.func.count())
         plain: sa.Select[Any] = sa.select(*fields)
-        return cls(bunches.group_by(_bunch_of(row_id)), plain)
+        return cls(bunches.group_by(bunch_of(row_id)), plain)
 
     def where(self, *conditions: sa.ColumnElement[bool]) -> LongRows:
         """Select only the rows that fulfil the conditions."""

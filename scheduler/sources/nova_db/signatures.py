@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from .packing import joined
+from .packing import bunch_of, joined
 
 _BUCKET_BITS: Final = 8
 #: Larger than a bucket, so that the ids of one have different weights.
@@ -73,7 +73,7 @@ def sum_queries(
     ids: sa.ColumnElement[Any] = sa.null()
     if late is not None:
         ids = joined(sa.cast(sa.case((late, row_id)), sa.Text))
-    bucket = row_id.op(">>", return_type=sa.BigInteger())(_BUCKET_BITS).label("bucket")
+    bucket = bunch_of(row_id, _BUCKET_BITS).label("bucket")
     return Queries(
         total=sa.select(*sums, ids).where(*conditions),
         by_bucket=sa.select(bucket, *sums)
