@@ -29,7 +29,7 @@ import sqlalchemy as sa
 
 from .instances import Instances
 from .nodes import Node, Nodes
-from .packing import run
+from .packing import run, written_out
 from .reading import Service
 from .services import Services
 from .settings import Ratios
@@ -59,13 +59,15 @@ class CellChanges:
 
 
 #: Asks for the sums of all tables at once: the sums, and of which table.
-_TOTALS: Final = sa.union_all(
-    *(
-        part.sums.total.add_columns(sa.literal_column(f"'{what}'"))
-        for what, part in (
-            ("instances", Instances),
-            ("services", Services),
-            ("nodes", Nodes),
+_TOTALS: Final = written_out(
+    sa.union_all(
+        *(
+            part.sums.total.add_columns(sa.literal_column(f"'{what}'"))
+            for what, part in (
+                ("instances", Instances),
+                ("services", Services),
+                ("nodes", Nodes),
+            )
         )
     )
 )

@@ -20,6 +20,10 @@ from .times import HOT_S, SKEW_S, SMALL, US_PER_S, Mark, is_recent
 
 #: Rows up to which late ones are asked for by their ids.
 _FEW: Final = 256
+#: Written into the statement: a driver in Python takes its time to quote each.
+_IDS: Final = sa.bindparam(
+    "ids", None, sa.Integer, expanding=True, literal_execute=True
+)
 
 LOG = logging.getLogger(__name__)
 
@@ -119,7 +123,7 @@ class Nodes:
     _late = _query.where(
         sa.or_(_is_late, _c.id.in_(sa.bindparam("again", expanding=True)))
     )
-    _by_id = _query.where(_c.id.in_(sa.bindparam("ids", expanding=True)))
+    _by_id = _query.where(_c.id.in_(_IDS))
     _numbers = sa.select(_c.id, _number).where(
         _live, _c.id.between(sa.bindparam("first"), sa.bindparam("last"))
     )
@@ -181,7 +185,7 @@ class Nodes:
             rows = self._late.read(connection, {**asked, "again": list(again)})
             changes = self._take(rows, now)
         elif wanted:
-            rows = self._by_id.read(connection, {"ids": list(wanted)})
+            rows = self._by_id.read(connection, {"ids": list(wanted)}, are_few=True)
             changes = self._take(rows, now)
         if not self._signatures.agrees(total):
             told = connection.execute(self.sums.by_bucket)
@@ -205,7 +209,7 @@ class Nodes:
         changes = self._drop(ours - theirs.keys())
         changed = [i for i, v in theirs.items() if not self._signatures.has(i, v)]
         if changed:
-            rows = self._by_id.read(connection, {"ids": changed})
+            rows = self._by_id.read(connection, {"ids": changed}, are_few=True)
             changes.update(self._take(rows, now))
         return changes
 

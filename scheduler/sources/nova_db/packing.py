@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql import functions
+from sqlalchemy.sql import functions, visitors
 
 from ...decoding import loads
 
@@ -165,6 +165,22 @@ def run(
     return connection.execute(query, values)
 
 
+def written_out(query: sa.CompoundSelect[Any]) -> sa.CompoundSelect[Any]:
+    """Return the query with its fixed numbers in its text.
+
+    A driver that is written in Python takes longer to quote them, each time, than to
+    read what a short answer says.
+    """
+
+    def number(element: object, **_: Any) -> sa.ColumnElement[Any] | None:
+        if isinstance(element, sa.BindParameter) and type(element.value) is int:
+            return sa.literal_column(str(element.value), element.type)
+        return None
+
+    replaced = visitors.replacement_traverse(query, {}, number)
+    return cast(sa.CompoundSelect[Any], replaced)
+
+
 def decoded(texts: Iterable[str]) -> list[list[Any]]:
     """Return what texts of `json_row` say, or of several of them `joined`."""
     rows: list[list[Any]] = loads(f"[{','.join(texts)}]")
@@ -190,10 +206,19 @@ class LongRows:
     """What selects rows with long texts, many rows in one text.
 
     Where that cannot be, as a text has what ends a field, or the texts together are
-    longer than the database makes any, the rows are selected one by one.
+    longer than the database makes any, the fields are selected one by one.
+
+    Attributes
+    ----------
+    packed, single : Select
+        All rows of a bunch in one text, and how many they are; each row in a text of
+        its own, which takes the database less where there are few.
+    plain : Select
+        Each field by itself.
     """
 
     packed: sa.Select[str, int]
+    single: sa.Select[str, int]
     plain: sa.Select[Any]
 
     @classmethod
@@ -206,20 +231,33 @@ class LongRows:
         """Select columns as `packed` does, and long texts beside them."""
         short = json_row(*columns)
         # Last: what was cut off has no end of it.
-        fields = [*(sa.func.coalesce(text, "") for text in texts), short]
-        bunches = sa.select(joined_rows(in_a_row(*fields)), sa.func.count())
-        plain: sa.Select[Any] = sa.select(*fields)
-        return cls(bunches.group_by(bunch_of(row_id)), plain)
+        nothing = sa.literal_column("''", sa.Text)
+        fields = [*(sa.func.coalesce(text, nothing) for text in texts), short]
+        row = in_a_row(*fields)
+        return cls(
+            packed=sa.select(joined_rows(row), sa.func.count()).group_by(
+                bunch_of(row_id)
+            ),
+            single=sa.select(row, sa.literal_column("1", sa.Integer)),
+            plain=sa.select(*fields),
+        )
 
     def where(self, *conditions: sa.ColumnElement[bool]) -> LongRows:
         """Select only the rows that fulfil the conditions."""
-        return LongRows(self.packed.where(*conditions), self.plain.where(*conditions))
+        return LongRows(
+            packed=self.packed.where(*conditions),
+            single=self.single.where(*conditions),
+            plain=self.plain.where(*conditions),
+        )
 
-    def read(self, connection: sa.Connection, values: Any = None) -> list[LongRow]:
-        """Return the rows that are found, in no order."""
+    def read(
+        self, connection: sa.Connection, values: Any = None, *, are_few: bool = False
+    ) -> list[LongRow]:
+        """Return the rows that are found, in no order; `are_few`: some hundred."""
         n_fields = len(self.plain.selected_columns)
+        query = self.single if are_few else self.packed
         try:
-            bunches = run(connection, self.packed, values).all()
+            bunches = run(connection, query, values).all()
             return _long_rows(_split(bunches, n_fields))
         except ValueError:
             return _long_rows(connection.execute(self.plain, values).all())

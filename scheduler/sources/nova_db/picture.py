@@ -68,7 +68,8 @@ class _Groups(Generic[K]):
     def add_all(self, keys: Sequence[K], nodes: Sequence[Node]) -> None:
         """Do for each key and its node what `add` does."""
         found = dict(zip(keys, nodes, strict=True))
-        if len(found) == len(keys) and found.keys().isdisjoint(self._found):
+        # Of two views the smaller is gone through; else it would be all that is known.
+        if len(found) == len(keys) and found.keys().isdisjoint(self._found.keys()):
             self._found.update(found)
             return
         for key, node in zip(keys, nodes, strict=True):

@@ -24,8 +24,6 @@ _BUCKET_BITS: Final = 8
 _WEIGHTS: Final = 1009
 #: A prime; a bucket's sum of such numbers with their weights is an int64.
 _MODULUS: Final = 2**31 - 1
-#: Of a row whose number is NULL.
-_NONE: Final = -1
 
 #: How many rows there are, and their weighted sum.
 Sums = tuple[int, int]
@@ -64,12 +62,12 @@ def sum_queries(
     Parameters
     ----------
     number : column expression
-        A whole number that changes when the row does, or NULL.
+        A whole number that changes when the row does; NULL of no row.
     late : column expression, optional
         Which rows count as late; None: none of them.
     """
-    rest = sa.func.coalesce(number % _MODULUS, _NONE)
-    sums = (sa.func.count(), sa.func.sum(rest * (row_id % _WEIGHTS + 1)))
+    weighted = number % _MODULUS * (row_id % _WEIGHTS + 1)
+    sums = (sa.func.count(), sa.func.sum(weighted))
     ids: sa.ColumnElement[Any] = sa.null()
     if late is not None:
         ids = joined(sa.cast(sa.case((late, row_id)), sa.Text))
@@ -97,27 +95,25 @@ class Signatures:
         Each row's number by its id.
     """
 
-    def __init__(
-        self, numbers: Mapping[int, int | None] = MappingProxyType({})
-    ) -> None:
+    def __init__(self, numbers: Mapping[int, int] = MappingProxyType({})) -> None:
         self.numbers = dict(numbers)
         self._total: Sums = _NOTHING
         for row_id, number in numbers.items():
             self._total = _plus(self._total, row_id, number)
 
-    def has(self, row_id: int, number: int | None) -> bool:
+    def has(self, row_id: int, number: int) -> bool:
         """Return whether a row is there with that number."""
-        return row_id in self.numbers and self.numbers[row_id] == number
+        return self.numbers.get(row_id) == number
 
-    def put(self, row_id: int, number: int | None) -> None:
+    def put(self, row_id: int, number: int) -> None:
         """Say that a row is there, and its number."""
         numbers = self.numbers
         count, weighted = self._total
         if row_id in numbers:
-            change = _rest(number) - _rest(numbers[row_id])
+            change = number % _MODULUS - numbers[row_id] % _MODULUS
         else:
             count += 1
-            change = _rest(number)
+            change = number % _MODULUS
         numbers[row_id] = number
         self._total = (count, weighted + change * (row_id % _WEIGHTS + 1))
 
@@ -145,15 +141,11 @@ class Signatures:
         )
 
 
-def _plus(sums: Sums, row_id: int, number: int | None, sign: int = 1) -> Sums:
+def _plus(sums: Sums, row_id: int, number: int, sign: int = 1) -> Sums:
     """Return the sums with one row more, or less."""
     count, weighted = sums
     weight = sign * (row_id % _WEIGHTS + 1)
-    return count + sign, weighted + _rest(number) * weight
-
-
-def _rest(number: int | None) -> int:
-    return _NONE if number is None else number % _MODULUS
+    return count + sign, weighted + number % _MODULUS * weight
 
 
 def _sums(row: Sequence[Any]) -> Sums:

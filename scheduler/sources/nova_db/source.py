@@ -306,14 +306,16 @@ class NovaDBSource(BaseHostSource):
     def _look(
         self, table: HostTable, timeout_s: float, *, only_in_memory: bool = False
     ) -> None:
-        # What is read of a cell depends on which cells and aggregates there are.
-        for kind in (_Api, Cell):
-            parts = [
-                part
-                for part in self._parts()
-                if isinstance(part, kind) and (part.is_in_memory or not only_in_memory)
-            ]
-            self._read(table, parts, timeout_s)
+        def parts() -> list[Part]:
+            return [p for p in self._parts() if p.is_in_memory or not only_in_memory]
+
+        at_once, are_on = parts(), are_weighed(self.conf, table)
+        self._read(table, at_once, timeout_s)
+        # What the API database said may have brought cells, or have more to be read.
+        is_more = are_on != are_weighed(self.conf, table)
+        again = [p for p in parts() if p not in at_once or is_more]
+        if again:
+            self._read(table, again, timeout_s)
         self._forget_the_lost(table)
         if self._follower is None:
             self._discover(in_background=False)

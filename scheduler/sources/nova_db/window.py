@@ -30,7 +30,7 @@ class Window:
         self._marked_at = self._looked_at = self._looked_before = 0.0
         self._sums = Signatures()
         #: What was known before it was cleared.
-        self._before: Mapping[int, int | None] = {}
+        self._before: Mapping[int, int] = {}
         #: Rows that may change again and keep their time, and since when they are so.
         self._hot: dict[int, float] = {}
 
@@ -84,7 +84,7 @@ class Window:
     def _forget_the_old(self) -> None:
         since = 2 * self.since_us
         numbers = self._sums.numbers
-        for row_id in [i for i, n in numbers.items() if n is not None and n < since]:
+        for row_id in [i for i, n in numbers.items() if n < since]:
             self._sums.drop(row_id)
 
     def note(self, row_id: int, number: int, now: float) -> None:
