@@ -365,5 +365,5 @@ def _told(table: HostTable, node_uuid: str) -> Mapping[str, Any] | None:
 
 def _difference(before: Service, now: Service) -> dict[str, bool | float | int]:
     """Return the columns that changed."""
-    columns = {name: getattr(now, name) for name in SERVICE_COLUMNS}
-    return {name: v for name, v in columns.items() if v != getattr(before, name)}
+    told = zip(SERVICE_COLUMNS, now[1:], before[1:], strict=True)
+    return {name: new for name, new, old in told if new != old}
