@@ -6,13 +6,16 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from .base import WireObject, read_object
 from .bounds import Bounds
 from .envelope import NAME
 from .errors import MalformedObject
 from .writing import time_text
+
+#: Types of what JSON has within lists and objects: nearly all of a message.
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class Serializer:
@@ -55,9 +58,12 @@ class Serializer:
         if isinstance(entity, dict):
             if NAME in entity:
                 return read_object(entity, context=context)
-            return {k: self._read(context, v) for k, v in entity.items()}
+            return {
+                k: v if type(v) in _PLAIN else self._read(context, v)
+                for k, v in entity.items()
+            }
         if isinstance(entity, list | tuple | set):
-            return [self._read(context, item) for item in entity]
+            return [v if type(v) in _PLAIN else self._read(context, v) for v in entity]
         return entity
 
     def serialize_context(self, context: Any) -> dict[str, Any]:
