@@ -2,11 +2,12 @@
 """NUMA: a host's cells, a guest's cells, and on which hosts the guest fits."""
 
 from .arrays import NO_CELL, NO_SOCKET, CellArrays, CellRows
+from .cells import CellHardware, HostCell, Pages
 from .fit import Devices, declaring_cells, fit
 from .guest import FittedCell, FittedGuest, Guest, GuestCell, Limits, networks_of
 from .matching import CellMasks, can_be_placed, chosen_sets, fitting_cells
 from .pinning import fit_cell
-from .topology import CellHardware, HostCell, HostTopology, Pages
+from .topology import HostTopology
 
 __all__ = [
     "NO_CELL",

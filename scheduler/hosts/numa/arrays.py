@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from .topology import HostCell, HostTopology
+from .cells import HostCell
+from .topology import HostTopology
 
 #: In place of a socket: the cell does not tell; -1 could be one, in reports.
 NO_SOCKET: Final = -2

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from .cells import HostCell
 from .guest import FittedCell, FittedGuest, Guest, Limits
 from .pinning import fit_cell
-from .topology import HostCell, HostTopology
+from .topology import HostTopology
 
 
 @dataclass(frozen=True, slots=True)

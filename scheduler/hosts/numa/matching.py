@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .arrays import CellRows, Counts
+from .cells import cpus_of
 from .guest import ANY_PAGES, LARGE_PAGES, SMALL_PAGES, Guest, GuestCell
-from .topology import cpus_of
 
 Mask = npt.NDArray[np.bool_]
 #: Host cells as bits, shape (n_hosts,).

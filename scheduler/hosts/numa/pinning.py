@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from .cells import CellHardware, HostCell, Pages, cpus_of
 from .guest import ANY_PAGES, LARGE_PAGES, SMALL_PAGES, FittedCell, GuestCell, Limits
-from .topology import CellHardware, HostCell, Pages, cpus_of
 
 _KIB: Final = 1024
 
