@@ -61,7 +61,7 @@ _TABLES = {
     "heartbeats": "services",
     "instances": "instances",
 }
-#: What changes by its time only, of which nova's databases keep whole seconds.
+#: What changes by its time only, of which MariaDB keeps whole seconds.
 _TIMES = ("heartbeats", "instances")
 #: Seconds until what changed just now is not read again by looks.
 _SETTLED_S = 4.0

@@ -14,7 +14,7 @@ from .envelope import NAME
 from .errors import MalformedObject
 from .writing import time_text
 
-#: Types of what JSON has within lists and objects: nearly all of a message.
+#: Types of values that are read as they are: nearly all of a message.
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
 

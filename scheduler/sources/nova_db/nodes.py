@@ -20,7 +20,7 @@ from .times import HOT_S, SKEW_S, SMALL, US_PER_S, Mark, is_recent
 
 #: Rows up to which late ones are asked for by their ids.
 _FEW: Final = 256
-#: Written into the statement: a driver in Python takes its time to quote each.
+#: Written into the statement, as by `written_out`.
 _IDS: Final = sa.bindparam(
     "ids", None, sa.Integer, expanding=True, literal_execute=True
 )
@@ -185,7 +185,8 @@ class Nodes:
             rows = self._late.read(connection, {**asked, "again": list(again)})
             changes = self._take(rows, now)
         elif wanted:
-            rows = self._by_id.read(connection, {"ids": list(wanted)}, are_few=True)
+            are_few = len(wanted) <= _FEW
+            rows = self._by_id.read(connection, {"ids": list(wanted)}, are_few=are_few)
             changes = self._take(rows, now)
         if not self._signatures.agrees(total):
             told = connection.execute(self.sums.by_bucket)

@@ -230,8 +230,8 @@ class LongRows:
     ) -> LongRows:
         """Select columns as `packed` does, and long texts beside them."""
         short = json_row(*columns)
-        # Last: what was cut off has no end of it.
         nothing = sa.literal_column("''", sa.Text)
+        # Last: what was cut off has no end of it.
         fields = [*(sa.func.coalesce(text, nothing) for text in texts), short]
         row = in_a_row(*fields)
         return cls(

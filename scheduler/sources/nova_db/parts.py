@@ -39,7 +39,7 @@ class Attempt:
     is_late : bool
         It took longer than it may; its outcome is welcome all the same.
     is_abandoned : bool
-        Nobody wants its outcome any more.
+        Nobody wants its outcome any more, nor waits for it.
     """
 
     def __init__(self, began_at: float) -> None:
@@ -48,6 +48,8 @@ class Attempt:
         self.is_abandoned = False
         self._began = time.monotonic()
         self._done = threading.Event()
+        #: Done or abandoned.
+        self._over = threading.Event()
         self._by = threading.current_thread()
 
     @property
@@ -61,8 +63,13 @@ class Attempt:
         return time.monotonic() - self._began
 
     def wait(self, timeout_s: float) -> bool:
-        """Return whether it ended within that time."""
-        return self._done.wait(max(0.0, timeout_s))
+        """Return whether it ended within that time, or was abandoned."""
+        return self._over.wait(max(0.0, timeout_s))
+
+    def abandon(self) -> None:
+        """Want no outcome of it."""
+        self.is_abandoned = True
+        self._over.set()
 
     def make(self, work: Callable[[], None], name: str, *, here: bool) -> None:
         """Do the work, `here` or in a thread of its own."""
@@ -72,6 +79,7 @@ class Attempt:
                 work()
             finally:
                 self._done.set()
+                self._over.set()
 
         if here:
             run()
@@ -121,6 +129,7 @@ class Part:
         self._retry_at: float | None = None
         self._attempt: Attempt | None = None
         self._hanging: list[Attempt] = []
+        self._is_gone = False
 
     def renew(self) -> None:
         """Forget what reading keeps: the next attempt reads everything."""
@@ -175,7 +184,7 @@ class Part:
         Returns
         -------
         Attempt or None
-            None: it is being read already, or is to be left alone.
+            None: it is being read already, is to be left alone, or is gone.
         """
         with self._lock:
             if not self._may_begin(is_forced):
@@ -198,7 +207,7 @@ class Part:
 
     def _may_begin(self, is_forced: bool) -> bool:
         attempt = self.attempt
-        if attempt is not None and not attempt.is_late:
+        if self._is_gone or (attempt is not None and not attempt.is_late):
             return False
         self._hanging = [each for each in self._hanging if each.is_running]
         if len(self._hanging) >= _MAX_HANGING:
@@ -209,7 +218,7 @@ class Part:
         return not 0 < self._retry_at - self._clock() <= _LONGEST_PAUSE_S
 
     def _leave(self, attempt: Attempt) -> None:
-        attempt.is_abandoned = True
+        attempt.abandon()
         self._hanging.append(attempt)
         self._attempt = None
         self.renew()
@@ -219,6 +228,12 @@ class Part:
         with self._lock:
             if self.attempt is not None:
                 self._leave(self.attempt)
+
+    def drop(self) -> None:
+        """Read it never again: it is gone, or is found elsewhere."""
+        with self._lock:
+            self._is_gone = True
+            self.abandon()
 
     def _read(self, engine: sa.Engine, attempt: Attempt, read: Read) -> None:
         try:
@@ -247,14 +262,15 @@ class Part:
             self.away_since = None
             self._failures = 0
 
-    def note_lateness(self, timeout_s: float) -> None:
+    def note_lateness(self, limit_s: float, *, had_its_time: bool = False) -> None:
         """Count it as away if the attempt that is being made takes too long."""
         with self._lock:
             attempt = self.attempt
-            if attempt is None or attempt.is_late or attempt.age_s < timeout_s:
+            if attempt is None or attempt.is_late:
                 return
-            attempt.is_late = True
-            self._go_away(f"no answer within {timeout_s:g} s")
+            if had_its_time or attempt.age_s >= limit_s:
+                attempt.is_late = True
+                self._go_away(f"no answer within {limit_s:g} s")
 
     def fail(self, reason: str) -> None:
         """Count it as away; it is left alone for a while, and then read whole."""

@@ -365,5 +365,6 @@ def _told(table: HostTable, node_uuid: str) -> Mapping[str, Any] | None:
 
 def _difference(before: Service, now: Service) -> dict[str, bool | float | int]:
     """Return the columns that changed."""
-    told = zip(SERVICE_COLUMNS, now[1:], before[1:], strict=True)
+    values = (_values_of_service(now), _values_of_service(before))
+    told = zip(SERVICE_COLUMNS, *values, strict=True)
     return {name: new for name, new, old in told if new != old}

@@ -62,7 +62,7 @@ def sum_queries(
     Parameters
     ----------
     number : column expression
-        A whole number that changes when the row does; NULL of no row.
+        A whole number that changes when the row does, neither negative nor NULL.
     late : column expression, optional
         Which rows count as late; None: none of them.
     """

@@ -309,13 +309,15 @@ class NovaDBSource(BaseHostSource):
         def parts() -> list[Part]:
             return [p for p in self._parts() if p.is_in_memory or not only_in_memory]
 
-        at_once, are_on = parts(), are_weighed(self.conf, table)
+        at_once, were_on = parts(), are_weighed(self.conf, table)
         self._read(table, at_once, timeout_s)
-        # What the API database said may have brought cells, or have more to be read.
-        is_more = are_on != are_weighed(self.conf, table)
-        again = [p for p in parts() if p not in at_once or is_more]
-        if again:
-            self._read(table, again, timeout_s)
+        # The API database may have told of more cells, or of an aggregate for which
+        # image properties are read in all of them.
+        is_on = not were_on and are_weighed(self.conf, table)
+        cells = [part for part in parts() if isinstance(part, Cell)]
+        more = [cell for cell in cells if is_on or cell not in at_once]
+        if more:
+            self._read(table, more, timeout_s)
         self._forget_the_lost(table)
         if self._follower is None:
             self._discover(in_background=False)
@@ -346,8 +348,8 @@ class NovaDBSource(BaseHostSource):
         for part in awaited:
             attempt = begun[part]
             in_time = attempt is None or attempt.wait(deadline - time.monotonic())
-            if not in_time:  # it had its time in full, or it has not
-                part.note_lateness(0.0 if timeout_s >= limit_s else limit_s)
+            if not in_time:
+                part.note_lateness(limit_s, had_its_time=timeout_s >= limit_s)
         for part in parts:
             part.note_lateness(limit_s)
 
@@ -389,8 +391,6 @@ class NovaDBSource(BaseHostSource):
             )
 
             def take_over() -> None:
-                if self._cells.get(cell.mapping.uuid) is not cell:
-                    return  # it is gone meanwhile, or is to be read elsewhere
                 self._take_changes(table, cell, changes)
                 describe(table, described)
                 cell.troubles = reader.troubles
@@ -427,12 +427,12 @@ class NovaDBSource(BaseHostSource):
                     self._clock,
                 )
                 if seen is not None:  # its hosts stay until the new one is read
-                    seen.abandon()
+                    seen.drop()
                     cell.seen_at = seen.seen_at
             cells[mapping.uuid] = cell
         for uuid, cell in self._cells.items():
             LOG.info("%s is gone or disabled; its hosts are left out", cell.what)
-            cell.abandon()
+            cell.drop()
             self._picture.forget(table, uuid)
         self._cells = cells
 

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from oslo_config import cfg
 
 from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.sources.nova_db import NovaDBSource, schema
 
 from ....conftest import instance_uuid, node_uuid
-from ....placement_servers import refusing_url
+from ....placement_servers import Database, refusing_url
 from .databases import Nova, cell_uuid, us
 from .servers import NoDatabase
 
@@ -186,6 +187,53 @@ def test_cells_come_go_and_change_without_a_signal(
     source.look(table)
     assert _nodes(table) == ["a", "c"]
     assert table.nodes_of("c", cell=cell_uuid("cell2")) == (node_uuid("c"),)
+
+
+@pytest.mark.database
+@pytest.mark.parametrize("kind", list(Database))
+@pytest.mark.parametrize("moves", [False, True])
+def test_no_look_waits_for_a_cell_that_is_gone_or_found_elsewhere(
+    tmp_path: Path, conf: cfg.ConfigOpts, table: HostTable, kind: Database, moves: bool
+) -> None:
+    conf.set_override("cell_timeout", 10 * WAIT_S, group="moorage")
+    with Nova(tmp_path, "cell1", "cell2", "other", kind=kind) as nova:
+        _map(nova, "other", disabled=True)
+        for host, cell in (("a", "cell1"), ("b", "cell2"), ("c", "other")):
+            nova.host(host, cell)
+        source, hangs = nova.source(conf), threading.Event()
+        source.start(table)
+        nova.addCleanup(hangs.set)
+
+        @sa.event.listens_for(nova.cells["cell2"], "before_cursor_execute")
+        def hang(*_: object) -> None:
+            hangs.wait()
+
+        if moves:
+            _point(nova, "cell2", nova.connections["other"])
+        else:
+            _map(nova, "cell2", disabled=True)
+        looking = threading.Thread(target=source.look, args=(table,), daemon=True)
+        looking.start()
+        looking.join(WAIT_S)
+        assert not looking.is_alive()
+        assert _nodes(table) == (["a", "c"] if moves else ["a"])
+
+
+def test_cell_that_is_gone_is_not_asked_any_more(
+    nova: Nova,
+    conf: cfg.ConfigOpts,
+    table: HostTable,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source = nova.source(conf)
+    source.start(table)
+    Lost(nova, tmp_path).lose()
+    _map(nova, "cell2", disabled=True)
+    source.look(table)
+    assert _nodes(table) == ["a"]
+    assert not (tmp_path / "cell2.sqlite").exists()
+    assert "cannot be read" not in caplog.text
 
 
 def test_templates_are_filled_and_other_texts_left_alone(

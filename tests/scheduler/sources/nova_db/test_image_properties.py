@@ -205,6 +205,22 @@ def test_aggregate_that_multiplies_makes_them_count(cloud: Cloud) -> None:
     assert cloud.counts(os_distro="ubuntu") == {"a": 2}
 
 
+def test_cell_is_read_once_where_none_multiplies_any_more(cloud: Cloud) -> None:
+    cloud.weigh(0.0)
+    api = cloud.nova.api
+    made = cloud.nova.insert(api, schema.aggregates, uuid="u", name="packed")
+    told = {"key": MULTIPLIER, "value": "2", "aggregate_id": made}
+    cloud.nova.insert(api, schema.aggregate_metadata, **told)
+    cloud.start()
+    c = schema.aggregate_metadata.c
+    cloud.nova.delete(api, schema.aggregate_metadata, c.aggregate_id == made)
+    begun: list[object] = []
+    for engine in (api, cloud.cell):
+        sa.event.listen(engine, "begin", begun.append)
+    cloud.look()
+    assert len(begun) == 2
+
+
 def test_multiplier_set_at_a_reload_makes_them_count(cloud: Cloud) -> None:
     cloud.weigh(0.0)
     cloud.start()

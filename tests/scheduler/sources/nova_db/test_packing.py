@@ -17,6 +17,7 @@ from moorage.scheduler.sources.nova_db.packing import (
     json_row,
     packed,
     unpacked,
+    written_out,
 )
 
 from ....conftest import instance_uuid
@@ -81,7 +82,7 @@ def test_long_texts_are_read_as_they_are(
     query = LongRows.of(c.id, [c.id, c.host], [c.stats, c.metrics])
     with cell.connect() as connection:
         rows = query.where(c.host != "n3").read(connection)
-        again = query.read(connection)
+        again = query.read(connection, are_few=True)
     assert sorted((row.values[1], *row.texts) for row in rows) == [
         (each["host"], each["stats"] or "", each["metrics"] or "")
         for each in told
@@ -90,6 +91,20 @@ def test_long_texts_are_read_as_they_are(
     contents = {row.values[1]: row.content for row in again}
     assert all(contents[row.values[1]] == row.content for row in rows)
     assert len(set(contents.values())) == len(texts)
+
+
+def test_only_texts_and_what_is_told_later_are_bound(cell: sa.Engine) -> None:
+    c = INSTANCES.c
+    is_wanted = (c.deleted == 7) & (c.host == "a") & (c.id > sa.bindparam("first"))
+    query = sa.union_all(*(sa.select(c.id % 3 - 1).where(is_wanted) for _ in range(2)))
+    compiled = written_out(query).compile(cell)
+    assert set(compiled.params.values()) == {"a", None}
+    row = {"id": 5, "uuid": instance_uuid(1), "host": "a", "deleted": 7}
+    with cell.begin() as connection:
+        connection.execute(INSTANCES.insert(), [row])
+        for first, found in ((4, [1, 1]), (5, [])):
+            rows = connection.execute(written_out(query), {"first": first}).scalars()
+            assert rows.all() == found
 
 
 @pytest.mark.parametrize("ratio", [16.0, 1.1, 0.1, 0.0, 1.25, None])
