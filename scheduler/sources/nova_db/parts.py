@@ -84,8 +84,9 @@ class Attempt:
         if here:
             run()
         else:
-            self._by = threading.Thread(target=run, name=name, daemon=True)
-            self._by.start()
+            by = threading.Thread(target=run, name=name, daemon=True)
+            by.start()
+            self._by = by  # not before it is alive: meanwhile whoever starts it is
 
 
 class Part:

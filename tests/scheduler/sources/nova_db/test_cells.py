@@ -191,9 +191,19 @@ def test_cells_come_go_and_change_without_a_signal(
 
 @pytest.mark.database
 @pytest.mark.parametrize("kind", list(Database))
-@pytest.mark.parametrize("moves", [False, True])
+@pytest.mark.parametrize(
+    ("moves", "begins_late"),
+    [(False, False), (True, False), (False, True)],
+    ids=["gone", "elsewhere", "gone while it is begun"],
+)
 def test_no_look_waits_for_a_cell_that_is_gone_or_found_elsewhere(
-    tmp_path: Path, conf: cfg.ConfigOpts, table: HostTable, kind: Database, moves: bool
+    tmp_path: Path,
+    conf: cfg.ConfigOpts,
+    table: HostTable,
+    kind: Database,
+    moves: bool,
+    begins_late: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     conf.set_override("cell_timeout", 10 * WAIT_S, group="moorage")
     with Nova(tmp_path, "cell1", "cell2", "other", kind=kind) as nova:
@@ -212,6 +222,19 @@ def test_no_look_waits_for_a_cell_that_is_gone_or_found_elsewhere(
             _point(nova, "cell2", nova.connections["other"])
         else:
             _map(nova, "cell2", disabled=True)
+        if begins_late:  # the API database answers while cell2's thread is started
+            begins, start = threading.Event(), threading.Thread.start
+
+            def start_late(thread: threading.Thread) -> None:
+                if "cell2" in thread.name:
+                    begins.set()
+                    _await(lambda: "cell2" not in _status(source))
+                start(thread)
+
+            monkeypatch.setattr(threading.Thread, "start", start_late)
+            sa.event.listen(
+                nova.api, "before_cursor_execute", lambda *_: begins.wait(WAIT_S)
+            )
         looking = threading.Thread(target=source.look, args=(table,), daemon=True)
         looking.start()
         looking.join(WAIT_S)
