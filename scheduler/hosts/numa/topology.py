@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ....objects import NUMATopology
 from .cells import HostCell
 from .guest import FittedGuest
-from .wire import read_cells, read_text, written
+from .wire import read_cells, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class HostTopology:
         ValueError
             It is none of these; the message says what is wrong.
         """
-        return cls(read_text(value) if isinstance(value, str) else read_cells(value))
+        return cls(read_cells(value))
 
     @property
     def has_threads(self) -> bool:

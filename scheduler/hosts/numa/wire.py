@@ -58,9 +58,13 @@ class _Cells(msgspec.Struct, gc=False):
 _decoded = msgspec.json.Decoder(Primitive[_Cells]).decode
 
 
+def read_cells(value: object) -> tuple[HostCell, ...]:
+    """Return the cells of a report; see `HostTopology.read`."""
+    return _read_text(value) if isinstance(value, str) else _read(value)
+
+
 @functools.lru_cache(_MAX_TEXTS)
-def read_text(text: str) -> tuple[HostCell, ...]:
-    """Read the JSON text of a report, as `read_cells` does."""
+def _read_text(text: str) -> tuple[HostCell, ...]:
     try:
         told = _decoded(text).data.cells
     except msgspec.MsgspecError:  # not as it is written today
@@ -102,19 +106,12 @@ def _hardware_as_written(
 
 def _read_any_text(text: str) -> tuple[HostCell, ...]:
     try:
-        return read_cells(loads(text))
+        return _read(loads(text))
     except json.JSONDecodeError as e:
         raise ValueError(f"The NUMA topology is no JSON: {e}") from e
 
 
-def read_cells(value: object) -> tuple[HostCell, ...]:
-    """Read an object, or its primitive, of today or from before there were objects.
-
-    Raises
-    ------
-    ValueError
-        It is neither; the message says what is wrong.
-    """
+def _read(value: object) -> tuple[HostCell, ...]:
     if isinstance(value, NUMATopology):
         value = value.obj_to_primitive()
     if not isinstance(value, Mapping):

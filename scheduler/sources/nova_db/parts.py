@@ -47,7 +47,7 @@ class Attempt:
         self.is_late = False
         self.is_abandoned = False
         self._began = time.monotonic()
-        self._done = threading.Event()
+        self._is_done = False
         #: Done or abandoned.
         self._over = threading.Event()
         self._by = threading.current_thread()
@@ -55,7 +55,7 @@ class Attempt:
     @property
     def is_running(self) -> bool:
         """Whether somebody is at it; in a process forked meanwhile nobody is."""
-        return not self._done.is_set() and self._by.is_alive()
+        return not self._is_done and self._by.is_alive()
 
     @property
     def age_s(self) -> float:
@@ -78,7 +78,7 @@ class Attempt:
             try:
                 work()
             finally:
-                self._done.set()
+                self._is_done = True
                 self._over.set()
 
         if here:

@@ -6,12 +6,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from moorage.scheduler.hosts.numa import (
-    Guest,
-    HostTopology,
-    Pages,
-    fit,
-)
+from moorage.scheduler.hosts.numa import Guest, HostTopology, Pages, fit
 
 from .made import cpus, guests, host, host_cell, hosts, mask, pinned
 

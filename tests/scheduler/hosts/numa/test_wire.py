@@ -244,9 +244,6 @@ def test_more_cells_than_a_choice_has_bits_are_refused() -> None:
         HostTopology.read(many)
 
 
-# -- sockets and threads ---------------------------------------------------------------
-
-
 @pytest.mark.parametrize("value", [pytest.param(v, id=repr(v)) for v in (..., *ODD)])
 @pytest.mark.parametrize("part", ["cell", "pages", "networks"])
 def test_text_is_read_as_what_it_says_is(part: str, value: object) -> None:

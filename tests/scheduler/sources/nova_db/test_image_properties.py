@@ -53,6 +53,17 @@ class Cloud:
     def weigh(self, multiplier: float) -> None:
         self.conf.set_override(MULTIPLIER, multiplier, "filter_scheduler")
 
+    def multiply(self, *hosts: str) -> int:
+        """Make an aggregate of hosts that multiplies; return its id."""
+        api = self.nova.api
+        made = self.nova.insert(api, schema.aggregates, uuid="u", name="packed")
+        for host in hosts:
+            columns = {"host": host, "aggregate_id": made}
+            self.nova.insert(api, schema.aggregate_hosts, **columns)
+        told = {"key": MULTIPLIER, "value": "2", "aggregate_id": made}
+        self.nova.insert(api, schema.aggregate_metadata, **told)
+        return made
+
     def build(self, name: str, host: str, **properties: str | None) -> None:
         """Make an instance of an image."""
         self.keep(name, **properties)
@@ -196,23 +207,16 @@ def test_metadata_that_changed_alone_are_found_in_the_end(cloud: Cloud) -> None:
 def test_aggregate_that_multiplies_makes_them_count(cloud: Cloud) -> None:
     cloud.weigh(0.0)
     cloud.start()
-    api = cloud.nova.api
-    made = cloud.nova.insert(api, schema.aggregates, uuid="u", name="packed")
-    cloud.nova.insert(api, schema.aggregate_hosts, host="a", aggregate_id=made)
-    told = {"key": MULTIPLIER, "value": "2", "aggregate_id": made}
-    cloud.nova.insert(api, schema.aggregate_metadata, **told)
+    cloud.multiply("a")
     cloud.look()
     assert cloud.counts(os_distro="ubuntu") == {"a": 2}
 
 
 def test_cell_is_read_once_where_none_multiplies_any_more(cloud: Cloud) -> None:
     cloud.weigh(0.0)
-    api = cloud.nova.api
-    made = cloud.nova.insert(api, schema.aggregates, uuid="u", name="packed")
-    told = {"key": MULTIPLIER, "value": "2", "aggregate_id": made}
-    cloud.nova.insert(api, schema.aggregate_metadata, **told)
+    made = cloud.multiply("a")
     cloud.start()
-    c = schema.aggregate_metadata.c
+    api, c = cloud.nova.api, schema.aggregate_metadata.c
     cloud.nova.delete(api, schema.aggregate_metadata, c.aggregate_id == made)
     begun: list[object] = []
     for engine in (api, cloud.cell):
