@@ -138,7 +138,7 @@ def _options() -> argparse.Namespace:
 
 
 def _sizes(told: argparse.Namespace) -> Sizes:
-    from tests.nova_databases import Kind as NovaKind
+    from tests.fixtures.nova_databases import Kind as NovaKind
 
     from .measure import Sizes
     from .seeded import Kind, Where

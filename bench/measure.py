@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from moorage.scheduler.drivers.plugins import load_plugins
-from tests.nova_databases import Kind as NovaKind
+from tests.fixtures.nova_databases import Kind as NovaKind
 
 from . import report
 from .asked import DECISIONS, plain

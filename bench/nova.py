@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.interop.peer import Peer, PeerError, peer_python
+from tests.fixtures.nova_peer import Peer, PeerError, peer_python
 
 from .asked import Request
 from .clouds import Cloud

@@ -21,8 +21,8 @@ from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.service import build
 from moorage.scheduler.sources.nova_db import NovaDBSource
 from moorage.scheduler.sources.nova_db.engines import Engines
-from tests.nova_databases import Kind, NovaDatabases
-from tests.nova_rows import fill
+from tests.fixtures.nova_databases import Kind, NovaDatabases
+from tests.fixtures.nova_rows import fill
 
 from .asked import plain
 from .canned import CannedPlacement

@@ -25,8 +25,8 @@ from rich.table import Table
 from moorage.objects import RequestSpec
 from moorage.scheduler.conf import load
 from moorage.scheduler.rpc import SchedulerAPI, get_transport
-from tests.brokers import Broker
-from tests.processes import SchedulerProcess
+from tests.fixtures.rabbitmq import Broker
+from tests.fixtures.scheduler_process import SchedulerProcess
 
 from .asked import plain
 from .canned import CannedPlacement

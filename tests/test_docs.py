@@ -22,7 +22,7 @@ from moorage.scheduler.prefilters import PrefilterRequest
 from moorage.scheduler.sources.inventory import InventoryHost, read_inventory
 from moorage.scheduler.sources.inventory_schema import SCHEMA
 
-from .clouds import request
+from .fixtures.clouds import request
 
 ROOT = Path(__file__).parents[1]
 DOC = ROOT / "doc"

@@ -17,7 +17,7 @@ from moorage.agent import capacity
 from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.sources.inventory import read_inventory
 
-from ..clouds import host, write_inventory
+from ..fixtures.clouds import host, write_inventory
 
 NODE = str(uuid.uuid4())
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .processes import AgentProcess
+from ..fixtures.agent_process import AgentProcess
 
 WAIT_S = 60.0
 

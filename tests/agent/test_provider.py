@@ -17,7 +17,7 @@ from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.seed import seed
 from moorage.testing.builders import host, node_uuid
 
-from ..placement_servers import EmbeddedPlacementFixture
+from ..fixtures.placement_servers import EmbeddedPlacementFixture
 
 RECORD = host(host="h1", vcpus_total=4, total_usable_disk_gb=0)
 URL = f"/resource_providers/{node_uuid('h1')}"

@@ -15,7 +15,7 @@ from examples.demo.cloud import Cloud, running
 from moorage.objects import Flavor
 from moorage.scheduler.errors import NoValidHost
 
-from ..clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
 
 #: The more memory, the better: they are selected in this order.
 MEMORY_MB = {"best": 65536, "second": 32768, "third": 16384}

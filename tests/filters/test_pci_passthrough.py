@@ -13,8 +13,8 @@ from moorage.objects import RequestSpec
 from moorage.scheduler.hosts import HostBatch, HostPools, HostRecord
 from moorage.testing.builders import pci_pool, pci_pools, pci_request, pci_requests
 
-from ..clouds import offer
 from ..conftest import batch, host, instance_uuid, node_uuid, spec, table
+from ..fixtures.clouds import offer
 
 REQUEST = instance_uuid("PCI request")
 VF = [{"vendor_id": "8086", "product_id": "1520", "dev_type": "type-VF"}]

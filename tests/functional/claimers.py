@@ -21,8 +21,8 @@ from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.sources.inventory import read_inventory
 
-from ..clouds import summed, usages, write_inventory
-from ..placement_servers import Database, PlacementServer, database_server
+from ..fixtures.clouds import summed, usages, write_inventory
+from ..fixtures.placement_servers import Database, PlacementServer, database_server
 from .claimer import Load
 
 N_SCHEDULERS = 8

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ..clouds import host
-from ..placement_servers import Database
+from ..fixtures.clouds import host
+from ..fixtures.placement_servers import Database
 from .claimer import Load
 from .claimers import (
     N_SCHEDULERS,

@@ -30,11 +30,11 @@ from moorage.scheduler.errors import SchedulerError
 from moorage.scheduler.placement.embedded import TOKEN
 from moorage.scheduler.rpc import SchedulerAPI, get_transport
 
-from ..brokers import Broker, MortalBroker
-from ..clouds import CONTEXT, claimed, host, new_uuids, request
-from ..flaky_proxy import Fault, FlakyProxy
-from ..placement_servers import Database
-from ..processes import SchedulerProcess
+from ..fixtures.clouds import CONTEXT, claimed, host, new_uuids, request
+from ..fixtures.flaky_proxy import Fault, FlakyProxy
+from ..fixtures.placement_servers import Database
+from ..fixtures.rabbitmq import Broker, MortalBroker
+from ..fixtures.scheduler_process import SchedulerProcess
 from .claimers import Cloud, cloud_of
 
 pytestmark = [

@@ -14,9 +14,9 @@ import pytest
 
 from moorage.scheduler.placement.client import PlacementClient
 
-from ..clouds import host
-from ..flaky_proxy import Fault, FlakyProxy
-from ..placement_servers import Database
+from ..fixtures.clouds import host
+from ..fixtures.flaky_proxy import Fault, FlakyProxy
+from ..fixtures.placement_servers import Database
 from .claimer import Load
 from .claimers import (
     N_SCHEDULERS,

@@ -44,7 +44,7 @@ from moorage.testing.builders import (
     spec,
 )
 
-from ..clouds import CONTEXT, host, write_inventory
+from ..fixtures.clouds import CONTEXT, host, write_inventory
 
 VF = "CUSTOM_PCI_8086_1520"
 REQUEST = instance_uuid("PCI request")

@@ -27,9 +27,9 @@ from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.inventory import read_inventory
 from moorage.testing import builders
 
-from ..brokers import Broker
-from ..clouds import CONTEXT, host, new_uuids, request, write_inventory
-from ..placement_servers import EmbeddedPlacementFixture
+from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ..fixtures.placement_servers import EmbeddedPlacementFixture
+from ..fixtures.rabbitmq import Broker
 
 WITHIN_S = 20.0
 

@@ -21,11 +21,11 @@ from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.rpc import SchedulerAPI, get_transport
 from moorage.testing.builders import host
 
-from ..agent.processes import AgentProcess
-from ..brokers import Broker
-from ..clouds import CONTEXT, new_uuids, request
-from ..placement_servers import EmbeddedPlacementFixture, MisbehavingServer
-from ..processes import SchedulerProcess
+from ..fixtures.agent_process import AgentProcess
+from ..fixtures.clouds import CONTEXT, new_uuids, request
+from ..fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingServer
+from ..fixtures.rabbitmq import Broker
+from ..fixtures.scheduler_process import SchedulerProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
 

@@ -17,10 +17,10 @@ from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler import errors
 from moorage.scheduler.rpc import SchedulerAPI, get_transport
 
-from ..brokers import Broker
-from ..clouds import CONTEXT, host, new_uuids, request, write_inventory
-from ..placement_servers import MisbehavingServer, Misbehaviour
-from ..processes import SchedulerProcess
+from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ..fixtures.placement_servers import MisbehavingServer, Misbehaviour
+from ..fixtures.rabbitmq import Broker
+from ..fixtures.scheduler_process import SchedulerProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from ..brokers import Broker
-from ..nova_databases import Kind, NovaDatabases
-from ..placement_servers import refusing_url
-from ..processes import START_S, SchedulerProcess
+from ..fixtures.nova_databases import Kind, NovaDatabases
+from ..fixtures.placement_servers import refusing_url
+from ..fixtures.rabbitmq import Broker
+from ..fixtures.scheduler_process import START_S, SchedulerProcess
 
 pytestmark = [
     pytest.mark.broker,

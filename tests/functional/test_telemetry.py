@@ -30,10 +30,10 @@ from moorage.scheduler.rpc import SchedulerAPI, get_transport
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.sources.inventory import read_inventory
 
-from ..brokers import Broker
-from ..clouds import CONTEXT, host, new_uuids, request, write_inventory
-from ..placement_servers import EmbeddedPlacementFixture, MisbehavingServer
-from ..processes import SchedulerProcess
+from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ..fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingServer
+from ..fixtures.rabbitmq import Broker
+from ..fixtures.scheduler_process import SchedulerProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
 

@@ -21,8 +21,7 @@ from moorage.scheduler.rpc import SchedulerAPI, get_transport
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.sources.inventory import read_inventory
 
-from ..brokers import Broker
-from ..clouds import (
+from ..fixtures.clouds import (
     CONTEXT,
     claimed,
     host,
@@ -32,8 +31,9 @@ from ..clouds import (
     usages,
     write_inventory,
 )
-from ..placement_servers import Database, PlacementServer, database_server
-from ..processes import SchedulerProcess
+from ..fixtures.placement_servers import Database, PlacementServer, database_server
+from ..fixtures.rabbitmq import Broker
+from ..fixtures.scheduler_process import SchedulerProcess
 
 N_HOSTS = 12
 N_CALLS = 50

@@ -27,9 +27,8 @@ from moorage.scheduler.rpc import SchedulerAPI, get_transport
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.sources.inventory import read_inventory
 
-from .. import brokers
-from ..brokers import Broker
-from ..clouds import (
+from ..fixtures import rabbitmq
+from ..fixtures.clouds import (
     CONTEXT,
     claimed,
     host,
@@ -38,12 +37,13 @@ from ..clouds import (
     usages,
     write_inventory,
 )
-from ..placement_servers import (
+from ..fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     refusing_url,
 )
-from ..processes import SchedulerProcess
+from ..fixtures.rabbitmq import Broker
+from ..fixtures.scheduler_process import SchedulerProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
 
@@ -148,16 +148,16 @@ class BrokerOfOurOwn(fixtures.Fixture):
     def _setUp(self) -> None:
         if not shutil.which("rabbitmqctl"):
             pytest.skip("no rabbitmqctl on the PATH")
-        url, self._environment = brokers._start()
+        url, self._environment = rabbitmq._start()
         self.transport_url = url.replace("amqp:", "rabbit:")
 
     def stop(self) -> None:
         """Close all connections, and forget what is not durable."""
-        brokers._control(self._environment, "stop_app")
+        rabbitmq._control(self._environment, "stop_app")
 
     def start(self) -> None:
         """Take connections again."""
-        brokers._control(self._environment, "start_app")
+        rabbitmq._control(self._environment, "start_app")
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from moorage.scheduler.conf import load
 from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.sources.nova_db import NovaDBSource
 
-from ..nova_databases import NovaDatabases
-from .peer import Peer
+from ..fixtures.nova_databases import NovaDatabases
+from ..fixtures.nova_peer import Peer
 
 #: Differences that are told of one comparison.
 _MOST_TOLD = 12

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .peer import Peer, peer_or_skip
+from ..fixtures.nova_peer import Peer, peer_or_skip
 
 
 @pytest.fixture(scope="session")

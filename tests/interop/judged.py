@@ -25,7 +25,7 @@ from moorage.testing.builders import NOW
 from moorage.testing.strategies import IMAGES
 from moorage.weighers import BaseHostWeigher
 
-from .peer import Peer
+from ..fixtures.nova_peer import Peer
 
 #: Requests that are judged on each cloud: making and sending one costs the most.
 N_REQUESTS = 4

@@ -19,8 +19,8 @@ from moorage.scheduler.placement.candidates import AllocationCandidates
 from moorage.testing import builders
 from moorage.testing.offers import Mappings, Offers, Report
 
-from ..clouds import offer_of
-from .peer import Peer
+from ..fixtures.clouds import offer_of
+from ..fixtures.nova_peer import Peer
 
 #: The filters that judge candidates, under the names that nova_numa.py gives them.
 FILTERS = {"numa": "NUMATopologyFilter", "pci": "PciPassthroughFilter"}

@@ -13,9 +13,9 @@ from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.sources.nova_db import NovaDBSource
 from moorage.scheduler.sources.nova_db.engines import Engines
 
-from ..nova_databases import Cell, NovaDatabases
-from ..nova_rows import THEN
-from ..tcp_proxy import TcpProxy
+from ..fixtures.nova_databases import Cell, NovaDatabases
+from ..fixtures.nova_rows import THEN
+from ..fixtures.tcp_proxy import TcpProxy
 from .compared import conf_of
 
 CELL_TIMEOUT_S = 1.0

@@ -17,6 +17,7 @@ from moorage.scheduler.drivers.weighing import ranked
 from moorage.scheduler.errors import HostMetricNotFound, SchedulerError
 from moorage.testing import requests
 
+from ..fixtures.nova_peer import Peer
 from .judged import (
     OPTIONS,
     Case,
@@ -30,7 +31,6 @@ from .judged import (
     our_filters,
     our_weighers,
 )
-from .peer import Peer
 
 pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
 

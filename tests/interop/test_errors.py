@@ -16,9 +16,9 @@ from moorage.scheduler.errors import NoValidHost, SchedulerError, as_nova
 from moorage.scheduler.rpc import get_server, get_transport
 from moorage.scheduler.service import build
 
-from ..brokers import Broker
-from ..clouds import host, new_uuids, request, write_inventory
-from .peer import Peer
+from ..fixtures.clouds import host, new_uuids, request, write_inventory
+from ..fixtures.nova_peer import Peer
+from ..fixtures.rabbitmq import Broker
 
 OURS = [
     kind

@@ -14,8 +14,8 @@ from moorage.scheduler.errors import SchedulerError
 from moorage.scheduler.hosts import HostBatch
 from moorage.testing import Cloud, aggregate, host, image, spec
 
+from ..fixtures.nova_peer import Peer
 from .judged import OPTIONS, Case, cases, examples, known, novas, our_filters
-from .peer import Peer
 
 pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from .peer import peer_or_skip
+from ..fixtures.nova_peer import peer_or_skip
 
 PROGRAM = Path(__file__).parent / "in_nova_tests" / "run.py"
 FUNCTIONAL = "nova.tests.functional."

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .peer import peer_or_skip
+from ..fixtures.nova_peer import peer_or_skip
 
 PROGRAM = Path(__file__).with_name("nova_and_moorage.py")
 

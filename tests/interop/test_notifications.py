@@ -41,10 +41,10 @@ from moorage.testing.builders import table
 from moorage.testing.offers import Mappings, Offers, Report, offers
 from moorage.testing.strategies import requests
 
-from ..clouds import CONTEXT, host, request, write_inventory
-from ..scheduler.notifications.listening import Listener
+from ..fixtures.clouds import CONTEXT, host, request, write_inventory
+from ..fixtures.notification_listener import Listener
+from ..fixtures.nova_peer import Peer, PeerError
 from .offered import columns, has_old_providers
-from .peer import Peer, PeerError
 
 WIRE = Path(__file__).parents[1] / "data" / "wire"
 FORMATS = ("unversioned", "versioned", "both")

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ..nova_changes import Changes
-from ..nova_databases import Kind, NovaDatabases
-from ..nova_rows import Rows, fill
+from ..fixtures.nova_changes import Changes
+from ..fixtures.nova_databases import Kind, NovaDatabases
+from ..fixtures.nova_peer import Peer
+from ..fixtures.nova_rows import Rows, fill
 from .compared import Both
-from .peer import Peer
 
 N_HOSTS = 170
 #: Of the cells: small tables are read whole, large ones are not.

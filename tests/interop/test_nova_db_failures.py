@@ -11,9 +11,9 @@ import pytest
 
 from moorage.scheduler.errors import ConfigurationError
 
-from ..nova_databases import Kind, NovaDatabases
-from ..nova_rows import THEN, fill
-from ..tcp_proxy import Wrong
+from ..fixtures.nova_databases import Kind, NovaDatabases
+from ..fixtures.nova_rows import THEN, fill
+from ..fixtures.tcp_proxy import Wrong
 from .spoilt import CELL_GRACE_S, CELL_TIMEOUT_S, Spoilt
 
 N_HOSTS = 60

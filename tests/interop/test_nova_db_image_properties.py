@@ -15,11 +15,11 @@ from moorage.testing import image, spec
 from moorage.weighers import BaseHostWeigher
 from moorage.weighers.image_properties import ImagePropertiesWeigher
 
-from ..nova_changes import Changes
-from ..nova_databases import Cell, Kind, NovaDatabases
-from ..nova_rows import Rows, fill
+from ..fixtures.nova_changes import Changes
+from ..fixtures.nova_databases import Cell, Kind, NovaDatabases
+from ..fixtures.nova_peer import Peer
+from ..fixtures.nova_rows import Rows, fill
 from .compared import Both, Options, conf_of
-from .peer import Peer
 
 N_HOSTS = 24
 N_ROUNDS = 20

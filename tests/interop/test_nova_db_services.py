@@ -19,9 +19,9 @@ from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.sources.nova_db import NovaDBSource, ServiceRecord, from_conf
 
-from ..nova_databases import Kind, NovaDatabases
-from ..tcp_proxy import TcpProxy, Wrong
-from .peer import Peer
+from ..fixtures.nova_databases import Kind, NovaDatabases
+from ..fixtures.nova_peer import Peer
+from ..fixtures.tcp_proxy import TcpProxy, Wrong
 
 HOST = "control"
 N_PROCESSES = 6

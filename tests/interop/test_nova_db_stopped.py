@@ -16,9 +16,9 @@ import fixtures
 import pytest
 import sqlalchemy as sa
 
-from ..nova_databases import Kind, NovaDatabases
-from ..nova_rows import fill
-from ..placement_servers import (
+from ..fixtures.nova_databases import Kind, NovaDatabases
+from ..fixtures.nova_rows import fill
+from ..fixtures.placement_servers import (
     _awaited,
     _binary,
     _execute,

@@ -19,9 +19,9 @@ from moorage.objects import InstanceNUMACell, NUMACell, RequestSpec
 from moorage.testing import builders as b
 from moorage.testing.offers import Offers, Report, offers
 
+from ..fixtures.nova_peer import Peer
 from .judged import examples
 from .offered import FILTERS, Case, cases, has_old_providers, state_of
-from .peer import Peer
 from .reference_fit import devices_fit, numa_fits
 
 pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]

@@ -39,7 +39,7 @@ from moorage.scheduler.prefilters import (
     PrefilterRequest,
 )
 
-from .peer import Peer, PeerError
+from ..fixtures.nova_peer import Peer, PeerError
 
 PREFILTERS = {p.name: p.load() for p in entry_points(group="moorage.prefilters")}
 GATES = (

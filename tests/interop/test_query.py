@@ -31,6 +31,7 @@ from moorage.scheduler.prefilters.availability_zone import (
 )
 from moorage.scheduler.prefilters.compute_status import compute_status_filter
 
+from ..fixtures.nova_peer import Peer, PeerError
 from .drawn_queries import (
     CLASSES,
     NODES,
@@ -38,7 +39,6 @@ from .drawn_queries import (
     TRAITS,
     drawn_request,
 )
-from .peer import Peer, PeerError
 
 WIRE = Path(__file__).parents[1] / "data" / "wire"
 PREFILTERS = {

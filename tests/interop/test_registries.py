@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .peer import peer_or_skip
+from ..fixtures.nova_peer import peer_or_skip
 
 ROOT = Path(__file__).parents[2]
 MESSAGE = ROOT / "tests/data/wire/numa-pinned.json"

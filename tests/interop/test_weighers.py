@@ -15,6 +15,7 @@ from moorage.scheduler.hosts import HostBatch
 from moorage.testing import Cloud, aggregate, host, image, spec
 from moorage.weighers.base import normalize
 
+from ..fixtures.nova_peer import Peer
 from .judged import (
     OPTIONS,
     Case,
@@ -26,7 +27,6 @@ from .judged import (
     novas,
     our_weighers,
 )
-from .peer import Peer
 
 pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
 

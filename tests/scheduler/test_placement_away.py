@@ -23,8 +23,8 @@ from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler
 from moorage.scheduler.sources.file import FileSource
 
-from ..clouds import CONTEXT, host, new_uuids, request, write_inventory
-from ..placement_servers import (
+from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ..fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,

@@ -20,7 +20,7 @@ from moorage.scheduler.placement.client import ConsumerAllocations
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.upkeep import ClaimUpkeep
 
-from ..clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
 
 NOW = 1_700_000_000.0
 LIMIT_S = 600.0

@@ -15,10 +15,10 @@ from typing import Any
 
 import fixtures
 
-from ...brokers import Broker
-from ...nova_databases import Cell, Kind, NovaDatabases
-from ...placement_servers import Database, PlacementServer, database_server
-from ..peer import peer_or_skip, peer_python
+from ...fixtures.nova_databases import Cell, Kind, NovaDatabases
+from ...fixtures.nova_peer import peer_or_skip, peer_python
+from ...fixtures.placement_servers import Database, PlacementServer, database_server
+from ...fixtures.rabbitmq import Broker
 from .daemons import Daemon
 from .neighbours import Neighbours
 

@@ -24,10 +24,10 @@ from moorage.scheduler.cmd.checks_report import run
 from moorage.scheduler.conf import list_opts
 from moorage.scheduler.sources.nova_db import schema
 
-from ...clouds import host, write_inventory
-from ...interop.peer import peer_or_skip
-from ...nova_databases import Kind, NovaDatabases
-from ...placement_servers import (
+from ...fixtures.clouds import host, write_inventory
+from ...fixtures.nova_databases import Kind, NovaDatabases
+from ...fixtures.nova_peer import peer_or_skip
+from ...fixtures.placement_servers import (
     Database,
     EmbeddedPlacementFixture,
     MisbehavingServer,

@@ -10,7 +10,7 @@ import pytest
 from moorage.scheduler.conductor import ConductorClient
 from moorage.scheduler.placement.client import PlacementClient
 
-from ...placement_servers import (
+from ...fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     adapter_to,

@@ -14,7 +14,7 @@ from moorage.scheduler.errors import (
 )
 from moorage.scheduler.placement.client import AnswerLost, PlacementClient
 
-from ...placement_servers import (
+from ...fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,

@@ -15,7 +15,7 @@ from moorage.scheduler.conductor import (
 )
 from moorage.scheduler.placement.client import PlacementClient
 
-from ...placement_servers import (
+from ...fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,

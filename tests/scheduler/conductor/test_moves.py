@@ -27,7 +27,7 @@ from moorage.scheduler.errors import (
 from moorage.scheduler.placement.claims import ClaimResult
 from moorage.scheduler.placement.client import AnswerLost, PlacementClient, Verb
 
-from ...placement_servers import (
+from ...fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,

@@ -24,7 +24,7 @@ from moorage.scheduler.errors import AllocationUpdateFailed
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.seed import Provider, seed
 
-from ...placement_servers import Database, PlacementServer, database_server
+from ...fixtures.placement_servers import Database, PlacementServer, database_server
 from .clouds import (
     DEST,
     HOSTS,

@@ -16,7 +16,7 @@ from moorage.scheduler.placement.client import Verb
 from moorage.scheduler.service import Scheduler, build
 from moorage.testing import PlacementFixture
 
-from ...clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
 
 MakeScheduler = Callable[..., Scheduler]
 ROUTED = "query_placement_for_routed_network_aggregates"

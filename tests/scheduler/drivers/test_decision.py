@@ -28,7 +28,7 @@ from moorage.scheduler.placement.client import AnswerLost
 from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.service import Scheduler, build
 
-from ...clouds import (
+from ...fixtures.clouds import (
     CONTEXT,
     claimed,
     host,
@@ -37,7 +37,7 @@ from ...clouds import (
     usages,
     write_inventory,
 )
-from ...placement_servers import (
+from ...fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,

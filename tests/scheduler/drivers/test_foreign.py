@@ -13,8 +13,8 @@ from moorage.scheduler.errors import PluginError
 from moorage.scheduler.hosts import HostBatch
 from moorage.weighers.ram import RAMWeigher
 
-from ...clouds import offer
 from ...conftest import NOW, aggregate, batch, hosts, node_uuid, spec, table
+from ...fixtures.clouds import offer
 
 THREE = hosts("free_ram_mb", [1, 2, 3])
 

@@ -25,8 +25,8 @@ from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.inventory import read_inventory
 
-from ...clouds import CONTEXT, host, new_uuids, request, write_inventory
-from ...placement_servers import (
+from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ...fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     adapter_to,

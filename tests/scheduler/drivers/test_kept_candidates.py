@@ -21,7 +21,7 @@ from moorage.scheduler.sources.inventory import read_inventory
 from moorage.testing import PlacementFixture
 from moorage.testing.builders import node_uuid
 
-from ...clouds import (
+from ...fixtures.clouds import (
     CONTEXT,
     claimed,
     host,

@@ -9,7 +9,7 @@ import pytest
 
 from moorage.scheduler.drivers.ledger import Ledger
 
-from ...clouds import offer
+from ...fixtures.clouds import offer
 
 
 def _request(**amounts: int) -> dict[str, Any]:

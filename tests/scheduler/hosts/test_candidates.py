@@ -11,8 +11,8 @@ import pytest
 from moorage.scheduler.hosts import HostBatch
 from moorage.scheduler.placement.offers import Offer
 
-from ...clouds import offer
 from ...conftest import host, node_uuid, table
+from ...fixtures.clouds import offer
 
 
 def _request(root: str, number: int) -> dict[str, Any]:

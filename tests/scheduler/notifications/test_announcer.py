@@ -19,8 +19,8 @@ from moorage.scheduler.notifications.outbox import MAX_WAITING, Letter, Outbox
 from moorage.scheduler.service import Scheduler, build
 from moorage.testing import builders
 
-from ...clouds import CONTEXT, host, new_uuids, request, write_inventory
-from .listening import Broken, Deaf, Listener
+from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ...fixtures.notification_listener import Broken, Deaf, Listener
 
 START, END = (f"scheduler.select_destinations.{each}" for each in ("start", "end"))
 

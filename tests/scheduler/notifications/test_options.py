@@ -9,7 +9,7 @@ from oslo_config import cfg
 from moorage.scheduler.conf import load
 from moorage.scheduler.notifications import make_notifiers
 
-from .listening import Listener
+from ...fixtures.notification_listener import Listener
 
 DEFAULTS = {
     "notification_format": "unversioned",

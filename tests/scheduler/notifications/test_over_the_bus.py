@@ -18,8 +18,8 @@ from moorage.scheduler.conf import load
 from moorage.scheduler.rpc import get_transport
 from moorage.scheduler.service import Scheduler, build
 
-from ...brokers import Broker
-from ...clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ...fixtures.rabbitmq import Broker
 
 VERSIONED = "my_versioned"
 TOKEN = {"auth_token": "s3cret", "service_catalog": [{"x": "s3cret"}]}

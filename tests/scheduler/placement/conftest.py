@@ -9,7 +9,7 @@ import pytest
 
 from moorage.scheduler.placement.seed import Provider, seed
 
-from ...placement_servers import EmbeddedPlacementFixture
+from ...fixtures.placement_servers import EmbeddedPlacementFixture
 from .two_hosts import HOST, OTHER
 from .watched import Cloud, HeldServer
 

@@ -25,7 +25,7 @@ from moorage.scheduler.placement.circuit import (
 )
 from moorage.scheduler.placement.client import AnswerLost, PlacementClient
 
-from ...placement_servers import (
+from ...fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,

@@ -22,7 +22,7 @@ from moorage.scheduler.placement.claims import (
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.seed import Provider, seed
 
-from ...placement_servers import (
+from ...fixtures.placement_servers import (
     Database,
     EmbeddedPlacementFixture,
     MisbehavingServer,

@@ -20,7 +20,7 @@ from moorage.scheduler.placement.client import (
     make_adapter,
 )
 
-from ...placement_servers import (
+from ...fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,

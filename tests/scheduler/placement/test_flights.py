@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ...placement_servers import Misbehaviour
+from ...fixtures.placement_servers import Misbehaviour
 from .watched import N_VCPUS, Cloud, HeldServer, await_that, n_waiting, question
 
 

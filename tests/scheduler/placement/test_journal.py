@@ -25,7 +25,7 @@ from moorage.scheduler.placement.client import ConsumerAllocations
 from moorage.scheduler.placement.journal import Journal
 from moorage.scheduler.placement.orphans import Orphans
 
-from ...placement_servers import EmbeddedPlacementFixture
+from ...fixtures.placement_servers import EmbeddedPlacementFixture
 from .two_hosts import HOST, OTHER, OWNER
 
 

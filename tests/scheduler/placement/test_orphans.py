@@ -19,7 +19,7 @@ from moorage.scheduler.placement.claims import ClaimInDoubt, claim
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.orphans import Orphan, Orphans
 
-from ...placement_servers import (
+from ...fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,

@@ -13,7 +13,7 @@ from moorage.scheduler.placement.circuit import MAX_FAILURES
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.readiness import Readiness
 
-from ...placement_servers import (
+from ...fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,

@@ -12,7 +12,7 @@ from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.registered import MIN_WAIT_S, Registered
 from moorage.scheduler.placement.seed import Provider, seed
 
-from ...placement_servers import (
+from ...fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,

@@ -8,7 +8,7 @@ import pytest
 from moorage.scheduler.errors import PlacementRejected, PlacementUnavailable
 from moorage.scheduler.placement.seed import Provider, seed
 
-from ...placement_servers import (
+from ...fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,

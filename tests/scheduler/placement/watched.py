@@ -20,7 +20,7 @@ from moorage.scheduler.placement.offers import Offer, Taken
 from moorage.scheduler.placement.query import CandidatesQuery
 from moorage.scheduler.placement.seed import Provider, seed
 
-from ...placement_servers import EmbeddedPlacementFixture, MisbehavingServer
+from ...fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingServer
 
 HOSTS = [str(uuid.UUID(int=i)) for i in (1, 2, 3)]
 SHARE = str(uuid.UUID(int=9))

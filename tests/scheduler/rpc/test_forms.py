@@ -33,7 +33,14 @@ from moorage.scheduler.placement.request_checks import MAX_INSTANCES
 from moorage.scheduler.rpc import SchedulerEndpoint, get_server, get_transport
 from moorage.scheduler.service import Scheduler, build
 
-from ...clouds import CONTEXT, claimed, host, new_uuids, request, write_inventory
+from ...fixtures.clouds import (
+    CONTEXT,
+    claimed,
+    host,
+    new_uuids,
+    request,
+    write_inventory,
+)
 
 METHOD = "select_destinations"
 

@@ -24,7 +24,14 @@ from moorage.scheduler import errors
 from moorage.scheduler.rpc import SchedulerAPI, get_server, get_transport
 from moorage.scheduler.service import Scheduler, build
 
-from ...clouds import CONTEXT, claimed, host, new_uuids, request, write_inventory
+from ...fixtures.clouds import (
+    CONTEXT,
+    claimed,
+    host,
+    new_uuids,
+    request,
+    write_inventory,
+)
 
 WIRE = Path(__file__).parents[2] / "data" / "wire"
 

@@ -17,8 +17,8 @@ from moorage.scheduler.service import Scheduler
 from moorage.scheduler.telemetry.serving import Served, Telemetry
 from moorage.testing import SchedulerFixture
 
-from ...clouds import CONTEXT, new_uuids, request
 from ...conftest import host
+from ...fixtures.clouds import CONTEXT, new_uuids, request
 
 NAMES = ("h1", "h2", "h3")
 

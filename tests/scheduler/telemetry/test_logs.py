@@ -18,7 +18,7 @@ from oslo_log import log as oslo_logging
 from moorage.scheduler import logs
 from moorage.scheduler.errors import NoValidHost
 
-from ...clouds import new_uuids
+from ...fixtures.clouds import new_uuids
 from .conftest import Select
 
 WIRE = {

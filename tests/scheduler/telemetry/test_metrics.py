@@ -11,7 +11,7 @@ from moorage.scheduler.drivers.record import DecisionRecord
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.service import Scheduler
 
-from ...clouds import new_uuids
+from ...fixtures.clouds import new_uuids
 from .conftest import NAMES, Reader, Select
 
 

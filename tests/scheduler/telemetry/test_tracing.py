@@ -20,7 +20,7 @@ from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.service import Scheduler
 from moorage.testing import PlacementFixture
 
-from ...clouds import CONTEXT, new_uuids, request
+from ...fixtures.clouds import CONTEXT, new_uuids, request
 from .conftest import NAMES, Select
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

@@ -16,7 +16,7 @@ from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.sources.nova_db import NovaDBSource, schema
 
 from ....conftest import instance_uuid, node_uuid
-from ....placement_servers import Database, refusing_url
+from ....fixtures.placement_servers import Database, refusing_url
 from .databases import Nova, cell_uuid, us
 from .servers import NoDatabase
 

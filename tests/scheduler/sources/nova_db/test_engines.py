@@ -13,7 +13,7 @@ from oslo_config import cfg
 
 from moorage.scheduler.sources.nova_db.engines import Engines
 
-from ....placement_servers import Database, database_server
+from ....fixtures.placement_servers import Database, database_server
 
 pytestmark = pytest.mark.database
 

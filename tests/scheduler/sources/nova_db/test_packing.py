@@ -21,7 +21,7 @@ from moorage.scheduler.sources.nova_db.packing import (
 )
 
 from ....conftest import instance_uuid
-from ....placement_servers import Database
+from ....fixtures.placement_servers import Database
 from .databases import INSTANCES, NODES, Nova, node, us
 from .test_changes import DATABASES
 

@@ -24,7 +24,7 @@ from moorage.scheduler.sources.push.revisions import Held
 from moorage.scheduler.sources.push.store import METADATA, HostStore, StoreAway
 from moorage.testing.builders import NOW, host, instance_uuid
 
-from ....placement_servers import Database, _execute, database_server
+from ....fixtures.placement_servers import Database, _execute, database_server
 
 ONE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
 A = instance_uuid("a")
