@@ -35,6 +35,7 @@ from ..fixtures.flaky_proxy import Fault, FlakyProxy
 from ..fixtures.placement_servers import Database
 from ..fixtures.rabbitmq import Broker, MortalBroker
 from ..fixtures.scheduler_process import SchedulerProcess
+from ..fixtures.waiting import wait_until
 from .claimers import Cloud, cloud_of
 
 pytestmark = [
@@ -163,7 +164,7 @@ class Load:
     def go_on(self) -> None:
         """Return after half of LOAD_S, but not before enough was placed meanwhile."""
         began = time.monotonic()
-        until(lambda: self.n_placed_since(began) >= N_PLACED, PLACED_S)
+        wait_until(lambda: self.n_placed_since(began) >= N_PLACED, PLACED_S)
         time.sleep(max(0.0, began + LOAD_S / 2 - time.monotonic()))
 
     def _send(self) -> None:
@@ -265,13 +266,6 @@ def expect_answered(cloud: Cloud, load: Load, scheduler: SchedulerProcess) -> No
     assert all(len(hosts) == 1 for hosts in held.values()), "some are held twice"
 
 
-def until(is_true: Callable[[], bool], within_s: float = 60) -> None:
-    deadline = time.monotonic() + within_s
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def cloud(tmp_path: Path) -> Iterator[Cloud]:
     large = {"vcpus": 500, "memory_mb": 600_000, "local_gb": 6000}
@@ -323,7 +317,7 @@ def test_worker_that_is_killed_leaves_no_claim_of_nobodys(cloud: Cloud) -> None:
     ):
         load.go_on()
         for _ in range(N_KILLS):  # the other worker may have had all that are delayed
-            until(lambda: proxy.n_delayed >= 3)
+            wait_until(lambda: proxy.n_delayed >= 3)
             killed = scheduler.workers[0]
             os.kill(killed, signal.SIGKILL)
             scheduler.wait_for(f"Process {killed} has ended with", within_s=60)
@@ -385,7 +379,7 @@ def test_answer_to_a_queue_that_is_gone_leaves_no_claim(cloud: Cloud) -> None:
         transport = get_transport(conf, broker.transport_url)
         api = SchedulerAPI(transport, timeout_s=5)
         call = pool.submit(api.select_destinations, CONTEXT, request(), new_uuids())
-        until(lambda: bool(held_by(cloud)))
+        wait_until(lambda: bool(held_by(cloud)))
         queue = transport._driver._reply_q
         transport.cleanup()
         with kombu.Connection(broker.transport_url.replace("rabbit", "amqp")) as link:
@@ -410,7 +404,7 @@ def test_answer_that_waits_for_the_broker_does_not_count_as_sent(cloud: Cloud) -
         transport = get_transport(conf, broker.transport_url)
         api = SchedulerAPI(transport, timeout_s=CALLER_WAITS_S)
         call = pool.submit(api.select_destinations, CONTEXT, request(), new_uuids())
-        until(lambda: bool(held_by(cloud)))
+        wait_until(lambda: bool(held_by(cloud)))
         broker.kill()
         proxy.let_go()
         scheduler.wait_for("Decision req-test")

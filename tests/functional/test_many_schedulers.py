@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,6 +16,7 @@ from moorage.scheduler.placement.client import PlacementClient
 from ..fixtures.clouds import host
 from ..fixtures.flaky_proxy import Fault, FlakyProxy
 from ..fixtures.placement_servers import Database
+from ..fixtures.waiting import wait_until
 from .claimer import Load
 from .claimers import (
     N_SCHEDULERS,
@@ -143,16 +143,9 @@ def test_placement_that_is_killed_meanwhile_loses_no_claim(
 def wait_until_used(cloud: Cloud, n_vcpus: int) -> None:
     """Wait until claims for so many have been granted, one vCPU each."""
     client: PlacementClient = cloud.server.client
-    for _ in ticks(60.0):
+
+    def n_claimed() -> int:
         body: Any = client.read("/usages?project_id=project")
-        if body["usages"].get("VCPU", 0) >= n_vcpus:
-            return
-    raise AssertionError(f"{n_vcpus} were not claimed")
+        return int(body["usages"].get("VCPU", 0))
 
-
-def ticks(timeout_s: float) -> Iterator[None]:
-    """Yield ten times a second until the time is over."""
-    ends_at = time.monotonic() + timeout_s
-    while time.monotonic() < ends_at:
-        yield
-        time.sleep(0.1)
+    wait_until(lambda: n_claimed() >= n_vcpus, interval_s=0.1)

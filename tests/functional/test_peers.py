@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from moorage.testing import builders
 from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
 from ..fixtures.placement_servers import EmbeddedPlacementFixture
 from ..fixtures.rabbitmq import Broker
+from ..fixtures.waiting import wait_until
 
 WITHIN_S = 20.0
 
@@ -83,18 +83,11 @@ def _row(scheduler: Scheduler) -> Any:
     return scheduler.table.batch()[0]
 
 
-def _becomes_true(is_true: Callable[[], bool]) -> bool:
-    until = time.monotonic() + WITHIN_S
-    while not is_true() and time.monotonic() < until:
-        time.sleep(0.05)
-    return is_true()
-
-
 def test_claim_shows_at_the_other_scheduler(schedulers: list[Scheduler]) -> None:
     here, there = schedulers
     [uuid] = new_uuids()
     _selected(here, uuid, vcpus=2)
-    assert _becomes_true(lambda: uuid in _row(there).instances)
+    wait_until(lambda: uuid in _row(there).instances)
     assert (_row(there).vcpus_used, _row(there).free_ram_mb) == (2, 15360)
     assert (_row(here).vcpus_used, _row(here).num_instances) == (2, 1), "once"
 
@@ -107,7 +100,7 @@ def test_pinned_cpus_are_taken_at_the_other_scheduler(
     [uuid] = new_uuids()
     guest = builders.guest_topology(cell)
     _selected(here, uuid, numa_topology=guest, vcpus=3)
-    assert _becomes_true(lambda: uuid in _row(there).instances)
+    wait_until(lambda: uuid in _row(there).instances)
     pinned = [
         [set(cell.pinned_cpus) for cell in _row(each).numa_topology.cells]
         for each in schedulers
@@ -131,7 +124,7 @@ def test_what_another_scheduler_claimed_is_offered_no_more(
     _, there = schedulers
     for scheduler in schedulers:
         _selected(scheduler, new_uuids()[0], vcpus=4)
-    assert _becomes_true(lambda: _row(there).num_instances == 2)
+    wait_until(lambda: _row(there).num_instances == 2)
     with pytest.raises(NoValidHost):
         _selected(there, new_uuids()[0], vcpus=4)
     assert not there.decisions.newest(1)[0].claims, "no claim had to be refused"

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import sqlite3
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from ..fixtures.clouds import CONTEXT, new_uuids, request
 from ..fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingServer
 from ..fixtures.rabbitmq import Broker
 from ..fixtures.scheduler_process import SchedulerProcess
+from ..fixtures.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
 
@@ -103,15 +103,6 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
             made.transport.cleanup()
 
 
-def until(true: Callable[[], Any]) -> Any:
-    """Wait until something is true, and return it; fail where it never is."""
-    deadline = time.monotonic() + WAIT_S
-    while not (found := true()):
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.1)
-    return found
-
-
 def _selected(cloud: Cloud, **changes: Any) -> Selection | None:
     try:
         return cloud.select(**changes)
@@ -122,14 +113,14 @@ def _selected(cloud: Cloud, **changes: Any) -> Selection | None:
 def test_machine_is_reported_and_gets_instances(cloud: Cloud) -> None:
     with cloud.scheduler() as scheduler:
         with cloud.agent() as agent:
-            chosen = until(lambda: _selected(cloud))
+            chosen = wait_until(lambda: _selected(cloud))
             assert chosen.service_host == "machine"
             assert chosen.cell_uuid == cell_uuid("cell1")
-            until(lambda: _stored(cloud.store))
+            wait_until(lambda: _stored(cloud.store))
             assert cloud.vcpu_ratio() == 1.0
             cloud.agent("cell1", "cpu_allocation_ratio = 7")  # only writes the file
             agent.reload()
-            until(lambda: cloud.vcpu_ratio() == 7.0)
+            wait_until(lambda: cloud.vcpu_ratio() == 7.0)
             assert agent.stop() == 0
         scheduler._process.kill()
         scheduler._process.wait(WAIT_S)
@@ -139,14 +130,14 @@ def test_machine_is_reported_and_gets_instances(cloud: Cloud) -> None:
         # A new start of the agent is another incarnation.
         with cloud.agent(cell="cell2"):
             cell2 = cell_uuid("cell2")
-            until(lambda: cloud.select().cell_uuid == cell2)
+            wait_until(lambda: cloud.select().cell_uuid == cell2)
         assert scheduler.stop() == 0
 
 
 def test_every_worker_hears_every_report(cloud: Cloud) -> None:
     with cloud.scheduler(n_workers=2) as scheduler, cloud.agent():
         # Workers take turns: one that heard nothing would refuse every other request.
-        until(lambda: all(_selected(cloud) for _ in range(10)))
+        wait_until(lambda: all(_selected(cloud) for _ in range(10)))
         assert scheduler.stop() == 0
 
 
@@ -180,7 +171,7 @@ def test_lost_message_is_asked_for(cloud: Cloud) -> None:
                 reporter.report(record)
                 return _selected(cloud) is not None
 
-            until(is_placed_after_a_report)
+            wait_until(is_placed_after_a_report)
             is_losing = True
             record = host(host="h1", cell_uuid=record.cell_uuid, forced_down=True)
             reporter.report(record)
@@ -189,6 +180,6 @@ def test_lost_message_is_asked_for(cloud: Cloud) -> None:
             assert cloud.select().service_host == "h1"
             # The next sign of life shows the gap.
             reporter.report(record)
-            until(lambda: _selected(cloud) is None)
+            wait_until(lambda: _selected(cloud) is None)
     finally:
         bus.stop()

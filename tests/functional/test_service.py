@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +20,7 @@ from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
 from ..fixtures.placement_servers import MisbehavingServer, Misbehaviour
 from ..fixtures.rabbitmq import Broker
 from ..fixtures.scheduler_process import SchedulerProcess
+from ..fixtures.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
 
@@ -115,8 +115,7 @@ def test_request_under_way_is_finished_before_the_end(
         api = SchedulerAPI(bus, timeout_s=60)
         with _serving(tmp_path, config) as scheduler, ThreadPoolExecutor(1) as pool:
             call = pool.submit(api.select_destinations, CONTEXT, request(), new_uuids())
-            while len(placement.seen) < 2:
-                time.sleep(0.05)
+            wait_until(lambda: len(placement.seen) >= 2)
             assert scheduler.stop() == 0
             with pytest.raises(errors.PlacementUnavailable):
                 call.result(60)

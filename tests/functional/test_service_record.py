@@ -8,8 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from ..fixtures.nova_databases import Kind, NovaDatabases
 from ..fixtures.placement_servers import refusing_url
 from ..fixtures.rabbitmq import Broker
 from ..fixtures.scheduler_process import START_S, SchedulerProcess
+from ..fixtures.waiting import wait_until
 
 pytestmark = [
     pytest.mark.broker,
@@ -66,19 +66,12 @@ def rows(databases: NovaDatabases) -> list[sa.Row]:
         return list(connection.execute(sa.select(table)).all())
 
 
-def until(is_so: Callable[[], bool], within_s: float = 30.0) -> None:
-    ends_at = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < ends_at
-        time.sleep(0.05)
-
-
 def row_after_a_run(databases: NovaDatabases, config_file: Path) -> sa.Row:
     """Run workers until they wrote heartbeats; return what they left behind."""
     before = sum(row.report_count for row in rows(databases))
     enough = before + 2 * N_WORKERS + 1  # each writes one as it begins
     with SchedulerProcess(config_file, n_workers=N_WORKERS) as scheduler:
-        until(lambda: sum(row.report_count for row in rows(databases)) >= enough)
+        wait_until(lambda: sum(row.report_count for row in rows(databases)) >= enough)
         scheduler.send(signal.SIGTERM)
         assert scheduler.wait() == 0
         assert scheduler.count("Traceback") == 0

@@ -9,10 +9,9 @@ import signal
 import socket
 import tempfile
 import threading
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -34,6 +33,7 @@ from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
 from ..fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingServer
 from ..fixtures.rabbitmq import Broker
 from ..fixtures.scheduler_process import SchedulerProcess
+from ..fixtures.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
 
@@ -109,13 +109,6 @@ def figure(port: int, name: str, **labels: str) -> float:
     )
 
 
-def until(is_true: Callable[[], bool], within_s: float = 60) -> None:
-    deadline = time.monotonic() + within_s
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def shared_folders() -> set[str]:
     found = Path(tempfile.gettempdir()).glob("moorage-figures-*")
     return {str(path) for path in found}
@@ -137,20 +130,20 @@ def test_one_port_tells_the_sum_of_all_workers(cloud: Cloud) -> None:
         # Each worker takes some: the broker deals requests out in turn.
         for _ in range(6):
             cloud.api.select_destinations(CONTEXT, request(), new_uuids())
-        until(lambda: n_decided() == 6)
+        wait_until(lambda: n_decided() == 6)
         assert figure(port, "moorage_hosts") == N_HOSTS
-        until(lambda: page(port, "/readyz") == (200, "Ready.\n"))
+        wait_until(lambda: page(port, "/readyz") == (200, "Ready.\n"))
         assert page(port, "/healthz")[0] == 200
 
         # What a worker counted outlives it; what it had does not.
         os.kill(scheduler.workers[0], signal.SIGKILL)
         scheduler.wait_for("All 2 workers serve|Worker 0 is process", times=3)
         cloud.api.select_destinations(CONTEXT, request(), new_uuids())
-        until(lambda: n_decided() == 7)
+        wait_until(lambda: n_decided() == 7)
         assert figure(port, "moorage_hosts") == N_HOSTS
 
         scheduler.send(signal.SIGUSR2)
-        until(lambda: len(list(cloud.reports.iterdir())) >= 1)
+        wait_until(lambda: len(list(cloud.reports.iterdir())) >= 1)
         assert scheduler.is_running()
         assert scheduler.stop() == 0
         with pytest.raises(OSError, match="refused"):

@@ -44,6 +44,7 @@ from ..fixtures.placement_servers import (
 )
 from ..fixtures.rabbitmq import Broker
 from ..fixtures.scheduler_process import SchedulerProcess
+from ..fixtures.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
 
@@ -183,13 +184,6 @@ def select(api: SchedulerAPI, uuids: Sequence[str] | None = None) -> Selections:
     )
 
 
-def until(is_true: Callable[[], bool], within_s: float = 30) -> None:
-    deadline = time.monotonic() + within_s
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_killed_worker_is_replaced_and_requests_go_on(cloud: Cloud) -> None:
     api = cloud.api()
     with SchedulerProcess(cloud.config(), n_workers=2) as scheduler:
@@ -228,7 +222,7 @@ def test_every_worker_hears_of_the_claims_of_others(cloud: Cloud) -> None:
 
         # Workers take turns: one that heard nothing would refuse every other request.
         for uuid in uuids:
-            until(lambda uuid=uuid: all(is_known(uuid) for _ in range(6)), 60)
+            wait_until(lambda uuid=uuid: all(is_known(uuid) for _ in range(6)))
         assert scheduler.stop() == 0
 
 
@@ -272,10 +266,10 @@ def test_what_was_not_begun_is_answered_by_another_scheduler(cloud: Cloud) -> No
         SchedulerProcess(small) as ending,
     ):
         begun = [pool.submit(cloud.select_at, "one") for _ in range(2)]
-        until(lambda: cloud.gate.n_held == 2)
+        wait_until(lambda: cloud.gate.n_held == 2)
         calls = [pool.submit(select, api) for _ in range(16)]
         # The broker has sent four to the one that is busy, which took none of them.
-        until(lambda: sum(call.done() for call in calls) == 12)
+        wait_until(lambda: sum(call.done() for call in calls) == 12)
         ending.send(signal.SIGTERM)
         calls += [pool.submit(select, api) for _ in range(4)]
         for call in calls:
@@ -305,11 +299,11 @@ def test_end_under_load_loses_and_doubles_nothing(cloud: Cloud) -> None:
         ending,
     ):
         calls = [pool.submit(ask) for _ in range(4)]
-        until(lambda: len(answers) >= 8)
+        wait_until(lambda: len(answers) >= 8)
         ending.send(signal.SIGTERM)
         assert ending.wait() == 0
         n_before = len(answers)
-        until(lambda: len(answers) >= n_before + 8)
+        wait_until(lambda: len(answers) >= n_before + 8)
         is_over.set()
         for call in calls:
             call.result(TIMEOUT_S)
@@ -324,7 +318,7 @@ def test_worker_that_does_not_end_is_killed_and_told_of(cloud: Cloud) -> None:
         SchedulerProcess(cloud.config(*lines), n_workers=2) as scheduler,
     ):
         call = pool.submit(select, cloud.api(call_monitor_timeout_s=3))
-        until(lambda: cloud.gate.n_held == 1)
+        wait_until(lambda: cloud.gate.n_held == 1)
         assert scheduler.stop() == 1
         scheduler.wait_for("has not ended within graceful_shutdown_timeout, 2 s")
         with pytest.raises(oslo_messaging.MessagingTimeout):
@@ -342,7 +336,7 @@ def test_request_that_takes_too_long_is_cut_off_and_told_of(
         SchedulerProcess(cloud.config(*lines), n_workers=n_workers) as scheduler,
     ):
         call = pool.submit(select, cloud.api(call_monitor_timeout_s=3))
-        until(lambda: cloud.gate.n_held == 1)
+        wait_until(lambda: cloud.gate.n_held == 1)
         assert scheduler.stop() == 1
         scheduler.wait_for("1 requests are not finished within manager_shutdown_timeo")
         with pytest.raises(oslo_messaging.MessagingTimeout):
@@ -355,7 +349,7 @@ def test_workers_end_when_their_supervisor_is_killed(cloud: Cloud) -> None:
         assert scheduler.wait() == -signal.SIGKILL
         scheduler.wait_for("The process that started this one is gone", times=2)
         for pid in scheduler.workers:
-            until(lambda pid=pid: not Path(f"/proc/{pid}").exists())
+            wait_until(lambda pid=pid: not Path(f"/proc/{pid}").exists())
 
 
 def test_long_decision_is_kept_alive(cloud: Cloud) -> None:
@@ -363,7 +357,7 @@ def test_long_decision_is_kept_alive(cloud: Cloud) -> None:
     api = cloud.api(call_monitor_timeout_s=2)
     with ThreadPoolExecutor(1) as pool, SchedulerProcess(cloud.config()):
         call = pool.submit(select, api)
-        until(lambda: cloud.gate.n_held == 1)
+        wait_until(lambda: cloud.gate.n_held == 1)
         time.sleep(5)  # more than twice what the monitor waits without heartbeats
         assert not call.done()
         cloud.gate.open()
@@ -418,10 +412,10 @@ def test_broker_that_goes_and_comes_loses_and_doubles_nothing(
             with SchedulerProcess(cloud.config(), n_workers=2) as scheduler:
                 uuids = new_uuids(n_all)
                 calls = [pool.submit(place, uuid) for uuid in uuids[:n_held]]
-                until(lambda: cloud.gate.n_held == n_held)
+                wait_until(lambda: cloud.gate.n_held == n_held)
                 own_broker.stop()
                 cloud.gate.open()  # they are claimed, and cannot be answered
-                until(lambda: cloud.n_claimed() == n_held)
+                wait_until(lambda: cloud.n_claimed() == n_held)
                 calls += [pool.submit(place, uuid) for uuid in uuids[n_held:]]
                 own_broker.start()
                 chosen = [call.result(TIMEOUT_S * 2) for call in calls]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,6 +22,7 @@ from moorage.scheduler.sources.nova_db import NovaDBSource, ServiceRecord, from_
 from ..fixtures.nova_databases import Kind, NovaDatabases
 from ..fixtures.nova_peer import Peer
 from ..fixtures.tcp_proxy import TcpProxy, Wrong
+from ..fixtures.waiting import wait_until
 
 HOST = "control"
 N_PROCESSES = 6
@@ -71,13 +72,6 @@ def conf_of(databases: NovaDatabases, main_url: str | None = None) -> cfg.Config
     conf.set_override("connection", databases.api_url, group="api_database")
     conf.set_override("connection", main_url or databases.main_url, group="database")
     return conf
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    ends_at = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < ends_at, "it never came to be so"
-        time.sleep(0.05)
 
 
 # -- our row ---------------------------------------------------------------------------
@@ -181,10 +175,10 @@ def test_heartbeats_go_on_when_the_database_is_back(
         try:
             source.start(table)
             source.follow(table)
-            until(lambda: "cannot be written and is tried again" in caplog.text)
+            wait_until(lambda: "cannot be written and is tried again" in caplog.text)
             proxy.do(Wrong.NOTHING)
-            until(lambda: nova.ask("service_record", host=HOST) is not None)
-            until(lambda: ask(nova)["rest"]["report_count"] > 1)
+            wait_until(lambda: nova.ask("service_record", host=HOST) is not None)
+            wait_until(lambda: ask(nova)["rest"]["report_count"] > 1)
         finally:
             source.stop()
     assert caplog.text.count("cannot be written") == 1

@@ -30,7 +30,7 @@ from ..fixtures.placement_servers import (
     Misbehaviour,
     adapter_to,
 )
-from .placement.watched import await_that
+from ..fixtures.waiting import wait_until
 
 N_HOSTS = 12
 ALWAYS = 1000
@@ -138,7 +138,7 @@ def test_claim_that_arrived_while_placement_went_away_is_released_later(
     with pytest.raises(PlacementUnavailable):
         _ask(started, [uuid])
     assert embedded.client.allocations(uuid).resources
-    await_that(lambda: not embedded.client.allocations(uuid).resources)
+    wait_until(lambda: not embedded.client.allocations(uuid).resources)
 
 
 def test_scheduler_refuses_at_once_and_becomes_ready_again_by_itself(
@@ -154,7 +154,7 @@ def test_scheduler_refuses_at_once_and_becomes_ready_again_by_itself(
     with pytest.raises(PlacementUnavailable, match="Placement is not asked: since"):
         _ask(started, new_uuids())
     assert _n_sent(server) == n_sent
-    await_that(lambda: started.is_ready)
+    wait_until(lambda: started.is_ready)
     assert started.readiness_note == ""
     assert len(_ask(started, new_uuids())) == 1
 
@@ -180,4 +180,4 @@ def test_start_without_placement_warns_and_is_ready_later(
     assert not scheduler.is_ready
     assert scheduler.readiness_note
     assert "Placement does not answer yet; requests will fail" in caplog.text
-    await_that(lambda: scheduler.is_ready)
+    wait_until(lambda: scheduler.is_ready)

@@ -8,7 +8,6 @@ import enum
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from ...fixtures.nova_databases import Cell, Kind, NovaDatabases
 from ...fixtures.nova_peer import peer_or_skip, peer_python
 from ...fixtures.placement_servers import Database, PlacementServer, database_server
 from ...fixtures.rabbitmq import Broker
+from ...fixtures.waiting import wait_until
 from .daemons import Daemon
 from .neighbours import Neighbours
 
@@ -271,12 +271,12 @@ class StockCloud(fixtures.Fixture):
         within_s: float = _WAIT_S,
     ) -> None:
         """Wait until something is so."""
-        deadline = time.monotonic() + within_s
-        while not claim():
-            assert time.monotonic() < deadline, (
-                f"{describe()}; the scheduler says:\n{self.scheduler.tail()}"
-            )
-            time.sleep(_LOOK_EVERY_S)
+        wait_until(
+            claim,
+            timeout_s=within_s,
+            interval_s=_LOOK_EVERY_S,
+            describe=lambda: f"{describe()}; the log ends:\n{self.scheduler.tail()}",
+        )
 
     # -- what can be seen --------------------------------------------------------------
 

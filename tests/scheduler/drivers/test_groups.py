@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +30,7 @@ from ...fixtures.placement_servers import (
     MisbehavingServer,
     adapter_to,
 )
+from ...fixtures.waiting import wait_until
 
 MakeScheduler = Callable[..., Scheduler]
 
@@ -257,10 +257,7 @@ def test_claim_is_released_where_the_check_cannot_be_made(
             assert held().resources
             assert scheduler.n_orphans == 1
         away.is_away = False
-        until = time.monotonic() + WITHIN_S
-        while held().resources:
-            assert time.monotonic() < until, "it is never released"
-            time.sleep(0.1)
+        wait_until(lambda: not held().resources)
 
 
 def test_shared_storage_does_not_make_two_hosts_one(make: MakeScheduler) -> None:

@@ -21,6 +21,7 @@ from moorage.testing import builders
 
 from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
 from ...fixtures.notification_listener import Broken, Deaf, Listener
+from ...fixtures.waiting import wait_until
 
 START, END = (f"scheduler.select_destinations.{each}" for each in ("start", "end"))
 
@@ -239,7 +240,7 @@ def test_broken_notifier_costs_no_decision_and_is_told_of_once(
     with caplog.at_level(logging.WARNING, "moorage.scheduler.notifications"):
         for _ in range(3):
             assert len(_ask(scheduler, new_uuids())) == 1
-        _await(lambda: len(_lost(caplog)) == 1)
+        wait_until(lambda: len(_lost(caplog)) == 1)
         notifier.state["is_broken"] = False
         _ask(scheduler, new_uuids())
         scheduler.stop()
@@ -296,7 +297,7 @@ def test_end_does_not_wait_for_a_bus_that_stays_away() -> None:
 def test_forked_process_tells_by_itself() -> None:
     outbox, told = Outbox(), Listener()
     outbox.put(_letter(told))
-    _await(lambda: len(told.told) == 1)
+    wait_until(lambda: len(told.told) == 1)
     child = os.fork()
     if child == 0:
         outbox.put(_letter(told))
@@ -328,10 +329,3 @@ def _letter(notifier: Any) -> Letter:
 
 def _lost(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [m for m in caplog.messages if "Notifications are lost" in m]
-
-
-def _await(is_so: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < ends
-        time.sleep(0.01)

@@ -32,7 +32,8 @@ from ...fixtures.placement_servers import (
     adapter_to,
     refusing_url,
 )
-from .watched import WAIT_S, Clock, await_that, question
+from ...fixtures.waiting import wait_until
+from .watched import WAIT_S, Clock, question
 
 CONSUMER = "7f1d7d0a-41a9-4e2b-8f6b-2f0c9d3b6a10"
 EMPTY = {"allocations": {}, "project_id": "p", "user_id": "u"}
@@ -243,7 +244,7 @@ def test_one_call_tries_when_the_pause_is_over_and_others_are_refused(
     moody.go.clear()
     with ThreadPoolExecutor(1) as pool:
         trying = pool.submit(client.allocations, CONSUMER)
-        await_that(lambda: len(server.seen) == MAX_FAILURES + 1)
+        wait_until(lambda: len(server.seen) == MAX_FAILURES + 1)
         _assert_refused(client, "It is being tried just now")
         assert client.circuit.is_open
         moody.go.set()

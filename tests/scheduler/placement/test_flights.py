@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ...fixtures.placement_servers import Misbehaviour
-from .watched import N_VCPUS, Cloud, HeldServer, await_that, n_waiting, question
+from ...fixtures.waiting import wait_until
+from .watched import N_VCPUS, Cloud, HeldServer, n_waiting, question
 
 
 def _renewing_threads() -> list[threading.Thread]:
@@ -25,10 +26,10 @@ def test_hot_answer_is_renewed_while_the_old_one_serves(
     server.go.clear()
     cloud.clock.now += 4.5
     assert kept.ask(question()).candidates is old.candidates
-    await_that(lambda: server.n_gets == 2)
+    wait_until(lambda: server.n_gets == 2)
     assert kept.ask(question()).candidates is old.candidates  # and it is not held up
     server.go.set()
-    await_that(lambda: kept.ask(question()).candidates is not old.candidates)
+    wait_until(lambda: kept.ask(question()).candidates is not old.candidates)
     cloud.clock.now += 3.0
     kept.ask(question())
     assert server.n_gets == 2
@@ -52,7 +53,7 @@ def test_slow_answer_is_renewed_the_earlier(cloud: Cloud) -> None:
     cloud.kept.ask(question())
     cloud.clock.now += 2.1  # 2.9 s are left, less than 1.5 times what it takes
     cloud.kept.ask(question())
-    await_that(lambda: cloud.n_gets == 2)
+    wait_until(lambda: cloud.n_gets == 2)
 
 
 def test_asker_joins_a_renewal_once_the_old_answer_is_too_old(
@@ -64,11 +65,11 @@ def test_asker_joins_a_renewal_once_the_old_answer_is_too_old(
     server.go.clear()
     cloud.clock.now += 4.5
     kept.ask(question())
-    await_that(lambda: server.n_gets == 2)
+    wait_until(lambda: server.n_gets == 2)
     cloud.clock.now += 4.5
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(kept.ask, question())
-        await_that(lambda: n_waiting() == 1)
+        wait_until(lambda: n_waiting() == 1)
         server.go.set()
         assert asked.result().n_open == 3
     assert server.n_gets == 2
@@ -100,7 +101,7 @@ def test_placement_that_is_away_is_asked_once_while_the_old_answer_serves(
     server.misbehave(Misbehaviour.ERROR, verb="GET")
     cloud.clock.now += 4.0
     kept.ask(question())
-    await_that(lambda: not _renewing_threads())
+    wait_until(lambda: not _renewing_threads())
     assert kept.ask(question()).candidates is old.candidates
     kept.stop()
     assert server.n_gets == 2

@@ -7,9 +7,7 @@ import errno
 import json
 import os
 import stat
-import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +24,7 @@ from moorage.scheduler.placement.journal import Journal
 from moorage.scheduler.placement.orphans import Orphans
 
 from ...fixtures.placement_servers import EmbeddedPlacementFixture
+from ...fixtures.waiting import wait_until
 from .two_hosts import HOST, OTHER, OWNER
 
 
@@ -70,13 +69,6 @@ def _files(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
-def _until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def _consumer() -> str:
     return str(uuid.uuid4())
 
@@ -90,8 +82,8 @@ def test_claim_of_a_process_that_ended_is_released(
     assert killed.held(consumer)
     killed.kill()
     after = Process(placement, tmp_path)
-    _until(lambda: not after.held(consumer))
-    _until(lambda: not len(after.orphans))
+    wait_until(lambda: not after.held(consumer))
+    wait_until(lambda: not len(after.orphans))
     after.journal.close()
     assert not _files(tmp_path)
 
@@ -133,8 +125,8 @@ def test_answer_that_was_not_sent_is_released(
         process.claim(consumer)
         answer.sending()
         answer.not_sent()
-    _until(lambda: not process.held(consumer))
-    _until(lambda: not len(process.orphans))
+    wait_until(lambda: not process.held(consumer))
+    wait_until(lambda: not len(process.orphans))
     process.journal.close()
     assert not _files(tmp_path)
 
@@ -154,9 +146,9 @@ def test_claim_that_is_returned_in_process_stays_and_one_of_a_failure_goes(
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    _until(lambda: not process.held(gone))
+    wait_until(lambda: not process.held(gone))
     assert process.held(kept)
-    _until(lambda: not len(process.orphans))
+    wait_until(lambda: not len(process.orphans))
     process.journal.close()
     assert not _files(tmp_path)
 
@@ -187,8 +179,8 @@ def test_evacuated_instance_keeps_what_it_held_before(
     assert killed.held(consumer).keys() == {HOST, OTHER}
     killed.kill()
     after = Process(placement, tmp_path)
-    _until(lambda: after.held(consumer).keys() == {HOST})
-    _until(lambda: not len(after.orphans))
+    wait_until(lambda: after.held(consumer).keys() == {HOST})
+    wait_until(lambda: not len(after.orphans))
     after.journal.close()
 
 
@@ -200,7 +192,7 @@ def test_claim_that_comes_after_its_process_has_ended_is_refused(
     killed.journal.begin({consumer: _request()}, OWNER)
     killed.kill()
     after = Process(placement, tmp_path)
-    _until(lambda: not len(after.orphans))
+    wait_until(lambda: not len(after.orphans))
     late = {**_request(), **OWNER, "consumer_generation": None}
     assert not after.client.put_allocations(consumer, late).is_done
     assert not after.held(consumer)

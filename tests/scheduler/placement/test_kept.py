@@ -18,13 +18,13 @@ from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.kept import KeptCandidates
 from moorage.scheduler.placement.query import CandidatesQuery
 
+from ...fixtures.waiting import wait_until
 from .watched import (
     HOSTS,
     N_VCPUS,
     WAIT_S,
     Cloud,
     HeldServer,
-    await_that,
     n_waiting,
     open_hosts,
     question,
@@ -78,7 +78,7 @@ def test_age_0_shares_no_get(cloud: Cloud, server: HeldServer) -> None:
     kept = cloud.keeping(server.client(), max_age_s=0)
     with ThreadPoolExecutor(2) as pool:
         asked = _all_ask(kept, pool, 2)
-        await_that(lambda: server.n_gets == 2)
+        wait_until(lambda: server.n_gets == 2)
         server.go.set()
         assert [a.result().n_open for a in asked] == [3, 3]
 
@@ -127,7 +127,7 @@ def test_failure_is_everybodys_and_is_not_kept(
         asked = [pool.submit(kept.ask, wrong) for _ in range(N_ASKERS)]
         assert server.arrived.acquire(timeout=WAIT_S)
         # Whoever comes after the failure asks by himself: wait for all to have come.
-        await_that(lambda: n_waiting() == N_ASKERS - 1)
+        wait_until(lambda: n_waiting() == N_ASKERS - 1)
         server.go.set()
         errors = [a.exception() for a in asked]
     assert [type(e) for e in errors] == [PlacementRejected] * N_ASKERS
@@ -173,7 +173,7 @@ def test_waiter_of_a_killed_sender_asks_by_itself(
         killed = pool.submit(kept.ask, question())
         assert server.arrived.acquire(timeout=WAIT_S)
         waiter = pool.submit(kept.ask, question())
-        await_that(lambda: n_waiting() == 1)
+        wait_until(lambda: n_waiting() == 1)
         server.go.set()
         assert isinstance(killed.exception(), KeyboardInterrupt)
         assert waiter.result().n_open == 3
@@ -202,7 +202,7 @@ def test_those_who_ask_afresh_wait_for_the_old_get_and_share_the_next(
         old = pool.submit(kept.ask, question())
         assert server.arrived.acquire(timeout=WAIT_S)
         asked = _all_ask(kept, pool, since=kept.moment())
-        await_that(lambda: n_waiting() == N_ASKERS)
+        wait_until(lambda: n_waiting() == N_ASKERS)
         assert server.n_gets == 1
         server.go.set()
         fresh = {id(a.result().candidates) for a in asked}
@@ -220,7 +220,7 @@ def test_failure_of_an_older_get_is_not_that_of_who_asks_afresh(
         old = pool.submit(kept.ask, question())
         assert server.arrived.acquire(timeout=WAIT_S)
         fresh = pool.submit(kept.ask, question(), since=kept.moment())
-        await_that(lambda: n_waiting() == 1)
+        wait_until(lambda: n_waiting() == 1)
         server.go.set()
         assert isinstance(old.exception(), PlacementUnavailable)
         assert fresh.result().n_open == 3

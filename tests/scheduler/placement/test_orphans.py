@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,6 +23,7 @@ from ...fixtures.placement_servers import (
     Misbehaviour,
     adapter_to,
 )
+from ...fixtures.waiting import wait_until
 from .two_hosts import HOST, OTHER, OWNER
 from .watched import Clock
 
@@ -129,13 +128,6 @@ def test_claim_of_a_new_request_is_not_taken_for_the_orphan(
     assert allocations(consumer).resources == {HOST: {"VCPU": 1}}
 
 
-def _await(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_orphan_is_released_once_placement_answers(
     placement: EmbeddedPlacementFixture,
 ) -> None:
@@ -144,7 +136,7 @@ def test_orphan_is_released_once_placement_answers(
         server.misbehave(Misbehaviour.ERROR, verb="GET", times=1)
         orphans = Orphans(server.client())
         orphans.add(consumer, Orphan(_request(HOST)))
-        _await(lambda: not orphans)
+        wait_until(lambda: not orphans)
         orphans.stop()
     assert placement.client.allocations(consumer).resources == {}
 
@@ -202,7 +194,7 @@ def test_new_request_fails_and_the_orphan_is_kept_while_placement_is_away(
         with pytest.raises(PlacementUnavailable, match="Placement is not asked"):
             orphans.make_way([consumer])
         assert len(orphans) == 1
-        _await(lambda: not orphans)
+        wait_until(lambda: not orphans)
         orphans.stop()
     assert placement.client.allocations(consumer).resources == {}
 
@@ -230,10 +222,10 @@ def test_orphan_that_cannot_be_released_does_not_hold_up_the_others(
         orphans = Orphans(server.client())
         for consumer in (stuck, other):
             orphans.add(consumer, Orphan(_request(HOST)))
-        _await(lambda: len(orphans) == 1)
+        wait_until(lambda: len(orphans) == 1)
         assert placement.client.allocations(stuck).resources
         assert not placement.client.allocations(other).resources
-        _await(lambda: not orphans)
+        wait_until(lambda: not orphans)
         orphans.stop()
 
 

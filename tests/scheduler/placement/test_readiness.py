@@ -20,7 +20,7 @@ from ...fixtures.placement_servers import (
     adapter_to,
     refusing_url,
 )
-from .watched import await_that
+from ...fixtures.waiting import wait_until
 
 CONSUMER = "7f1d7d0a-41a9-4e2b-8f6b-2f0c9d3b6a10"
 
@@ -66,7 +66,7 @@ def test_placement_that_is_away_at_the_start_is_warned_of_and_waited_for(
     assert not readiness.is_ready
     assert told in readiness.note
     assert "Placement does not answer yet" in caplog.text
-    await_that(lambda: readiness.is_ready)
+    wait_until(lambda: readiness.is_ready)
     assert readiness.note == ""
 
 
@@ -82,7 +82,7 @@ def test_placement_that_goes_away_makes_it_unready_until_it_is_back(
             client.allocations(CONSUMER)
     assert not readiness.is_ready
     assert "since" in readiness.note
-    await_that(lambda: readiness.is_ready)  # nobody asks for anything meanwhile
+    wait_until(lambda: readiness.is_ready)  # nobody asks for anything meanwhile
     client.allocations(CONSUMER)
     readiness.stop()
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import random
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -173,14 +172,6 @@ class HeldServer(MisbehavingServer):
         return sum(
             path.startswith("/allocation_candidates") for _, path, _ in self.seen
         )
-
-
-def await_that(is_so: Callable[[], bool]) -> None:
-    """Return as soon as it is so; fail where it does not come to be."""
-    deadline = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def n_waiting() -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.service import Scheduler
 from moorage.scheduler.telemetry import report
 
+from ...fixtures.waiting import wait_until
 from .conftest import Select
 
 
@@ -46,14 +46,9 @@ def test_signal_has_a_file_written(scheduler: Scheduler, tmp_path: Path) -> None
     restore = report.write_on_signal(scheduler)
     try:
         os.kill(os.getpid(), report.SIGNAL)
-        deadline = time.monotonic() + 30
-        while not (
-            written := [
-                p for p in tmp_path.iterdir() if "[workarounds]" in p.read_text()
-            ]
-        ):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        written = wait_until(
+            lambda: [p for p in tmp_path.iterdir() if "[workarounds]" in p.read_text()]
+        )
     finally:
         restore()
     assert written[0].name.startswith("moorage-scheduler_gurumeditation_")

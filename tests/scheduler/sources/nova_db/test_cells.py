@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from moorage.scheduler.sources.nova_db import NovaDBSource, schema
 
 from ....conftest import instance_uuid, node_uuid
 from ....fixtures.placement_servers import Database, refusing_url
+from ....fixtures.waiting import wait_until
 from .databases import Nova, cell_uuid, us
 from .servers import NoDatabase
 
@@ -52,13 +53,6 @@ def _point(nova: Nova, cell: str, connection: str) -> None:
 
 def _status(source: NovaDBSource) -> dict[str, tuple[bool, int]]:
     return {cell.name: (cell.is_up, cell.n_hosts) for cell in source.cells}
-
-
-def _await(claim: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not claim():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Lost:
@@ -126,7 +120,7 @@ def test_no_look_waits_for_a_cell_that_is_away(
         assert server.n_connections == asked
         nova.clock.now += 3600
         source.look(table)  # asks it again, and does not wait
-        _await(lambda: server.n_connections > asked)
+        wait_until(lambda: server.n_connections > asked)
         assert not _status(source)["cell2"][0]
 
 
@@ -228,7 +222,7 @@ def test_no_look_waits_for_a_cell_that_is_gone_or_found_elsewhere(
             def start_late(thread: threading.Thread) -> None:
                 if "cell2" in thread.name:
                     begins.set()
-                    _await(lambda: "cell2" not in _status(source))
+                    wait_until(lambda: "cell2" not in _status(source))
                 start(thread)
 
             monkeypatch.setattr(threading.Thread, "start", start_late)
@@ -298,10 +292,10 @@ def test_table_is_kept_fresh_in_the_background(
         source.follow(table)
         nova.host("c", "cell2")
         nova.instance(instance_uuid(1), "c", cell="cell2")
-        _await(lambda: _nodes(table) == ["a", "b", "c"])
+        wait_until(lambda: _nodes(table) == ["a", "b", "c"])
         seen_at = source.seen_at()
         assert seen_at is not None
-        _await(lambda: (source.seen_at() or 0) > seen_at)
+        wait_until(lambda: (source.seen_at() or 0) > seen_at)
         nova.host("d")
         source.look(table, [node_uuid("d")])
         assert "d" in _nodes(table)

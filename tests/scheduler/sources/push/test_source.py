@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,6 +15,7 @@ from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.sources.push import PushSource
 from moorage.testing.builders import host, instance_uuid, node_uuid
 
+from ....fixtures.waiting import wait_until
 from .conftest import Clock, Scheduler, Wire
 from .test_hosts import RICH, row_of
 
@@ -25,14 +24,6 @@ A = instance_uuid("a")
 WAIT_S = 30.0
 
 Make = Callable[..., Scheduler]
-
-
-def until(true: Callable[[], Any]) -> None:
-    """Wait until something is true, and fail where it never is."""
-    deadline = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.02)
 
 
 def following(scheduler: Scheduler) -> Scheduler:
@@ -79,7 +70,7 @@ def test_what_came_is_in_the_store_soon(make: Make, wire: Wire) -> None:
         second = make()
         return second.table.has_node(NODE)
 
-    until(is_stored)
+    wait_until(is_stored)
 
 
 def test_time_without_a_scheduler_is_no_silence(
@@ -178,7 +169,7 @@ def test_store_that_is_away_stops_nothing(
     assert scheduler.table.has_node(NODE)
     folder.unlink()
     scheduler.source.refresh(scheduler.table)
-    until(lambda: scheduler.source.notes() == [])
+    wait_until(lambda: scheduler.source.notes() == [])
     scheduler.source.stop()
     assert make(url).table.has_node(NODE)
 
@@ -201,7 +192,7 @@ def test_hosts_of_a_store_that_comes_late_are_known_then(
     (tmp_path / "folder").unlink()
     (tmp_path / "elsewhere").rename(tmp_path / "folder")
     second.source.refresh(second.table)
-    until(lambda: len(second.table) == 2)
+    wait_until(lambda: len(second.table) == 2)
     assert second.value(NODE, "vcpus_used") == 7
 
 
@@ -223,7 +214,7 @@ def test_gap_is_asked_about_by_itself(scheduler: Scheduler, wire: Wire) -> None:
     scheduler.take(*wire.taken())
     scheduler.source.connect(ask)
     following(scheduler)
-    until(lambda: wire.sent)
+    wait_until(lambda: wire.sent)
     scheduler.take(*wire.taken())
     assert scheduler.table.has_node(NODE)
 
