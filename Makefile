@@ -6,30 +6,50 @@ BIN    := $(VENV)/bin
 # mypy refuses a checkout whose folder is no identifier: it sees it as "moorage".
 TYPES  := $(VENV)/types
 
-.PHONY: venv peer demo test check lint types bench docs clean
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
+# What needs neither a server nor nova, a few seconds each.
+QUICK  := tests/filters tests/objects tests/scheduler/conf tests/scheduler/hosts \
+          tests/scheduler/placement/test_query.py tests/weighers tests/wire
+# $(call install,environment,what,packages): say what is done, and keep pip's output.
+# setuptools warns of folders named like the package; here they are the package.
+define install
+@echo "$(1): installing $(2); this takes about a minute ..."
+@$(PYTHON) -m venv $(1)
+@start=$$(date +%s); export PYTHONWARNINGS=ignore PIP_ROOT_USER_ACTION=ignore; \
+for packages in "--upgrade pip" "$(3)"; do \
+    $(1)/bin/python -m pip install --disable-pip-version-check $$packages \
+        > $(1)/pip.log 2>&1 || { tail -n 20 $(1)/pip.log; exit 1; }; \
+done; \
+echo "$(1): installed in $$(($$(date +%s) - start)) s"
+endef
+
+.PHONY: venv peer demo quick test test-deep check lint types bench docs clean
 
 venv: $(VENV)/.done
 $(VENV)/.done: setup.cfg pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --upgrade pip
-	# setuptools warns of folders named like the package; here they are the package.
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install -q -e '.[dev]'
-	mkdir -p $(TYPES) && ln -sfn ../.. $(TYPES)/moorage
-	touch $@
+	$(call install,$(VENV),Moorage and its development tools,-e .[dev])
+	@mkdir -p $(TYPES) && ln -sfn ../.. $(TYPES)/moorage
+	@touch $@
 
 # nova 34, the peer of the interop tests and the benchmarks, in an environment of its own.
 peer: $(PEER)/.done
 $(PEER)/.done: setup.cfg pyproject.toml tests/interop/peer-requirements.txt
-	$(PYTHON) -m venv $(PEER)
-	$(PEER)/bin/python -m pip install -q --upgrade pip
-	PYTHONWARNINGS=ignore $(PEER)/bin/python -m pip install -q -r tests/interop/peer-requirements.txt -e '.[embedded]'
-	touch $@
+	$(call install,$(PEER),nova 34 for tests and benchmarks,-r tests/interop/peer-requirements.txt -e .[embedded])
+	@touch $@
 
 demo: venv
 	$(BIN)/python -m examples.demo
 
-test: venv peer
-	$(BIN)/python -m pytest -n auto --dist loadgroup $(PYTEST_ARGS)
+quick: venv
+	$(PYTEST) -q --hypothesis-profile quick \
+	    -m "not broker and not database and not deep" $(QUICK) $(PYTEST_ARGS)
+
+test: venv
+	$(PYTEST) -m "not deep" $(PYTEST_ARGS)
+
+# Property tests run here too, with many more examples.
+test-deep: venv peer
+	$(PYTEST) -m "deep or hypothesis" --hypothesis-profile deep $(PYTEST_ARGS)
 
 check: lint types test
 

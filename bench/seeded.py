@@ -18,7 +18,8 @@ from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.embedded import EmbeddedPlacement
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.seeding import providers
-from tests.fixtures.placement_servers import Database, PlacementServer, database_server
+from tests.fixtures.database_servers import Database, database_server
+from tests.fixtures.placement_servers import PlacementServer
 
 from .clouds import Cloud
 

@@ -23,6 +23,9 @@ from moorage.testing.builders import (
     table,
 )
 
+from .fixtures.markers import enter_test
+from .fixtures.property_tests import register_profiles
+
 __all__ = [
     "CELL",
     "NOW",
@@ -39,6 +42,14 @@ __all__ = [
     "spec",
     "table",
 ]
+
+
+register_profiles()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let fixtures that start servers know the markers of the test."""
+    enter_test(item)
 
 
 @pytest.fixture

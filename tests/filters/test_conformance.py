@@ -9,7 +9,7 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from moorage.filters import BaseHostFilter
 from moorage.objects import ImageMeta, ImageMetaProps, RequestSpec
@@ -29,6 +29,7 @@ from ..conftest import (
     options,
     spec,
 )
+from ..fixtures.property_tests import examples
 
 OURS = sorted(
     name
@@ -156,7 +157,7 @@ def _copied(rows: HostBatch) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("filter_", FILTERS, ids=lambda f: type(f).__name__)
-@settings(max_examples=40, deadline=None)
+@examples(0.8)
 @given(
     records=records(),
     asked=REQUESTS,
@@ -199,7 +200,7 @@ def test_filter_says_why_it_rejects(filter_: Any) -> None:
     assert filter_.REASON != "the filter says no"
 
 
-@settings(max_examples=40, deadline=None)
+@examples(0.8)
 @given(records=records(), asked=REQUESTS, on=INSTANCES, aggregates=AGGREGATES)
 def test_all_reasons_are_those_of_the_filters_that_reject(
     records: list[HostRecord],

@@ -8,13 +8,14 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 
 from moorage.filters.json_query import JsonFilter
 from moorage.scheduler.errors import InvalidRequest
 from moorage.scheduler.hosts import HostState
 
 from ..conftest import batch, host, options, spec
+from ..fixtures.property_tests import examples
 
 ROWS = batch(
     host(host="a", free_ram_mb=0, vcpus_used=8, stats={"tier": "gold", "n": "1"}),
@@ -221,7 +222,7 @@ def _holds(host_state: HostState, query: list[Any]) -> bool:
     return any(answers) if name == "in" else all(answers)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(4)
 @given(query=QUERIES)
 @example(query=["=", "$host", "$free_ram_mb", ["not", "$host_ip"]])
 def test_columns_answer_as_one_host_does(query: list[Any]) -> None:

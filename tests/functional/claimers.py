@@ -22,7 +22,8 @@ from moorage.scheduler.seeding import providers
 from moorage.scheduler.sources.inventory import read_inventory
 
 from ..fixtures.clouds import summed, usages, write_inventory
-from ..fixtures.placement_servers import Database, PlacementServer, database_server
+from ..fixtures.database_servers import Database, database_server
+from ..fixtures.placement_servers import PlacementServer
 from .claimer import Load
 
 N_SCHEDULERS = 8

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ..fixtures.clouds import host
-from ..fixtures.placement_servers import Database
+from ..fixtures.database_servers import Database
 from .claimer import Load
 from .claimers import (
     N_SCHEDULERS,
@@ -29,6 +29,7 @@ N_REQUESTS = 12
 VCPUS_A_HOST = 2
 
 pytestmark = [
+    pytest.mark.deep,
     pytest.mark.database,
     pytest.mark.xdist_group("functional"),
     pytest.mark.timeout(1800),

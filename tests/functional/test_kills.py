@@ -31,14 +31,15 @@ from moorage.scheduler.placement.embedded import TOKEN
 from moorage.scheduler.rpc import SchedulerAPI, get_transport
 
 from ..fixtures.clouds import CONTEXT, claimed, host, new_uuids, request
+from ..fixtures.database_servers import Database
 from ..fixtures.flaky_proxy import Fault, FlakyProxy
-from ..fixtures.placement_servers import Database
-from ..fixtures.rabbitmq import Broker, MortalBroker
+from ..fixtures.rabbitmq import Broker, DedicatedBroker
 from ..fixtures.scheduler_process import SchedulerProcess
 from ..fixtures.waiting import wait_until
 from .claimers import Cloud, cloud_of
 
 pytestmark = [
+    pytest.mark.deep,
     pytest.mark.broker,
     pytest.mark.database,
     pytest.mark.xdist_group("functional"),
@@ -164,7 +165,7 @@ class Load:
     def go_on(self) -> None:
         """Return after half of LOAD_S, but not before enough was placed meanwhile."""
         began = time.monotonic()
-        wait_until(lambda: self.n_placed_since(began) >= N_PLACED, PLACED_S)
+        wait_until(lambda: self.n_placed_since(began) >= N_PLACED, timeout_s=PLACED_S)
         time.sleep(max(0.0, began + LOAD_S / 2 - time.monotonic()))
 
     def _send(self) -> None:
@@ -335,7 +336,7 @@ def test_worker_that_is_killed_leaves_no_claim_of_nobodys(cloud: Cloud) -> None:
 
 def test_rabbitmq_that_is_killed_leaves_no_claim_of_nobodys(cloud: Cloud) -> None:
     with (
-        MortalBroker() as broker,
+        DedicatedBroker() as broker,
         SchedulerProcess(config(cloud, broker), n_workers=2) as scheduler,
         Load(broker.transport_url) as load,
     ):
@@ -394,7 +395,7 @@ def test_answer_to_a_queue_that_is_gone_leaves_no_claim(cloud: Cloud) -> None:
 def test_answer_that_waits_for_the_broker_does_not_count_as_sent(cloud: Cloud) -> None:
     conf = moorage_conf.load([], config_files=[])
     with (
-        MortalBroker() as broker,
+        DedicatedBroker() as broker,
         keeping_back(cloud) as proxy,
         SchedulerProcess(
             config(cloud, broker, proxy.url, timeout_s=KEPT_BACK_S), n_workers=2

@@ -14,8 +14,8 @@ import pytest
 from moorage.scheduler.placement.client import PlacementClient
 
 from ..fixtures.clouds import host
+from ..fixtures.database_servers import Database
 from ..fixtures.flaky_proxy import Fault, FlakyProxy
-from ..fixtures.placement_servers import Database
 from ..fixtures.waiting import wait_until
 from .claimer import Load
 from .claimers import (
@@ -40,6 +40,7 @@ VCPUS_A_HOST = 19
 AWAY_S = 1.0
 
 pytestmark = [
+    pytest.mark.deep,
     pytest.mark.database,
     pytest.mark.xdist_group("functional"),
     pytest.mark.timeout(1800),

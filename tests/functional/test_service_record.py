@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from ..fixtures.nova_databases import Kind, NovaDatabases
-from ..fixtures.placement_servers import refusing_url
+from ..fixtures.ports import refusing_url
 from ..fixtures.rabbitmq import Broker
 from ..fixtures.scheduler_process import START_S, SchedulerProcess
 from ..fixtures.waiting import wait_until
@@ -23,6 +23,7 @@ from ..fixtures.waiting import wait_until
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.database,
+    pytest.mark.deep,
     pytest.mark.peer,
     pytest.mark.xdist_group("functional"),
 ]

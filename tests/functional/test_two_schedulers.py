@@ -31,7 +31,8 @@ from ..fixtures.clouds import (
     usages,
     write_inventory,
 )
-from ..fixtures.placement_servers import Database, PlacementServer, database_server
+from ..fixtures.database_servers import Database, database_server
+from ..fixtures.placement_servers import PlacementServer
 from ..fixtures.rabbitmq import Broker
 from ..fixtures.scheduler_process import SchedulerProcess
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import threading
@@ -14,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import fixtures
 import oslo_messaging
 import pytest
 
@@ -27,7 +25,6 @@ from moorage.scheduler.rpc import SchedulerAPI, get_transport
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.sources.inventory import read_inventory
 
-from ..fixtures import rabbitmq
 from ..fixtures.clouds import (
     CONTEXT,
     claimed,
@@ -37,12 +34,9 @@ from ..fixtures.clouds import (
     usages,
     write_inventory,
 )
-from ..fixtures.placement_servers import (
-    EmbeddedPlacementFixture,
-    MisbehavingServer,
-    refusing_url,
-)
-from ..fixtures.rabbitmq import Broker
+from ..fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingServer
+from ..fixtures.ports import refusing_url
+from ..fixtures.rabbitmq import Broker, DedicatedBroker
 from ..fixtures.scheduler_process import SchedulerProcess
 from ..fixtures.waiting import wait_until
 
@@ -141,24 +135,6 @@ class Cloud:
         """How many instances of one VCPU Placement holds."""
         found = usages(self.placement, self.nodes)
         return sum(used["VCPU"] for used in found.values())
-
-
-class BrokerOfOurOwn(fixtures.Fixture):
-    """A RabbitMQ that may be stopped: nobody else uses it."""
-
-    def _setUp(self) -> None:
-        if not shutil.which("rabbitmqctl"):
-            pytest.skip("no rabbitmqctl on the PATH")
-        url, self._environment = rabbitmq._start()
-        self.transport_url = url.replace("amqp:", "rabbit:")
-
-    def stop(self) -> None:
-        """Close all connections, and forget what is not durable."""
-        rabbitmq._control(self._environment, "stop_app")
-
-    def start(self) -> None:
-        """Take connections again."""
-        rabbitmq._control(self._environment, "start_app")
 
 
 @pytest.fixture
@@ -384,13 +360,13 @@ def test_systemd_is_told(cloud: Cloud, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def own_broker() -> Iterator[BrokerOfOurOwn]:
-    with BrokerOfOurOwn() as broker:
+def own_broker() -> Iterator[DedicatedBroker]:
+    with DedicatedBroker() as broker:
         yield broker
 
 
 def test_broker_that_goes_and_comes_loses_and_doubles_nothing(
-    own_broker: BrokerOfOurOwn, tmp_path: Path
+    own_broker: DedicatedBroker, tmp_path: Path
 ) -> None:
     n_held, n_all = 4, 12
     with EmbeddedPlacementFixture() as embedded:

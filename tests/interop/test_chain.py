@@ -32,7 +32,7 @@ from .judged import (
     our_weighers,
 )
 
-pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.deep, pytest.mark.peer, pytest.mark.usefixtures("quiet")]
 
 FILTERS = sorted(known("moorage.filters"))
 WEIGHERS = sorted(known("moorage.weighers"))

@@ -17,7 +17,7 @@ from moorage.testing import Cloud, aggregate, host, image, spec
 from ..fixtures.nova_peer import Peer
 from .judged import OPTIONS, Case, cases, examples, known, novas, our_filters
 
-pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.deep, pytest.mark.peer, pytest.mark.usefixtures("quiet")]
 
 #: Filters of ours that nova has, too: all that are registered.
 FILTERS = sorted(known("moorage.filters"))

@@ -52,7 +52,7 @@ ABOUT_ITS_INSIDE = {
 #: Tests that expect what a bug of nova's makes of a request; see `doc/why.rst`.
 ABOUT_ITS_BUGS = {"VGPUTests.test_multiple_instance_create_filling_up_capacity"}
 
-pytestmark = [pytest.mark.peer, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.deep, pytest.mark.peer, pytest.mark.timeout(2400)]
 
 
 def chosen() -> Sequence[str]:

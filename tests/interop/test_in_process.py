@@ -14,7 +14,7 @@ from ..fixtures.nova_peer import peer_or_skip
 
 PROGRAM = Path(__file__).with_name("nova_and_moorage.py")
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.deep, pytest.mark.peer]
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ INSTANCES_PER_HOST = 6
 N_ROUNDS = {Kind.SQLITE: 30, Kind.MARIADB: 110, Kind.POSTGRESQL: 110}
 MANY_HOSTS = 10_000
 
-pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.deep, pytest.mark.peer, pytest.mark.usefixtures("quiet")]
 
 
 def _kinds(*kinds: Kind) -> pytest.MarkDecorator:

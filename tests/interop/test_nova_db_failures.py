@@ -19,6 +19,7 @@ from .spoilt import CELL_GRACE_S, CELL_TIMEOUT_S, Spoilt
 N_HOSTS = 60
 
 pytestmark = [
+    pytest.mark.deep,
     pytest.mark.peer,
     pytest.mark.database,
     pytest.mark.usefixtures("quiet"),

@@ -26,7 +26,7 @@ N_ROUNDS = 20
 STEPS_S = (0.0, 0.0, 0.4, 1.0, 7.0, 70.0)
 _MULTIPLIER = "image_props_weight_multiplier"
 
-pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.deep, pytest.mark.peer, pytest.mark.usefixtures("quiet")]
 
 REQUESTS = (
     spec(image=image(os_distro="ubuntu", hw_disk_bus="virtio", hw_boot_menu=True)),

@@ -29,7 +29,7 @@ N_PROCESSES = 6
 N_CLOUDS = 40
 WAIT_S = 30.0
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.deep, pytest.mark.peer]
 
 
 @pytest.fixture(

@@ -16,22 +16,23 @@ import fixtures
 import pytest
 import sqlalchemy as sa
 
+from ..fixtures.database_servers import (
+    await_server,
+    execute,
+    run_as,
+    server_binary,
+    server_folder,
+)
 from ..fixtures.nova_databases import Kind, NovaDatabases
 from ..fixtures.nova_rows import fill
-from ..fixtures.placement_servers import (
-    _awaited,
-    _binary,
-    _execute,
-    _folder_of,
-    _free_port,
-    _run,
-)
+from ..fixtures.ports import free_port
 from .spoilt import CELL_GRACE_S, CELL_TIMEOUT_S, Spoilt
 
 N_HOSTS = 30
 _STOP_S = 30.0
 
 pytestmark = [
+    pytest.mark.deep,
     pytest.mark.peer,
     pytest.mark.database,
     pytest.mark.usefixtures("quiet"),
@@ -62,38 +63,46 @@ class OwnServer(fixtures.Fixture):
             Kind.POSTGRESQL: (self._make_postgresql, "postgresql+psycopg2://postgres"),
         }[kind]
         self._service_user = "mysql" if kind is Kind.MARIADB else "postgres"
-        self._port = _free_port()
+        self._port = free_port()
         self._server_url = f"{scheme}@127.0.0.1:{self._port}"
         self.url = f"{self._server_url}/cell"
 
     def _setUp(self) -> None:
-        self._folder, self._user = _folder_of(self._service_user)
+        self._folder, self._user = server_folder(self._service_user)
         self.addCleanup(shutil.rmtree, self._folder, ignore_errors=True)
         self._command = self._make()
         self.addCleanup(self.kill)
         self.start()
-        _execute(self._server_url, "CREATE DATABASE cell")
+        execute(self._server_url, "CREATE DATABASE cell")
 
     def _make_mariadb(self) -> Sequence[str]:
         data = f"--datadir={self._folder}/data"
-        install = [_binary("mariadb-install-db"), "--no-defaults", data]
+        install = [server_binary("mariadb-install-db"), "--no-defaults", data]
         install += ["--auth-root-authentication-method=normal", "--skip-test-db"]
-        _run(self._user, install)
+        run_as(self._user, install)
         return [
-            _binary("mariadbd"), "--no-defaults", data, f"--port={self._port}",
+            server_binary("mariadbd"), "--no-defaults", data, f"--port={self._port}",
             "--bind-address=127.0.0.1", f"--socket={self._folder}/socket",
             f"--pid-file={self._folder}/pid",
         ]  # fmt: skip
 
     def _make_postgresql(self) -> Sequence[str]:
         data = ["-D", f"{self._folder}/data"]
-        _run(
+        run_as(
             self._user,
-            [_binary("initdb"), *data, "-U", "postgres", "-A", "trust", "--no-sync"],
+            [
+                server_binary("initdb"),
+                *data,
+                "-U",
+                "postgres",
+                "-A",
+                "trust",
+                "--no-sync",
+            ],
         )
         options = ["-p", str(self._port), "-k", self._folder]
         options += ["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off"]
-        return [_binary("postgres"), *data, *options]
+        return [server_binary("postgres"), *data, *options]
 
     def start(self) -> None:
         """Start it, on the data that it left; return once it answers."""
@@ -108,7 +117,7 @@ class OwnServer(fixtures.Fixture):
             user=self._user,
             group=self._user,
         )
-        _awaited(self._server_url)
+        await_server(self._server_url)
 
     def stop(self) -> None:
         """Let none of its processes run; connections stay open."""

@@ -24,7 +24,7 @@ from .judged import examples
 from .offered import FILTERS, Case, cases, has_old_providers, state_of
 from .reference_fit import devices_fit, numa_fits
 
-pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.deep, pytest.mark.peer, pytest.mark.usefixtures("quiet")]
 
 #: Hosts, requests and candidates that are drawn at a time make some 12 cases.
 N_CASES = 3000

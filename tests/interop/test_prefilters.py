@@ -323,6 +323,7 @@ ERRORS = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.peer
 @settings(
     max_examples=500,
@@ -388,6 +389,7 @@ ANY = "limit=1000&resources=MEMORY_MB%3A1%2CVCPU%3A1"
 NOT_DISABLED = "root_required=%21COMPUTE_STATUS_DISABLED"
 
 
+@pytest.mark.deep
 @pytest.mark.peer
 @pytest.mark.parametrize(
     ("spec_obj", "gate", "nova_says", "we_say"),

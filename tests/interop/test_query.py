@@ -122,6 +122,7 @@ def query_string(query: CandidatesQuery | None) -> str | None:
     return query and query.path.partition("?")[2]
 
 
+@pytest.mark.deep
 @pytest.mark.peer
 @pytest.mark.parametrize("nodes", [NODES[:1], NODES], ids=["one node", "two nodes"])
 def test_questions_are_novas(peer: Peer, nodes: tuple[str, ...]) -> None:
@@ -199,6 +200,7 @@ def outcome(
     return "asked better"
 
 
+@pytest.mark.deep
 @pytest.mark.peer
 @pytest.mark.usefixtures("quiet")
 def test_questions_are_novas_for_requests_nobody_thought_of(

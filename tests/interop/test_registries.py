@@ -12,7 +12,7 @@ from ..fixtures.nova_peer import peer_or_skip
 ROOT = Path(__file__).parents[2]
 MESSAGE = ROOT / "tests/data/wire/numa-pinned.json"
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.deep, pytest.mark.peer]
 
 NOVA = "import nova.objects; nova.objects.register_all()"
 OURS = "import moorage.objects"

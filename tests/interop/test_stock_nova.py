@@ -29,6 +29,7 @@ from .stock.cloud import (
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.database,
+    pytest.mark.deep,
     pytest.mark.peer,
     pytest.mark.xdist_group("functional"),
 ]

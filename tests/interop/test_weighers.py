@@ -28,7 +28,7 @@ from .judged import (
     our_weighers,
 )
 
-pytestmark = [pytest.mark.peer, pytest.mark.usefixtures("quiet")]
+pytestmark = [pytest.mark.deep, pytest.mark.peer, pytest.mark.usefixtures("quiet")]
 
 WEIGHERS = sorted(known("moorage.weighers"))
 

@@ -14,7 +14,8 @@ from moorage.scheduler.drivers.filter_scheduler import FilterScheduler
 from moorage.scheduler.service import build
 
 from ..fixtures.clouds import host, write_inventory
-from ..fixtures.placement_servers import adapter_to, refusing_url
+from ..fixtures.placement_servers import adapter_to
+from ..fixtures.ports import refusing_url
 
 
 def test_driver_that_cannot_be_made_leaves_nothing_open(tmp_path: Path) -> None:

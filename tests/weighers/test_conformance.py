@@ -9,7 +9,7 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from moorage.objects import CellMapping, Destination, InstanceGroup, RequestSpec
 from moorage.scheduler.drivers.plugins import load_weighers
@@ -36,6 +36,7 @@ from ..conftest import (
     spec,
     table,
 )
+from ..fixtures.property_tests import examples
 
 CONF = options()
 WEIGHERS = {type(w).__name__: w for w in load_weighers(CONF, lambda: NOW)}
@@ -87,7 +88,7 @@ def _copied(rows: HostBatch) -> dict[str, list[Any]]:
 
 
 @pytest.mark.parametrize("weigher", WEIGHERS.values(), ids=WEIGHERS)
-@settings(max_examples=30, deadline=None)
+@examples(0.6)
 @given(records=records(), of=GROUPS, on=INSTANCES, data=st.data())
 def test_weigher_keeps_the_contract(
     weigher: Any,

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.objects import MalformedObject, Serializer
+
+from ..fixtures.property_tests import examples
 
 WIRE = Path(__file__).parents[1] / "data" / "wire"
 SERIALIZER = Serializer()
@@ -120,7 +122,7 @@ def mutated(draw):
     return message
 
 
-@settings(max_examples=600, deadline=None)
+@examples(8)
 @given(mutated())
 def test_damaged_message_is_read_whole_or_refused(message):
     try:
@@ -130,7 +132,7 @@ def test_damaged_message_is_read_whole_or_refused(message):
         str(error)  # its message can be made of any value
 
 
-@settings(max_examples=200, deadline=None)
+@examples(4)
 @given(st.sampled_from(CORPUS), st.data())
 def test_message_cut_short_is_no_json_or_refused(message, data):
     text = json.dumps(message["message"]["args"])

@@ -14,9 +14,10 @@ from typing import Any
 
 import fixtures
 
+from ...fixtures.database_servers import Database, database_server
 from ...fixtures.nova_databases import Cell, Kind, NovaDatabases
 from ...fixtures.nova_peer import peer_or_skip, peer_python
-from ...fixtures.placement_servers import Database, PlacementServer, database_server
+from ...fixtures.placement_servers import PlacementServer
 from ...fixtures.rabbitmq import Broker
 from ...fixtures.waiting import wait_until
 from .daemons import Daemon

@@ -25,10 +25,10 @@ from moorage.scheduler.conf import list_opts
 from moorage.scheduler.sources.nova_db import schema
 
 from ...fixtures.clouds import host, write_inventory
+from ...fixtures.database_servers import Database
 from ...fixtures.nova_databases import Kind, NovaDatabases
 from ...fixtures.nova_peer import peer_or_skip
 from ...fixtures.placement_servers import (
-    Database,
     EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,
@@ -152,6 +152,7 @@ def novas() -> Mapping[str, list[str]]:
     return found
 
 
+@pytest.mark.deep
 @pytest.mark.peer
 def test_every_option_of_novas_groups_has_a_fate(
     novas: Mapping[str, list[str]],
@@ -166,6 +167,7 @@ def test_every_option_of_novas_groups_has_a_fate(
     assert whole - FATES.keys() == set()
 
 
+@pytest.mark.deep
 @pytest.mark.peer
 def test_table_names_no_option_that_nova_does_not_have(
     novas: Mapping[str, list[str]],
@@ -707,6 +709,7 @@ def test_databases_of_a_server_are_read(
     assert report.checks["Cell cell2"] == (SUCCESS, "3 compute nodes")
 
 
+@pytest.mark.deep
 @pytest.mark.peer
 def test_databases_of_a_real_nova_are_read(check: Check) -> None:
     with NovaDatabases(Kind.SQLITE, n_cells=2) as nova:

@@ -19,8 +19,8 @@ from ...fixtures.placement_servers import (
     MisbehavingServer,
     Misbehaviour,
     adapter_to,
-    refusing_url,
 )
+from ...fixtures.ports import refusing_url
 from .clouds import (
     DEST,
     N_VCPUS,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from moorage.scheduler.conductor import (
@@ -32,8 +32,9 @@ from ...fixtures.placement_servers import (
     MisbehavingServer,
     Misbehaviour,
     adapter_to,
-    refusing_url,
 )
+from ...fixtures.ports import refusing_url
+from ...fixtures.property_tests import examples
 from .clouds import (
     DEST,
     N_VCPUS,
@@ -501,11 +502,7 @@ _FAULTS = st.sampled_from(
 )
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@examples(0.5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.sampled_from(sorted(_CALLS)), _FAULTS), max_size=8))
 def test_every_order_of_calls_ends_as_expected(
     server: MisbehavingServer,

@@ -24,7 +24,8 @@ from moorage.scheduler.errors import AllocationUpdateFailed
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.seed import Provider, seed
 
-from ...fixtures.placement_servers import Database, PlacementServer, database_server
+from ...fixtures.database_servers import Database, database_server
+from ...fixtures.placement_servers import PlacementServer
 from .clouds import (
     DEST,
     HOSTS,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import given, settings
+from hypothesis import given
 
 from moorage.scheduler.hosts.instances import InstanceMap
 
@@ -51,7 +51,6 @@ MOVES = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(MOVES)
 def test_properties_are_counted_as_instances_come_and_go(moves: Any) -> None:
     factors = {("a", "1"): 1.0, ("a", "2"): 10.0, ("b", "1"): 100.0}

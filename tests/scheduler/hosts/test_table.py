@@ -10,7 +10,6 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from moorage.scheduler.hosts import (
@@ -24,6 +23,7 @@ from moorage.scheduler.hosts import (
 from moorage.scheduler.hosts.record import INTERNED, NUMBERS
 
 from ...conftest import aggregate, host, instance_uuid, node_uuid, table
+from ...fixtures.property_tests import examples
 
 SMALL = Consumption(memory_mb=512, disk_mb=1024, vcpus=1)
 COLUMNS = (*NUMBERS, *INTERNED)
@@ -203,9 +203,7 @@ class Model(RuleBasedStateMachine):
         assert batch.count_instances(wanted).tolist() == counts
 
 
-Model.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None
-)
+Model.TestCase.settings = examples(0.8, stateful_step_count=25)
 TestModel = Model.TestCase
 
 

@@ -30,8 +30,8 @@ from ...fixtures.placement_servers import (
     MisbehavingServer,
     Misbehaviour,
     adapter_to,
-    refusing_url,
 )
+from ...fixtures.ports import refusing_url
 from ...fixtures.waiting import wait_until
 from .watched import WAIT_S, Clock, question
 

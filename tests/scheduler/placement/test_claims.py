@@ -22,16 +22,15 @@ from moorage.scheduler.placement.claims import (
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.seed import Provider, seed
 
+from ...fixtures.database_servers import Database, database_server
 from ...fixtures.placement_servers import (
-    Database,
     EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,
     PlacementServer,
     adapter_to,
-    database_server,
-    refusing_url,
 )
+from ...fixtures.ports import refusing_url
 
 HOSTS = [str(uuid.UUID(int=i)) for i in (1, 2, 3)]
 SHARE = str(uuid.UUID(int=9))

@@ -25,8 +25,8 @@ from ...fixtures.placement_servers import (
     MisbehavingServer,
     Misbehaviour,
     adapter_to,
-    refusing_url,
 )
+from ...fixtures.ports import refusing_url
 
 CONSUMER = "7f1d7d0a-41a9-4e2b-8f6b-2f0c9d3b6a10"
 EMPTY = {"allocations": {}, "project_id": "p", "user_id": "u"}

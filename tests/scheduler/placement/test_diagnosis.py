@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from moorage.objects import Destination
@@ -22,6 +22,7 @@ from moorage.scheduler.placement.seed import Provider, seed
 from moorage.testing import PlacementFixture, SchedulerFixture
 
 from ...conftest import host, spec
+from ...fixtures.property_tests import examples
 
 GOLD, SLOW = "CUSTOM_GOLD", "CUSTOM_SLOW"
 SHARES = "MISC_SHARES_VIA_AGGREGATE"
@@ -486,9 +487,8 @@ def left_by(
 
 
 @given(amounts=_AMOUNT, traits=_ASKED_TRAITS, aggregates=_ASKED_AGGREGATES)
-@settings(
-    max_examples=60,
-    deadline=None,
+@examples(
+    1,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_plain_hosts_are_diagnosed_exactly(

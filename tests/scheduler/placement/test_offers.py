@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 
 from moorage.scheduler.placement.offers import Offer, Taken
 
+from ...fixtures.property_tests import examples
 from .watched import HOSTS, N_VCPUS, SHARE, Cloud, open_hosts, question, request_of
 
 
@@ -333,10 +334,7 @@ class Claiming(RuleBasedStateMachine):
                 assert offer.is_open[index] == is_open
 
 
-Claiming.TestCase.settings = settings(
-    max_examples=15,
-    stateful_step_count=20,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
+Claiming.TestCase.settings = examples(
+    0.3, stateful_step_count=20, suppress_health_check=[HealthCheck.too_slow]
 )
 TestClaiming = Claiming.TestCase

@@ -18,8 +18,8 @@ from ...fixtures.placement_servers import (
     MisbehavingServer,
     Misbehaviour,
     adapter_to,
-    refusing_url,
 )
+from ...fixtures.ports import refusing_url
 from ...fixtures.waiting import wait_until
 
 CONSUMER = "7f1d7d0a-41a9-4e2b-8f6b-2f0c9d3b6a10"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hypothesis.strategies as st
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 
 from moorage.scheduler.hosts.pci import (
     NO_NODE,
@@ -18,6 +18,7 @@ from moorage.scheduler.hosts.pci import (
 )
 from moorage.scheduler.hosts.pci.arrays import NO_KIND, UNKNOWN_PROVIDER
 
+from ....fixtures.property_tests import examples
 from .conftest import POOLS, flat, pools, request
 
 HOST = pools(flat(3), flat(2, numa_node=1, tag="x", rp_uuid="rp-a"))
@@ -109,7 +110,7 @@ def test_rows_that_were_taken_stay_when_more_pools_and_hosts_come() -> None:
     assert made.rows().kind.shape == (42, 5)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(1)
 @given(parts=st.lists(st.lists(POOLS, max_size=4), max_size=4))
 def test_rows_are_the_values_in_order(parts: list[list[HostPools]]) -> None:
     made = PoolArrays()
@@ -125,7 +126,7 @@ def test_rows_are_the_values_in_order(parts: list[list[HostPools]]) -> None:
     assert as_dicts(made, made.rows().take(picked)) == [told[i] for i in picked]
 
 
-@settings(max_examples=60, deadline=None)
+@examples(1)
 @given(
     values=st.lists(POOLS, min_size=1, max_size=4), later=st.lists(POOLS, max_size=2)
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from moorage.scheduler.hosts.pci import (
     NO_POOLS,
@@ -18,6 +18,7 @@ from moorage.scheduler.hosts.pci import (
     taken,
 )
 
+from ....fixtures.property_tests import examples
 from .conftest import NODES, POOLS, PROVIDERS, REQUESTS, counts, flat, pools, request
 
 IN_0 = Affinity(frozenset({0}), frozenset({0, 1}))
@@ -197,7 +198,7 @@ ASKED: st.SearchStrategy[Asked] = st.tuples(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(4)
 @given(host=POOLS, asked=st.lists(ASKED, max_size=3), at=AFFINITIES)
 def test_what_is_taken_and_given_back_makes_the_host_whole(
     host: HostPools, asked: list[Asked], at: Affinity | None
@@ -212,7 +213,7 @@ def test_what_is_taken_and_given_back_makes_the_host_whole(
         assert left.plus(given) == host
 
 
-@settings(max_examples=200, deadline=None)
+@examples(3)
 @given(
     host=POOLS,
     asked=st.lists(st.integers(1, 2), min_size=1, max_size=4),

@@ -25,6 +25,7 @@ from moorage.scheduler.hosts.pci import (
     take,
 )
 
+from ....fixtures.property_tests import examples
 from .conftest import POOLS, PROVIDERS, REQUESTS, flat, pools, request
 
 Uuids = tuple[str, ...]
@@ -87,7 +88,7 @@ def judged(draw: st.DrawFn) -> tuple[list[bool], list[bool]]:
     return [left is not None for left in alone], together.tolist()
 
 
-@settings(max_examples=1000, deadline=None)
+@examples(6)
 @given(answers=judged())
 def test_many_hosts_are_judged_as_each_alone(
     answers: tuple[list[bool], list[bool]],

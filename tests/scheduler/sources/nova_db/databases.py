@@ -17,7 +17,7 @@ from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.sources.nova_db import NovaDBSource, schema
 
 from ....conftest import NOW, node_uuid
-from ....fixtures.placement_servers import Database, database_server
+from ....fixtures.database_servers import Database, database_server
 
 NODES, SERVICES = schema.compute_nodes, schema.services
 INSTANCES = schema.instances

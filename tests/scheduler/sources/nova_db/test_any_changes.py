@@ -14,6 +14,7 @@ from moorage.scheduler.conf import load
 from moorage.scheduler.hosts import HostTable
 
 from ....conftest import instance_uuid
+from ....fixtures.property_tests import examples
 from .databases import (
     INSTANCES,
     NODES,
@@ -83,7 +84,7 @@ def _make(nova: Nova, change: tuple[Any, ...]) -> None:
         _upsert(nova, cell, INSTANCES, INSTANCES.c.uuid == row["uuid"], row)
 
 
-@hypothesis.settings(max_examples=25, deadline=None)
+@examples(0.5)
 @hypothesis.given(st.lists(st.tuples(_changes, st.booleans()), max_size=12))
 def test_looks_come_to_what_a_first_look_sees(
     changes: list[tuple[tuple[Any, ...], bool]],

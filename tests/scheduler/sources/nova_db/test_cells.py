@@ -16,7 +16,8 @@ from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.sources.nova_db import NovaDBSource, schema
 
 from ....conftest import instance_uuid, node_uuid
-from ....fixtures.placement_servers import Database, refusing_url
+from ....fixtures.database_servers import Database
+from ....fixtures.ports import refusing_url
 from ....fixtures.waiting import wait_until
 from .databases import Nova, cell_uuid, us
 from .servers import NoDatabase

@@ -13,7 +13,7 @@ from oslo_config import cfg
 from moorage.scheduler.hosts import HostTable
 
 from ....conftest import instance_uuid, node_uuid
-from ....fixtures.placement_servers import Database
+from ....fixtures.database_servers import Database
 from .databases import (
     INSTANCES,
     NODES,

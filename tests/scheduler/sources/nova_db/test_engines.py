@@ -13,7 +13,7 @@ from oslo_config import cfg
 
 from moorage.scheduler.sources.nova_db.engines import Engines
 
-from ....fixtures.placement_servers import Database, database_server
+from ....fixtures.database_servers import Database, database_server
 
 pytestmark = pytest.mark.database
 

@@ -15,7 +15,7 @@ from moorage.scheduler.hosts import HostTable, properties_of_image
 from moorage.scheduler.sources.nova_db import schema
 
 from ....conftest import instance_uuid
-from ....fixtures.placement_servers import Database
+from ....fixtures.database_servers import Database
 from .databases import INSTANCES, Nova, us
 
 METADATA = schema.instance_system_metadata

@@ -21,7 +21,7 @@ from moorage.scheduler.sources.nova_db.packing import (
 )
 
 from ....conftest import instance_uuid
-from ....fixtures.placement_servers import Database
+from ....fixtures.database_servers import Database
 from .databases import INSTANCES, NODES, Nova, node, us
 from .test_changes import DATABASES
 

@@ -21,7 +21,7 @@ from moorage.scheduler.sources.nova_db.sharing import SharedLook
 from moorage.scheduler.sources.nova_db.urls import filled
 
 from ....conftest import node_uuid
-from ....fixtures.placement_servers import Database
+from ....fixtures.database_servers import Database
 from .databases import INSTANCES, NODES, SERVICES, Nova, cell_uuid, node, service, us
 
 WAIT_S = 30.0

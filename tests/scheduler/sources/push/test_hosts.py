@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.objects import HostReport
@@ -27,6 +27,7 @@ from moorage.testing.builders import (
     pci_pools,
 )
 
+from ....fixtures.property_tests import examples
 from .conftest import Clock, Scheduler, Wire
 
 NODE = node_uuid("h1")
@@ -393,7 +394,7 @@ def folder() -> Any:
 
 
 @given(steps=st.lists(STEP, max_size=30))
-@settings(max_examples=150, deadline=None)
+@examples(2)
 def test_one_whole_report_mends_all(folder: str, steps: list[Any]) -> None:
     scheduler = Scheduler("sqlite:///:memory:", Clock())
     story = Story(scheduler)
@@ -407,7 +408,7 @@ def test_one_whole_report_mends_all(folder: str, steps: list[Any]) -> None:
 
 
 @given(steps=st.lists(STEP, max_size=30))
-@settings(max_examples=150, deadline=None)
+@examples(2)
 def test_next_sign_of_life_mends_all_by_a_question(
     folder: str, steps: list[Any]
 ) -> None:

@@ -24,7 +24,7 @@ from moorage.scheduler.sources.push.revisions import Held
 from moorage.scheduler.sources.push.store import METADATA, HostStore, StoreAway
 from moorage.testing.builders import NOW, host, instance_uuid
 
-from ....fixtures.placement_servers import Database, _execute, database_server
+from ....fixtures.database_servers import Database, database_server, execute
 
 ONE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
 A = instance_uuid("a")
@@ -44,9 +44,9 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         return
     server = database_server(request.param)
     name = f"moorage_{uuid.uuid4().hex}"
-    _execute(server, f"CREATE DATABASE {name}")
+    execute(server, f"CREATE DATABASE {name}")
     yield f"{server}/{name}"
-    _execute(server, f"DROP DATABASE {name}")
+    execute(server, f"DROP DATABASE {name}")
 
 
 @pytest.fixture
