@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
 import oslo_messaging
@@ -62,6 +62,9 @@ class Server(RPCServer):  # type: ignore[misc]
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        # Idle threads of futurist's, the default, look up only once a second whether
+        # they are to end: each stop would take that long.
+        self._executor_cls = ThreadPoolExecutor
         self._changed = threading.Condition()
         self._n_under_way = 0
         self.answers: Answers | None = None
