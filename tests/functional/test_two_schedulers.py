@@ -117,6 +117,7 @@ def _call(cloud: Cloud, vcpus: int, count: int) -> Answered:
         return Answered(uuids, None)
 
 
+@pytest.mark.deep
 @pytest.mark.broker
 @pytest.mark.database
 @pytest.mark.xdist_group("functional")

@@ -20,6 +20,8 @@ from ..fixtures.clouds import host, new_uuids, request, write_inventory
 from ..fixtures.nova_peer import Peer
 from ..fixtures.rabbitmq import Broker
 
+pytestmark = [pytest.mark.deep, pytest.mark.peer]
+
 OURS = [
     kind
     for kind in vars(errors).values()

@@ -46,6 +46,8 @@ from ..fixtures.notification_listener import Listener
 from ..fixtures.nova_peer import Peer, PeerError
 from .offered import columns, has_old_providers
 
+pytestmark = [pytest.mark.deep, pytest.mark.peer]
+
 WIRE = Path(__file__).parents[1] / "data" / "wire"
 FORMATS = ("unversioned", "versioned", "both")
 UUIDS = [str(uuid.UUID(int=i, version=4)) for i in range(1, 4)]

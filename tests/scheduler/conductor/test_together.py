@@ -39,6 +39,8 @@ from .clouds import (
     vcpus,
 )
 
+pytestmark = pytest.mark.database
+
 N_INSTANCES = 8
 N_ALTERNATES = 3  # that fit on each of the two
 FAILED, FIRST, SECOND = (selection(vcpus(host)) for host in (SOURCE, DEST, THIRD))

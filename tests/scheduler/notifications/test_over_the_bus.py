@@ -21,6 +21,8 @@ from moorage.scheduler.service import Scheduler, build
 from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
 from ...fixtures.rabbitmq import Broker
 
+pytestmark = pytest.mark.broker
+
 VERSIONED = "my_versioned"
 TOKEN = {"auth_token": "s3cret", "service_catalog": [{"x": "s3cret"}]}
 
