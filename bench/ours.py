@@ -22,8 +22,9 @@ from .canned import CannedPlacement
 from .clouds import Cloud, CloudSource, options
 from .timing import Plan, median, repeated
 
-#: Steps of a decision record that are Placement's and the network's.
-NOT_OURS = ("placement", "claim")
+#: Steps of a decision record that are Placement's and the network's; "group" reads the
+#: consumers on a host after a claim, for server groups.
+NOT_OURS = ("placement", "claim", "group")
 
 #: Ask a plugin about all hosts; a filter answers how many pass, a weigher all.
 Ask = Callable[[HostBatch, RequestSpec], int]
@@ -39,6 +40,8 @@ class Times:
         All of it but Placement's steps.
     rest : float
         Of `own`: the query, ties, candidates, selections, the record itself.
+    left_out : float
+        Placement's steps, `placement` and `claim` among them.
     """
 
     total: float
@@ -49,6 +52,7 @@ class Times:
     rest: float
     placement: float
     claim: float
+    left_out: float
     n_runs: int
 
 
@@ -58,15 +62,19 @@ def times(records: list[DecisionRecord]) -> Times:
     def of(name: str) -> float:
         return median([r.times_ms.get(name, 0.0) for r in records])
 
-    own = [r.times_ms["total"] - _sum(r, NOT_OURS) for r in records]
+    left_out = [_sum(r, NOT_OURS) for r in records]
+    own = [r.times_ms["total"] - out for r, out in zip(records, left_out, strict=True)]
     steps = ("hosts", "filters", "weighers")
     rest = [each - _sum(r, steps) for each, r in zip(own, records, strict=True)]
     return Times(
         total=of("total"),
         own=median(own),
         rest=median(rest),
+        placement=of("placement"),
+        claim=of("claim"),
+        left_out=median(left_out),
         n_runs=len(records),
-        **{name: of(name) for name in (*steps, *NOT_OURS)},
+        **{name: of(name) for name in steps},
     )
 
 

@@ -64,9 +64,9 @@ def decisions_table(rows: list[DecisionRow]) -> Table:
         "ours|rows|filters|weighers|rest|left out|runs|nova 34|runs|ratio|chain"
         "|its states",
         "ours: rows of the candidates, restrictions, filters, weighers, choice, "
-        "selections, record. left out: a canned Placement and the reading of its "
-        "answer. nova 34: _schedule() over host states that are there already, claims "
-        "granted by nobody. chain: nova 34 by our filters and weighers alone, for one "
+        "selections, record. left out: a stand-in for Placement and the reading of "
+        "its answers. nova 34: _schedule() over host states that are there already, "
+        "without claims. chain: nova 34 by our filters and weighers alone, for one "
         "instance. its states: making those of compute nodes that were read "
         "already, as each of its decisions does; in neither nova 34 nor ratio.",
     )
@@ -75,7 +75,7 @@ def decisions_table(rows: list[DecisionRow]) -> Table:
         table.add_row(
             f"{row.n_hosts:,}", row.request, str(row.n_instances),
             ms(ours.own), ms(ours.hosts), ms(ours.filters), ms(ours.weighers),
-            ms(ours.rest), ms(ours.placement + ours.claim), str(ours.n_runs),
+            ms(ours.rest), ms(ours.left_out), str(ours.n_runs),
             ms(nova.own if nova else None), str(nova.n_runs) if nova else _NONE,
             _ratio(nova.own if nova else None, ours.own),
             _ratio(
@@ -134,7 +134,7 @@ def fits_table(rows: list[FitRow]) -> Table:
         table.add_row(
             f"{row.n_hosts:,}", ours.name, ms(ours.first.own), ms(ours.new_kind.own),
             ms(again.own), ms(again.hosts), ms(again.filters), ms(again.weighers),
-            ms(again.rest), ms(again.placement + again.claim), ms(ours.reports),
+            ms(again.rest), ms(again.left_out), ms(ours.reports),
             f"{ours.n_passed:,}",
         )  # fmt: skip
     return table

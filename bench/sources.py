@@ -21,6 +21,7 @@ from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.service import build
 from moorage.scheduler.sources.nova_db import NovaDBSource
 from moorage.scheduler.sources.nova_db.engines import Engines
+from moorage.testing.builders import host
 from tests.fixtures.nova_databases import Kind, NovaDatabases
 from tests.fixtures.nova_rows import fill
 
@@ -274,14 +275,9 @@ def _point(conf: object, databases: NovaDatabases) -> None:
     conf.set_override("connection", databases.main_url, group="database")
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
-    uuid: str
-
-
 def _a_cloud(databases: NovaDatabases) -> Cloud:
     """Return as much of the hosts as a canned Placement has to know."""
-    return Cloud([_Node(uuid) for uuid in _uuids(databases)], {}, [])
+    return Cloud([host(uuid=uuid) for uuid in _uuids(databases)], {}, [])
 
 
 def _n_nodes(databases: NovaDatabases) -> int:
