@@ -25,7 +25,7 @@ from oslo_service import backend
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from .timing import Plan
+from .timing import LEGEND, Plan
 
 if TYPE_CHECKING:
     from .measure import Sizes
@@ -63,6 +63,7 @@ def main() -> int:
         why_not = "not asked for" if is_alone else missing_peer()
         nova = None if why_not else stack.enter_context(Nova())
         console.print(_machine())
+        console.print(LEGEND)
         if why_not:
             console.print(f"[bold]nova 34 is not beside us[/]: {why_not}")
         status = stack.enter_context(_status(console))

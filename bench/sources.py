@@ -31,7 +31,7 @@ from .clouds import Cloud, options
 from .nova import Nova
 from .ours import decide, times
 from .reports import report
-from .timing import Plan, elapsed_ms, median, repeated
+from .timing import Percentiles, Plan, elapsed_ms, repeated
 
 N_CELLS = 4
 
@@ -72,37 +72,37 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class StartTimes:
-    """Medians of starts of a new scheduler, milliseconds.
+    """What starts of a new scheduler take, milliseconds.
 
     Attributes
     ----------
-    start : float
+    start : Percentiles
         From the engines, which are not connected yet, to a full table.
-    first : float
+    first : Percentiles
         The first decision after it, without Placement.
-    nova_load : float or None
+    both : Percentiles
+        A start and its first decision together.
+    nova_load : Percentiles or None
         What nova's HostManager takes to load the hosts of one request.
     """
 
     n_hosts: int
     kind: Kind
-    start: float
-    first: float
-    n_runs: int
-    nova_load: float | None
-    n_nova_runs: int
+    start: Percentiles
+    first: Percentiles
+    both: Percentiles
+    nova_load: Percentiles | None
 
 
 @dataclass(frozen=True, slots=True)
 class LookTime:
-    """The median of looks after so many rows changed, milliseconds."""
+    """What looks take after so many rows changed, milliseconds."""
 
     n_hosts: int
     kind: Kind
     what: str
     n_changed: int
-    ms: float
-    n_runs: int
+    ms: Percentiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +230,10 @@ def _starts(
     return StartTimes(
         n_hosts=n_hosts,
         kind=databases.kind,
-        start=median([start for start, _ in runs]),
-        first=median([first for _, first in runs]),
-        n_runs=len(runs),
-        nova_load=median(loads) if loads else None,
-        n_nova_runs=len(loads),
+        start=Percentiles.of([start for start, _ in runs]),
+        first=Percentiles.of([first for _, first in runs]),
+        both=Percentiles.of([start + first for start, first in runs]),
+        nova_load=Percentiles.of(loads) if loads else None,
     )
 
 
@@ -264,7 +263,7 @@ def _start(databases: NovaDatabases) -> tuple[float, float]:
         conf, placement=CannedPlacement(nodes, plain(nodes)), source=source
     )
     start = elapsed_ms(scheduler.start)
-    first = times([decide(scheduler, plain(nodes))]).own
+    first = times([decide(scheduler, plain(nodes))]).own.median
     scheduler.stop()
     engines.dispose()
     return start, first
@@ -319,8 +318,8 @@ def _looks(databases: NovaDatabases, n_hosts: int, plan: Plan) -> Iterator[LookT
             return elapsed_ms(lambda: source.look(table)), n_changed
 
         runs = repeated(plan, look)
-        ms = median([elapsed for elapsed, _ in runs])
-        yield LookTime(n_hosts, databases.kind, what, runs[0][1], ms, len(runs))
+        ms = Percentiles.of([elapsed for elapsed, _ in runs])
+        yield LookTime(n_hosts, databases.kind, what, runs[0][1], ms)
     source.stop()
 
 
