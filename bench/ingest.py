@@ -23,7 +23,6 @@ from moorage.testing.builders import host
 
 from .timing import Percentiles, Plan, format_percentiles, repeated
 
-N_HOSTS = 10_000
 #: Reports in one cast.
 BATCHES = (1, 100, 1_000)
 
@@ -114,7 +113,7 @@ def _cloud(n_hosts: int) -> Iterator[_Cloud]:
             cloud.source.stop()
 
 
-def ingest_times(plan: Plan, n_hosts: int = N_HOSTS) -> list[IngestTime]:
+def ingest_times(plan: Plan, n_hosts: int) -> list[IngestTime]:
     """Measure whole reports, deltas and signs of life, from decoded casts on."""
     rows: list[IngestTime] = []
 
@@ -145,7 +144,7 @@ def ingest_times(plan: Plan, n_hosts: int = N_HOSTS) -> list[IngestTime]:
     return rows
 
 
-def ingest_table(rows: Sequence[IngestTime], n_hosts: int = N_HOSTS) -> Table:
+def ingest_table(rows: Sequence[IngestTime], n_hosts: int) -> Table:
     """Show reports a second."""
     table = Table(
         title=f"What {n_hosts:,} hosts push, CPU time",

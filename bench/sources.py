@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import pytest
 import sqlalchemy
 from sqlalchemy.pool import NullPool
 
@@ -130,7 +129,7 @@ def source_times(
 
     Raises
     ------
-    RuntimeError
+    pytest.skip.Exception
         A database server is not there and cannot be started, or nova-manage is not.
     """
     starts, looks = list[StartTimes](), list[LookTime]()
@@ -156,7 +155,7 @@ def _filled(
     share_numa: float = _SHARE_NUMA,
     instances_per_host: int = _INSTANCES,
 ) -> Iterator[NovaDatabases]:
-    with _databases(kind) as databases:
+    with NovaDatabases(kind, N_CELLS) as databases:
         fill(
             databases,
             n_hosts,
@@ -179,14 +178,6 @@ def _settle_instances(databases: NovaDatabases) -> None:
                 of_hour = table.c.id % _HOURS == hours
                 then = now - datetime.timedelta(hours=1 + hours)
                 connected.execute(table.update().where(of_hour).values(updated_at=then))
-
-
-def _databases(kind: Kind) -> NovaDatabases:
-    try:
-        kind.server()
-    except pytest.skip.Exception as e:
-        raise RuntimeError(str(e)) from None
-    return NovaDatabases(kind, N_CELLS)
 
 
 def _reports(n_hosts: int) -> list[dict[str, str | None]]:

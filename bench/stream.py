@@ -64,9 +64,21 @@ _OPTIONS = {
 _OWNER = {"project_id": "nova", "user_id": "nova"}
 
 
-#: Of decisions that are compared with their bare PUTs.
-_SINGLES = Plan(runs=64, budget_s=60, warm_ups=0)
-_SEVERAL = Plan(runs=7, budget_s=60, warm_ups=0)
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """How much is measured on one Placement.
+
+    Attributes
+    ----------
+    n_requests : int
+        Requests of the stream.
+    singles, several : Plan
+        Decisions for one instance and for N_SEVERAL, beside their bare PUTs.
+    """
+
+    n_requests: int
+    singles: Plan
+    several: Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +153,7 @@ class StreamTimes:
 
 def stream_times(
     cloud: Cloud,
-    n_requests: int,
+    plan: StreamPlan,
     where: Where,
     progress: Progress,
     say: Callable[[str], None],
@@ -150,15 +162,15 @@ def stream_times(
     with seeded_placement(cloud, where, progress) as adapter:
         say("a stream of requests")
         with _running(cloud, adapter) as ours:
-            first, later = ours.stream(n_requests)
+            first, later = ours.stream(plan.n_requests)
             say("requests in nova's way")
             nova = _novas_way(adapter, ours.questions)
         say("decisions and their bare PUTs")
         with _running(cloud, adapter) as ours:
-            single = ours.beside_puts(FLAVORS, 1, _SINGLES)
+            single = ours.beside_puts(FLAVORS, 1, plan.singles)
         say(f"{N_SEVERAL} instances in a request, and as many PUTs")
         with _running(cloud, adapter) as ours:
-            several = ours.beside_puts(FLAVORS[:1], N_SEVERAL, _SEVERAL)
+            several = ours.beside_puts(FLAVORS[:1], N_SEVERAL, plan.several)
     return StreamTimes(where.kind, first, later, nova, single, several)
 
 
