@@ -18,6 +18,7 @@ import platform
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,22 +26,12 @@ from oslo_service import backend
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from .timing import Plan
+from .timing import LEGEND
 
 if TYPE_CHECKING:
     from .measure import Sizes
 
-_WIDTH = 140  # where no terminal says otherwise
-_HOSTS = (1_000, 10_000, 100_000)
-_LIVE_HOSTS = (200, 1_000)
-_QUICK_HOSTS = (200, 1_000)
-_QUICK_LIVE_HOSTS = (50,)
-_PLACEMENT_HOSTS = 10_000
-_QUICK_PLACEMENT_HOSTS = 500
-_STREAM_REQUESTS = 500
-_SOURCE_HOSTS = 10_000
-_SQLITE_HOSTS = 100_000
-_QUICK_SOURCE_HOSTS = 500
+_WIDTH = 160  # where no terminal says otherwise
 
 
 def main() -> int:
@@ -50,10 +41,8 @@ def main() -> int:
     warnings.simplefilter("ignore")  # libraries of ours tell of their own futures
     backend.init_backend(backend.BackendType.THREADING)
     # After the lines above, which prepare for what these import.
-    from .ingest import ingest_table, ingest_times
     from .measure import Bench
     from .nova import Nova, missing_peer
-    from .workers import print_memory
 
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     started = time.monotonic()
@@ -63,6 +52,7 @@ def main() -> int:
         why_not = "not asked for" if is_alone else missing_peer()
         nova = None if why_not else stack.enter_context(Nova())
         console.print(_machine())
+        console.print(LEGEND)
         if why_not:
             console.print(f"[bold]nova 34 is not beside us[/]: {why_not}")
         status = stack.enter_context(_status(console))
@@ -74,9 +64,9 @@ def main() -> int:
         elif not (told.only_ingest or told.only_workers):
             bench.run()
         if not (told.only_stream or told.only_sources or told.only_workers):
-            console.print(ingest_table(ingest_times(_sizes(told).ours)))
+            bench.run_ingest()
         if not (told.only_stream or told.only_sources or told.only_ingest):
-            print_memory(console, _sizes(told).hosts[-1])
+            bench.run_workers()
     console.print(f"{time.monotonic() - started:.0f} s")
     return 0
 
@@ -104,8 +94,8 @@ def _options() -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument(
         "--placement-on", choices=("sqlite", "postgresql", "mariadb"), default="sqlite",
-        help="its database: sqlite is the embedded Placement, the others are "
-        "served over HTTP and take longer to be told of providers",
+        help="its database: sqlite is the embedded Placement, the "
+        "others are served over HTTP and take longer to be told of providers",
     )  # fmt: skip
     parser.add_argument(
         "--placement-file", type=Path, metavar="FILE",
@@ -116,9 +106,9 @@ def _options() -> argparse.Namespace:
         help="only the stream of requests, for trying",
     )  # fmt: skip
     parser.add_argument(
-        "--sources-on", choices=("sqlite", "postgresql", "mariadb"), default="mariadb",
-        help="what nova's databases for the source nova_db are kept in; those of "
-        f"{_SQLITE_HOSTS:,} hosts are always SQLite's, which are filled sooner",
+        "--sources-on", choices=("sqlite", "postgresql", "mariadb"),
+        help="what nova's databases for the source nova_db are kept in: mariadb, with "
+        "--quick sqlite; those of 100,000 hosts are always SQLite's",
     )  # fmt: skip
     parser.add_argument(
         "--only-sources", action="store_true",
@@ -140,29 +130,21 @@ def _options() -> argparse.Namespace:
 def _sizes(told: argparse.Namespace) -> Sizes:
     from tests.fixtures.nova_databases import Kind as NovaKind
 
-    from .measure import Sizes
+    from .measure import FULL, QUICK
     from .seeded import Kind, Where
 
-    runs = told.runs or (5 if told.quick else 15)
-    hosts = told.hosts or (_QUICK_HOSTS if told.quick else _HOSTS)
-    live = told.live_hosts or (_QUICK_LIVE_HOSTS if told.quick else _LIVE_HOSTS)
-    return Sizes(
-        hosts=tuple(sorted(set(hosts))),
-        live_hosts=tuple(sorted(set(live))),
-        placement_hosts=told.placement_hosts
-        or (_QUICK_PLACEMENT_HOSTS if told.quick else _PLACEMENT_HOSTS),
+    sizes = QUICK if told.quick else FULL
+    first, *others = sizes.sources
+    if told.sources_on:
+        first = first[0], NovaKind(told.sources_on)
+    return replace(
+        sizes,
+        hosts=tuple(sorted(set(told.hosts or sizes.hosts))),
+        live_hosts=tuple(sorted(set(told.live_hosts or sizes.live_hosts))),
+        placement_hosts=told.placement_hosts or sizes.placement_hosts,
         placement=Where(Kind(told.placement_on), told.placement_file),
-        stream_requests=_STREAM_REQUESTS,
-        sources=((_QUICK_SOURCE_HOSTS, NovaKind(told.sources_on)),)
-        if told.quick
-        else (
-            (_SOURCE_HOSTS, NovaKind(told.sources_on)),
-            (_SQLITE_HOSTS, NovaKind.SQLITE),
-        ),
-        ours=Plan(runs=runs, budget_s=20),
-        nova=Plan(runs=3, budget_s=5),
-        nova_decision=Plan(runs=3, budget_s=5, warm_ups=0),
-        nova_fit=Plan(runs=3, budget_s=15, warm_ups=0),
+        sources=(first, *others),
+        ours=replace(sizes.ours, runs=told.runs or sizes.ours.runs),
     )
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Placement that costs nothing: every host fits, and every claim is granted.
+"""A stand-in for Placement: every host fits, and every claim is granted.
 
-For benchmarks only. What it and the reading of its answers take is in the decision
-records' "placement" and "claim", which are reported apart. An answer is a new text to
-be decoded each time, as it is where it comes over a network.
+For benchmarks only. The time that it and the reading of its answers take is reported
+apart (`ours.NOT_OURS`). An answer is a new text to be decoded each time, as it is where
+it comes over a network. It remembers no claims. A path that it does not know is a 404.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Answer:
         return json.loads(self.text)
 
 
-_DONE = Answer(204)
+_GRANTED = Answer(204)
 _NOWHERE = Answer(200, '{"allocation_requests": [], "provider_summaries": {}}')
 _HELD = Answer(200, '{"allocations": {}}')
 _VERSIONS = Answer(
@@ -49,6 +49,7 @@ class CannedPlacement:
 
     def __init__(self, cloud: Cloud, request: Request) -> None:
         self._cloud = cloud
+        self._hosts = {record.uuid: record.host for record in cloud.records}
         self._name = ""
         self.answer_to(request)
 
@@ -62,26 +63,52 @@ class CannedPlacement:
         for old, new in zip(self._groups, groups, strict=True):
             text = text.replace(old, new)
         self._candidates = Answer(200, text)
-        self._is_dedicated = _DEDICATED in resources_of(request)
+        self._resources = resources_of(request)
+        self._is_dedicated = _DEDICATED in self._resources
 
-    def get(self, url: str, **options: object) -> Answer:
-        if url.startswith("/allocations/"):
-            return _HELD
-        if not url.startswith("/allocation_candidates"):
-            return _VERSIONS
+    def get(self, url: str, **_options: object) -> Answer:
+        match url.partition("?")[0].split("/")[1:]:
+            case [""]:
+                return _VERSIONS
+            case ["allocation_candidates"]:
+                return self._candidates_for(url)
+            case ["allocations", _]:
+                return _HELD
+            case ["resource_providers", node, "allocations"] if node in self._hosts:
+                return self._allocations_on(self._hosts[node])
+        return _not_found("GET", url)
+
+    def put(self, url: str, **_options: object) -> Answer:
+        return _granted("PUT", url, is_known=url.startswith("/allocations/"))
+
+    def post(self, url: str, **_options: object) -> Answer:
+        return _granted("POST", url, is_known=url == "/allocations")
+
+    def delete(self, url: str, **_options: object) -> Answer:
+        return _granted("DELETE", url, is_known=url.startswith("/allocations/"))
+
+    def _candidates_for(self, url: str) -> Answer:
         # All hosts report dedicated CPUs: none is left for the second question.
         if self._is_dedicated and _DEDICATED not in url:
             return _NOWHERE
         return self._candidates
 
-    def put(self, url: str, **options: object) -> Answer:
-        return _DONE
+    def _allocations_on(self, host: str) -> Answer:
+        """Return the allocations of the cloud's instances on a host, by consumer."""
+        held = {"resources": self._resources, "consumer_generation": 1}
+        allocations = dict.fromkeys(self._cloud.instances.get(host, ()), held)
+        body = {"allocations": allocations, "resource_provider_generation": 1}
+        return Answer(200, json.dumps(body))
 
-    def post(self, url: str, **options: object) -> Answer:
-        return _DONE
 
-    def delete(self, url: str, **options: object) -> Answer:
-        return _DONE
+def _granted(verb: str, url: str, *, is_known: bool) -> Answer:
+    return _GRANTED if is_known else _not_found(verb, url)
+
+
+def _not_found(verb: str, url: str) -> Answer:
+    detail = f"The benchmark's stand-in for Placement does not answer {verb} {url}"
+    error = {"status": 404, "title": "Not Found", "detail": detail}
+    return Answer(404, json.dumps({"errors": [error]}))
 
 
 def resources_of(request: Request) -> dict[str, int]:

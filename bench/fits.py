@@ -15,7 +15,7 @@ from .guests import GUESTS, Guest
 from .nova import Nova, NovaDecision
 from .ours import Times, decide, filter_names, times, weigher_names
 from .reports import report
-from .timing import Plan, elapsed_ms, median, repeated
+from .timing import Percentiles, Plan, elapsed_ms, repeated
 
 #: nova is not asked about more, and its time is scaled up from there: a request takes
 #: it seconds already.
@@ -39,7 +39,7 @@ class FitTimes:
         The first ones for guests of other sizes, or with other devices.
     again : Times
         For guests of the first one's kind; some hosts have changed each time.
-    reports : float
+    reports : Percentiles
         Reading and noting the reports of those hosts, milliseconds.
     n_passed : int
         Hosts that pass all filters, on the new table.
@@ -49,7 +49,7 @@ class FitTimes:
     first: Times
     new_kind: Times
     again: Times
-    reports: float
+    reports: Percentiles
     n_passed: int
 
 
@@ -121,7 +121,7 @@ class _Ours:
             first=times([first]),
             new_kind=times(new_kind),
             again=times(again),
-            reports=median(self._reports),
+            reports=Percentiles.of(self._reports),
             n_passed=first.steps[-1].n_out,
         )
 

@@ -21,9 +21,8 @@ from moorage.scheduler.hosts import HostRecord, HostTable
 from moorage.scheduler.sources.push import PushSource
 from moorage.testing.builders import host
 
-from .timing import Plan, median, repeated
+from .timing import Percentiles, Plan, format_percentiles, repeated
 
-N_HOSTS = 10_000
 #: Reports in one cast.
 BATCHES = (1, 100, 1_000)
 
@@ -34,15 +33,14 @@ class IngestTime:
 
     Attributes
     ----------
-    us : float
-        Microseconds of CPU time, the median: a report waits for nobody, and other
-        work on this machine does not count.
+    us : Percentiles
+        Microseconds of CPU time, a mean over all reports of a run: other work on this
+        machine does not count.
     """
 
     what: str
     batch: int
-    us: float
-    n_runs: int
+    us: Percentiles
 
 
 class _Cloud:
@@ -115,12 +113,12 @@ def _cloud(n_hosts: int) -> Iterator[_Cloud]:
             cloud.source.stop()
 
 
-def ingest_times(plan: Plan, n_hosts: int = N_HOSTS) -> list[IngestTime]:
+def ingest_times(plan: Plan, n_hosts: int) -> list[IngestTime]:
     """Measure whole reports, deltas and signs of life, from decoded casts on."""
     rows: list[IngestTime] = []
 
     def add(what: str, batch: int, found: Sequence[float]) -> None:
-        rows.append(IngestTime(what, batch, median(found), len(found)))
+        rows.append(IngestTime(what, batch, Percentiles.of(found)))
 
     with _cloud(n_hosts) as cloud:
         add(
@@ -146,19 +144,21 @@ def ingest_times(plan: Plan, n_hosts: int = N_HOSTS) -> list[IngestTime]:
     return rows
 
 
-def ingest_table(rows: Sequence[IngestTime], n_hosts: int = N_HOSTS) -> Table:
+def ingest_table(rows: Sequence[IngestTime], n_hosts: int) -> Table:
     """Show reports a second."""
     table = Table(
-        title=f"What {n_hosts:,} hosts push, medians of CPU time",
+        title=f"What {n_hosts:,} hosts push, CPU time",
         caption="From a decoded cast, through serializer and endpoint, to the table; "
-        "without a broker, and without the store, which is written behind.",
+        "without a broker, and without the store, which is written behind. Each run "
+        "is the mean of a report of every host; reports a second: by the median.",
+        caption_justify="left",
     )
     table.add_column("what")
     for name in ("in one cast", "µs a report", "reports a second", "runs"):
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(
-            row.what, f"{row.batch:,}", f"{row.us:.1f}", f"{1e6 / row.us:,.0f}",
-            str(row.n_runs),
+            row.what, f"{row.batch:,}", format_percentiles(row.us),
+            f"{1e6 / row.us.median:,.0f}", str(row.us.n_samples),
         )  # fmt: skip
     return table

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
+import pytest
 from rich.console import Console
 from rich.progress import Progress
 
@@ -15,14 +17,16 @@ from . import report
 from .asked import DECISIONS, plain
 from .clouds import Cloud, make_cloud
 from .fits import fit_rows
+from .ingest import ingest_table, ingest_times
 from .live import live_times
 from .nova import Nova, missing_peer
 from .ours import OurCloud, Times, filter_names, weigher_names
 from .seeded import Where
 from .sources import source_times
-from .stream import stream_times
+from .stream import StreamPlan, stream_times
 from .timing import Plan
 from .wire import wire_times
+from .workers import WorkersPlan, print_memory
 
 #: nova is not asked about more: it takes half a minute for one request already.
 MAX_NOVA_HOSTS = 10_000
@@ -40,18 +44,20 @@ class Sizes:
         Providers of the Placement that the stream of requests is sent to.
     placement : Where
         Where that one runs.
-    stream_requests : int
-        Requests of the stream.
     sources : tuple of (int, Kind)
         Compute nodes in databases of nova that the source nova_db is measured on.
+    ingest_hosts : int
+        Hosts that report to the source push.
     """
 
     hosts: tuple[int, ...]
     live_hosts: tuple[int, ...]
     placement_hosts: int
     placement: Where
-    stream_requests: int
+    stream: StreamPlan
     sources: tuple[tuple[int, NovaKind], ...]
+    ingest_hosts: int
+    workers: WorkersPlan
     ours: Plan
     nova: Plan
     # A decision of nova's takes seconds to half a minute: a warm-up is too dear.
@@ -63,6 +69,44 @@ class Sizes:
         """The greatest size at which nova is measured too, else the least."""
         small = [n for n in self.hosts if n <= MAX_NOVA_HOSTS]
         return max(small, default=min(self.hosts))
+
+
+FULL: Final = Sizes(
+    hosts=(1_000, 10_000, 100_000),
+    live_hosts=(200, 1_000),
+    placement_hosts=10_000,
+    placement=Where(),
+    stream=StreamPlan(
+        n_requests=500,
+        singles=Plan(runs=64, budget_s=60, warm_ups=0),
+        several=Plan(runs=7, budget_s=60, warm_ups=0),
+    ),
+    # SQLite's are filled sooner.
+    sources=((10_000, NovaKind.MARIADB), (100_000, NovaKind.SQLITE)),
+    ingest_hosts=10_000,
+    workers=WorkersPlan(),
+    ours=Plan(runs=15, budget_s=20),
+    nova=Plan(runs=3, budget_s=5),
+    nova_decision=Plan(runs=3, budget_s=5, warm_ups=0),
+    nova_fit=Plan(runs=3, budget_s=15, warm_ups=0),
+)
+
+#: To see that all of it runs, in a minute or two.
+QUICK: Final = replace(
+    FULL,
+    hosts=(200, 1_000),
+    live_hosts=(50,),
+    placement_hosts=100,
+    stream=StreamPlan(
+        n_requests=40,
+        singles=Plan(runs=8, budget_s=10, warm_ups=0),
+        several=Plan(runs=2, budget_s=10, warm_ups=0),
+    ),
+    sources=((200, NovaKind.SQLITE),),
+    ingest_hosts=500,
+    workers=WorkersPlan(n_hosts=200, n_requests=20),
+    ours=Plan(runs=5, budget_s=20),
+)
 
 
 class Bench:
@@ -115,7 +159,7 @@ class Bench:
         self._say(what)
         found = stream_times(
             make_cloud(n_hosts),
-            self._sizes.stream_requests,
+            self._sizes.stream,
             self._sizes.placement,
             progress,
             lambda now: self._say(f"{what}: {now}"),
@@ -129,10 +173,26 @@ class Bench:
             self._console.print(f"[bold]no databases of nova 34[/]: {why_not}")
             return
         plan = self._sizes.ours
-        found = source_times(self._sizes.sources, plan, self._nova, self._say)
+        try:
+            found = source_times(self._sizes.sources, plan, self._nova, self._say)
+        except pytest.skip.Exception as e:
+            self._console.print(f"[bold]no databases of nova 34[/]: {e}")
+            return
         self._console.print(report.starts_table(found))
         self._console.print(report.looks_table(found))
         self._console.print(report.memory_table(found))
+
+    def run_ingest(self) -> None:
+        """Measure how many reports a second the source push takes."""
+        n_hosts = self._sizes.ingest_hosts
+        self._say(f"{n_hosts:,} hosts report to the source push")
+        rows = ingest_times(self._sizes.ours, n_hosts)
+        self._console.print(ingest_table(rows, n_hosts))
+
+    def run_workers(self) -> None:
+        """Measure the memory of several workers, if there is a broker."""
+        self._say("memory of workers")
+        print_memory(self._console, self._sizes.workers)
 
     def _nova_of(self, n_hosts: int) -> Nova | None:
         return self._nova if n_hosts <= MAX_NOVA_HOSTS else None

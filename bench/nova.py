@@ -14,7 +14,7 @@ from tests.fixtures.nova_peer import Peer, PeerError, peer_python
 
 from .asked import Request
 from .clouds import Cloud
-from .timing import Plan, median
+from .timing import Percentiles, Plan
 
 __all__ = ["Nova", "NovaDecision", "PeerError", "missing_peer"]
 
@@ -31,22 +31,21 @@ def missing_peer() -> str:
 
 @dataclass(frozen=True, slots=True)
 class NovaDecision:
-    """Medians of nova's decisions, milliseconds.
+    """What nova's decisions take, milliseconds.
 
     Attributes
     ----------
-    own : float
+    own : Percentiles
         Filters, weighers, the choice and selections, over host states that are made.
-    states : float
+    states : Percentiles
         Making them, of compute nodes that were read already.
     n_passed : int
         Hosts that the filters let pass, for the first instance.
     """
 
-    own: float
-    states: float
+    own: Percentiles
+    states: Percentiles
     n_passed: int
-    n_runs: int
 
 
 class Nova(Peer):
@@ -73,15 +72,14 @@ class Nova(Peer):
         """Return what a decision takes."""
         runs: list[dict[str, float]] = self.ask("decide", **_asked(request, plan))
         return NovaDecision(
-            own=median([run["own"] for run in runs]),
-            states=median([run["states"] for run in runs]),
+            own=Percentiles.of([run["own"] for run in runs]),
+            states=Percentiles.of([run["states"] for run in runs]),
             n_passed=int(runs[0]["n_passed"]),
-            n_runs=len(runs),
         )
 
     def plugin(
         self, kind: str, name: str, request: Request, plan: Plan
-    ) -> tuple[float, int] | str:
+    ) -> tuple[Percentiles, int] | str:
         """Return one plugin's time and how many hosts pass, or why it has none."""
         try:
             answer = self.ask(kind, name=name, **_asked(request, plan))
@@ -89,12 +87,12 @@ class Nova(Peer):
             return str(error)
         if answer is None:
             return "nova has none"
-        return median(answer["ms"]), answer["n_passed"]
+        return Percentiles.of(answer["ms"]), answer["n_passed"]
 
-    def wire(self, text: str, number: int, plan: Plan) -> dict[str, float]:
+    def wire(self, text: str, number: int, plan: Plan) -> dict[str, Percentiles]:
         """Return what it takes to read and to write an object, by operation."""
         answer = self.ask("wire", text=text, number=number, **_plan(plan))
-        return {name: median(values) for name, values in answer.items()}
+        return {name: Percentiles.of(values) for name, values in answer.items()}
 
 
 def _asked(request: Request, plan: Plan) -> dict[str, Any]:

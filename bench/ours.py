@@ -20,10 +20,11 @@ from moorage.weighers.base import normalize
 from .asked import CONTEXT, Request, for_plugin, plain
 from .canned import CannedPlacement
 from .clouds import Cloud, CloudSource, options
-from .timing import Plan, median, repeated
+from .timing import Percentiles, Plan, repeated
 
-#: Steps of a decision record that are Placement's and the network's.
-NOT_OURS = ("placement", "claim")
+#: Steps of a decision record that are Placement's and the network's; "group" reads the
+#: consumers on a host after a claim, for server groups.
+NOT_OURS = ("placement", "claim", "group")
 
 #: Ask a plugin about all hosts; a filter answers how many pass, a weigher all.
 Ask = Callable[[HostBatch, RequestSpec], int]
@@ -31,7 +32,7 @@ Ask = Callable[[HostBatch, RequestSpec], int]
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Medians of a decision, milliseconds.
+    """What a decision takes, milliseconds.
 
     Attributes
     ----------
@@ -39,34 +40,39 @@ class Times:
         All of it but Placement's steps.
     rest : float
         Of `own`: the query, ties, candidates, selections, the record itself.
+    left_out : float
+        Placement's steps, `placement` and `claim` among them.
     """
 
-    total: float
-    own: float
-    hosts: float
-    filters: float
-    weighers: float
-    rest: float
-    placement: float
-    claim: float
-    n_runs: int
+    total: Percentiles
+    own: Percentiles
+    hosts: Percentiles
+    filters: Percentiles
+    weighers: Percentiles
+    rest: Percentiles
+    placement: Percentiles
+    claim: Percentiles
+    left_out: Percentiles
 
 
 def times(records: list[DecisionRecord]) -> Times:
-    """Return the medians of some decisions' times."""
+    """Return the percentiles of some decisions' times."""
 
-    def of(name: str) -> float:
-        return median([r.times_ms.get(name, 0.0) for r in records])
+    def of(name: str) -> Percentiles:
+        return Percentiles.of([r.times_ms.get(name, 0.0) for r in records])
 
-    own = [r.times_ms["total"] - _sum(r, NOT_OURS) for r in records]
+    left_out = [_sum(r, NOT_OURS) for r in records]
+    own = [r.times_ms["total"] - out for r, out in zip(records, left_out, strict=True)]
     steps = ("hosts", "filters", "weighers")
     rest = [each - _sum(r, steps) for each, r in zip(own, records, strict=True)]
     return Times(
         total=of("total"),
-        own=median(own),
-        rest=median(rest),
-        n_runs=len(records),
-        **{name: of(name) for name in (*steps, *NOT_OURS)},
+        own=Percentiles.of(own),
+        rest=Percentiles.of(rest),
+        placement=of("placement"),
+        claim=of("claim"),
+        left_out=Percentiles.of(left_out),
+        **{name: of(name) for name in steps},
     )
 
 
@@ -96,7 +102,7 @@ class PluginTime:
     kind: str
     name: str
     request: Request
-    ms: float
+    ms: Percentiles
     n_passed: int
 
 
@@ -134,7 +140,7 @@ class OurCloud:
             return (time.perf_counter() - started) * 1000, n_passed
 
         results = repeated(plan, run)
-        ms = median([elapsed for elapsed, _ in results])
+        ms = Percentiles.of([elapsed for elapsed, _ in results])
         return PluginTime(kind, name, request, ms, results[0][1])
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import pytest
 import sqlalchemy
 from sqlalchemy.pool import NullPool
 
@@ -21,6 +20,7 @@ from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.service import build
 from moorage.scheduler.sources.nova_db import NovaDBSource
 from moorage.scheduler.sources.nova_db.engines import Engines
+from moorage.testing.builders import host
 from tests.fixtures.nova_databases import Kind, NovaDatabases
 from tests.fixtures.nova_rows import fill
 
@@ -30,7 +30,7 @@ from .clouds import Cloud, options
 from .nova import Nova
 from .ours import decide, times
 from .reports import report
-from .timing import Plan, elapsed_ms, median, repeated
+from .timing import Percentiles, Plan, elapsed_ms, repeated
 
 N_CELLS = 4
 
@@ -71,37 +71,37 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class StartTimes:
-    """Medians of starts of a new scheduler, milliseconds.
+    """What starts of a new scheduler take, milliseconds.
 
     Attributes
     ----------
-    start : float
+    start : Percentiles
         From the engines, which are not connected yet, to a full table.
-    first : float
+    first : Percentiles
         The first decision after it, without Placement.
-    nova_load : float or None
+    both : Percentiles
+        A start and its first decision together.
+    nova_load : Percentiles or None
         What nova's HostManager takes to load the hosts of one request.
     """
 
     n_hosts: int
     kind: Kind
-    start: float
-    first: float
-    n_runs: int
-    nova_load: float | None
-    n_nova_runs: int
+    start: Percentiles
+    first: Percentiles
+    both: Percentiles
+    nova_load: Percentiles | None
 
 
 @dataclass(frozen=True, slots=True)
 class LookTime:
-    """The median of looks after so many rows changed, milliseconds."""
+    """What looks take after so many rows changed, milliseconds."""
 
     n_hosts: int
     kind: Kind
     what: str
     n_changed: int
-    ms: float
-    n_runs: int
+    ms: Percentiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def source_times(
 
     Raises
     ------
-    RuntimeError
+    pytest.skip.Exception
         A database server is not there and cannot be started, or nova-manage is not.
     """
     starts, looks = list[StartTimes](), list[LookTime]()
@@ -155,7 +155,7 @@ def _filled(
     share_numa: float = _SHARE_NUMA,
     instances_per_host: int = _INSTANCES,
 ) -> Iterator[NovaDatabases]:
-    with _databases(kind) as databases:
+    with NovaDatabases(kind, N_CELLS) as databases:
         fill(
             databases,
             n_hosts,
@@ -178,14 +178,6 @@ def _settle_instances(databases: NovaDatabases) -> None:
                 of_hour = table.c.id % _HOURS == hours
                 then = now - datetime.timedelta(hours=1 + hours)
                 connected.execute(table.update().where(of_hour).values(updated_at=then))
-
-
-def _databases(kind: Kind) -> NovaDatabases:
-    try:
-        kind.server()
-    except pytest.skip.Exception as e:
-        raise RuntimeError(str(e)) from None
-    return NovaDatabases(kind, N_CELLS)
 
 
 def _reports(n_hosts: int) -> list[dict[str, str | None]]:
@@ -229,11 +221,10 @@ def _starts(
     return StartTimes(
         n_hosts=n_hosts,
         kind=databases.kind,
-        start=median([start for start, _ in runs]),
-        first=median([first for _, first in runs]),
-        n_runs=len(runs),
-        nova_load=median(loads) if loads else None,
-        n_nova_runs=len(loads),
+        start=Percentiles.of([start for start, _ in runs]),
+        first=Percentiles.of([first for _, first in runs]),
+        both=Percentiles.of([start + first for start, first in runs]),
+        nova_load=Percentiles.of(loads) if loads else None,
     )
 
 
@@ -263,7 +254,7 @@ def _start(databases: NovaDatabases) -> tuple[float, float]:
         conf, placement=CannedPlacement(nodes, plain(nodes)), source=source
     )
     start = elapsed_ms(scheduler.start)
-    first = times([decide(scheduler, plain(nodes))]).own
+    first = times([decide(scheduler, plain(nodes))]).own.median
     scheduler.stop()
     engines.dispose()
     return start, first
@@ -274,14 +265,9 @@ def _point(conf: object, databases: NovaDatabases) -> None:
     conf.set_override("connection", databases.main_url, group="database")
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
-    uuid: str
-
-
 def _a_cloud(databases: NovaDatabases) -> Cloud:
     """Return as much of the hosts as a canned Placement has to know."""
-    return Cloud([_Node(uuid) for uuid in _uuids(databases)], {}, [])
+    return Cloud([host(uuid=uuid) for uuid in _uuids(databases)], {}, [])
 
 
 def _n_nodes(databases: NovaDatabases) -> int:
@@ -323,8 +309,8 @@ def _looks(databases: NovaDatabases, n_hosts: int, plan: Plan) -> Iterator[LookT
             return elapsed_ms(lambda: source.look(table)), n_changed
 
         runs = repeated(plan, look)
-        ms = median([elapsed for elapsed, _ in runs])
-        yield LookTime(n_hosts, databases.kind, what, runs[0][1], ms, len(runs))
+        ms = Percentiles.of([elapsed for elapsed, _ in runs])
+        yield LookTime(n_hosts, databases.kind, what, runs[0][1], ms)
     source.stop()
 
 

@@ -31,7 +31,7 @@ from moorage.scheduler.service import Scheduler, build
 from .asked import CONTEXT, Request, plain
 from .clouds import Cloud, CloudSource
 from .seeded import CountedAdapter, Kind, Progress, Where, seeded_placement
-from .timing import Plan, elapsed_ms, median, repeated
+from .timing import Percentiles, Plan, elapsed_ms, repeated
 
 #: ``[moorage] candidates_max_age`` of this benchmark, seconds; the default is 5.
 MAX_AGE_S = 60.0
@@ -64,18 +64,39 @@ _OPTIONS = {
 _OWNER = {"project_id": "nova", "user_id": "nova"}
 
 
-#: Of decisions that are compared with their bare PUTs.
-_SINGLES = Plan(runs=64, budget_s=60, warm_ups=0)
-_SEVERAL = Plan(runs=7, budget_s=60, warm_ups=0)
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """How much is measured on one Placement.
+
+    Attributes
+    ----------
+    n_requests : int
+        Requests of the stream.
+    singles, several : Plan
+        Decisions for one instance and for N_SEVERAL, beside their bare PUTs.
+    """
+
+    n_requests: int
+    singles: Plan
+    several: Plan
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How fast some requests were, and how many GETs they took."""
+    """What each of some requests took, and how many GETs they took together."""
 
-    n_requests: int
-    elapsed_s: float
+    latencies_ms: tuple[float, ...]
     n_gets: int
+
+    @property
+    def n_requests(self) -> int:
+        """Requests, one after the other."""
+        return len(self.latencies_ms)
+
+    @property
+    def elapsed_s(self) -> float:
+        """All of them."""
+        return sum(self.latencies_ms) / 1000
 
     @property
     def per_s(self) -> float:
@@ -89,32 +110,27 @@ class Rate:
 
     def followed_by(self, other: Rate) -> Rate:
         """Return both as one."""
-        return Rate(
-            self.n_requests + other.n_requests,
-            self.elapsed_s + other.elapsed_s,
-            self.n_gets + other.n_gets,
-        )
+        return Rate(self.latencies_ms + other.latencies_ms, self.n_gets + other.n_gets)
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionAndPuts:
-    """Medians of whole decisions, and of bare PUTs of the same allocations, ms.
+    """Whole decisions, and bare PUTs of the same allocations, ms.
 
     Attributes
     ----------
-    claim, rest : float
+    claim, rest : Percentiles
         Of `decision`: its own PUT or POST, and all else.
     n_gets : int
         Of all runs together: what had become too old is asked again.
     """
 
     n_instances: int
-    decision: float
-    claim: float
-    rest: float
-    puts: float
+    decision: Percentiles
+    claim: Percentiles
+    rest: Percentiles
+    puts: Percentiles
     n_gets: int
-    n_runs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +153,7 @@ class StreamTimes:
 
 def stream_times(
     cloud: Cloud,
-    n_requests: int,
+    plan: StreamPlan,
     where: Where,
     progress: Progress,
     say: Callable[[str], None],
@@ -146,15 +162,15 @@ def stream_times(
     with seeded_placement(cloud, where, progress) as adapter:
         say("a stream of requests")
         with _running(cloud, adapter) as ours:
-            first, later = ours.stream(n_requests)
+            first, later = ours.stream(plan.n_requests)
             say("requests in nova's way")
             nova = _novas_way(adapter, ours.questions)
         say("decisions and their bare PUTs")
         with _running(cloud, adapter) as ours:
-            single = ours.beside_puts(FLAVORS, 1, _SINGLES)
+            single = ours.beside_puts(FLAVORS, 1, plan.singles)
         say(f"{N_SEVERAL} instances in a request, and as many PUTs")
         with _running(cloud, adapter) as ours:
-            several = ours.beside_puts(FLAVORS[:1], N_SEVERAL, _SEVERAL)
+            several = ours.beside_puts(FLAVORS[:1], N_SEVERAL, plan.several)
     return StreamTimes(where.kind, first, later, nova, single, several)
 
 
@@ -215,11 +231,9 @@ class _Ours:
         return first, self._rate(requests[len(FLAVORS) :])
 
     def _rate(self, requests: Sequence[Request]) -> Rate:
-        def run() -> None:
-            for request in requests:
-                self._decide(request)
-
-        return _rate(self._adapter, len(requests), run)
+        return _rate(
+            self._adapter, [functools.partial(self._decide, r) for r in requests]
+        )
 
     def beside_puts(
         self, flavors: Sequence[Flavor], n_instances: int, plan: Plan
@@ -236,12 +250,11 @@ class _Ours:
         decisions, claims, puts = zip(*runs, strict=True)
         return DecisionAndPuts(
             n_instances,
-            median(decisions),
-            median(claims),
-            median([d - c for d, c in zip(decisions, claims, strict=True)]),
-            median(puts),
+            Percentiles.of(decisions),
+            Percentiles.of(claims),
+            Percentiles.of([d - c for d, c in zip(decisions, claims, strict=True)]),
+            Percentiles.of(puts),
             self._adapter.n_gets() - n_gets,
-            len(runs),
         )
 
     def _beside_puts(self, request: Request) -> tuple[float, float, float]:
@@ -291,21 +304,21 @@ def _request(cloud: Cloud, flavor: Flavor, n_instances: int = 1) -> Request:
 def _novas_way(adapter: CountedAdapter, questions: Sequence[str]) -> Rate:
     consumers = [str(uuid.uuid4()) for _ in questions]
 
-    def run() -> None:
-        for question, consumer in zip(questions, consumers, strict=True):
-            found = _body(adapter.get(question, **_OPTIONS))["allocation_requests"]
-            _body(adapter.get(f"/allocations/{consumer}", **_OPTIONS))
-            _put(adapter, consumer, found[0])
+    def ask(question: str, consumer: str) -> None:
+        found = _body(adapter.get(question, **_OPTIONS))["allocation_requests"]
+        _body(adapter.get(f"/allocations/{consumer}", **_OPTIONS))
+        _put(adapter, consumer, found[0])
 
-    rate = _rate(adapter, len(questions), run)
+    pairs = zip(questions, consumers, strict=True)
+    rate = _rate(adapter, [functools.partial(ask, *pair) for pair in pairs])
     for consumer in consumers:
         _done(adapter.delete(f"/allocations/{consumer}", **_OPTIONS))
     return rate
 
 
-def _rate(adapter: CountedAdapter, n_requests: int, run: Callable[[], object]) -> Rate:
+def _rate(adapter: CountedAdapter, calls: Sequence[Callable[[], object]]) -> Rate:
     n_gets = adapter.n_gets()
-    return Rate(n_requests, elapsed_ms(run) / 1000, adapter.n_gets() - n_gets)
+    return Rate(tuple(map(elapsed_ms, calls)), adapter.n_gets() - n_gets)
 
 
 def _put(adapter: CountedAdapter, consumer: str, request: dict[str, Any]) -> None:

@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Medians over several runs. No verdict is ever made of a time."""
+"""Repeated runs, and the median and the p99 of their times. No time is judged."""
 
 from __future__ import annotations
 
 import gc
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 T = TypeVar("T")
+
+#: Where a table has no figure.
+NONE: Final = "-"
+
+#: What the tables' cells show, to be printed once.
+LEGEND: Final = (
+    "Times are median / p99 (nearest rank: the p99 of fewer than 100 runs is the "
+    "highest); the time of a single run stands alone."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +30,39 @@ class Plan:
     runs: int
     budget_s: float
     warm_ups: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """The median and the 99th percentile of samples, in the unit of the samples."""
+
+    median: float
+    p99: float
+    n_samples: int
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Percentiles:
+        """Summarize one sample or more; the p99 is one of them, by nearest rank."""
+        ranked = sorted(samples)
+        rank = math.ceil(99 * len(ranked) / 100)
+        return cls(statistics.median(ranked), ranked[rank - 1], len(ranked))
+
+    def scaled(self, factor: float) -> Percentiles:
+        """Return them for samples that are all `factor` times as great."""
+        return Percentiles(self.median * factor, self.p99 * factor, self.n_samples)
+
+
+def format_number(value: float) -> str:
+    """Format a number with three significant digits, or as a whole one from 100 on."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def format_percentiles(times: Percentiles | None) -> str:
+    """Format a cell of a table, as LEGEND describes it."""
+    if times is None:
+        return NONE
+    median = format_number(times.median)
+    return median if times.n_samples == 1 else f"{median} / {format_number(times.p99)}"
 
 
 def repeated(plan: Plan, run: Callable[[], T]) -> list[T]:
@@ -39,8 +82,3 @@ def elapsed_ms(block: Callable[[], object]) -> float:
     started = time.perf_counter()
     block()
     return (time.perf_counter() - started) * 1000
-
-
-def median(values: Sequence[float]) -> float:
-    """Return the middle one."""
-    return statistics.median(values)

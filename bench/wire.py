@@ -12,19 +12,20 @@ from moorage.objects import Serializer
 
 from .asked import CONTEXT, recorded
 from .nova import Nova
-from .timing import Plan, elapsed_ms, median, repeated
+from .timing import Percentiles, Plan, elapsed_ms, repeated
 
-_NUMBER = 20  # calls a run: one alone is too short for the clock
+#: Calls of which a run is the mean: one alone is too short for the clock.
+NUMBER = 20
 
 
 @dataclass(frozen=True, slots=True)
 class WireTime:
-    """Medians of reading and writing one text, milliseconds; nova's if it is there."""
+    """What reading and writing one text take, milliseconds; nova's if it is there."""
 
     what: str
     n_bytes: int
-    ours: dict[str, float]
-    novas: dict[str, float]
+    ours: dict[str, Percentiles]
+    novas: dict[str, Percentiles]
 
 
 def wire_times(nova: Nova | None, plan: Plan) -> list[WireTime]:
@@ -49,13 +50,13 @@ def _measured(what: str, text: str, nova: Nova | None, plan: Plan) -> WireTime:
         return json.dumps(serializer.serialize_entity(CONTEXT, found))
 
     ours = {"read": _each(read, plan), "write": _each(write, plan)}
-    novas = nova.wire(text, _NUMBER, plan) if nova else {}
+    novas = nova.wire(text, NUMBER, plan) if nova else {}
     return WireTime(what, len(text), ours, novas)
 
 
-def _each(block: Callable[[], object], plan: Plan) -> float:
+def _each(block: Callable[[], object], plan: Plan) -> Percentiles:
     def several() -> None:
-        for _ in range(_NUMBER):
+        for _ in range(NUMBER):
             block()
 
-    return median(repeated(plan, lambda: elapsed_ms(several))) / _NUMBER
+    return Percentiles.of(repeated(plan, lambda: elapsed_ms(several) / NUMBER))

@@ -8,17 +8,18 @@ parts. It is read once all serve, and again after requests that each worker answ
 
 from __future__ import annotations
 
+import itertools
 import json
-import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 from rich.table import Table
 
@@ -32,16 +33,22 @@ from .asked import plain
 from .canned import CannedPlacement
 from .clouds import Cloud, make_cloud, stable_uuid
 
-N_HOSTS = 10_000
 N_WORKERS = (1, 4)
 #: Candidates in an answer of Placement: as many as [scheduler] max_placement_results
 #: unless told, and all.
 N_CANDIDATES = (1_000, 10_000)
 
-_N_REQUESTS = 200
 _N_CLIENTS = 4
-_MIB_IN_KB = 1024
+_KIB_PER_MIB = 1024
 _CONTEXT = {"request_id": "req-bench", "project_id": "project", "user_id": "user"}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersPlan:
+    """How many hosts there are, and how many requests before the memory is read."""
+
+    n_hosts: int = 10_000
+    n_requests: int = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,34 +61,45 @@ class Memory:
     used_mib: float
 
 
-def print_memory(console: Console, n_hosts: int = N_HOSTS) -> None:
-    """Measure and print, if there is a broker; of `N_HOSTS` at most."""
-    if not shutil.which("rabbitmqctl"):
-        console.print("[bold]no memory of workers[/]: no rabbitmqctl on the PATH")
+def print_memory(console: Console, plan: WorkersPlan) -> None:
+    """Measure and print; without a broker, print why there is none."""
+    try:
+        found = memory_of_workers(plan)
+    except pytest.skip.Exception as e:
+        console.print(f"[bold]no memory of workers[/]: {e}")
         return
-    n_hosts = min(n_hosts, N_HOSTS)
-    console.print(memory_table(n_hosts, memory_of_workers(n_hosts)))
+    console.print(memory_table(plan, found))
 
 
-def memory_of_workers(n_hosts: int = N_HOSTS) -> list[Memory]:
-    """Start a scheduler with each number of workers, one after the other."""
-    cloud = make_cloud(n_hosts)
+def memory_of_workers(plan: WorkersPlan) -> list[Memory]:
+    """Start a scheduler with each number of workers, one after the other.
+
+    Raises
+    ------
+    pytest.skip.Exception
+        There is no RabbitMQ, and none can be started.
+    """
+    cloud = make_cloud(plan.n_hosts)
     found = []
     with Broker() as broker:
-        for n_candidates in N_CANDIDATES:
+        for n_candidates in sorted({min(n, plan.n_hosts) for n in N_CANDIDATES}):
             offered = replace(cloud, records=cloud.records[:n_candidates])
             with _served(offered) as placement_url:
                 for n in N_WORKERS:
-                    told = _memory(cloud, n, broker.transport_url, placement_url)
-                    found.append(Memory(n_candidates, n, *told))
+                    with _scheduler(cloud, n, broker, placement_url) as scheduler:
+                        pids = {scheduler.pid, *scheduler.workers}
+                        started = _pss_mib(pids)
+                        _ask(broker, cloud, plan.n_requests)
+                        used = _pss_mib(pids)
+                    found.append(Memory(n_candidates, n, started, used))
     return found
 
 
-def memory_table(n_hosts: int, found: Sequence[Memory]) -> Table:
+def memory_table(plan: WorkersPlan, found: Sequence[Memory]) -> Table:
     """Return the table of them."""
     table = Table(
-        title=f"Memory of workers, {n_hosts:,} hosts",
-        caption=f"PSS of all processes; used: after {_N_REQUESTS} requests",
+        title=f"Memory of workers, {plan.n_hosts:,} hosts",
+        caption=f"PSS of all processes; used: after {plan.n_requests} requests",
         caption_justify="left",
     )
     for name in ("candidates", "workers", "started, MiB", "used, MiB", "beside one"):
@@ -100,29 +118,26 @@ def memory_table(n_hosts: int, found: Sequence[Memory]) -> Table:
     return table
 
 
-def _memory(
-    cloud: Cloud, n: int, transport_url: str, placement_url: str
-) -> tuple[float, float]:
+@contextmanager
+def _scheduler(
+    cloud: Cloud, n_workers: int, broker: Broker, placement_url: str
+) -> Iterator[SchedulerProcess]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "moorage.conf")
         inventory_file = Path(folder, "inventory.yaml")
         inventory_file.write_text(json.dumps(_inventory(cloud)))
         path.write_text(
-            f"[DEFAULT]\ntransport_url = {transport_url}\nhost = bench\n"
+            f"[DEFAULT]\ntransport_url = {broker.transport_url}\nhost = bench\n"
             f"[placement]\nauth_type = none\nendpoint_override = {placement_url}\n"
             f"[scheduler]\nmax_placement_results = {len(cloud)}\n"
             f"[moorage]\ninventory_file = {inventory_file}\n"
         )
-        with SchedulerProcess(path, n_workers=n) as scheduler:
-            pids = {scheduler.pid, *scheduler.workers}
-            started = sum(map(_pss_kb, pids))
-            _ask(transport_url, cloud)
-            used = sum(map(_pss_kb, pids))
-            return started / _MIB_IN_KB, used / _MIB_IN_KB
+        with SchedulerProcess(path, n_workers=n_workers) as scheduler:
+            yield scheduler
 
 
-def _ask(transport_url: str, cloud: Cloud) -> None:
-    transport = get_transport(load([], config_files=[]), transport_url)
+def _ask(broker: Broker, cloud: Cloud, n_requests: int) -> None:
+    transport = get_transport(load([], config_files=[]), broker.transport_url)
     api = SchedulerAPI(transport, timeout_s=120)
 
     def ask(number: int) -> None:
@@ -131,7 +146,7 @@ def _ask(transport_url: str, cloud: Cloud) -> None:
         api.select_destinations(_CONTEXT, spec, [uuid], return_alternates=True)
 
     with ThreadPoolExecutor(_N_CLIENTS) as pool:
-        list(pool.map(ask, range(_N_REQUESTS)))
+        list(pool.map(ask, range(n_requests)))
     transport.cleanup()
 
 
@@ -152,9 +167,11 @@ def _inventory(cloud: Cloud) -> dict[str, object]:
     return {"cells": [{"name": "cell1"}], "hosts": hosts}
 
 
-def _pss_kb(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+def _pss_mib(pids: Iterable[int]) -> float:
+    rollups = [Path(f"/proc/{pid}/smaps_rollup").read_text() for pid in pids]
+    lines = itertools.chain.from_iterable(map(str.splitlines, rollups))
+    kib = sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    return kib / _KIB_PER_MIB
 
 
 @contextmanager
@@ -194,4 +211,4 @@ def _served(cloud: Cloud) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print_memory(Console())
+    print_memory(Console(), WorkersPlan())
