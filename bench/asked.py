@@ -57,7 +57,7 @@ def _spec_of(name: str) -> Primitive:
     return spec
 
 
-def plain(cloud: Cloud, n_instances: int = 1) -> Request:
+def plain(_cloud: Cloud, n_instances: int = 1) -> Request:
     """Return a recorded boot of nothing special, from an x86_64 image."""
     uuids = [stable_uuid(f"new {i}") for i in range(n_instances)]
     primitive = _spec_of("plain-boot")

@@ -31,7 +31,7 @@ class Answer:
     def content(self) -> bytes:
         return self.text.encode()
 
-    def json(self) -> Any:
+    def json(self) -> object:
         return json.loads(self.text)
 
 
@@ -130,7 +130,7 @@ def _groups(request: Request) -> list[dict[str, Any]]:
 
 def _body(cloud: Cloud, request: Request) -> dict[str, Any]:
     summaries: dict[str, Any] = {}
-    requests = []
+    requests: list[dict[str, Any]] = []
     of_device = {name: 1 for each in _groups(request) for name in each["resources"]}
     for record in cloud.records:
         node = record.uuid

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ class Cloud:
         aggregates = (
             {**dataclasses.asdict(a), "hosts": sorted(a.hosts)} for a in self.aggregates
         )
-        reports = self.reports or [None] * len(self)
+        reports: Sequence[Report | None] = self.reports or [None] * len(self)
         return {
             "hosts": list(map(_plain, self.records, reports)),
             "instances": self.instances,

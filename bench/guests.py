@@ -22,14 +22,14 @@ _PAGE_MB = 2
 Guest = Callable[[Cloud, int], Request]
 
 
-def pinned(cloud: Cloud, kind: int = 0) -> Request:
+def pinned(_cloud: Cloud, kind: int = 0) -> Request:
     """Return 8 pinned CPUs in two cells, with 2 MiB pages; kinds differ in memory."""
     spec = _spec_of("numa-pinned")
     _give_cells(spec, 2, _MEMORY_MB + 2 * _PAGE_MB * kind)
     return _request("pinned, 2 cells", spec)
 
 
-def sriov(cloud: Cloud, kind: int = 0) -> Request:
+def sriov(_cloud: Cloud, kind: int = 0) -> Request:
     """Return a guest with a Neutron port on a trusted virtual function."""
     spec = _spec_of("pci-sriov-port")
     data = spec["nova_object.data"]
@@ -39,7 +39,7 @@ def sriov(cloud: Cloud, kind: int = 0) -> Request:
     return _request("SR-IOV port", spec)
 
 
-def pinned_sriov(cloud: Cloud, kind: int = 0) -> Request:
+def pinned_sriov(_cloud: Cloud, kind: int = 0) -> Request:
     """Return 8 pinned CPUs in one cell, and such a port in the same cell."""
     spec = _spec_of("pci-sriov-port")
     _give_cells(spec, 1, _MEMORY_MB)

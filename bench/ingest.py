@@ -19,6 +19,7 @@ from moorage.objects import Serializer
 from moorage.scheduler.conf import load
 from moorage.scheduler.hosts import HostRecord, HostTable
 from moorage.scheduler.sources.push import PushSource
+from moorage.scheduler.sources.push.endpoint import ReportEndpoint
 from moorage.testing.builders import host
 
 from .timing import Percentiles, Plan, format_percentiles, repeated
@@ -88,6 +89,7 @@ class _Cloud:
     def take(self, reports: list[Any], batch: int, *, is_viewed: bool = False) -> float:
         """Return microseconds of CPU time a report."""
         (endpoint,) = self.source.endpoints
+        assert isinstance(endpoint, ReportEndpoint)
         serializer = Serializer()
         casts = [{"reports": each} for each in _batches(reports, batch)]
         started = time.thread_time()

@@ -16,7 +16,7 @@ from tests.fixtures.nova_databases import Kind as NovaKind
 from . import report
 from .asked import DECISIONS, plain
 from .clouds import Cloud, make_cloud
-from .fits import fit_rows
+from .fits import FitRow, fit_rows
 from .ingest import ingest_table, ingest_times
 from .live import live_times
 from .nova import Nova, missing_peer
@@ -103,7 +103,7 @@ QUICK: Final = replace(
         several=Plan(runs=2, budget_s=10, warm_ups=0),
     ),
     sources=((200, NovaKind.SQLITE),),
-    ingest_hosts=500,
+    ingest_hosts=1_000,
     workers=WorkersPlan(n_hosts=200, n_requests=20),
     ours=Plan(runs=5, budget_s=20),
 )
@@ -153,7 +153,7 @@ class Bench:
         n_hosts = self._sizes.placement_hosts
         what = f"{n_hosts:,} hosts on the real Placement"
 
-        def progress(n_done: int, n_all: int) -> None:
+        def progress(n_done: int, _n_all: int) -> None:
             self._say(f"{what}: {n_done:,} seeded")
 
         self._say(what)
@@ -245,7 +245,7 @@ class Bench:
             rows.append(report.PluginRow(mine, theirs))
         return rows
 
-    def _fits(self) -> list[report.FitRow]:
+    def _fits(self) -> list[FitRow]:
         sizes = tuple(n for n in self._sizes.hosts if n <= MAX_NOVA_HOSTS)
         self._say("guests with cells and devices")
         rows = []

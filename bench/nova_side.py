@@ -12,6 +12,7 @@ import logging
 import sys
 import time
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 sys.path.append(str(Path(__file__).parents[1] / "tests/interop"))
@@ -56,12 +57,14 @@ class _Cloud:
         """Set the instances of these hosts back to what they were."""
         for name in names:
             mine = {u: objects.Instance(uuid=u) for u in self.instances[name]}
-            self._hosts._instance_info[name] = {"instances": mine, "updated": True}
+            info = self._hosts._instance_info  # noqa: SLF001 - no database is read
+            info[name] = {"instances": mine, "updated": True}
 
     def states(self):
         """Return new host states, as each of nova's decisions makes them."""
         nodes = {self.cell: self.computes}
-        return list(self._hosts._get_host_states(None, nodes, self.services))
+        make = self._hosts._get_host_states  # noqa: SLF001 - no database is read
+        return list(make(None, nodes, self.services))
 
 
 def _compute(host, now):
@@ -122,9 +125,9 @@ def _manager(filters, weighers):
     CONF.set_override("enabled_filters", filters, "filter_scheduler")
     CONF.set_override("weight_classes", paths, "filter_scheduler")
     CONF.set_override("service_down_time", _A_DAY_S)
-    idle = dict.fromkeys(
+    idle: dict[str, Any] = dict.fromkeys(
         ("refresh_cells_caches", "_init_aggregates", "_init_instance_info"),
-        lambda *args: None,
+        lambda *_args: None,
     )
     made = object.__new__(manager.SchedulerManager)
     with mock.patch.multiple(host_manager.HostManager, **idle):
@@ -132,7 +135,7 @@ def _manager(filters, weighers):
     return made
 
 
-CLOUD = None
+CLOUD: Any = None
 
 
 def load(message):
@@ -156,7 +159,7 @@ def decide(message):
         )
 
 
-def _granted(*args, **kwargs):
+def _granted(*_args, **_kwargs):
     """Stand for a claim; cheaper than a mock that remembers its calls."""
     return True
 
@@ -166,10 +169,11 @@ def _decided(ctxt, spec, uuids, offers):
     states = CLOUD.states()
     made = time.perf_counter()
     requests = _allocation_requests(spec, offers)
-    CLOUD.manager._get_all_host_states = lambda *args: iter(states)
-    passed = _counting(CLOUD.manager.host_manager)
+    scheduler = CLOUD.manager
+    scheduler._get_all_host_states = lambda *_: iter(states)  # noqa: SLF001 - no database
+    passed = _counting(scheduler.host_manager)
     began = time.perf_counter()
-    selections = CLOUD.manager._schedule(
+    selections = scheduler._schedule(  # noqa: SLF001 - its callers ask Placement
         ctxt, spec, uuids, requests, {}, "1.36", return_alternates=True
     )
     ended = time.perf_counter()
@@ -212,14 +216,12 @@ def _allocation_requests(spec, offers):
 
 
 def _candidate(node, resources, groups, device):
-    candidate = {
-        "allocations": {node: {"resources": dict(resources)}},
-        "mappings": {"": [node]},
-    }
+    allocations = {node: {"resources": dict(resources)}}
+    mappings = {"": [node]}
     for group in groups:
-        candidate["allocations"][device] = {"resources": dict(group.resources)}
-        candidate["mappings"][group.requester_id] = [device]
-    return candidate
+        allocations[device] = {"resources": dict(group.resources)}
+        mappings[group.requester_id] = [device]
+    return {"allocations": allocations, "mappings": mappings}
 
 
 def filter_(message):

@@ -77,7 +77,7 @@ def report(number: int, *, has_pools: bool, turn: int = 0) -> Report:
     )
 
 
-def _object(name: str, **data: Any) -> dict[str, Any]:
+def _object(name: str, **data: object) -> dict[str, Any]:
     return {
         "nova_object.name": name,
         "nova_object.namespace": "nova",

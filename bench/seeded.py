@@ -10,11 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import pytest
 
-from moorage.scheduler.placement.client import PlacementClient
+from moorage.scheduler.placement.client import (
+    PlacementAdapter,
+    PlacementClient,
+    Response,
+)
 from moorage.scheduler.placement.embedded import EmbeddedPlacement
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.seeding import providers
@@ -27,28 +31,41 @@ from .clouds import Cloud
 Progress = Callable[[int, int], None]
 
 
+class Reading(TypedDict):
+    """Keyword arguments of a GET or a DELETE."""
+
+    headers: dict[str, str]
+    raise_exc: bool
+
+
+class Writing(Reading):
+    """Keyword arguments of a PUT or a POST."""
+
+    json: object
+
+
 class CountedAdapter:
     """An adapter to Placement that counts what is asked, by verb and first word."""
 
-    def __init__(self, adapter: Any) -> None:
+    def __init__(self, adapter: PlacementAdapter) -> None:
         self._adapter = adapter
         self.counts: Counter[str] = Counter()
 
-    def get(self, url: str, **options: Any) -> Any:
+    def get(self, url: str, **how: Unpack[Reading]) -> Response:
         self._count("GET", url)
-        return self._adapter.get(url, **options)
+        return self._adapter.get(url, **how)
 
-    def put(self, url: str, **options: Any) -> Any:
-        self._count("PUT", url)
-        return self._adapter.put(url, **options)
-
-    def post(self, url: str, **options: Any) -> Any:
-        self._count("POST", url)
-        return self._adapter.post(url, **options)
-
-    def delete(self, url: str, **options: Any) -> Any:
+    def delete(self, url: str, **how: Unpack[Reading]) -> Response:
         self._count("DELETE", url)
-        return self._adapter.delete(url, **options)
+        return self._adapter.delete(url, **how)
+
+    def put(self, url: str, **how: Unpack[Writing]) -> Response:
+        self._count("PUT", url)
+        return self._adapter.put(url, **how)
+
+    def post(self, url: str, **how: Unpack[Writing]) -> Response:
+        self._count("POST", url)
+        return self._adapter.post(url, **how)
 
     def n_gets(self) -> int:
         """Return how many GETs there were, of anything."""
@@ -115,7 +132,7 @@ def seeded_placement(
 
 
 @contextmanager
-def _running(where: Where) -> Iterator[Any]:
+def _running(where: Where) -> Iterator[PlacementAdapter]:
     if where.kind is Kind.SQLITE:
         with tempfile.TemporaryDirectory() as folder:
             path = where.path or Path(folder) / "placement.sqlite"

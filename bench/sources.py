@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import sqlalchemy
+from oslo_config import cfg
 from sqlalchemy.pool import NullPool
 
 from moorage.scheduler.hosts import HostTable
@@ -260,7 +261,7 @@ def _start(databases: NovaDatabases) -> tuple[float, float]:
     return start, first
 
 
-def _point(conf: object, databases: NovaDatabases) -> None:
+def _point(conf: cfg.ConfigOpts, databases: NovaDatabases) -> None:
     conf.set_override("connection", databases.api_url, group="api_database")
     conf.set_override("connection", databases.main_url, group="database")
 

@@ -25,12 +25,19 @@ from typing import Any, Final
 from moorage.scheduler.cmd import daemon
 from moorage.scheduler.conf import load
 from moorage.scheduler.drivers.record import DecisionRecord
-from moorage.scheduler.placement.client import MICROVERSION
+from moorage.scheduler.placement.client import MICROVERSION, Response
 from moorage.scheduler.service import Scheduler, build
 
 from .asked import CONTEXT, Request, plain
 from .clouds import Cloud, CloudSource
-from .seeded import CountedAdapter, Kind, Progress, Where, seeded_placement
+from .seeded import (
+    CountedAdapter,
+    Kind,
+    Progress,
+    Reading,
+    Where,
+    seeded_placement,
+)
 from .timing import Percentiles, Plan, elapsed_ms, repeated
 
 #: ``[moorage] candidates_max_age`` of this benchmark, seconds; the default is 5.
@@ -56,9 +63,11 @@ LIMIT = 1000
 #: Instances in a request for several.
 N_SEVERAL = 100
 
-_OPTIONS = {
-    "microversion": MICROVERSION,
-    "headers": {"Accept": "application/json"},
+_READING: Final[Reading] = {
+    "headers": {
+        "Accept": "application/json",
+        "OpenStack-API-Version": f"placement {MICROVERSION}",
+    },
     "raise_exc": False,
 }
 _OWNER = {"project_id": "nova", "user_id": "nova"}
@@ -262,7 +271,7 @@ class _Ours:
         requests, record = self._decide(request)
         for consumer in requests:
             # As new to Placement as it was, so that both find the same.
-            _done(self._adapter.delete(f"/allocations/{consumer}", **_OPTIONS))
+            _done(self._adapter.delete(f"/allocations/{consumer}", **_READING))
         puts = sum(
             elapsed_ms(functools.partial(_put, self._adapter, consumer, each))
             for consumer, each in requests.items()
@@ -286,7 +295,7 @@ class _Ours:
     def release(self) -> None:
         """Give back all that was claimed."""
         for consumer in self._claimed:
-            self._adapter.delete(f"/allocations/{consumer}", **_OPTIONS)
+            self._adapter.delete(f"/allocations/{consumer}", **_READING)
 
 
 def _request(cloud: Cloud, flavor: Flavor, n_instances: int = 1) -> Request:
@@ -305,14 +314,14 @@ def _novas_way(adapter: CountedAdapter, questions: Sequence[str]) -> Rate:
     consumers = [str(uuid.uuid4()) for _ in questions]
 
     def ask(question: str, consumer: str) -> None:
-        found = _body(adapter.get(question, **_OPTIONS))["allocation_requests"]
-        _body(adapter.get(f"/allocations/{consumer}", **_OPTIONS))
+        found = _body(adapter.get(question, **_READING))["allocation_requests"]
+        _body(adapter.get(f"/allocations/{consumer}", **_READING))
         _put(adapter, consumer, found[0])
 
     pairs = zip(questions, consumers, strict=True)
     rate = _rate(adapter, [functools.partial(ask, *pair) for pair in pairs])
     for consumer in consumers:
-        _done(adapter.delete(f"/allocations/{consumer}", **_OPTIONS))
+        _done(adapter.delete(f"/allocations/{consumer}", **_READING))
     return rate
 
 
@@ -323,14 +332,15 @@ def _rate(adapter: CountedAdapter, calls: Sequence[Callable[[], object]]) -> Rat
 
 def _put(adapter: CountedAdapter, consumer: str, request: dict[str, Any]) -> None:
     body = {**request, **_OWNER, "consumer_generation": None}
-    _done(adapter.put(f"/allocations/{consumer}", json=body, **_OPTIONS))
+    _done(adapter.put(f"/allocations/{consumer}", json=body, **_READING))
 
 
-def _body(response: Any) -> Any:
+def _body(response: Response) -> dict[str, Any]:
     _done(response)
-    return response.json()
+    body: dict[str, Any] = response.json()
+    return body
 
 
-def _done(response: Any) -> None:
+def _done(response: Response) -> None:
     if response.status_code >= 300:
         raise RuntimeError(f"Placement said {response.status_code}: {response.text}")

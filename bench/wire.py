@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from moorage.objects import Serializer
 
@@ -41,7 +40,7 @@ def wire_times(nova: Nova | None, plan: Plan) -> list[WireTime]:
 def _measured(what: str, text: str, nova: Nova | None, plan: Plan) -> WireTime:
     serializer = Serializer()
 
-    def read() -> Any:
+    def read() -> object:
         return serializer.deserialize_entity(CONTEXT, json.loads(text))
 
     found = read()

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmarks run to their end and print every table; no time is judged."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.asked import plain
+from bench.canned import CannedPlacement
+from bench.clouds import make_cloud
+from bench.timing import Percentiles, format_percentiles
+from moorage.scheduler.errors import PlacementUnavailable
+from moorage.scheduler.placement.client import PlacementClient
+
+from ..fixtures.nova_peer import peer_or_skip
+
+_ROOT = Path(__file__).parents[2]
+
+_TABLES = (
+    "A decision without Placement and network, ms",
+    "Each plugin alone, asked about all of 1,000 hosts, ms",
+    "A decision for a guest with cells or devices, without Placement, ms",
+    "A decision on the real Placement, embedded (SQLite), ms",
+    "Requests on one real Placement with 100 providers",
+    "Decisions on that Placement, and bare PUTs of what they claimed, ms",
+    "A message on the wire, ms",
+    "What 1,000 hosts push, CPU time",
+)
+_SOURCE_TABLES = (
+    "A start from nova 34's databases, 4 cells, ms",
+    "A look for what changed in nova's databases, ms",
+    "Memory of the host table and of the source nova_db",
+)
+
+
+def _bench(*options: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "--quick", "--no-nova", *options],
+        capture_output=True,
+        check=False,
+        cwd=_ROOT,
+        env=os.environ | environment,
+        text=True,
+        timeout=800,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.deep
+@pytest.mark.xdist_group("functional")
+def test_every_table_is_printed_without_nova(tmp_path: Path) -> None:
+    printed = _bench(MOORAGE_PEER_PYTHON=str(tmp_path / "python"))
+
+    assert [title for title in _TABLES if title not in printed] == []
+    assert "no databases of nova 34: " in printed
+    # Or why there is none: it needs a RabbitMQ.
+    assert "Memory of workers" in printed or "no memory of workers: " in printed
+
+
+@pytest.mark.deep
+@pytest.mark.peer
+def test_tables_of_the_source_nova_db_are_printed() -> None:
+    python = peer_or_skip()
+
+    printed = _bench("--only-sources", "--runs=1", MOORAGE_PEER_PYTHON=str(python))
+
+    assert [title for title in _SOURCE_TABLES if title not in printed] == []
+
+
+@pytest.mark.parametrize(
+    ("samples", "median", "p99"),
+    [
+        pytest.param([3.0], 3.0, 3.0, id="one is both"),
+        pytest.param([9.0, 1.0, 2.0], 2.0, 9.0, id="of few, the p99 is the highest"),
+        pytest.param([1.0, 2.0], 1.5, 2.0, id="the median may lie between two"),
+        pytest.param(range(99), 49.0, 98.0, id="of 99, the p99 is the highest"),
+        pytest.param(range(1, 101), 50.5, 99.0, id="of 100, the p99 is the 99th"),
+        pytest.param(range(1, 102), 51.0, 100.0, id="of 101, the p99 is the 100th"),
+        pytest.param(range(1, 201), 100.5, 198.0, id="of 200, the p99 is the 198th"),
+    ],
+)
+def test_percentiles(samples: list[float], median: float, p99: float) -> None:
+    assert Percentiles.of(samples) == Percentiles(median, p99, len(samples))
+
+
+def test_percentiles_of_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="no median"):
+        Percentiles.of([])
+
+
+def test_scaled_percentiles_keep_their_number_of_samples() -> None:
+    assert Percentiles(2.0, 3.0, 5).scaled(10) == Percentiles(20.0, 30.0, 5)
+
+
+@pytest.mark.parametrize(
+    ("times", "cell"),
+    [
+        pytest.param(Percentiles(1.234, 1.9, 5), "1.23 / 1.9", id="three digits"),
+        pytest.param(Percentiles(1234.5, 9876.4, 5), "1,234 / 9,876", id="thousands"),
+        pytest.param(Percentiles(7.0, 7.0, 1), "7", id="a single run stands alone"),
+        pytest.param(None, "-", id="not measured"),
+    ],
+)
+def test_cell_shows_median_and_p99(times: Percentiles | None, cell: str) -> None:
+    assert format_percentiles(times) == cell
+
+
+def test_stand_in_lists_the_instances_on_a_host() -> None:
+    cloud = make_cloud(2)
+    client = PlacementClient(CannedPlacement(cloud, plain(cloud)))
+    host = cloud.records[1]
+
+    answer = client.read(f"/resource_providers/{host.uuid}/allocations")
+
+    assert answer["allocations"].keys() == set(cloud.instances[host.host])
+    assert answer["resource_provider_generation"] == 1
+    for held in answer["allocations"].values():
+        assert held["resources"].keys() == {"VCPU", "MEMORY_MB", "DISK_GB"}
+        assert held["consumer_generation"] == 1
+
+
+@pytest.mark.parametrize(
+    "path", ["/usages", "/resource_providers", "/resource_providers/none/allocations"]
+)
+def test_stand_in_refuses_what_it_does_not_know(path: str) -> None:
+    cloud = make_cloud(1)
+    placement = CannedPlacement(cloud, plain(cloud))
+
+    with pytest.raises(PlacementUnavailable, match="404"):
+        PlacementClient(placement).read(path)
+    assert placement.put(path).status_code == 404
