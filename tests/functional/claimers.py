@@ -160,6 +160,7 @@ class Claimers(fixtures.Fixture):
     def _setUp(self) -> None:
         self._processes = [self._started(number) for number in range(N_SCHEDULERS)]
         for process in self._processes:
+            assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
 
     def _started(self, number: int) -> subprocess.Popen[str]:
@@ -190,6 +191,7 @@ class Claimers(fixtures.Fixture):
 
     def let_go(self) -> None:
         for process in self._processes:
+            assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
 
@@ -205,6 +207,7 @@ def _ended(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
         pipe.close()
 
 

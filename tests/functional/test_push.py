@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -131,8 +132,8 @@ def test_machine_is_reported_and_gets_instances(cloud: Cloud) -> None:
             agent.reload()
             until(lambda: cloud.vcpu_ratio() == 7.0)
             assert agent.stop() == 0
-        scheduler._process.kill()
-        scheduler._process.wait(WAIT_S)
+        scheduler.send(signal.SIGKILL)
+        scheduler.wait(WAIT_S)
     # Nobody reports any more: what is known is what the store has.
     with cloud.scheduler() as scheduler:
         assert cloud.select().service_host == "machine"
