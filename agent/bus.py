@@ -98,6 +98,10 @@ class _Questions:
     def __init__(self, tell_whole: Callable[[str], object]) -> None:
         self._tell_whole = tell_whole
 
-    def report_wanted(self, context: object, node_uuid: str) -> None:
+    def report_wanted(
+        self,
+        context: object,  # noqa: ARG002 - oslo.messaging passes it
+        node_uuid: str,
+    ) -> None:
         """Cast all of a node; one that is not known here is left out."""
         self._tell_whole(node_uuid)

@@ -194,11 +194,11 @@ class _Signals:
             signal.signal(number, self._stop)
         signal.signal(signal.SIGHUP, self._reload)
 
-    def _stop(self, number: int, frame: object) -> None:
+    def _stop(self, _number: int, _frame: object) -> None:
         self.is_stopping = True
         self._wake.set()
 
-    def _reload(self, number: int, frame: object) -> None:
+    def _reload(self, _number: int, _frame: object) -> None:
         self._is_reloading = True
         self._wake.set()
 

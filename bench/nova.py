@@ -48,7 +48,7 @@ class NovaDecision:
     n_passed: int
 
 
-class Nova(Peer):
+class Nova(Peer):  # type: ignore[misc]  # mypy does not look into tests/
     """The tests' peer, with operations that measure."""
 
     def __init__(self) -> None:

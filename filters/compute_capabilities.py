@@ -57,7 +57,7 @@ class ComputeCapabilitiesFilter(BaseHostFilter):
         )
 
 
-def _value(host: HostBatch, name: str, *keys: str) -> Any:
+def _value(host: HostBatch, name: str, *keys: str) -> object:
     """Return what the first host of a batch has under these keys, or None."""
     value = host.value(name, 0) if host.has_attribute(name) else None
     if value is None:
@@ -118,13 +118,13 @@ def _in_stats(hosts: HostBatch, name: str, keys: Sequence[str], required: str) -
     return mask
 
 
-def _value_satisfies(value: Any, keys: Sequence[str], required: str) -> bool:
+def _value_satisfies(value: object, keys: Sequence[str], required: str) -> bool:
     for key in keys:
         value = _read_json(value).get(key)
     return value is not None and match(str(value), required)
 
 
-def _read_json(value: Any) -> dict[str, Any]:
+def _read_json(value: object) -> dict[str, Any]:
     """Return the dict that a value is, or is the JSON text of; empty if neither."""
     if isinstance(value, str):
         try:

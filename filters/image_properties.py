@@ -79,7 +79,7 @@ class ImagePropertiesFilter(BaseHostFilter):
             has_bits = hosts.spread("cpu_info", lambda i: _has_bits(i, bits), bool)
             yield "cpu_info", f"maxphysaddr bits >= {bits}", has_bits
 
-    def _asked(self, name: str) -> Any:
+    def _asked(self, name: str) -> Any:  # noqa: ANN401 - of its field's type
         return image_property(self._properties, name)
 
     def explain_rejection(
@@ -106,7 +106,7 @@ def _canonical_architecture(name: str | None) -> str | None:
     return canonical
 
 
-def _told(name: str, value: Any) -> Any:
+def _told(name: str, value: Any) -> object:  # noqa: ANN401 - a column's value
     if name == "supported_instances":
         return [" ".join(triple) for triple in value]
     if name == "hypervisor_version":

@@ -56,13 +56,13 @@ class JsonFilter(BaseHostFilter):
         )
 
 
-def _query(spec_obj: RequestSpec) -> Any:
+def _query(spec_obj: RequestSpec) -> list[Any]:
     """Return the query as JSON has it, checked; something empty where there is none."""
     text = spec_obj.get_scheduler_hint(_HINT)
     if not text:
         return []
     try:
-        query = json.loads(text)
+        query: list[Any] = json.loads(text)
         check(query)
     except (ValueError, TypeError, RecursionError) as e:
         # Several values are a list, which is no text.

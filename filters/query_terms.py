@@ -25,7 +25,7 @@ import functools
 import json
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +54,7 @@ class MalformedQuery(ValueError):
     """Say what is no query, and what would be."""
 
 
-def check(query: Any, depth: int = 1) -> None:
+def check(query: object, depth: int = 1) -> None:
     """Refuse what is no query; something empty is one, which everything satisfies.
 
     Raises
@@ -76,7 +76,7 @@ def check(query: Any, depth: int = 1) -> None:
             check(term, depth + 1)
 
 
-def variables(query: Any) -> set[str]:
+def variables(query: Sequence[Any]) -> set[str]:
     """Return the variables of a query that `check` let pass."""
     found = set()
     for term in query[1:]:
@@ -87,13 +87,13 @@ def variables(query: Any) -> set[str]:
     return found
 
 
-def walked(host: HostBatch, variable: str) -> Any:
+def walked(host: HostBatch, variable: str) -> object:
     """Return what a variable is for the first host of a batch; None if it is not."""
     (value,) = _term(host, variable).values(host, [0])
     return value
 
 
-def satisfying(hosts: HostBatch, query: Any) -> Mask:
+def satisfying(hosts: HostBatch, query: Sequence[Any]) -> Mask:
     """Return which hosts satisfy a query that `check` let pass, shape (n_hosts,)."""
     if not query:
         return everyone(hosts)
@@ -192,7 +192,7 @@ class _Interned:
 _Term = _Constant | _Numbers | _Interned
 
 
-def _term(hosts: HostBatch, term: Any) -> _Term:
+def _term(hosts: HostBatch, term: object) -> _Term:
     if isinstance(term, list):
         return _Numbers(satisfying(hosts, term)) if term else _Constant(True)
     if _is_variable(term):
@@ -200,7 +200,7 @@ def _term(hosts: HostBatch, term: Any) -> _Term:
     return _Constant(None if term == "" else term)
 
 
-def _is_variable(term: Any) -> bool:
+def _is_variable(term: object) -> TypeGuard[str]:
     return isinstance(term, str) and term.startswith("$")
 
 
@@ -219,7 +219,7 @@ def _variable(hosts: HostBatch, variable: str) -> _Term:
     return _Constant(None) if keys else _Numbers(getattr(hosts, name))
 
 
-def _entry(value: Any, keys: Sequence[str]) -> Any:
+def _entry(value: object, keys: Sequence[str]) -> object:
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
@@ -294,7 +294,7 @@ def _compare(name: str, values: Sequence[Any]) -> bool:
 
 
 def _answers(
-    compare: Callable[[Any, Any], Any], first: Any, others: Sequence[Any]
+    compare: Callable[[Any, Any], Any], first: object, others: Sequence[Any]
 ) -> Iterator[bool]:
     for other in others:
         try:

@@ -25,7 +25,7 @@ def image_properties(spec_obj: RequestSpec) -> ImageMetaProps:
     return image.properties if is_set else ImageMetaProps()
 
 
-def image_property(properties: ImageMetaProps, name: str) -> Any:
+def image_property(properties: ImageMetaProps, name: str) -> Any:  # noqa: ANN401 - of its field's type
     """Return one property; None if it is unset, or is no property that is known."""
     return getattr(properties, name) if name in properties else None
 

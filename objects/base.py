@@ -26,6 +26,7 @@ from .envelope import (
     version_tuple,
 )
 from .errors import MalformedObject, TooNewValue, UnsetField, UnsupportedObject
+from .fields import class_of
 from .opaque import OpaqueObject
 from .reading import Reader, reader
 from .writing import Writer, writer
@@ -84,7 +85,7 @@ class WireObject(ovo.VersionedObject):
         def __getattr__(self, name: str) -> Any:
             """Read a field."""
 
-        def __setattr__(self, name: str, value: Any) -> None:
+        def __setattr__(self, name: str, value: object) -> None:
             """Set a field."""
 
     def __contains__(self, name: object) -> bool:
@@ -103,7 +104,9 @@ class WireObject(ovo.VersionedObject):
         return found
 
     @classmethod
-    def obj_from_primitive(cls, primitive: dict[str, Any], context: Any = None) -> Self:
+    def obj_from_primitive(
+        cls, primitive: dict[str, Any], context: object = None
+    ) -> Self:
         """Read an object from its wire form; MalformedObject says what is wrong."""
         obj = read_object(primitive, None if cls is WireObject else cls, context)
         return obj  # type: ignore[return-value]  # read_object checked the class
@@ -199,21 +202,16 @@ class WireObject(ovo.VersionedObject):
         for name in primitive.keys() & self.fields.keys():
             value = getattr(self, name)
             if isinstance(value, WireObject):
-                primitive[name] = value._back_to(manifest)
+                primitive[name] = _back_to(value, manifest)
             elif isinstance(value, list) and any(
                 isinstance(item, WireObject) for item in value
             ):
                 primitive[name] = [
-                    item._back_to(manifest)
+                    _back_to(item, manifest)
                     if isinstance(item, WireObject)
                     else item.obj_to_primitive()
                     for item in value
                 ]
-
-    def _back_to(self, manifest: dict[str, str]) -> dict[str, Any]:
-        wanted = manifest.get(self.obj_name(), self.VERSION)
-        is_older = version_tuple(wanted) < version_tuple(self.VERSION)
-        return self.obj_to_primitive(wanted if is_older else None, manifest)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Copy the values and what goes with them, not the context."""
@@ -222,6 +220,12 @@ class WireObject(ovo.VersionedObject):
         values = {k: v for k, v in self.__dict__.items() if k != "_context"}
         twin.__dict__.update(copy.deepcopy(values, memo), _context=self._context)
         return twin
+
+
+def _back_to(obj: WireObject, manifest: dict[str, str]) -> dict[str, Any]:
+    wanted = manifest.get(obj.obj_name(), obj.VERSION)
+    is_older = version_tuple(wanted) < version_tuple(obj.VERSION)
+    return obj.obj_to_primitive(wanted if is_older else None, manifest)
 
 
 def _wrong_major(cls: type[WireObject], version: str) -> MalformedObject:
@@ -236,7 +240,7 @@ def _class_of(primitive: Any) -> type[WireObject]:
     return WireObject.obj_class_from_name(primitive[NAME], primitive[VERSION])
 
 
-def _read(primitive: Any, expected: type[WireObject] | None, context: Any) -> Any:
+def _read(primitive: Any, expected: type[WireObject] | None, context: object) -> Any:
     cls = _class_of(primitive)
     if expected is not None and not issubclass(cls, expected):
         raise MalformedObject(f"a {expected.obj_name()}", cls.obj_name(), NAME)
@@ -245,7 +249,9 @@ def _read(primitive: Any, expected: type[WireObject] | None, context: Any) -> An
     return _fill(cls, primitive, context)
 
 
-def _fill(cls: type[WireObject], primitive: dict[str, Any], context: Any) -> WireObject:
+def _fill(
+    cls: type[WireObject], primitive: dict[str, Any], context: object
+) -> WireObject:
     version = primitive[VERSION]
     ours = cls.VERSION
     newer = version != ours and version_tuple(version) > version_tuple(ours)
@@ -274,9 +280,9 @@ def _fill(cls: type[WireObject], primitive: dict[str, Any], context: Any) -> Wir
 
 def _object_reader(kind: of.Object) -> Reader:
     """Make the reader of a nested object; a class unknown here may stay opaque."""
-    wanted, takes_subclasses = kind._obj_name, kind._subclasses
+    wanted, takes_subclasses = class_of(kind)
 
-    def read(value: Any, newer: bool) -> Any:
+    def read(value: Any, _newer: bool) -> Any:
         try:
             return _read(value, REGISTRY[wanted], None)
         except UnsupportedObject as error:
@@ -288,7 +294,7 @@ def _object_reader(kind: of.Object) -> Reader:
 
 
 def read_object(
-    primitive: Any, expected: type[WireObject] | None = None, context: Any = None
+    primitive: object, expected: type[WireObject] | None = None, context: object = None
 ) -> WireObject:
     """Read one object, of class `expected` or any of ours, or raise MalformedObject."""
     try:
@@ -306,7 +312,7 @@ def read_object(
 class EphemeralObject(WireObject):
     """An object that is no row: its declared defaults are set when it is made."""
 
-    def __init__(self, context: Any = None, **kwargs: Any) -> None:
+    def __init__(self, context: object = None, **kwargs: object) -> None:
         """Set what is given, then the defaults of the rest."""
         super().__init__(context, **kwargs)
         self.obj_set_defaults()

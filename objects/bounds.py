@@ -30,7 +30,7 @@ class Bounds:
     max_values: int = 1_000_000
     max_text: int = 4 << 20
 
-    def check(self, entity: Any) -> None:
+    def check(self, entity: object) -> None:
         """Refuse what is beyond the bounds, before anything is made of it.
 
         Raises
@@ -38,7 +38,8 @@ class Bounds:
         MalformedObject
             It says which bound, and what it is.
         """
-        level, max_text = [entity], self.max_text
+        level: list[Any] = [entity]
+        max_text = self.max_text
         n_values = depth = 0
         while level:
             below: list[Any] = []

@@ -33,7 +33,7 @@ class Lowered(Enumerated):
 
     OLD: ClassVar[Mapping[str, str]] = {}
 
-    def coerce(self, obj: ovo.VersionedObject | None, attr: str, value: Any) -> str:
+    def coerce(self, obj: ovo.VersionedObject | None, attr: str, value: object) -> str:
         """Give the value its name of today."""
         lowered = str(value).lower()
         coerced: str = super().coerce(obj, attr, self.OLD.get(lowered, lowered))

@@ -35,7 +35,7 @@ _ENVELOPE: tuple[tuple[str, type], ...] = (
 )
 
 
-def check_envelope(primitive: Any) -> None:
+def check_envelope(primitive: object) -> None:
     """Refuse what has not all the keys of an object, each of its type."""
     if type(primitive) is not dict:
         raise MalformedObject("an object", primitive)

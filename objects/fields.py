@@ -15,6 +15,23 @@ NONE: Any = None
 
 Fields = dict[str, of.Field[Any]]
 
+Compound = of.List[Any] | of.Set[Any] | of.Dict[Any]
+
+
+def type_of(field: of.Field[Any]) -> of.FieldType[Any]:
+    """Return the type of a field."""
+    return field._type  # noqa: SLF001 - oslo.versionedobjects has no public name for it
+
+
+def element_of(compound: Compound) -> of.Field[Any]:
+    """Return the field that each element of a list, set or dict is."""
+    return compound._element_type  # noqa: SLF001 - no public name either
+
+
+def class_of(kind: of.Object) -> tuple[str, bool]:
+    """Return the class of a nested object, and whether its subclasses are taken."""
+    return kind._obj_name, kind._subclasses  # noqa: SLF001 - no public names either
+
 
 def declare(**fields: of.Field[Any]) -> Fields:
     """Declare the fields of an object, in the order they are written."""
@@ -27,7 +44,12 @@ class ResourceClass(of.StringPattern[str]):
     PATTERN = "^[A-Z0-9_]+$"
     _FORM = re.compile(r"[A-Z0-9_]+\Z")
 
-    def coerce(self, obj: ovo.VersionedObject | None, attr: str, value: Any) -> str:
+    def coerce(
+        self,
+        obj: ovo.VersionedObject | None,  # noqa: ARG002 - FieldType's signature
+        attr: str,  # noqa: ARG002 - as above
+        value: object,
+    ) -> str:
         """Raise the case, refuse anything but letters, digits and underscores."""
         name = value.upper() if isinstance(value, str) else ""
         if not self._FORM.match(name):
@@ -38,7 +60,12 @@ class ResourceClass(of.StringPattern[str]):
 class NetworkModel(of.FieldType[str]):
     """What Neutron told about an instance's ports: JSON, kept as the text it is."""
 
-    def coerce(self, obj: ovo.VersionedObject | None, attr: str, value: Any) -> str:
+    def coerce(
+        self,
+        obj: ovo.VersionedObject | None,  # noqa: ARG002 - FieldType's signature
+        attr: str,
+        value: object,
+    ) -> str:
         """Take the text, or a list of ports."""
         if isinstance(value, str):
             return value

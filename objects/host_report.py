@@ -8,7 +8,7 @@ them on as they came. One report that cannot be read then spoils no other of its
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields as of
@@ -26,11 +26,23 @@ _VERSION: Final = f"{SERIAL_NAMESPACE}.version"
 _DATA: Final = f"{SERIAL_NAMESPACE}.data"
 
 
+_ADDRESS: Final[Fields] = declare(
+    uuid=of.UUIDField(),
+    incarnation=of.UUIDField(),
+    revision=of.IntegerField(),
+    reply_topic=of.StringField(nullable=True, default=NONE),
+    reply_server=of.StringField(nullable=True, default=NONE),
+)
+
+
 class Columns(of.FieldType[Any]):
     """Some columns of a host: JSON values by name."""
 
     def coerce(
-        self, obj: ovo.VersionedObject | None, attr: str, value: Any
+        self,
+        obj: ovo.VersionedObject | None,  # noqa: ARG002 - FieldType's signature
+        attr: str,
+        value: object,
     ) -> dict[str, Any]:
         """Take a dict whose keys are texts."""
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
@@ -67,14 +79,6 @@ class ReportObject(ovo.VersionedObject):
 
         def __getattr__(self, name: str) -> Any:
             """Read a field."""
-
-    _ADDRESS: ClassVar[Fields] = declare(
-        uuid=of.UUIDField(),
-        incarnation=of.UUIDField(),
-        revision=of.IntegerField(),
-        reply_topic=of.StringField(nullable=True, default=NONE),
-        reply_server=of.StringField(nullable=True, default=NONE),
-    )
 
     @classmethod
     def obj_class_from_name(cls, objname: str, objver: str) -> type[ReportObject]:
@@ -114,7 +118,7 @@ class HostReport(ReportObject):
     VERSION = "1.0"
 
     fields = declare(
-        **ReportObject._ADDRESS,
+        **_ADDRESS,
         host=of.StringField(),
         nodename=of.StringField(),
         cell_uuid=of.UUIDField(),
@@ -166,7 +170,7 @@ class HostDelta(ReportObject):
     VERSION = "1.0"
 
     fields = declare(
-        **ReportObject._ADDRESS,
+        **_ADDRESS,
         since=of.IntegerField(),
         changes=ColumnsField(),
         instances_added=of.ListOfStringsField(),

@@ -198,7 +198,7 @@ class ImageMetaProps(WireObject):
     ADDED = _ADDED
     ADDED_VALUES = _ADDED_VALUES
 
-    def get(self, name: str, defvalue: Any = None) -> Any:
+    def get(self, name: str, defvalue: object = None) -> Any:
         """Read a property, or the default if the image does not have it."""
         return getattr(self, name) if self.obj_attr_is_set(name) else defvalue
 

@@ -34,7 +34,7 @@ class InstanceGroup(Persistent, WireObject, ovo.VersionedObjectDictCompat):
     )
     ADDED = MappingProxyType({"hosts": "1.10", "policy": "1.11"})
 
-    def __init__(self, context: Any = None, **kwargs: Any) -> None:
+    def __init__(self, context: object = None, **kwargs: object) -> None:
         """Take `rules` for the field `_rules`, as nova does."""
         if "rules" in kwargs:
             kwargs["_rules"] = kwargs.pop("rules")

@@ -17,7 +17,7 @@ from .scheduler_limits import SchedulerLimits, SchedulerRetries
 
 
 def request_fields(
-    context: Any, request_spec: Mapping[str, Any], filters: Mapping[str, Any]
+    context: object, request_spec: Mapping[str, Any], filters: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Translate the two dicts of RPC 4.0 to 4.2 to the fields of a RequestSpec."""
     fields: dict[str, Any] = {
@@ -41,7 +41,7 @@ def request_fields(
     return fields | _instance_fields(request_spec.get("instance_properties"))
 
 
-def _object(value: Any, cls: type[WireObject], make: bool = False) -> Any:
+def _object(value: object, cls: type[WireObject], make: bool = False) -> Any:
     """Take an object as itself, its wire form, its JSON or (`make`) its fields."""
     if isinstance(value, str):
         value = json.loads(value)
@@ -52,13 +52,13 @@ def _object(value: Any, cls: type[WireObject], make: bool = False) -> Any:
     return read_object(value, cls)
 
 
-def _image(image: Any) -> ImageMeta | None:
+def _image(image: object) -> ImageMeta | None:
     if isinstance(image, ImageMeta):
         return image
     return ImageMeta.from_dict(image) if isinstance(image, dict) else None
 
 
-def _limits(limits: Any) -> Any:
+def _limits(limits: object) -> Any:
     return SchedulerLimits.from_dict(limits) if isinstance(limits, dict) else limits
 
 
@@ -84,7 +84,7 @@ def _group(filters: Mapping[str, Any]) -> Any:
     return group
 
 
-def _instance_fields(instance: Any) -> dict[str, Any]:
+def _instance_fields(instance: object) -> dict[str, Any]:
     if instance is None:
         return {}
     if not isinstance(instance, dict):

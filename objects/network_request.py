@@ -35,7 +35,7 @@ class NetworkRequest(WireObject):
         }
     )
 
-    def _default_of(self, name: str) -> Any:
+    def _default_of(self, name: str) -> Any:  # noqa: ARG002 - the base class's
         # nova reads every field of a request that nobody set as None.
         return None
 

@@ -71,7 +71,10 @@ class Payload(WireObject):
             setattr(made, name, _value(source, name))
         return made
 
-    def _changed_in(self, data: Mapping[str, Any]) -> set[str]:
+    def _changed_in(
+        self,
+        data: Mapping[str, Any],  # noqa: ARG002 - the base class's
+    ) -> set[str]:
         # Made for the occasion: nobody asks what has changed.
         return set()
 

@@ -30,8 +30,8 @@ class OpaqueObject:
 
     def obj_to_primitive(
         self,
-        target_version: str | None = None,
-        version_manifest: dict[str, str] | None = None,
+        target_version: str | None = None,  # noqa: ARG002 - VersionedObject's signature
+        version_manifest: dict[str, str] | None = None,  # noqa: ARG002 - as above
     ) -> dict[str, Any]:
         """Give back what came; there is nothing to go back from."""
         return copy.deepcopy(self.primitive)

@@ -40,7 +40,7 @@ class InstancePCIRequest(WireObject):
         """Who asks: a flavor's alias or a port."""
         return self.NEUTRON_PORT if self.alias_name is None else self.FLAVOR_ALIAS
 
-    def _default_of(self, name: str) -> Any:
+    def _default_of(self, name: str) -> Any:  # noqa: ARG002 - the base class's
         # nova reads every field of a request that nobody set as None.
         return None
 

@@ -16,13 +16,14 @@ from oslo_utils import strutils, timeutils
 from oslo_versionedobjects import fields as of
 
 from .errors import MalformedObject
+from .fields import element_of, type_of
 
 Reader = Callable[[Any, bool], Any]
 ObjectReader = Callable[[of.Object], Reader]
 
 
 def _exact(kind: type, expected: str) -> Reader:
-    def read(value: Any, newer: bool) -> Any:
+    def read(value: object, _newer: bool) -> Any:
         if type(value) is kind:
             return value
         raise MalformedObject(expected, value)
@@ -30,7 +31,7 @@ def _exact(kind: type, expected: str) -> Reader:
     return read
 
 
-def _float(value: Any, newer: bool) -> float:
+def _float(value: object, _newer: bool) -> float:
     if type(value) is float:
         return value
     if type(value) is int:
@@ -41,7 +42,7 @@ def _float(value: Any, newer: bool) -> float:
     raise MalformedObject("a number", value)
 
 
-def _flexible_boolean(value: Any, newer: bool) -> bool:
+def _flexible_boolean(value: object, _newer: bool) -> bool:
     if type(value) is bool:
         return value
     if type(value) in (str, int):
@@ -52,7 +53,7 @@ def _flexible_boolean(value: Any, newer: bool) -> bool:
     raise MalformedObject("a boolean", value)
 
 
-def _datetime(value: Any, newer: bool) -> datetime.datetime:
+def _datetime(value: object, _newer: bool) -> datetime.datetime:
     if type(value) is not str:
         raise MalformedObject("an ISO 8601 time", value)
     try:
@@ -73,7 +74,7 @@ def _datetime(value: Any, newer: bool) -> datetime.datetime:
 def _address(version: int | None) -> Reader:
     expected = f"an IPv{version} address" if version else "an IP address"
 
-    def read(value: Any, newer: bool) -> netaddr.IPAddress:
+    def read(value: object, _newer: bool) -> netaddr.IPAddress:
         if type(value) is not str:
             raise MalformedObject(expected, value)
         try:
@@ -88,7 +89,7 @@ def _enum(kind: of.Enum) -> Reader:
     values = frozenset(kind.valid_values)
     expected = "one of " + ", ".join(kind.valid_values)
 
-    def read(value: Any, newer: bool) -> str:
+    def read(value: object, newer: bool) -> str:
         if type(value) is not str:
             raise MalformedObject(expected, value)
         if value in values:
@@ -106,7 +107,7 @@ def _enum(kind: of.Enum) -> Reader:
 def _coerced(kind: of.FieldType[Any], expected: str) -> Reader:
     """Read a text whose form oslo's own type checks."""
 
-    def read(value: Any, newer: bool) -> Any:
+    def read(value: object, _newer: bool) -> Any:
         if type(value) is not str:
             raise MalformedObject(expected, value)
         try:
@@ -118,7 +119,7 @@ def _coerced(kind: of.FieldType[Any], expected: str) -> Reader:
 
 
 def _list(element: Reader) -> Reader:
-    def read(value: Any, newer: bool) -> list[Any]:
+    def read(value: object, newer: bool) -> list[Any]:
         if type(value) is not list and type(value) is not tuple:
             raise MalformedObject("a list", value)
         items: list[Any] = []
@@ -136,7 +137,7 @@ def _list(element: Reader) -> Reader:
 def _set(element: Reader) -> Reader:
     items = _list(element)
 
-    def read(value: Any, newer: bool) -> set[Any]:
+    def read(value: object, newer: bool) -> set[Any]:
         # In process (no JSON between) a set arrives as one.
         return set(items(list(value) if type(value) is set else value, newer))
 
@@ -144,7 +145,7 @@ def _set(element: Reader) -> Reader:
 
 
 def _dict(element: Reader) -> Reader:
-    def read(value: Any, newer: bool) -> dict[str, Any]:
+    def read(value: object, newer: bool) -> dict[str, Any]:
         if type(value) is not dict:
             raise MalformedObject("a dict", value)
         items: dict[str, Any] = {}
@@ -180,11 +181,11 @@ def _of_type(kind: of.FieldType[Any], read_object: ObjectReader) -> Reader:
     if isinstance(kind, of.Object):
         return read_object(kind)
     if isinstance(kind, of.List):
-        return _list(reader(kind._element_type, read_object))
+        return _list(reader(element_of(kind), read_object))
     if isinstance(kind, of.Set):
-        return _set(reader(kind._element_type, read_object))
+        return _set(reader(element_of(kind), read_object))
     if isinstance(kind, of.Dict):
-        return _dict(reader(kind._element_type, read_object))
+        return _dict(reader(element_of(kind), read_object))
     if isinstance(kind, of.Enum):
         return _enum(kind)
     known = _SCALARS.get(type(kind))
@@ -195,10 +196,10 @@ def _of_type(kind: of.FieldType[Any], read_object: ObjectReader) -> Reader:
 
 def reader(field: of.Field[Any], read_object: ObjectReader) -> Reader:
     """Make the reader of one field; `read_object` makes those of nested objects."""
-    read = _of_type(field._type, read_object)
+    read = _of_type(type_of(field), read_object)
     if field.nullable:
 
-        def nullable(value: Any, newer: bool) -> Any:
+        def nullable(value: object, newer: bool) -> Any:
             return None if value is None else read(value, newer)
 
         return nullable

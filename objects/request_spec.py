@@ -147,7 +147,7 @@ class RequestSpec(WireObject):
             return None
         return {g.requester_id: g.provider_uuids for g in self.requested_resources}
 
-    def get_scheduler_hint(self, hint_name: str, default: Any = None) -> Any:
+    def get_scheduler_hint(self, hint_name: str, default: object = None) -> Any:
         """Answer a hint: the one value, or the list if there are several."""
         values = (self.scheduler_hints or {}).get(hint_name, default)
         return values[0] if isinstance(values, list) and len(values) == 1 else values
@@ -161,7 +161,7 @@ class RequestSpec(WireObject):
     @classmethod
     def from_primitives(
         cls,
-        context: Any,
+        context: object,
         request_spec: dict[str, Any],
         filter_properties: dict[str, Any],
     ) -> Self:

@@ -46,7 +46,7 @@ class SchedulerRetries(WireObject):
     )
 
     @classmethod
-    def from_dict(cls, context: Any, retry: dict[str, Any]) -> Self:
+    def from_dict(cls, context: object, retry: dict[str, Any]) -> Self:
         """Make it of the old dict form; an empty one if the hosts are missing."""
         if "hosts" not in retry:
             return cls()

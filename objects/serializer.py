@@ -32,7 +32,7 @@ class Serializer:
     def __init__(self, bounds: Bounds | None = None) -> None:
         self._bounds = Bounds() if bounds is None else bounds
 
-    def serialize_entity(self, context: Any, entity: Any) -> Any:
+    def serialize_entity(self, context: object, entity: object) -> Any:
         """Give the JSON form; anything with ``obj_to_primitive`` is an object."""
         if isinstance(entity, WireObject):
             return entity.obj_to_primitive()
@@ -46,7 +46,7 @@ class Serializer:
         # What others' objects write may still have tuples for their sets.
         return self.serialize_entity(context, write()) if callable(write) else entity
 
-    def deserialize_entity(self, context: Any, entity: Any) -> Any:
+    def deserialize_entity(self, context: object, entity: object) -> Any:
         """Give the objects again, or raise MalformedObject."""
         self._bounds.check(entity)
         try:
@@ -54,7 +54,7 @@ class Serializer:
         except RecursionError as error:
             raise MalformedObject("less depth", "…", "message") from error
 
-    def _read(self, context: Any, entity: Any) -> Any:
+    def _read(self, context: object, entity: object) -> Any:
         if isinstance(entity, dict):
             if NAME in entity:
                 return read_object(entity, context=context)
@@ -76,7 +76,7 @@ class Serializer:
         return dict(context)
 
 
-def _is_json(value: Any) -> bool:
+def _is_json(value: object) -> bool:
     try:
         json.dumps(value)
     except (TypeError, ValueError, RecursionError):

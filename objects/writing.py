@@ -11,7 +11,10 @@ import datetime
 from collections.abc import Callable
 from typing import Any
 
+from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields as of
+
+from .fields import element_of, type_of
 
 Writer = Callable[[Any], Any]
 
@@ -23,7 +26,7 @@ def time_text(value: datetime.datetime) -> str:
     return value.isoformat() + "Z"
 
 
-def _object(value: Any) -> Any:
+def _object(value: ovo.VersionedObject) -> Any:
     return value.obj_to_primitive()
 
 
@@ -51,11 +54,11 @@ def _of_type(kind: of.FieldType[Any]) -> Writer | None:
     if isinstance(kind, of.Object):
         return _object
     if isinstance(kind, of.List):
-        return _each(_of_type(kind._element_type._type))
+        return _each(_of_type(type_of(element_of(kind))))
     if isinstance(kind, of.Set):
-        return _ordered(_of_type(kind._element_type._type))
+        return _ordered(_of_type(type_of(element_of(kind))))
     if isinstance(kind, of.Dict):
-        return _values(_of_type(kind._element_type._type))
+        return _values(_of_type(type_of(element_of(kind))))
     if isinstance(kind, of.DateTime):
         return time_text
     if isinstance(kind, of.IPAddress):
@@ -65,4 +68,4 @@ def _of_type(kind: of.FieldType[Any]) -> Writer | None:
 
 def writer(field: of.Field[Any]) -> Writer | None:
     """Make the writer of one field; None means that the value goes as it is."""
-    return _of_type(field._type)
+    return _of_type(type_of(field))

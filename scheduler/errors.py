@@ -52,7 +52,7 @@ class NoValidHost(SchedulerError):
 
     for_users: ClassVar[str | None] = None
 
-    def __new__(cls, *args: object, **kwargs: object) -> Self:
+    def __new__(cls, *_args: object, **_kwargs: object) -> Self:
         """Return an instance, of nova's class, too, if there is one."""
         novas = _novas()
         if novas is None or issubclass(cls, novas):

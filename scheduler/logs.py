@@ -70,7 +70,7 @@ def _put_back(before: oslo_context.RequestContext | None) -> None:
         before.update_store()
     else:
         # oslo.context has no public way; its own fixture does so.
-        oslo_context._request_store.__dict__.pop("context", None)
+        oslo_context._request_store.__dict__.pop("context", None)  # noqa: SLF001
 
 
 def _values(context: object) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextvars import ContextVar
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from .. import __version__
 from .errors import ConfigurationError, NoValidHost
@@ -28,6 +28,9 @@ except ImportError:  # the extra "tracing" is not installed
     _HAS_API = False
 else:
     _HAS_API = True
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
 
 LOG = logging.getLogger(__name__)
 
@@ -71,7 +74,7 @@ class _Recorded:
 
     __slots__ = ("_span",)
 
-    def __init__(self, span: Any) -> None:
+    def __init__(self, span: trace.Span) -> None:
         self._span = span
 
     def set(self, name: str, figure: Figure) -> None:
@@ -188,7 +191,7 @@ def _is_set_up() -> bool:
     )
 
 
-def _parent(context: object) -> Any:
+def _parent(context: object) -> Context | None:
     """Return what a request's span belongs to; None: the span that is current."""
     if trace.get_current_span().get_span_context().is_valid:
         return None

@@ -142,7 +142,7 @@ class _Trial:
         self._spec = spec_obj
         self._answers: dict[str, Answers | None] = {}
 
-    def prepared(self) -> Any:
+    def prepared(self) -> Any:  # noqa: ANN401 - a filter or a weigher, as given
         before = seen_of(self._plugin, self._hosts, self._spec)
         prepared = self._watched("prepare", lambda: self._plugin.prepare(self._spec))
         self._expect_unchanged("prepare", self._plugin, before)
@@ -234,7 +234,9 @@ class _Trial:
             f"{method} changes nothing; it changed {' and '.join(changed)}",
         )
 
-    def _expect_same(self, found: Any, wanted: Any, claim: str) -> None:
+    def _expect_same(
+        self, found: Answers | list[bool | float] | None, wanted: Answers, claim: str
+    ) -> None:
         is_same = found is not None and np.allclose(found, wanted, 1e-9, 1e-9)
         self._expect(is_same, f"{claim}; here they are {found} and {wanted}")
 

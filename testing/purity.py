@@ -93,7 +93,7 @@ def _is_module(path: object) -> bool:
 
 
 def _guarded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def guarded(*arguments: Any, **more: Any) -> Any:
+    def guarded(*arguments: object, **more: object) -> object:
         tried = getattr(_local, "tried", None)
         if tried is not None:
             _refuse(tried, f"socket.{name}")

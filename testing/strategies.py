@@ -432,7 +432,7 @@ def _images() -> st.SearchStrategy[ImageMeta | None]:
     return st.none() | made
 
 
-def _request(
+def _request(  # noqa: PLR0913 - one for each part that is drawn, by name
     *,
     name: str,
     extra_specs: dict[str, str],

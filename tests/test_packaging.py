@@ -112,8 +112,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         ".*", "__pycache__", "*.egg-info", "build", "dist", "data", "_build"
     )
     shutil.copytree(ROOT, copy, ignore=skipped)
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-q", "-w", folder]
-    subprocess.run([*command, copy], check=True, capture_output=True, timeout=120)
+    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-q"]
+    command = [*pip, "-w", str(folder), str(copy)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
     (built,) = folder.glob("moorage-*.whl")
     with zipfile.ZipFile(built) as archive:
         return archive.namelist()

@@ -13,7 +13,7 @@ Builds = Callable[[str, str], bool]
 class Computes:
     """All compute hosts of a cloud; yours would send RPC to nova-compute instead."""
 
-    def __init__(self, builds: Builds = lambda instance_uuid, host: True) -> None:
+    def __init__(self, builds: Builds = lambda _instance_uuid, _host: True) -> None:
         self._builds = builds
         self._guests: defaultdict[str, set[str]] = defaultdict(set)
 

@@ -21,7 +21,7 @@ class Interrupt:
         self._is_asked = False
         signal.signal(signal.SIGINT, self._ask)
 
-    def _ask(self, number: int, frame: object) -> None:
+    def _ask(self, _number: int, _frame: object) -> None:
         self._is_asked = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -68,7 +68,7 @@ def _fails_once(uuid: str) -> Builds:
     """Return compute hosts on which all builds succeed, but the first one of `uuid`."""
     left = {uuid}
 
-    def builds(instance_uuid: str, host: str) -> bool:
+    def builds(instance_uuid: str, _host: str) -> bool:
         fails = instance_uuid in left
         left.discard(instance_uuid)
         return not fails

@@ -235,7 +235,7 @@ def _heartbeats(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
     )
 
 
-def _backend(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
+def _backend(_conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
     if files.get("DEFAULT", "concurrency_backend") != "eventlet":
         return None
     return Finding.warning(
@@ -258,7 +258,7 @@ def _tracking(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
     )
 
 
-def _discovery(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
+def _discovery(conf: cfg.ConfigOpts, _files: FileOptions) -> Finding | None:
     name, interval = (
         "[scheduler] discover_hosts_in_cells_interval",
         conf.scheduler.discover_hosts_in_cells_interval,
@@ -281,7 +281,7 @@ def _periodic(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
     )
 
 
-def _record(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
+def _record(conf: cfg.ConfigOpts, _files: FileOptions) -> Finding | None:
     if not conf.moorage.register_service:
         return None
     name = "[moorage] register_service"

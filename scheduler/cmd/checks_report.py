@@ -34,7 +34,7 @@ class UpgradeCommands(upgradecheck.UpgradeCommands):
         return super().check()
 
 
-def _told(commands: UpgradeCommands, finding: Finding) -> upgradecheck.Result:
+def _told(_commands: UpgradeCommands, finding: Finding) -> upgradecheck.Result:
     return upgradecheck.Result(finding.code, finding.details)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from oslo_config import cfg
 
-from ..conf import load
+from ..conf import load, registered_opts
 from ..conf.secrets import HIDDEN, is_secret
 
 LOG = logging.getLogger(__name__)
@@ -73,11 +73,8 @@ class Options:
 
     def _read(self) -> Mapping[tuple[str, str], _Option]:
         scratch = cfg.ConfigOpts()
-        known = [
-            (group.name if group else None, info["opt"], info["cli"])
-            for info, group in self._conf._all_opt_infos()
-            if info["opt"].dest not in _BUILT_IN
-        ]
+        every = registered_opts(self._conf)
+        known = [each for each in every if each[1].dest not in _BUILT_IN]
         for group, opt, is_cli in known:
             scratch.register_opt(opt, group=group, cli=is_cli)
         load(self._argv, conf=scratch)
@@ -111,5 +108,5 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
         logger.removeFilter(_nothing)
 
 
-def _nothing(record: logging.LogRecord) -> bool:
+def _nothing(_record: logging.LogRecord) -> bool:
     return False

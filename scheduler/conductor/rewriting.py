@@ -281,5 +281,5 @@ def _is_to_be_tried_again(answer: WriteAnswer) -> bool:
     return answer.is_concurrent_update
 
 
-def _last_result(state: tenacity.RetryCallState) -> Any:
+def _last_result(state: tenacity.RetryCallState) -> Any:  # noqa: ANN401 - tenacity's type
     return state.outcome.result() if state.outcome else None

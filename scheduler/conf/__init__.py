@@ -7,7 +7,7 @@ in the group ``[moorage]``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from oslo_config import cfg
 
@@ -61,6 +61,14 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
                 conf.register_opt(opt, group=module.GROUP)
             except cfg.DuplicateOptError:  # registered by its owner, who knows better
                 continue
+
+
+def registered_opts(
+    conf: cfg.ConfigOpts,
+) -> Iterator[tuple[str | None, cfg.Opt, bool]]:
+    """Yield the group (None: DEFAULT), option and whether it is a CLI option too."""
+    for info, group in conf._all_opt_infos():  # noqa: SLF001 - no public name lists them
+        yield group.name if group else None, info["opt"], info["cli"]
 
 
 def load(

@@ -29,7 +29,7 @@ def first_accepted(
     return None
 
 
-def accept_any(uuid: str, hosts: HostBatch, index: int) -> int | None:
+def accept_any(_uuid: str, _hosts: HostBatch, _index: int) -> int | None:
     """Accept a host for which nothing is claimed."""
     return NO_CANDIDATE
 
@@ -37,7 +37,7 @@ def accept_any(uuid: str, hosts: HostBatch, index: int) -> int | None:
 def take_on_paper(ledger: Ledger) -> Accept:
     """Accept a host that has a candidate left, and take that on paper."""
 
-    def take(uuid: str, hosts: HostBatch, index: int) -> int | None:
+    def take(_uuid: str, hosts: HostBatch, index: int) -> int | None:
         left = hosts.candidates_of(index)
         candidate = ledger.next_of(hosts.value("uuid", index), left)
         if candidate is not None:
@@ -50,7 +50,7 @@ def take_on_paper(ledger: Ledger) -> Accept:
 def only(ledger: Ledger, candidate: int) -> Accept:
     """Accept the host of one candidate, which is claimed already."""
 
-    def accept(uuid: str, hosts: HostBatch, index: int) -> int | None:
+    def accept(_uuid: str, hosts: HostBatch, index: int) -> int | None:
         is_its = candidate in ledger.all_of(hosts.value("uuid", index))
         return candidate if is_its else None
 

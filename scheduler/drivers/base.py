@@ -26,7 +26,7 @@ from .contention import Contention
 from .record import DecisionLog
 
 
-def none_has_ended(node_uuids: Collection[str]) -> bool:
+def none_has_ended(_node_uuids: Collection[str]) -> bool:
     """Stand in where nobody looks after claims."""
     return False
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 from oslo_config import cfg
@@ -82,11 +82,26 @@ def weigher_from(
     return made
 
 
+class _NovaFilter(Protocol):
+    """What is called of a filter that was written for nova."""
+
+    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> object:
+        """Return whether the host passes."""
+
+
+class _NovaWeigher(Protocol):
+    """What is called of a weigher that was written for nova."""
+
+    def _weigh_object(self, host_state: HostState, spec_obj: RequestSpec) -> float:
+        """Return the raw figure of the host."""
+        ...
+
+
 class _ForeignFilter(BaseHostFilter):
     """Ask somebody else's filter, one host at a time."""
 
     def __init__(
-        self, theirs: Any, conf: cfg.ConfigOpts, clock: Callable[[], float]
+        self, theirs: _NovaFilter, conf: cfg.ConfigOpts, clock: Callable[[], float]
     ) -> None:
         super().__init__(conf, clock=clock)
         self._theirs = theirs
@@ -122,13 +137,16 @@ class _ForeignWeigher(BaseHostWeigher):
     """Ask somebody else's weigher, one host at a time."""
 
     def __init__(
-        self, theirs: Any, conf: cfg.ConfigOpts, clock: Callable[[], float]
+        self, theirs: _NovaWeigher, conf: cfg.ConfigOpts, clock: Callable[[], float]
     ) -> None:
         super().__init__(conf, clock=clock)
         self._theirs = theirs
 
     def weigh_host(self, host_state: HostState, spec_obj: RequestSpec) -> float:
-        return float(self._theirs._weigh_object(host_state, spec_obj))
+        figure = self._theirs._weigh_object(  # noqa: SLF001 - nova's name of the method
+            host_state, spec_obj
+        )
+        return float(figure)
 
     def multipliers(self, hosts: HostBatch) -> Weights:
         multiplier = getattr(self._theirs, "weight_multiplier", None)

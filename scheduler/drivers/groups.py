@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from ...filters import BaseHostFilter
 from ...filters.server_group_anti_affinity import max_server_per_host
-from ...objects import RequestSpec
+from ...objects import InstanceGroup, RequestSpec
 from ..errors import PlacementUnavailable
 from ..placement.candidates import AllocationRequest
 from ..placement.client import PlacementClient
@@ -165,7 +165,7 @@ class GroupCheck:
         return strangers
 
 
-def _policy(group: Any) -> str | None:
+def _policy(group: InstanceGroup | None) -> str | None:
     if group is None:
         return None
     if "policy" in group and group.policy:

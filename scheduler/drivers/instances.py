@@ -48,6 +48,7 @@ def of_instance(spec_obj: RequestSpec, uuid: str) -> RequestSpec:
     if "instance_uuid" in spec_obj and spec_obj.instance_uuid == uuid:
         return spec_obj
     mine = copy.copy(spec_obj)
-    mine._changed_fields = set(spec_obj._changed_fields)
+    # A copy shares its set of changes, which has no public name.
+    mine._changed_fields = set(spec_obj._changed_fields)  # noqa: SLF001
     mine.instance_uuid = uuid
     return mine

@@ -9,7 +9,7 @@ import inspect
 import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import stevedore
 from oslo_config import cfg
@@ -56,6 +56,7 @@ REFUSED_FILTERS: Mapping[str, str] = MappingProxyType(
 )
 
 Clock = Callable[[], float]
+_Made = TypeVar("_Made", BaseHostFilter, BaseHostWeigher)
 
 
 def load_plugins(group: str) -> dict[str, Any]:
@@ -69,7 +70,7 @@ def load_plugins(group: str) -> dict[str, Any]:
     return _loaded(stevedore.ExtensionManager, group)
 
 
-def load_plugin(group: str, name: str) -> Any:
+def load_plugin(group: str, name: str) -> Any:  # noqa: ANN401 - a class or a function
     """Return the plugin of that name; the others need not be fit to be imported.
 
     Raises
@@ -87,8 +88,12 @@ def load_plugin(group: str, name: str) -> Any:
     return found[name]
 
 
-def _loaded(make: type[Any], group: str, **more: Any) -> dict[str, Any]:
-    def refuse(manager: object, entry_point: Any, cause: BaseException) -> NoReturn:
+def _loaded(make: type[Any], group: str, **more: object) -> dict[str, Any]:
+    def refuse(
+        _manager: object,
+        entry_point: importlib.metadata.EntryPoint,
+        cause: BaseException,
+    ) -> NoReturn:
         raise PluginError(
             f"{group}: plugin {_described(entry_point)} cannot be imported: "
             f"{type(cause).__name__}: {cause}"
@@ -106,7 +111,7 @@ def _loaded(make: type[Any], group: str, **more: Any) -> dict[str, Any]:
     return found
 
 
-def _described(entry_point: Any) -> str:
+def _described(entry_point: importlib.metadata.EntryPoint) -> str:
     # stevedore's cache does not keep which distribution an entry point came from.
     origins = (
         f"{dist.name} {dist.version}"
@@ -208,12 +213,12 @@ def _classes(path: str) -> Sequence[type]:
 
 
 def _made(
-    wrap: Callable[[type, cfg.ConfigOpts, Clock], Any],
+    wrap: Callable[[type, cfg.ConfigOpts, Clock], _Made],
     name: str,
-    plugin: Any,
+    plugin: type,
     conf: cfg.ConfigOpts,
     clock: Clock,
-) -> Any:
+) -> _Made:
     try:
         return wrap(plugin, conf, clock)
     except ConfigurationError:

@@ -139,7 +139,7 @@ class Ranking:
         )
 
 
-def ranked(
+def ranked(  # noqa: PLR0913 - five by name
     weighers: Sequence[BaseHostWeigher],
     hosts: HostBatch,
     spec_obj: RequestSpec,

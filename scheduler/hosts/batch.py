@@ -344,7 +344,8 @@ class HostBatch:
         taken = self.take(self.of_candidates(mask))
         if self._offered is not None:
             of_table = CandidateRows(self._rows[kept.rows], kept.numbers, kept.requests)
-            taken._offered, taken._is_narrowed = of_table, True
+            # Nobody else has this batch yet.
+            taken._offered, taken._is_narrowed = of_table, True  # noqa: SLF001
         return taken
 
     def with_instance(

@@ -102,7 +102,7 @@ def hosts_that_fit(hosts: HostBatch, need: Need, networks: Networks) -> Mask:
         at = np.flatnonzero(fit)
         nobody = [None] * len(need.requests)
         fit[at] = _Cases(
-            hosts, need, networks, at, nobody, lambda case: need.assigned({})
+            hosts, need, networks, at, nobody, lambda _case: need.assigned({})
         ).fit()
     return fit
 

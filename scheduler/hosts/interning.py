@@ -7,8 +7,8 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,7 @@ def shared_codes(first: int, end: int) -> list[int]:
     return _CODES[first:end]
 
 
-def _key(value: Any) -> Hashable:
+def _key(value: object) -> Hashable:
     """Return what tells two values apart; a mapping is known by its content.
 
     The content's digest, which is shorter, if a mapping cannot be a key by itself.
@@ -57,9 +57,10 @@ def _key(value: Any) -> Hashable:
     try:
         hash(value)
     except TypeError:
-        content = json.dumps(dict(value), sort_keys=True).encode()
+        mapping = cast(Mapping[str, object], value)
+        content = json.dumps(dict(mapping), sort_keys=True).encode()
         return hashlib.blake2b(content, digest_size=16).digest()
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 class Interner:
@@ -80,7 +81,7 @@ class Interner:
     def __len__(self) -> int:
         return len(self.values)
 
-    def code(self, value: Any) -> int:
+    def code(self, value: object) -> int:
         """Return the code of a value, a new one where it was never seen."""
         key = _key(value)
         code = self._codes.get(key)
@@ -110,7 +111,7 @@ class Interner:
                 if code != new:  # it is there twice
                     kept.pop()
 
-    def _add(self, key: Hashable, value: Any) -> int:
+    def _add(self, key: Hashable, value: object) -> int:
         """Return the code of the value of a key, a new one where there is none."""
         with self._lock:
             code = self._codes.get(key)
@@ -119,7 +120,7 @@ class Interner:
                 code = self._codes[key] = shared_code(len(self.values) - 1)
             return code
 
-    def find(self, value: Any) -> int | None:
+    def find(self, value: object) -> int | None:
         """Return the code of a value that was seen, else None."""
         return self._codes.get(_key(value))
 

@@ -15,7 +15,7 @@ from ..hosts import Consumption, HostBatch, HostTable
 from ..placement.query import Requirements
 from .fitted import fitted
 from .legacy import legacy_payload
-from .notifiers import Notifiers, Told
+from .notifiers import Notifier, Notifiers, Told
 from .outbox import Letter, Outbox
 
 EVENT: Final = "scheduler.select_destinations"
@@ -155,7 +155,7 @@ class Announcer:
                 self._put(self._notifiers.versioned, heard, event_type, payload)
 
     def _put(
-        self, notifier: Any, heard: Told, event_type: str, payload: dict[str, Any]
+        self, notifier: Notifier, heard: Told, event_type: str, payload: dict[str, Any]
     ) -> None:
         self._outbox.put(Letter(notifier, heard, event_type, payload))
 

@@ -42,11 +42,11 @@ def legacy_payload(spec_obj: RequestSpec) -> dict[str, Any]:
     return {"request_spec": request_spec}
 
 
-def _value(source: WireObject, name: str) -> Any:
+def _value(source: WireObject, name: str) -> Any:  # noqa: ANN401 - of its field's type
     return getattr(source, name) if name in source else None
 
 
-def _instance(spec_obj: RequestSpec, flavor: Any) -> dict[str, Any]:
+def _instance(spec_obj: RequestSpec, flavor: object) -> dict[str, Any]:
     told = {
         name: _plain(getattr(spec_obj, name))
         for name in _OF_INSTANCE
@@ -59,7 +59,7 @@ def _instance(spec_obj: RequestSpec, flavor: Any) -> dict[str, Any]:
     return told
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:  # noqa: ANN401 - what JSON takes
     if isinstance(value, WireObject):
         return _fields(value) if value.obj_name() in _LIKE_DICTS else _kept(value)
     if isinstance(value, dict):

@@ -25,7 +25,7 @@ class Notifier(Protocol):
         """Return the same for a publisher."""
         ...
 
-    def info(self, ctxt: Any, event_type: str, payload: dict[str, Any]) -> object:
+    def info(self, ctxt: object, event_type: str, payload: dict[str, Any]) -> object:
         """Tell an event at the level INFO."""
         ...
 
@@ -163,7 +163,7 @@ class Told(dict[str, Any]):
         return dict(self)
 
 
-def _to_dict(context: Any) -> Mapping[str, Any]:
+def _to_dict(context: object) -> Mapping[str, Any]:
     to_dict = getattr(context, "to_dict", None)
     whole = to_dict() if callable(to_dict) else {}
     return whole if isinstance(whole, Mapping) else {}

@@ -138,7 +138,7 @@ class ClaimAnswer:
     is_found: bool = False
 
 
-def claim(
+def claim(  # noqa: PLR0913 - eight by name, five with defaults
     client: PlacementClient,
     consumer_uuid: str,
     allocation_request: AllocationRequest,
@@ -183,7 +183,7 @@ def claim(
     return job.run()
 
 
-def claim_all(
+def claim_all(  # noqa: PLR0913 - those of `claim`
     client: PlacementClient,
     allocation_requests: Mapping[str, AllocationRequest],
     *,
@@ -482,7 +482,7 @@ def _is_known_undone(e: AnswerLost) -> bool:
     return not e.is_in_flight
 
 
-def _last_result(state: tenacity.RetryCallState) -> Any:
+def _last_result(state: tenacity.RetryCallState) -> Any:  # noqa: ANN401 - tenacity's type
     return state.outcome.result() if state.outcome else None
 
 

@@ -81,7 +81,7 @@ class Response(Protocol):
     def content(self) -> bytes:
         """Body, as it came."""
 
-    def json(self) -> Any:
+    def json(self) -> Any:  # noqa: ANN401 - JSON's own types
         """Body, decoded."""
 
 
@@ -617,7 +617,7 @@ def _consumer(url: str, body: object) -> ConsumerAllocations:
         ) from e
 
 
-def _held(body: Any) -> ConsumerAllocations:
+def _held(body: Any) -> ConsumerAllocations:  # noqa: ANN401 - decoded JSON
     resources = {uuid: part["resources"] for uuid, part in body["allocations"].items()}
     if not resources:
         return ConsumerAllocations({})

@@ -180,8 +180,8 @@ def _forget_what_is_synced() -> None:
     from placement.objects import resource_class, trait
 
     # A new database has none of what these remember having written.
-    trait._TRAITS_SYNCED = False
-    resource_class._RESOURCE_CLASSES_SYNCED = False
+    trait._TRAITS_SYNCED = False  # noqa: SLF001 - Placement has no public way
+    resource_class._RESOURCE_CLASSES_SYNCED = False  # noqa: SLF001 - nor here
 
 
 def _trust_schemas() -> Callable[[], None]:
@@ -201,7 +201,7 @@ def _trust_schemas() -> Callable[[], None]:
 
 
 def _validate(
-    body: Any,
+    body: Any,  # noqa: ANN401 - decoded JSON, which is checked here
     schema: dict[str, Any],
     format_checker: jsonschema.FormatChecker | None = None,
 ) -> None:
@@ -233,7 +233,7 @@ def _keep_aliases() -> Callable[[], None]:
 def _kept_by_name(alias: Callable[..., Any]) -> Callable[..., Any]:
     kept = functools.cache(alias)
 
-    def named(name: str | None = None, flat: bool = False) -> Any:
+    def named(name: str | None = None, flat: bool = False) -> object:
         # One without a name is another each time: a query may join two of them.
         return alias(flat=flat) if name is None else kept(name, flat)
 

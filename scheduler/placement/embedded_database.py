@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sqlite3
 from typing import IO, Any
 
 from alembic.util import CommandError
@@ -47,7 +48,7 @@ class KeptConnection(CreateEnginePlugin):
         event.listen(engine, "connect", _write_ahead)
 
 
-def _write_ahead(connection: Any, record: object) -> None:
+def _write_ahead(connection: sqlite3.Connection, _record: object) -> None:
     # What was committed outlives a killed process. A machine that loses its power may
     # lose the last writes, and never the file.
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()

@@ -18,9 +18,10 @@ from ..errors import InvalidRequest
 
 if TYPE_CHECKING:
     from ...objects import RequestSpec
+    from ...objects.base import WireObject
 
 
-def set_field(obj: Any, name: str) -> Any:
+def set_field(obj: WireObject | None, name: str) -> Any:  # noqa: ANN401 - of its field's type
     """Return a versioned object's field, None where it is not set or `obj` is None."""
     return getattr(obj, name) if obj is not None and name in obj else None
 
@@ -58,7 +59,7 @@ class Guest:
         """Return an extra spec, None where it is missing or empty."""
         return self.extra_specs.get(key) or None
 
-    def image_property(self, name: str) -> Any:
+    def image_property(self, name: str) -> Any:  # noqa: ANN401 - of its field's type
         """Return an image property, None where it is missing."""
         return set_field(self.properties, name)
 
@@ -116,5 +117,5 @@ def contradiction(
     )
 
 
-def _flag(value: Any) -> bool | None:
+def _flag(value: object) -> bool | None:
     return None if value is None else bool(strutils.bool_from_string(value))

@@ -38,10 +38,12 @@ class InProcessAdapter(BaseAdapter):
         started: list[Any] = []
 
         def start_response(
-            status: str, headers: list[tuple[str, str]], exc_info: object = None
+            status: str,
+            headers: list[tuple[str, str]],
+            exc_info: object = None,  # noqa: ARG001 - WSGI's signature
         ) -> Callable[[bytes], object]:
             started[:] = [int(status.split()[0]), headers]
-            return lambda data: None
+            return lambda _data: None
 
         body = b"".join(self._app(_environ(request), start_response))
         status, headers = started

@@ -104,7 +104,7 @@ class Account:
         """Return an account in which these claims are not counted."""
         other = copy.copy(self)  # `_asking` stays shared: it only grows
         other.taken = dict(self.taken)
-        other._obstacles = self._obstacles.copy()
+        other._obstacles = self._obstacles.copy()  # noqa: SLF001 - it is our copy
         for taken in claims:
             other.count(taken.amounts, sign=-1)
         return other

@@ -188,7 +188,7 @@ def _add_destination(
     confine(root, requirements.in_tree)
 
 
-def _request_level(spec_obj: RequestSpec, name: str) -> Any:
+def _request_level(spec_obj: RequestSpec, name: str) -> Any:  # noqa: ANN401 - of its field's type
     return set_field(set_field(spec_obj, "request_level_params"), name) or ()
 
 

@@ -19,6 +19,7 @@ from .guest import set_field
 
 if TYPE_CHECKING:
     from ...objects import RequestSpec
+    from ...objects.base import WireObject
 
 #: Placement's integer: what one allocation can hold of one resource class.
 MAX_AMOUNT = 2**31 - 1
@@ -67,14 +68,16 @@ def validate_request(spec_obj: RequestSpec) -> None:
     _check_subtrees(set_field(spec_obj, "request_level_params"), suffixes)
 
 
-def _check_amount(field: str, value: Any, least: int, most: int = MAX_AMOUNT) -> None:
+def _check_amount(
+    field: str, value: object, least: int, most: int = MAX_AMOUNT
+) -> None:
     if not isinstance(value, int) or not least <= value <= most:
         raise InvalidRequest(
             f"{field} is {value!r}; it must be a number from {least} to {most}"
         )
 
 
-def _check_extra_specs(flavor: Any) -> set[str]:
+def _check_extra_specs(flavor: WireObject) -> set[str]:
     groups = flavor_groups(set_field(flavor, "extra_specs") or {}).groups
     for suffix, group in groups.items():
         for name, amount in group.resources.items():
@@ -106,7 +109,7 @@ def _check_groups(groups: Iterable[Any], suffixes: set[str]) -> None:
         _check_group(field, group)
 
 
-def _check_group(field: str, group: Any) -> None:
+def _check_group(field: str, group: WireObject) -> None:
     asked = ("resources", *_FINDING, *_FORBIDDING)
     if not any(set_field(group, name) for name in asked):
         raise InvalidRequest(
@@ -120,14 +123,14 @@ def _check_group(field: str, group: Any) -> None:
     _check_findable(field, group)
 
 
-def _check_findable(field: str, group: Any) -> None:
+def _check_findable(field: str, group: WireObject) -> None:
     amounts = (set_field(group, "resources") or {}).values()
     finds = any(amounts) or any(set_field(group, name) for name in _FINDING)
     if not finds and any(set_field(group, name) for name in _FORBIDDING):
         raise _unfindable(field)
 
 
-def _check_subtrees(level: Any, suffixes: set[str]) -> None:
+def _check_subtrees(level: WireObject | None, suffixes: set[str]) -> None:
     for index, subtree in enumerate(set_field(level, "same_subtree") or ()):
         for suffix in subtree:
             if suffix not in suffixes:

@@ -125,7 +125,7 @@ class SchedulerAPI:
         )
 
     def _cast(
-        self, version: str, context: dict[str, Any], method: str, **arguments: Any
+        self, version: str, context: dict[str, Any], method: str, **arguments: object
     ) -> None:
         client = self._client.prepare(version=version, fanout=True)
         client.cast(context, method, **arguments)

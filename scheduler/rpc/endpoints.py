@@ -190,7 +190,7 @@ class BaseAPIEndpoint:
 
     target = oslo_messaging.Target(namespace="baseapi", version="1.1")
 
-    def ping(self, context: object, arg: Any) -> dict[str, Any]:
+    def ping(self, context: object, arg: object) -> dict[str, Any]:
         """Answer that this service is alive."""
         return {"service": TOPIC, "arg": arg}
 

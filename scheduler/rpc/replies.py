@@ -47,7 +47,7 @@ class Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._message, name)
 
-    def reply(self, reply: Any = None, failure: Any = None) -> None:
+    def reply(self, reply: object = None, failure: object = None) -> None:
         """Send the answer, or the failure."""
         if failure is None:
             self._watch()
@@ -60,10 +60,10 @@ class Watched:
             return
         attempts = _Attempts(self._answer)
 
-        def watched(connection: Any, *args: Any, **kwargs: Any) -> None:
+        def watched(connection: Any, *args: object, **kwargs: object) -> None:
             send(_Connection(connection, attempts), *args, **kwargs)
 
-        self._message._send_reply = watched
+        self._message._send_reply = watched  # noqa: SLF001 - no public name, see Watched
 
 
 class _Attempts:
@@ -73,7 +73,7 @@ class _Attempts:
         self._answer = answer
         self._may_have_arrived = False
 
-    def send(self, connection: Any, queue: str, body: Any) -> None:
+    def send(self, connection: Any, queue: str, body: object) -> None:
         _wait_for_broker(connection)
         link = _link(connection)
         self._answer.sending()
@@ -101,7 +101,7 @@ class _Connection:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
 
-    def direct_send(self, queue: str, body: Any) -> None:
+    def direct_send(self, queue: str, body: object) -> None:
         self._attempts.send(self._connection, queue, body)
 
 

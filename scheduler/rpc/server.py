@@ -60,7 +60,7 @@ class Server(RPCServer):  # type: ignore[misc]
     the broker goes on to send it messages that nobody looks at.
     """
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: object) -> None:
         super().__init__(*args)
         # Idle threads of futurist's, the default, look up only once a second whether
         # they are to end: each stop would take that long.
@@ -100,7 +100,7 @@ class Server(RPCServer):  # type: ignore[misc]
         size: int = self.conf.executor_thread_pool_size
         return self._n_under_way >= size and self.listener.is_taking
 
-    def _served(self, future: Future[None]) -> None:
+    def _served(self, _future: Future[None]) -> None:
         with self._changed:
             self._n_under_way -= 1
             self._changed.notify_all()

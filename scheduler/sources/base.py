@@ -71,14 +71,18 @@ class BaseHostSource(abc.ABC):
         """
         return
 
-    def follow(self, table: HostTable) -> None:
+    def follow(self, table: HostTable) -> None:  # noqa: ARG002 - for those that do
         """Keep the table fresh from now on; called once in each process that decides.
 
         By default nothing: the state of hosts changes by `refresh` only.
         """
         return
 
-    def look(self, table: HostTable, missing: Collection[str] = ()) -> None:
+    def look(
+        self,
+        table: HostTable,  # noqa: ARG002 - as above
+        missing: Collection[str] = (),  # noqa: ARG002 - as above
+    ) -> None:
         """Make the table as fresh as a decision needs it; by default it is.
 
         Called before each decision, by many threads at a time, and again where

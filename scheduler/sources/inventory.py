@@ -86,7 +86,7 @@ def read_inventory(path: str | Path) -> Inventory:
     return _inventory(document)
 
 
-def _load(path: Path) -> Any:
+def _load(path: Path) -> Any:  # noqa: ANN401 - what YAML has, not checked yet
     try:
         # CSafeLoader is ten times faster, where libyaml is there.
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -107,13 +107,13 @@ def _told(path: str | Path, mistakes: Sequence[str]) -> str:
 # -- what is wrong ---------------------------------------------------------------------
 
 
-def _misfits(document: Any) -> Iterator[str]:
+def _misfits(document: object) -> Iterator[str]:
     """Yield where the document has not the form of an inventory."""
     for error in sorted(_VALIDATOR.iter_errors(document), key=_order):
         yield f"{_place(document, list(error.absolute_path))}{error.message}"
 
 
-def _is_integer(checker: object, value: object) -> bool:
+def _is_integer(_checker: object, value: object) -> bool:
     """Return whether a value is written as an integer; 4.0 is not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -137,7 +137,10 @@ def _order(error: jsonschema.ValidationError) -> list[tuple[str, Any]]:
     return [(type(key).__name__, key) for key in error.absolute_path]
 
 
-def _place(document: Any, path: Sequence[str | int]) -> str:
+def _place(
+    document: Any,  # noqa: ANN401 - as `_load` has it
+    path: Sequence[str | int],
+) -> str:
     """Name the host, aggregate or cell, and the key, that a path leads to."""
     if len(path) < 2:
         return f"key '{path[0]}': " if path else ""
@@ -180,6 +183,15 @@ def _doubles(what: str, names: Iterable[str]) -> Iterator[str]:
 def _wrong_values(
     host: Mapping[str, Any], cells: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
+    """Yield the keys of a host whose values are wrong, with what is wrong."""
+    yield from _wrong_names(host, cells)
+    yield from _wrong_amounts(host)
+    yield from _unreadable(host)
+
+
+def _wrong_names(
+    host: Mapping[str, Any], cells: Sequence[str]
+) -> Iterator[tuple[str, str]]:
     if host["cell"] not in cells:
         yield "cell", f"there is no cell '{host['cell']}', only {', '.join(cells)}"
     for trait in host.get("traits", ()):
@@ -188,12 +200,18 @@ def _wrong_values(
     for name in host.get("resources", ()):
         if name not in os_resource_classes.STANDARDS and not _CUSTOM.fullmatch(name):
             yield "resources", f"'{name}' is no standard resource class, not CUSTOM_*"
+
+
+def _wrong_amounts(host: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for used, total in (
         ("memory_mb_used", "memory_mb"),
         ("local_gb_used", "local_gb"),
     ):
         if host.get(used, 0) > host[total]:
             yield used, f"{host[used]} is more than {total}, {host[total]}"
+
+
+def _unreadable(host: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     try:
         json.dumps(host.get("cpu_info"), sort_keys=True)
     except TypeError as e:  # YAML has dates, and keys of any type
@@ -288,7 +306,7 @@ def _record(item: Mapping[str, Any], cells: Mapping[str, str]) -> HostRecord:
     )
 
 
-def _topology(reported: Any) -> HostTopology | None:
+def _topology(reported: object) -> HostTopology | None:
     return None if reported is None else HostTopology.read(reported)
 
 

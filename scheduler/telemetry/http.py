@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from typing import Final
 
 from ..errors import ConfigurationError
 
@@ -130,7 +130,11 @@ class _Server(ThreadingHTTPServer):
             # Else nobody would answer any more, and the service be thought dead.
             LOG.exception("The figures of this process are out of date")
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def handle_error(
+        self,
+        request: object,  # noqa: ARG002 - socketserver's signature
+        client_address: object,  # noqa: ARG002 - as above
+    ) -> None:
         """Tell of a reader that cannot be answered."""
         LOG.warning("A reader of http_port is not answered: %r", sys.exception())
 
@@ -175,6 +179,6 @@ class _Handler(BaseHTTPRequestHandler):
         """Return the header Server, which names no version."""
         return "moorage"
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Log requests for people who look for them only."""
         LOG.debug(format, *args)

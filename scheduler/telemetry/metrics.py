@@ -104,7 +104,8 @@ class Metrics:
 
 def _folder() -> Path | None:
     found = folder()
-    if found is not None and not values.ValueClass._multiprocess:
+    # Which kind of value was chosen has no public name.
+    if found is not None and not values.ValueClass._multiprocess:  # noqa: SLF001
         raise ConfigurationError(
             "[telemetry] http_port: prometheus_client was imported too early for the "
             f"figures of several workers to be summed. Set {VARIABLE} to an empty "

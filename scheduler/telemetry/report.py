@@ -24,6 +24,7 @@ from typing import Final
 from oslo_config import cfg
 
 from ... import __version__
+from ..conf import registered_opts
 from ..conf.secrets import HIDDEN, is_secret
 from ..errors import ConfigurationError
 from .seen import Seen
@@ -45,7 +46,7 @@ def write_on_signal(scheduler: Seen) -> Callable[[], None]:
         Leaves the signal as it was before.
     """
 
-    def start(number: int, frame: object) -> None:
+    def start(_number: int, _frame: object) -> None:
         # In a handler, what the main thread has locked would stay so for good.
         threading.Thread(
             target=_written, args=(scheduler,), name="report", daemon=True
@@ -116,7 +117,7 @@ def report(scheduler: Seen) -> str:
     return "\n".join(lines)
 
 
-def _package(scheduler: Seen) -> Iterator[str]:
+def _package(_scheduler: Seen) -> Iterator[str]:
     yield f"product = moorage {__version__}"
     yield f"python = {sys.version.split()[0]}"
     yield f"process = {os.getpid()}"
@@ -142,9 +143,10 @@ def _decisions(scheduler: Seen) -> Iterator[str]:
         yield f"{at.isoformat('T', 'milliseconds')} {record.summary()}"
 
 
-def _threads(scheduler: Seen) -> Iterator[str]:
+def _threads(_scheduler: Seen) -> Iterator[str]:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    for ident, frame in sys._current_frames().items():
+    frames = sys._current_frames()  # noqa: SLF001 - documented, for debuggers
+    for ident, frame in frames.items():
         yield f"------ {names.get(ident, 'unknown')} ({ident}) ------"
         yield from "".join(traceback.format_stack(frame)).splitlines()
         yield ""
@@ -153,10 +155,9 @@ def _threads(scheduler: Seen) -> Iterator[str]:
 def _options(scheduler: Seen) -> Iterator[str]:
     conf = scheduler.conf
     by_group: defaultdict[str, dict[str, object]] = defaultdict(dict)
-    for info, group in conf._all_opt_infos():
-        opt = info["opt"]
-        name = group.name if group else "DEFAULT"
-        by_group[name][opt.dest] = _value(conf[name] if group else conf, opt)
+    for group, opt, _ in registered_opts(conf):
+        values = conf[group] if group else conf
+        by_group[group or "DEFAULT"][opt.dest] = _value(values, opt)
     for name, told in sorted(by_group.items()):
         yield f"[{name}]"
         yield from (f"  {dest} = {told[dest]}" for dest in sorted(told))

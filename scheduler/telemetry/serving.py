@@ -141,8 +141,8 @@ class Served:
         self.at_end(metrics.stop)
         pages = {
             "/metrics": lambda accept: (HTTPStatus.OK, *metrics.render(accept)),
-            "/healthz": lambda accept: (HTTPStatus.OK, TEXT, b"Alive.\n"),
-            "/readyz": lambda accept: self._ready(),
+            "/healthz": lambda _accept: (HTTPStatus.OK, TEXT, b"Alive.\n"),
+            "/readyz": lambda _accept: self._ready(),
         }
         probes = Probes(listening, pages, metrics.look, _LOOK_EVERY_S)
         self.at_end(probes.stop)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -117,7 +118,7 @@ def test_stand_in_lists_the_instances_on_a_host() -> None:
     client = PlacementClient(CannedPlacement(cloud, plain(cloud)))
     host = cloud.records[1]
 
-    answer = client.read(f"/resource_providers/{host.uuid}/allocations")
+    answer: Any = client.read(f"/resource_providers/{host.uuid}/allocations")
 
     assert answer["allocations"].keys() == set(cloud.instances[host.host])
     assert answer["resource_provider_generation"] == 1

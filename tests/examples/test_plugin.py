@@ -39,7 +39,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _share_packages(folder / "venv")
     # Built from a copy: setuptools leaves folders beside what it builds.
     source = shutil.copytree(ROOT / "examples" / "plugin", folder / "source")
-    pip = [sys.executable, "-m", "pip", "-q", "--python", interpreter, "install"]
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "-q"]
+    pip += ["--python", interpreter, "install"]
     subprocess.run(
         [*pip, "--no-deps", *_without_download(), source], check=True, timeout=120
     )
@@ -95,7 +96,8 @@ def test_weigher_of_the_plugin_decides(record: dict[str, Any]) -> None:
 
 def test_own_tests_of_the_plugin_pass(python: Path, tmp_path: Path) -> None:
     tests = ROOT / "examples" / "plugin" / "tests"
-    command = [python, "-W", "ignore", "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command: list[str | Path] = [python, "-W", "ignore", "-m", "pytest", "-q"]
+    command += ["-p", "no:cacheprovider"]
     answer = subprocess.run(
         [*command, "-c", "/dev/null", "--rootdir", tmp_path, tests],
         capture_output=True,

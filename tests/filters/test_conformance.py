@@ -121,7 +121,7 @@ REQUESTS = st.builds(
     ),
     scheduler_hints=st.deferred(lambda: HINTS),
 )
-HINTS = st.sampled_from(
+HINTS: st.SearchStrategy[Any] = st.sampled_from(
     [
         None,
         {"same_host": UUIDS[:1]},

@@ -189,7 +189,7 @@ def _value(host_state: HostState, term: Any) -> Any:
     if not isinstance(term, str) or not term.startswith("$"):
         return None if term == "" else term
     name, _, key = term[1:].partition(".")
-    value = getattr(host_state, name, None)
+    value: Any = getattr(host_state, name, None)
     return value.get(key) if key else value
 
 

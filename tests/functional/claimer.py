@@ -101,7 +101,7 @@ def main() -> None:
     """Decide, wait until what is in doubt is settled, and tell."""
     config_file, told = sys.argv[1:]
     what = Load(**json.loads(told))
-    contention.MAX_CHOICES = what.max_choices
+    contention.MAX_CHOICES = what.max_choices  # type: ignore[misc]  # Final elsewhere
     scheduler = build(load(["--config-file", config_file]))
     scheduler.start()
     print("ready", flush=True)

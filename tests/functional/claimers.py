@@ -161,6 +161,7 @@ class Claimers(fixtures.Fixture):
     def _setUp(self) -> None:
         self._processes = [self._started(number) for number in range(N_SCHEDULERS)]
         for process in self._processes:
+            assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
 
     def _started(self, number: int) -> subprocess.Popen[str]:
@@ -191,6 +192,7 @@ class Claimers(fixtures.Fixture):
 
     def let_go(self) -> None:
         for process in self._processes:
+            assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
 
@@ -206,6 +208,7 @@ def _ended(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.wait()
     for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
         pipe.close()
 
 

@@ -23,7 +23,7 @@ from .claimers import (
     most_used,
 )
 
-N_REQUESTS = 12
+N_REQUESTS = 10
 
 #: So few that the best host is full before the others know; half of all stays free.
 VCPUS_A_HOST = 2
@@ -58,10 +58,10 @@ def claimed(kind: Database, folder: Path, load: Load) -> Outcome:
     return outcome
 
 
-@pytest.mark.parametrize("kind", list(Database), ids=lambda kind: kind.name)
 def test_choice_among_near_equal_hosts_is_refused_less_often(
-    kind: Database, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
+    kind = Database.MARIADB
     best = claimed(kind, tmp_path / "best", Load(N_REQUESTS, max_choices=1))
     near = claimed(kind, tmp_path / "near", Load(N_REQUESTS))
     print(f"\nalways the best: {best}\none of the near: {near}")  # with -s or -rP

@@ -381,7 +381,7 @@ def test_answer_to_a_queue_that_is_gone_leaves_no_claim(cloud: Cloud) -> None:
         api = SchedulerAPI(transport, timeout_s=5)
         call = pool.submit(api.select_destinations, CONTEXT, request(), new_uuids())
         wait_until(lambda: bool(held_by(cloud)))
-        queue = transport._driver._reply_q
+        queue = transport._driver._reply_q  # noqa: SLF001 - no public name
         transport.cleanup()
         with kombu.Connection(broker.transport_url.replace("rabbit", "amqp")) as link:
             link.default_channel.queue_delete(queue)

@@ -28,11 +28,11 @@ from .claimers import (
     most_used,
 )
 
-#: Requests of each scheduler. It takes about a minute a database on two fast cores.
-N_REQUESTS = int(os.environ.get("MOORAGE_STRESS_REQUESTS", "200"))
+#: Requests of each scheduler. 200 take about a minute a database on two fast cores.
+N_REQUESTS = int(os.environ.get("MOORAGE_STRESS_REQUESTS", "60"))
 
 #: The same where something fails meanwhile; time-outs take long.
-N_REQUESTS_IN_TROUBLE = min(N_REQUESTS, 80)
+N_REQUESTS_IN_TROUBLE = min(N_REQUESTS, 40)
 
 VCPUS_A_HOST = 19
 

@@ -12,7 +12,7 @@ import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -142,7 +142,7 @@ class Cloud:
             return_objects=True,
             return_alternates=False,
         )
-        return [chosen for [chosen] in lists]
+        return [chosen for [chosen] in cast(list[list[Selection]], lists)]
 
     def held(self, uuid: str) -> dict[str, dict[str, int]]:
         resources = self.placement.allocations(uuid).resources

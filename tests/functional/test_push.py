@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,6 +115,7 @@ def test_machine_is_reported_and_gets_instances(cloud: Cloud) -> None:
     with cloud.scheduler() as scheduler:
         with cloud.agent() as agent:
             chosen = wait_until(lambda: _selected(cloud))
+            assert chosen is not None
             assert chosen.service_host == "machine"
             assert chosen.cell_uuid == cell_uuid("cell1")
             wait_until(lambda: _stored(cloud.store))
@@ -122,8 +124,8 @@ def test_machine_is_reported_and_gets_instances(cloud: Cloud) -> None:
             agent.reload()
             wait_until(lambda: cloud.vcpu_ratio() == 7.0)
             assert agent.stop() == 0
-        scheduler._process.kill()
-        scheduler._process.wait(WAIT_S)
+        scheduler.send(signal.SIGKILL)
+        scheduler.wait(WAIT_S)
     # Nobody reports any more: what is known is what the store has.
     with cloud.scheduler() as scheduler:
         assert cloud.select().service_host == "machine"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import socket
@@ -196,9 +197,12 @@ def test_every_worker_hears_of_the_claims_of_others(cloud: Cloud) -> None:
                 return False
             return True
 
+        def all_know(uuid: str) -> bool:
+            return all(is_known(uuid) for _ in range(6))
+
         # Workers take turns: one that heard nothing would refuse every other request.
         for uuid in uuids:
-            wait_until(lambda uuid=uuid: all(is_known(uuid) for _ in range(6)))
+            wait_until(functools.partial(all_know, uuid))
         assert scheduler.stop() == 0
 
 
@@ -253,8 +257,8 @@ def test_what_was_not_begun_is_answered_by_another_scheduler(cloud: Cloud) -> No
         assert ending.is_running(), "it has two requests under way"
         assert other.count("Decision req-test") == 20
         cloud.gate.open()
-        for call in begun:
-            call.result(TIMEOUT_S)
+        for early in begun:
+            early.result(TIMEOUT_S)
         assert ending.wait() == 0
     assert cloud.n_claimed() == 22
 
@@ -319,13 +323,17 @@ def test_request_that_takes_too_long_is_cut_off_and_told_of(
             call.result(TIMEOUT_S)
 
 
+def _is_gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
 def test_workers_end_when_their_supervisor_is_killed(cloud: Cloud) -> None:
     with SchedulerProcess(cloud.config(), n_workers=2) as scheduler:
         scheduler.send(signal.SIGKILL)
         assert scheduler.wait() == -signal.SIGKILL
         scheduler.wait_for("The process that started this one is gone", times=2)
         for pid in scheduler.workers:
-            wait_until(lambda pid=pid: not Path(f"/proc/{pid}").exists())
+            wait_until(functools.partial(_is_gone, pid))
 
 
 def test_long_decision_is_kept_alive(cloud: Cloud) -> None:

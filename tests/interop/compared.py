@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from oslo_config import cfg
 
@@ -52,7 +52,7 @@ class Both:
         )
         self.source.start(self.table)
 
-    def __enter__(self) -> Both:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:

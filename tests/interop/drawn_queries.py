@@ -118,9 +118,9 @@ def _cpu_policy(rng: random.Random) -> dict[str, str]:
     if policy is None:
         return {}
     mask = rng.choice(["0-1", "^0", "1,^2, 3", None, "1-2", "0-9"])
-    is_masked = policy == "mixed" and mask is not None
-    masked = {"hw:cpu_dedicated_mask": mask} if is_masked else {}
-    return {"hw:cpu_policy": policy} | masked
+    if policy == "mixed" and mask is not None:
+        return {"hw:cpu_policy": policy, "hw:cpu_dedicated_mask": mask}
+    return {"hw:cpu_policy": policy}
 
 
 def _memory_encryption(rng: random.Random) -> dict[str, str]:
@@ -190,7 +190,7 @@ def _group(rng: random.Random, name: str, resources: dict[str, int]) -> RequestG
     )
 
 
-def _level(rng: random.Random, suffixes: list[str | None]) -> RequestLevelParams:
+def _level(rng: random.Random, suffixes: list[str]) -> RequestLevelParams:
     level = RequestLevelParams()
     if rng.random() < 0.3:
         level.root_required = set(rng.choice([TRAITS[:1], TRAITS[1:3]]))

@@ -221,7 +221,7 @@ def main():
         scheduler = build(
             CONF,
             placement=placement.adapter,
-            source=NovaDBSource(api, lambda connection: cell),
+            source=NovaDBSource(api, lambda _connection: cell),
         )
         ours = options()
         told["nova's options changed"] = [

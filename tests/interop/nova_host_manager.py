@@ -10,6 +10,7 @@ import datetime
 import json
 import logging
 import time
+from typing import Any
 from unittest import mock
 
 import nova.conf
@@ -105,7 +106,8 @@ def _host_states(message):
     start_ms = (time.perf_counter() - started) * 1000
     if message["instances"] == "told":
         manager._instance_info = _told_instances(ctxt, manager)
-    load_ms, states = [], []
+    load_ms: list[float] = []
+    states: list[Any] = []
     for _ in range(message.get("runs", 1)):
         states.clear()
         started = time.perf_counter()

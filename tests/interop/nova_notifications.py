@@ -3,6 +3,7 @@
 
 import contextlib
 import types
+from typing import Any
 from unittest import mock
 
 import nova.conf
@@ -42,7 +43,7 @@ def told(ctxt, spec_obj, message):
 
     nova forgets what one attempt to fit cells left behind before it makes the next one.
     """
-    heard = []
+    heard: list[Any] = []
     uuids = message["instance_uuids"]
     states = {
         name: nova_hosts.state(host) for name, host in message.get("hosts", {}).items()

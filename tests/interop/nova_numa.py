@@ -5,6 +5,7 @@ Loaded by nova_side.py in the peer environment; it imports nova and nothing of o
 """
 
 import contextlib
+from typing import Any
 from unittest import mock
 
 import nova_hosts
@@ -46,7 +47,7 @@ def judge_offers(message):
 def _answer(host, spec_obj, mappings):
     # Both filters work on copies of what they are given.
     state, spec = nova_hosts.state(host), base.NovaObject.obj_from_primitive(spec_obj)
-    answer = {
+    answer: dict[str, Any] = {
         name: {
             "each": [_kept(filter_, state, spec, [one])[0] for one in mappings],
             "all": _kept(filter_, state, spec, mappings),

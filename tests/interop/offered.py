@@ -171,7 +171,7 @@ def _by_number(filter_: Any, hosts: HostBatch, spec: RequestSpec) -> dict[int, b
     return dict(zip(rows.numbers.tolist(), mask.tolist(), strict=True))
 
 
-_NOTHING = {"left": None, "given back": None}
+_NOTHING: dict[str, Any] = {"left": None, "given back": None}
 
 
 def _consumed(

@@ -38,7 +38,7 @@ def numa_fits(report: Report, spec: RequestSpec, mappings: Mappings) -> bool:
         return False
     if not guest:
         return True
-    return bool(host) and any(
+    return host is not None and any(
         _suits(chosen, report, spec, mappings)
         for chosen in itertools.permutations(host.cells, len(guest.cells))
     )
@@ -154,6 +154,7 @@ def _networks_are_near(
     if asked is None:
         return True
     wanted = set(asked.physnets) | ({True} if asked.tunneled else set())
+    assert report.numa_topology is not None  # it has the cells that are chosen
     told = {cell.id: _networks_of(cell) for cell in report.numa_topology.cells}
     near = set().union(*(told[cell.id] for cell in chosen))
     return not wanted & (set().union(*told.values()) - near)
@@ -300,6 +301,7 @@ def _near(
     if policy == "required" or _count(near) >= request.count:
         return near
     if policy == "socket":
+        assert report.numa_topology is not None  # as in `_near_networks`
         return _in_sockets(pools, report.numa_topology, cells)
     or_unknown = [pool for pool in pools if pool["numa_node"] in cells | {None}]
     if policy == "legacy" or _count(or_unknown) >= request.count:

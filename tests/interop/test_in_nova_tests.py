@@ -3,8 +3,8 @@
 
 nova's API, conductor and computes run as nova's tests start them, in one process, with
 their Placement, their databases and their message bus; only the scheduler is ours (see
-`in_nova_tests`). Here are those that say most about a scheduler. MOORAGE_NOVA_TESTS
-names other modules, classes or tests of nova.tests.functional, with spaces between.
+`in_nova_tests`). Here are some that say most about a scheduler. MOORAGE_NOVA_TESTS
+names others, modules, classes or tests of nova.tests.functional, with spaces between.
 """
 
 from __future__ import annotations
@@ -22,14 +22,20 @@ from ..fixtures.nova_peer import peer_or_skip
 PROGRAM = Path(__file__).parent / "in_nova_tests" / "run.py"
 FUNCTIONAL = "nova.tests.functional."
 
+NUMA = "libvirt.test_numa_servers.NUMAServersTest"
+PCI = "libvirt.test_pci_sriov_servers.PCIServersTest"
+
 #: Each is run by one process.
 CHOSEN = (
-    "libvirt.test_numa_servers.NUMAServersTest",
-    "libvirt.test_pci_sriov_servers.PCIServersTest",
+    f"{NUMA}.test_create_server_with_mixed_policy "
+    f"{NUMA}.test_create_server_with_hugepages "
+    f"{NUMA}.test_create_server_with_numa_fails "
+    f"{PCI}.test_create_server_with_pci_dev_and_numa "
+    f"{PCI}.test_resize_vanilla_to_pci",
     "test_aggregates.AggregateMultiTenancyIsolationColdMigrateTest "
     "test_aggregates.IsolateAggregateFilterTest "
     "test_aggregates.TenantAggregateFilterTest",
-    "test_cross_cell_migrate test_routed_networks",
+    "test_routed_networks",
     "test_scheduler",
     "test_server_group.ServerGroupTestV264",
 )

@@ -316,8 +316,8 @@ CELLS = [
     for number, cores in enumerate(CORES, start=2)
 ]
 ROOMY = Report("h1", b.numa_topology(*CELLS), ())
-SHARED = {"cpu_policy": "shared", "cpuset": {0, 1}, "pcpuset": set()}
-MIXED = {"cpu_policy": "mixed", "cpuset": {0}, "pcpuset": {1}}
+SHARED: dict[str, Any] = {"cpu_policy": "shared", "cpuset": {0, 1}, "pcpuset": set()}
+MIXED: dict[str, Any] = {"cpu_policy": "mixed", "cpuset": {0}, "pcpuset": {1}}
 GUESTS = {
     "floating": b.guest_topology(b.guest_cell(**SHARED)),
     "pinned": b.guest_topology(b.guest_cell()),
@@ -333,7 +333,7 @@ GUESTS = {
 
 def _wire(spec: RequestSpec) -> dict[str, Any]:
     written: dict[str, Any] = Serializer().serialize_entity({}, spec)
-    return json.loads(json.dumps(written))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(written))
 
 
 @pytest.mark.parametrize("n_instances", [1, 2])
@@ -354,6 +354,7 @@ def test_end_tells_of_the_cells_that_the_last_instance_got(
         read = Serializer().deserialize_entity(CONTEXT, copy.deepcopy(wire))
         scheduler.select_destinations(CONTEXT, read, uuids, True, True)
         scheduler.stop()
+    ours: list[Any]
     ours = [[t.publisher_id, t.event_type, t.payload] for t in listener.told]
     chosen = ["h1"] * n_instances
     novas = _nova_told(peer, wire, "both", chosen, ROOMY, {})

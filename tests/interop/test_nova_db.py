@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,9 @@ pytestmark = [pytest.mark.deep, pytest.mark.peer, pytest.mark.usefixtures("quiet
 
 
 def _kinds(*kinds: Kind) -> pytest.MarkDecorator:
-    marks = {kind: pytest.mark.database for kind in kinds if kind is not Kind.SQLITE}
+    marks: dict[Kind, Any] = {
+        kind: pytest.mark.database for kind in kinds if kind is not Kind.SQLITE
+    }
     return pytest.mark.parametrize(
         "kind", [pytest.param(k, id=k.value, marks=marks.get(k, ())) for k in kinds]
     )
@@ -73,26 +76,27 @@ def test_table_follows_random_changes(
             assert both.differences() == [], f"after round {number}: {done}"
 
 
+@pytest.mark.usefixtures("rows")
 @on_one
 def test_instances_are_those_that_nova_asks_for_by_host(
-    peer: Peer, databases: NovaDatabases, rows: Rows
+    peer: Peer, databases: NovaDatabases
 ) -> None:
     with Both(peer, databases) as both:
         assert both.differences(instances="by host") == []
 
 
+@pytest.mark.usefixtures("rows")
 @on_one
-def test_ratios_follow_the_options(
-    peer: Peer, databases: NovaDatabases, rows: Rows
-) -> None:
+def test_ratios_follow_the_options(peer: Peer, databases: NovaDatabases) -> None:
     ratios = {"cpu_allocation_ratio": 3.0, "initial_ram_allocation_ratio": 1.75}
     with Both(peer, databases, {"DEFAULT": ratios}) as both:
         assert both.differences() == []
 
 
+@pytest.mark.usefixtures("rows")
 @on_servers
 def test_table_follows_a_nova_that_writes_ratios_back(
-    peer: Peer, databases: NovaDatabases, rows: Rows
+    peer: Peer, databases: NovaDatabases
 ) -> None:
     with Both(peer, databases) as both:
         both.novas(writes=True, options={"DEFAULT": {"cpu_allocation_ratio": 7.0}})

@@ -39,13 +39,13 @@ ANY_SIZES = (-1, -2, -3)
 def has_no_cores(case: Case) -> bool:
     """nova cannot pin to cells that tell of no cores."""
     host = case.report.numa_topology
-    return bool(host) and any(not cell.siblings for cell in host.cells)
+    return host is not None and any(not cell.siblings for cell in host.cells)
 
 
 def has_no_pages(case: Case) -> bool:
     """nova cannot account a guest without a page size in a cell without pages."""
     host = case.report.numa_topology
-    return bool(host) and any(not cell.mempages for cell in host.cells)
+    return host is not None and any(not cell.mempages for cell in host.cells)
 
 
 def pins_twice(case: Case) -> bool:
@@ -104,6 +104,7 @@ def by_core(case: Case, left: Any) -> Any:
     """
     if not isinstance(left, dict) or left["cells"] is None:
         return left
+    assert case.report.numa_topology is not None
     cells = [
         {**cell, "pinned": [len(core & set(cell["pinned"])) for core in cores_of(host)]}
         for cell, host in zip(

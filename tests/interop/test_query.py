@@ -8,7 +8,7 @@ import gzip
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from oslo_config import cfg
 
 from moorage.objects import RequestSpec
 from moorage.scheduler.errors import InvalidRequest
+from moorage.scheduler.hosts.aggregates import Aggregate, AggregateMap
 from moorage.scheduler.placement.embedded import EmbeddedPlacement
 from moorage.scheduler.placement.query import (
     CandidatesQuery,
@@ -54,17 +55,12 @@ AGGREGATE_UUIDS = (
 )
 
 
-class Aggregates:
+def aggregates_of(zone: str | None) -> AggregateMap:
     """Two aggregates of one availability zone."""
-
-    def __init__(self, zone: str | None) -> None:
-        self.rows = [(uuid, {"availability_zone": zone}) for uuid in AGGREGATE_UUIDS]
-
-    def uuids_with_metadata(self, key: str, value: str) -> frozenset[str]:
-        return frozenset(uuid for uuid, found in self if found.get(key) == value)
-
-    def __iter__(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        return iter(self.rows)
+    made, metadata = AggregateMap(), {"availability_zone": zone} if zone else {}
+    for number, uuid in enumerate(AGGREGATE_UUIDS):
+        made.put(Aggregate(number, uuid, uuid, frozenset(), metadata))
+    return made
 
 
 def messages() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -94,7 +90,7 @@ def ours(
 ) -> list[str | None]:
     spec_obj = RequestSpec.obj_from_primitive(copy.deepcopy(primitive))
     requirements = Requirements()
-    aggregates = Aggregates(spec_obj.availability_zone)
+    aggregates = aggregates_of(spec_obj.availability_zone)
     for name in prefilters:
         PREFILTERS[name](
             PrefilterRequest(spec_obj, requirements, aggregates, cfg.ConfigOpts())
@@ -119,7 +115,7 @@ def has_target(spec_obj: RequestSpec) -> bool:
 
 
 def query_string(query: CandidatesQuery | None) -> str | None:
-    return query and query.path.partition("?")[2]
+    return None if query is None else query.path.partition("?")[2]
 
 
 @pytest.mark.deep
@@ -129,13 +125,12 @@ def test_questions_are_novas(peer: Peer, nodes: tuple[str, ...]) -> None:
     found = requests()
     assert found, f"no select_destinations under {WIRE}"
     for name, primitive in found:
+        zone = primitive["nova_object.data"].get("availability_zone")
         theirs = peer.ask(
             "query",
             spec_obj=primitive,
             prefilters=list(PREFILTERS),
-            aggregates=Aggregates(
-                primitive["nova_object.data"].get("availability_zone")
-            ).rows,
+            aggregates=[(each.uuid, each.metadata) for each in aggregates_of(zone)],
             nodes=nodes,
         )
         assert ours(primitive, nodes) == theirs, name

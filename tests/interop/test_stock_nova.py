@@ -8,6 +8,7 @@ names of those that the tests are run with, separated by commas; it proves the t
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator
@@ -89,10 +90,13 @@ class Users:
             self._cloud.ask("delete", instance=instance)
         for instance in self._instances:
             self._cloud.until(
-                lambda instance=instance: self._cloud.show(instance) is None,
-                lambda instance=instance: f"{instance} is not deleted",
+                functools.partial(self._is_deleted, instance),
+                functools.partial("{} is not deleted".format, instance),
             )
         self._instances.clear()
+
+    def _is_deleted(self, instance: str) -> bool:
+        return self._cloud.show(instance) is None
 
 
 _SIZES = itertools.count(1)

@@ -3,12 +3,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from oslo_versionedobjects import fields as of
 from oslo_versionedobjects.fixture import ObjectVersionChecker
 
 from moorage.objects import REGISTRY
+from moorage.objects.fields import class_of, element_of, type_of
 
 NOVA = json.loads((Path(__file__).parents[1] / "data/nova_objects.json").read_text())
 OBJECTS = NOVA["objects"]
@@ -19,10 +21,10 @@ def type_name(kind, nullable=False):
     suffix = " nullable" if nullable else ""
     name = type(kind).__name__
     if isinstance(kind, of.Object):
-        return f"Object<{kind._obj_name}>"
-    if isinstance(kind, of.CompoundFieldType):
-        element = kind._element_type
-        return f"{name}<{type_name(element._type, element.nullable)}>"
+        return f"Object<{class_of(kind)[0]}>"
+    if isinstance(kind, of.List | of.Set | of.Dict):
+        element = element_of(kind)
+        return f"{name}<{type_name(type_of(element), element.nullable)}>"
     return name + suffix
 
 
@@ -51,9 +53,10 @@ def test_object_has_novas_version_and_fields(name):
 
 @pytest.mark.parametrize(("name", "field"), FIELDS, ids=".".join)
 def test_field_is_novas(name, field):
-    ours, novas = REGISTRY[name].fields[field], OBJECTS[name]["fields"][field]
+    ours: Any = REGISTRY[name].fields[field]
+    novas = OBJECTS[name]["fields"][field]
 
-    assert type_name(ours._type) == novas["type"]
+    assert type_name(type_of(ours)) == novas["type"]
     assert ours.nullable == novas["nullable"]
     assert ours.read_only == novas["read_only"]
     assert default_of(ours) == novas["default"]

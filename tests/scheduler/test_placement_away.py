@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from moorage.objects import Selection
 from moorage.scheduler import service
 from moorage.scheduler.conf import load
 from moorage.scheduler.errors import (
@@ -74,7 +76,7 @@ def _ask(scheduler: Scheduler, uuids: list[str]) -> list[str]:
     selections = scheduler.select_destinations(
         CONTEXT, request(num_instances=len(uuids)), uuids, return_objects=True
     )
-    return [mine[0].service_host for mine in selections]  # type: ignore[union-attr]
+    return [mine[0].service_host for mine in cast(list[list[Selection]], selections)]
 
 
 def _n_sent(server: MisbehavingServer) -> int:

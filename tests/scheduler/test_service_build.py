@@ -19,7 +19,7 @@ from ..fixtures.ports import refusing_url
 
 
 def test_driver_that_cannot_be_made_leaves_nothing_open(tmp_path: Path) -> None:
-    def fail(self: object, parts: object) -> None:
+    def fail(_self: object, _parts: object) -> None:
         raise RuntimeError("no driver")
 
     conf = moorage_conf.load([], config_files=[])

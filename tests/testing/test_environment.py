@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from moorage.objects import Selection
 from moorage.scheduler.errors import NoValidHost
 from moorage.testing import SchedulerFixture, aggregate, host, spec
 from moorage.testing.builders import instance_uuid
@@ -32,7 +34,7 @@ def test_conductor_selects_over_the_bus(running: SchedulerFixture) -> None:
     uuid = instance_uuid("new")
     [[chosen]] = running.api.select_destinations(CONTEXT, spec(), [uuid])
     assert chosen.service_host == "h1"
-    found = running.placement.read(f"/allocations/{uuid}")
+    found: Any = running.placement.read(f"/allocations/{uuid}")
     assert list(found["allocations"]) == [chosen.compute_node_uuid]
 
 
@@ -58,5 +60,6 @@ def test_another_can_be_made_after_it(running: SchedulerFixture) -> None:
         [[chosen]] = another.scheduler.select_destinations(
             CONTEXT, spec(), [instance_uuid("new")], return_objects=True
         )
+        assert isinstance(chosen, Selection)
     assert chosen.service_host == "h3"
     running.setUp()

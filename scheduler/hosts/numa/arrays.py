@@ -41,6 +41,7 @@ _PAGES: Final = ("size_kb", "free_kb", "total_kb")
 _PADDING: Final = {"id": NO_CELL}
 
 Counts = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.intp]
 
 
 class CellRows:
@@ -141,7 +142,7 @@ class CellArrays:
             self._write([cell for cells in topologies for cell in cells], places, rows)
         self._n = end
 
-    def _write(self, cells: Sequence[HostCell], places: Any, rows: Any) -> None:
+    def _write(self, cells: Sequence[HostCell], places: Rows, rows: Rows) -> None:
         counts = np.array([_counted(cell) for cell in cells], np.int64)
         for name, values in zip(_COUNTS, counts.T, strict=True):
             self._columns[name][places, rows] = values

@@ -8,7 +8,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, SupportsInt
 
 import msgspec
 
@@ -172,10 +172,8 @@ def _hardware_of(data: Mapping[str, Any]) -> CellHardware:
     )
 
 
-@functools.lru_cache(4096)
-def _hardware(*fields: Any) -> CellHardware:
-    """Return one object for equal hardware: hosts of a cloud are much alike."""
-    return CellHardware(*fields)
+#: Returns one object for equal hardware: hosts of a cloud are much alike.
+_hardware = functools.lru_cache(4096)(CellHardware)
 
 
 def _distinct(every: Iterable[Pages]) -> tuple[Pages, ...]:
@@ -192,7 +190,7 @@ def _pages_of_size(data: Mapping[str, Any]) -> Pages:
 
 
 @functools.lru_cache(4096)
-def _counted(size_kb: Any, *counts: Any) -> Pages:
+def _counted(size_kb: SupportsInt | str, *counts: SupportsInt | str) -> Pages:
     """Return one object for equal pages: hosts of a cloud are much alike."""
     return Pages(_between(1, size_kb, _MAX_AMOUNT), *map(_amount, counts))
 
@@ -239,20 +237,20 @@ def _refuse_odd(cpus: Cpus) -> None:
         _between(0, max(cpus), _MAX_CPU)
 
 
-def _cpu(value: Any) -> int:
+def _cpu(value: SupportsInt | str) -> int:
     return _between(0, value, _MAX_CPU)
 
 
-def _socket(value: Any) -> int | None:
+def _socket(value: SupportsInt | str | None) -> int | None:
     # -1 is how Linux says that it does not know; to nova that is a socket, too.
     return None if value is None else _between(-1, value, _MAX_AMOUNT)
 
 
-def _amount(value: Any) -> int:
+def _amount(value: SupportsInt | str) -> int:
     return _between(0, value, _MAX_AMOUNT)
 
 
-def _between(least: int, value: Any, most: int) -> int:
+def _between(least: int, value: SupportsInt | str, most: int) -> int:
     number = int(value)
     if not least <= number <= most:
         raise ValueError(f"{number} is not between {least} and {most}")
@@ -298,7 +296,7 @@ def _written_cell(cell: HostCell) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _object(name: str, version: str, **data: Any) -> dict[str, Any]:
+def _object(name: str, version: str, **data: object) -> dict[str, Any]:
     return {
         "nova_object.name": name,
         "nova_object.namespace": "nova",

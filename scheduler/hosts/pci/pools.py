@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, SupportsInt
 
 import msgspec
 
@@ -318,7 +318,7 @@ def _kind_of(flat: dict[str, Any]) -> PoolKind:
     return _kind(_items(flat))
 
 
-def _integer(value: Any, least: int) -> int:
+def _integer(value: SupportsInt | str, least: int) -> int:
     number = int(value)
     if not least <= number <= _MAX_COUNT:
         raise ValueError(f"{number} is not between {least} and {_MAX_COUNT}")
@@ -341,7 +341,7 @@ def _items(flat: Mapping[str, Any]) -> Items:
     )
 
 
-def hashable(value: Any) -> Value:
+def hashable(value: object) -> Value:
     """Return a property as versioned objects have it: a text or None, lists as tuples.
 
     Raises

@@ -71,7 +71,7 @@ def _sharing(plain: type[Any]) -> type[Any]:
     shared: list[object] = []
 
     class Sharing(plain):  # type: ignore[misc]
-        def _create_ssl_ctx(self, options: Any) -> object:
+        def _create_ssl_ctx(self, options: object) -> object:
             if options:
                 return super()._create_ssl_ctx(options)
             with lock:
@@ -88,8 +88,8 @@ def _share_tls(engine: sa.Engine) -> None:
 
     @sa.event.listens_for(engine, "do_connect")
     def connect(
-        _dialect: object, _record: object, arguments: Any, named: dict[str, Any]
-    ) -> Any:
+        _dialect: object, _record: object, arguments: list[Any], named: dict[str, Any]
+    ) -> object:
         return connection(*arguments, **named)
 
 

@@ -9,12 +9,13 @@ which are JSON mostly, are not written as such once more: they stand beside thei
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import functions, visitors
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from ...decoding import loads
 
@@ -40,12 +41,14 @@ class json_row(functions.GenericFunction[str]):
 @compiles(json_row, "mysql")
 @compiles(json_row, "mariadb")
 @compiles(json_row, "sqlite")
-def _as_json(element: json_row, compiler: Any, **kw: Any) -> str:
+def _as_json(element: json_row, compiler: SQLCompiler, **kw: object) -> str:
     return f"json_array({compiler.process(element.clauses, **kw)})"
 
 
 @compiles(json_row, "postgresql")
-def _as_json_in_postgresql(element: json_row, compiler: Any, **kw: Any) -> str:
+def _as_json_in_postgresql(
+    element: json_row, compiler: SQLCompiler, **kw: object
+) -> str:
     values = compiler.process(element.clauses, **kw)
     return f"CAST(json_build_array({values}) AS TEXT)"
 
@@ -59,17 +62,17 @@ class exact(functions.GenericFunction[str]):
 
 @compiles(exact, "mysql")
 @compiles(exact, "mariadb")
-def _exact_in_mysql(element: exact, compiler: Any, **kw: Any) -> str:
+def _exact_in_mysql(element: exact, compiler: SQLCompiler, **kw: object) -> str:
     return f"concat({compiler.process(element.clauses, **kw)})"
 
 
 @compiles(exact, "postgresql")
-def _exact_in_postgresql(element: exact, compiler: Any, **kw: Any) -> str:
+def _exact_in_postgresql(element: exact, compiler: SQLCompiler, **kw: object) -> str:
     return f"CAST({compiler.process(element.clauses, **kw)} AS TEXT)"
 
 
 @compiles(exact, "sqlite")
-def _exact_in_sqlite(element: exact, compiler: Any, **kw: Any) -> str:
+def _exact_in_sqlite(element: exact, compiler: SQLCompiler, **kw: object) -> str:
     number = compiler.process(element.clauses, **kw)
     return f"CASE WHEN {number} IS NOT NULL THEN printf('%!.17g', {number}) END"
 
@@ -84,12 +87,12 @@ class in_a_row(functions.GenericFunction[str]):
 @compiles(in_a_row, "mysql")
 @compiles(in_a_row, "mariadb")
 @compiles(in_a_row, "postgresql")
-def _in_a_row(element: in_a_row, compiler: Any, **kw: Any) -> str:
+def _in_a_row(element: in_a_row, compiler: SQLCompiler, **kw: object) -> str:
     return f"concat_ws('{_END}', {compiler.process(element.clauses, **kw)})"
 
 
 @compiles(in_a_row, "sqlite")
-def _in_a_row_in_sqlite(element: in_a_row, compiler: Any, **kw: Any) -> str:
+def _in_a_row_in_sqlite(element: in_a_row, compiler: SQLCompiler, **kw: object) -> str:
     texts = [compiler.process(text, **kw) for text in element.clauses]
     return f" || '{_END}' || ".join(texts)
 
@@ -111,19 +114,19 @@ class joined_rows(joined):
 
 @compiles(joined, "mysql")
 @compiles(joined, "mariadb")
-def _joined(element: joined, compiler: Any, **kw: Any) -> str:
+def _joined(element: joined, compiler: SQLCompiler, **kw: object) -> str:
     texts = compiler.process(element.clauses, **kw)
     return f"group_concat({texts} SEPARATOR '{element.separator}')"
 
 
 @compiles(joined, "sqlite")
-def _joined_in_sqlite(element: joined, compiler: Any, **kw: Any) -> str:
+def _joined_in_sqlite(element: joined, compiler: SQLCompiler, **kw: object) -> str:
     texts = compiler.process(element.clauses, **kw)
     return f"group_concat({texts}, '{element.separator}')"
 
 
 @compiles(joined, "postgresql")
-def _joined_in_postgresql(element: joined, compiler: Any, **kw: Any) -> str:
+def _joined_in_postgresql(element: joined, compiler: SQLCompiler, **kw: object) -> str:
     texts = compiler.process(element.clauses, **kw)
     return f"string_agg({texts}, '{element.separator}')"
 
@@ -149,14 +152,18 @@ def bunch_of(row_id: sa.ColumnElement[int], bits: int = _BITS) -> sa.ColumnEleme
 
 
 def unpacked(
-    connection: sa.Connection, query: sa.Select[str], values: Any = None
+    connection: sa.Connection,
+    query: sa.Select[str],
+    values: Mapping[str, object] | None = None,
 ) -> list[list[Any]]:
     """Return the rows that a query made by `packed` finds, in no order."""
     return decoded(run(connection, query, values).scalars())
 
 
 def run(
-    connection: sa.Connection, query: sa.Executable, values: Any = None
+    connection: sa.Connection,
+    query: sa.Executable,
+    values: Mapping[str, object] | None = None,
 ) -> sa.CursorResult[Any]:
     """Run a query that has `joined` texts, which may be long."""
     if connection.dialect.name in ("mysql", "mariadb") and _WIDE not in connection.info:
@@ -172,7 +179,7 @@ def written_out(query: sa.CompoundSelect[Any]) -> sa.CompoundSelect[Any]:
     read what a short answer says.
     """
 
-    def number(element: object, **_: Any) -> sa.ColumnElement[Any] | None:
+    def number(element: object, **_: object) -> sa.ColumnElement[Any] | None:
         if isinstance(element, sa.BindParameter) and type(element.value) is int:
             return sa.literal_column(str(element.value), element.type)
         return None
@@ -251,7 +258,11 @@ class LongRows:
         )
 
     def read(
-        self, connection: sa.Connection, values: Any = None, *, are_few: bool = False
+        self,
+        connection: sa.Connection,
+        values: Mapping[str, object] | None = None,
+        *,
+        are_few: bool = False,
     ) -> list[LongRow]:
         """Return the rows that are found, in no order; `are_few`: some hundred."""
         n_fields = len(self.plain.selected_columns)

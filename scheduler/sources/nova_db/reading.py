@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from sys import intern
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, SupportsInt, TypeVar, cast
 
 from ....objects import HVSpec
 from ...decoding import loads
@@ -202,7 +202,7 @@ def _read(row: NodeRow, free_gb: int, cell_uuid: str, ratios: Ratios) -> dict[st
     }
 
 
-def _amounts(*values: Any) -> list[int]:
+def _amounts(*values: SupportsInt | str) -> list[int]:
     """Return whole numbers, none of them absurd."""
     numbers = list(map(int, values))
     if not -_MAX_AMOUNT < min(numbers) <= max(numbers) < _MAX_AMOUNT:
@@ -320,7 +320,7 @@ def _metrics(text: str) -> Told[float]:
     return Told.of(found)
 
 
-def _loaded(column: str, text: str, kind: type[Any]) -> Any:
+def _loaded(column: str, text: str, kind: type[V]) -> V:
     try:
         value = loads(text)
     except json.JSONDecodeError as e:

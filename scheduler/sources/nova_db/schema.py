@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import functions
+from sqlalchemy.sql.compiler import SQLCompiler
 
 #: nova's database of instances that never got to a cell.
 CELL0 = "00000000-0000-0000-0000-000000000000"
@@ -47,13 +48,17 @@ class Moment(sa.types.TypeDecorator[int]):
     cache_ok = True
 
     def process_bind_param(
-        self, value: int | None, dialect: Dialect
+        self,
+        value: int | None,
+        dialect: Dialect,  # noqa: ARG002 - TypeDecorator's signature
     ) -> datetime.datetime | None:
         """Return what the database is told."""
         return None if value is None else _EPOCH + value * _MICROSECOND
 
     def result_processor(
-        self, dialect: Dialect, coltype: object
+        self,
+        dialect: Dialect,  # noqa: ARG002 - TypeDecorator's signature
+        coltype: object,  # noqa: ARG002 - as above
     ) -> Callable[[Any], int | None]:
         """Return what reads a value; one that is garbage spoils no other."""
         return moment_us
@@ -68,7 +73,7 @@ class microseconds(functions.GenericFunction[int]):
 
 @compiles(microseconds, "mysql")
 @compiles(microseconds, "mariadb")
-def _in_mysql(element: microseconds, compiler: Any, **kw: Any) -> str:
+def _in_mysql(element: microseconds, compiler: SQLCompiler, **kw: object) -> str:
     # Not UNIX_TIMESTAMP: that would take the text to be in the session's time zone.
     column = compiler.process(element.clauses, **kw)
     # A text in place of the literal would be read anew for each row.
@@ -76,13 +81,13 @@ def _in_mysql(element: microseconds, compiler: Any, **kw: Any) -> str:
 
 
 @compiles(microseconds, "postgresql")
-def _in_postgresql(element: microseconds, compiler: Any, **kw: Any) -> str:
+def _in_postgresql(element: microseconds, compiler: SQLCompiler, **kw: object) -> str:
     column = compiler.process(element.clauses, **kw)
     return f"CAST(EXTRACT(EPOCH FROM {column}) * {_US_PER_S} AS BIGINT)"
 
 
 @compiles(microseconds, "sqlite")
-def _in_sqlite(element: microseconds, compiler: Any, **kw: Any) -> str:
+def _in_sqlite(element: microseconds, compiler: SQLCompiler, **kw: object) -> str:
     column = compiler.process(element.clauses, **kw)
     return (
         f"(CAST(strftime('%s', {column}) AS INTEGER) * {_US_PER_S}"

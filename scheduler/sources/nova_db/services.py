@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -114,7 +114,9 @@ class Services:
 
 
 def _rows(
-    connection: sa.Connection, query: sa.Select[str], values: Any = None
+    connection: sa.Connection,
+    query: sa.Select[str],
+    values: Mapping[str, object] | None = None,
 ) -> list[ServiceRow]:
     return list(map(ServiceRow._make, unpacked(connection, query, values)))
 

@@ -8,12 +8,14 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeGuard, TypeVar
 
 from ...hosts import HostPools, HostRecord, HostTopology
 
 #: What reads one column's value, or raises ValueError with what would be right.
 Read = Callable[[Any], Any]
+
+_Value = TypeVar("_Value")
 
 _INT64: Final = 2**63
 _UUID = re.compile(
@@ -44,65 +46,65 @@ def _wrong(value: object, needed: str) -> ValueError:
     return ValueError(f"{text} where {needed} is needed")
 
 
-def _integer(value: Any) -> int:
+def _integer(value: object) -> int:
     if type(value) is int and -_INT64 <= value < _INT64:
         return value
     raise _wrong(value, "an integer of 64 bits")
 
 
-def count(value: Any) -> int:
+def count(value: object) -> int:
     """Read an integer that is not negative."""
     if type(value) is int and 0 <= value < _INT64:
         return value
     raise _wrong(value, "an integer from 0 on")
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     try:
-        return type(value) in (int, float) and math.isfinite(value)
+        return (type(value) is int or type(value) is float) and math.isfinite(value)
     except OverflowError:  # an integer that no float holds
         return False
 
 
-def _ratio(value: Any) -> float:
+def _ratio(value: object) -> float:
     if _is_number(value) and value > 0:
         return float(value)
     raise _wrong(value, "a number above 0")
 
 
-def _boolean(value: Any) -> bool:
+def _boolean(value: object) -> bool:
     if type(value) is bool:
         return value
     raise _wrong(value, "true or false")
 
 
-def _name(value: Any) -> str:
+def _name(value: object) -> str:
     if type(value) is str and 0 < len(value) <= _MAX_NAME:
         return value
     raise _wrong(value, f"a text of 1 to {_MAX_NAME} characters")
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     if value is None or type(value) is str:
         return value
     raise _wrong(value, "a text or null")
 
 
-def uuid_of(value: Any) -> str:
+def uuid_of(value: object) -> str:
     """Read a UUID; the answer has lower case."""
     if type(value) is str and _UUID.fullmatch(value):
         return value.lower()
     raise _wrong(value, "a UUID")
 
 
-def uuids_of(value: Any) -> list[str]:
+def uuids_of(value: object) -> list[str]:
     """Read a list of UUIDs."""
     if type(value) is not list:
         raise _wrong(value, "a list of UUIDs")
     return [uuid_of(each) for each in value]
 
 
-def _texts(value: Any) -> Mapping[str, str]:
+def _texts(value: object) -> Mapping[str, str]:
     if type(value) is dict and all(
         type(k) is str and type(v) is str for k, v in value.items()
     ):
@@ -110,7 +112,7 @@ def _texts(value: Any) -> Mapping[str, str]:
     raise _wrong(value, "texts by name")
 
 
-def _numbers(value: Any) -> Mapping[str, float] | None:
+def _numbers(value: object) -> Mapping[str, float] | None:
     if value is None:
         return None
     if type(value) is dict and all(
@@ -120,7 +122,7 @@ def _numbers(value: Any) -> Mapping[str, float] | None:
     raise _wrong(value, "numbers by name, or null")
 
 
-def _triples(value: Any) -> tuple[tuple[str, ...], ...]:
+def _triples(value: object) -> tuple[tuple[str, ...], ...]:
     if type(value) is list and all(
         type(each) is list and len(each) == 3 and all(type(t) is str for t in each)
         for each in value
@@ -129,7 +131,7 @@ def _triples(value: Any) -> tuple[tuple[str, ...], ...]:
     raise _wrong(value, "a list of [architecture, hypervisor type, VM mode]")
 
 
-def _topology(value: Any) -> HostTopology | None:
+def _topology(value: object) -> HostTopology | None:
     return None if value is None or value == "" else HostTopology.read(value)
 
 
@@ -245,8 +247,8 @@ def columns_of(
 
 
 def field(
-    data: Mapping[str, Any], name: str, read: Callable[[Any], Any], host: str
-) -> Any:
+    data: Mapping[str, Any], name: str, read: Callable[[Any], _Value], host: str
+) -> _Value:
     """Read one field that has to be there.
 
     Raises

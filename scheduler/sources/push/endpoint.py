@@ -35,7 +35,11 @@ class ReportEndpoint:
         #: Takes the way back to agents: `PushSource.connect`.
         self.connect = connect
 
-    def host_reports(self, context: object, reports: object) -> None:
+    def host_reports(
+        self,
+        context: object,  # noqa: ARG002 - oslo.messaging passes it
+        reports: object,
+    ) -> None:
         """Take reports and deltas of some hosts, in their order.
 
         Parameters

@@ -96,7 +96,7 @@ class PushSource(BaseHostSource):
         self._behind.open(self._hosts, self._clock())
         store.close()  # a fork must not share connections
 
-    def follow(self, table: HostTable) -> None:
+    def follow(self, table: HostTable) -> None:  # noqa: ARG002 - the base class's
         """Begin to write to the store, to ask for reports and to forget hosts."""
         if self._hosts is None or self._behind is None:
             raise RuntimeError("PushSource.follow: start comes first")
@@ -129,7 +129,7 @@ class PushSource(BaseHostSource):
         if self._hosts is not None:
             self._hosts.take(reports)
 
-    def refresh(self, table: HostTable) -> None:
+    def refresh(self, table: HostTable) -> None:  # noqa: ARG002 - the base class's
         """Try a store that is away at once; reports come by themselves."""
         if self._behind is not None:
             self._behind.try_now()

@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import os
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -220,7 +221,9 @@ def _isolation(url: URL) -> dict[str, Any]:
     return {} if _is_sqlite(url) else {"isolation_level": "READ COMMITTED"}
 
 
-def _before_connect(dialect: Any, record: Any, args: list[Any], kw: Any) -> None:
+def _before_connect(
+    _dialect: object, _record: object, args: list[Any], _kw: object
+) -> None:
     """Make the file for its owner only; what it holds tells of a whole cloud."""
     path = args[0] if args else ""
     if path and path != ":memory:" and not path.startswith("file:"):
@@ -236,7 +239,7 @@ def _make_private(url: URL) -> None:
             os.chmod(url.database, 0o600)
 
 
-def _on_connect(connection: Any, record: object) -> None:
+def _on_connect(connection: sqlite3.Connection, _record: object) -> None:
     # Transactions begin where we say, not where the driver guesses.
     connection.isolation_level = None
     # A text that is none fails its own row then, not the whole answer.

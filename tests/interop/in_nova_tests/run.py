@@ -44,7 +44,7 @@ class Printing(unittest.TestResult):
         said = (
             "\n".join(f"{name}:\n{each.as_text()}" for name, each in details.items())
             if details
-            else self._exc_info_to_string(err, test)  # type: ignore[attr-defined]
+            else self._exc_info_to_string(err, test)  # type: ignore[attr-defined]  # unittest's
         )
         self._print(test, "failed", said)
 

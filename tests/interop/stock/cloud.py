@@ -190,7 +190,7 @@ class StockCloud(fixtures.Fixture):
         if self.kind is Scheduler.NOVA:
             self._write("scheduler", {"DEFAULT": {"debug": True}})
             return self._start("nova-scheduler", "nova-scheduler", "scheduler")
-        options = {
+        options: dict[str, dict[str, Any]] = {
             "moorage": {"source": "nova_db", "register_service": True},
             "scheduler": {"workers": 2},
         }

@@ -34,7 +34,7 @@ def dies_at_once(worker: Worker) -> int:
     return 0
 
 
-def raises(worker: Worker) -> int:
+def raises(_worker: Worker) -> int:
     """Fail as a bug would."""
     raise LookupError("a bug")
 

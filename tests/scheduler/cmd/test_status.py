@@ -197,7 +197,7 @@ def test_files_with_nothing_wrong_are_a_success_but_for_the_embedded_placement(
     report = check(hosts)
     assert report.status == WARNING
     assert report.checks["Source of hosts"] == (SUCCESS, "file")
-    embedded = report.checks.pop("Placement")  # type: ignore[attr-defined]
+    embedded = report.checks.pop("Placement")  # type: ignore[attr-defined]  # a dict
     assert embedded.code == WARNING
     assert "embedded Placement would run" in embedded.details
     assert {found.code for found in report.checks.values()} == {SUCCESS}

@@ -21,7 +21,7 @@ from moorage.scheduler.placement.seed import Provider, seed
 HOSTS = SOURCE, DEST, THIRD = [str(uuid.UUID(int=i)) for i in (1, 2, 3)]
 NIC = str(uuid.UUID(int=11))  # a child of SOURCE
 SHARE = str(uuid.UUID(int=9))
-OWNER = {"project_id": "project", "user_id": "user"}
+OWNER: dict[str, Any] = {"project_id": "project", "user_id": "user"}
 N_VCPUS = 4
 
 Resources = Mapping[str, Mapping[str, int]]

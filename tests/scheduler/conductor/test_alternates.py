@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from moorage.objects import Selection
 from moorage.scheduler.conductor import ConductorClient, claim_alternate
 from moorage.scheduler.conductor.rewriting import MAX_ATTEMPTS
 from moorage.scheduler.errors import (
@@ -64,7 +65,7 @@ def test_what_the_failed_host_shares_is_released_too(
 
 @pytest.mark.parametrize("failed", [None, FAILED], ids=["not given", "given"])
 def test_failed_host_may_be_released_already(
-    client: ConductorClient, other: PlacementClient, failed: object
+    client: ConductorClient, other: PlacementClient, failed: Selection | None
 ) -> None:
     instance = new_uuid()
     assert claim_alternate(client, instance, [FIRST], failed=failed, **OWNER) == FIRST
@@ -83,7 +84,7 @@ def test_full_alternate_is_passed_over(
 
 @pytest.mark.parametrize("alternates", [[FIRST, SECOND], []], ids=["full", "none left"])
 def test_end_of_the_list_leaves_nothing_held(
-    client: ConductorClient, other: PlacementClient, alternates: list[object]
+    client: ConductorClient, other: PlacementClient, alternates: list[Selection]
 ) -> None:
     instance = claimed(other, vcpus(SOURCE))
     for host in (DEST, THIRD):
@@ -124,7 +125,7 @@ def test_conductors_that_reschedule_at_once_agree(
 
 @pytest.mark.parametrize("failed", [None, FAILED], ids=["no failed host", "another's"])
 def test_what_another_operation_holds_is_not_released(
-    client: ConductorClient, other: PlacementClient, failed: object
+    client: ConductorClient, other: PlacementClient, failed: Selection | None
 ) -> None:
     running = {**vcpus(SOURCE), **vcpus(THIRD)}
     instance = claimed(other, running)
@@ -185,7 +186,7 @@ def test_write_that_fails_once_leaves_one_claim(
     server: MisbehavingServer,
     other: PlacementClient,
     wrong: Misbehaviour,
-    failed: object,
+    failed: Selection | None,
 ) -> None:
     instance = claimed(other, vcpus(SOURCE)) if failed else new_uuid()
     server.misbehave(wrong, verb="POST")
@@ -199,7 +200,7 @@ def test_late_claim_is_fenced_off_where_the_next_is_refused(
     remote: ConductorClient,
     server: MisbehavingServer,
     other: PlacementClient,
-    failed: object,
+    failed: Selection | None,
 ) -> None:
     instance = claimed(other, vcpus(SOURCE)) if failed else new_uuid()
     rival = claimed(other, vcpus(DEST, N_VCPUS))

@@ -469,10 +469,10 @@ _CALLS = {
     "replace": lambda c, i, m: replace_with_migration(c, i, m),
     "move": lambda c, i, m: move(c, i, m, selection(vcpus(DEST))),
     "resize": lambda c, i, m: move(c, i, m, selection(vcpus(SOURCE))),
-    "confirm": lambda c, i, m: confirm(c, m),
+    "confirm": lambda c, _i, m: confirm(c, m),
     "revert": lambda c, i, m: revert(c, i, m),
-    "remove": lambda c, i, m: remove_provider_tree(c, i, SOURCE),
-    "claim": lambda c, i, m: held(c, i) or change(c, i, vcpus(DEST)),
+    "remove": lambda c, i, _m: remove_provider_tree(c, i, SOURCE),
+    "claim": lambda c, i, _m: held(c, i) or change(c, i, vcpus(DEST)),
 }
 
 
@@ -481,7 +481,7 @@ def _expected(call: str, instance: Any, migration: Any) -> tuple[Any, Any] | Non
     both, neither = instance and migration, not (instance or migration)
     match call:
         case "replace":
-            moved = ({}, migration or instance)
+            moved: tuple[Any, Any] = ({}, migration or instance)
             return None if both or neither else moved
         case "move" | "resize":
             wanted = vcpus(DEST if call == "move" else SOURCE)

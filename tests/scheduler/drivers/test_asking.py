@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from moorage.objects import NetworkRequest, NetworkRequestList
+from moorage.objects import NetworkRequest, NetworkRequestList, Selection
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import ConfigurationError, NoValidHost
 from moorage.scheduler.placement.client import Verb
@@ -98,6 +98,7 @@ def test_hosts_are_in_the_segment_of_a_routed_network(make: MakeScheduler) -> No
             return_objects=True,
             return_alternates=True,
         )
+        assert isinstance(chosen, Selection)
         assert (chosen.service_host, others) == ("h2", [])
 
 

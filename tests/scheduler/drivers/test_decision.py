@@ -366,7 +366,7 @@ def test_earlier_claim_stays_if_the_repeated_request_fails(
         consume(*args)
         raise RuntimeError("broken")
 
-    scheduler.table.consume = break_afterwards  # type: ignore[method-assign]
+    scheduler.table.consume = break_afterwards  # type: ignore[assignment]  # takes any
     with pytest.raises(RuntimeError, match="broken"):
         _select(scheduler, request(), [instance])
     assert scheduler.placement.allocations(instance).resources == claimed(chosen)
@@ -385,7 +385,7 @@ def test_claim_stays_neither_claimed_nor_consumed_if_its_request_fails(
         if len(consumed) == 2:
             raise RuntimeError("broken")
 
-    scheduler.table.consume = break_at_the_second  # type: ignore[method-assign]
+    scheduler.table.consume = break_at_the_second  # type: ignore[assignment]  # takes any
     with pytest.raises(RuntimeError, match="broken"):
         _select(scheduler, request(num_instances=3), new_uuids(3))
     assert _nothing_is_held(scheduler)
@@ -398,14 +398,14 @@ def test_claim_whose_thread_is_killed_is_released(make: MakeScheduler) -> None:
 
     def put_and_be_killed(*args: Any, **more: Any) -> Any:
         put(*args, **more)
-        scheduler.placement.put_allocations = put  # type: ignore[method-assign]
+        scheduler.placement.put_allocations = put
         raise KeyboardInterrupt
 
-    scheduler.placement.put_allocations = put_and_be_killed  # type: ignore[method-assign]
+    scheduler.placement.put_allocations = put_and_be_killed
     [instance] = new_uuids()
     with pytest.raises(KeyboardInterrupt):
         _select(scheduler, request(), [instance])
-    scheduler._orphans.make_way([instance])
+    scheduler._orphans.make_way([instance])  # noqa: SLF001 - a later request's part
     assert _nothing_is_held(scheduler)
 
 
@@ -438,7 +438,7 @@ def test_full_host_gives_way_to_the_next(make: MakeScheduler) -> None:
         )
         return answer
 
-    scheduler.placement.allocation_candidates = then_fill_big  # type: ignore[method-assign]
+    scheduler.placement.allocation_candidates = then_fill_big
     assert _hosts(_select(scheduler))[0][0] == "small"
     results = [c.result for c in scheduler.decisions.newest(1)[0].claims]
     assert results == ["refused", "claimed"]
@@ -500,11 +500,11 @@ def test_claim_in_doubt_is_released_once_placement_answers(tmp_path: Path) -> No
         # The PUT is done, its answer lost, and then nobody can be asked.
         server.misbehave(Misbehaviour.LOST, verb="PUT")
         allocations = scheduler.placement.allocations
-        scheduler.placement.allocations = _refuse  # type: ignore[method-assign]
+        scheduler.placement.allocations = _refuse
         with pytest.raises(PlacementUnavailable, match=instance):
             _select(scheduler, uuids=[instance])
         assert real.client.allocations(instance).resources
-        scheduler.placement.allocations = allocations  # type: ignore[method-assign]
+        scheduler.placement.allocations = allocations
         scheduler.stop()
         assert real.client.allocations(instance).resources == {}
         assert scheduler.table.batch().vcpus_used.tolist() == [0, 0, 0]
@@ -523,17 +523,17 @@ def test_evacuation_in_doubt_is_released_and_the_source_stays(
     def put_and_lose(*args: Any, **more: Any) -> Any:
         answer = put(*args, **more)
         if next(n_puts) == 1:  # the first is told what the instance holds
-            placement.allocations = _refuse  # type: ignore[method-assign]
+            placement.allocations = _refuse
             raise AnswerLost("lost", is_in_flight=True)
         return answer
 
-    placement.put_allocations = put_and_lose  # type: ignore[method-assign]
+    placement.put_allocations = put_and_lose
     spec = request(ignore_hosts=[source.service_host], instance_uuid=instance)
     with pytest.raises(PlacementUnavailable, match=instance):
         _select(scheduler, spec, [instance])
     assert len(allocations(instance).resources) == 2
-    placement.allocations = allocations  # type: ignore[method-assign]
-    scheduler._orphans.make_way([instance])
+    placement.allocations = allocations
+    scheduler._orphans.make_way([instance])  # noqa: SLF001 - a later request's part
     assert allocations(instance).resources == claimed(source)
 
 
@@ -566,18 +566,25 @@ def _provider(node: str) -> Provider:
     return Provider(node, node, inventories)
 
 
-def _refuse(*args: Any, **kwargs: Any) -> Any:
+def _refuse(*_args: Any, **_kwargs: Any) -> Any:
     raise PlacementUnavailable("nobody answers")
 
 
 def test_failure_after_a_claim_leaves_nothing(make: MakeScheduler) -> None:
     scheduler = make(*THREE)
     consume = scheduler.table.batch().uuid  # the nodes, before anything breaks
+    endpoint: Any
     [endpoint, _] = scheduler.endpoints
     uuids = new_uuids(3)
     held_by_another = {"allocations": {str(consume[0]): {"resources": {"VCPU": 1}}}}
-    owner = {"project_id": "p", "user_id": "u", "rng": np.random.default_rng(0)}
-    claim(scheduler.placement, uuids[2], held_by_another, **owner)
+    claim(
+        scheduler.placement,
+        uuids[2],
+        held_by_another,
+        project_id="p",
+        user_id="u",
+        rng=np.random.default_rng(0),
+    )
     with pytest.raises(Exception, match=uuids[2]):
         endpoint.select_destinations(
             CONTEXT, spec_obj=request(num_instances=3), instance_uuids=uuids
@@ -698,6 +705,7 @@ def test_unknown_filter_stops_the_start_with_those_that_exist(
 
 
 def test_endpoint_marks_no_valid_host_as_expected(make: MakeScheduler) -> None:
+    endpoint: Any
     [endpoint, _] = make(*THREE).endpoints
     with pytest.raises(ExpectedException):
         endpoint.select_destinations(

@@ -60,7 +60,7 @@ def test_foreign_filter_keeps_its_name_and_rules(conf: cfg.ConfigOpts) -> None:
 
 
 def test_foreign_filter_without_rules_has_novas_defaults(conf: cfg.ConfigOpts) -> None:
-    bare = type("Bare", (), {"host_passes": lambda self, host, spec: True})
+    bare = type("Bare", (), {"host_passes": lambda _self, _host, _spec: True})
     filter_ = filter_from(bare, conf, _clock)
     assert not filter_.RUN_ON_REBUILD
     assert not filter_.run_filter_once_per_request
@@ -76,7 +76,7 @@ def test_foreign_weigher_answers_for_each_host(conf: cfg.ConfigOpts) -> None:
 
 
 def test_foreign_weigher_without_multiplier_counts_once(conf: cfg.ConfigOpts) -> None:
-    bare = type("Bare", (), {"_weigh_object": lambda self, host, spec: 1})
+    bare = type("Bare", (), {"_weigh_object": lambda _self, _host, _spec: 1})
     weigher = weigher_from(bare, conf, _clock)
     assert weigher.multipliers(batch(*THREE)).tolist() == [1.0] * 3
     assert (weigher.minval, weigher.maxval) == (None, None)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from oslo_config import cfg
 
 from moorage.objects import RequestSpec
 from moorage.scheduler.drivers.plugins import load_weighers
@@ -147,7 +146,10 @@ def test_one_of_the_best_moves_to_the_front_of_the_rest_in_order(
 
 def test_same_seed_gives_the_same_order() -> None:
     rows = batch(*hosts("free_ram_mb", [5] * 10))
-    chance = {"shuffle_best_same_weighed_hosts": True, "host_subset_size": 5}
+    chance: dict[str, Any] = {
+        "shuffle_best_same_weighed_hosts": True,
+        "host_subset_size": 5,
+    }
     orders = [_order(_ranked(rows, seed=7, **chance)) for _ in range(5)]
     assert len(set(orders)) == 1
     assert orders[0] != _order(_ranked(rows, seed=8, **chance))
@@ -217,7 +219,7 @@ def test_bad_multiplier_is_an_error_that_names_the_weigher(
         _ranked(batch(*hosts("free_ram_mb", RAM)), weighers=[odd])
 
 
-def test_list_of_numbers_is_an_answer(conf: cfg.ConfigOpts) -> None:
+def test_list_of_numbers_is_an_answer() -> None:
     odd = type("Odd", (Odd,), {"answer": [1, 2, 3, 4]})
     rows = batch(*hosts("free_ram_mb", RAM))
     assert _order(_ranked(rows, weighers=[odd])) == "dcba"

@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
-from moorage.objects import ImageMeta, ImageMetaProps, Instance, WireObject
+from moorage.objects import (
+    ImageMeta,
+    ImageMetaProps,
+    Instance,
+    InstanceList,
+)
 from moorage.scheduler.hosts import properties_of_image, properties_of_instance
 
 WIRE = Path(__file__).parents[3] / "examples/data/wire/cast-update_instance_info.json"
@@ -56,7 +61,7 @@ def test_value_that_cannot_be_is_warned_of(caplog: pytest.LogCaptureFixture) -> 
 
 def test_real_report_is_read() -> None:
     arguments = json.loads(WIRE.read_text())["message"]["args"]
-    [instance] = WireObject.obj_from_primitive(arguments["instance_info"])
+    [instance] = InstanceList.obj_from_primitive(arguments["instance_info"])
     found = dict(properties_of_instance(instance) or ())
     assert found["hw_architecture"] == "x86_64"
     assert found["hw_disk_bus"] == "virtio"

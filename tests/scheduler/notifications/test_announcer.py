@@ -58,7 +58,7 @@ def _ask(scheduler: Scheduler, uuids: list[str] | None, **changes: Any) -> list[
         _spec(**changes) if uuids is None else _spec(instance_uuid=uuids[0], **changes)
     )
     answer = scheduler.select_destinations(CONTEXT, spec, uuids)
-    return [each["host"] for each in answer]  # type: ignore[call-overload]
+    return [each["host"] for each in answer]  # type: ignore[call-overload]  # dicts
 
 
 def _spec(**changes: Any) -> RequestSpec:

@@ -3,6 +3,7 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
 
 import pytest
 
@@ -45,8 +46,8 @@ def test_requests_are_found_by_every_root_they_use():
 
 
 def test_requests_are_the_very_objects_that_came():
-    candidates = _parse()
-    assert candidates.allocation_requests[1] is BODY["allocation_requests"][1]
+    candidates, body = _parse(), cast(dict[str, Any], BODY)
+    assert candidates.allocation_requests[1] is body["allocation_requests"][1]
     assert candidates.resources_of(1) == {"numa1": {"VCPU": 1}, "share": {"VCPU": 5}}
     assert candidates.version == "1.36"
 

@@ -208,9 +208,7 @@ def test_answer_in_between_makes_the_count_start_again(
     assert not client.circuit.is_open
 
 
-def test_one_dear_failure_opens_it(
-    client: PlacementClient, moody: Moody, clock: Clock
-) -> None:
+def test_one_dear_failure_opens_it(client: PlacementClient, moody: Moody) -> None:
     moody.costs_s = MAX_LOST_S
     _fail(client, 1)
     _assert_refused(client)
@@ -271,7 +269,7 @@ def test_pauses_double_are_jittered_and_bounded(
     assert len({round(pause_s, 3) for pause_s in pauses}) > MAX_FAILURES
 
 
-def _failed(e: PlacementError) -> Verdict:
+def _failed(_error: PlacementError) -> Verdict:
     return Verdict.FAILED
 
 

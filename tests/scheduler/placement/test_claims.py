@@ -3,6 +3,7 @@
 
 import random
 import uuid
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ from ...fixtures.ports import refusing_url
 
 HOSTS = [str(uuid.UUID(int=i)) for i in (1, 2, 3)]
 SHARE = str(uuid.UUID(int=9))
-OWNER = {"project_id": "project", "user_id": "user"}
+OWNER: dict[str, Any] = {"project_id": "project", "user_id": "user"}
 
 
 def _consumer():
@@ -169,7 +170,8 @@ def test_claim_that_was_adapted_and_arrives_twice_is_a_claim(client, server):
             self._put(url, **options)
             return self._put(url, **options)
 
-    doubling = PlacementClient(Twice(adapter_to(server.url)))
+    twice: Any = Twice(adapter_to(server.url))
+    doubling = PlacementClient(twice)
     answer = _claim(doubling, consumer, _request(HOSTS[1]), evacuated_from={HOSTS[0]})
     assert answer.result is ClaimResult.CLAIMED
     assert set(client.allocations(consumer).resources) == set(HOSTS[:2])
@@ -249,7 +251,7 @@ def test_claim_that_was_not_made_leaves_nothing(client, server, wrong):
     assert client.allocations(consumer).resources == {}
 
 
-def test_claim_that_placement_failed_to_make_is_sent_again(client, server):
+def test_claim_that_placement_failed_to_make_is_sent_again(server):
     server.misbehave(Misbehaviour.ERROR, verb="PUT")
     answer = _claim(server.client(), _consumer(), _request(HOSTS[0]))
     assert (answer.result, answer.n_attempts) == (ClaimResult.CLAIMED, 2)

@@ -144,7 +144,7 @@ def test_versions_are_asked_once(embedded):
 
 
 def test_too_old_a_placement_is_incompatible_with_both_ranges():
-    def old(environ, start_response):
+    def old(_environ, start_response):
         start_response("200 OK", [("Content-Type", "application/json")])
         return [b'{"versions": [{"min_version": "1.0", "max_version": "1.30"}]}']
 
@@ -184,7 +184,7 @@ def test_each_thread_keeps_a_connection(tmp_path, caplog):
     n_threads = 32
     together = threading.Barrier(n_threads, timeout=10.0)
 
-    def app(environ, start_response):
+    def app(_environ, start_response):
         together.wait()
         start_response("200 OK", [("Content-Type", "application/json")])
         return [b'{"allocations": {}}']

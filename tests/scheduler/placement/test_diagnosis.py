@@ -442,7 +442,7 @@ _TRAITS = tuple(f"CUSTOM_{letter}" for letter in "ABCD")
 _AGGREGATES = ("rack1", "rack2", "rack3")
 
 #: What each host has, by its number; spread so that most pairs occur.
-_AMOUNTS = [
+_AMOUNTS: list[dict[str, Any]] = [
     {c: 1 + (i * (j + 3)) % 7 for j, c in enumerate(_CLASSES)} for i in range(8)
 ]
 _HAS = [{t for j, t in enumerate(_TRAITS) if (i >> j) & 1} for i in range(8)]

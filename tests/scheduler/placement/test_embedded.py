@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def _add(placement: EmbeddedPlacement, uuid: str = UUID) -> None:
 
 
 def _names(placement: EmbeddedPlacement) -> list[str]:
-    body = PlacementClient(placement.adapter).read("/resource_providers")
+    body: Any = PlacementClient(placement.adapter).read("/resource_providers")
     return [p["name"] for p in body["resource_providers"]]
 
 
@@ -139,6 +140,7 @@ def test_killed_process_leaves_a_file_that_is_whole_and_free(tmp_path):
         text=True,
         cwd=Path(__file__).parents[3],
     ) as other:
+        assert other.stdout is not None
         told = [other.stdout.readline().strip() for _ in range(3)]
         other.kill()
     assert (told, other.returncode) == (["1", "2", "3"], -signal.SIGKILL)

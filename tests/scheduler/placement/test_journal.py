@@ -54,9 +54,15 @@ class Process:
         request = _request(provider)
         claim(self.client, consumer, request, rng=rng, adapting=adapt, **OWNER, **more)
 
+    @property
+    def path(self) -> Path:
+        """The journal's file, which is open."""
+        assert self.journal.path is not None
+        return self.journal.path
+
     def kill(self) -> None:
         """Leave what a kill does: a file that nobody has locked any more."""
-        path = self.journal.path
+        path = self.path
         content = path.read_bytes()
         path.unlink()
         (self.folder / "claims-1-killed").write_bytes(content)
@@ -160,7 +166,7 @@ def test_what_is_handed_on_is_noted_until_it_is_settled(
     process = Process(placement, tmp_path)
     note = process.journal.begin({consumer: _request()}, OWNER)[consumer]
     process.orphans.add(consumer, process.journal.hand_over(note).orphan(None))
-    assert consumer in process.journal.path.read_text()
+    assert consumer in process.path.read_text()
     process.orphans.stop()
     process.journal.close()
     assert not _files(tmp_path)
@@ -217,7 +223,7 @@ def test_file_is_for_its_owner_only(
     placement: EmbeddedPlacementFixture, tmp_path: Path
 ) -> None:
     process = Process(placement, tmp_path / "a" / "b")
-    assert stat.S_IMODE(os.stat(process.journal.path).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(process.path).st_mode) == 0o600
     assert stat.S_IMODE(os.stat(process.folder).st_mode) == 0o700
     process.journal.close()
 
@@ -235,7 +241,7 @@ def test_file_that_has_grown_is_begun_anew_with_what_is_under_way(
         with process.journal.returning():
             process.journal.begin({_consumer(): _request()}, OWNER)
     [file] = _files(tmp_path)
-    assert file == process.journal.path
+    assert file == process.path
     assert file.stat().st_size < 3000
     left = [
         json.loads(line)["consumer"]
@@ -265,15 +271,15 @@ def test_full_disk_forgets_all_rather_than_what_was_answered(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     process = Process(placement, tmp_path)
-    path = process.journal.path
+    path = process.path
 
-    def full(fd: int, data: bytes) -> int:
+    def full(_fd: int, _data: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with process.journal.taking() as answer:
         process.claim(consumer := _consumer())
         with monkeypatch.context() as patch:
-            patch.setattr(journals.os, "write", full)
+            patch.setattr(os, "write", full)
             answer.sending()
         assert path.read_bytes() == b""
     assert "No space left on device" in caplog.text
@@ -293,13 +299,15 @@ def test_any_cut_of_a_file_leaves_what_was_noted_and_not_struck_out(
 ) -> None:
     """A write that was cut off by a kill was not acted upon."""
     folder = tmp_path_factory.mktemp("journal")
-    journal = Journal(Orphans(None))  # type: ignore[arg-type]
+    journal = Journal(Orphans(None))  # type: ignore[arg-type]  # Placement is not asked
     journal.open(folder)
+    path = journal.path
+    assert path is not None
     written: list[tuple[int, set[str]]] = [(0, set())]
     under_way: set[str] = set()
 
     def done() -> None:
-        written.append((journal.path.stat().st_size, set(under_way)))
+        written.append((path.stat().st_size, set(under_way)))
 
     before = ConsumerAllocations({HOST: {"VCPU": 1}}, 1, "p", "u")
     for end in ends:
@@ -313,7 +321,7 @@ def test_any_cut_of_a_file_leaves_what_was_noted_and_not_struck_out(
             note.strike()
             under_way.discard(consumer)
         done()
-    content = journal.path.read_bytes()
+    content = path.read_bytes()
     cut = data.draw(st.integers(0, len(content)))
     (folder / "claims-1-cut").write_bytes(content[:cut])
     expected = [left for size, left in written if size <= cut][-1]
@@ -323,7 +331,7 @@ def test_any_cut_of_a_file_leaves_what_was_noted_and_not_struck_out(
         def add(self, consumer_uuid: str, orphan: Any) -> None:
             seen[consumer_uuid] = orphan
 
-    reader = Journal(Kept())  # type: ignore[arg-type]
+    reader = Journal(Kept())  # type: ignore[arg-type]  # it has what is called
     reader.open(folder)
     assert set(seen) == expected
     assert all(orphan.before in (None, before) for orphan in seen.values())

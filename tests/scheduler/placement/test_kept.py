@@ -18,6 +18,7 @@ from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.kept import KeptCandidates
 from moorage.scheduler.placement.query import CandidatesQuery
 
+from ...fixtures.placement_servers import adapter_to
 from ...fixtures.waiting import wait_until
 from .watched import (
     HOSTS,
@@ -158,7 +159,7 @@ def test_waiter_of_a_killed_sender_asks_by_itself(
         """Is killed once the server has seen its first request."""
 
         def __init__(self) -> None:
-            self.adapter = server.client()._adapter
+            self.adapter = adapter_to(server.url)
             self.is_first = True
 
         def get(self, *args: Any, **more: Any) -> Any:
@@ -168,7 +169,7 @@ def test_waiter_of_a_killed_sender_asks_by_itself(
                 raise KeyboardInterrupt
             return answer
 
-    kept = cloud.keeping(PlacementClient(Killed()))  # type: ignore[arg-type]
+    kept = cloud.keeping(PlacementClient(Killed()))  # type: ignore[arg-type]  # only get is called
     with ThreadPoolExecutor(2) as pool:
         killed = pool.submit(kept.ask, question())
         assert server.arrived.acquire(timeout=WAIT_S)
@@ -250,7 +251,7 @@ def test_threads_claim_all_there_is_and_nobody_is_told_wrong(cloud: Cloud) -> No
     assert sum(granted) == 12
     for host in HOSTS:
         used = cloud.client.read(f"/resource_providers/{host}/usages")
-        assert used["usages"] == {"VCPU": N_VCPUS}  # type: ignore[index]
+        assert used["usages"] == {"VCPU": N_VCPUS}  # type: ignore[index]  # decoded JSON
 
 
 def test_unreachable_placement_is_told_as_without_keeping(cloud: Cloud) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck
@@ -294,8 +296,8 @@ class Claiming(RuleBasedStateMachine):
         known, came = set(self.counted), self.cloud.kept.moment()
         self.in_air.clear()
         watched = self.cloud.watched
-        watched.before += [lambda c=c: self._claim(*c) for c in before]
-        watched.after += [lambda c=c: self._claim(*c) for c in after]
+        watched.before += [functools.partial(self._claim, *c) for c in before]
+        watched.after += [functools.partial(self._claim, *c) for c in after]
         whole = self.cloud.kept.ask(question(amount), since=came)
         assert whole.is_open.all()  # what ended meanwhile may be in it already
         self.model[amount] = whole, list(self.in_air), set()

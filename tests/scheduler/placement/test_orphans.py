@@ -39,9 +39,7 @@ def _claimed(placement: EmbeddedPlacementFixture, provider: str) -> str:
     return consumer
 
 
-def _doubted(
-    placement: EmbeddedPlacementFixture, server: MisbehavingServer, **more: Any
-) -> tuple[str, ClaimInDoubt]:
+def _doubted(server: MisbehavingServer, **more: Any) -> tuple[str, ClaimInDoubt]:
     """A claim that arrives late, while nobody can be asked about it."""
     consumer = more.pop("consumer", str(uuid.uuid4()))
     client = server.client(timeout_s=1.5)
@@ -52,7 +50,7 @@ def _doubted(
             raise PlacementUnavailable("nobody answers")
         return allocations(*args, **kwargs)
 
-    client.allocations = away_after_the_first  # type: ignore[method-assign]
+    client.allocations = away_after_the_first
     late = server.misbehave_second if more else server.misbehave
     late(Misbehaviour.LATE, verb="PUT")
     rng = np.random.default_rng(0)
@@ -65,7 +63,7 @@ def test_claim_that_is_still_on_its_way_is_never_made(
     placement: EmbeddedPlacementFixture,
 ) -> None:
     with MisbehavingServer(placement.placement.wsgi_app) as server:
-        consumer, error = _doubted(placement, server)
+        consumer, error = _doubted(server)
         orphans = Orphans(placement.client)
         orphans.add(consumer, Orphan(_request(HOST), doubt=error.doubts[consumer]))
         orphans.stop()
@@ -79,9 +77,7 @@ def test_evacuation_that_is_still_on_its_way_is_never_made(
 ) -> None:
     with MisbehavingServer(placement.placement.wsgi_app) as server:
         consumer = _claimed(placement, OTHER)
-        _, error = _doubted(
-            placement, server, consumer=consumer, evacuated_from={OTHER}
-        )
+        _, error = _doubted(server, consumer=consumer, evacuated_from={OTHER})
         doubt = error.doubts[consumer]
         orphans = Orphans(placement.client)
         orphans.add(consumer, Orphan(_request(HOST), doubt.before, doubt))
@@ -105,7 +101,7 @@ def test_claim_of_a_new_request_is_not_taken_for_the_orphan(
             may_go_on.wait(20)
         return held
 
-    placement.client.allocations = slow  # type: ignore[method-assign]
+    placement.client.allocations = slow  # type: ignore[assignment]  # takes any
     orphans.add(consumer, Orphan(_request(HOST)))
     assert has_looked.wait(20)
 

@@ -16,6 +16,7 @@ from ...fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,
+    adapter_to,
 )
 from .watched import Clock, question
 
@@ -102,4 +103,4 @@ def test_placement_that_does_not_say_is_not_called_empty(
     server: MisbehavingServer, wrong: Misbehaviour
 ) -> None:
     server.misbehave(wrong)
-    assert not PlacementClient(server.client()._adapter).is_empty()
+    assert not PlacementClient(adapter_to(server.url)).is_empty()

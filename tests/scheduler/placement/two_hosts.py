@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 HOST, OTHER = (str(uuid.UUID(int=i)) for i in (1, 2))
-OWNER = {"project_id": "p", "user_id": "u"}
+OWNER: dict[str, Any] = {"project_id": "p", "user_id": "u"}

@@ -120,9 +120,10 @@ class Cloud(fixtures.Fixture):
 
     def claim_unseen(self, consumer: str, request: Any) -> bool:
         """Claim as somebody else would; whether it was granted."""
-        owner = {"project_id": "p", "user_id": "u"}
         rng = random.Random(0)
-        answer = claim(self.client, consumer, request, rng=rng, **owner)
+        answer = claim(
+            self.client, consumer, request, rng=rng, project_id="p", user_id="u"
+        )
         return answer.result is ClaimResult.CLAIMED
 
     def release(self, consumer: str, taken: Taken | None = None) -> None:
@@ -176,7 +177,7 @@ class HeldServer(MisbehavingServer):
 
 def n_waiting() -> int:
     """Threads that wait for another's GET."""
-    frames = sys._current_frames().values()
+    frames = sys._current_frames().values()  # noqa: SLF001 - documented
     return sum(_is_inside(frame, "wait", "flights.py") for frame in frames)
 
 

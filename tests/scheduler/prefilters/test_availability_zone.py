@@ -3,33 +3,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from oslo_config import cfg
 
 from moorage.objects import RequestSpec
+from moorage.scheduler.hosts.aggregates import Aggregate, AggregateMap
 from moorage.scheduler.placement.query import Requirements
 from moorage.scheduler.prefilters import PrefilterRequest
 from moorage.scheduler.prefilters.availability_zone import (
     map_az_to_placement_aggregate,
 )
 
-
-class Aggregates(dict[str, Mapping[str, str]]):
-    """Aggregates by UUID, as prefilters see them."""
-
-    def uuids_with_metadata(self, key: str, value: str) -> frozenset[str]:
-        return frozenset(u for u, found in self.items() if found.get(key) == value)
-
-
-AGGREGATES = Aggregates(
-    a={"availability_zone": "east"},
-    b={"availability_zone": "east", "ssd": "true"},
-    c={"availability_zone": "west"},
-    d={"ssd": "east"},
-)
+AGGREGATES = AggregateMap()
+for _number, (_uuid, _metadata) in enumerate(
+    {
+        "a": {"availability_zone": "east"},
+        "b": {"availability_zone": "east", "ssd": "true"},
+        "c": {"availability_zone": "west"},
+        "d": {"ssd": "east"},
+    }.items()
+):
+    AGGREGATES.put(Aggregate(_number, _uuid, _uuid, frozenset(), _metadata))
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_segment_without_aggregate_fits_nowhere(
         required(
             routed_networks_filter,
             neutron=neutron(),
-            segments=lambda uuid: frozenset(),
+            segments=lambda _uuid: frozenset(),
             **asked(wanted),
         )
 

@@ -31,7 +31,8 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A transport whose broker takes nothing until the test ends."""
     transport = get_transport(moorage_conf.load([], config_files=[]), "fake://")
     end = threading.Event()
-    monkeypatch.setattr(transport._driver, "send", lambda *_, **__: end.wait(WITHIN_S))
+    driver = transport._driver  # noqa: SLF001 - it has no public name
+    monkeypatch.setattr(driver, "send", lambda *_, **__: end.wait(WITHIN_S))
     yield transport
     end.set()
     transport.cleanup()

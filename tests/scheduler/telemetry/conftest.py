@@ -42,12 +42,12 @@ class Reader:
     """
 
     def __init__(self, port: int, served: Served) -> None:
-        self._url = f"http://127.0.0.1:{port}"
+        self.url = f"http://127.0.0.1:{port}"
         self.served = served
 
     def get(self, path: str, method: str = "GET", **headers: str) -> Page:
         """Return a page, whatever its status is."""
-        asked = urllib.request.Request(self._url + path, method=method, headers=headers)
+        asked = urllib.request.Request(self.url + path, method=method, headers=headers)
         try:
             answer = urllib.request.urlopen(asked, timeout=30)
         except urllib.error.HTTPError as e:

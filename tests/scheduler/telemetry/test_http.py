@@ -10,6 +10,7 @@ import pytest
 from moorage.scheduler.conf import load
 from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.service import Scheduler
+from moorage.scheduler.sources.base import BaseHostSource
 from moorage.scheduler.telemetry.http import listen
 from moorage.scheduler.telemetry.serving import Telemetry
 
@@ -28,7 +29,7 @@ def test_alive_and_ready(reader: Reader) -> None:
 def test_what_is_not_ready_says_why(
     reader: Reader, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scheduler._source, "seen_at", lambda: 1.0)
+    monkeypatch.setattr(BaseHostSource, "seen_at", lambda _self: 1.0)
     page = reader.get("/readyz")
     assert page.status == 503
     assert page.text == scheduler.readiness_note + "\n"
@@ -61,19 +62,18 @@ def test_query_of_a_probe_is_left_alone(reader: Reader) -> None:
 
 
 def test_a_reader_that_says_nothing_holds_up_no_other(reader: Reader) -> None:
-    port = int(reader._url.rpartition(":")[2])
+    port = int(reader.url.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), timeout=30):
         assert reader.get("/healthz").status == 200
 
 
 def test_a_page_that_fails_is_a_500_and_the_next_one_is_answered(
-    reader: Reader, scheduler: Scheduler, caplog: pytest.LogCaptureFixture
+    reader: Reader, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    seen_at = scheduler._source.seen_at
-    scheduler._source.seen_at = lambda: 1 / 0
-    assert reader.get("/metrics").status == 500
+    with monkeypatch.context() as patch:
+        patch.setattr(BaseHostSource, "seen_at", lambda _self: 1 / 0)
+        assert reader.get("/metrics").status == 500
     assert "ZeroDivisionError" in caplog.text
-    scheduler._source.seen_at = seen_at
     assert reader.get("/metrics").status == 200
 
 

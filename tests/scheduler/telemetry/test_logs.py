@@ -84,10 +84,16 @@ def test_decision_line_and_what_is_told_within_carry_the_request(
         assert "hush" not in line
 
 
-def test_several_instances_are_a_field_of_their_own(select: Select) -> None:
+def _current() -> RequestContext:
+    found = get_current()
+    assert found is not None
+    return found
+
+
+def test_several_instances_are_a_field_of_their_own() -> None:
     uuids = new_uuids(2)
     with logs.request(WIRE, uuids):
-        here = get_current()
+        here = _current()
         assert here.get_logging_values()["instance_uuids"] == uuids
         assert here.resource_uuid is None
 
@@ -95,8 +101,8 @@ def test_several_instances_are_a_field_of_their_own(select: Select) -> None:
 def test_context_of_the_thread_is_put_back() -> None:
     with logs.request(WIRE, ()):
         with logs.request({**WIRE, "request_id": "req-2"}, ()):
-            assert get_current().request_id == "req-2"
-        assert get_current().request_id == "req-1"
+            assert _current().request_id == "req-2"
+        assert _current().request_id == "req-1"
     assert get_current() is None
 
 
@@ -119,7 +125,7 @@ def test_request_context_in_process_is_read_like_the_dict_of_the_wire() -> None:
         user_id="someone", project_id="theirs", auth_token="hush", overwrite=False
     )
     with logs.request(theirs, ()):
-        told = get_current().get_logging_values()
+        told = _current().get_logging_values()
     assert told["request_id"] == theirs.request_id
     assert (told["user"], told["project_id"]) == ("someone", "theirs")
     assert told["auth_token"] is None

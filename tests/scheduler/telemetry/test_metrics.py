@@ -119,7 +119,7 @@ def test_one_who_fails_to_be_told_fails_no_decision(
 ) -> None:
     told: list[DecisionRecord] = []
 
-    def fail(record: DecisionRecord) -> None:
+    def fail(_record: DecisionRecord) -> None:
         raise RuntimeError("a bad day")
 
     scheduler.decisions.subscribe(fail)

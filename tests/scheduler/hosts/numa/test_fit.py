@@ -36,7 +36,7 @@ def _chosen(
     devices: Devices | None = None,
 ) -> list[int] | None:
     found = fit(topology, guest, limits, is_packed=is_packed, devices=devices)
-    return found and [cell.host_cell_id for cell in found.cells]
+    return None if found is None else [cell.host_cell_id for cell in found.cells]
 
 
 def _devices(per_cell: dict[int, int], enough: set[int] | None = None) -> Devices:

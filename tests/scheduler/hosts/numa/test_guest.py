@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from moorage.objects import (
@@ -16,7 +18,7 @@ from moorage.testing import builders
 from .made import pinned, shared
 
 
-def _read(**changes: object) -> GuestCell:
+def _read(**changes: Any) -> GuestCell:
     cell = builders.guest_cell(**changes)
     return Guest.read(builders.guest_topology(cell)).cells[0]
 

@@ -38,7 +38,8 @@ REPORTED = NUMATopology(
 TEXT = json.dumps(REPORTED.obj_to_primitive())
 
 #: What a field may hold that is not as computes write it today.
-ODD = [None, 0, -1, "3", 2.5, True, [], {}, [1, "2"], [[0], [1]], 10**12, "x"]
+ODD: list[Any] = [None, 0, -1, "3", 2.5, True, [], {}, [1, "2"], [[0], [1]]]
+ODD += [10**12, "x"]
 
 
 def _plain(topology: NUMATopology) -> list[dict[str, Any]]:

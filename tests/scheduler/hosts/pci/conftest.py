@@ -14,7 +14,7 @@ NODES = [None, 0, 1, 2]
 POLICIES = ["legacy", "preferred", "required", "socket"]
 
 
-def flat(count: int = 1, **properties: Any) -> dict[str, Any]:
+def flat(count: Any = 1, **properties: Any) -> dict[str, Any]:
     """One pool in its flat form: of an Intel product, at no NUMA node."""
     own = {"vendor_id": "8086", "product_id": "1520", "numa_node": None}
     return {**own, "count": count, **properties}

@@ -30,7 +30,7 @@ def arrays(*values: HostPools) -> PoolArrays:
     return made
 
 
-def as_dicts(made: PoolArrays, rows: PoolRows) -> list[list[tuple[object, ...]]]:
+def as_dicts(rows: PoolRows) -> list[list[tuple[object, ...]]]:
     """Each row's (kind, count, provider's code, NUMA node), of the pools it has."""
     columns = rows.kind, rows.count, rows.provider, rows.numa_node
     told = zip(*(column.tolist() for column in columns), strict=True)
@@ -101,11 +101,11 @@ def test_provider_of_several_pools_is_told() -> None:
 def test_rows_that_were_taken_stay_when_more_pools_and_hosts_come() -> None:
     made = arrays(NO_POOLS, HOST)
     early = made.rows()
-    before = as_dicts(made, early)
+    before = as_dicts(early)
     wide = pools(*(flat(i, tag=str(i)) for i in range(5)))
     for _ in range(20):
         made.extend([wide, HOST])
-    assert as_dicts(made, early) == before
+    assert as_dicts(early) == before
     assert early.kind.shape == (2, 2)
     assert made.rows().kind.shape == (42, 5)
 
@@ -119,11 +119,11 @@ def test_rows_are_the_values_in_order(parts: list[list[HostPools]]) -> None:
     values = [value for part in parts for value in part]
     assert len(made) == len(made.rows()) == len(values)
     told = [expected(made, value) for value in values]
-    assert as_dicts(made, made.rows()) == told
+    assert as_dicts(made.rows()) == told
     half = len(values) // 2
-    assert as_dicts(made, made.rows(half)) == told[half:]
+    assert as_dicts(made.rows(half)) == told[half:]
     picked = [*range(half), *range(len(values))]
-    assert as_dicts(made, made.rows().take(picked)) == [told[i] for i in picked]
+    assert as_dicts(made.rows().take(picked)) == [told[i] for i in picked]
 
 
 @examples(1)

@@ -147,7 +147,7 @@ def test_devices_return_to_their_pool_at_its_place_in_a_newer_report() -> None:
     assert newer.plus((back,)) == pools(flat(1, tag="b"), flat(2, tag="a"))
 
 
-ODD = [..., None, 0, -1, "3", "a", 2.5, True, [], {}, ["a"], 10**12]
+ODD: list[Any] = [..., None, 0, -1, "3", "a", 2.5, True, [], {}, ["a"], 10**12]
 TAGS = ("rp_uuid", "count", "numa_node", "vendor_id", "dev_type", "new")
 
 

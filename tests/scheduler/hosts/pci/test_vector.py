@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -67,7 +68,7 @@ def near_of(rows: PoolRows, affinities: Sequence[Affinity]) -> NearPools:
 def judged(draw: st.DrawFn) -> tuple[list[bool], list[bool]]:
     """Whether each of some hosts meets some requests: alone, and among all."""
     hosts = draw(st.lists(POOLS, min_size=1, max_size=5))
-    each = {"min_size": len(hosts), "max_size": len(hosts)}
+    each: Any = {"min_size": len(hosts), "max_size": len(hosts)}
     asked = draw(st.lists(REQUESTS, min_size=1, max_size=3))
     told = [draw(st.none() | st.lists(UUIDS, **each)) for _ in asked]
     at = draw(st.none() | st.lists(AFFINITIES, **each))

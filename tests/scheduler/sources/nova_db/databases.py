@@ -146,6 +146,7 @@ class Nova(fixtures.Fixture):
     def insert(self, engine: sa.Engine, table: sa.Table, **columns: Any) -> int:
         with engine.begin() as connection:
             made = connection.execute(table.insert().values(**columns))
+            assert made.inserted_primary_key is not None
             return int(made.inserted_primary_key[0])
 
     def update(

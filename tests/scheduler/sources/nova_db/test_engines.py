@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ssl
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import certifi
 import pytest
@@ -26,12 +27,15 @@ def url() -> sa.URL:
 
 
 @pytest.fixture
-def times_read(url: sa.URL, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def times_read(
+    url: sa.URL,  # noqa: ARG001 - its server is started before
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[object]:
     """Grow by one whenever the certificates that the machine trusts are read."""
     found: list[object] = []
     make = ssl.create_default_context
 
-    def counted(**options: object) -> ssl.SSLContext:
+    def counted(**options: Any) -> ssl.SSLContext:
         found.append(options)
         return make(**options)
 

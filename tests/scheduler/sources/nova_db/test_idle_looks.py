@@ -16,6 +16,7 @@ from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.sources.nova_db import nodes
 
 from ....conftest import instance_uuid, node_uuid
+from ....fixtures.database_servers import Database
 from .databases import (
     INSTANCES,
     NODES,
@@ -83,7 +84,7 @@ class Idle:
 
 
 @pytest.fixture
-def idle(kind: object, tmp_path: Path, conf: cfg.ConfigOpts) -> Iterator[Idle]:
+def idle(kind: Database, tmp_path: Path, conf: cfg.ConfigOpts) -> Iterator[Idle]:
     with Nova(tmp_path, kind=kind) as nova:
         yield Idle(nova, conf)
 

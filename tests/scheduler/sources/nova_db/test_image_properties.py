@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -86,7 +87,7 @@ class Cloud:
         with self.cell.begin() as connection:
             connection.execute(METADATA.insert(), rows)
 
-    def change(self, name: str, **columns: object) -> None:
+    def change(self, name: str, **columns: Any) -> None:
         """Change an instance's row now."""
         columns = {"updated_at": self.now, **columns}
         self.nova.change_instance(instance_uuid(name), **columns)

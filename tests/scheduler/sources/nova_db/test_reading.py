@@ -68,6 +68,7 @@ def test_columns_are_nova_s(nova: Nova, conf: cfg.ConfigOpts) -> None:
     assert (host.host_ip, host.cpu_info) == ("10.0.0.1", '{"arch": "x86_64"}')
     assert (host.hypervisor_type, host.hypervisor_version) == ("QEMU", 6002001)
     assert [pool["count"] for pool in host.pci_stats.pools] == [3]
+    assert host.numa_topology is not None
     assert host.numa_topology.cells[0].cpuset == {0, 1, 2, 3}
 
 
@@ -158,8 +159,9 @@ def test_garbage_is_told_once_and_stops_nobody(
     column: str,
     value: str | None,
 ) -> None:
+    broken: dict[str, Any] = {column: value}
     nova.host("good")
-    nova.host("bad", **{column: value})
+    nova.host("bad", **broken)
     table, source = HostTable(), nova.source(conf)
     source.start(table)
     source.look(table)

@@ -145,7 +145,7 @@ def _count(engine: sa.Engine) -> list[str]:
     seen: list[str] = []
 
     @sa.event.listens_for(engine, "before_cursor_execute")
-    def note(connection: object, cursor: object, statement: str, *rest: object) -> None:
+    def note(_link: object, _cursor: object, statement: str, *_rest: object) -> None:
         if "compute_nodes" in statement:
             seen.append(statement)
 
@@ -193,9 +193,12 @@ def test_callers_share_a_look_that_began_after_they_asked() -> None:
 
 
 def test_look_that_fails_lets_the_next_one_begin() -> None:
+    def fail() -> None:
+        raise ZeroDivisionError
+
     shared = SharedLook()
     with pytest.raises(ZeroDivisionError):
-        shared.run(lambda: 1 / 0)
+        shared.run(fail)
     done: list[int] = []
     shared.run(lambda: done.append(1))
     assert done

@@ -16,6 +16,8 @@ from moorage.agent.reporter import Reply, Reporter
 from moorage.scheduler.conf import load
 from moorage.scheduler.hosts import HostRecord, HostTable
 from moorage.scheduler.sources.push import PushSource
+from moorage.scheduler.sources.push.asking import Asker
+from moorage.scheduler.sources.push.hosts import ReportedHosts
 from moorage.testing.builders import NOW
 
 REPLY = Reply("moorage-agent", "agent-1")
@@ -43,8 +45,21 @@ class Scheduler:
         self.source = PushSource(conf, clock=clock)
         self.source.start(self.table)
 
-    def take(self, *reports: Mapping[str, Any]) -> None:
+    @property
+    def hosts(self) -> ReportedHosts:
+        """What the source knows of each host."""
+        hosts = self.source._hosts  # noqa: SLF001 - its own loops work with them
+        assert hosts is not None
+        return hosts
+
+    @property
+    def asker(self) -> Asker:
+        """What asks agents for whole reports."""
+        return self.source._asker  # noqa: SLF001 - its own loops work with it
+
+    def take(self, *reports: Mapping[str, Any] | None) -> None:
         """Take reports as they come over a bus."""
+        endpoint: Any
         (endpoint,) = self.source.endpoints
         endpoint.host_reports({}, copy.deepcopy(list(reports)))
 

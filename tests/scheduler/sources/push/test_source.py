@@ -31,7 +31,7 @@ def following(scheduler: Scheduler) -> Scheduler:
     return scheduler
 
 
-def test_restart_forgets_nothing(make: Make, wire: Wire, clock: Clock) -> None:
+def test_restart_forgets_nothing(make: Make, wire: Wire) -> None:
     first = following(make())
     wire.reporter.report_many([(RICH, [A]), (host(host="h2"), [])])
     first.take(*wire.taken())
@@ -107,7 +107,7 @@ def test_clock_that_was_ahead_forgets_no_host(
 
 def test_silent_host_is_forgotten(make: Make, wire: Wire, clock: Clock) -> None:
     scheduler = following(make(forget_hosts_after=1000))
-    hosts = scheduler.source._hosts
+    hosts = scheduler.hosts
     wire.reporter.report_many([(host(host=name), [A]) for name in ("h1", "h2")])
     scheduler.take(*wire.taken())
     clock.now += 900

@@ -156,9 +156,8 @@ def test_many_may_write_at_once(store: HostStore, database: str) -> None:
         each.close()
 
 
-def test_migrations_make_the_table_that_is_used(
-    store: HostStore, database: str
-) -> None:
+@pytest.mark.usefixtures("store")
+def test_migrations_make_the_table_that_is_used(database: str) -> None:
     engine = sa.create_engine(database)
     made = {c["name"]: c for c in sa.inspect(engine).get_columns("hosts")}
     engine.dispose()
@@ -167,7 +166,8 @@ def test_migrations_make_the_table_that_is_used(
     for column in wanted:
         ours = column.type.dialect_impl(engine.dialect)
         assert made[column.name]["nullable"] == column.nullable
-        assert made[column.name]["type"]._type_affinity is ours._type_affinity
+        theirs = made[column.name]["type"]
+        assert theirs._type_affinity is ours._type_affinity  # noqa: SLF001 - SQLAlchemy's
 
 
 GARBAGE = [
@@ -271,6 +271,7 @@ while True:
 def test_kill_while_writing_leaves_whole_hosts(store: HostStore, database: str) -> None:
     command = [sys.executable, "-W", "ignore", "-c", _WRITER, database, ONE]
     writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
     try:
         for line in writer.stdout:
             written_last = int(line)
