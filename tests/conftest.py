@@ -52,6 +52,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     enter_test(item)
 
 
+def pytest_sessionfinish() -> None:
+    """Let what cleans up at the end of the process use any server."""
+    enter_test(None)
+
+
 @pytest.fixture
 def conf() -> cfg.ConfigOpts:
     """Our options with their defaults."""

@@ -23,6 +23,7 @@ PROGRAM = Path(__file__).parent / "in_nova_tests" / "run.py"
 FUNCTIONAL = "nova.tests.functional."
 
 NUMA = "libvirt.test_numa_servers.NUMAServersTest"
+GROUP = "test_server_group.ServerGroupTestV264"
 PCI = "libvirt.test_pci_sriov_servers.PCIServersTest"
 
 #: Each is run by one process.
@@ -37,7 +38,9 @@ CHOSEN = (
     "test_aggregates.TenantAggregateFilterTest",
     "test_routed_networks",
     "test_scheduler",
-    "test_server_group.ServerGroupTestV264",
+    f"{GROUP}.test_boot_servers_with_affinity_no_valid_host "
+    f"{GROUP}.test_evacuate_with_anti_affinity "
+    f"{GROUP}.test_rebuild_with_anti_affinity",
 )
 
 #: Tests that replace, or look into, a part of nova-scheduler, which is not there.
