@@ -338,11 +338,11 @@ def test_workers_end_when_their_supervisor_is_killed(cloud: Cloud) -> None:
 
 def test_long_decision_is_kept_alive(cloud: Cloud) -> None:
     cloud.gate.hold(1)
-    api = cloud.api(call_monitor_timeout_s=1)
+    api = cloud.api(call_monitor_timeout_s=2)
     with ThreadPoolExecutor(1) as pool, SchedulerProcess(cloud.config()):
         call = pool.submit(select, api)
         wait_until(lambda: cloud.gate.n_held == 1)
-        time.sleep(2.5)  # more than twice what the monitor waits without heartbeats
+        time.sleep(5)  # more than twice what the monitor waits without heartbeats
         assert not call.done()
         cloud.gate.open()
         [[chosen, *_]] = call.result(TIMEOUT_S)
