@@ -6,7 +6,9 @@ BIN    := $(VENV)/bin
 # mypy refuses a checkout whose folder is no identifier: it sees it as "moorage".
 TYPES  := $(VENV)/types
 
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
+# A worker more than there are cores: many tests wait for a process or a thread.
+WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 # What needs neither a server nor nova, a few seconds each.
 QUICK  := tests/filters tests/objects tests/scheduler/conf tests/scheduler/hosts \
           tests/scheduler/placement/test_query.py tests/weighers tests/wire
@@ -49,7 +51,7 @@ test: venv
 
 # Property tests run here too, with many more examples.
 test-deep: venv peer
-	$(PYTEST) -m "deep or hypothesis" --hypothesis-profile deep $(PYTEST_ARGS)
+	$(PYTEST) -n auto -m "deep or hypothesis" --hypothesis-profile deep $(PYTEST_ARGS)
 
 check: lint types test
 
