@@ -34,7 +34,6 @@ from .seeded import (
     CountedAdapter,
     Kind,
     Progress,
-    Reading,
     Where,
     seeded_placement,
 )
@@ -63,7 +62,7 @@ LIMIT = 1000
 #: Instances in a request for several.
 N_SEVERAL = 100
 
-_READING: Final[Reading] = {
+_READING: Final[dict[str, Any]] = {
     "headers": {
         "Accept": "application/json",
         "OpenStack-API-Version": f"placement {MICROVERSION}",

@@ -24,6 +24,8 @@ Over RPC all of them are ``nova.exception.NoValidHost``; see `as_nova`.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Final, Self
 
 
@@ -134,9 +136,20 @@ class PlacementRejected(PlacementError):
 
 
 class AllocationUpdateFailed(PlacementError):
-    """Say that a consumer has allocations that this request did not make."""
+    """Say that a consumer has allocations that this request did not make.
+
+    Attributes
+    ----------
+    in_flight : mapping
+        Generations that writes without an answer named, by consumer: they may yet be
+        done.
+    left : mapping
+        What consumers may hold of the claim that failed so; see `Claim`.
+    """
 
     for_users: ClassVar[str | None] = None
+    in_flight: Mapping[str, int | None] = MappingProxyType({})
+    left: Mapping[str, Any] = MappingProxyType({})
 
 
 def _tree(root: type[SchedulerError]) -> dict[str, type[SchedulerError]]:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,16 @@ from .drivers.plugins import (
 )
 from .drivers.record import DecisionLog, DecisionRecord
 from .hosts import HostTable
+from .instances import InstanceLocation, InstanceState
 from .notifications import Announcer, Notifier, make_notifiers
+from .placement.allocations.journal import Journal
+from .placement.allocations.orphans import Orphans
+from .placement.circuit import Circuit
 from .placement.client import PlacementAdapter, PlacementClient, make_adapter
 from .placement.diagnosis import diagnose
 from .placement.embedded import EmbeddedPlacement
 from .placement.findings import Diagnosis
-from .placement.journal import Journal
 from .placement.kept import KeptCandidates
-from .placement.orphans import Orphans
 from .placement.readiness import Readiness
 from .placement.seed import seed
 from .prefilters import DEFAULT_PREFILTERS, NetworkClient
@@ -47,11 +50,12 @@ from .seeding import providers
 from .sources.base import BaseHostSource
 from .sources.file import FileSource
 from .upkeep import ClaimUpkeep
+from .waiting import Spawner, SystemWaiter, ThreadSpawner, Waiter
 
 LOG = logging.getLogger(__name__)
 
 
-def build(
+def build(  # noqa: PLR0913 - every dependency can be handed in
     conf: cfg.ConfigOpts,
     *,
     placement: PlacementAdapter | None = None,
@@ -59,6 +63,8 @@ def build(
     notifier: Notifier | tuple[Notifier | None, Notifier | None] | None = None,
     network: NetworkClient | None = None,
     clock: Callable[[], float] | None = None,
+    waiter: Waiter | None = None,
+    spawner: Spawner | None = None,
     rng: np.random.Generator | None = None,
 ) -> Scheduler:
     """Return a scheduler; what is not handed in is made as `conf` says.
@@ -81,6 +87,10 @@ def build(
         Returns now, seconds since the epoch; `now_s` by default. A source
         keeps its own, and the age of what it has read is the difference of the two:
         hand in one that was made with this clock.
+    waiter : Waiter, optional
+        Waits, and measures ages: the system's time by default.
+    spawner : Spawner, optional
+        Starts the threads that release claims, and makes their locks.
     rng : numpy.random.Generator, optional
         The same seed, requests and hosts give the same answers.
 
@@ -100,6 +110,8 @@ def build(
         notifier=notifier,
         network=network or make_network_client(conf),
         clock=clock or now_s,
+        waiter=waiter or SystemWaiter(),
+        spawner=spawner or ThreadSpawner(),
         rng=rng or np.random.default_rng(conf.moorage.random_seed),
     )
 
@@ -123,7 +135,7 @@ class Scheduler:
         What an oslo.messaging RPC server serves.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - as `build`
         self,
         conf: cfg.ConfigOpts,
         *,
@@ -132,6 +144,8 @@ class Scheduler:
         notifier: Notifier | tuple[Notifier | None, Notifier | None] | None,
         network: NetworkClient | None,
         clock: Callable[[], float],
+        waiter: Waiter,
+        spawner: Spawner,
         rng: np.random.Generator,
     ) -> None:
         with contextlib.ExitStack() as closing:
@@ -159,9 +173,21 @@ class Scheduler:
             adapter = placement or (
                 self._embedded.adapter if self._embedded else make_adapter(conf)
             )
-            self.placement = PlacementClient(adapter)
-            self._orphans = Orphans(self.placement)
-            self.journal = Journal(self._orphans)
+            circuit = Circuit(
+                clock=waiter.monotonic,
+                rng=random.Random(int(rng.integers(2**62))),
+                spawner=spawner,
+            )
+            self.placement = PlacementClient(adapter, circuit=circuit)
+            self._orphans = Orphans(
+                self.placement,
+                rng=random.Random(int(rng.integers(2**62))),
+                locate=self._locate,
+                evidence_timeout_s=lambda: conf.moorage.orphan_evidence_timeout,
+                waiter=waiter,
+                spawner=spawner,
+            )
+            self.journal = Journal(self._orphans, spawner=spawner)
             closing.callback(self.journal.close)
             closing.callback(self._orphans.stop)
             self._readiness = Readiness(self.placement)
@@ -176,7 +202,8 @@ class Scheduler:
                 self.table,
                 self.placement,
                 max_age_s=self._claim_max_age_s(),
-                clock=clock,
+                waiter=waiter,
+                spawner=spawner,
             )
             closing.callback(self._upkeep.stop)
             self._driver: BaseSchedulerDriver = driver(
@@ -193,6 +220,7 @@ class Scheduler:
                     weighers=weighers,
                     decisions=self.decisions,
                     clock=clock,
+                    waiter=waiter,
                     rng=rng,
                     tie_seed=int(rng.integers(2**62)),
                     network=network,
@@ -351,13 +379,29 @@ class Scheduler:
             except (KeyError, TypeError, ValueError) as e:
                 LOG.warning("A claim of another scheduler cannot be read: %r", e)
                 continue
-            self.kept.claimed([heard.allocation_request])
+            age_s = max(0.0, self._clock() - heard.claimed_at)
+            self.kept.claimed([heard.allocation_request], age_s=age_s)
             self.table.consume(
                 heard.node_uuid,
                 heard.instance_uuid,
                 heard.consumption,
                 heard.claimed_at,
             )
+            self._orphans.claimed([heard.instance_uuid])
+
+    def _locate(
+        self, instance_uuid: str, providers: Collection[str]
+    ) -> InstanceLocation:
+        """Return where an instance is, as evidence of who uses some providers.
+
+        An instance on another host, as while it is moved, is no evidence.
+        """
+        location = self._source.locate_instance(instance_uuid)
+        hosts = {self.table.host_of(node_uuid) for node_uuid in providers} - {None}
+        is_elsewhere = bool(hosts) and location.host not in hosts
+        if location.state is InstanceState.ON_HOST and is_elsewhere:
+            return InstanceLocation(InstanceState.UNKNOWN)
+        return location
 
     def _seed(self) -> None:
         if isinstance(self._source, FileSource):
@@ -372,8 +416,13 @@ class Scheduler:
 
     @property
     def n_orphans(self) -> int:
-        """How many claims are in doubt, and will be released once Placement answers."""
+        """How many allocations may be held without having been answered."""
         return len(self._orphans)
+
+    @property
+    def suspected_orphans(self) -> Sequence[str]:
+        """Instances whose allocations no evidence explains; see `Orphans`."""
+        return self._orphans.suspected
 
     def reset(self) -> None:
         """Look at the hosts' source and at the options again, as SIGHUP asks.

@@ -4,33 +4,23 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Collection
-from typing import Final
+from collections.abc import Collection
 
 from .errors import PlacementError
 from .hosts import Claimed, HostTable
+from .placement.allocations.limits import (
+    REVIEW_AGAIN_S,
+    REVIEW_MAX_READS,
+    STOP_S,
+    UPKEEP_AGAIN_S,
+    UPKEEP_GRACE_S,
+    UPKEEP_MAX_READS,
+    UPKEEP_ROUND_S,
+)
 from .placement.client import ConsumerAllocations, PlacementClient
+from .waiting import Spawner, Task, Waiter
 
 LOG = logging.getLogger(__name__)
-
-#: Seconds for which a claim is believed: a build takes some to begin.
-_BELIEVED_S: Final = 30.0
-
-#: Seconds between two looks at the same claim.
-_AGAIN_S: Final = 60.0
-
-#: Seconds between two rounds, and claims that one round asks Placement for at most.
-_ROUND_EVERY_S: Final = 5.0
-_MAX_ASKED: Final = 50
-
-#: Claims that a request asks for at most before it is told that there is no host, and
-#: seconds for which the answer about one will do.
-_MAX_REVIEWED: Final = 20
-_REVIEWED_S: Final = 5.0
-
-#: Seconds for which the end waits for a question to Placement that is on its way.
-_END_S: Final = 3.0
 
 
 class ClaimUpkeep:
@@ -46,8 +36,8 @@ class ClaimUpkeep:
     max_age_s : float or None
         Seconds after which a report should have included a claim; None: the source
         does not report what is used, so claims are all that is known of it.
-    clock : callable
-        Returns now, seconds since the epoch.
+    waiter : Waiter
+        Ages are measured by it: the system's clock may be set.
     """
 
     def __init__(
@@ -56,33 +46,32 @@ class ClaimUpkeep:
         placement: PlacementClient,
         *,
         max_age_s: float | None,
-        clock: Callable[[], float],
+        waiter: Waiter,
+        spawner: Spawner,
     ) -> None:
         self._table = table
         self._placement = placement
         self.max_age_s = max_age_s
-        self._clock = clock
+        self._clock = waiter.monotonic
+        self._spawner = spawner
         # By this clock: that of another scheduler, which claimed, may be wrong.
         self._known_since: dict[Claimed, float] = {}
         self._asked_at: dict[Claimed, float] = {}
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._stop = spawner.event()
+        self._thread: Task | None = None
 
     def start(self) -> None:
         """Begin, in a thread of its own."""
-        self._thread = threading.Thread(
-            target=self._run, name="claim-upkeep", daemon=True
-        )
-        self._thread.start()
+        self._thread = self._spawner.spawn(self._run, name="claim-upkeep")
 
     def stop(self) -> None:
         """End; a question to Placement on its way is not waited for longer than 3 s."""
         self._stop.set()
         if self._thread is not None:
-            self._thread.join(_END_S)
+            self._thread.join(STOP_S)
 
     def _run(self) -> None:
-        while not self._stop.wait(_ROUND_EVERY_S):
+        while not self._stop.wait(UPKEEP_ROUND_S):
             self.look()
 
     def look(self) -> None:
@@ -96,7 +85,7 @@ class ClaimUpkeep:
         self._asked_at = {c: self._asked_at[c] for c in claims if c in self._asked_at}
         due = [claim for claim in claims if self._is_due(claim, now)]
         due.sort(key=self._waits_since)
-        for claim in due[:_MAX_ASKED]:
+        for claim in due[:UPKEEP_MAX_READS]:
             if self._stop.is_set():
                 return
             # First: one that Placement cannot tell of does not hold up the others.
@@ -126,7 +115,7 @@ class ClaimUpkeep:
         ]
         due.sort(key=lambda claim: claim.claimed_at)
         is_freed = False
-        for claim in due[:_MAX_REVIEWED]:
+        for claim in due[:REVIEW_MAX_READS]:
             self._asked_at[claim] = now
             try:
                 is_freed |= self._look_at(claim, now)
@@ -137,12 +126,14 @@ class ClaimUpkeep:
 
     def _is_reviewable(self, claim: Claimed, now: float) -> bool:
         asked_at = self._asked_at.get(claim)
-        return asked_at is None or abs(now - asked_at) >= _REVIEWED_S
+        return asked_at is None or abs(now - asked_at) >= REVIEW_AGAIN_S
 
     def _is_due(self, claim: Claimed, now: float) -> bool:
-        if now - self._known_since[claim] < _BELIEVED_S:
+        if now - self._known_since[claim] < UPKEEP_GRACE_S:
             return False
-        return claim not in self._asked_at or now - self._asked_at[claim] >= _AGAIN_S
+        return (
+            claim not in self._asked_at or now - self._asked_at[claim] >= UPKEEP_AGAIN_S
+        )
 
     def _waits_since(self, claim: Claimed) -> float:
         return self._asked_at.get(claim, self._known_since[claim])

@@ -19,7 +19,7 @@ from oslo_log import log as oslo_logging
 
 from ..conf import load
 from ..errors import SchedulerError
-from ..placement.journal import make_folder
+from ..placement.allocations.journal import make_folder
 from ..rpc import get_transport
 from ..service import Scheduler, build
 from ..telemetry.serving import Served, Telemetry

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from ...objects import Selection
 from ..errors import AllocationUpdateFailed
+from ..placement.allocations.claims import ClaimResult, claim_result
+from ..placement.allocations.engine import Held, Plan, Wanted
 from ..placement.candidates import AllocationRequest
-from ..placement.claims import ClaimResult
 from ..placement.client import ConsumerAllocations
 from .client import ConductorClient, ConsumerType
-from .rewriting import Held, Plan, Wanted, rewrite
 from .selected import allocation_request
 
 LOG = logging.getLogger(__name__)
@@ -120,13 +120,13 @@ class _Reschedule:
     ) -> tuple[ClaimResult, _Alternate | None]:
         """Claim, and return which alternate was found claimed already, if one was."""
         wanted = Wanted(request, self.owner, ConsumerType.INSTANCE)
-        outcome = rewrite(
-            self.client,
+        outcome = self.client.rewrite(
             [self.instance_uuid],
             self._plan(wanted),
             global_request_id=self.global_request_id,
         )
-        result = outcome.claim_result(f"Instance {self.instance_uuid} was not moved on")
+        what = f"Instance {self.instance_uuid} was not moved on"
+        result = claim_result(outcome, what)
         if result is not ClaimResult.CLAIMED:
             LOG.info("%s: alternate refused: %s", self.instance_uuid, outcome.answer)
         return result, self._held_by(outcome.held)
@@ -134,8 +134,7 @@ class _Reschedule:
     def _release(self) -> _Alternate | None:
         """Release the failed host, or return which alternate is held after all."""
         nothing = Wanted({"allocations": {}}, self.owner, ConsumerType.INSTANCE)
-        outcome = rewrite(
-            self.client,
+        outcome = self.client.rewrite(
             [self.instance_uuid],
             self._plan(nothing),
             global_request_id=self.global_request_id,

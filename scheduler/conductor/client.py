@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import enum
 import random
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from ..placement.claims import Rng
+from ..placement.allocations.engine import Outcome, Plan, Rewrite, Rng
 from ..placement.client import PlacementAdapter, PlacementClient, Response, Verb
+from ..waiting import SystemWaiter, Waiter
 
 #: The first microversion in which an allocation names its consumer's type.
 TYPED_MICROVERSION = "1.38"
@@ -37,7 +37,7 @@ class ConductorClient(PlacementClient):
         adapter: PlacementAdapter,
         *,
         rng: Rng | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        waiter: Waiter | None = None,
     ) -> None:
         """Take keystoneauth1's Adapter, or anything with its call shape.
 
@@ -45,11 +45,39 @@ class ConductorClient(PlacementClient):
         ----------
         rng : Rng, optional
             Spreads the waits between tries; None: one of its own.
+        waiter : Waiter, optional
+            Waits between tries.
         """
         super().__init__(adapter)
         self.rng: Rng = random.Random() if rng is None else rng
-        self.sleep = sleep
+        self.waiter: Waiter = waiter or SystemWaiter()
         self._knows_types = True
+
+    def rewrite(
+        self,
+        consumer_uuids: Collection[str],
+        plan: Plan,
+        *,
+        global_request_id: str | None = None,
+    ) -> Outcome:
+        """Do what `plan` says of some consumers, all of them or none.
+
+        Raises
+        ------
+        AllocationsInDoubt
+            A write was sent and Placement did not say what became of it; the same call
+            finds out, once it answers again.
+        PlacementError
+            Placement could not do its part, or `plan` raised it; nothing was changed.
+        """
+        return Rewrite(
+            self,
+            consumer_uuids,
+            plan,
+            waiter=self.waiter,
+            rng=self.rng,
+            global_request_id=global_request_id,
+        ).run()
 
     def _call(
         self,

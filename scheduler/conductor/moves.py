@@ -14,17 +14,22 @@ migration: the instance holds both, until the source's tree is removed.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
 from ...objects import Selection
 from ..errors import AllocationUpdateFailed, InvalidRequest, PlacementUnavailable
+from ..placement.allocations.claims import ClaimAnswer, claim_result
+from ..placement.allocations.engine import (
+    Held,
+    Outcome,
+    Resources,
+    Wanted,
+    request_for,
+)
 from ..placement.candidates import AllocationRequest
-from ..placement.claims import ClaimAnswer
 from ..placement.client import ConsumerAllocations
 from .client import ConductorClient, ConsumerType
-from .rewriting import Held, Outcome, Resources, Wanted, request_for, rewrite
 from .selected import allocation_request
 
 _INSTANCE, _MIGRATION = ConsumerType.INSTANCE, ConsumerType.MIGRATION
@@ -49,7 +54,7 @@ def replace_with_migration(
     AllocationUpdateFailed
         Both hold something, or neither does.
     PlacementError
-        Placement could not do its part; see `rewrite`.
+        Placement could not do its part; see `ConductorClient.rewrite`.
     """
 
     def plan(held: Held) -> dict[str, Wanted]:
@@ -64,7 +69,7 @@ def replace_with_migration(
         }
 
     uuids = (instance_uuid, migration_uuid)
-    outcome = rewrite(client, uuids, plan, global_request_id=global_request_id)
+    outcome = client.rewrite(uuids, plan, global_request_id=global_request_id)
     outcome.must_be_done(f"Migration {migration_uuid} was not given what it moves")
     return next(h.resources for h in outcome.held.values() if h.resources)
 
@@ -90,13 +95,13 @@ def move(
         There is no source, or the instance holds another destination already; or
         somebody else kept changing the two consumers.
     PlacementError
-        Placement could not do its part; see `rewrite`.
+        Placement could not do its part; see `ConductorClient.rewrite`.
     """
-    started = time.monotonic()
+    started = client.waiter.monotonic()
     plan = _Move(instance_uuid, migration_uuid, _claimable(selection))
     uuids = (instance_uuid, migration_uuid)
-    outcome = rewrite(client, uuids, plan, global_request_id=global_request_id)
-    return _claim_answer(outcome, time.monotonic() - started)
+    outcome = client.rewrite(uuids, plan, global_request_id=global_request_id)
+    return _claim_answer(outcome, client.waiter.monotonic() - started)
 
 
 def confirm(
@@ -113,8 +118,8 @@ def confirm(
             return {}
         return {migration_uuid: Wanted.nothing(migration, _MIGRATION)}
 
-    outcome = rewrite(
-        client, [migration_uuid], plan, global_request_id=global_request_id
+    outcome = client.rewrite(
+        [migration_uuid], plan, global_request_id=global_request_id
     )
     outcome.must_be_done(f"Migration {migration_uuid} was not released")
     return outcome.n_writes > 0
@@ -141,11 +146,11 @@ def revert(
     AllocationUpdateFailed
         The migration holds nothing: it was confirmed, or reverted before.
     PlacementError
-        Placement could not do its part; see `rewrite`.
+        Placement could not do its part; see `ConductorClient.rewrite`.
     """
     plan = _Revert(instance_uuid, migration_uuid, source)
     uuids = (instance_uuid, migration_uuid)
-    outcome = rewrite(client, uuids, plan, global_request_id=global_request_id)
+    outcome = client.rewrite(uuids, plan, global_request_id=global_request_id)
     outcome.must_be_done(f"Migration {migration_uuid} was not reverted")
 
 
@@ -179,9 +184,7 @@ def remove_provider_tree(
             return {}
         return {instance_uuid: Wanted(request_for(kept), instance, _INSTANCE)}
 
-    outcome = rewrite(
-        client, [instance_uuid], plan, global_request_id=global_request_id
-    )
+    outcome = client.rewrite([instance_uuid], plan, global_request_id=global_request_id)
     outcome.must_be_done(f"Instance {instance_uuid} was not released from {root_uuid}")
     return outcome.n_writes > 0
 
@@ -242,7 +245,7 @@ def _claimable(selection: Selection) -> AllocationRequest:
 
 def _claim_answer(outcome: Outcome, elapsed_s: float) -> ClaimAnswer:
     answer = outcome.answer
-    result = outcome.claim_result("The instance was not moved")
+    result = claim_result(outcome, "The instance was not moved")
     return ClaimAnswer(
         result, outcome.n_writes, answer.status, answer.code, answer.detail, elapsed_s
     )

@@ -91,6 +91,19 @@ OPTS = (
             "Placement holds no allocation for it any more."
         ),
     ),
+    cfg.FloatOpt(
+        "orphan_evidence_timeout",
+        default=600.0,
+        min=1,
+        mutable=True,
+        help=(
+            "Seconds after which an allocation is judged that may have been claimed "
+            "for a request without an answer, such as that of a killed process. If no "
+            "host has reported the instance by then, it is released. If the source of "
+            "hosts cannot tell where instances are (file), it is reported in the log "
+            "as a suspected orphan and not released."
+        ),
+    ),
     cfg.StrOpt(
         "store_connection",
         default="sqlite:////var/lib/moorage/hosts.sqlite",

@@ -14,12 +14,13 @@ from ...filters import BaseHostFilter
 from ...objects import RequestSpec, Selection
 from ...weighers import BaseHostWeigher
 from ..hosts import HostTable
+from ..placement.allocations.journal import Journal
+from ..placement.allocations.orphans import Orphans
 from ..placement.client import PlacementClient
-from ..placement.journal import Journal
 from ..placement.kept import KeptCandidates
-from ..placement.orphans import Orphans
 from ..prefilters import NetworkClient, Prefilter
 from ..sources.base import BaseHostSource
+from ..waiting import SystemWaiter, Waiter
 from .announcing import Announce, announce_to_nobody
 from .caller import Caller
 from .contention import Contention
@@ -49,6 +50,8 @@ class Parts:
         Orders hosts of equal weight, the same way until the next start.
     network : NetworkClient or None
         Neutron, for the prefilters that ask it; None: it is not configured.
+    waiter : Waiter
+        Waits between tries.
     contention : Contention
         How often Placement refuses claims of late.
     announce : callable
@@ -73,6 +76,7 @@ class Parts:
     rng: np.random.Generator
     tie_seed: int
     network: NetworkClient | None = None
+    waiter: Waiter = dataclasses.field(default_factory=SystemWaiter)
     contention: Contention = dataclasses.field(default_factory=Contention)
     announce: Announce = announce_to_nobody
     review: Callable[[Collection[str]], bool] = none_has_ended

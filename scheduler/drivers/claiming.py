@@ -3,35 +3,34 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
 
 from ...objects import RequestSpec
 from .. import tracing
 from ..errors import (
+    AllocationUpdateFailed,
     InvalidRequest,
     PlacementError,
     PlacementUnavailable,
     SchedulerError,
 )
 from ..hosts import HostBatch
-from ..placement.candidates import AllocationRequest
-from ..placement.claims import (
+from ..placement.allocations.claims import (
+    Claim,
     ClaimAnswer,
     ClaimInDoubt,
     ClaimResult,
-    Doubt,
     claim,
-    claim_all,
     release,
 )
-from ..placement.client import ConsumerAllocations
-from ..placement.journal import Note
+from ..placement.allocations.engine import Held
+from ..placement.allocations.journal import Note
+from ..placement.allocations.limits import MAX_CONTENDED, MAX_REFUSED, MAX_ROUNDS
+from ..placement.candidates import AllocationRequest
 from ..placement.offers import Taken
-from ..placement.orphans import Orphan
 from .base import Parts
 from .caller import Caller
 from .groups import GroupCheck
@@ -41,15 +40,6 @@ from .record import RELEASED, ClaimAttempt, DecisionRecord
 from .restrictions import evacuated_from, skips_filters
 
 LOG = logging.getLogger(__name__)
-
-#: Claims in a row that end in "busy" before Placement is thought to be broken: of
-#: 8 schedulers on one small cloud, 1 claim in 500 does.
-MAX_CONTENDED: Final = 20
-
-
-#: Candidates that Placement refuses in a row before what it had offered is thought to
-#: be out of date: others fill the same hosts.
-MAX_REFUSED: Final = 6
 
 
 class StaleOffer(Exception):
@@ -90,13 +80,16 @@ class Claims:
             spec_obj,
             () if skips_filters(spec_obj) else parts.filters,
             uuids,
+            hosts_of=parts.table.instances.hosts_of,
+            waiter=parts.waiter,
             global_request_id=caller.global_request_id,
         )
         self._record = record
         self._wanted: dict[str, AllocationRequest] = {}
-        #: What this request has claimed, and nothing that it found claimed.
-        self._made: dict[str, ClaimAnswer] = {}
-        #: Of what may be claimed for us, and is not known to be given back.
+        #: What this request has claimed, and what it found claimed and took over.
+        self._made: dict[str, Claim] = {}
+        self._found: dict[str, Claim] = {}
+        #: Of what may be claimed for us, and is not known to be released.
         self._notes: dict[str, Note] = {}
         self._counted: list[Taken] = []
         self._has_contended = False
@@ -124,8 +117,7 @@ class Claims:
             answer = self._claim({uuid: ledger.request(candidate)}, [host])
             if answer.result is ClaimResult.CLAIMED:
                 if not self._keeps(uuid, hosts, index, answer):
-                    ledger.refuse(candidate)
-                    return None
+                    return None  # where the group settles, this may be tried again
                 ledger.take(candidate)
                 return candidate
             if answer.result is ClaimResult.CONTENDED:
@@ -153,26 +145,22 @@ class Claims:
 
         What it may not keep is released.
         """
-        if answer.is_found:
-            return True
         with self._record.timed("group"):
             if self._group.may_stay(
                 uuid,
                 hosts.value("uuid", index),
+                hosts.value("host", index),
                 self._wanted[uuid],
-                lambda: hosts.instances_of(index).keys(),
             ):
                 return True
-        release(
-            self._parts.placement,
-            [uuid],
-            before=answer.before,
-            global_request_id=self._global_request_id,
-        )
-        del self._made[uuid]
-        self._strike([uuid])
+        if answer.is_found:
+            raise AllocationUpdateFailed(
+                f"Consumer {uuid} holds what an earlier request claimed on host "
+                f"{hosts.value('host', index)}, where the policy of its server group "
+                "does not allow it"
+            )
+        self._release(uuid)
         self._note_released([uuid], "a member of its server group was there first")
-        self._has_contended = True  # the host it has to follow may have been tried
         return False
 
     def _contend(self, answer: ClaimAnswer) -> None:
@@ -200,10 +188,27 @@ class Claims:
         )
         return ledger.held_by(held, besides=self._evacuated_from)
 
-    def may_try_again(self) -> bool:
-        """Return whether some host was only busy since this was asked last."""
+    def take_over(self, placed: Placed, ledger: Ledger) -> bool:
+        """Write what an instance holds since an earlier request once more.
+
+        Whoever claimed it cannot release it after that. Returns whether it keeps it.
+        """
+        request = {placed.instance_uuid: ledger.request(placed.candidate)}
+        answer = self._claim(request, [placed.value("host")])
+        return answer.result is ClaimResult.CLAIMED and self._keeps(
+            placed.instance_uuid, placed.ranking.hosts, placed.index, answer
+        )
+
+    def may_try_again(self, n_rounds: int) -> bool:
+        """Return whether to try all hosts again, after so many rounds.
+
+        Some host was only busy since this was asked last, or the instance's server
+        group was on other hosts.
+        """
+        if self._group.follows():
+            return n_rounds < self._group.max_rounds
         was, self._has_contended = self._has_contended, False
-        return was
+        return was and n_rounds < MAX_ROUNDS
 
     def _claim(
         self, requests: Mapping[str, AllocationRequest], hosts: Sequence[str]
@@ -216,13 +221,16 @@ class Claims:
             tracing.span("claim", hosts=hosts, instances=list(requests)) as span,
             self._caring(requests),
         ):
-            answer = self._sender(requests)(
+            answer = claim(
+                self._parts.placement,
+                requests,
                 project_id=self._project_id,
                 user_id=self._user_id,
+                rng=self._parts.rng,
+                waiter=self._parts.waiter,
                 global_request_id=self._global_request_id,
                 evacuated_from=self._evacuated_from,
-                rng=self._parts.rng,
-                adapting=self._adapt,
+                sending=self._adapt,
             )
             self._count(requests, answer, began)
             span.set("moorage.answer", answer.result.value)
@@ -230,27 +238,24 @@ class Claims:
         self._note(list(requests), hosts, answer)
         return answer
 
-    def _sender(
-        self, requests: Mapping[str, AllocationRequest]
-    ) -> Callable[..., ClaimAnswer]:
-        placement = self._parts.placement
-        if len(requests) > 1:
-            return functools.partial(claim_all, placement, requests)
-        [(uuid, request)] = requests.items()
-        return functools.partial(claim, placement, uuid, request)
-
     def _count(
         self,
         requests: Mapping[str, AllocationRequest],
         answer: ClaimAnswer,
         began: int,
     ) -> None:
-        """Count what was claimed, also against kept answers that do not know of it."""
-        if answer.result is not ClaimResult.CLAIMED or answer.is_found:
+        """Count what was claimed, also against cached answers that lack it."""
+        if answer.result is not ClaimResult.CLAIMED:
+            for uuid, late in answer.late.items():
+                self._abandon(uuid, late)
             self._strike(requests)
+        elif answer.is_found:
+            self._found.update(answer.claims)
         else:
             self._n_contended = 0
-            self._made.update(dict.fromkeys(requests, answer))
+            self._made.update(answer.claims)
+            for uuid, made in answer.claims.items():
+                self._notes[uuid].grant(made.generation)
             taken = self._parts.kept.claimed(requests.values(), began=began)
             self._counted.append(taken)
 
@@ -280,7 +285,6 @@ class Claims:
         if self._keeps(placed.instance_uuid, hosts, index, answer):
             return True
         ledger.give_back(placed.candidate)
-        ledger.refuse(placed.candidate)
         return False
 
     def _undo(self, placed: Placed, answer: ClaimAnswer, ledger: Ledger) -> None:
@@ -312,34 +316,56 @@ class Claims:
 
     @contextmanager
     def _caring(self, requests: Mapping[str, AllocationRequest]) -> Iterator[None]:
-        """Hand on what is in doubt: Placement did not tell, or this was killed."""
+        """Hand what is in doubt to the orphans: Placement did not say, or a kill."""
         owner = {"project_id": self._project_id, "user_id": self._user_id}
         self._notes.update(self._parts.journal.begin(requests, owner))
         try:
             yield
         except ClaimInDoubt as e:
-            for uuid, doubt in e.doubts.items():
-                self._abandon(uuid, doubt)
+            for uuid, doubtful in e.claims.items():
+                self._abandon(uuid, doubtful)
+            raise
+        except AllocationUpdateFailed as e:
+            for uuid, left in e.left.items():
+                self._abandon(uuid, left)
+            self._strike(requests)
             raise
         except SchedulerError:
             self._strike(requests)  # nothing was left behind
             raise
         except BaseException:
             for uuid in requests:
-                self._abandon(uuid, Doubt(None, owner))
+                self._abandon(uuid)
             raise
 
-    def _adapt(
-        self,
-        generations: Mapping[str, int],
-        before: Mapping[str, ConsumerAllocations],
-    ) -> None:
-        for uuid in generations.keys() | before.keys():
-            self._notes[uuid].adapt(generations.get(uuid), before.get(uuid))
+    def _adapt(self, generations: Mapping[str, int | None], held: Held) -> None:
+        """Note how a claim is sent again, before it is."""
+        for uuid, named in generations.items():
+            note, mine = self._notes[uuid], held[uuid]
+            noted = Claim(note.request, note.before)
+            if named is not None and mine.are(noted.whole):
+                note.rest(named)
+            elif named is not None:
+                note.adapt(named, mine if mine.resources else None)
 
     def _strike(self, uuids: Iterable[str]) -> None:
         notes = [self._notes.pop(uuid) for uuid in uuids if uuid in self._notes]
         self._parts.journal.strike(notes)
+
+    def answered(self) -> None:
+        """Note that the claims are what is answered: what is in use.
+
+        What was left of earlier requests for these instances is forgotten, and writes
+        without an answer are watched, as they may arrive once an instance is deleted.
+        """
+        owner = {"project_id": self._project_id, "user_id": self._user_id}
+        claims = {**self._made, **self._found}
+        self._parts.orphans.claimed(claims)
+        for uuid, mine in claims.items():
+            if mine.is_late:
+                self._parts.orphans.add(
+                    uuid, self._parts.journal.watch(uuid, mine, owner)
+                )
 
     def release(self) -> None:
         """Give back what was claimed; what cannot be now is released later.
@@ -354,38 +380,53 @@ class Claims:
         self._counted.clear()
 
     def _release_made(self) -> None:
-        left = list(self._made)
+        made = list(self._made)
+        left = made[:]
         while left:
             try:
-                release(
-                    self._parts.placement,
-                    left[:1],
-                    before=self._made[left[0]].before,
-                    global_request_id=self._global_request_id,
-                )
+                self._release(left[0])
             except PlacementError as e:
                 LOG.warning("%s", e)
                 break  # the others would wait as long, one after the other
             left.pop(0)
-        released = [uuid for uuid in self._made if uuid not in left]
-        self._strike(released)
+        released = [uuid for uuid in made if uuid not in self._made]
         self._note_released(released, "")
         self._note_released(left, "once Placement answers")
         for uuid in left:
-            self._abandon(uuid)
-        self._made.clear()
+            self._abandon(uuid, self._made.pop(uuid))
+        # Who claimed these is not known: evidence decides.
+        for uuid, found in self._found.items():
+            self._abandon(uuid, found)
+        self._found.clear()
+
+    def _release(self, uuid: str) -> None:
+        """Release what this request has claimed for an instance."""
+        release(
+            self._parts.placement,
+            uuid,
+            self._made[uuid],
+            rng=self._parts.rng,
+            waiter=self._parts.waiter,
+            global_request_id=self._global_request_id,
+        )
+        made = self._made.pop(uuid)
+        if made.is_late:
+            # It is released; a write that got no answer may claim it again.
+            late = dataclasses.replace(made, generation=None, is_ours=False)
+            self._abandon(uuid, late)
+        else:
+            self._strike([uuid])
 
     def _note_released(self, uuids: Sequence[str], when: str) -> None:
         if uuids:
             attempt = ClaimAttempt(tuple(uuids), (), RELEASED, 0, when)
             self._record.claims.append(attempt)
 
-    def _abandon(self, uuid: str, doubt: Doubt | None = None) -> None:
-        made = self._made.get(uuid)
-        before = made.before.get(uuid) if made else doubt.before if doubt else None
-        note = self._parts.journal.hand_over(self._notes.pop(uuid))
-        orphan = Orphan(self._wanted[uuid], before, doubt, note.strike)
-        self._parts.orphans.add(uuid, orphan)
+    def _abandon(self, uuid: str, claimed: Claim | None = None) -> None:
+        """Hand a claim to the orphans; None: what its note says of it."""
+        if uuid in self._notes:
+            note = self._parts.journal.hand_over(self._notes.pop(uuid))
+            self._parts.orphans.add(uuid, note.orphan(claimed))
 
 
 def _owner(spec_obj: RequestSpec, caller: Caller, name: str) -> str:

@@ -8,7 +8,6 @@ import functools
 import itertools
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from ...objects import RequestSpec, Selection
 from ..errors import AllocationUpdateFailed, NoValidHost
 from ..hosts import HostBatch
+from ..placement.allocations.limits import MAX_POSTS, MAX_QUESTIONS
 from ..placement.candidates import AllocationCandidates
 from ..placement.offers import Offer
 from ..placement.request_checks import validate_request
@@ -39,20 +39,11 @@ from .ledger import Ledger
 from .needs import Mappings, Needs, tell_providers
 from .placed import Placed
 from .record import DecisionRecord, InstanceRecord
-from .restrictions import is_rebuild, restricted, skips_filters
+from .restrictions import evacuated_from, is_rebuild, restricted, skips_filters
 from .selections import selection
 from .weighing import Ranking, ranked
 
 LOG = logging.getLogger(__name__)
-
-#: How often all hosts are tried for an instance while some are only busy.
-_MAX_ROUNDS: Final = 5
-
-#: How often several instances are claimed in one POST, before it is one by one.
-_MAX_POSTS: Final = 3
-
-#: How often Placement is asked: as kept, afresh, and without the limit that cut it.
-_MAX_QUESTIONS: Final = 3
 
 
 class Decision:
@@ -117,7 +108,7 @@ class Decision:
                 came = parts.kept.moment()
                 news = ask_again(parts, caller, asked, record, came=came, earlier=offer)
             except NoValidHost:
-                if n_asked == _MAX_QUESTIONS:
+                if n_asked == MAX_QUESTIONS:
                     raise
                 is_freed = parts.review(offer.candidates.by_host)
                 news = ask_again(parts, caller, asked, record, came=came, earlier=offer)
@@ -145,7 +136,9 @@ class Decision:
             self._record,
             may_doubt=may_doubt,
         )
-        self._parts.orphans.make_way(self._uuids)
+        self._parts.orphans.release_earlier(
+            self._uuids, besides=evacuated_from(self._spec, self._parts.table)
+        )
         try:
             placed = self._claimed(hosts, ledger, claims)
             selections = self._selections(placed, ledger)
@@ -153,6 +146,7 @@ class Decision:
             tell_providers(self._spec, ledger.request(placed[-1].candidate)["mappings"])
             self._tell(placed)
             self._consume(placed, claims, ledger)
+            claims.answered()
         except BaseException:
             claims.release()
             raise
@@ -256,7 +250,7 @@ class Decision:
         """
         placed: list[Placed] = []
         left = list(self._uuids)
-        for _ in range(_MAX_POSTS):
+        for _ in range(MAX_POSTS):
             if len(left) < 2:
                 break
             planned = self._place(
@@ -304,7 +298,8 @@ class Decision:
         if earlier is None:
             return None
         LOG.info("Instance %s has its allocation already", uuids[0])
-        return self._place(hosts, uuids, ledger, only(ledger, earlier))
+        placed = self._place(hosts, uuids, ledger, only(ledger, earlier))
+        return placed if claims.take_over(placed[0], ledger) else None
 
     def _place(
         self,
@@ -312,7 +307,7 @@ class Decision:
         uuids: Sequence[str],
         ledger: Ledger | None,
         accept: Accept,
-        may_try_again: Callable[[], bool] = lambda: False,
+        may_try_again: Callable[[int], bool] = lambda _rounds: False,
     ) -> list[Placed]:
         """Give each instance the best host that accepts it, or raise NoValidHost.
 
@@ -324,7 +319,7 @@ class Decision:
             ranking = self._rank(hosts, uuid, number)
             found = first_accepted(ranking, uuid, accept)
             rounds = 1
-            while found is None and rounds < _MAX_ROUNDS and may_try_again():
+            while found is None and may_try_again(rounds):
                 found = first_accepted(ranking, uuid, accept)
                 rounds += 1
             if found is None:

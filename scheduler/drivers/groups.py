@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server groups and claims of others at the same time, in whichever process.
+"""Server groups whose members are claimed at the same time, in whichever process.
 
 A filter judges by the members that the table knows. Two schedulers that decide at the
-same time know nothing of each other, but Placement does: each looks, once its own claim
-is granted, who else is there. Claims are atomic, so at least the later one sees the
-earlier one. Whoever sees a stranger leaves; where both do, the lesser UUID waits for
-the other to leave, and stays.
+same time know nothing of each other, but Placement does: each reads, once its own claim
+is granted, where the other members are. Claims are atomic, so at least the later one
+sees the earlier one. A member that sees no other in its way stays for good. One that
+does leaves; only the one with the least UUID waits first whether the others leave, and
+then stays. A member of an affinity group that has left follows the others to their
+host, which may be one that it left before.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterable, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -19,15 +20,15 @@ from ...filters import BaseHostFilter
 from ...filters.server_group_anti_affinity import max_server_per_host
 from ...objects import InstanceGroup, RequestSpec
 from ..errors import PlacementUnavailable
+from ..placement.allocations.limits import (
+    ANTI_GROUP_MAX_ROUNDS,
+    GROUP_MAX_READS,
+    GROUP_MAX_ROUNDS,
+    GROUP_PAUSE_S,
+)
 from ..placement.candidates import AllocationRequest
 from ..placement.client import PlacementClient
-
-#: How often, and seconds apart, it is looked whether the other one has left.
-_LOOKS: Final = 4
-_LOOK_EVERY_S: Final = 0.1
-
-#: Members of an affinity group whose allocations are looked at, a GET each.
-_MAX_ASKED: Final = 20
+from ..waiting import Waiter
 
 _ANTI_AFFINITY: Final = "anti-affinity"
 _AFFINITY: Final = "affinity"
@@ -53,6 +54,8 @@ class GroupCheck:
         host is forced, is not enforced here either.
     own : collection of str
         The request's own instances: what is decided together is judged by filters.
+    hosts_of : callable
+        Returns the hosts that an instance is on, as far as the table knows.
     """
 
     def __init__(
@@ -62,9 +65,12 @@ class GroupCheck:
         filters: Iterable[BaseHostFilter],
         own: Collection[str],
         *,
+        hosts_of: Callable[[str], Collection[str]],
+        waiter: Waiter,
         global_request_id: str | None = None,
     ) -> None:
         self._placement = placement
+        self._waiter = waiter
         self._global_request_id = global_request_id
         group = spec_obj.instance_group if "instance_group" in spec_obj else None
         policies = {_POLICY_OF.get(type(each).__name__) for each in filters}
@@ -73,24 +79,46 @@ class GroupCheck:
         members = group.members if group is not None and "members" in group else None
         self._own = frozenset(own)
         self._others = frozenset(members or ()) - self._own
+        #: Where the table has other members, read before the filters run: a member that
+        #: comes later may not have been seen by them.
+        self._known = {member: tuple(hosts_of(member)) for member in self._others}
         self._is_somewhere = bool(
             group is not None and "hosts" in group and group.hosts
         )
-        self._elsewhere: frozenset[str] = frozenset()
+        #: Providers that the group holds, where the instance has to follow it.
+        self._targets: frozenset[str] = frozenset()
+        self._has_left = False
+        #: Providers on which a member of this request stays for good.
+        self._settled: frozenset[str] = frozenset()
 
     def may_try(self, node_uuid: str) -> bool:
-        """Return whether a host is still one that the group may be on.
+        """Return whether a host is still one that the group may be on."""
+        return not self._targets or node_uuid in self._targets
 
-        An affinity group that came to be on a host meanwhile may be on no other.
+    @property
+    def max_rounds(self) -> int:
+        """How often all hosts are tried for a member that had to leave one."""
+        return GROUP_MAX_ROUNDS if self._policy == _AFFINITY else ANTI_GROUP_MAX_ROUNDS
+
+    def follows(self) -> bool:
+        """Return whether a member left a host since this was asked last.
+
+        If so, it may only go where its group is by now.
         """
-        return not self._elsewhere or node_uuid in self._elsewhere
+        if not self._has_left:
+            return False
+        self._has_left = False
+        self._waiter.sleep(GROUP_PAUSE_S)
+        if self._policy == _AFFINITY:
+            self._targets = self._settled or _of_least(self._held(self._others))
+        return True
 
     def may_stay(
         self,
         uuid: str,
         node_uuid: str,
+        host: str,
         request: AllocationRequest,
-        known: Callable[[], Set[str]],
     ) -> bool:
         """Return whether an instance may keep what it was granted.
 
@@ -98,8 +126,6 @@ class GroupCheck:
         ----------
         request : mapping
             What was granted.
-        known : callable
-            Return the instances on the host that the filters knew of.
 
         Raises
         ------
@@ -112,22 +138,38 @@ class GroupCheck:
         granted = request["allocations"].keys()
         providers = {node_uuid} if node_uuid in granted else set(granted)
         if self._policy == _ANTI_AFFINITY:
-            knows = known() | self._own
-            return self._is_first(uuid, lambda: self._too_many_on(providers, knows))
-        if self._is_somewhere:
+            here = {u for u, hosts in self._known.items() if host in hosts}
+            knows = here | self._own
+            return self._stays(uuid, lambda: self._too_many_on(providers, knows))
+        if self._is_somewhere or self._settled & providers:
             return True
-        return self._is_first(uuid, lambda: self._on_others_than(providers))
+        strangers = dict.fromkeys(self._others, frozenset[str]())
 
-    def _is_first(self, uuid: str, strangers: Callable[[], Set[str]]) -> bool:
-        """Return whether no stranger is there, or none any more in a moment."""
-        for number in range(_LOOKS):
+        def elsewhere() -> Set[str]:
+            # Members that come later see this one, and leave: those seen will do.
+            held = self._held(strangers)
+            seen = {u: on for u, on in held.items() if not on & providers}
+            strangers.clear()
+            strangers.update(seen)
+            return strangers.keys()
+
+        if self._stays(uuid, elsewhere):
+            self._settled = frozenset(providers)
+            return True
+        self._targets = _of_least(strangers)
+        return False
+
+    def _stays(self, uuid: str, strangers: Callable[[], Set[str]]) -> bool:
+        """Return whether no stranger is in the way, or none any more in a moment."""
+        for number in range(GROUP_MAX_READS):
             if number:
-                time.sleep(_LOOK_EVERY_S)
+                self._waiter.sleep(GROUP_PAUSE_S)
             others = strangers()
             if not others:
                 return True
             if uuid > min(others):
-                return False
+                break
+        self._has_left = True
         return False
 
     def _too_many_on(self, providers: Collection[str], known: Set[str]) -> Set[str]:
@@ -151,18 +193,21 @@ class GroupCheck:
             )
         return held.keys()
 
-    def _on_others_than(self, providers: Set[str]) -> Set[str]:
-        """Return the strangers that are on other hosts, and remember which."""
-        strangers, elsewhere = set(), set[str]()
-        for uuid in sorted(self._others)[:_MAX_ASKED]:
+    def _held(self, members: Iterable[str]) -> dict[str, frozenset[str]]:
+        """Return the providers of each member that holds any."""
+        found = {}
+        for uuid in sorted(members):
             held = self._placement.allocations(
                 uuid, global_request_id=self._global_request_id
-            ).resources.keys()
-            if held and not held & providers:
-                strangers.add(uuid)
-                elsewhere |= held
-        self._elsewhere = frozenset(elsewhere)
-        return strangers
+            )
+            if held.resources:
+                found[uuid] = frozenset(held.resources)
+        return found
+
+
+def _of_least(held: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the providers of the member with the least UUID; empty: of none."""
+    return held[min(held)] if held else frozenset()
 
 
 def _policy(group: InstanceGroup | None) -> str | None:

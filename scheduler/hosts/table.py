@@ -122,6 +122,12 @@ class HostTable:
         """Return whether a compute node has a row."""
         return node_uuid in self._columns
 
+    def host_of(self, node_uuid: str) -> str | None:
+        """Return the service host of a compute node; None: it has no row."""
+        with self._lock:
+            row = self._columns.row_of(node_uuid)
+            return None if row is None else self._columns.text("host", row)
+
     def missing(self, node_uuids: Iterable[str]) -> list[str]:
         """Return which of these compute nodes have no row."""
         return [uuid for uuid in node_uuids if uuid not in self._columns]

@@ -15,7 +15,6 @@ from __future__ import annotations
 import enum
 import logging
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,20 +23,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from ..errors import PlacementError, PlacementUnavailable
+from ..waiting import Spawner, ThreadSpawner
+from .allocations.limits import (
+    CIRCUIT_FIRST_PAUSE_S,
+    CIRCUIT_MAX_FAILURES,
+    CIRCUIT_MAX_LOST_S,
+    CIRCUIT_MAX_PAUSE_S,
+)
 
 LOG = logging.getLogger(__name__)
 
-#: Failures in a row that open it: one more than one write and its retries, or looks at
-#: what became of it, can be by themselves.
-MAX_FAILURES: Final = 6
-#: Seconds that failures in a row may cost before it opens, however few they are: a
-#: decision does not end in one time-out after the other.
-MAX_LOST_S: Final = 10.0
-
-#: The first pause, and the longest, which is short as pauses go: what tries is mostly
-#: a GET of 7 ms, and each second of it is one more without a scheduler.
-FIRST_PAUSE_S: Final = 1.0
-LONGEST_PAUSE_S: Final = 10.0
 _MAX_DOUBLINGS: Final = 10  # far beyond the longest pause
 
 
@@ -89,10 +84,11 @@ class Circuit:
         *,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
+        spawner: Spawner | None = None,
     ) -> None:
         self._clock = clock
         self._rng = rng or random.Random()
-        self._lock = threading.Lock()
+        self._lock = (spawner or ThreadSpawner()).lock()
         self._row = _Row(clock())
         self._outage: _Outage | None = None
         self._on_opening: Callable[[], object] | None = None
@@ -196,7 +192,7 @@ class Circuit:
             row.failed_at = began
         row.n_failures += 1
         row.lost_s += now - began
-        if row.n_failures >= MAX_FAILURES or row.lost_s >= MAX_LOST_S:
+        if row.n_failures >= CIRCUIT_MAX_FAILURES or row.lost_s >= CIRCUIT_MAX_LOST_S:
             self._outage = _Outage(row.failed_at, now, why, row.n_failures)
             self._outage.until = now + self._pause_s(0)
             LOG.error("%s", self._told(self._outage))
@@ -209,8 +205,8 @@ class Circuit:
         LOG.info("%s", self._told(outage))
 
     def _pause_s(self, n_tries: int) -> float:
-        longest_s = FIRST_PAUSE_S * 2.0 ** min(n_tries, _MAX_DOUBLINGS)
-        return self._rng.uniform(0.5, 1.0) * min(longest_s, LONGEST_PAUSE_S)
+        longest_s = CIRCUIT_FIRST_PAUSE_S * 2.0 ** min(n_tries, _MAX_DOUBLINGS)
+        return self._rng.uniform(0.5, 1.0) * min(longest_s, CIRCUIT_MAX_PAUSE_S)
 
     def _told(self, outage: _Outage) -> str:
         now = self._clock()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import requests
 from keystoneauth1 import exceptions as ksa_errors
@@ -94,18 +94,32 @@ class PlacementAdapter(Protocol):
     def get(self, url: str, *, headers: dict[str, str], raise_exc: bool) -> Response:
         """GET `url`, relative to Placement's endpoint."""
 
-    def delete(self, url: str, *, headers: dict[str, str], raise_exc: bool) -> Response:
-        """DELETE `url`."""
+    def delete(
+        self, url: str, *, headers: dict[str, str], raise_exc: bool, **retries: int
+    ) -> Response:
+        """DELETE `url`, once: `connect_retries` and `status_code_retries` are 0."""
 
     def put(
-        self, url: str, *, json: object, headers: dict[str, str], raise_exc: bool
+        self,
+        url: str,
+        *,
+        json: object,
+        headers: dict[str, str],
+        raise_exc: bool,
+        **retries: int,
     ) -> Response:
-        """PUT `json` to `url`."""
+        """PUT `json` to `url`, once."""
 
     def post(
-        self, url: str, *, json: object, headers: dict[str, str], raise_exc: bool
+        self,
+        url: str,
+        *,
+        json: object,
+        headers: dict[str, str],
+        raise_exc: bool,
+        **retries: int,
     ) -> Response:
-        """POST `json` to `url`."""
+        """POST `json` to `url`, once."""
 
 
 class Query(Protocol):
@@ -433,10 +447,13 @@ class PlacementClient:
             headers["X-Openstack-Request-Id"] = global_request_id
         tracing.carry(headers)
         if verb in (Verb.GET, Verb.DELETE):
-            ask = self._adapter.get if verb is Verb.GET else self._adapter.delete
-            return ask(url, headers=headers, raise_exc=False)
+            if verb is Verb.GET:
+                return self._adapter.get(url, headers=headers, raise_exc=False)
+            return self._adapter.delete(
+                url, headers=headers, raise_exc=False, **_SENT_ONCE
+            )
         tell = self._adapter.put if verb is Verb.PUT else self._adapter.post
-        return tell(url, json=body, headers=headers, raise_exc=False)
+        return tell(url, json=body, headers=headers, raise_exc=False, **_SENT_ONCE)
 
 
 def doubled(before: ConsumerAllocations, wanted: AllocationRequest) -> dict[str, Any]:
@@ -492,6 +509,10 @@ def _write_answer(verb: Verb, url: str, response: Response) -> WriteAnswer:
         is_in_flight=status in (502, 503, 504) or error is None,
     )
 
+
+#: A write is never repeated below us, whatever [placement] says of retries: what the
+#: first one did would be hidden by the answer to the second.
+_SENT_ONCE: Final[dict[str, Any]] = {"connect_retries": 0, "status_code_retries": 0}
 
 _NEVER_CONNECTED = (NewConnectionError, requests.ConnectTimeout)
 _MAYBE_SENT = (ProtocolError, ReadTimeoutError, requests.ReadTimeout)

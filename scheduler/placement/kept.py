@@ -14,6 +14,7 @@ does. Ages are the clock's.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -135,7 +136,11 @@ class KeptCandidates:
                 return offer
 
     def claimed(
-        self, requests: Iterable[AllocationRequest], *, began: int | None = None
+        self,
+        requests: Iterable[AllocationRequest],
+        *,
+        began: int | None = None,
+        age_s: float | None = None,
     ) -> Taken:
         """Count what Placement has granted against every answer that lacks it.
 
@@ -145,6 +150,9 @@ class KeptCandidates:
             The allocation requests that were claimed.
         began : int, optional
             The moment before the claim was sent; None: unknown, long ago.
+        age_s : float, optional
+            Seconds since another scheduler was granted it: Placement has counted it in
+            answers that were asked for since then.
 
         Returns
         -------
@@ -154,10 +162,13 @@ class KeptCandidates:
         amounts = amounts_of(requests)
         with self._lock:
             taken = Taken(amounts, began or 0, self.moment())
+            since = math.inf if age_s is None else self._clock() - age_s
             for flight in self._flights.values():
-                flight.claims.append(taken)
+                if flight.began_at < since:
+                    flight.claims.append(taken)
             for answer in self._kept:
-                answer.claimed(taken)
+                if answer.came_at - answer.took_s < since:
+                    answer.claimed(taken)
         return taken
 
     def give_back(self, taken: Taken) -> None:

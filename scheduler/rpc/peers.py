@@ -7,12 +7,9 @@ instance a little later, once its host reports it.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import queue
-import threading
-import time
 import uuid
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
@@ -21,6 +18,7 @@ from oslo_messaging import rpc
 
 from ...objects import Serializer
 from ..drivers.announcing import AnnouncedClaim
+from ..waiting import Spawner, ThreadSpawner
 
 LOG = logging.getLogger(__name__)
 
@@ -64,7 +62,7 @@ class PeersEndpoint:
 
 
 class Peers:
-    """Tell the other schedulers, from a thread of its own: no decision waits.
+    """Announce claims to other schedulers, in a thread of its own: no decision waits.
 
     Attributes
     ----------
@@ -72,54 +70,54 @@ class Peers:
         This process, by a name that no other has.
     """
 
-    def __init__(self, transport: oslo_messaging.Transport) -> None:
+    def __init__(
+        self,
+        transport: oslo_messaging.Transport,
+        *,
+        spawner: Spawner | None = None,
+    ) -> None:
         self.origin = str(uuid.uuid4())
         target = oslo_messaging.Target(
             topic=PEERS_TOPIC, namespace=NAMESPACE, version="1.0", fanout=True
         )
         self._client = rpc.get_rpc_client(transport, target, serializer=Serializer())
-        self._queue: queue.Queue[AnnouncedClaim | None] = queue.Queue(_MAX_KEPT)
-        self._thread = threading.Thread(target=self._run, name="peers", daemon=True)
-        self._thread.start()
+        spawner = spawner or ThreadSpawner()
+        self._claims: deque[AnnouncedClaim] = deque()
+        self._lock = spawner.lock()
+        self._has_news = spawner.event()
+        self._is_stopping = False
+        self._thread = spawner.spawn(self._run, name="peers")
 
     def announce(self, claims: Sequence[AnnouncedClaim]) -> None:
-        """Tell the others soon; where the broker is away for long, never."""
-        try:
-            for claim in claims:
-                self._queue.put_nowait(claim)
-        except queue.Full:
+        """Announce claims soon; where the broker is away for long, never."""
+        with self._lock:
+            n_free = _MAX_KEPT - len(self._claims)
+            self._claims.extend(claims[:n_free])
+        if n_free < len(claims):
             LOG.warning(
-                "Other schedulers are not told of a claim: %d wait for the broker",
+                "Other schedulers are not sent a claim: %d wait for the broker",
                 _MAX_KEPT,
             )
+        self._has_news.set()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Tell the last claims, if the broker takes them in time."""
-        until = time.monotonic() + timeout_s
-        with contextlib.suppress(queue.Full):  # the broker takes nothing
-            self._queue.put(None, timeout=timeout_s)
-        self._thread.join(max(0.0, until - time.monotonic()))
+        """Announce the last claims, if the broker takes them in time."""
+        self._is_stopping = True
+        self._has_news.set()
+        self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        is_last = False
-        while not is_last:
-            first = self._queue.get()
-            claims, is_last = self._waiting(first)
-            if claims:
+        while not self._is_stopping or self._claims:
+            self._has_news.wait()
+            self._has_news.clear()
+            while claims := self._next():
                 self._tell(claims)
 
-    def _waiting(
-        self, first: AnnouncedClaim | None
-    ) -> tuple[Sequence[AnnouncedClaim], bool]:
-        """Return what waits to be told, and whether that is all there will be."""
-        claims: list[AnnouncedClaim] = []
-        following = first
-        while following is not None:
-            claims.append(following)
-            if len(claims) >= _MAX_TOLD or self._queue.empty():
-                return claims, False
-            following = self._queue.get()
-        return claims, True
+    def _next(self) -> Sequence[AnnouncedClaim]:
+        """Return what fits into one cast."""
+        with self._lock:
+            n_claims = min(len(self._claims), _MAX_TOLD)
+            return [self._claims.popleft() for _ in range(n_claims)]
 
     def _tell(self, claims: Sequence[AnnouncedClaim]) -> None:
         try:

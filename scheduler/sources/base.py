@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from oslo_config import cfg
 
 from ..hosts import HostTable
+from ..instances import InstanceLocation, InstanceState
 
 
 class BaseHostSource(abc.ABC):
@@ -123,6 +124,17 @@ class BaseHostSource(abc.ABC):
         """
         seen_at = self.seen_at()
         return None if seen_at is None else now - seen_at
+
+    def locate_instance(
+        self,
+        instance_uuid: str,  # noqa: ARG002 - for sources that know
+    ) -> InstanceLocation:
+        """Return where an instance is; by default that is not known.
+
+        Called for allocations whose request had no answer, in a thread of its own: it
+        may ask a database. It raises nothing.
+        """
+        return InstanceLocation(InstanceState.UNKNOWN)
 
     def notes(self) -> Sequence[str]:
         """Return what is not as it should be, for an operator; each says since when."""

@@ -26,8 +26,8 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 from ..drivers.record import RELEASED, DecisionRecord, Outcome
 from ..errors import ConfigurationError
 from ..hosts import HostTable
+from ..placement.allocations.claims import ClaimResult
 from ..placement.answer_store import KeptStats
-from ..placement.claims import ClaimResult
 from .seen import Seen
 from .shared import VARIABLE, folder
 
@@ -284,6 +284,12 @@ class _OfState:
             "livesum",
             registry,
         )
+        self._suspected = _gauge(
+            "moorage_suspected_orphans",
+            "Allocations that no evidence shows to be in use; see moorage-status.",
+            "livesum",
+            registry,
+        )
         self._ready = _gauge(
             "moorage_ready",
             "Whether requests can be served, 1 or 0; of several workers, whether all "
@@ -303,6 +309,7 @@ class _OfState:
         self._view_age.set(scheduler.view_age_s or 0.0)
         self._pending.set(len(scheduler.table.claims()))
         self._orphans.set(scheduler.n_orphans)
+        self._suspected.set(len(scheduler.suspected_orphans))
         self._ready.set(scheduler.is_ready)
 
     def _look_at_kept(self, stats: KeptStats) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from oslo_config import cfg
@@ -47,6 +47,10 @@ class Seen(Protocol):
     @property
     def n_orphans(self) -> int:
         """Claims in doubt."""
+
+    @property
+    def suspected_orphans(self) -> Sequence[str]:
+        """Consumers whose allocations no evidence explains."""
 
     @property
     def report_counts(self) -> Mapping[str, int]:

@@ -22,7 +22,9 @@ from moorage.objects import Flavor, ImageMeta, ImageMetaProps, RequestSpec
 from moorage.scheduler.conf import load
 from moorage.scheduler.drivers import contention
 from moorage.scheduler.errors import NoValidHost, SchedulerError
+from moorage.scheduler.instances import InstanceLocation, InstanceState
 from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.sources.file import FileSource
 
 CONTEXT = {"request_id": "req-test", "project_id": "project", "user_id": "user"}
 
@@ -73,8 +75,45 @@ def request() -> RequestSpec:
     )  # fmt: skip
 
 
-def decide(scheduler: Scheduler, instance: str, n_asked: int) -> dict[str, Any]:
+class InformedSource(FileSource):
+    """The hosts of a file; it knows what became of this process's requests.
+
+    Attributes
+    ----------
+    open : set of str
+        Instances that are being asked for.
+    answered : dict
+        Host by instance.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: set[str] = set()
+        self.answered: dict[str, str] = {}
+
+    def locate_instance(self, instance_uuid: str) -> InstanceLocation:
+        if instance_uuid in self.open:
+            return InstanceLocation(InstanceState.PENDING)
+        host = self.answered.get(instance_uuid)
+        if host is None:
+            return InstanceLocation(InstanceState.GONE)
+        return InstanceLocation(InstanceState.ON_HOST, host)
+
+
+def decide(
+    scheduler: Scheduler, source: InformedSource, instance: str, n_asked: int
+) -> dict[str, Any]:
     """Return the allocations that an instance was answered, or a failure's name."""
+    source.open.add(instance)
+    try:
+        return _decide(scheduler, source, instance, n_asked)
+    finally:
+        source.open.discard(instance)
+
+
+def _decide(
+    scheduler: Scheduler, source: InformedSource, instance: str, n_asked: int
+) -> dict[str, Any]:
     failed: list[str] = []
     while len(failed) < n_asked:
         try:
@@ -87,6 +126,7 @@ def decide(scheduler: Scheduler, instance: str, n_asked: int) -> dict[str, Any]:
             failed.append(type(e).__name__)
             time.sleep(AFTER_ERROR_S)
         else:
+            source.answered[instance] = answer[0][0].service_host
             claimed = json.loads(answer[0][0].allocation_request)["allocations"]
             held = {node: part["resources"] for node, part in claimed.items()}
             return _told(held, failed)
@@ -102,7 +142,8 @@ def main() -> None:
     config_file, told = sys.argv[1:]
     what = Load(**json.loads(told))
     contention.MAX_CHOICES = what.max_choices  # type: ignore[misc]  # Final elsewhere
-    scheduler = build(load(["--config-file", config_file]))
+    source = InformedSource()
+    scheduler = build(load(["--config-file", config_file]), source=source)
     scheduler.start()
     print("ready", flush=True)
     sys.stdin.readline()
@@ -112,7 +153,7 @@ def main() -> None:
         MAX_ASKED if what.asks_again and i % 2 else 1 for i in range(len(instances))
     ]
     with ThreadPoolExecutor(what.n_threads) as pool:
-        decided = pool.map(partial(decide, scheduler), instances, n_asked)
+        decided = pool.map(partial(decide, scheduler, source), instances, n_asked)
         answers = dict(zip(instances, decided, strict=True))
     elapsed_s = time.monotonic() - began
     ends_at = time.monotonic() + QUIET_S

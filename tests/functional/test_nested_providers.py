@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -24,7 +23,7 @@ from moorage.objects import (
 )
 from moorage.scheduler.conf import load
 from moorage.scheduler.errors import NoValidHost
-from moorage.scheduler.placement.claims import ClaimResult, claim
+from moorage.scheduler.placement.allocations.claims import ClaimResult
 from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import build
@@ -44,6 +43,7 @@ from moorage.testing.builders import (
     spec,
 )
 
+from ..fixtures.allocations import claim_one, request_of
 from ..fixtures.clouds import CONTEXT, host, write_inventory
 
 VF = "CUSTOM_PCI_8086_1520"
@@ -303,15 +303,8 @@ def test_where_a_candidate_is_refused_the_next_of_the_host_is_claimed(
 
     def rush() -> None:
         # Take the device of one candidate between the question and the claim.
-        allocations = {pf("h1", rushed): {"resources": {VF: 1}}}
-        answer = claim(
-            cloud.placement,
-            instance_uuid("rival"),
-            {"allocations": allocations, "mappings": {"": [pf("h1", rushed)]}},
-            project_id="project",
-            user_id="user",
-            rng=random.Random(0),
-        )
+        wanted = request_of(pf("h1", rushed), **{VF: 1})
+        answer = claim_one(cloud.placement, instance_uuid("rival"), wanted)
         assert answer.result is ClaimResult.CLAIMED, answer
 
     cloud.adapter.before_claim = rush

@@ -18,14 +18,17 @@ from moorage.scheduler.errors import (
     PlacementUnauthorized,
     PlacementUnavailable,
 )
-from moorage.scheduler.placement.circuit import MAX_FAILURES
-from moorage.scheduler.placement.claims import MAX_LOOKS
+from moorage.scheduler.placement.allocations.limits import (
+    CIRCUIT_MAX_FAILURES,
+    MAX_WRITES,
+)
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler
 from moorage.scheduler.sources.file import FileSource
 
 from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ..fixtures.faulty_cloud import InformedSource
 from ..fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
@@ -52,12 +55,13 @@ def server(embedded: EmbeddedPlacementFixture) -> Iterator[MisbehavingServer]:
 
 @pytest.fixture
 def scheduler(server: MisbehavingServer, tmp_path: Path) -> Iterator[Scheduler]:
-    """Not started; its Placement is empty."""
+    """Not started; its Placement is empty, and no instance is on a host."""
     hosts = [host(f"h{i}") for i in range(N_HOSTS)]
     conf = load([], config_files=[])
     path = write_inventory(tmp_path, *hosts)
     conf.set_override("inventory_file", str(path), "moorage")
-    scheduler = service.build(conf, placement=adapter_to(server.url, timeout_s=1.5))
+    adapter = adapter_to(server.url, timeout_s=1.5)
+    scheduler = service.build(conf, placement=adapter, source=InformedSource())
     yield scheduler
     scheduler.stop()
 
@@ -127,7 +131,7 @@ def test_placement_that_goes_away_during_a_claim_is_asked_of_no_other_host(
         _ask(started, new_uuids(n_instances))
     claims = [verb for verb, _, _ in server.seen[n_before:] if verb in ("PUT", "POST")]
     assert len(claims) == 1
-    assert _n_sent(server) - n_before <= MAX_FAILURES + 1
+    assert _n_sent(server) - n_before <= CIRCUIT_MAX_FAILURES + 1
 
 
 def test_claim_that_arrived_while_placement_went_away_is_released_later(
@@ -136,7 +140,7 @@ def test_claim_that_arrived_while_placement_went_away_is_released_later(
     _ask(started, new_uuids())  # candidates are kept now
     [uuid] = new_uuids()
     server.misbehave(Misbehaviour.LOST, verb="PUT")
-    server.misbehave(Misbehaviour.BAD_GATEWAY, verb="GET", times=MAX_LOOKS + 1)
+    server.misbehave(Misbehaviour.BAD_GATEWAY, verb="GET", times=MAX_WRITES + 1)
     with pytest.raises(PlacementUnavailable):
         _ask(started, [uuid])
     assert embedded.client.allocations(uuid).resources
@@ -147,7 +151,7 @@ def test_scheduler_refuses_at_once_and_becomes_ready_again_by_itself(
     started: Scheduler, server: MisbehavingServer
 ) -> None:
     assert started.is_ready
-    server.misbehave(Misbehaviour.BAD_GATEWAY, times=MAX_FAILURES)
+    server.misbehave(Misbehaviour.BAD_GATEWAY, times=CIRCUIT_MAX_FAILURES)
     while started.is_ready:
         with pytest.raises(PlacementUnavailable):
             _ask(started, new_uuids())

@@ -19,45 +19,50 @@ from moorage.scheduler.hosts import Consumption
 from moorage.scheduler.placement.client import ConsumerAllocations
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.upkeep import ClaimUpkeep
+from moorage.scheduler.waiting import ThreadSpawner
 
 from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ..fixtures.hand_time import HandTime
 
-NOW = 1_700_000_000.0
 LIMIT_S = 600.0
 
 
-class Clock:
-    """A clock that is moved by hand."""
-
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def time_() -> HandTime:
+    return HandTime()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def scheduler(tmp_path: Path, clock: Clock) -> Iterator[Scheduler]:
+def scheduler(tmp_path: Path, time_: HandTime) -> Iterator[Scheduler]:
     """A scheduler whose own upkeep does nothing yet: its claims are new."""
     path = write_inventory(tmp_path, host("h1"), host("h2"))
     conf = moorage_conf.load([], config_files=[])
     conf.set_override("inventory_file", str(path), group="moorage")
-    made = build(conf, clock=clock)
+    made = build(conf, clock=time_, waiter=time_)
     made.load()
     yield made
     made.stop()
 
 
 @pytest.fixture
-def upkeep(scheduler: Scheduler, clock: Clock) -> ClaimUpkeep:
+def upkeep(scheduler: Scheduler, time_: HandTime) -> ClaimUpkeep:
     """One for a source that reports what instances use."""
+    return _upkeep(scheduler, time_)
+
+
+def _upkeep(
+    scheduler: Scheduler,
+    time_: HandTime,
+    *,
+    placement: Any = None,
+    max_age_s: float | None = LIMIT_S,
+) -> ClaimUpkeep:
     return ClaimUpkeep(
-        scheduler.table, scheduler.placement, max_age_s=LIMIT_S, clock=clock
+        scheduler.table,
+        placement or scheduler.placement,
+        max_age_s=max_age_s,
+        waiter=time_,
+        spawner=ThreadSpawner(),
     )
 
 
@@ -75,21 +80,21 @@ def _row(scheduler: Scheduler, selection: Selection) -> Any:
 
 
 def test_claim_without_an_allocation_is_given_back(
-    scheduler: Scheduler, upkeep: ClaimUpkeep, clock: Clock
+    scheduler: Scheduler, upkeep: ClaimUpkeep, time_: HandTime
 ) -> None:
     [uuid] = new_uuids()
     chosen = _claimed(scheduler, uuid, vcpus=2)
     scheduler.placement.delete_allocations(uuid)
     upkeep.look()
     assert _row(scheduler, chosen).vcpus_used == 2, "its build may have failed just now"
-    clock.now += 60
+    time_.pass_by(60)
     upkeep.look()
     row = _row(scheduler, chosen)
     assert (row.vcpus_used, row.num_io_ops, row.instances) == (0, 0, {})
 
 
 def test_failed_build_is_no_member_of_its_group_any_more(
-    scheduler: Scheduler, upkeep: ClaimUpkeep, clock: Clock
+    scheduler: Scheduler, upkeep: ClaimUpkeep, time_: HandTime
 ) -> None:
     members = new_uuids(3)
     group = InstanceGroup(
@@ -99,7 +104,7 @@ def test_failed_build_is_no_member_of_its_group_any_more(
         failed = _claimed(scheduler, uuid, instance_group=group)
     scheduler.placement.delete_allocations(members[1])
     upkeep.look()
-    clock.now += 60
+    time_.pass_by(60)
     upkeep.look()
     again = _claimed(scheduler, members[2], instance_group=group)
     assert again.service_host == failed.service_host
@@ -134,7 +139,7 @@ def test_claims_are_looked_at_before_there_is_no_host(
 
 
 def test_instance_that_went_elsewhere_is_given_back(
-    scheduler: Scheduler, upkeep: ClaimUpkeep, clock: Clock
+    scheduler: Scheduler, upkeep: ClaimUpkeep, time_: HandTime
 ) -> None:
     [uuid] = new_uuids()
     chosen = _claimed(scheduler, uuid)
@@ -150,21 +155,21 @@ def test_instance_that_went_elsewhere_is_given_back(
     }
     assert scheduler.placement.put_allocations(uuid, body).is_done
     upkeep.look()
-    clock.now += 60
+    time_.pass_by(60)
     upkeep.look()
     assert _row(scheduler, chosen).instances == {}
 
 
 def test_claim_that_is_held_is_settled_after_a_bound(
-    scheduler: Scheduler, upkeep: ClaimUpkeep, clock: Clock
+    scheduler: Scheduler, upkeep: ClaimUpkeep, time_: HandTime
 ) -> None:
     [uuid] = new_uuids()
     chosen = _claimed(scheduler, uuid, vcpus=2)
     upkeep.look()
-    clock.now += LIMIT_S - 1
+    time_.pass_by(LIMIT_S - 1)
     upkeep.look()
     assert _row(scheduler, chosen).vcpus_used == 2
-    clock.now += 61
+    time_.pass_by(61)
     upkeep.look()
     row = _row(scheduler, chosen)
     assert row.vcpus_used == 0, "the reports should have it by now"
@@ -172,24 +177,22 @@ def test_claim_that_is_held_is_settled_after_a_bound(
 
 
 def test_claim_is_all_that_a_file_ever_knows(
-    scheduler: Scheduler, clock: Clock
+    scheduler: Scheduler, time_: HandTime
 ) -> None:
-    unbounded = ClaimUpkeep(
-        scheduler.table, scheduler.placement, max_age_s=None, clock=clock
-    )
+    unbounded = _upkeep(scheduler, time_, max_age_s=None)
     chosen = _claimed(scheduler, new_uuids()[0], vcpus=2)
-    clock.now += 1e6
+    time_.pass_by(1e6)
     unbounded.look()
     assert _row(scheduler, chosen).vcpus_used == 2
 
 
 def test_claims_take_turns_to_be_looked_at(
-    scheduler: Scheduler, upkeep: ClaimUpkeep, clock: Clock
+    scheduler: Scheduler, upkeep: ClaimUpkeep, time_: HandTime
 ) -> None:
     table = scheduler.table
     some = _claims_of_nobody(scheduler, 120)
     upkeep.look()
-    clock.now += 60
+    time_.pass_by(60)
     upkeep.look()
     assert 0 < len(table.claims()) < some, "a round is bounded"
     for _ in range(2):
@@ -198,17 +201,17 @@ def test_claims_take_turns_to_be_looked_at(
 
 
 def test_new_claims_do_not_keep_an_old_one_from_its_turn(
-    scheduler: Scheduler, upkeep: ClaimUpkeep, clock: Clock
+    scheduler: Scheduler, upkeep: ClaimUpkeep, time_: HandTime
 ) -> None:
     [uuid] = new_uuids()
     chosen = _claimed(scheduler, uuid)
     upkeep.look()
-    clock.now += 30
+    time_.pass_by(30)
     upkeep.look()
     scheduler.placement.delete_allocations(uuid)
     for _ in range(20):
         _claims_of_nobody(scheduler, 60)
-        clock.now += 30
+        time_.pass_by(30)
         upkeep.look()
     assert uuid not in {claim.instance_uuid for claim in scheduler.table.claims()}
     assert uuid not in _row(scheduler, chosen).instances
@@ -216,7 +219,7 @@ def test_new_claims_do_not_keep_an_old_one_from_its_turn(
 
 @pytest.mark.parametrize("skew_s", [-1e6, 1e6], ids=["behind", "ahead"])
 def test_clock_of_who_claimed_does_not_matter(
-    scheduler: Scheduler, upkeep: ClaimUpkeep, clock: Clock, skew_s: float
+    scheduler: Scheduler, upkeep: ClaimUpkeep, time_: HandTime, skew_s: float
 ) -> None:
     [held, gone] = new_uuids(2)
     table = scheduler.table
@@ -224,40 +227,40 @@ def test_clock_of_who_claimed_does_not_matter(
     table.give_back(chosen.service_host, held)
     for uuid in (held, gone):
         taken = Consumption(1, 1, 2)
-        table.consume(chosen.compute_node_uuid, uuid, taken, NOW + skew_s)
+        table.consume(chosen.compute_node_uuid, uuid, taken, time_.wall_s + skew_s)
     for wait_s, n_vcpus in ((0, 4), (60, 2), (LIMIT_S, 0)):
-        clock.now += wait_s
+        time_.pass_by(wait_s)
         upkeep.look()
         assert _row(scheduler, chosen).vcpus_used == n_vcpus
 
 
 def test_claim_that_placement_cannot_tell_of_holds_up_no_other(
-    scheduler: Scheduler, clock: Clock
+    scheduler: Scheduler, time_: HandTime
 ) -> None:
     """Its answer for one consumer is broken, for whatever reason."""
     sick, well = new_uuids(2)
     placement: Any = Sick(scheduler.placement, sick)
-    upkeep = ClaimUpkeep(scheduler.table, placement, max_age_s=LIMIT_S, clock=clock)
+    upkeep = _upkeep(scheduler, time_, placement=placement)
     [node, *_] = scheduler.table.batch().uuid
     for uuid in (sick, well):
         scheduler.table.consume(node, uuid, Consumption(1, 1, 1))
     upkeep.look()
-    clock.now += 60
+    time_.pass_by(60)
     upkeep.look()
     upkeep.look()
     assert [claim.instance_uuid for claim in scheduler.table.claims()] == [sick]
 
 
 def test_end_waits_for_no_placement_that_hangs(
-    scheduler: Scheduler, clock: Clock
+    scheduler: Scheduler, time_: HandTime
 ) -> None:
     """The claims that are next in turn are not asked for any more, either."""
     placement: Any = Hanging()
-    upkeep = ClaimUpkeep(scheduler.table, placement, max_age_s=LIMIT_S, clock=clock)
+    upkeep = _upkeep(scheduler, time_, placement=placement)
     _claims_of_nobody(scheduler, 3)
     upkeep.look()
-    clock.now += 60
-    with fixtures.MonkeyPatch("moorage.scheduler.upkeep._ROUND_EVERY_S", 0.01):
+    time_.pass_by(60)
+    with fixtures.MonkeyPatch("moorage.scheduler.upkeep.UPKEEP_ROUND_S", 0.01):
         upkeep.start()
         assert placement.is_asked.wait(30)
         began = time.monotonic()

@@ -18,6 +18,7 @@ from oslo_config import cfg
 from ...clock import now_s
 from ...errors import ConfigurationError
 from ...hosts import HostTable
+from ...instances import InstanceLocation, InstanceState
 from ..base import BaseHostSource
 from .cells import Cell, CellStatus
 from .changes import CellChanges
@@ -28,6 +29,7 @@ from .image_properties import are_weighed, describe
 from .old_computes import ADVICE, OldCompute, described, read_old_computes
 from .parts import Part, Read, TakeOver, told
 from .picture import Picture
+from .schema import instances
 from .service_record import ServiceRecord, record_of
 from .settings import Settings
 from .sharing import SharedLook
@@ -216,6 +218,31 @@ class NovaDBSource(BaseHostSource):
         """Return which databases do not answer, and which rows make no sense."""
         with self._lock:
             return tuple(self._notes())
+
+    def locate_instance(self, instance_uuid: str) -> InstanceLocation:
+        """Ask each cell's database for the row of an instance.
+
+        A row without a host, and one that no cell has, may come to have a host yet:
+        it is being built. A cell that does not answer may have it.
+        """
+        rows = instances.c
+        wanted = sa.select(rows.host, rows.deleted).where(rows.uuid == instance_uuid)
+        state = InstanceState.PENDING
+        with self._lock:
+            cells = list(self._cells.values())
+        for cell in cells:
+            try:
+                with cell.engine().connect() as connection:
+                    row = connection.execute(wanted).first()
+            except sa.exc.SQLAlchemyError as e:
+                LOG.debug("%s cannot say where an instance is: %s", cell.what, told(e))
+                state = InstanceState.UNKNOWN
+                continue
+            if row is not None and row.deleted:
+                return InstanceLocation(InstanceState.GONE)
+            if row is not None and row.host:
+                return InstanceLocation(InstanceState.ON_HOST, row.host)
+        return InstanceLocation(state)
 
     @property
     def cells(self) -> tuple[CellStatus, ...]:

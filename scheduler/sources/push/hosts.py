@@ -344,6 +344,12 @@ class ReportedHosts:
     def _is_lost(self, held: Held, now: float) -> bool:
         return bool(self._kept_for_s) and held.seen_at < now - self._kept_for_s
 
+    def host_with(self, instance_uuid: str) -> str | None:
+        """Return the host that reported an instance last; None: none has it."""
+        with self._lock:
+            held = self._held.values()
+            return next((h.host for h in held if instance_uuid in h.instances), None)
+
     def forget_lost(self) -> list[str]:
         """Drop the nodes of which nothing came for too long; return their UUIDs.
 

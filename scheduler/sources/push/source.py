@@ -15,6 +15,7 @@ from oslo_config import cfg
 
 from ...clock import now_s
 from ...hosts import HostTable
+from ...instances import InstanceLocation, InstanceState
 from ..base import BaseHostSource
 from .asking import Ask, Asker
 from .behind import WriteBehind
@@ -75,6 +76,13 @@ class PushSource(BaseHostSource):
             lost: it is repeated. It must not raise.
         """
         self._asker.connect(ask)
+
+    def locate_instance(self, instance_uuid: str) -> InstanceLocation:
+        """Return the host that has reported an instance; it may be reported yet."""
+        host = None if self._hosts is None else self._hosts.host_with(instance_uuid)
+        if host is None:
+            return InstanceLocation(InstanceState.PENDING)
+        return InstanceLocation(InstanceState.ON_HOST, host)
 
     def start(self, table: HostTable) -> None:
         """Put the hosts of the store on the table; one that is away is warned of.

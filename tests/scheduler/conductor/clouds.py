@@ -17,6 +17,7 @@ from moorage.scheduler.placement.client import (
     Response,
 )
 from moorage.scheduler.placement.seed import Provider, seed
+from moorage.scheduler.waiting import SystemWaiter
 
 HOSTS = SOURCE, DEST, THIRD = [str(uuid.UUID(int=i)) for i in (1, 2, 3)]
 NIC = str(uuid.UUID(int=11))  # a child of SOURCE
@@ -45,10 +46,11 @@ def seed_cloud(client: PlacementClient) -> None:
 
 
 def conductor(adapter: PlacementAdapter) -> ConductorClient:
-    def no_sleep(seconds: float) -> None:
-        assert 0 <= seconds < 4
+    class NoPauses(SystemWaiter):
+        def sleep(self, seconds: float) -> None:
+            assert 0 <= seconds < 4
 
-    return ConductorClient(adapter, rng=random.Random(1), sleep=no_sleep)
+    return ConductorClient(adapter, rng=random.Random(1), waiter=NoPauses())
 
 
 def vcpus(host: str, amount: int = 1) -> dict[str, dict[str, int]]:

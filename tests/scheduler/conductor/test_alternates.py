@@ -7,12 +7,12 @@ import pytest
 
 from moorage.objects import Selection
 from moorage.scheduler.conductor import ConductorClient, claim_alternate
-from moorage.scheduler.conductor.rewriting import MAX_ATTEMPTS
 from moorage.scheduler.errors import (
     AllocationUpdateFailed,
     InvalidRequest,
     PlacementUnavailable,
 )
+from moorage.scheduler.placement.allocations.limits import MAX_WRITES
 from moorage.scheduler.placement.client import AnswerLost, PlacementClient
 
 from ...fixtures.placement_servers import (
@@ -114,13 +114,28 @@ def test_conductors_that_reschedule_at_once_agree(
     alternates = [FIRST, SECOND]
     meddler = Meddler(embedded.adapter)
     meddler.before(
-        "post",
+        "put",
         lambda: claim_alternate(client, instance, alternates, failed=FAILED, **OWNER),
     )
     second = conductor(meddler)
     claim = claim_alternate(second, instance, alternates, failed=FAILED, **OWNER)
     assert claim == FIRST
     assert held(client, instance) == vcpus(DEST)
+
+
+def test_alternate_that_another_conductor_brings_to_rest_is_claimed(
+    embedded: EmbeddedPlacementFixture, other: PlacementClient
+) -> None:
+    instance = claimed(other, vcpus(SOURCE))
+    meddler = Meddler(embedded.adapter)
+    meddler.before("put", lambda: None)  # this one claims
+    meddler.before("put", lambda: change(other, instance, vcpus(DEST)))
+    claim = claim_alternate(
+        conductor(meddler), instance, [FIRST, SECOND], failed=FAILED, **OWNER
+    )
+    assert claim == FIRST
+    assert held(other, instance) == vcpus(DEST)
+    assert other.allocations(instance).consumer_generation == 3
 
 
 @pytest.mark.parametrize("failed", [None, FAILED], ids=["no failed host", "another's"])
@@ -139,7 +154,7 @@ def test_claim_that_comes_between_look_and_claim_stays(
 ) -> None:
     instance = claimed(other, vcpus(SOURCE))
     meddler = Meddler(embedded.adapter)
-    meddler.before("post", lambda: change(other, instance, vcpus(THIRD)))
+    meddler.before("put", lambda: change(other, instance, vcpus(THIRD)))
     with pytest.raises(AllocationUpdateFailed, match=f"{instance}.*{THIRD}"):
         claim_alternate(conductor(meddler), instance, [FIRST], failed=FAILED, **OWNER)
     assert held(other, instance) == vcpus(THIRD)
@@ -168,11 +183,11 @@ def test_busy_alternate_is_passed_over_and_tried_again(
     remote: ConductorClient, server: MisbehavingServer, other: PlacementClient
 ) -> None:
     claimed(other, vcpus(THIRD, N_VCPUS))
-    server.misbehave(Misbehaviour.CONTENDED, verb="POST", times=MAX_ATTEMPTS)
+    server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=MAX_WRITES)
     instance = new_uuid()
     assert claim_alternate(remote, instance, [FIRST, SECOND], **OWNER) == FIRST
     writes = [verb for verb, _, _ in server.seen if verb != "GET"]
-    assert len(writes) == MAX_ATTEMPTS + 2  # the busy one, the full one, the busy one
+    assert len(writes) == MAX_WRITES + 2  # the busy one, the full one, the busy one
 
 
 @pytest.mark.parametrize("failed", [None, FAILED], ids=["released", "held"])
@@ -189,7 +204,7 @@ def test_write_that_fails_once_leaves_one_claim(
     failed: Selection | None,
 ) -> None:
     instance = claimed(other, vcpus(SOURCE)) if failed else new_uuid()
-    server.misbehave(wrong, verb="POST")
+    server.misbehave(wrong, verb="PUT")
     claim_alternate(remote, instance, [FIRST, SECOND], failed=failed, **OWNER)
     server.let_late_ones_go()
     assert held(other, instance) == vcpus(DEST)
@@ -204,7 +219,7 @@ def test_late_claim_is_fenced_off_where_the_next_is_refused(
 ) -> None:
     instance = claimed(other, vcpus(SOURCE)) if failed else new_uuid()
     rival = claimed(other, vcpus(DEST, N_VCPUS))
-    server.misbehave(Misbehaviour.LATE, verb="POST")
+    server.misbehave(Misbehaviour.LATE, verb="PUT")
     claim = claim_alternate(remote, instance, [FIRST, SECOND], failed=failed, **OWNER)
     assert claim == SECOND
     change(other, rival, {})  # now the late one would fit
@@ -218,9 +233,9 @@ def test_claim_in_doubt_is_settled_by_the_next_call(
     instance = claimed(other, vcpus(SOURCE))
     meddler = Meddler(adapter_to(server.url))
     away = Misbehaviour.ERROR
-    n_looks = MAX_ATTEMPTS - 1
-    meddler.before("post", lambda: server.misbehave(away, verb="GET", times=n_looks))
-    server.misbehave(Misbehaviour.LOST, verb="POST")
+    n_looks = MAX_WRITES
+    meddler.before("put", lambda: server.misbehave(away, verb="GET", times=n_looks))
+    server.misbehave(Misbehaviour.LOST, verb="PUT")
     remote, alternates = conductor(meddler), [FIRST, SECOND]
     with pytest.raises(AnswerLost, match=instance):
         claim_alternate(remote, instance, alternates, failed=FAILED, **OWNER)

@@ -91,4 +91,5 @@ def test_placement_that_knows_no_types_is_told_none_and_asked_once(
         for verb, _, headers in server.seen
         if verb != "GET"
     ]
-    assert versions == ["1.38", "1.36", "1.36", "1.36"]
+    # The move, the confirmation and the alternate; the instance is written twice each.
+    assert versions == ["1.38", "1.36", "1.36", "1.36", "1.36", "1.36"]

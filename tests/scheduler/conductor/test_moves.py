@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,14 +18,14 @@ from moorage.scheduler.conductor import (
     replace_with_migration,
     revert,
 )
-from moorage.scheduler.conductor.rewriting import MAX_ATTEMPTS
 from moorage.scheduler.errors import (
     AllocationUpdateFailed,
     InvalidRequest,
     PlacementRejected,
     PlacementUnavailable,
 )
-from moorage.scheduler.placement.claims import ClaimResult
+from moorage.scheduler.placement.allocations.claims import ClaimResult
+from moorage.scheduler.placement.allocations.limits import MAX_WRITES
 from moorage.scheduler.placement.client import AnswerLost, PlacementClient, Verb
 
 from ...fixtures.placement_servers import (
@@ -138,9 +139,9 @@ def test_consumer_that_keeps_changing_is_given_up_at_the_bound(
 ) -> None:
     instance, migration = claimed(other, vcpus(SOURCE)), new_uuid()
     meddler = Meddler(embedded.adapter)
-    for _ in range(MAX_ATTEMPTS):
+    for _ in range(MAX_WRITES):
         meddler.before("post", lambda: change(other, instance, vcpus(SOURCE)))
-    with pytest.raises(AllocationUpdateFailed, match=f"{MAX_ATTEMPTS} tries"):
+    with pytest.raises(AllocationUpdateFailed, match=f"{MAX_WRITES} tries"):
         replace_with_migration(conductor(meddler), instance, migration)
     assert _of(other, instance, migration) == [vcpus(SOURCE), {}]
 
@@ -174,10 +175,11 @@ def test_source_and_destination_change_hands_in_one_post(
     instance, migration = claimed(remote, vcpus(SOURCE)), new_uuid()
     server.seen.clear()
     answer = move(remote, instance, migration, selection(vcpus(DEST)))
-    assert (answer.result, answer.n_attempts) == (ClaimResult.CLAIMED, 1)
+    assert (answer.result, answer.n_attempts) == (ClaimResult.CLAIMED, 2)
     assert _of(remote, instance, migration) == [vcpus(DEST), vcpus(SOURCE)]
     writes = [(verb, url) for verb, url, _ in server.seen if verb != "GET"]
-    assert writes == [("POST", "/allocations")]
+    # Then the instance comes to rest at an odd generation.
+    assert writes == [("POST", "/allocations"), ("PUT", f"/allocations/{instance}")]
 
 
 def test_full_destination_is_refused_and_nothing_changes(
@@ -262,7 +264,8 @@ def test_empty_consumer_that_placement_knows_is_moved_to(
     instance, migration = new_uuid(), claimed(other, vcpus(SOURCE))
     change(other, instance, {})  # a lost claim of the scheduler's can leave one
     answer = move(client, instance, migration, selection(vcpus(DEST)))
-    assert (answer.result, answer.n_attempts) == (ClaimResult.CLAIMED, 2)
+    # Refused, done, and once more: it rests at an odd generation.
+    assert (answer.result, answer.n_attempts) == (ClaimResult.CLAIMED, 3)
 
 
 # --- confirm and revert
@@ -345,6 +348,25 @@ def test_confirm_that_comes_between_look_and_revert_wins(
     assert _of(client, instance, migration) == [vcpus(DEST), {}]
 
 
+def test_what_is_in_use_rests_at_an_odd_generation(
+    client: ConductorClient, other: PlacementClient
+) -> None:
+    """A scheduler releases what is held at an even one: it was never answered."""
+    instance, migration = claimed(other, vcpus(SOURCE)), new_uuid()
+    calls: list[Callable[[], object]] = [
+        lambda: replace_with_migration(client, instance, migration),
+        lambda: move(client, instance, migration, selection(vcpus(DEST))),
+        lambda: revert(client, instance, migration),
+        lambda: move(client, instance, migration, selection(vcpus(SOURCE, 2))),
+        lambda: confirm(client, migration),
+    ]
+    for call in calls:
+        call()
+        for consumer in (instance, migration):
+            generation = other.allocations(consumer).consumer_generation
+            assert generation is None or generation % 2 == 1
+
+
 # --- one host's part of what an instance holds
 
 
@@ -372,7 +394,7 @@ def test_claim_that_comes_between_look_and_removal_is_kept(
     instance = claimed(other, vcpus(SOURCE))
     both = {**vcpus(SOURCE), **vcpus(DEST)}
     meddler = Meddler(embedded.adapter)
-    meddler.before("post", lambda: change(other, instance, both))
+    meddler.before("put", lambda: change(other, instance, both))
     assert remove_provider_tree(conductor(meddler), instance, SOURCE) is True
     assert held(other, instance) == vcpus(DEST)
 
@@ -410,7 +432,7 @@ def test_write_that_fails_once_is_done_once(
     server.misbehave(wrong, verb="POST")
     revert(remote, instance, migration)
     assert _of(remote, instance, migration) == [vcpus(SOURCE), {}]
-    server.misbehave(wrong, verb="POST")
+    server.misbehave(wrong, verb="PUT")
     assert remove_provider_tree(remote, instance, SOURCE) is True
     assert held(remote, instance) == {}
 
@@ -444,7 +466,7 @@ def test_write_in_doubt_is_settled_by_the_next_call(
     instance, migration = claimed(other, vcpus(SOURCE)), new_uuid()
     meddler = Meddler(adapter_to(server.url))
     away = Misbehaviour.ERROR
-    n_looks = MAX_ATTEMPTS - 1
+    n_looks = MAX_WRITES
     meddler.before("post", lambda: server.misbehave(away, verb="GET", times=n_looks))
     server.misbehave(Misbehaviour.LOST, verb="POST")
     remote = conductor(meddler)
@@ -515,7 +537,8 @@ def test_every_order_of_calls_ends_as_expected(
     for call, fault in calls:
         expected = _expected(call, *state)
         if fault and call != "claim" and expected not in (None, state):  # it writes
-            server.misbehave(fault, verb="POST")
+            is_of_one = call in ("confirm", "remove")
+            server.misbehave(fault, verb="PUT" if is_of_one else "POST")
         if expected is None:
             with pytest.raises(AllocationUpdateFailed):
                 _CALLS[call](remote, instance, migration)

@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from oslo_messaging import ExpectedException
 
 from moorage.objects import CellMapping, Destination, InstanceGroup, Selection
 from moorage.scheduler import conf as moorage_conf
-from moorage.scheduler.drivers.claiming import MAX_CONTENDED
 from moorage.scheduler.drivers.record import Outcome
 from moorage.scheduler.errors import (
     AllocationUpdateFailed,
@@ -23,11 +21,13 @@ from moorage.scheduler.errors import (
     PlacementUnavailable,
     PluginError,
 )
-from moorage.scheduler.placement.claims import claim
+from moorage.scheduler.placement.allocations.limits import MAX_CONTENDED
 from moorage.scheduler.placement.client import AnswerLost
 from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.sources.file import FileSource
 
+from ...fixtures.allocations import claim_one, request_of
 from ...fixtures.clouds import (
     CONTEXT,
     claimed,
@@ -37,6 +37,7 @@ from ...fixtures.clouds import (
     usages,
     write_inventory,
 )
+from ...fixtures.faulty_cloud import InformedSource
 from ...fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
@@ -405,7 +406,7 @@ def test_claim_whose_thread_is_killed_is_released(make: MakeScheduler) -> None:
     [instance] = new_uuids()
     with pytest.raises(KeyboardInterrupt):
         _select(scheduler, request(), [instance])
-    scheduler._orphans.make_way([instance])  # noqa: SLF001 - a later request's part
+    scheduler._orphans.release_earlier([instance])  # noqa: SLF001 - a later request's part
     assert _nothing_is_held(scheduler)
 
 
@@ -427,15 +428,8 @@ def test_full_host_gives_way_to_the_next(make: MakeScheduler) -> None:
 
     def then_fill_big(*args: Any, **kwargs: Any) -> Any:
         answer = candidates(*args, **kwargs)
-        filling = {"allocations": {nodes["big"]: {"resources": {"VCPU": 8}}}}
-        claim(
-            scheduler.placement,
-            new_uuids()[0],
-            filling,
-            project_id="other",
-            user_id="other",
-            rng=np.random.default_rng(0),
-        )
+        filling = request_of(nodes["big"], VCPU=8)
+        claim_one(scheduler.placement, new_uuids()[0], filling)
         return answer
 
     scheduler.placement.allocation_candidates = then_fill_big
@@ -485,7 +479,10 @@ def test_broken_placement_is_a_typed_error(
         assert "PlacementUnavailable" in record.reason
 
 
-def test_claim_in_doubt_is_released_once_placement_answers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_known", [True, False], ids=["gone", "not known"])
+def test_claim_in_doubt_is_released_at_the_end_if_its_instance_is_gone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_known: bool
+) -> None:
     path = write_inventory(tmp_path, *THREE)
     conf = moorage_conf.load([], config_files=[])
     conf.set_override("inventory_file", str(path), group="moorage")
@@ -493,7 +490,8 @@ def test_claim_in_doubt_is_released_once_placement_answers(tmp_path: Path) -> No
         EmbeddedPlacementFixture() as real,
         MisbehavingServer(real.placement.wsgi_app) as server,
     ):
-        scheduler = build(conf, placement=adapter_to(server.url))
+        source = InformedSource() if is_known else FileSource(conf)
+        scheduler = build(conf, placement=adapter_to(server.url), source=source)
         scheduler.start()
         seed(real.client, map(_provider, scheduler.table.batch().uuid))
         [instance] = new_uuids()
@@ -506,7 +504,9 @@ def test_claim_in_doubt_is_released_once_placement_answers(tmp_path: Path) -> No
         assert real.client.allocations(instance).resources
         scheduler.placement.allocations = allocations
         scheduler.stop()
-        assert real.client.allocations(instance).resources == {}
+        held = real.client.allocations(instance).resources
+        assert bool(held) is not is_known
+        assert ("nothing shows whether it is in use" in caplog.text) is not is_known
         assert scheduler.table.batch().vcpus_used.tolist() == [0, 0, 0]
 
 
@@ -533,7 +533,7 @@ def test_evacuation_in_doubt_is_released_and_the_source_stays(
         _select(scheduler, spec, [instance])
     assert len(allocations(instance).resources) == 2
     placement.allocations = allocations
-    scheduler._orphans.make_way([instance])  # noqa: SLF001 - a later request's part
+    scheduler._orphans.release_earlier([instance])  # noqa: SLF001 - a later request's part
     assert allocations(instance).resources == claimed(source)
 
 
@@ -572,26 +572,18 @@ def _refuse(*_args: Any, **_kwargs: Any) -> Any:
 
 def test_failure_after_a_claim_leaves_nothing(make: MakeScheduler) -> None:
     scheduler = make(*THREE)
-    consume = scheduler.table.batch().uuid  # the nodes, before anything breaks
+    node = str(scheduler.table.batch().uuid[0])
     endpoint: Any
     [endpoint, _] = scheduler.endpoints
     uuids = new_uuids(3)
-    held_by_another = {"allocations": {str(consume[0]): {"resources": {"VCPU": 1}}}}
-    claim(
-        scheduler.placement,
-        uuids[2],
-        held_by_another,
-        project_id="p",
-        user_id="u",
-        rng=np.random.default_rng(0),
-    )
+    claim_one(scheduler.placement, uuids[2], request_of(node))
     with pytest.raises(Exception, match=uuids[2]):
         endpoint.select_destinations(
             CONTEXT, spec_obj=request(num_instances=3), instance_uuids=uuids
         )
     held = [scheduler.placement.allocations(u).resources for u in uuids]
     assert held[:2] == [{}, {}]
-    assert held[2] == {str(consume[0]): {"VCPU": 1}}, "another's stays"
+    assert held[2] == {node: {"VCPU": 1}}, "another's stays"
 
 
 # -- requests that cannot be asked -------------------------------------------------

@@ -23,8 +23,10 @@ from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.inventory import read_inventory
+from moorage.scheduler.waiting import Waiter
 
 from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ...fixtures.hand_time import HandTime
 from ...fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
@@ -57,13 +59,18 @@ def make(
     """Make schedulers of one cloud, each with its own table, and one Placement."""
     made: list[Scheduler] = []
 
-    def make(tie_seed: int, adapter: Any = None, **options: Any) -> Scheduler:
+    def make(
+        tie_seed: int,
+        adapter: Any = None,
+        waiter: Waiter | None = None,
+        **options: Any,
+    ) -> Scheduler:
         conf = moorage_conf.load([], config_files=[])
         conf.set_override("inventory_file", str(inventory_file), group="moorage")
         conf.set_override("random_seed", tie_seed, group="moorage")
         for name, value in options.items():
             conf.set_override(name, value, group="filter_scheduler")
-        made.append(build(conf, placement=adapter or placement.adapter))
+        made.append(build(conf, placement=adapter or placement.adapter, waiter=waiter))
         made[-1].start()
         return made[-1]
 
@@ -142,7 +149,8 @@ def test_a_rule_lets_some_share_a_host(
 def test_several_of_one_request_part_from_strangers(make: MakeScheduler) -> None:
     members = new_uuids(6)
     group = _group(members, "anti-affinity")
-    found = _hosts(make(1), members[:3], group) + _hosts(make(1), members[3:], group)
+    one, two = (make(1, waiter=HandTime()) for _ in range(2))
+    found = _hosts(one, members[:3], group) + _hosts(two, members[3:], group)
     assert len(set(found)) == 6
 
 
@@ -152,8 +160,8 @@ def test_group_that_has_no_host_left_is_refused_and_holds_nothing(
     members = new_uuids(N_HOSTS + 1)
     group = _group(members, "anti-affinity")
     for uuid in members[:-1]:
-        _hosts(make(1), [uuid], group)
-    last = make(1)
+        _hosts(make(1, waiter=HandTime()), [uuid], group)
+    last = make(1, waiter=HandTime())
     with pytest.raises(NoValidHost):
         _hosts(last, members[-1:], group)
     assert last.placement.allocations(members[-1]).resources == {}
@@ -284,9 +292,14 @@ def test_shared_storage_does_not_make_two_hosts_one(make: MakeScheduler) -> None
     node, other = (there, here) if late == members[1] else (here, there)
     spec = request(instance_group=_group(members, "affinity"))
     check = GroupCheck(
-        client, spec, [ServerGroupAffinityFilter(scheduler.conf)], [late]
+        client,
+        spec,
+        [ServerGroupAffinityFilter(scheduler.conf)],
+        [late],
+        hosts_of=lambda _member: (),
+        waiter=HandTime(),
     )
     granted: Any = {"allocations": {node: {}, disks: {}}, "mappings": {}}
-    assert not check.may_stay(late, node, granted, set)
+    assert not check.may_stay(late, node, "host", granted)
     assert check.may_try(other)
     assert not check.may_try(node)

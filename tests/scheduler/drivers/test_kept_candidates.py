@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from moorage.scheduler.conf import load
 from moorage.scheduler.errors import NoValidHost
-from moorage.scheduler.placement.claims import ClaimResult, claim, release
+from moorage.scheduler.placement.allocations.claims import Claim, ClaimResult
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.seeding import providers
@@ -21,6 +20,7 @@ from moorage.scheduler.sources.inventory import read_inventory
 from moorage.testing import PlacementFixture
 from moorage.testing.builders import node_uuid
 
+from ...fixtures.allocations import claim_one, release_all, request_of
 from ...fixtures.clouds import (
     CONTEXT,
     claimed,
@@ -103,24 +103,13 @@ class Cloud:
         seed(self.placement, providers(read_inventory(self.path)))
         self.scheduler.reset()
 
-    def take(self, name: str, vcpus: int = 8, uuid: str = "") -> str:
-        """Claim as another scheduler would; return the consumer."""
-        uuid = uuid or new_uuids()[0]
-        root = node_uuid(name)
-        wanted = {
-            "allocations": {root: {"resources": {"VCPU": vcpus}}},
-            "mappings": {"": [root]},
-        }
-        answer = claim(
-            self.placement,
-            uuid,
-            wanted,
-            project_id="project",
-            user_id="user",
-            rng=np.random.default_rng(0),
-        )
+    def take(self, name: str, vcpus: int = 8) -> Mapping[str, Claim]:
+        """Claim as another scheduler would; return what was claimed."""
+        [uuid] = new_uuids()
+        wanted = request_of(node_uuid(name), VCPU=vcpus)
+        answer = claim_one(self.placement, uuid, wanted)
         assert answer.result is ClaimResult.CLAIMED
-        return uuid
+        return answer.claims
 
 
 def moorage_group(name: str) -> str:
@@ -182,7 +171,7 @@ def test_placement_is_asked_afresh_before_there_is_no_host(make: Any) -> None:
     rival = cloud.take("a")
     with pytest.raises(NoValidHost):
         cloud.select()
-    release(cloud.placement, [rival])
+    release_all(cloud.placement, rival)
     assert cloud.select() == ["a"]
     with pytest.raises(NoValidHost):
         cloud.select()
@@ -205,7 +194,7 @@ def test_host_that_others_left_is_found_before_there_is_no_host(make: Any) -> No
     cloud = make("a", "b")
     rival = cloud.take("a")
     assert cloud.select() == ["b"]
-    release(cloud.placement, [rival])
+    release_all(cloud.placement, rival)
     assert cloud.select() == ["a"]
     assert cloud.adapter.n_questions == 2
 

@@ -16,13 +16,13 @@ from moorage.scheduler.errors import (
     PlacementRejected,
     PlacementUnavailable,
 )
-from moorage.scheduler.placement.circuit import (
-    LONGEST_PAUSE_S,
-    MAX_FAILURES,
-    MAX_LOST_S,
-    Circuit,
-    Verdict,
+from moorage.scheduler.placement.allocations.limits import (
+    CIRCUIT_FIRST_PAUSE_S,
+    CIRCUIT_MAX_FAILURES,
+    CIRCUIT_MAX_LOST_S,
+    CIRCUIT_MAX_PAUSE_S,
 )
+from moorage.scheduler.placement.circuit import Circuit, Verdict
 from moorage.scheduler.placement.client import AnswerLost, PlacementClient
 
 from ...fixtures.placement_servers import (
@@ -89,7 +89,7 @@ def client(server: MisbehavingServer, clock: Clock) -> PlacementClient:
     return _client(server.url, clock)
 
 
-def _fail(client: PlacementClient, times: int = MAX_FAILURES) -> None:
+def _fail(client: PlacementClient, times: int = CIRCUIT_MAX_FAILURES) -> None:
     for _ in range(times):
         with pytest.raises(PlacementError) as raised:
             client.allocations(CONSUMER)
@@ -127,9 +127,9 @@ def test_failures_in_a_row_open_it_and_nothing_is_sent_any_more(
     n_seen = len(server.seen)
     text = _assert_refused(client, told)
     assert "since 20" in text
-    assert f"failed {MAX_FAILURES} time(s)" in text
+    assert f"failed {CIRCUIT_MAX_FAILURES} time(s)" in text
     assert f"tried again in {client.circuit.pause_left_s:.1f} s" in text
-    assert len(server.seen) == n_seen == MAX_FAILURES
+    assert len(server.seen) == n_seen == CIRCUIT_MAX_FAILURES
 
 
 def test_refused_connections_open_it(clock: Clock) -> None:
@@ -162,7 +162,7 @@ def test_lost_writes_open_it(
     server: MisbehavingServer, client: PlacementClient
 ) -> None:
     server.misbehave(Misbehaviour.LOST, times=MANY)
-    for _ in range(MAX_FAILURES):
+    for _ in range(CIRCUIT_MAX_FAILURES):
         with pytest.raises(AnswerLost):
             client.put_allocations(CONSUMER, EMPTY)
     _assert_refused(client)
@@ -171,8 +171,8 @@ def test_lost_writes_open_it(
 def test_failed_writes_in_placements_own_words_do_not_open_it(
     server: MisbehavingServer, client: PlacementClient
 ) -> None:
-    server.misbehave(Misbehaviour.ERROR, times=2 * MAX_FAILURES)
-    for _ in range(2 * MAX_FAILURES):
+    server.misbehave(Misbehaviour.ERROR, times=2 * CIRCUIT_MAX_FAILURES)
+    for _ in range(2 * CIRCUIT_MAX_FAILURES):
         with pytest.raises(AnswerLost, match="answered 500"):
             client.put_allocations(CONSUMER, EMPTY)
     assert not client.circuit.is_open
@@ -184,14 +184,14 @@ def test_conflicts_and_refusals_are_no_failures(clock: Clock) -> None:
         MisbehavingServer(embedded.placement.wsgi_app) as server,
     ):
         client = _client(server.url, clock)
-        server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=MAX_FAILURES)
-        for _ in range(MAX_FAILURES):
+        server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=CIRCUIT_MAX_FAILURES)
+        for _ in range(CIRCUIT_MAX_FAILURES):
             assert client.put_allocations(CONSUMER, EMPTY).is_concurrent_update
-        for _ in range(MAX_FAILURES):
+        for _ in range(CIRCUIT_MAX_FAILURES):
             assert client.put_allocations(CONSUMER, EMPTY).status == 400
-        for _ in range(MAX_FAILURES):
+        for _ in range(CIRCUIT_MAX_FAILURES):
             assert not client.delete_allocations(CONSUMER)
-        for _ in range(MAX_FAILURES):
+        for _ in range(CIRCUIT_MAX_FAILURES):
             with pytest.raises(PlacementRejected):
                 client.read("/allocation_candidates?resources=NO_SUCH:1")
         assert not client.circuit.is_open
@@ -202,14 +202,14 @@ def test_answer_in_between_makes_the_count_start_again(
 ) -> None:
     for _ in range(3):
         moody.is_down = True
-        _fail(client, MAX_FAILURES - 1)
+        _fail(client, CIRCUIT_MAX_FAILURES - 1)
         moody.is_down = False
         client.allocations(CONSUMER)
     assert not client.circuit.is_open
 
 
 def test_one_dear_failure_opens_it(client: PlacementClient, moody: Moody) -> None:
-    moody.costs_s = MAX_LOST_S
+    moody.costs_s = CIRCUIT_MAX_LOST_S
     _fail(client, 1)
     _assert_refused(client)
 
@@ -217,9 +217,12 @@ def test_one_dear_failure_opens_it(client: PlacementClient, moody: Moody) -> Non
 def test_failures_of_calls_from_before_the_last_answer_do_not_count(
     client: PlacementClient, moody: Moody, clock: Clock
 ) -> None:
-    with ThreadPoolExecutor(MAX_FAILURES) as pool:
+    with ThreadPoolExecutor(CIRCUIT_MAX_FAILURES) as pool:
         moody.go.clear()
-        calls = [pool.submit(client.allocations, CONSUMER) for _ in range(MAX_FAILURES)]
+        calls = [
+            pool.submit(client.allocations, CONSUMER)
+            for _ in range(CIRCUIT_MAX_FAILURES)
+        ]
         for _ in calls:
             assert moody.arrived.acquire(timeout=WAIT_S)
         clock.now += 1
@@ -242,7 +245,7 @@ def test_one_call_tries_when_the_pause_is_over_and_others_are_refused(
     moody.go.clear()
     with ThreadPoolExecutor(1) as pool:
         trying = pool.submit(client.allocations, CONSUMER)
-        wait_until(lambda: len(server.seen) == MAX_FAILURES + 1)
+        wait_until(lambda: len(server.seen) == CIRCUIT_MAX_FAILURES + 1)
         _assert_refused(client, "It is being tried just now")
         assert client.circuit.is_open
         moody.go.set()
@@ -250,7 +253,7 @@ def test_one_call_tries_when_the_pause_is_over_and_others_are_refused(
     assert not client.circuit.is_open
     assert client.circuit.reason == ""
     client.allocations(CONSUMER)
-    assert len(server.seen) == MAX_FAILURES + 2
+    assert len(server.seen) == CIRCUIT_MAX_FAILURES + 2
 
 
 def test_pauses_double_are_jittered_and_bounded(
@@ -264,9 +267,9 @@ def test_pauses_double_are_jittered_and_bounded(
         with pytest.raises(PlacementUnavailable), client.circuit.guarding(_failed):
             raise PlacementUnavailable("away")
     for n, pause_s in enumerate(pauses):
-        longest_s = min(2.0 ** min(n, 9), LONGEST_PAUSE_S)
+        longest_s = min(CIRCUIT_FIRST_PAUSE_S * 2.0 ** min(n, 9), CIRCUIT_MAX_PAUSE_S)
         assert longest_s / 2 <= pause_s <= longest_s
-    assert len({round(pause_s, 3) for pause_s in pauses}) > MAX_FAILURES
+    assert len({round(pause_s, 3) for pause_s in pauses}) > CIRCUIT_MAX_FAILURES
 
 
 def _failed(_error: PlacementError) -> Verdict:
@@ -282,7 +285,7 @@ def test_failed_try_tells_the_newest_cause_and_the_first_time(
     server.misbehave(Misbehaviour.UNAUTHORIZED)
     _fail(client, 1)
     text = _assert_refused(client, "answered 401")
-    assert f"{MAX_FAILURES + 1} time(s)" in text
+    assert f"{CIRCUIT_MAX_FAILURES + 1} time(s)" in text
     assert text[: len("Placement is not asked: since 20")] in since
 
 
@@ -300,7 +303,7 @@ def test_try_that_is_killed_does_not_leave_it_open_for_ever(
     adapter: Any = Killing()
     client = PlacementClient(adapter, circuit=Circuit(clock=clock))
     _fail(client)
-    clock.now += LONGEST_PAUSE_S
+    clock.now += CIRCUIT_MAX_PAUSE_S
     adapter.is_killed = True
     with pytest.raises(KeyboardInterrupt):
         client.allocations(CONSUMER)
@@ -324,7 +327,7 @@ def test_many_threads_ask_a_placement_that_is_away_no_more_than_a_few_times(
     with ThreadPoolExecutor(n_threads) as pool:
         assert not any(pool.map(ask, range(400)))
     # Those that were on their way when it opened, beside those that opened it.
-    assert len(server.seen) <= MAX_FAILURES + n_threads - 1
+    assert len(server.seen) <= CIRCUIT_MAX_FAILURES + n_threads - 1
 
 
 def test_opening_is_told_once_and_so_is_the_end(
@@ -336,10 +339,10 @@ def test_opening_is_told_once_and_so_is_the_end(
     told = []
     client.circuit.when_open(lambda: told.append(client.circuit.is_open))
     _fail(client)
-    clock.now += LONGEST_PAUSE_S
+    clock.now += CIRCUIT_MAX_PAUSE_S
     _fail(client, 1)
     assert told == [True]
-    clock.now += LONGEST_PAUSE_S
+    clock.now += CIRCUIT_MAX_PAUSE_S
     moody.is_down = False
     client.allocations(CONSUMER)
-    assert caplog.text.count(f"answers again, after {2 * LONGEST_PAUSE_S} s") == 1
+    assert caplog.text.count(f"answers again, after {2 * CIRCUIT_MAX_PAUSE_S} s") == 1

@@ -18,6 +18,7 @@ from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.kept import KeptCandidates
 from moorage.scheduler.placement.query import CandidatesQuery
 
+from ...fixtures.allocations import request_of
 from ...fixtures.placement_servers import adapter_to
 from ...fixtures.waiting import wait_until
 from .watched import (
@@ -29,7 +30,6 @@ from .watched import (
     n_waiting,
     open_hosts,
     question,
-    request_of,
 )
 
 N_ASKERS = 8
@@ -263,7 +263,7 @@ def test_unreachable_placement_is_told_as_without_keeping(cloud: Cloud) -> None:
 
 def test_claim_of_somebody_else_is_seen_when_asked_afresh(cloud: Cloud) -> None:
     cloud.kept.ask(question())
-    assert cloud.claim_unseen(HOSTS[1], request_of(HOSTS[0], N_VCPUS))
+    assert cloud.claim_unseen(HOSTS[1], request_of(HOSTS[0], VCPU=N_VCPUS))
     assert open_hosts(cloud.kept.ask(question())) == set(HOSTS)
     fresh = cloud.kept.ask(question(), since=cloud.kept.moment())
     assert open_hosts(fresh) == set(HOSTS[1:])

@@ -20,8 +20,9 @@ from hypothesis.stateful import (
 
 from moorage.scheduler.placement.offers import Offer, Taken
 
+from ...fixtures.allocations import request_of
 from ...fixtures.property_tests import examples
-from .watched import HOSTS, N_VCPUS, SHARE, Cloud, open_hosts, question, request_of
+from .watched import HOSTS, N_VCPUS, SHARE, Cloud, open_hosts, question
 
 
 def _index(offer: Offer, host: str) -> int:
@@ -70,7 +71,7 @@ def test_full_shared_disk_closes_every_host(cloud: Cloud) -> None:
 
 
 def test_claim_before_the_question_is_not_counted_twice(cloud: Cloud) -> None:
-    cloud.claim_request(request_of(HOSTS[0], 2))
+    cloud.claim_request(request_of(HOSTS[0], VCPU=2))
     assert open_hosts(cloud.kept.ask(question(2))) == set(HOSTS)
     assert cloud.kept.ask(question(2)).free(HOSTS[0], "VCPU") == 2
 
@@ -78,7 +79,9 @@ def test_claim_before_the_question_is_not_counted_twice(cloud: Cloud) -> None:
 def test_get_that_was_read_before_a_claim_and_came_after_it_lacks_the_claim(
     cloud: Cloud,
 ) -> None:
-    cloud.watched.after.append(lambda: cloud.claim_request(request_of(HOSTS[0], 2)))
+    cloud.watched.after.append(
+        lambda: cloud.claim_request(request_of(HOSTS[0], VCPU=2))
+    )
     offer = cloud.kept.ask(question(3))
     assert (
         offer.candidates.free(HOSTS[0], "VCPU") == N_VCPUS
@@ -89,7 +92,9 @@ def test_get_that_was_read_before_a_claim_and_came_after_it_lacks_the_claim(
 def test_claim_that_a_get_saw_counts_too_but_not_for_who_asks_afresh(
     cloud: Cloud,
 ) -> None:
-    cloud.watched.before.append(lambda: cloud.claim_request(request_of(HOSTS[0], 2)))
+    cloud.watched.before.append(
+        lambda: cloud.claim_request(request_of(HOSTS[0], VCPU=2))
+    )
     came = cloud.kept.moment()
     offer = cloud.kept.ask(question(2))
     assert open_hosts(offer) == set(HOSTS[1:])  # counted by Placement and by us
@@ -105,10 +110,10 @@ def test_claim_that_was_sent_before_a_get_and_answered_after_it_is_unsure(
     cloud: Cloud,
 ) -> None:
     began = cloud.kept.moment()
-    assert cloud.claim_unseen(HOSTS[1], request_of(HOSTS[0], 2))
+    assert cloud.claim_unseen(HOSTS[1], request_of(HOSTS[0], VCPU=2))
     came = cloud.kept.moment()
     cloud.kept.ask(question(2))
-    cloud.kept.claimed([request_of(HOSTS[0], 2)], began=began)
+    cloud.kept.claimed([request_of(HOSTS[0], VCPU=2)], began=began)
     assert open_hosts(cloud.kept.ask(question(2))) == set(HOSTS[1:])
     assert open_hosts(cloud.kept.ask(question(2), since=came)) == set(HOSTS)
 
@@ -123,7 +128,7 @@ def test_claim_after_the_answer_counts_for_who_asks_afresh_too(cloud: Cloud) -> 
 
 def test_claim_that_was_given_back_during_a_get_is_not_counted(cloud: Cloud) -> None:
     def claim_and_release() -> None:
-        cloud.release(*cloud.claim_request(request_of(HOSTS[0], 2)))
+        cloud.release(*cloud.claim_request(request_of(HOSTS[0], VCPU=2)))
 
     cloud.watched.after.append(claim_and_release)
     assert open_hosts(cloud.kept.ask(question(3))) == set(HOSTS)
@@ -132,7 +137,7 @@ def test_claim_that_was_given_back_during_a_get_is_not_counted(cloud: Cloud) -> 
 def test_give_back_of_an_unsure_claim_counts_once(cloud: Cloud) -> None:
     made: list[tuple[str, Taken | None]] = []
     cloud.watched.after.append(
-        lambda: made.append(cloud.claim_request(request_of(HOSTS[0], 2)))
+        lambda: made.append(cloud.claim_request(request_of(HOSTS[0], VCPU=2)))
     )
     came = cloud.kept.moment()
     cloud.kept.ask(question(2))
@@ -144,7 +149,7 @@ def test_give_back_of_an_unsure_claim_counts_once(cloud: Cloud) -> None:
 def test_give_back_of_what_placement_had_counted_opens_no_more_than_it_said(
     cloud: Cloud,
 ) -> None:
-    consumer, taken = cloud.claim_request(request_of(HOSTS[0], 2))
+    consumer, taken = cloud.claim_request(request_of(HOSTS[0], VCPU=2))
     cloud.kept.ask(question(2))
     cloud.release(consumer, taken)
     assert cloud.kept.ask(question(2)).free(HOSTS[0], "VCPU") == 2
@@ -257,7 +262,7 @@ class Claiming(RuleBasedStateMachine):
         self.cloud.cleanUp()
 
     def _claim(self, host: str, amount: int) -> None:
-        consumer, taken = self.cloud.claim_request(request_of(host, amount))
+        consumer, taken = self.cloud.claim_request(request_of(host, VCPU=amount))
         if taken is not None:
             self.counted[consumer] = taken
             self.in_air.append(taken)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from moorage.scheduler.errors import PlacementError
-from moorage.scheduler.placement.circuit import MAX_FAILURES
+from moorage.scheduler.placement.allocations.limits import CIRCUIT_MAX_FAILURES
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.readiness import Readiness
 
@@ -76,8 +76,8 @@ def test_placement_that_goes_away_makes_it_unready_until_it_is_back(
     client = server.client()
     readiness = Readiness(client)
     readiness.start()
-    server.misbehave(Misbehaviour.BAD_GATEWAY, times=MAX_FAILURES + 1)
-    for _ in range(MAX_FAILURES):
+    server.misbehave(Misbehaviour.BAD_GATEWAY, times=CIRCUIT_MAX_FAILURES + 1)
+    for _ in range(CIRCUIT_MAX_FAILURES):
         with pytest.raises(PlacementError):
             client.allocations(CONSUMER)
     assert not readiness.is_ready

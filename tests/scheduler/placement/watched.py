@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 import threading
 import uuid
@@ -12,13 +11,14 @@ from typing import Any
 
 import fixtures
 
-from moorage.scheduler.placement.claims import ClaimResult, claim, release
+from moorage.scheduler.placement.allocations.claims import Claim, ClaimResult
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.kept import KeptCandidates
 from moorage.scheduler.placement.offers import Offer, Taken
 from moorage.scheduler.placement.query import CandidatesQuery
 from moorage.scheduler.placement.seed import Provider, seed
 
+from ...fixtures.allocations import claim_one, release_all
 from ...fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingServer
 
 HOSTS = [str(uuid.UUID(int=i)) for i in (1, 2, 3)]
@@ -81,6 +81,7 @@ class Cloud(fixtures.Fixture):
     def __init__(self, *, max_age_s: float = 5.0, max_requests: int = 1000) -> None:
         super().__init__()
         self._options = {"max_age_s": max_age_s, "max_requests": max_requests}
+        self._claims: dict[str, Claim] = {}
 
     def _setUp(self) -> None:
         self.placement = self.useFixture(EmbeddedPlacementFixture()).placement
@@ -120,23 +121,14 @@ class Cloud(fixtures.Fixture):
 
     def claim_unseen(self, consumer: str, request: Any) -> bool:
         """Claim as somebody else would; whether it was granted."""
-        rng = random.Random(0)
-        answer = claim(
-            self.client, consumer, request, rng=rng, project_id="p", user_id="u"
-        )
+        answer = claim_one(self.client, consumer, request)
+        self._claims.update(answer.claims)
         return answer.result is ClaimResult.CLAIMED
 
     def release(self, consumer: str, taken: Taken | None = None) -> None:
-        release(self.client, [consumer])
+        release_all(self.client, {consumer: self._claims[consumer]})
         if taken is not None:
             self.kept.give_back(taken)
-
-
-def request_of(host: str, vcpus: int) -> dict[str, Any]:
-    return {
-        "allocations": {host: {"resources": {"VCPU": vcpus}}},
-        "mappings": {"": [host]},
-    }
 
 
 def open_hosts(offer: Offer) -> set[str]:

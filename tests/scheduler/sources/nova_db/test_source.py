@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -14,13 +15,14 @@ from sqlalchemy.pool import StaticPool
 
 from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.hosts import HostTable
+from moorage.scheduler.instances import InstanceState
 from moorage.scheduler.service import build
 from moorage.scheduler.sources.nova_db import NovaDBSource, from_conf, schema
 from moorage.scheduler.sources.nova_db.engines import with_time_limits
 from moorage.scheduler.sources.nova_db.sharing import SharedLook
 from moorage.scheduler.sources.nova_db.urls import filled
 
-from ....conftest import node_uuid
+from ....conftest import instance_uuid, node_uuid
 from ....fixtures.database_servers import Database
 from .databases import INSTANCES, NODES, SERVICES, Nova, cell_uuid, node, service, us
 
@@ -310,3 +312,35 @@ def test_templates_are_filled_as_nova_fills_them(
 )  # fmt: skip
 def test_drivers_are_told_how_long_to_wait(url: str, limits: dict[str, str]) -> None:
     assert dict(with_time_limits(url, 2.5).query) == limits
+
+
+@pytest.mark.parametrize(
+    ("row", "state"),
+    [
+        ({"host": "a"}, InstanceState.ON_HOST),
+        ({"host": None}, InstanceState.PENDING),
+        ({"host": "a", "deleted": 7}, InstanceState.GONE),
+        (None, InstanceState.PENDING),
+    ],
+    ids=["on a host", "being built", "deleted", "not known"],
+)
+def test_instance_is_located_by_its_row(
+    nova: Nova, conf: cfg.ConfigOpts, row: dict[str, Any] | None, state: InstanceState
+) -> None:
+    source, uuid = nova.source(conf), instance_uuid(99)
+    source.start(HostTable())
+    if row is not None:
+        nova.insert(nova.cells["cell1"], INSTANCES, uuid=uuid, updated_at=us(), **row)
+    found = source.locate_instance(uuid)
+    assert found.state is state
+    assert found.host == ("a" if state is InstanceState.ON_HOST else "")
+
+
+def test_instance_is_nowhere_known_while_a_cell_does_not_answer(
+    nova: Nova, conf: cfg.ConfigOpts
+) -> None:
+    source = nova.source(conf)
+    source.start(HostTable())
+    with nova.cells["cell1"].begin() as connection:
+        connection.execute(sa.text("DROP TABLE instances"))
+    assert source.locate_instance(instance_uuid(99)).state is InstanceState.UNKNOWN

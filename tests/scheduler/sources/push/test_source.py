@@ -12,6 +12,7 @@ import pytest
 from moorage.scheduler.conf import load
 from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.hosts import HostTable
+from moorage.scheduler.instances import InstanceState
 from moorage.scheduler.sources.push import PushSource
 from moorage.testing.builders import host, instance_uuid, node_uuid
 
@@ -231,3 +232,12 @@ def test_reports_before_the_start_are_left_out(wire: Wire) -> None:
 def test_follow_needs_a_start() -> None:
     with pytest.raises(RuntimeError, match="start comes first"):
         PushSource().follow(HostTable())
+
+
+def test_instance_is_located_by_the_reports(make: Make, wire: Wire) -> None:
+    scheduler = following(make())
+    assert scheduler.source.locate_instance(A).state is InstanceState.PENDING
+    wire.reporter.report(host(host="h1"), [A])
+    scheduler.take(*wire.taken())
+    found = scheduler.source.locate_instance(A)
+    assert (found.state, found.host) == (InstanceState.ON_HOST, "h1")

@@ -9,29 +9,29 @@ import pytest
 
 from moorage.scheduler.errors import (
     AllocationUpdateFailed,
-    PlacementError,
     PlacementUnavailable,
 )
-from moorage.scheduler.placement.claims import (
-    MAX_ATTEMPTS,
+from moorage.scheduler.placement.allocations.claims import (
     ClaimInDoubt,
     ClaimResult,
     claim,
-    claim_all,
     release,
 )
+from moorage.scheduler.placement.allocations.engine import AllocationsInDoubt
+from moorage.scheduler.placement.allocations.limits import MAX_WRITES
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.seed import Provider, seed
+from moorage.scheduler.waiting import SystemWaiter
 
-from ...fixtures.database_servers import Database, database_server
-from ...fixtures.placement_servers import (
+from ....fixtures.database_servers import Database, database_server
+from ....fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,
     PlacementServer,
     adapter_to,
 )
-from ...fixtures.ports import refusing_url
+from ....fixtures.ports import refusing_url
 
 HOSTS = [str(uuid.UUID(int=i)) for i in (1, 2, 3)]
 SHARE = str(uuid.UUID(int=9))
@@ -50,26 +50,26 @@ def _request(host, vcpus=1, **more):
     }
 
 
+class _NoPauses(SystemWaiter):
+    """Let no pause take time, and see that none is long."""
+
+    def sleep(self, seconds):
+        assert 0 <= seconds < 2
+
+
 def _claim(client, consumer, request, **more):
-    return claim(
-        client,
-        consumer,
-        request,
-        **OWNER,
-        rng=random.Random(1),
-        sleep=_no_sleep,
-        **more,
-    )
+    return _claim_all(client, {consumer: request}, **more)
 
 
 def _claim_all(client, requests, **more):
-    return claim_all(
-        client, requests, **OWNER, rng=random.Random(1), sleep=_no_sleep, **more
+    return claim(
+        client, requests, **OWNER, rng=random.Random(1), waiter=_NoPauses(), **more
     )
 
 
-def _no_sleep(seconds):
-    assert 0 <= seconds < 2
+def _release(client, answer):
+    for consumer, claimed in answer.claims.items():
+        release(client, consumer, claimed, rng=random.Random(1), waiter=_NoPauses())
 
 
 def _seed(client):
@@ -137,7 +137,7 @@ def test_contended_provider_is_tried_again(server):
 def test_contended_provider_is_given_up_at_the_bound(server):
     server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=99)
     answer = _claim(server.client(), _consumer(), _request(HOSTS[0]))
-    assert (answer.result, answer.n_attempts) == (ClaimResult.CONTENDED, MAX_ATTEMPTS)
+    assert (answer.result, answer.n_attempts) == (ClaimResult.CONTENDED, MAX_WRITES)
     assert answer.code == "placement.concurrent_update"
 
 
@@ -146,7 +146,8 @@ def test_repeated_claim_finds_its_own(client):
     _claim(client, consumer, _request(HOSTS[0]))
     answer = _claim(client, consumer, _request(HOSTS[0]))
     assert answer.result is ClaimResult.CLAIMED
-    assert client.allocations(consumer).consumer_generation == 1
+    # It is written again, so that whoever claimed it first cannot release it any more.
+    assert client.allocations(consumer).consumer_generation == 3
 
 
 def test_claim_tells_whether_an_earlier_one_was_found(client):
@@ -175,7 +176,7 @@ def test_claim_that_was_adapted_and_arrives_twice_is_a_claim(client, server):
     answer = _claim(doubling, consumer, _request(HOSTS[1]), evacuated_from={HOSTS[0]})
     assert answer.result is ClaimResult.CLAIMED
     assert set(client.allocations(consumer).resources) == set(HOSTS[:2])
-    release(client, [consumer], before=answer.before)
+    _release(client, answer)
     assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
 
 
@@ -218,7 +219,7 @@ def test_evacuation_doubles_and_does_not_sum_what_is_shared(client):
         HOSTS[1]: {"VCPU": 1},
         **disk,
     }
-    release(client, [consumer], before=answer.before)
+    _release(client, answer)
     assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}, **disk}
 
 
@@ -243,7 +244,7 @@ def test_answer_lost_after_an_evacuation_was_claimed_is_a_claim(client, server):
 
 @pytest.mark.parametrize("wrong", [Misbehaviour.ERROR, Misbehaviour.BAD_GATEWAY])
 def test_claim_that_was_not_made_leaves_nothing(client, server, wrong):
-    server.misbehave(wrong, verb="PUT", times=MAX_ATTEMPTS)
+    server.misbehave(wrong, verb="PUT", times=MAX_WRITES)
     consumer = _consumer()
     with pytest.raises(PlacementUnavailable) as raised:
         _claim(server.client(), consumer, _request(HOSTS[0]))
@@ -257,28 +258,90 @@ def test_claim_that_placement_failed_to_make_is_sent_again(server):
     assert (answer.result, answer.n_attempts) == (ClaimResult.CLAIMED, 2)
 
 
-def test_claim_that_arrives_late_is_not_made(client, server):
+def test_claim_that_arrives_late_is_claimed_once(client, server):
     server.misbehave(Misbehaviour.LATE, verb="PUT")
     consumer = _consumer()
-    with pytest.raises(PlacementUnavailable, match="timed out"):
-        _claim(server.client(timeout_s=1.5), consumer, _request(HOSTS[0]))
+    answer = _claim(server.client(timeout_s=0.5), consumer, _request(HOSTS[0]))
+    assert answer.result is ClaimResult.CLAIMED
     server.let_late_ones_go()
+    assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
+    _release(client, answer)
     assert client.allocations(consumer).resources == {}
-    assert _claim(client, consumer, _request(HOSTS[1])).result is ClaimResult.CLAIMED
 
 
-def test_late_evacuation_leaves_the_source_alone(client, server):
+def test_evacuation_that_arrives_late_is_claimed_once(client, server):
     consumer = _consumer()
     _claim(client, consumer, _request(HOSTS[0]))
     server.misbehave_second(Misbehaviour.LATE, verb="PUT")
-    with pytest.raises(PlacementUnavailable, match="timed out"):
-        _claim(
-            server.client(timeout_s=1.5),
-            consumer,
-            _request(HOSTS[1]),
-            evacuated_from={HOSTS[0]},
-        )
+    remote = server.client(timeout_s=0.5)
+    answer = _claim(remote, consumer, _request(HOSTS[1]), evacuated_from={HOSTS[0]})
+    assert answer.result is ClaimResult.CLAIMED
     server.let_late_ones_go()
+    assert set(client.allocations(consumer).resources) == set(HOSTS[:2])
+    _release(client, answer)
+    assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
+
+
+def test_late_claim_is_fenced_off_where_the_next_is_refused(client, server):
+    rival = _claim(client, _consumer(), _request(HOSTS[0], 4))
+    server.misbehave(Misbehaviour.LATE, verb="PUT")
+    consumer = _consumer()
+    answer = _claim(server.client(timeout_s=0.5), consumer, _request(HOSTS[0]))
+    assert answer.result is ClaimResult.REFUSED
+    _release(client, rival)  # now the late one would fit
+    server.let_late_ones_go()
+    assert client.allocations(consumer).resources == {}
+
+
+@pytest.mark.parametrize("n_late", [1, 2])
+def test_source_rests_where_a_late_evacuation_is_fenced_off(client, server, n_late):
+    """Two are late: one for a new consumer, and one for what it turned out to be."""
+    consumer = _consumer()
+    _claim(client, consumer, _request(HOSTS[0]))
+    rival = _claim(client, _consumer(), _request(HOSTS[1], 4))
+    if n_late == 1:
+        server.misbehave_second(Misbehaviour.LATE, verb="PUT")
+    else:
+        server.misbehave(Misbehaviour.LATE, verb="PUT", times=2)
+    remote = server.client(timeout_s=0.5)
+    answer = _claim(remote, consumer, _request(HOSTS[1]), evacuated_from={HOSTS[0]})
+    assert answer.result is ClaimResult.REFUSED
+    _release(client, rival)  # now the late one would fit
+    server.let_late_ones_go()
+    held = client.allocations(consumer)
+    assert held.resources == {HOSTS[0]: {"VCPU": 1}}
+    assert held.consumer_generation % 2 == 1, "what is in use"
+
+
+def test_release_that_others_kept_from_ending_goes_on(client, server):
+    consumer = _consumer()
+    answer = _claim(client, consumer, _request(HOSTS[0]))
+    server.misbehave_second(Misbehaviour.LATE, verb="PUT")
+    server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=MAX_WRITES - 1)
+    remote = server.client(timeout_s=0.5)
+    with pytest.raises(AllocationsInDoubt, match=consumer):
+        _release(remote, answer)
+    _release(remote, answer)
+    assert client.allocations(consumer).resources == {}
+
+
+def test_release_that_arrives_late_spares_the_next_claim(client, server):
+    consumer = _consumer()
+    first = _claim(client, consumer, _request(HOSTS[0]))
+    server.misbehave_second(Misbehaviour.LATE, verb="PUT")
+    _release(server.client(timeout_s=0.5), first)
+    assert client.allocations(consumer).resources == {}
+    _claim(client, consumer, _request(HOSTS[0]))
+    server.let_late_ones_go()
+    assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
+
+
+def test_claim_that_another_request_took_over_is_not_released(client):
+    consumer = _consumer()
+    first = _claim(client, consumer, _request(HOSTS[0]))
+    second = _claim(client, consumer, _request(HOSTS[0]))
+    assert second.is_found
+    _release(client, first)
     assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
 
 
@@ -286,9 +349,8 @@ def test_lost_refusal_of_a_foreign_consumer_is_no_doubt(client, server):
     consumer = _consumer()
     _claim(client, consumer, _request(HOSTS[0]))
     server.misbehave(Misbehaviour.LOST, verb="PUT")
-    with pytest.raises(PlacementUnavailable) as raised:
+    with pytest.raises(AllocationUpdateFailed, match=HOSTS[0]):
         _claim(server.client(), consumer, _request(HOSTS[1]))
-    assert not isinstance(raised.value, ClaimInDoubt)
     assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
 
 
@@ -298,7 +360,7 @@ def test_unknown_outcome_names_the_consumer(server):
     consumer = _consumer()
     with pytest.raises(ClaimInDoubt, match=consumer) as raised:
         _claim(server.client(), consumer, _request(HOSTS[0]))
-    assert set(raised.value.doubts) == {consumer}
+    assert set(raised.value.claims) == {consumer}
 
 
 def test_dead_placement_is_not_asked_twice():
@@ -336,38 +398,20 @@ def test_one_foreign_consumer_among_several_is_a_conflict(client):
         _claim_all(client, requests)
 
 
-def test_several_that_arrive_late_are_not_made(client, server):
+def test_several_that_arrive_late_are_claimed_once(client, server):
     requests = {_consumer(): _request(HOSTS[i]) for i in range(3)}
     server.misbehave(Misbehaviour.LATE, verb="POST")
-    with pytest.raises(PlacementUnavailable):
-        _claim_all(server.client(timeout_s=1.5), requests)
+    answer = _claim_all(server.client(timeout_s=0.5), requests)
+    assert answer.result is ClaimResult.CLAIMED
     server.let_late_ones_go()
-    assert not any(client.allocations(c).resources for c in requests)
+    for consumer, request in requests.items():
+        assert client.allocations(consumer).are(request)
 
 
 def test_lost_answer_for_several_that_were_made_is_a_claim(server):
     requests = {_consumer(): _request(HOSTS[i]) for i in range(3)}
     server.misbehave(Misbehaviour.LOST, verb="POST")
     assert _claim_all(server.client(), requests).result is ClaimResult.CLAIMED
-
-
-def test_release_goes_on_and_names_what_is_left(client, server):
-    requests = {_consumer(): _request(HOSTS[i]) for i in range(3)}
-    _claim_all(client, requests)
-    first, *others = requests
-    server.misbehave(Misbehaviour.ERROR, verb="DELETE")
-    with pytest.raises(PlacementError, match=first) as raised:
-        release(server.client(), requests)
-    assert not any(other in str(raised.value) for other in others)
-    assert [bool(client.allocations(c).resources) for c in requests] == [
-        True,
-        False,
-        False,
-    ]
-
-
-def test_releasing_what_is_gone_is_fine(client):
-    release(client, [_consumer()])
 
 
 @pytest.mark.database
@@ -378,6 +422,6 @@ def test_claims_on_a_real_database(kind):
         consumer = _consumer()
         first = _claim(placement.client, consumer, _request(HOSTS[0]))
         full = _claim(placement.client, _consumer(), _request(HOSTS[0], 4))
-        release(placement.client, [consumer])
+        _release(placement.client, first)
         assert (first.result, full.result) == (ClaimResult.CLAIMED, ClaimResult.REFUSED)
         assert placement.client.allocations(consumer).resources == {}

@@ -6,53 +6,81 @@ from __future__ import annotations
 import errno
 import json
 import os
+import random
 import stat
 import uuid
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.scheduler.errors import ConfigurationError
-from moorage.scheduler.placement import journal as journals
-from moorage.scheduler.placement.claims import claim
+from moorage.scheduler.instances import InstanceLocation, InstanceState
+from moorage.scheduler.placement.allocations import journal as journals
+from moorage.scheduler.placement.allocations.claims import Claim
+from moorage.scheduler.placement.allocations.journal import (
+    Journal,
+    Note,
+    suspected_in,
+)
+from moorage.scheduler.placement.allocations.orphans import Orphan, Orphans
 from moorage.scheduler.placement.client import ConsumerAllocations
-from moorage.scheduler.placement.journal import Journal
-from moorage.scheduler.placement.orphans import Orphans
 
-from ...fixtures.placement_servers import EmbeddedPlacementFixture
-from ...fixtures.waiting import wait_until
-from .two_hosts import HOST, OTHER, OWNER
-
-
-def _request(provider: str = HOST) -> dict[str, Any]:
-    return {
-        "allocations": {provider: {"resources": {"VCPU": 1}}},
-    }
+from ....fixtures.allocations import OWNER, claim_one, request_of
+from ....fixtures.placement_servers import EmbeddedPlacementFixture
+from ....fixtures.waiting import wait_until
+from ..two_hosts import HOST, OTHER
 
 
 class Process:
-    """What a scheduler's process has."""
+    """What a scheduler's process has.
 
-    def __init__(self, placement: EmbeddedPlacementFixture, folder: Path) -> None:
+    Parameters
+    ----------
+    state : InstanceState
+        What is known of every instance.
+    """
+
+    def __init__(
+        self,
+        placement: EmbeddedPlacementFixture,
+        folder: Path,
+        state: InstanceState = InstanceState.UNKNOWN,
+    ) -> None:
         self.client = placement.client
-        self.orphans = Orphans(placement.client)
+        self.orphans = Orphans(
+            placement.client,
+            rng=random.Random(1),
+            locate=lambda _uuid, _providers: InstanceLocation(state),
+        )
         self.journal = Journal(self.orphans)
         self.folder = folder
         self.journal.open(folder)
 
-    def claim(self, consumer: str, provider: str = HOST, **more: Any) -> None:
-        notes = self.journal.begin({consumer: _request(provider)}, OWNER)
+    def claim(
+        self,
+        consumer: str,
+        provider: str = HOST,
+        *,
+        is_told: bool = True,
+        **more: Any,
+    ) -> None:
+        """Claim as a decision does; `is_told` of what was granted, or it is killed."""
+        request = request_of(provider)
+        note = self.journal.begin({consumer: request}, OWNER)[consumer]
 
-        def adapt(generations: Any, before: Any) -> None:
-            notes[consumer].adapt(generations.get(consumer), before.get(consumer))
+        def sending(generations: Any, held: Any) -> None:
+            named, mine = generations[consumer], held[consumer]
+            if named is not None and mine.are(note.orphan().claim.whole):
+                note.rest(named)
+            elif named is not None:
+                note.adapt(named, mine)
 
-        rng = np.random.default_rng(0)
-        request = _request(provider)
-        claim(self.client, consumer, request, rng=rng, adapting=adapt, **OWNER, **more)
+        answer = claim_one(self.client, consumer, request, sending=sending, **more)
+        if is_told:
+            note.grant(answer.claims[consumer].generation)
 
     @property
     def path(self) -> Path:
@@ -62,13 +90,18 @@ class Process:
 
     def kill(self) -> None:
         """Leave what a kill does: a file that nobody has locked any more."""
-        path = self.path
-        content = path.read_bytes()
-        path.unlink()
-        (self.folder / "claims-1-killed").write_bytes(content)
+        _kill(self.journal)
 
     def held(self, consumer: str) -> dict[str, Any]:
         return dict(self.client.allocations(consumer).resources)
+
+
+def _kill(journal: Journal) -> None:
+    path = journal.path
+    assert path is not None
+    content = path.read_bytes()
+    path.unlink()
+    path.with_name("claims-1-killed").write_bytes(content)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -92,6 +125,75 @@ def test_claim_of_a_process_that_ended_is_released(
     wait_until(lambda: not len(after.orphans))
     after.journal.close()
     assert not _files(tmp_path)
+
+
+@pytest.mark.parametrize("state", InstanceState, ids=lambda state: state.name)
+def test_claim_that_was_not_known_to_be_granted_needs_evidence(
+    placement: EmbeddedPlacementFixture, tmp_path: Path, state: InstanceState
+) -> None:
+    consumer = _consumer()
+    killed = Process(placement, tmp_path)
+    killed.claim(consumer, is_told=False)
+    killed.kill()
+    after = Process(placement, tmp_path, state)
+    after.orphans.stop()
+    is_known = state in (InstanceState.GONE, InstanceState.ON_HOST)
+    assert len(after.orphans) == (0 if is_known else 1)
+    assert bool(after.held(consumer)) is (state is not InstanceState.GONE)
+
+
+def test_what_was_granted_is_known_after_each_kill(
+    placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    consumer = _consumer()
+    killed = Process(placement, tmp_path)
+    killed.claim(consumer)
+    killed.kill()
+    kept = Kept()
+    next_one = Journal(kept)  # type: ignore[arg-type]  # it has what is called
+    next_one.open(tmp_path)
+    [(_, orphan)] = kept.orphans
+    assert orphan.claim.is_ours
+    assert orphan.claim.generation == 1
+    _kill(next_one)
+    after = Process(placement, tmp_path)
+    wait_until(lambda: not after.held(consumer))
+    wait_until(lambda: not len(after.orphans))
+    after.journal.close()
+    assert not _files(tmp_path)
+
+
+def test_every_note_of_an_instance_is_seen_to(
+    placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    """One claim that was granted, and one that may have been sent."""
+    consumer = _consumer()
+    killed = Process(placement, tmp_path)
+    killed.journal.begin({consumer: request_of(OTHER)}, OWNER)
+    killed.claim(consumer)
+    killed.kill()
+    after = Process(placement, tmp_path)
+    assert len(after.orphans) == 2
+    wait_until(lambda: not after.held(consumer))
+    wait_until(lambda: not len(after.orphans))
+    after.orphans.stop()  # a late write of the other is watched for until then
+    after.journal.close()
+    assert not _files(tmp_path)
+
+
+def test_suspected_orphan_is_listed_until_it_is_settled(
+    placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    suspect, other = _consumer(), _consumer()
+    process = Process(placement, tmp_path)
+    requests = dict.fromkeys((suspect, other), request_of(HOST))
+    notes = process.journal.begin(requests, OWNER)
+    notes[suspect].orphan().suspected()
+    assert [note.consumer_uuid for note in suspected_in(tmp_path)] == [suspect]
+    notes[suspect].orphan().settled()
+    assert list(suspected_in(tmp_path)) == []
+    notes[other].strike()
+    process.journal.close()
 
 
 def test_claim_of_a_process_that_lives_is_left_alone(
@@ -164,8 +266,8 @@ def test_what_is_handed_on_is_noted_until_it_is_settled(
 ) -> None:
     consumer = _consumer()
     process = Process(placement, tmp_path)
-    note = process.journal.begin({consumer: _request()}, OWNER)[consumer]
-    process.orphans.add(consumer, process.journal.hand_over(note).orphan(None))
+    note = process.journal.begin({consumer: request_of(HOST)}, OWNER)[consumer]
+    process.orphans.add(consumer, process.journal.hand_over(note).orphan())
     assert consumer in process.path.read_text()
     process.orphans.stop()
     process.journal.close()
@@ -195,11 +297,11 @@ def test_claim_that_comes_after_its_process_has_ended_is_refused(
 ) -> None:
     consumer = _consumer()
     killed = Process(placement, tmp_path)
-    killed.journal.begin({consumer: _request()}, OWNER)
+    killed.journal.begin({consumer: request_of(HOST)}, OWNER)
     killed.kill()
     after = Process(placement, tmp_path)
     wait_until(lambda: not len(after.orphans))
-    late = {**_request(), **OWNER, "consumer_generation": None}
+    late = {**request_of(HOST), **OWNER, "consumer_generation": None}
     assert not after.client.put_allocations(consumer, late).is_done
     assert not after.held(consumer)
     after.journal.close()
@@ -209,7 +311,7 @@ def test_file_is_kept_and_locked_while_threads_may_answer(
     placement: EmbeddedPlacementFixture, tmp_path: Path
 ) -> None:
     process = Process(placement, tmp_path)
-    [note] = process.journal.begin({_consumer(): _request()}, OWNER).values()
+    [note] = process.journal.begin({_consumer(): request_of(HOST)}, OWNER).values()
     process.journal.close()
     other = Process(placement, tmp_path)
     assert not len(other.orphans)
@@ -236,10 +338,10 @@ def test_file_that_has_grown_is_begun_anew_with_what_is_under_way(
     monkeypatch.setattr(journals, "MAX_BYTES", 2000)
     process = Process(placement, tmp_path)
     under_way = _consumer()
-    process.journal.begin({under_way: _request()}, OWNER)
+    process.journal.begin({under_way: request_of(HOST)}, OWNER)
     for _ in range(100):
         with process.journal.returning():
-            process.journal.begin({_consumer(): _request()}, OWNER)
+            process.journal.begin({_consumer(): request_of(HOST)}, OWNER)
     [file] = _files(tmp_path)
     assert file == process.path
     assert file.stat().st_size < 3000
@@ -290,50 +392,72 @@ def test_full_disk_forgets_all_rather_than_what_was_answered(
     after.journal.close()
 
 
+class Kept:
+    """Stands in for `Orphans`, and keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.orphans: list[tuple[str, Orphan]] = []
+
+    def add(self, consumer_uuid: str, orphan: Orphan) -> None:
+        self.orphans.append((consumer_uuid, orphan))
+
+
+def _of(orphan: Orphan) -> tuple[Claim, bool]:
+    """What has to be known of an orphan after a kill."""
+    return orphan.claim, orphan.is_watched
+
+
 @given(
     data=st.data(),
-    ends=st.lists(st.sampled_from(["struck", "kept", "again"]), max_size=8),
+    ends=st.lists(
+        st.sampled_from(["struck", "kept", "again", "rests", "granted", "watched"]),
+        max_size=8,
+    ),
 )
 def test_any_cut_of_a_file_leaves_what_was_noted_and_not_struck_out(
     data: st.DataObject, ends: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A write that was cut off by a kill was not acted upon."""
     folder = tmp_path_factory.mktemp("journal")
-    journal = Journal(Orphans(None))  # type: ignore[arg-type]  # Placement is not asked
+    journal = Journal(Kept())  # type: ignore[arg-type]  # it has what is called
     journal.open(folder)
     path = journal.path
     assert path is not None
-    written: list[tuple[int, set[str]]] = [(0, set())]
-    under_way: set[str] = set()
+    written: list[tuple[int, dict[str, Any]]] = [(0, {})]
+    under_way: dict[str, Any] = {}
 
-    def done() -> None:
-        written.append((path.stat().st_size, set(under_way)))
+    def done(note: Note) -> None:
+        under_way[note.consumer_uuid] = _of(note.orphan())
+        written.append((path.stat().st_size, dict(under_way)))
 
-    before = ConsumerAllocations({HOST: {"VCPU": 1}}, 1, "p", "u")
+    before = ConsumerAllocations({OTHER: {"VCPU": 1}}, 1, "p", "u")
     for end in ends:
         consumer = _consumer()
-        [note] = journal.begin({consumer: _request()}, OWNER).values()
-        under_way.add(consumer)
-        done()
+        [note] = journal.begin({consumer: request_of(HOST)}, OWNER).values()
+        done(note)
         if end == "again":
             note.adapt(3, before)
+        elif end == "rests":
+            note.rest(3)
+        elif end == "granted":
+            note.grant(5)
+        elif end == "watched":
+            late = Claim(request_of(HOST), generation=3, is_ours=True, is_late=True)
+            under_way["in use"] = _of(journal.watch("in use", late, OWNER))
+            written.append((path.stat().st_size, dict(under_way)))
         elif end == "struck":
             note.strike()
-            under_way.discard(consumer)
-        done()
+            del under_way[consumer]
+            written.append((path.stat().st_size, dict(under_way)))
+            continue
+        done(note)
     content = path.read_bytes()
     cut = data.draw(st.integers(0, len(content)))
     (folder / "claims-1-cut").write_bytes(content[:cut])
     expected = [left for size, left in written if size <= cut][-1]
-    seen: dict[str, Any] = {}
-
-    class Kept:
-        def add(self, consumer_uuid: str, orphan: Any) -> None:
-            seen[consumer_uuid] = orphan
-
-    reader = Journal(Kept())  # type: ignore[arg-type]  # it has what is called
+    kept = Kept()
+    reader = Journal(kept)  # type: ignore[arg-type]  # it has what is called
     reader.open(folder)
-    assert set(seen) == expected
-    assert all(orphan.before in (None, before) for orphan in seen.values())
+    assert {uuid: _of(orphan) for uuid, orphan in kept.orphans} == expected
     for each in (journal, reader):
         each.close()

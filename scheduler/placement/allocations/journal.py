@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which claims are under way: written down, so that a kill leaves none behind.
 
-A claim is noted before it is sent, and struck out once it is refused, released, or the
-answer that tells of it is about to be sent. What is noted and not struck out when a
-process ends was claimed, perhaps, for a request that was never answered: whoever reads
-its file hands it to `Orphans`.
+A claim is noted before it is sent, noted again with its generation once Placement has
+granted it, and struck out once it is refused, released, or the answer that names it is
+about to be sent. What is noted and not struck out when a process ends may have been
+claimed for a request that was never answered: the next process that reads the file
+hands it to `Orphans`.
 
 One point cannot be told from the other: between the note that an answer is about to be
 sent and the moment at which the broker has it, some 0.1 ms, a killed process leaves a
-claim that may have been answered. It stays: an allocation that somebody may have been
-told of is never released. Nor is the answer known to have reached the caller once the
+claim that may have been answered. It stays: an allocation that an answer may have named
+is never released. Nor is the answer known to have reached the caller once the
 broker has it.
 
 Notes are not synced to the disk: they outlive a process, not the machine's crash.
@@ -32,15 +33,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import ConfigurationError
-from .candidates import AllocationRequest
-from .claims import Doubt
-from .client import ConsumerAllocations
+from ...errors import ConfigurationError
+from ...waiting import Spawner, ThreadSpawner
+from ..candidates import AllocationRequest
+from ..client import ConsumerAllocations
+from .claims import Claim
 from .orphans import Orphan, Orphans
 
 LOG = logging.getLogger(__name__)
 
-#: Bytes after which a file is begun anew, with what is under way only.
+#: Bytes after which a file is begun anew at the earliest, with what is under way only.
 MAX_BYTES: Final = 1 << 20
 
 _PREFIX: Final = "claims-"
@@ -59,8 +61,12 @@ class Note:
         The allocations that are claimed.
     owner : mapping
         project_id and user_id.
-    generation : int or None
-        The consumer's that the claim names.
+    named : int or None
+        The consumer's generation that the claim names.
+    written : int or None
+        The generation that it has after the last write; None: after a first one.
+    granted : int or None
+        The generation at which it rests, once Placement has granted it.
     before : ConsumerAllocations or None
         What the consumer held, where the claim is added to it (evacuation).
     """
@@ -70,16 +76,35 @@ class Note:
     consumer_uuid: str
     request: AllocationRequest
     owner: Mapping[str, str]
-    generation: int | None = None
+    named: int | None = None
+    written: int | None = None
+    granted: int | None = None
     before: ConsumerAllocations | None = None
+    is_suspected: bool = False
+    is_watched: bool = False
 
-    def adapt(self, generation: int | None, before: ConsumerAllocations | None) -> None:
+    def adapt(self, named: int, before: ConsumerAllocations | None) -> None:
         """Note how the claim is sent again: it is about to be."""
-        self.generation, self.before = generation, before
+        self.named, self.written, self.before = named, named + 1, before
+        self.journal.write([self])
+
+    def rest(self, named: int) -> None:
+        """Note that the claim is about to be written once more."""
+        self.written = named + 1
+        self.journal.write([self])
+
+    def grant(self, generation: int | None) -> None:
+        """Note that Placement has granted the claim."""
+        self.granted = generation
+        self.journal.write([self])
+
+    def suspect(self) -> None:
+        """Note that no evidence shows whether the allocation is in use."""
+        self.is_suspected = True
         self.journal.write([self])
 
     def strike(self) -> None:
-        """Note that nobody has to look after the claim any more."""
+        """Note that nothing has to be done about the claim any more."""
         self.journal.strike([self])
 
     def line(self) -> bytes:
@@ -94,15 +119,45 @@ class Note:
             "allocations": allocations,
             "owner": self.owner,
         }
-        if self.generation is not None:
-            told["generation"] = self.generation
+        if self.named is not None:
+            told["named"] = self.named
+        if self.written is not None:
+            told["written"] = self.written
+        if self.granted is not None:
+            told["granted"] = self.granted
+        if self.is_suspected:
+            told["suspected"] = True
+        if self.is_watched:
+            told["watched"] = True
         if self.before is not None:
             told["before"] = dataclasses.asdict(self.before)
         return _line(told)
 
-    def orphan(self, doubt: Doubt | None) -> Orphan:
-        """Return it as what nobody owns; it is struck out once that is settled."""
-        return Orphan(self.request, self.before, doubt, self.strike)
+    def orphan(self, claim: Claim | None = None) -> Orphan:
+        """Return it as an orphan; it is struck out once that is settled.
+
+        Parameters
+        ----------
+        claim : Claim, optional
+            What is known of it; None: what is noted.
+        """
+        is_ours = self.granted is not None
+        noted = Claim(
+            self.request,
+            self.before,
+            self.granted,
+            is_ours,
+            self.named,
+            self.written,
+            is_late=not is_ours or self.is_watched,
+        )
+        return Orphan(
+            claim or noted,
+            dict(self.owner),
+            self.is_watched,
+            settled=self.strike,
+            suspected=self.suspect,
+        )
 
 
 class Answer:
@@ -147,7 +202,7 @@ class Answer:
             "released", len(notes),
         )  # fmt: skip
         for note in notes.values():
-            orphans.add(note.consumer_uuid, note.orphan(None))
+            orphans.add(note.consumer_uuid, note.orphan())
 
 
 class Journal:
@@ -162,13 +217,14 @@ class Journal:
         Releases what was claimed for nobody.
     """
 
-    def __init__(self, orphans: Orphans) -> None:
+    def __init__(self, orphans: Orphans, *, spawner: Spawner | None = None) -> None:
         self._orphans = orphans
         self._numbers = itertools.count(1)
-        self._lock = threading.Lock()
+        self._lock = (spawner or ThreadSpawner()).lock()
         self._under_way: dict[int, bytes] = {}
         self._file: _File | None = None
         self._is_failing = False
+        self._limit_bytes = MAX_BYTES
         self._mine = threading.local()
 
     @property
@@ -246,6 +302,24 @@ class Journal:
             answer.add(notes.values())
         return notes
 
+    def watch(
+        self, consumer_uuid: str, claim: Claim, owner: Mapping[str, str]
+    ) -> Orphan:
+        """Note a claim that is answered, and of which a write may arrive late."""
+        note = Note(
+            self,
+            next(self._numbers),
+            consumer_uuid,
+            claim.request,
+            owner,
+            claim.named,
+            granted=claim.generation,
+            before=claim.before,
+            is_watched=True,
+        )
+        self.write([note])
+        return note.orphan(claim)
+
     def hand_over(self, note: Note) -> Note:
         """Have a claim belong to `Orphans` instead of this thread's answer."""
         if (answer := self._answer) is not None:
@@ -276,11 +350,13 @@ class Journal:
         if self._file is None:
             return
         try:
-            if self._file.n_bytes > MAX_BYTES:
-                self._begin_anew(self._file)
-            self._file.append(lines)
+            if self._is_failing or self._file.n_bytes > self._limit_bytes:
+                self._begin_anew(self._file)  # with the new lines, too
+            else:
+                self._file.append(lines)
         except OSError as e:
             # A claim that cannot be struck out would be released though it is in use.
+            # What is under way is written again once there is room.
             self._file.empty()
             if not self._is_failing:
                 LOG.error(
@@ -300,6 +376,8 @@ class Journal:
             new.close()
             raise
         self._file = new
+        # Twice what is under way, so that it is not written again for each new note.
+        self._limit_bytes = max(MAX_BYTES, 2 * new.n_bytes)
         old.close()
 
     def _adopt(self, path: Path) -> None:
@@ -324,8 +402,7 @@ class Journal:
             "they were answered", _NAME.fullmatch(path.name)[1], len(left),  # type: ignore[index]
         )  # fmt: skip
         for note in left:
-            doubt = Doubt(note.generation, note.owner, note.before)
-            self._orphans.add(note.consumer_uuid, note.orphan(doubt))
+            self._orphans.add(note.consumer_uuid, note.orphan())
 
 
 class _File:
@@ -381,6 +458,20 @@ def _telling(folder: Path) -> Iterator[None]:
         ) from e
 
 
+def suspected_in(folder: Path) -> Iterator[Note]:
+    """Yield the notes of suspected orphans that processes have in a folder.
+
+    Raises
+    ------
+    OSError
+        It cannot be read.
+    """
+    for path in sorted(folder.iterdir()):
+        if _NAME.fullmatch(path.name):
+            notes = _left_in(path.read_bytes(), path)
+            yield from (note for note in notes if note.is_suspected)
+
+
 def _locked(fd: int, path: Path) -> bool:
     """Lock a file that is open; False: another process has it, or it is gone."""
     try:
@@ -421,7 +512,11 @@ def _note(told: Mapping[str, Any]) -> Note:
         consumer_uuid=told["consumer"],
         request={"allocations": told["allocations"]},
         owner=told["owner"],
-        generation=told.get("generation"),
+        named=told.get("named"),
+        written=told.get("written"),
+        granted=told.get("granted"),
+        is_suspected=told.get("suspected", False),
+        is_watched=told.get("watched", False),
         before=ConsumerAllocations(**before) if before else None,
     )
 

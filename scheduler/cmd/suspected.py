@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""moorage-status orphans: list the allocations that nothing shows to be in use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from oslo_config import cfg
+from rich.console import Console
+from rich.table import Table
+
+from ..conf import load
+from ..placement.allocations.journal import suspected_in
+
+
+def run(argv: Sequence[str]) -> int:
+    """List the suspected orphans in ``[moorage] claims_directory``.
+
+    Parameters
+    ----------
+    argv : sequence of str
+        Without the program and the command: ``--config-file`` and ``--config-dir``.
+
+    Returns
+    -------
+    int
+        0: there is none. 1: there are some. 2: the folder cannot be read.
+    """
+    try:
+        conf = load(list(argv))
+        option = conf.moorage.claims_directory
+        if not option:
+            raise cfg.Error(
+                "[moorage] claims_directory is not set: orphans are in the log only"
+            )
+        notes = list(suspected_in(Path(option)))
+    except (cfg.Error, OSError) as e:
+        print(f"moorage-status orphans: {e}", file=sys.stderr)
+        return 2
+    if not notes:
+        print("No suspected orphans.")
+        return 0
+    table = Table("consumer", "resource providers", title="Suspected orphans")
+    for note in notes:
+        providers = ", ".join(sorted(note.request["allocations"]))
+        table.add_row(note.consumer_uuid, providers)
+    Console().print(table)
+    return 1

@@ -1,0 +1,655 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a request may have left behind is released, and what is in use never is."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import uuid
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from moorage.scheduler.errors import PlacementError, PlacementUnavailable
+from moorage.scheduler.instances import InstanceLocation, InstanceState
+from moorage.scheduler.placement.allocations.claims import Claim, ClaimInDoubt
+from moorage.scheduler.placement.allocations.limits import (
+    CIRCUIT_MAX_FAILURES,
+    LATE_WRITE_S,
+    MAX_WRITES,
+)
+from moorage.scheduler.placement.allocations.orphans import Orphan, Orphans
+from moorage.scheduler.placement.circuit import Circuit
+from moorage.scheduler.placement.client import PlacementClient
+
+from ....fixtures.allocations import OWNER, claim_one, release_all, request_of
+from ....fixtures.hand_time import HandThreads, HandTime
+from ....fixtures.placement_servers import (
+    EmbeddedPlacementFixture,
+    MisbehavingServer,
+    Misbehaviour,
+    adapter_to,
+)
+from ....fixtures.waiting import wait_until
+from ..two_hosts import HOST, OTHER
+from ..watched import Clock
+
+TIMEOUT_S = 300.0
+
+
+def _orphans(client: PlacementClient, **more: Any) -> Orphans:
+    return Orphans(client, rng=random.Random(1), **more)
+
+
+def _consumer() -> str:
+    return str(uuid.uuid4())
+
+
+def _claimed(placement: EmbeddedPlacementFixture, provider: str) -> tuple[str, Claim]:
+    """A claim that Placement granted."""
+    consumer = _consumer()
+    answer = claim_one(placement.client, consumer, request_of(provider))
+    return consumer, answer.claims[consumer]
+
+
+def _orphaned(claim: Claim, **more: Any) -> Orphan:
+    return Orphan(claim, OWNER, **more)
+
+
+def _doubted(claim: Claim) -> Claim:
+    """The same claim, of a process that does not know whether it was granted."""
+    return replace(claim, generation=None, is_ours=False)
+
+
+def _doubtful(server: MisbehavingServer, consumer: str, **more: Any) -> Claim:
+    """A claim that arrives late, while nobody can be asked about it."""
+    is_evacuated, n_late = bool(more), more.pop("n_late", 1)
+    client = server.client(timeout_s=1.5)
+    allocations, n_reads = client.allocations, itertools.count(0)
+
+    def away_after_the_first(*args: Any, **kwargs: Any) -> Any:
+        if not is_evacuated or next(n_reads):
+            raise PlacementUnavailable("nobody answers")
+        return allocations(*args, **kwargs)
+
+    client.allocations = away_after_the_first
+    if is_evacuated and n_late == 1:
+        server.misbehave_second(Misbehaviour.LATE, verb="PUT")
+    else:
+        server.misbehave(Misbehaviour.LATE, verb="PUT", times=n_late)
+    with pytest.raises(ClaimInDoubt) as raised:
+        claim_one(client, consumer, request_of(HOST), waiter=HandTime(), **more)
+    return raised.value.claims[consumer]
+
+
+def _held(placement: EmbeddedPlacementFixture, consumer: str) -> Any:
+    return placement.client.allocations(consumer).resources
+
+
+def _write_again(client: PlacementClient, consumer: str) -> None:
+    """Write what a consumer holds as it is, which raises its generation."""
+    held = client.allocations(consumer)
+    body = {
+        "allocations": {u: {"resources": r} for u, r in held.resources.items()},
+        "consumer_generation": held.consumer_generation,
+        **OWNER,
+    }
+    assert client.put_allocations(consumer, body).is_done
+
+
+class Watched:
+    """Orphans whose thread runs in virtual time, with what they are told of hosts."""
+
+    def __init__(self, client: PlacementClient) -> None:
+        self.time = HandTime()
+        self._threads = HandThreads(self.time)
+        self.state = InstanceState.UNKNOWN
+        self.asked: set[tuple[str, ...]] = set()
+        self.settled: list[str] = []
+        self.orphans = _orphans(
+            client,
+            locate=self._locate,
+            evidence_timeout_s=lambda: TIMEOUT_S,
+            waiter=self.time,
+            spawner=self._threads,
+        )
+
+    def _locate(self, uuid: str, providers: Collection[str]) -> InstanceLocation:
+        self.asked.add((uuid, *providers))
+        return InstanceLocation(self.state)
+
+    def add(self, consumer: str, claim: Claim, **more: Any) -> None:
+        settled = lambda: self.settled.append(consumer)  # noqa: E731 - it is one
+        self.orphans.add(consumer, _orphaned(claim, settled=settled, **more))
+
+    def run_for(self, seconds: float) -> None:
+        self._threads.run_for(seconds)
+
+
+@pytest.fixture
+def watched(placement: EmbeddedPlacementFixture) -> Watched:
+    return Watched(placement.client)
+
+
+# -- what is held no longer, or was written since --------------------------------------
+def test_what_is_held_for_another_reason_is_left_alone(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    consumer, claim = _claimed(placement, OTHER)
+    orphans = _orphans(placement.client)
+    orphans.add(consumer, _orphaned(replace(claim, request=request_of(HOST))))
+    orphans.stop()
+    assert not orphans
+    assert _held(placement, consumer) == {OTHER: {"VCPU": 1}}
+
+
+@pytest.mark.parametrize("is_ours", [True, False], ids=["granted", "in doubt"])
+@pytest.mark.parametrize("state", InstanceState, ids=lambda state: state.name)
+def test_what_another_request_found_and_wrote_again_is_forgotten(
+    placement: EmbeddedPlacementFixture,
+    watched: Watched,
+    is_ours: bool,
+    state: InstanceState,
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    assert claim_one(placement.client, consumer, request_of(HOST)).is_found
+    watched.state = state
+    watched.add(consumer, claim if is_ours else _doubted(claim))
+    watched.run_for(2)
+    assert watched.settled == [consumer]
+    assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
+
+
+def test_claim_of_a_new_request_is_not_taken_for_the_orphan(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    orphans = _orphans(placement.client)
+    allocations = placement.client.allocations
+    has_looked, may_go_on = threading.Event(), threading.Event()
+
+    def slow(uuid: str, **more: Any) -> Any:
+        held = allocations(uuid, **more)
+        if threading.current_thread().name == "orphans":
+            has_looked.set()
+            may_go_on.wait(20)
+        return held
+
+    placement.client.allocations = slow  # type: ignore[assignment]  # takes any
+    orphans.add(consumer, _orphaned(claim))
+    assert has_looked.wait(20)
+
+    def claim_anew() -> None:
+        orphans.release_earlier([consumer])
+        claim_one(placement.client, consumer, request_of(HOST))
+
+    request = threading.Thread(target=claim_anew)
+    request.start()
+    request.join(0.5)  # where nobody waits for whom, it has claimed by now
+    may_go_on.set()
+    request.join()
+    orphans.stop()
+    assert allocations(consumer).resources == {HOST: {"VCPU": 1}}
+
+
+def test_release_whose_answer_is_lost_spares_a_claim_that_came_since(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    """A consumer that was emptied begins its generations anew."""
+    consumer, claim = _claimed(placement, HOST)
+    with MisbehavingServer(placement.placement.wsgi_app) as server:
+        client = server.client()
+        put, n_puts = client.put_allocations, itertools.count(1)
+
+        def and_claim_anew(*args: Any, **more: Any) -> Any:
+            number = next(n_puts)
+            try:
+                return put(*args, **more)
+            finally:
+                if number == 2:
+                    claim_one(placement.client, consumer, request_of(HOST))
+
+        client.put_allocations = and_claim_anew
+        server.misbehave_second(Misbehaviour.LOST, verb="PUT")
+        orphans = _orphans(client, waiter=HandTime())
+        orphans.add(consumer, _orphaned(claim))
+        orphans.stop()
+    assert not orphans
+    assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
+
+
+# -- what may be claimed late ----------------------------------------------------------
+def test_claim_that_is_still_on_its_way_is_never_made(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    consumer = _consumer()
+    with MisbehavingServer(placement.placement.wsgi_app) as server:
+        claim = _doubtful(server, consumer)
+        orphans = _orphans(placement.client)
+        orphans.add(consumer, _orphaned(claim))
+        orphans.stop()
+        assert not orphans
+        server.let_late_ones_go()
+    assert _held(placement, consumer) == {}
+
+
+@pytest.mark.parametrize("n_late", [1, 2])
+def test_evacuation_that_is_still_on_its_way_is_never_made(
+    placement: EmbeddedPlacementFixture, n_late: int
+) -> None:
+    consumer, _ = _claimed(placement, OTHER)
+    with MisbehavingServer(placement.placement.wsgi_app) as server:
+        claim = _doubtful(server, consumer, evacuated_from={OTHER}, n_late=n_late)
+        orphans = _orphans(placement.client)
+        orphans.add(consumer, _orphaned(claim))
+        orphans.stop()
+        assert not orphans
+        server.let_late_ones_go()
+    held = placement.client.allocations(consumer)
+    assert held.resources == {OTHER: {"VCPU": 1}}
+    assert (held.consumer_generation or 0) % 2 == 1, "what is in use"
+
+
+def test_late_claim_for_a_known_consumer_that_is_empty_is_watched_for(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    """Nothing but a claim changes the generation of such a consumer."""
+    consumer, client = _consumer(), placement.client
+    nothing = {"allocations": {}, "consumer_generation": None, **OWNER}
+    assert client.put_allocations(consumer, nothing).is_done
+    body = {**request_of(HOST), "consumer_generation": None, **OWNER}
+    refused = client.put_allocations(consumer, body)
+    named = int(refused.detail.partition("expected ")[2].split()[0])
+    watched.add(consumer, Claim(request_of(HOST), named=named, is_late=True))
+    watched.run_for(100)
+    assert len(watched.orphans) == 1
+    body["consumer_generation"] = named
+    assert client.put_allocations(consumer, body).is_done, "it arrives"
+    watched.state = InstanceState.GONE
+    watched.run_for(100)
+    assert _held(placement, consumer) == {}
+    watched.run_for(LATE_WRITE_S)
+    assert watched.settled == [consumer]
+
+
+def test_known_consumer_that_is_empty_is_forgotten_once_no_write_may_be_late(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    consumer = _consumer()
+    nothing = {"allocations": {}, "consumer_generation": None, **OWNER}
+    assert placement.client.put_allocations(consumer, nothing).is_done
+    watched.add(consumer, Claim(request_of(HOST), named=1, is_late=True))
+    watched.run_for(LATE_WRITE_S - 1)
+    assert len(watched.orphans) == 1
+    watched.run_for(62)
+    assert not watched.orphans
+
+
+def test_consumer_that_holds_nothing_is_forgotten_where_nothing_is_on_its_way(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    release_all(placement.client, {consumer: claim})
+    watched.add(consumer, claim)
+    watched.run_for(2)
+    assert watched.settled == [consumer]
+    assert claim_one(placement.client, consumer, request_of(HOST)).n_attempts == 1, (
+        "Placement was not told of it"
+    )
+
+
+def test_claim_that_is_released_is_not_made_anew_by_a_late_write(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    watched.state = InstanceState.GONE
+    watched.add(consumer, replace(_doubted(claim), is_late=True))
+    watched.run_for(2)
+    assert _held(placement, consumer) == {}
+    late = {**request_of(HOST), "consumer_generation": None, **OWNER}
+    assert not placement.client.put_allocations(consumer, late).is_done
+    assert not watched.orphans
+    assert watched.settled == [], "it is watched for as long as it may come"
+    watched.run_for(LATE_WRITE_S + 62)
+    assert watched.settled == [consumer]
+
+
+# -- what is held as it was claimed ----------------------------------------------------
+def test_orphan_is_released_once_placement_answers(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    with MisbehavingServer(placement.placement.wsgi_app) as server:
+        server.misbehave(Misbehaviour.ERROR, verb="GET", times=1)
+        orphans = _orphans(server.client())
+        orphans.add(consumer, _orphaned(claim))
+        wait_until(lambda: not orphans)
+        orphans.stop()
+    assert _held(placement, consumer) == {}
+
+
+def test_release_of_ours_that_was_under_way_goes_on(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    _write_again(placement.client, consumer)
+    watched.add(consumer, claim)
+    watched.run_for(2)
+    assert watched.settled == [consumer]
+    assert _held(placement, consumer) == {}
+
+
+@pytest.mark.parametrize("state", InstanceState, ids=lambda state: state.name)
+def test_what_placement_granted_us_is_released_unless_it_is_in_use(
+    placement: EmbeddedPlacementFixture, watched: Watched, state: InstanceState
+) -> None:
+    # Generations begin anew: a later request may have claimed the same at the same one.
+    consumer, claim = _claimed(placement, HOST)
+    watched.state = state
+    watched.add(consumer, claim)
+    watched.run_for(2)
+    assert watched.settled == [consumer]
+    is_in_use = state is InstanceState.ON_HOST
+    assert _held(placement, consumer) == ({HOST: {"VCPU": 1}} if is_in_use else {})
+
+
+def test_evacuation_that_was_granted_is_released_and_the_source_stays(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    consumer, _ = _claimed(placement, OTHER)
+    answer = claim_one(
+        placement.client, consumer, request_of(HOST), evacuated_from={OTHER}
+    )
+    watched.add(consumer, answer.claims[consumer])
+    watched.run_for(2)
+    held = placement.client.allocations(consumer)
+    assert held.resources == {OTHER: {"VCPU": 1}}
+    assert (held.consumer_generation or 0) % 2 == 1, "what is in use"
+
+
+# -- evidence --------------------------------------------------------------------------
+@pytest.mark.parametrize("generation", [1, 2])
+def test_what_is_in_doubt_is_released_once_its_instance_is_gone(
+    placement: EmbeddedPlacementFixture, watched: Watched, generation: int
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    if generation == 2:  # another request may be about to take it over
+        _write_again(placement.client, consumer)
+    watched.add(consumer, _doubted(claim))
+    watched.run_for(2)
+    assert _held(placement, consumer)
+    watched.state = InstanceState.GONE
+    watched.run_for(4)
+    assert watched.asked == {(consumer, HOST)}
+    assert watched.settled == [consumer]
+    assert _held(placement, consumer) == {}
+
+
+def test_what_is_in_doubt_is_kept_once_its_instance_is_on_a_host(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    watched.add(consumer, _doubted(claim))
+    watched.state = InstanceState.PENDING
+    watched.run_for(TIMEOUT_S - 1)
+    watched.state = InstanceState.ON_HOST
+    watched.run_for(2)
+    assert watched.settled == [consumer]
+    assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
+
+
+def test_what_is_in_doubt_is_released_where_its_instance_stays_on_no_host(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    watched.state = InstanceState.PENDING
+    watched.add(consumer, _doubted(claim))
+    watched.run_for(TIMEOUT_S - 1)
+    assert _held(placement, consumer)
+    watched.run_for(2)
+    assert watched.settled == [consumer]
+    assert _held(placement, consumer) == {}
+
+
+def test_what_no_evidence_explains_is_reported_once_and_kept(
+    placement: EmbeddedPlacementFixture,
+    watched: Watched,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    watched.add(consumer, _doubted(claim))
+    watched.run_for(TIMEOUT_S - 1)
+    assert watched.orphans.suspected == []
+    watched.run_for(TIMEOUT_S)
+    assert watched.orphans.suspected == [consumer]
+    told = f"Suspected orphan: consumer {consumer} holds an allocation of the resource"
+    assert caplog.text.count(told) == 1
+    assert HOST in caplog.text
+    assert len(watched.orphans) == 1
+    assert watched.settled == []
+    assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
+
+
+def test_suspected_orphan_is_released_once_there_is_evidence(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    watched.add(consumer, _doubted(claim))
+    watched.run_for(2 * TIMEOUT_S)
+    watched.state = InstanceState.GONE
+    watched.run_for(62)
+    assert watched.orphans.suspected == []
+    assert _held(placement, consumer) == {}
+
+
+@pytest.mark.parametrize("is_ours", [True, False], ids=["granted", "in doubt"])
+def test_orphan_of_an_instance_that_was_claimed_for_since_is_forgotten(
+    placement: EmbeddedPlacementFixture, watched: Watched, is_ours: bool
+) -> None:
+    """Another scheduler announced it, or this process was granted it."""
+    consumer, claim = _claimed(placement, HOST)
+    watched.add(consumer, claim if is_ours else _doubted(claim))
+    watched.orphans.claimed([_consumer(), consumer])
+    assert watched.settled == [consumer]
+    watched.state = InstanceState.GONE
+    watched.run_for(2)
+    assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
+
+
+# -- what is in use, of which a write may be late --------------------------------------
+@pytest.fixture
+def in_use(placement: EmbeddedPlacementFixture, watched: Watched) -> Any:
+    """A claim that was answered, of which one write is still on its way."""
+    with MisbehavingServer(placement.placement.wsgi_app) as server:
+        server.misbehave(Misbehaviour.LATE, verb="PUT")
+        consumer = _consumer()
+        client = server.client(timeout_s=0.5)
+        answer = claim_one(client, consumer, request_of(HOST), waiter=HandTime())
+        claim = answer.claims[consumer]
+        assert claim.is_late
+        watched.add(consumer, claim, is_watched=True)
+        yield consumer, server
+        server.let_late_ones_go()
+
+
+def test_what_is_in_use_is_no_orphan_and_stays(
+    placement: EmbeddedPlacementFixture, watched: Watched, in_use: Any
+) -> None:
+    consumer, server = in_use
+    assert not watched.orphans
+    server.let_late_ones_go()
+    watched.run_for(LATE_WRITE_S - 1)
+    assert watched.settled == []
+    watched.run_for(62)
+    assert watched.settled == [consumer]
+    assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
+
+
+def test_late_write_is_refused_once_its_instance_was_deleted(
+    placement: EmbeddedPlacementFixture, watched: Watched, in_use: Any
+) -> None:
+    consumer, server = in_use
+    placement.client.delete_allocations(consumer)
+    watched.run_for(2)
+    server.let_late_ones_go()
+    assert _held(placement, consumer) == {}
+    watched.run_for(LATE_WRITE_S + 62)
+    assert watched.settled == [consumer]
+
+
+@pytest.mark.parametrize("state", InstanceState, ids=lambda state: state.name)
+def test_late_write_for_a_deleted_instance_is_released_where_that_is_known(
+    placement: EmbeddedPlacementFixture,
+    watched: Watched,
+    in_use: Any,
+    state: InstanceState,
+) -> None:
+    consumer, server = in_use
+    placement.client.delete_allocations(consumer)
+    server.let_late_ones_go()
+    watched.state = state
+    watched.run_for(LATE_WRITE_S + 62)
+    assert watched.settled == [consumer]
+    is_released = state is InstanceState.GONE
+    assert bool(_held(placement, consumer)) is not is_released
+
+
+def test_orphan_with_a_late_write_is_watched_once_its_claim_is_in_use(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    watched.add(consumer, replace(_doubted(claim), is_late=True))
+    watched.orphans.claimed([consumer])
+    assert not watched.orphans
+    assert watched.settled == []
+    watched.run_for(LATE_WRITE_S + 62)
+    assert watched.settled == [consumer]
+    assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
+
+
+# -- a new request for the same instance -----------------------------------------------
+@pytest.mark.parametrize("is_ours", [True, False], ids=["granted", "in doubt"])
+def test_new_request_finds_nothing_held(
+    placement: EmbeddedPlacementFixture, is_ours: bool
+) -> None:
+    """Who asks for an instance again has no use for what was not answered."""
+    consumer, claim = _claimed(placement, HOST)
+    orphans = _orphans(placement.client)
+    orphans.add(consumer, _orphaned(claim if is_ours else _doubted(claim)))
+    orphans.release_earlier([consumer, _consumer()])
+    assert not orphans
+    assert _held(placement, consumer) == {}
+    orphans.stop()
+
+
+def test_evacuation_leaves_the_orphan_on_the_source_alone(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    watched.add(consumer, _doubted(claim))
+    watched.orphans.release_earlier([consumer], besides={HOST})
+    assert len(watched.orphans) == 1
+    assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
+
+
+def _open(client: PlacementClient, server: MisbehavingServer) -> None:
+    server.misbehave(Misbehaviour.BAD_GATEWAY, times=CIRCUIT_MAX_FAILURES)
+    for _ in range(CIRCUIT_MAX_FAILURES):
+        with pytest.raises(PlacementError):
+            client.allocations(_consumer())
+    assert client.circuit.is_open
+
+
+def test_new_request_fails_and_the_orphan_is_kept_while_placement_is_away(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    with MisbehavingServer(placement.placement.wsgi_app) as server:
+        client = server.client()
+        _open(client, server)
+        orphans = _orphans(client)
+        orphans.add(consumer, _orphaned(claim))
+        with pytest.raises(PlacementUnavailable, match="Placement is not asked"):
+            orphans.release_earlier([consumer])
+        assert len(orphans) == 1
+        wait_until(lambda: not orphans)
+        orphans.stop()
+    assert _held(placement, consumer) == {}
+
+
+def test_what_placement_does_not_release_now_fails_no_new_request(
+    placement: EmbeddedPlacementFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    with MisbehavingServer(placement.placement.wsgi_app) as server:
+        server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=MAX_WRITES)
+        orphans = _orphans(server.client(), waiter=HandTime())
+        orphans.add(consumer, _orphaned(claim))
+        orphans.release_earlier([consumer])
+        told = f"The request goes on, though this failed: Consumer {consumer}"
+        assert told in caplog.text
+        assert len(orphans) == 1, "it is tried again later"
+        orphans.stop()
+    assert not orphans
+    assert _held(placement, consumer) == {}
+
+
+# -- many, and the end -----------------------------------------------------------------
+def test_orphan_that_cannot_be_released_does_not_hold_up_the_others(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    stuck, other = _claimed(placement, HOST), _claimed(placement, HOST)
+    with MisbehavingServer(placement.placement.wsgi_app) as server:
+        server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=MAX_WRITES)
+        orphans = _orphans(server.client())
+        for consumer, claim in (stuck, other):
+            orphans.add(consumer, _orphaned(claim))
+        wait_until(lambda: len(orphans) == 1)
+        assert _held(placement, stuck[0])
+        assert not _held(placement, other[0])
+        wait_until(lambda: not orphans)
+        orphans.stop()
+
+
+def test_what_cannot_be_released_is_reported_at_the_end(
+    placement: EmbeddedPlacementFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    with MisbehavingServer(placement.placement.wsgi_app) as server:
+        server.misbehave(Misbehaviour.ERROR, verb="GET", times=9)
+        orphans = _orphans(server.client())
+        orphans.add(consumer, _orphaned(claim))
+        orphans.stop()
+    told = f"Consumer {consumer} may hold an allocation that is not in use: "
+    assert f"{told}GET /allocations/{consumer}" in caplog.text
+
+
+def test_what_is_in_doubt_still_is_reported_at_the_end(
+    placement: EmbeddedPlacementFixture,
+    watched: Watched,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    watched.add(consumer, _doubted(claim))
+    watched.orphans.stop()
+    assert "not in use: nothing shows whether it is in use" in caplog.text
+    assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
+
+
+def test_last_try_at_the_end_waits_for_no_pause(
+    placement: EmbeddedPlacementFixture,
+) -> None:
+    consumer, claim = _claimed(placement, HOST)
+    with MisbehavingServer(placement.placement.wsgi_app) as server:
+        # Its clock stands still: no pause is ever over.
+        adapter = adapter_to(server.url)
+        client = PlacementClient(adapter, circuit=Circuit(clock=Clock()))
+        _open(client, server)
+        orphans = _orphans(client)
+        orphans.add(consumer, _orphaned(claim))
+        orphans.stop()
+    assert not orphans
+    assert _held(placement, consumer) == {}
