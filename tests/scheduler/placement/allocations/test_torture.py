@@ -34,7 +34,6 @@ def placement() -> Iterator[EmbeddedPlacementFixture]:
         yield placement
 
 
-@pytest.mark.xfail(strict=False, reason="the allocations engine is being written")
 @pytest.mark.parametrize("seed", SEEDS, ids="seed{}".format)
 def test_answered_instances_hold_their_answers_and_nothing_else_is_held(
     seed: int, placement: EmbeddedPlacementFixture, tmp_path: Path
