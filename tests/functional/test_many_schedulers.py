@@ -29,7 +29,7 @@ from .claimers import (
 )
 
 #: Requests of each scheduler. 200 take about a minute a database on two fast cores.
-N_REQUESTS = int(os.environ.get("MOORAGE_STRESS_REQUESTS", "60"))
+N_REQUESTS = int(os.environ.get("MOORAGE_STRESS_REQUESTS", "40"))
 
 #: The same where something fails meanwhile; time-outs take long.
 N_REQUESTS_IN_TROUBLE = min(N_REQUESTS, 40)
