@@ -95,7 +95,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--placement-on", choices=("sqlite", "postgresql", "mariadb"), default="sqlite",
         help="its database: sqlite is the embedded Placement, the "
-        "others are served over HTTP and take longer to be told of providers",
+        "others are served over HTTP and take longer to create providers",
     )  # fmt: skip
     parser.add_argument(
         "--placement-file", type=Path, metavar="FILE",

@@ -10,7 +10,7 @@ import enum
 class InstanceState(enum.Enum):
     """What is known of an instance."""
 
-    #: The source cannot tell.
+    #: The source does not know.
     UNKNOWN = "unknown"
     #: A host reports it, or its row names the host.
     ON_HOST = "on a host"

@@ -100,7 +100,7 @@ OPTS = (
             "Seconds after which an allocation is judged that may have been claimed "
             "for a request without an answer, such as that of a killed process. If no "
             "host has reported the instance by then, it is released. If the source of "
-            "hosts cannot tell where instances are (file), it is reported in the log "
+            "hosts does not know where instances are (file), it is reported in the log "
             "as a suspected orphan and not released."
         ),
     ),

@@ -191,7 +191,7 @@ class Claims:
     def take_over(self, placed: Placed, ledger: Ledger) -> bool:
         """Write what an instance holds since an earlier request once more.
 
-        Whoever claimed it cannot release it after that. Returns whether it keeps it.
+        The earlier request cannot release it after that. Returns whether it is kept.
         """
         request = {placed.instance_uuid: ledger.request(placed.candidate)}
         answer = self._claim(request, [placed.value("host")])

@@ -297,7 +297,7 @@ class _ClaimPlan:
         }
 
     def held(self) -> dict[str, Claim]:
-        """Return what consumers hold as it is wanted, whoever claimed it."""
+        """Return what consumers hold as it is wanted, by whichever request."""
         return {
             uuid: Claim(request, self.before.get(uuid), written=generation)
             for uuid, request in self.requests.items()
@@ -395,7 +395,7 @@ class _ReleasePlan:
     was_held: bool = False
     may_bump: bool = True
     #: The highest generation that was seen: one below it is of a new claim, as the
-    #: consumer was forgotten meanwhile.
+    #: consumer was forgotten since then.
     seen: int = 0
 
     def __call__(self, held: Held) -> dict[str, Wanted]:

@@ -17,8 +17,8 @@ The rules:
   generation does not say who wrote. Therefore what is in use *rests* at an odd
   generation, and a release is only ever sent at an even one: a release that comes late
   does not match what is in use.
-- What a claim finds instead of making it, it writes again, so that whoever made it
-  cannot release it any more.
+- What a claim finds instead of making it, it writes again, so that the request that
+  made it cannot release it any more.
 """
 
 from __future__ import annotations
