@@ -258,8 +258,7 @@ class Rewrite:
                 self._pause(number)
             if self._try(may_write=number < MAX_WRITES):
                 break
-        is_held = self.takes_over and self.is_reached and not self.answer.is_done
-        if self.is_in_doubt or is_held:
+        if self.is_in_doubt or (self.is_held and not self.answer.is_done):
             raise self._in_doubt() from self.error
         if self.in_flight and not self.answer.is_done:
             if not self.rests:  # a release: one that comes late harms nothing
@@ -268,6 +267,11 @@ class Rewrite:
         if self.error is not None and not self.answer.is_done:
             raise self.error
         return self._outcome()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a claim is held as it is wanted, though it may not be at rest yet."""
+        return self.takes_over and self.is_reached
 
     def _try(self, *, may_write: bool) -> bool:
         """Return whether that is all that can be done."""
@@ -280,8 +284,7 @@ class Rewrite:
             self._note_loss(e)
             return False
         except PlacementError as e:
-            is_held = self.takes_over and self.is_reached
-            if not (self.is_in_doubt or self.in_flight or is_held):
+            if not (self.is_in_doubt or self.in_flight or self.is_held):
                 raise
             self.error = e
             return False
