@@ -140,15 +140,11 @@ class AllocationUpdateFailed(PlacementError):
 
     Attributes
     ----------
-    in_flight : mapping
-        Generations that writes without an answer named, by consumer: they may yet be
-        done.
     left : mapping
         What consumers may hold of the claim that failed so; see `Claim`.
     """
 
     for_users: ClassVar[str | None] = None
-    in_flight: Mapping[str, int | None] = MappingProxyType({})
     left: Mapping[str, Any] = MappingProxyType({})
 
 

@@ -25,6 +25,13 @@ class Waiter(Protocol):
         """Return after so many seconds."""
 
 
+class Rng(Protocol):
+    """What is asked of ``random.Random`` or ``numpy.random.Generator``."""
+
+    def uniform(self, a: float, b: float, /) -> float:
+        """Return a number between `a` and `b`."""
+
+
 class Event(Protocol):
     """A flag that threads can wait for, as ``threading.Event``."""
 

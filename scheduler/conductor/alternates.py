@@ -120,27 +120,27 @@ class _Reschedule:
     ) -> tuple[ClaimResult, _Alternate | None]:
         """Claim, and return which alternate was found claimed already, if one was."""
         wanted = Wanted(request, self.owner, ConsumerType.INSTANCE)
-        outcome = self.client.rewrite(
+        rewrite = self.client.rewrite(
             [self.instance_uuid],
             self._plan(wanted),
             global_request_id=self.global_request_id,
         )
         what = f"Instance {self.instance_uuid} was not moved on"
-        result = claim_result(outcome, what)
+        result = claim_result(rewrite, what)
         if result is not ClaimResult.CLAIMED:
-            LOG.info("%s: alternate refused: %s", self.instance_uuid, outcome.answer)
-        return result, self._held_by(outcome.held)
+            LOG.info("%s: alternate refused: %s", self.instance_uuid, rewrite.answer)
+        return result, self._held_by(rewrite.read)
 
     def _release(self) -> _Alternate | None:
         """Release the failed host, or return which alternate is held after all."""
         nothing = Wanted({"allocations": {}}, self.owner, ConsumerType.INSTANCE)
-        outcome = self.client.rewrite(
+        rewrite = self.client.rewrite(
             [self.instance_uuid],
             self._plan(nothing),
             global_request_id=self.global_request_id,
         )
-        outcome.must_be_done(f"Instance {self.instance_uuid} was not released")
-        return self._held_by(outcome.held)
+        rewrite.must_be_done(f"Instance {self.instance_uuid} was not released")
+        return self._held_by(rewrite.read)
 
     def _plan(self, wanted: Wanted) -> Plan:
         request = allocation_request(self.failed) if self.failed is not None else None

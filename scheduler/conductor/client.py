@@ -7,9 +7,9 @@ import enum
 import random
 from collections.abc import Callable, Collection
 
-from ..placement.allocations.engine import Outcome, Plan, Rewrite, Rng
+from ..placement.allocations.engine import Plan, Rewrite
 from ..placement.client import PlacementAdapter, PlacementClient, Response, Verb
-from ..waiting import SystemWaiter, Waiter
+from ..waiting import Rng, SystemWaiter, Waiter
 
 #: The first microversion in which an allocation names its consumer's type.
 TYPED_MICROVERSION = "1.38"
@@ -59,7 +59,7 @@ class ConductorClient(PlacementClient):
         plan: Plan,
         *,
         global_request_id: str | None = None,
-    ) -> Outcome:
+    ) -> Rewrite:
         """Do what `plan` says of some consumers, all of them or none.
 
         Raises

@@ -14,7 +14,7 @@ migration: the instance holds both, until the source's tree is removed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...objects import Selection
@@ -22,10 +22,9 @@ from ..errors import AllocationUpdateFailed, InvalidRequest, PlacementUnavailabl
 from ..placement.allocations.claims import ClaimAnswer, claim_result
 from ..placement.allocations.engine import (
     Held,
-    Outcome,
     Resources,
+    Rewrite,
     Wanted,
-    request_for,
 )
 from ..placement.candidates import AllocationRequest
 from ..placement.client import ConsumerAllocations
@@ -69,9 +68,9 @@ def replace_with_migration(
         }
 
     uuids = (instance_uuid, migration_uuid)
-    outcome = client.rewrite(uuids, plan, global_request_id=global_request_id)
-    outcome.must_be_done(f"Migration {migration_uuid} was not given what it moves")
-    return next(h.resources for h in outcome.held.values() if h.resources)
+    rewrite = client.rewrite(uuids, plan, global_request_id=global_request_id)
+    rewrite.must_be_done(f"Migration {migration_uuid} was not given what it moves")
+    return next(h.resources for h in rewrite.read.values() if h.resources)
 
 
 def move(
@@ -97,11 +96,10 @@ def move(
     PlacementError
         Placement could not do its part; see `ConductorClient.rewrite`.
     """
-    started = client.waiter.monotonic()
     plan = _Move(instance_uuid, migration_uuid, _claimable(selection))
     uuids = (instance_uuid, migration_uuid)
-    outcome = client.rewrite(uuids, plan, global_request_id=global_request_id)
-    return _claim_answer(outcome, client.waiter.monotonic() - started)
+    rewrite = client.rewrite(uuids, plan, global_request_id=global_request_id)
+    return _claim_answer(rewrite)
 
 
 def confirm(
@@ -118,11 +116,11 @@ def confirm(
             return {}
         return {migration_uuid: Wanted.nothing(migration, _MIGRATION)}
 
-    outcome = client.rewrite(
+    rewrite = client.rewrite(
         [migration_uuid], plan, global_request_id=global_request_id
     )
-    outcome.must_be_done(f"Migration {migration_uuid} was not released")
-    return outcome.n_writes > 0
+    rewrite.must_be_done(f"Migration {migration_uuid} was not released")
+    return rewrite.n_writes > 0
 
 
 def revert(
@@ -150,8 +148,8 @@ def revert(
     """
     plan = _Revert(instance_uuid, migration_uuid, source)
     uuids = (instance_uuid, migration_uuid)
-    outcome = client.rewrite(uuids, plan, global_request_id=global_request_id)
-    outcome.must_be_done(f"Migration {migration_uuid} was not reverted")
+    rewrite = client.rewrite(uuids, plan, global_request_id=global_request_id)
+    rewrite.must_be_done(f"Migration {migration_uuid} was not reverted")
 
 
 def remove_provider_tree(
@@ -182,11 +180,12 @@ def remove_provider_tree(
         kept = {u: r for u, r in instance.resources.items() if u not in tree}
         if len(kept) == len(instance.resources):
             return {}
-        return {instance_uuid: Wanted(request_for(kept), instance, _INSTANCE)}
+        rest = replace(instance, resources=kept)
+        return {instance_uuid: Wanted.same(rest, _INSTANCE)}
 
-    outcome = client.rewrite([instance_uuid], plan, global_request_id=global_request_id)
-    outcome.must_be_done(f"Instance {instance_uuid} was not released from {root_uuid}")
-    return outcome.n_writes > 0
+    rewrite = client.rewrite([instance_uuid], plan, global_request_id=global_request_id)
+    rewrite.must_be_done(f"Instance {instance_uuid} was not released from {root_uuid}")
+    return rewrite.n_writes > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,12 +242,9 @@ def _claimable(selection: Selection) -> AllocationRequest:
     return request
 
 
-def _claim_answer(outcome: Outcome, elapsed_s: float) -> ClaimAnswer:
-    answer = outcome.answer
-    result = claim_result(outcome, "The instance was not moved")
-    return ClaimAnswer(
-        result, outcome.n_writes, answer.status, answer.code, answer.detail, elapsed_s
-    )
+def _claim_answer(rewrite: Rewrite) -> ClaimAnswer:
+    result = claim_result(rewrite, "The instance was not moved")
+    return ClaimAnswer(result, rewrite.n_writes, rewrite.answer)
 
 
 def _unexpected(

@@ -21,12 +21,11 @@ from ..hosts import HostBatch
 from ..placement.allocations.claims import (
     Claim,
     ClaimAnswer,
-    ClaimInDoubt,
     ClaimResult,
     claim,
     release,
 )
-from ..placement.allocations.engine import Held
+from ..placement.allocations.engine import AllocationsInDoubt, Held
 from ..placement.allocations.journal import Note
 from ..placement.allocations.limits import MAX_CONTENDED, MAX_REFUSED, MAX_ROUNDS
 from ..placement.candidates import AllocationRequest
@@ -169,7 +168,7 @@ class Claims:
         if self._n_contended >= MAX_CONTENDED:
             raise PlacementUnavailable(
                 f"Placement told of changing providers for {self._n_contended} claims "
-                f"in a row, each sent several times: {answer.detail}"
+                f"in a row, each sent several times: {answer.last.detail}"
             )
 
     @property
@@ -246,7 +245,7 @@ class Claims:
     ) -> None:
         """Count what was claimed, also against cached answers that lack it."""
         if answer.result is not ClaimResult.CLAIMED:
-            for uuid, late in answer.late.items():
+            for uuid, late in answer.left.items():
                 self._abandon(uuid, late)
             self._strike(requests)
         elif answer.is_found:
@@ -310,7 +309,7 @@ class Claims:
                 hosts=tuple(hosts),
                 result=answer.result.value,
                 n_attempts=answer.n_attempts,
-                detail=answer.detail,
+                detail=answer.last.detail,
             )
         )
 
@@ -321,11 +320,7 @@ class Claims:
         self._notes.update(self._parts.journal.begin(requests, owner))
         try:
             yield
-        except ClaimInDoubt as e:
-            for uuid, doubtful in e.claims.items():
-                self._abandon(uuid, doubtful)
-            raise
-        except AllocationUpdateFailed as e:
+        except (AllocationsInDoubt, AllocationUpdateFailed) as e:
             for uuid, left in e.left.items():
                 self._abandon(uuid, left)
             self._strike(requests)

@@ -196,6 +196,12 @@ class ConsumerAllocations:
     project_id: str | None = None
     user_id: str | None = None
 
+    @property
+    def request(self) -> AllocationRequest:
+        """The allocation request for the same resources."""
+        parts = {uuid: {"resources": dict(r)} for uuid, r in self.resources.items()}
+        return {"allocations": parts}
+
     def are(self, request: AllocationRequest) -> bool:
         """Tell whether it holds just what an allocation request asks for."""
         allocations = request["allocations"]
@@ -462,7 +468,7 @@ def doubled(before: ConsumerAllocations, wanted: AllocationRequest) -> dict[str,
     nova's rule for an evacuation (``_move_operation_alloc_request``): a provider that
     is held already, such as shared storage, is not summed; mappings are dropped.
     """
-    held = {uuid: {"resources": dict(r)} for uuid, r in before.resources.items()}
+    held = before.request["allocations"]
     return {"allocations": {**wanted["allocations"], **held}}
 
 

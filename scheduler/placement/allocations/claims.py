@@ -9,19 +9,16 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from ...errors import AllocationUpdateFailed
-from ...waiting import SystemWaiter, Waiter
+from ...waiting import Rng, SystemWaiter, Waiter
 from ..candidates import AllocationRequest
-from ..client import ConsumerAllocations, PlacementClient, doubled
+from ..client import ConsumerAllocations, PlacementClient, WriteAnswer, doubled
 from .engine import (
     NOTHING,
     AllocationsInDoubt,
     Held,
-    Outcome,
     Rewrite,
-    Rng,
     Sending,
     Wanted,
-    request_for,
 )
 
 
@@ -35,7 +32,7 @@ class ClaimResult(enum.Enum):
     CONTENDED = "contended"
 
 
-def claim_result(outcome: Outcome, what: str) -> ClaimResult:
+def claim_result(rewrite: Rewrite, what: str) -> ClaimResult:
     """Return what became of a claim, where a refusal is an answer.
 
     Raises
@@ -43,11 +40,11 @@ def claim_result(outcome: Outcome, what: str) -> ClaimResult:
     AllocationUpdateFailed
         Other writers changed the consumers until the bound.
     """
-    answer = outcome.answer
+    answer = rewrite.answer
     if answer.is_done:
         return ClaimResult.CLAIMED
     if answer.is_consumer_conflict:
-        outcome.must_be_done(what)
+        rewrite.must_be_done(what)
     is_busy = answer.is_concurrent_update
     return ClaimResult.CONTENDED if is_busy else ClaimResult.REFUSED
 
@@ -92,7 +89,7 @@ class Claim:
     @property
     def rest(self) -> AllocationRequest:
         """What it holds without the claim."""
-        return request_for((self.before or NOTHING).resources)
+        return (self.before or NOTHING).request
 
     @property
     def late_at(self) -> int | None:
@@ -117,20 +114,6 @@ class Claim:
         return generation <= self.newest or is_next
 
 
-class ClaimInDoubt(AllocationsInDoubt):
-    """Raised when it is not known whether a claim was made.
-
-    Attributes
-    ----------
-    claims : mapping
-        What each consumer may hold.
-    """
-
-    def __init__(self, e: AllocationsInDoubt, claims: Mapping[str, Claim]) -> None:
-        super().__init__(str(e), e.generations, e.written)
-        self.claims = claims
-
-
 @dataclass(frozen=True, slots=True)
 class ClaimAnswer:
     """What became of a claim, and what it took.
@@ -140,29 +123,23 @@ class ClaimAnswer:
     result : ClaimResult
     n_attempts : int
         How often it was sent.
-    status : int
-        Last HTTP status.
-    code, detail : str
-        Placement's own, where it refused; else empty.
-    elapsed_s : float
+    last : WriteAnswer
+        Placement's last answer.
     claims : mapping
         Consumer UUID to what it was claimed; empty where it was refused.
     is_found : bool
         Whether the consumers held all of it before: an earlier request may have
         claimed it, and it may be in use.
-    late : mapping
+    left : mapping
         Where it was refused: what a write without an answer may claim yet, by consumer.
     """
 
     result: ClaimResult
     n_attempts: int
-    status: int
-    code: str
-    detail: str
-    elapsed_s: float
+    last: WriteAnswer
     claims: Mapping[str, Claim] = field(default_factory=dict)
     is_found: bool = False
-    late: Mapping[str, Claim] = field(default_factory=dict)
+    left: Mapping[str, Claim] = field(default_factory=dict)
 
 
 def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
@@ -195,44 +172,37 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
     ------
     AllocationUpdateFailed
         A consumer holds what this request did not claim.
-    ClaimInDoubt
+    AllocationsInDoubt
         No answer came, and Placement could not be asked what became of it.
     PlacementError
         Placement could not do its part; nothing was left behind.
     """
-    waiter = waiter or SystemWaiter()
     owner = ConsumerAllocations({}, None, project_id, user_id)
     plan = _ClaimPlan(allocation_requests, owner, evacuated_from)
-    started = waiter.monotonic()
-    try:
-        outcome = Rewrite(
-            client,
-            allocation_requests,
-            plan,
-            waiter=waiter,
-            rng=rng,
-            global_request_id=global_request_id,
-            assumed=dict.fromkeys(allocation_requests, NOTHING),
-            takes_over=True,
-            sending=sending,
-        ).run()
-    except AllocationsInDoubt as e:
-        raise ClaimInDoubt(e, plan.in_doubt(e)) from e
-    except AllocationUpdateFailed as e:
-        e.left = plan.late(e.in_flight) | plan.held()
-        raise
-    answer = outcome.answer
-    return ClaimAnswer(
-        claim_result(outcome, plan.failed()),
-        outcome.n_writes,
-        answer.status,
-        answer.code,
-        answer.detail,
-        waiter.monotonic() - started,
-        plan.claims(outcome) if answer.is_done else {},
-        outcome.is_found,
-        {} if answer.is_done else plan.late(outcome.in_flight),
+    rewrite = Rewrite(
+        client,
+        allocation_requests,
+        plan,
+        waiter=waiter or SystemWaiter(),
+        rng=rng,
+        global_request_id=global_request_id,
+        assumed=dict.fromkeys(allocation_requests, NOTHING),
+        takes_over=True,
+        sending=sending,
     )
+    try:
+        rewrite.run()
+    except AllocationsInDoubt as e:
+        e.left = plan.late(rewrite)
+        raise
+    except AllocationUpdateFailed as e:
+        e.left = plan.late(rewrite) | plan.held()
+        raise
+    result = claim_result(rewrite, plan.failed())
+    answer = ClaimAnswer(result, rewrite.n_writes, rewrite.answer)
+    if result is not ClaimResult.CLAIMED:
+        return replace(answer, left=plan.late(rewrite))
+    return replace(answer, claims=plan.claims(rewrite), is_found=rewrite.is_found)
 
 
 @dataclass(slots=True)
@@ -282,16 +252,14 @@ class _ClaimPlan:
         self.before[uuid] = mine
         return Wanted(doubled(mine, self.requests[uuid]), self.owner)
 
-    def claims(self, outcome: Outcome) -> dict[str, Claim]:
+    def claims(self, rewrite: Rewrite) -> dict[str, Claim]:
         """Return what was granted."""
+        late = self.late(rewrite)
         return {
-            uuid: Claim(
-                request,
-                self.before.get(uuid),
-                outcome.generations.get(uuid),
-                not outcome.is_found,
-                outcome.in_flight.get(uuid),
-                is_late=uuid in outcome.in_flight,
+            uuid: replace(
+                late.get(uuid) or Claim(request, self.before.get(uuid)),
+                generation=rewrite.held[uuid].consumer_generation,
+                is_ours=not rewrite.is_found,
             )
             for uuid, request in self.requests.items()
         }
@@ -305,26 +273,17 @@ class _ClaimPlan:
             and self._is_reached(uuid, self.seen[uuid])
         }
 
-    def late(self, in_flight: Mapping[str, int | None]) -> dict[str, Claim]:
-        """Return what may be granted late."""
+    def late(self, rewrite: Rewrite) -> dict[str, Claim]:
+        """Return what a write without an answer has granted, or may grant late."""
         return {
             uuid: Claim(
-                self.requests[uuid], self.before.get(uuid), named=named, is_late=True
-            )
-            for uuid, named in in_flight.items()
-        }
-
-    def in_doubt(self, e: AllocationsInDoubt) -> dict[str, Claim]:
-        """Return what may be granted."""
-        return {
-            uuid: Claim(
-                request,
+                self.requests[uuid],
                 self.before.get(uuid),
-                named=e.generations.get(uuid),
-                written=e.written.get(uuid),
+                named=lost[0],
+                written=rewrite.written[uuid] if rewrite.is_in_doubt else None,
                 is_late=True,
             )
-            for uuid, request in self.requests.items()
+            for uuid, lost in rewrite.lost.items()
         }
 
     def failed(self) -> str:
@@ -365,24 +324,21 @@ def release(
         Placement could not do its part.
     """
     plan = _ReleasePlan(consumer_uuid, claimed)
-
-    def run() -> Outcome:
-        return Rewrite(
-            client,
-            [consumer_uuid],
-            plan,
-            waiter=waiter or SystemWaiter(),
-            rng=rng,
-            global_request_id=global_request_id,
-            rests=False,
-        ).run()
-
-    outcome = run()
-    if not outcome.answer.is_done and not outcome.answer.is_concurrent_update:
+    rewrite = Rewrite(
+        client,
+        [consumer_uuid],
+        plan,
+        waiter=waiter or SystemWaiter(),
+        rng=rng,
+        global_request_id=global_request_id,
+        rests=False,
+    )
+    answer = rewrite.run().answer
+    if not answer.is_done and not answer.is_concurrent_update:
         # Its provider has shrunk: what is held cannot be written again as it is.
         plan.may_bump = False
-        outcome = run()
-    outcome.must_be_done(f"Consumer {consumer_uuid} was not released")
+        rewrite.run()
+    rewrite.must_be_done(f"Consumer {consumer_uuid} was not released")
     return plan.was_held
 
 

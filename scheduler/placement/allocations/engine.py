@@ -26,10 +26,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Self
 
 from ...errors import AllocationUpdateFailed, PlacementError, PlacementRejected
-from ...waiting import Waiter
+from ...waiting import Rng, Waiter
 from ..candidates import AllocationRequest
 from ..client import AnswerLost, ConsumerAllocations, PlacementClient, WriteAnswer
 from .limits import (
@@ -49,13 +50,6 @@ Resources = Mapping[str, Mapping[str, int]]
 Held = Mapping[str, ConsumerAllocations]
 
 NOTHING = ConsumerAllocations({})
-
-
-class Rng(Protocol):
-    """What is asked of ``random.Random`` or ``numpy.random.Generator``."""
-
-    def uniform(self, a: float, b: float, /) -> float:
-        """Return a number between `a` and `b`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +75,7 @@ class Wanted:
         cls, held: ConsumerAllocations, consumer_type: str | None = None
     ) -> Wanted:
         """Return what a consumer holds, for itself or for another."""
-        return cls(request_for(held.resources), held, consumer_type)
+        return cls(held.request, held, consumer_type)
 
     @classmethod
     def nothing(
@@ -92,16 +86,14 @@ class Wanted:
 
     def body(self, generation: int | None) -> dict[str, Any]:
         """Return what Placement is sent for one consumer."""
-        typed = {} if self.consumer_type is None else {
-            "consumer_type": self.consumer_type
-        }  # fmt: skip
-        return {
+        body = {
             **self.request,
             "project_id": self.owner.project_id,
             "user_id": self.owner.user_id,
-            **typed,
             "consumer_generation": generation,
         }
+        typed = self.consumer_type
+        return body if typed is None else {**body, "consumer_type": typed}
 
 
 #: What is to be written, given what is held; empty where the aim is reached. It raises
@@ -111,80 +103,16 @@ Plan = Callable[[Held], Mapping[str, Wanted]]
 Sending = Callable[[Mapping[str, int | None], Held], None]
 
 
-def request_for(resources: Resources) -> AllocationRequest:
-    """Return the allocation request for some resources."""
-    return {"allocations": {u: {"resources": dict(r)} for u, r in resources.items()}}
-
-
 class AllocationsInDoubt(AnswerLost):
     """Raised when Placement does not say what became of a write.
 
     Attributes
     ----------
-    generations : mapping
-        The generation that the first write without an answer named, by consumer.
-    written : mapping
-        The highest generation that a write can have given each consumer.
+    left : mapping
+        What consumers may hold of a claim that is in doubt; see `Claim`.
     """
 
-    def __init__(
-        self,
-        message: str,
-        generations: Mapping[str, int | None],
-        written: Mapping[str, int],
-    ) -> None:
-        super().__init__(message, is_in_flight=True)
-        self.generations = generations
-        self.written = written
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of a plan.
-
-    Attributes
-    ----------
-    answer : WriteAnswer
-        Placement's last; 200 where the aim was found reached.
-    held : mapping
-        What the consumers held when they were read last, before the write.
-    n_writes : int
-        How often it was sent; 0: there was nothing to do.
-    is_found : bool
-        Whether Placement confirmed none of our writes before the aim was seen reached:
-        another request may have reached it.
-    generations : mapping
-        At which each consumer rests; empty for one that holds nothing.
-    in_flight : mapping
-        Generations that writes without an answer name, by consumer: they may arrive
-        late, if the consumer is ever at that generation again.
-    """
-
-    answer: WriteAnswer
-    held: Held
-    n_writes: int
-    is_found: bool = False
-    generations: Mapping[str, int] = field(default_factory=dict)
-    in_flight: Mapping[str, int | None] = field(default_factory=dict)
-
-    def must_be_done(self, what: str) -> None:
-        """Raise unless it was done.
-
-        Raises
-        ------
-        AllocationUpdateFailed
-            Other writers changed consumers or providers until the bound.
-        PlacementRejected
-            Placement cannot do it, such as where a provider is gone.
-        """
-        if self.answer.is_done:
-            return
-        if self.answer.is_concurrent_update:
-            raise AllocationUpdateFailed(
-                f"{what}: given up after {self.n_writes} tries, others kept changing "
-                f"the same consumers or providers: {self.answer.detail}"
-            )
-        raise PlacementRejected(f"{what}: {self.answer.status} {self.answer.detail}")
+    left: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -216,31 +144,37 @@ class Rewrite:
     takes_over: bool = False
     rests: bool = True
     sending: Sending | None = None
-    #: What the next plan goes by; None: it has to be read first.
-    held: Held | None = field(init=False)
-    #: What was read last.
+    #: What the consumers hold, where `is_known`; else it has to be read first.
+    held: Held = field(init=False)
+    is_known: bool = field(init=False)
+    #: What they held when they were read last.
     read: Held = field(init=False, default_factory=dict)
     hidden: dict[str, int] = field(init=False, default_factory=dict)
-    #: The last write, the generations that it named, and the highest that it can give.
+    #: The last write, and the generations that it named.
     wanted: Mapping[str, Wanted] = field(init=False, default_factory=dict)
     named: Mapping[str, int | None] = field(init=False, default_factory=dict)
+    #: The highest generation that a write can have given each consumer.
     written: dict[str, int] = field(init=False, default_factory=dict)
-    #: Of writes without an answer the first generation that they named, and all.
-    in_flight: dict[str, int | None] = field(init=False, default_factory=dict)
-    lost: dict[str, set[int | None]] = field(init=False, default_factory=dict)
+    #: Generations that writes without an answer name, the first one first: they may
+    #: arrive late, if the consumer is ever at that generation again.
+    lost: dict[str, list[int | None]] = field(init=False, default_factory=dict)
+    #: How often a write was sent; 0: there was nothing to do.
     n_writes: int = field(init=False, default=0)
     n_done: int = field(init=False, default=0)
     is_in_doubt: bool = field(init=False, default=False)
-    is_found: bool = field(init=False, default=False)
     is_reached: bool = field(init=False, default=False)
+    #: Whether Placement confirmed none of our writes before the aim was seen reached:
+    #: another request may have reached it.
+    is_found: bool = field(init=False, default=False)
+    #: Placement's last answer; 200 where the aim was found reached.
     answer: WriteAnswer = field(init=False, default_factory=lambda: WriteAnswer(503))
     error: PlacementError | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self.held = self.assumed
+        self.held, self.is_known = self.assumed or {}, self.assumed is not None
 
-    def run(self) -> Outcome:
-        """Do what `plan` says.
+    def run(self) -> Self:
+        """Do what `plan` says, or leave everything as it is, and say so in `answer`.
 
         Raises
         ------
@@ -252,7 +186,7 @@ class Rewrite:
             Placement could not do its part; nothing was changed.
         """
         for number in range(MAX_WRITES + 1):
-            if number == MAX_WRITES and self.held is not None:
+            if number == MAX_WRITES and self.is_known:
                 break  # the last look is for what is in doubt
             if number:
                 self._pause(number)
@@ -260,13 +194,32 @@ class Rewrite:
                 break
         if self.is_in_doubt or (self.is_held and not self.answer.is_done):
             raise self._in_doubt() from self.error
-        if self.in_flight and not self.answer.is_done:
+        if self.lost and not self.answer.is_done:
             if not self.rests:  # a release: one that comes late harms nothing
                 raise self._in_doubt() from self.error
             self._fence()
         if self.error is not None and not self.answer.is_done:
             raise self.error
-        return self._outcome()
+        return self
+
+    def must_be_done(self, what: str) -> None:
+        """Raise unless it was done.
+
+        Raises
+        ------
+        AllocationUpdateFailed
+            Other writers changed consumers or providers until the bound.
+        PlacementRejected
+            Placement cannot do it, such as where a provider is gone.
+        """
+        if self.answer.is_done:
+            return
+        if self.answer.is_concurrent_update:
+            raise AllocationUpdateFailed(
+                f"{what}: given up after {self.n_writes} tries, others kept changing "
+                f"the same consumers or providers: {self.answer.detail}"
+            )
+        raise PlacementRejected(f"{what}: {self.answer.status} {self.answer.detail}")
 
     @property
     def is_held(self) -> bool:
@@ -277,14 +230,11 @@ class Rewrite:
         """Return whether that is all that can be done."""
         try:
             answer = self._attempt(may_write=may_write)
-        except AllocationUpdateFailed as e:
-            e.in_flight = dict(self.in_flight)
-            raise
         except AnswerLost as e:
             self._note_loss(e)
             return False
         except PlacementError as e:
-            if not (self.is_in_doubt or self.in_flight or self.is_held):
+            if not (self.is_in_doubt or self.lost or self.is_held):
                 raise
             self.error = e
             return False
@@ -298,8 +248,8 @@ class Rewrite:
 
         None: the aim is not reached, and may not be written any more.
         """
-        if self.held is None:
-            self.held = self.read = self._read()
+        if not self.is_known:
+            self._read()
             self.is_in_doubt = False
             self.n_done += self._has_landed()
         self.wanted = self._planned()
@@ -355,25 +305,22 @@ class Rewrite:
     @property
     def is_hidden_among_several(self) -> bool:
         """Whether one of several consumers has a generation that cannot be read."""
-        assert self.held is not None
         is_empty = not any(mine.resources for mine in self.held.values())
         return (
             self.takes_over and len(self.uuids) > 1 and is_empty and bool(self.hidden)
         )
 
     def _planned(self) -> Mapping[str, Wanted]:
-        assert self.held is not None
         try:
             return self.plan(self.held)
         except AllocationUpdateFailed:
             # Two reads are no snapshot: what was moved from one consumer to the other
             # between them is seen twice, or not at all.
-            self.held = self.read = self._read()
+            self._read()
             return self.plan(self.held)
 
     def _to_rest(self) -> Mapping[str, Wanted]:
         """Return what has to be written again although it is as it should be."""
-        assert self.held is not None
         return {
             uuid: Wanted.same(held, self._type_of(uuid))
             for uuid, held in self.held.items()
@@ -383,23 +330,23 @@ class Rewrite:
     def _rests(self, uuid: str, generation: int) -> bool:
         if not self.n_done:
             return not self.takes_over
-        if self.takes_over and uuid in self.in_flight:
+        if self.takes_over and uuid in self.lost:
             # What comes late must be seen to be that, once this is deleted.
-            return generation % 2 == 1 and generation > (self.in_flight[uuid] or 0) + 1
+            return generation % 2 == 1 and generation > (self.lost[uuid][0] or 0) + 1
         return generation % 2 == 1
 
     def _type_of(self, uuid: str) -> str | None:
         return self.wanted[uuid].consumer_type if uuid in self.wanted else None
 
-    def _read(self) -> dict[str, ConsumerAllocations]:
+    def _read(self) -> None:
         to = self.global_request_id
-        return {
+        self.held = self.read = {
             uuid: self.client.allocations(uuid, global_request_id=to)
             for uuid in self.uuids
         }
+        self.is_known = True
 
     def _write(self) -> WriteAnswer:
-        assert self.held is not None
         self.n_writes += 1
         self.named = {uuid: self._generation(uuid) for uuid in self.wanted}
         self.written |= {u: (named or 0) + 1 for u, named in self.named.items()}
@@ -412,7 +359,6 @@ class Rewrite:
         return answer
 
     def _generation(self, uuid: str) -> int | None:
-        assert self.held is not None
         generation = self.held[uuid].consumer_generation
         return self.hidden.get(uuid) if generation is None else generation
 
@@ -433,21 +379,21 @@ class Rewrite:
             self.hidden.update(dict.fromkeys(self.wanted, int(found[1])))
 
     def _doubt(self) -> None:
-        self.held = None
-        self.is_reached = False
+        self.is_known = self.is_reached = False
         self.is_in_doubt = True
 
     def _note_loss(self, e: AnswerLost) -> None:
         self.error = e
         if e.is_in_flight:
-            self.in_flight = {**self.named, **self.in_flight}
-            for uuid, named in self.named.items():
-                self.lost.setdefault(uuid, set()).add(named)
+            self._note_in_flight()
         self._doubt()
+
+    def _note_in_flight(self) -> None:
+        for uuid, named in self.named.items():
+            self.lost.setdefault(uuid, []).append(named)
 
     def _note_done(self) -> None:
         """Take over what was written as what is held."""
-        assert self.held is not None
         self.n_done += 1
         self.hidden.clear()
         written = {
@@ -459,7 +405,7 @@ class Rewrite:
     def _fence(self) -> None:
         """Use up the generations that late writes name; one consumer suffices."""
         try:
-            self.held = self.read = self._read()
+            self._read()
             if not self._planned():  # it has arrived
                 self.answer = self._attempt(may_write=True) or self.answer
                 if self.answer.is_done:
@@ -472,17 +418,16 @@ class Rewrite:
             raise self._in_doubt() from e
 
     def _is_fenced(self) -> bool:
-        assert self.held is not None
         # Writing nothing to a consumer that is known and empty changes nothing.
-        uuid = max(self.in_flight, key=lambda u: bool(self.read[u].resources))
+        uuid = max(self.lost, key=lambda u: bool(self.read[u].resources))
         held, lost = self.held[uuid], self.lost[uuid]
         named = held.consumer_generation
-        if named is None and lost != {None}:
+        if named is None and any(each is not None for each in lost):
             return False
         if named not in lost:
             return True
         owner = held if held.resources else self.wanted[uuid].owner
-        same = Wanted(request_for(held.resources), owner, self._type_of(uuid))
+        same = Wanted(held.request, owner, self._type_of(uuid))
         answer = self._send({uuid: same}, {uuid: named})
         after = (named or 0) + 1
         if answer.is_done and held.resources and after % 2 == 0:
@@ -490,24 +435,14 @@ class Rewrite:
             answer = self._send({uuid: same}, {uuid: after})
         return answer.is_done or answer.is_consumer_conflict
 
-    def _outcome(self) -> Outcome:
-        resting = {
-            uuid: mine.consumer_generation
-            for uuid, mine in (self.held or {}).items()
-            if self.answer.is_done and mine.consumer_generation is not None
-        }
-        is_found = self.is_found and self.answer.is_done
-        return Outcome(
-            self.answer, self.read, self.n_writes, is_found, resting, self.in_flight
-        )
-
     def _in_doubt(self) -> AllocationsInDoubt:
+        self.is_in_doubt = True
+        self._note_in_flight()
         return AllocationsInDoubt(
             f"{self.error or 'A write got no answer.'} It is not known whether it was "
             f"done to the consumers {', '.join(self.uuids)}. Repeat it once Placement "
             "answers: what is done already is recognized.",
-            {**self.named, **self.in_flight},
-            self.written,
+            is_in_flight=True,
         )
 
     def _pause(self, number: int) -> None:

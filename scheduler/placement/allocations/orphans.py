@@ -33,10 +33,10 @@ from ...errors import (
     PlacementUnavailable,
 )
 from ...instances import InstanceLocation, InstanceState
-from ...waiting import Spawner, SystemWaiter, Task, ThreadSpawner, Waiter
+from ...waiting import Rng, Spawner, SystemWaiter, Task, ThreadSpawner, Waiter
 from ..client import ConsumerAllocations, PlacementClient
 from .claims import Claim, release
-from .engine import Rng, Wanted
+from .engine import Wanted
 from .limits import LATE_WRITE_S, ORPHAN_FIRST_PAUSE_S, ORPHAN_MAX_PAUSE_S
 
 LOG = logging.getLogger(__name__)

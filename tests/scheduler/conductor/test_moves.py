@@ -189,7 +189,7 @@ def test_full_destination_is_refused_and_nothing_changes(
     claimed(other, vcpus(DEST, N_VCPUS))
     answer = move(client, instance, migration, selection(vcpus(DEST)))
     assert answer.result is ClaimResult.REFUSED
-    assert "exceed the capacity" in answer.detail
+    assert "exceed the capacity" in answer.last.detail
     assert _of(other, instance, migration) == [vcpus(SOURCE), {}]
     answer = move(client, instance, migration, selection(vcpus(THIRD)))
     assert answer.result is ClaimResult.CLAIMED

@@ -12,7 +12,6 @@ from moorage.scheduler.errors import (
     PlacementUnavailable,
 )
 from moorage.scheduler.placement.allocations.claims import (
-    ClaimInDoubt,
     ClaimResult,
     claim,
     release,
@@ -122,9 +121,9 @@ def test_dead_candidate_is_refused(client, request_, status, detail):
     _claim(client, _consumer(), _request(HOSTS[0]))
     consumer = _consumer()
     answer = _claim(client, consumer, request_)
-    assert (answer.result, answer.status) == (ClaimResult.REFUSED, status)
+    assert (answer.result, answer.last.status) == (ClaimResult.REFUSED, status)
     assert answer.n_attempts == 1
-    assert detail in answer.detail
+    assert detail in answer.last.detail
     assert client.allocations(consumer).resources == {}
 
 
@@ -138,7 +137,7 @@ def test_contended_provider_is_given_up_at_the_bound(server):
     server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=99)
     answer = _claim(server.client(), _consumer(), _request(HOSTS[0]))
     assert (answer.result, answer.n_attempts) == (ClaimResult.CONTENDED, MAX_WRITES)
-    assert answer.code == "placement.concurrent_update"
+    assert answer.last.code == "placement.concurrent_update"
 
 
 def test_repeated_claim_finds_its_own(client):
@@ -248,7 +247,7 @@ def test_claim_that_was_not_made_leaves_nothing(client, server, wrong):
     consumer = _consumer()
     with pytest.raises(PlacementUnavailable) as raised:
         _claim(server.client(), consumer, _request(HOSTS[0]))
-    assert not isinstance(raised.value, ClaimInDoubt)
+    assert not isinstance(raised.value, AllocationsInDoubt)
     assert client.allocations(consumer).resources == {}
 
 
@@ -358,16 +357,16 @@ def test_unknown_outcome_names_the_consumer(server):
     server.misbehave(Misbehaviour.LOST, verb="PUT")
     server.misbehave(Misbehaviour.ERROR, verb="GET", times=99)
     consumer = _consumer()
-    with pytest.raises(ClaimInDoubt, match=consumer) as raised:
+    with pytest.raises(AllocationsInDoubt, match=consumer) as raised:
         _claim(server.client(), consumer, _request(HOSTS[0]))
-    assert set(raised.value.claims) == {consumer}
+    assert set(raised.value.left) == {consumer}
 
 
 def test_dead_placement_is_not_asked_twice():
     client = PlacementClient(adapter_to(refusing_url()))
     with pytest.raises(PlacementUnavailable) as raised:
         _claim(client, _consumer(), _request(HOSTS[0]))
-    assert not isinstance(raised.value, ClaimInDoubt)
+    assert not isinstance(raised.value, AllocationsInDoubt)
 
 
 def test_several_are_claimed_in_one_post(server):

@@ -15,7 +15,8 @@ import pytest
 
 from moorage.scheduler.errors import PlacementError, PlacementUnavailable
 from moorage.scheduler.instances import InstanceLocation, InstanceState
-from moorage.scheduler.placement.allocations.claims import Claim, ClaimInDoubt
+from moorage.scheduler.placement.allocations.claims import Claim
+from moorage.scheduler.placement.allocations.engine import AllocationsInDoubt
 from moorage.scheduler.placement.allocations.limits import (
     CIRCUIT_MAX_FAILURES,
     LATE_WRITE_S,
@@ -80,9 +81,9 @@ def _doubtful(server: MisbehavingServer, consumer: str, **more: Any) -> Claim:
         server.misbehave_second(Misbehaviour.LATE, verb="PUT")
     else:
         server.misbehave(Misbehaviour.LATE, verb="PUT", times=n_late)
-    with pytest.raises(ClaimInDoubt) as raised:
+    with pytest.raises(AllocationsInDoubt) as raised:
         claim_one(client, consumer, request_of(HOST), waiter=HandTime(), **more)
-    return raised.value.claims[consumer]
+    return raised.value.left[consumer]
 
 
 def _held(placement: EmbeddedPlacementFixture, consumer: str) -> Any:
