@@ -29,7 +29,7 @@ import re
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,6 +38,7 @@ from ...waiting import Spawner, ThreadSpawner
 from ..candidates import AllocationRequest
 from ..client import ConsumerAllocations
 from .claims import Claim
+from .limits import JOURNAL_READS
 from .orphans import Orphan, Orphans
 
 LOG = logging.getLogger(__name__)
@@ -98,6 +99,11 @@ class Note:
         self.granted = generation
         self.journal.write([self])
 
+    def revoke(self) -> None:
+        """Note that the claim is released: what is held after that may be another's."""
+        if self.granted is not None:
+            self.grant(None)
+
     def suspect(self) -> None:
         """Note that no evidence shows whether the allocation is in use."""
         self.is_suspected = True
@@ -141,6 +147,8 @@ class Note:
         claim : Claim, optional
             What is known of it; None: what is noted.
         """
+        if claim is not None and claim.generation is None:
+            self.revoke()
         is_ours = self.granted is not None
         noted = Claim(
             self.request,
@@ -156,6 +164,7 @@ class Note:
             dict(self.owner),
             self.is_watched,
             settled=self.strike,
+            released=self.revoke,
             suspected=self.suspect,
         )
 
@@ -458,18 +467,24 @@ def _telling(folder: Path) -> Iterator[None]:
         ) from e
 
 
-def suspected_in(folder: Path) -> Iterator[Note]:
-    """Yield the notes of suspected orphans that processes have in a folder.
+def suspected_in(folder: Path) -> list[Note]:
+    """Return the notes of suspected orphans that processes have in a folder.
 
     Raises
     ------
     OSError
         It cannot be read.
     """
-    for path in sorted(folder.iterdir()):
-        if _NAME.fullmatch(path.name):
-            notes = _left_in(path.read_bytes(), path)
-            yield from (note for note in notes if note.is_suspected)
+    for _ in range(JOURNAL_READS - 1):
+        with suppress(FileNotFoundError):  # a process has replaced its file
+            return _suspected_in(folder)
+    return _suspected_in(folder)
+
+
+def _suspected_in(folder: Path) -> list[Note]:
+    paths = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
+    notes = [n for path in sorted(paths) for n in _left_in(path.read_bytes(), path)]
+    return [note for note in notes if note.is_suspected]
 
 
 def _locked(fd: int, path: Path) -> bool:

@@ -68,6 +68,8 @@ ORPHAN_FIRST_PAUSE_S: Final = 1.0
 ORPHAN_MAX_PAUSE_S: Final = 60.0
 #: Seconds for which a write without an answer may still arrive.
 LATE_WRITE_S: Final = 600.0
+#: Times that the notes of all processes are read while one replaces its file.
+JOURNAL_READS: Final = 5
 
 #: Failures in a row after which Placement is taken to be away: one more than a write
 #: and its retries can be by themselves; and seconds that they may take.

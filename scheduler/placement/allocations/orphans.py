@@ -74,8 +74,9 @@ class Orphan:
     is_watched : bool
         Whether only a write of it that may arrive late is left to watch for: an answer
         named it, or nothing of it is held.
-    settled, suspected : callable
-        Called once nothing has to be done about it any more; and once it is reported.
+    settled, released, suspected : callable
+        Called once nothing has to be done about it any more; once it is not held and
+        only a late write of it is left to watch for; and once it is reported.
     since : float
         When it was added, on the waiter's clock.
     is_suspected : bool
@@ -89,6 +90,7 @@ class Orphan:
     owner: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     is_watched: bool = False
     settled: Callable[[], None] = _nothing
+    released: Callable[[], None] = _nothing
     suspected: Callable[[], None] = _nothing
     since: float = 0.0
     is_suspected: bool = False
@@ -366,6 +368,7 @@ class Orphans:
             orphan.claim = dataclasses.replace(
                 orphan.claim, generation=None, is_ours=False
             )
+            orphan.released()
         if self._refuse_late(uuid, orphan, held):
             orphan.is_watched = True
         return self._is_late_no_more(orphan)

@@ -8,7 +8,9 @@ import json
 import os
 import random
 import stat
+import threading
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +261,54 @@ def test_claim_that_is_returned_in_process_stays_and_one_of_a_failure_goes(
     wait_until(lambda: not len(process.orphans))
     process.journal.close()
     assert not _files(tmp_path)
+
+
+def test_grant_is_forgotten_once_it_is_released_with_a_write_still_late(
+    placement: EmbeddedPlacementFixture, tmp_path: Path
+) -> None:
+    consumer, request = _consumer(), request_of(HOST)
+    killed = Process(placement, tmp_path)
+    note = killed.journal.begin({consumer: request}, OWNER)[consumer]
+    granted = claim_one(killed.client, consumer, request).claims[consumer]
+    note.grant(granted.generation)
+    killed.orphans.add(consumer, note.orphan(replace(granted, is_late=True)))
+    wait_until(lambda: not killed.held(consumer))
+    wait_until(lambda: b"granted" not in killed.path.read_bytes().splitlines()[-1])
+    killed.kill()
+    killed.orphans.stop()
+    claim_one(killed.client, consumer, request)  # for a request that came later
+    after = Process(placement, tmp_path)
+    after.orphans.stop()  # looks a last time
+    assert after.held(consumer), "the later request's claim"
+    after.journal.close()
+
+
+def test_suspected_orphan_is_listed_while_a_file_is_replaced(
+    placement: EmbeddedPlacementFixture,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(journals, "MAX_BYTES", 0)
+    consumer = _consumer()
+    process = Process(placement, tmp_path)
+    notes = process.journal.begin({consumer: request_of(HOST)}, OWNER)
+    notes[consumer].orphan().suspected()
+    is_over = threading.Event()
+
+    def replace_files() -> None:
+        while not is_over.wait(0.0005):
+            notes[consumer].suspect()
+
+    thread = threading.Thread(target=replace_files)
+    thread.start()
+    try:
+        for _ in range(2000):
+            listed = {note.consumer_uuid for note in suspected_in(tmp_path)}
+            assert listed == {consumer}
+    finally:
+        is_over.set()
+        thread.join()
+    process.journal.close()
 
 
 def test_what_is_handed_on_is_noted_until_it_is_settled(
