@@ -18,6 +18,14 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from moorage.conductor import (
+    ConductorClient,
+    claim_alternate,
+    confirm,
+    fill_provider_mapping,
+    replace_with_migration,
+    revert,
+)
 from moorage.objects import (
     CellMapping,
     Destination,
@@ -26,14 +34,6 @@ from moorage.objects import (
     InstanceList,
     RequestSpec,
     Selection,
-)
-from moorage.scheduler.conductor import (
-    ConductorClient,
-    claim_alternate,
-    confirm,
-    fill_provider_mapping,
-    replace_with_migration,
-    revert,
 )
 from moorage.scheduler.errors import PlacementError
 from moorage.scheduler.rpc import SchedulerAPI

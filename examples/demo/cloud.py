@@ -12,7 +12,7 @@ from pathlib import Path
 import oslo_messaging
 from oslo_config import cfg
 
-from moorage.scheduler.conductor import ConductorClient
+from moorage.conductor import ConductorClient
 from moorage.scheduler.conf import load
 from moorage.scheduler.placement.embedded import EmbeddedPlacement
 from moorage.scheduler.placement.seed import seed

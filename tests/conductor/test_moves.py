@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from moorage.scheduler.conductor import (
+from moorage.conductor import (
     ConductorClient,
     confirm,
     move,
@@ -28,14 +28,14 @@ from moorage.scheduler.placement.allocations.claims import ClaimResult
 from moorage.scheduler.placement.allocations.limits import MAX_WRITES
 from moorage.scheduler.placement.client import AnswerLost, PlacementClient, Verb
 
-from ...fixtures.placement_servers import (
+from ..fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,
     adapter_to,
 )
-from ...fixtures.ports import refusing_url
-from ...fixtures.property_tests import examples
+from ..fixtures.ports import refusing_url
+from ..fixtures.property_tests import examples
 from .clouds import (
     DEST,
     N_VCPUS,

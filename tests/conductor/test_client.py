@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moorage.scheduler.conductor import (
+from moorage.conductor import (
     ConductorClient,
     claim_alternate,
     confirm,
@@ -15,7 +15,7 @@ from moorage.scheduler.conductor import (
 )
 from moorage.scheduler.placement.client import PlacementClient
 
-from ...fixtures.placement_servers import (
+from ..fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,

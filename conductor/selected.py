@@ -6,9 +6,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ...objects import RequestSpec, Selection
-from ..errors import InvalidRequest
-from ..placement.candidates import AllocationRequest
+from ..objects import RequestSpec, Selection
+from ..scheduler.errors import InvalidRequest
+from ..scheduler.placement.candidates import AllocationRequest
 
 
 def allocation_request(selection: Selection) -> AllocationRequest | None:

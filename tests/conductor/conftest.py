@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from moorage.scheduler.conductor import ConductorClient
+from moorage.conductor import ConductorClient
 from moorage.scheduler.placement.client import PlacementClient
 
-from ...fixtures.placement_servers import (
+from ..fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     adapter_to,

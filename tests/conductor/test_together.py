@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from moorage.scheduler.conductor import (
+from moorage.conductor import (
     ConductorClient,
     claim_alternate,
     confirm,
@@ -24,8 +24,8 @@ from moorage.scheduler.errors import AllocationUpdateFailed
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.seed import Provider, seed
 
-from ...fixtures.database_servers import Database, database_server
-from ...fixtures.placement_servers import PlacementServer
+from ..fixtures.database_servers import Database, database_server
+from ..fixtures.placement_servers import PlacementServer
 from .clouds import (
     DEST,
     HOSTS,

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ...objects import Selection
-from ..errors import AllocationUpdateFailed
-from ..placement.allocations.claims import ClaimResult, claim_result
-from ..placement.allocations.engine import Held, Plan, Wanted
-from ..placement.candidates import AllocationRequest
-from ..placement.client import ConsumerAllocations
+from ..objects import Selection
+from ..scheduler.errors import AllocationUpdateFailed
+from ..scheduler.placement.allocations.claims import ClaimResult, claim_result
+from ..scheduler.placement.allocations.engine import Held, Plan, Wanted
+from ..scheduler.placement.candidates import AllocationRequest
+from ..scheduler.placement.client import ConsumerAllocations
 from .client import ConductorClient, ConsumerType
 from .selected import allocation_request
 

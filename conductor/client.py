@@ -7,9 +7,14 @@ import enum
 import random
 from collections.abc import Callable, Collection
 
-from ..placement.allocations.engine import Plan, Rewrite
-from ..placement.client import PlacementAdapter, PlacementClient, Response, Verb
-from ..waiting import Rng, SystemWaiter, Waiter
+from ..scheduler.placement.allocations.engine import Plan, Rewrite
+from ..scheduler.placement.client import (
+    PlacementAdapter,
+    PlacementClient,
+    Response,
+    Verb,
+)
+from ..scheduler.waiting import Rng, SystemWaiter, Waiter
 
 #: The first microversion in which an allocation names its consumer's type.
 TYPED_MICROVERSION = "1.38"

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from moorage.conductor import allocation_request, fill_provider_mapping
 from moorage.objects import RequestGroup, RequestSpec
-from moorage.scheduler.conductor import allocation_request, fill_provider_mapping
 from moorage.scheduler.errors import InvalidRequest
 
 from .clouds import DEST, NIC, THIRD, selection, vcpus

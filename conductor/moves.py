@@ -17,17 +17,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...objects import Selection
-from ..errors import AllocationUpdateFailed, InvalidRequest, PlacementUnavailable
-from ..placement.allocations.claims import ClaimAnswer, claim_result
-from ..placement.allocations.engine import (
+from ..objects import Selection
+from ..scheduler.errors import (
+    AllocationUpdateFailed,
+    InvalidRequest,
+    PlacementUnavailable,
+)
+from ..scheduler.placement.allocations.claims import ClaimAnswer, claim_result
+from ..scheduler.placement.allocations.engine import (
     Held,
     Resources,
     Rewrite,
     Wanted,
 )
-from ..placement.candidates import AllocationRequest
-from ..placement.client import ConsumerAllocations
+from ..scheduler.placement.candidates import AllocationRequest
+from ..scheduler.placement.client import ConsumerAllocations
 from .client import ConductorClient, ConsumerType
 from .selected import allocation_request
 

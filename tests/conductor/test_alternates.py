@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from moorage.conductor import ConductorClient, claim_alternate
 from moorage.objects import Selection
-from moorage.scheduler.conductor import ConductorClient, claim_alternate
 from moorage.scheduler.errors import (
     AllocationUpdateFailed,
     InvalidRequest,
@@ -15,13 +15,13 @@ from moorage.scheduler.errors import (
 from moorage.scheduler.placement.allocations.limits import MAX_WRITES
 from moorage.scheduler.placement.client import AnswerLost, PlacementClient
 
-from ...fixtures.placement_servers import (
+from ..fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,
     adapter_to,
 )
-from ...fixtures.ports import refusing_url
+from ..fixtures.ports import refusing_url
 from .clouds import (
     DEST,
     N_VCPUS,

@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from moorage.conductor import ConductorClient
 from moorage.objects import Selection
-from moorage.scheduler.conductor import ConductorClient
 from moorage.scheduler.placement.client import (
     PlacementAdapter,
     PlacementClient,
