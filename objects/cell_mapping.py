@@ -34,10 +34,6 @@ class CellMapping(Timestamped, WireObject):
         name: str | None = self.name if "name" in self else None
         return f"{self.uuid}({name})" if name else str(self.uuid)
 
-    def is_cell0(self) -> bool:
-        """Tell whether this is where instances go that found no host."""
-        return bool(self.uuid == self.CELL0_UUID)
-
 
 @register
 class CellMappingList(ObjectList):

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import json
 from types import MappingProxyType
-from typing import Self
 
 from oslo_versionedobjects import fields as of
 
@@ -79,12 +77,6 @@ class NUMACell(WireObject):
         return set(self.pcpuset - self.pinned_cpus)
 
     @property
-    def free_siblings(self) -> list[set[int]]:
-        """The same, by the core they are threads of."""
-        free = self.free_pcpus
-        return [threads & free for threads in self.siblings]
-
-    @property
     def avail_pcpus(self) -> int:
         """How many CPUs for pinning are free."""
         return len(self.free_pcpus)
@@ -117,11 +109,6 @@ class NUMATopology(WireObject):
     def has_threads(self) -> bool:
         """Tell whether the host's cores have more than one thread."""
         return any(cell.has_threads for cell in self.cells)
-
-    @classmethod
-    def obj_from_db_obj(cls, db_obj: str) -> Self:
-        """Read what a compute node keeps in its numa_topology column."""
-        return cls.obj_from_primitive(json.loads(db_obj))
 
 
 @register

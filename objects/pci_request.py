@@ -44,13 +44,6 @@ class InstancePCIRequest(WireObject):
         # nova reads every field of a request that nobody set as None.
         return None
 
-    def is_live_migratable(self) -> bool:
-        """Tell whether each spec says that its devices can move."""
-        specs = self.spec
-        return specs is not None and all(
-            spec.get("live_migratable") == "true" for spec in specs
-        )
-
 
 @register
 class InstancePCIRequests(WireObject):

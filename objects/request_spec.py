@@ -11,7 +11,6 @@ from oslo_versionedobjects import fields as of
 from . import legacy
 from .base import WireObject, register
 from .fields import NONE, declare
-from .instance import Instance
 from .network_metadata import NetworkMetadata
 from .network_request import NetworkRequestList
 from .request_group import RequestLevelParams
@@ -136,11 +135,6 @@ class RequestSpec(WireObject):
         groups: list[list[str]] = self.request_level_params.same_subtree
         return groups
 
-    @property
-    def maps_requested_resources(self) -> bool:
-        """Tell whether there are request groups beside the flavor."""
-        return bool(self.requested_resources)
-
     def get_request_group_mapping(self) -> dict[str, list[str]] | None:
         """Tell which providers serve which requester, or None if nobody asked."""
         if self.requested_resources is None:
@@ -151,12 +145,6 @@ class RequestSpec(WireObject):
         """Answer a hint: the one value, or the list if there are several."""
         values = (self.scheduler_hints or {}).get(hint_name, default)
         return values[0] if isinstance(values, list) and len(values) == 1 else values
-
-    def ensure_project_and_user_id(self, instance: Instance) -> None:
-        """Take owner and project from the instance if the request has none."""
-        for name in ("project_id", "user_id"):
-            if getattr(self, name) is None:
-                setattr(self, name, getattr(instance, name))
 
     @classmethod
     def from_primitives(
