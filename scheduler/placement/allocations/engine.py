@@ -23,7 +23,6 @@ The rules:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -40,9 +39,9 @@ from .limits import (
     MAX_WRITES,
 )
 
-#: GET does not show the generation of a consumer that exists and holds nothing; the
-#: refusal of a write does.
-_HIDDEN_GENERATION = re.compile(r"expected (\d+) but got")
+#: GET does not show that a consumer exists which holds nothing; the refusal of a write
+#: does. Its generation is 0, as Placement removes one that is emptied.
+_EXISTS_EMPTY = "expected 0 but got"
 
 #: {provider UUID: {resource class: amount}}.
 Resources = Mapping[str, Mapping[str, int]]
@@ -149,7 +148,8 @@ class Rewrite:
     is_known: bool = field(init=False)
     #: What they held when they were read last.
     read: Held = field(init=False, default_factory=dict)
-    hidden: dict[str, int] = field(init=False, default_factory=dict)
+    #: Consumers that exist and hold nothing.
+    hidden: set[str] = field(init=False, default_factory=set)
     #: The last write, and the generations that it named.
     wanted: Mapping[str, Wanted] = field(init=False, default_factory=dict)
     named: Mapping[str, int | None] = field(init=False, default_factory=dict)
@@ -230,6 +230,8 @@ class Rewrite:
         """Return whether that is all that can be done."""
         try:
             answer = self._attempt(may_write=may_write)
+        except AllocationUpdateFailed:
+            raise
         except AnswerLost as e:
             self._note_loss(e)
             return False
@@ -354,13 +356,15 @@ class Rewrite:
             self.sending(self.named, self.held)
         answer = self._send(self.wanted, self.named)
         if answer.is_consumer_conflict:
-            self._learn(answer)
+            self.hidden.clear()
+            if _EXISTS_EMPTY in answer.detail:
+                self.hidden.update(self.wanted)
             self._doubt()
         return answer
 
     def _generation(self, uuid: str) -> int | None:
         generation = self.held[uuid].consumer_generation
-        return self.hidden.get(uuid) if generation is None else generation
+        return 0 if generation is None and uuid in self.hidden else generation
 
     def _send(
         self, wanted: Mapping[str, Wanted], named: Mapping[str, int | None]
@@ -371,12 +375,6 @@ class Rewrite:
             return self.client.post_allocations(bodies, global_request_id=to)
         [(uuid, body)] = bodies.items()
         return self.client.put_allocations(uuid, body, global_request_id=to)
-
-    def _learn(self, answer: WriteAnswer) -> None:
-        """Note the generation of a consumer that holds nothing and yet exists."""
-        self.hidden.clear()
-        if found := _HIDDEN_GENERATION.search(answer.detail):
-            self.hidden.update(dict.fromkeys(self.wanted, int(found[1])))
 
     def _doubt(self) -> None:
         self.is_known = self.is_reached = False

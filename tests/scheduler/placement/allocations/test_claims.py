@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A claim is made wholly or not at all, and nothing stays behind that nobody owns."""
 
+import itertools
 import random
 import uuid
 from typing import Any
@@ -61,9 +62,8 @@ def _claim(client, consumer, request, **more):
 
 
 def _claim_all(client, requests, **more):
-    return claim(
-        client, requests, **OWNER, rng=random.Random(1), waiter=_NoPauses(), **more
-    )
+    more = {"waiter": _NoPauses(), **more}
+    return claim(client, requests, **OWNER, rng=random.Random(1), **more)
 
 
 def _release(client, answer):
@@ -351,6 +351,54 @@ def test_lost_refusal_of_a_foreign_consumer_is_no_doubt(client, server):
     with pytest.raises(AllocationUpdateFailed, match=HOSTS[0]):
         _claim(server.client(), consumer, _request(HOSTS[1]))
     assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
+
+
+def test_late_claim_is_reported_where_another_request_was_faster(client, server):
+    server.misbehave(Misbehaviour.LATE, verb="PUT")
+    consumer, pauses = _consumer(), []
+    n_sent = itertools.count()
+
+    def sending(_generations, _held):
+        if next(n_sent) == 1:
+            _claim(client, consumer, _request(HOSTS[1]))
+
+    class Counting(SystemWaiter):
+        def sleep(self, seconds):
+            pauses.append(seconds)
+
+    with pytest.raises(AllocationUpdateFailed, match=HOSTS[1]) as raised:
+        _claim(
+            server.client(timeout_s=0.5),
+            consumer,
+            _request(HOSTS[0]),
+            sending=sending,
+            waiter=Counting(),
+        )
+    assert len(pauses) == 2, "before the second write, and before it is read"
+    left = raised.value.left[consumer]
+    assert (left.request, left.named, left.is_late) == (_request(HOSTS[0]), None, True)
+
+
+def test_generation_of_a_deleted_consumer_is_not_named(client):
+    """A late write that names it would match the first claim of a new consumer."""
+    consumer, named = _consumer(), []
+    other = [_claim(client, consumer, _request(HOSTS[1]))]
+
+    class Deleting(SystemWaiter):
+        def sleep(self, seconds):
+            if other:
+                other.clear()
+                client.delete_allocations(consumer)
+
+    answer = _claim(
+        client,
+        consumer,
+        _request(HOSTS[0]),
+        waiter=Deleting(),
+        sending=lambda generations, _held: named.append(generations[consumer]),
+    )
+    assert answer.result is ClaimResult.CLAIMED
+    assert named == [None, None]
 
 
 def test_unknown_outcome_names_the_consumer(server):
