@@ -141,7 +141,7 @@ def required(
     )
     with record.timed("prefilters"):
         _run_all(parts, request, record)
-    aim(spec_obj, parts.table, requirements)
+    aim(spec_obj, parts.table, requirements, lambda: parts.source.poll(parts.table))
     return requirements
 
 

@@ -36,6 +36,7 @@ from .caller import Caller
 from .groups import GroupCheck
 from .ledger import Ledger
 from .placed import Placed
+from .rechecks import Rechecks
 from .record import RELEASED, ClaimAttempt, DecisionRecord
 from .restrictions import evacuated_from, skips_filters
 
@@ -67,6 +68,7 @@ class Claims:
         spec_obj: RequestSpec,
         uuids: Sequence[str],
         record: DecisionRecord,
+        rechecks: Rechecks,
         *,
         may_doubt: bool = False,
     ) -> None:
@@ -85,6 +87,7 @@ class Claims:
             global_request_id=caller.global_request_id,
         )
         self._record = record
+        self._rechecks = rechecks
         self._wanted: dict[str, AllocationRequest] = {}
         #: What this request has claimed, and what it found claimed and took over.
         self._made: dict[str, Claim] = {}
@@ -111,6 +114,8 @@ class Claims:
         """
         node_uuid, host = hosts.value("uuid", index), hosts.value("host", index)
         if not self._group.may_try(node_uuid):
+            return None
+        if not self._rechecks.passes(uuid, hosts, index):
             return None
         left = hosts.candidates_of(index)
         while (candidate := ledger.next_of(node_uuid, left)) is not None:
@@ -260,6 +265,17 @@ class Claims:
             self._counted.append(taken)
 
     def claim_together(self, placed: Sequence[Placed], ledger: Ledger) -> list[str]:
+        """Claim for several instances at once; return those that got no host."""
+        passing = self._rechecks.passing(placed)
+        kept = {each.instance_uuid for each in passing}
+        outdated = [each for each in placed if each.instance_uuid not in kept]
+        for each in outdated:
+            ledger.give_back(each.candidate)
+            ledger.refuse_all(each.value("uuid"))
+        left = [each.instance_uuid for each in outdated]
+        return left + self._claim_halves(passing, ledger) if passing else left
+
+    def _claim_halves(self, placed: Sequence[Placed], ledger: Ledger) -> list[str]:
         """Claim for several instances at once; return those that were refused.
 
         Placement does not say which one it refused: what is refused as a whole is
@@ -277,8 +293,8 @@ class Claims:
             self._undo(placed[0], answer, ledger)
             return [placed[0].instance_uuid]
         middle = len(placed) // 2
-        refused = self.claim_together(placed[:middle], ledger)
-        return refused + self.claim_together(placed[middle:], ledger)
+        refused = self._claim_halves(placed[:middle], ledger)
+        return refused + self._claim_halves(placed[middle:], ledger)
 
     def _stays(self, placed: Placed, answer: ClaimAnswer, ledger: Ledger) -> bool:
         hosts, index = placed.ranking.hosts, placed.index
