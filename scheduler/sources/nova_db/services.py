@@ -63,6 +63,10 @@ class Services:
         """Whether the table is read whole at each look."""
         return len(self._known) <= SMALL
 
+    def hosts(self) -> set[str]:
+        """Return the hosts that have a service."""
+        return {service.host for service in self._known.values() if service}
+
     def look(
         self,
         connection: sa.Connection,
