@@ -119,6 +119,12 @@ class Claims:
             return None
         left = hosts.candidates_of(index)
         while (candidate := ledger.next_of(node_uuid, left)) is not None:
+            if not self._rechecks.still_fits(
+                uuid, hosts, index, ledger.offer, candidate
+            ):
+                self._refuse(candidate, ledger)
+                self._doubt_offer()
+                continue
             answer = self._claim({uuid: ledger.request(candidate)}, [host])
             if answer.result is ClaimResult.CLAIMED:
                 if not self._keeps(uuid, hosts, index, answer):
@@ -266,14 +272,25 @@ class Claims:
 
     def claim_together(self, placed: Sequence[Placed], ledger: Ledger) -> list[str]:
         """Claim for several instances at once; return those that got no host."""
-        passing = self._rechecks.passing(placed)
-        kept = {each.instance_uuid for each in passing}
-        outdated = [each for each in placed if each.instance_uuid not in kept]
-        for each in outdated:
-            ledger.give_back(each.candidate)
-            ledger.refuse_all(each.value("uuid"))
-        left = [each.instance_uuid for each in outdated]
-        return left + self._claim_halves(passing, ledger) if passing else left
+        self._rechecks.read(placed)
+        current = [each for each in placed if self._is_current(each, ledger)]
+        kept = {each.instance_uuid for each in current}
+        left = [p.instance_uuid for p in placed if p.instance_uuid not in kept]
+        return left + self._claim_halves(current, ledger) if current else left
+
+    def _is_current(self, placed: Placed, ledger: Ledger) -> bool:
+        """Return whether a host is still as it was; else take back what was taken."""
+        uuid, candidate = placed.instance_uuid, placed.candidate
+        chosen = uuid, placed.ranking.hosts, placed.index
+        if not self._rechecks.passes(*chosen):
+            ledger.give_back(candidate)
+            ledger.refuse_all(placed.value("uuid"))
+            return False
+        if not self._rechecks.still_fits(*chosen, ledger.offer, candidate):
+            ledger.give_back(candidate)
+            self._refuse(candidate, ledger)
+            return False
+        return True
 
     def _claim_halves(self, placed: Sequence[Placed], ledger: Ledger) -> list[str]:
         """Claim for several instances at once; return those that were refused.

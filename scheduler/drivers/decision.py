@@ -38,7 +38,7 @@ from .instances import NOT_ENOUGH, of_instance, uuids_of
 from .ledger import Ledger
 from .needs import Mappings, Needs, tell_providers
 from .placed import Placed
-from .rechecks import Rechecks
+from .rechecks import MAX_RECHECKED, Rechecks
 from .record import DecisionRecord, InstanceRecord
 from .restrictions import evacuated_from, is_rebuild, restricted, skips_filters
 from .selections import selection
@@ -100,7 +100,9 @@ class Decision:
         self._look()
         requirements = required(parts, caller, self._spec, record)
         asked = questions(parts, self._spec, requirements)
-        offer = ask(parts, caller, asked, record, came=came)
+        offer = ask(
+            parts, caller, asked, record, came=came, n_instances=len(self._uuids)
+        )
         caller.starting(requirements)
         n_asked = 1
         while True:
@@ -136,7 +138,14 @@ class Decision:
             self._spec,
             self._uuids,
             self._record,
-            Rechecks(self._parts.source, self._spec, self._filters, self._record),
+            Rechecks(
+                self._parts,
+                self._spec,
+                self._filters,
+                self._record,
+                is_few=len(self._uuids) <= MAX_RECHECKED,
+                global_request_id=self._caller.global_request_id,
+            ),
             may_doubt=may_doubt,
         )
         self._parts.orphans.release_earlier(
