@@ -18,11 +18,13 @@
 
 A host that a filter rejects is no failure: it is data, in the decision record.
 
-Over RPC all of them are ``nova.exception.NoValidHost``; see `as_nova`.
+Over RPC AllocationUpdateFailed is nova's class of that name, and all others are
+``nova.exception.NoValidHost``; see `as_nova`.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -56,10 +58,10 @@ class NoValidHost(SchedulerError):
 
     def __new__(cls, *_args: object, **_kwargs: object) -> Self:
         """Return an instance, of nova's class, too, if there is one."""
-        novas = _novas()
+        novas = _novas("NoValidHost")
         if novas is None or issubclass(cls, novas):
             return super().__new__(cls)
-        made: Self = Exception.__new__(_crossing(cls, novas))
+        made: Self = Exception.__new__(_crossing(cls, "NoValidHost"))
         return made
 
     def __init__(self, reason: str = "") -> None:
@@ -155,28 +157,36 @@ def _tree(root: type[SchedulerError]) -> dict[str, type[SchedulerError]]:
     return found
 
 
+#: nova's message of an AllocationUpdateFailed; others of ours name the consumer, too.
+_UPDATE_FAILED: Final = "Failed to update allocations for consumer {}. Error: {}"
+_IN_NOVAS_WORDS: Final = re.compile(_UPDATE_FAILED.format(r"(\S+)", "(.*)"), re.DOTALL)
+_UUID: Final = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.I)
+
 #: Errors that cross as a NoValidHost whose reason starts with their name.
 _CROSSING: Final = {
     name: kind for name, kind in _tree(SchedulerError).items() if name != "NoValidHost"
 }
 
 
-def _novas() -> type[Exception] | None:
-    """Return nova's own NoValidHost, if somebody has imported that."""
-    return getattr(sys.modules.get("nova.exception"), "NoValidHost", None)
+def _novas(name: str) -> type[Exception] | None:
+    """Return nova's own class of that name, if nova is imported."""
+    return getattr(sys.modules.get("nova.exception"), name, None)
 
 
-def _crossing(kind: type[Exception], novas: type[Exception] | None) -> type[Any]:
-    """Return the class of what nova takes for its NoValidHost and we for a `kind`."""
+def _crossing(kind: type[Exception], name: str) -> type[Any]:
+    """Return a class that nova takes for its own of that name, and we for a `kind`."""
+    novas = _novas(name)
     bases = (kind,) if novas is None else (kind, novas)
-    return type("NoValidHost", bases, dict(_AS_NOVAS))
+    return type(name, bases, dict(_AS_NOVAS))
 
 
 def as_nova(error: Exception) -> Exception:
-    """Return a failed decision's error as it goes over RPC: as nova's NoValidHost.
+    """Return a failed decision's error as it goes over RPC: one of nova's own classes.
 
-    It is the one class that nova 34's conductor ends every operation well for. After
-    any other, an evacuated or rebuilt instance stays REBUILDING (its migration
+    AllocationUpdateFailed crosses as nova-scheduler sends it, with nova's message: a
+    conductor sets states and records the action's event by it. All others cross as
+    NoValidHost, the one class that nova 34's conductor ends every operation well for.
+    After any other, an evacuated or rebuilt instance stays REBUILDING (its migration
     "accepted"), and after all but RemoteError a live migration leaves a running
     instance in ERROR; nova's own scheduler says NoValidHost of a Placement that is
     away, too. The reason has the error's class and what an end user may read of it;
@@ -195,15 +205,37 @@ def as_nova(error: Exception) -> Exception:
     """
     if isinstance(error, NoValidHost):
         return error
+    if isinstance(error, AllocationUpdateFailed):
+        return _made(type(error), "AllocationUpdateFailed", **_update_failed(error))
     kind = type(error) if isinstance(error, SchedulerError) else SchedulerError
     name = next(c.__name__ for c in kind.__mro__ if _CROSSING.get(c.__name__) is c)
     told = str(error) if kind.for_users is None else kind.for_users
-    made: Any = Exception.__new__(_crossing(kind, _novas()))
     reason = f"{name}: {told}"
-    made.args = (f"{_NO_VALID_HOST}{reason}",)
-    made.kwargs = {"code": 500, "reason": reason}
+    message = f"{_NO_VALID_HOST}{reason}"
+    return _made(kind, "NoValidHost", message=message, reason=reason)
+
+
+def _made(
+    kind: type[Exception], name: str, *, message: str, **kwargs: str
+) -> Exception:
+    """Return an exception of nova's class of that name."""
+    made: Any = Exception.__new__(_crossing(kind, name))
+    made.args = (message,)
+    made.kwargs = {**kwargs, "code": 500}
     answer: Exception = made
     return answer
+
+
+def _update_failed(error: AllocationUpdateFailed) -> dict[str, str]:
+    """Return nova's message of a failed update, and what it is made of."""
+    text = str(error)
+    if said := _IN_NOVAS_WORDS.fullmatch(text):
+        consumer, why = said.groups()
+    else:
+        named = _UUID.search(text)
+        consumer, why = "" if named is None else named[0], text
+    message = _UPDATE_FAILED.format(consumer, why)
+    return {"message": message, "consumer_uuid": consumer, "error": why}
 
 
 def from_nova(message: str) -> SchedulerError:

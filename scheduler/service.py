@@ -196,6 +196,7 @@ class Scheduler:
                 self.placement,
                 max_age_s=conf.moorage.candidates_max_age,
                 max_requests=conf.moorage.candidates_max_kept,
+                clock=waiter.monotonic,
             )
             closing.callback(self.kept.stop)
             self._upkeep = ClaimUpkeep(

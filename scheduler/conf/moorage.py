@@ -170,10 +170,12 @@ OPTS = (
             "kept and answers the same question again, less what was claimed "
             "meanwhile. What is asked often is asked again in the background before "
             "it is too old, and Placement is always asked afresh before NoValidHost is "
-            "said. A GET costs Placement time for each provider that fits: with "
-            "thousands of hosts, 30 s and more spare it work. 0: Placement is asked "
-            "for every request, as nova does. Related options: candidates_max_kept, "
-            "[scheduler] max_placement_results."
+            "said. Before a claim from an answer older than a second, the traits and "
+            "aggregates that the question names are read again of the chosen host, "
+            "mostly one short GET. A GET of candidates costs Placement time for each "
+            "provider that fits: with thousands of hosts, 30 s and more spare it work. "
+            "0: Placement is asked for every request, as nova does. Related options: "
+            "candidates_max_kept, [scheduler] max_placement_results."
         ),
     ),
     cfg.IntOpt(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..errors import (
     PluginError,
     SchedulerError,
 )
+from ..placement.conditions import conditions_of
 from ..placement.offers import Offer
 from ..placement.query import (
     CandidatesQuery,
@@ -27,6 +29,7 @@ from ..placement.registered import NO_PROVIDERS
 from ..prefilters import NetworkLookup, Prefilter, PrefilterRequest
 from .base import Parts
 from .caller import Caller
+from .rechecks import FRESH_S, MAX_RECHECKED
 from .record import DecisionRecord, FilterStep
 from .restrictions import aim
 
@@ -40,6 +43,7 @@ def ask(
     record: DecisionRecord,
     *,
     came: int,
+    n_instances: int,
 ) -> Offer:
     """Return Placement's candidates for a request, at least one that is open.
 
@@ -51,6 +55,8 @@ def ask(
         The request's `questions`.
     came : int
         The moment at which the request came, as `KeptCandidates.moment` gave it.
+    n_instances : int
+        Of many, it costs less to ask afresh than to check each host's candidate.
 
     Raises
     ------
@@ -59,7 +65,8 @@ def ask(
     PlacementError
         Placement could not be asked.
     """
-    offer = _answer(parts, caller, asked, record, None)
+    max_age_s = FRESH_S if n_instances > MAX_RECHECKED else math.inf
+    offer = _answer(parts, caller, asked, record, None, max_age_s)
     if not offer.n_open and not _is_fresh(offer, came):
         offer = _answer(parts, caller, asked, record, came)
     _note_offer(record, offer)
@@ -141,7 +148,7 @@ def required(
     )
     with record.timed("prefilters"):
         _run_all(parts, request, record)
-    aim(spec_obj, parts.table, requirements)
+    aim(spec_obj, parts.table, requirements, lambda: parts.source.poll(parts.table))
     return requirements
 
 
@@ -188,24 +195,32 @@ def _answer(
     questions: Sequence[CandidatesQuery],
     record: DecisionRecord,
     since: int | None,
+    max_age_s: float = math.inf,
 ) -> Offer:
     """Return the answers to some questions as one, less what is known to be gone."""
     offer: Offer | None = None
     for question in questions:
         record.queries.append(question.path)
         with record.timed("placement"):
-            part = _asked(parts, caller, question, since)
+            part = _asked(parts, caller, question, since, max_age_s)
         offer = part if offer is None else offer.followed_by(part)
     assert offer is not None
     return offer
 
 
 def _asked(
-    parts: Parts, caller: Caller, question: CandidatesQuery, since: int | None
+    parts: Parts,
+    caller: Caller,
+    question: CandidatesQuery,
+    since: int | None,
+    max_age_s: float,
 ) -> Offer:
     try:
         return parts.kept.ask(
-            question, since=since, global_request_id=caller.global_request_id
+            question,
+            since=since,
+            max_age_s=max_age_s if conditions_of(question) else math.inf,
+            global_request_id=caller.global_request_id,
         )
     except PlacementRejected as e:
         # An unknown trait or class in a flavor: as for nova, no host has it.

@@ -35,6 +35,7 @@ from .caller import Caller
 from .groups import GroupCheck
 from .ledger import Ledger
 from .placed import Placed
+from .rechecks import Rechecks
 from .record import RELEASED, ClaimAttempt, DecisionRecord
 from .restrictions import evacuated_from, skips_filters
 
@@ -66,6 +67,7 @@ class Claims:
         spec_obj: RequestSpec,
         uuids: Sequence[str],
         record: DecisionRecord,
+        rechecks: Rechecks,
         *,
         may_doubt: bool = False,
     ) -> None:
@@ -84,6 +86,7 @@ class Claims:
             global_request_id=caller.global_request_id,
         )
         self._record = record
+        self._rechecks = rechecks
         self._wanted: dict[str, AllocationRequest] = {}
         #: What this request has claimed, and what it found claimed and took over.
         self._made: dict[str, Claim] = {}
@@ -111,8 +114,16 @@ class Claims:
         node_uuid, host = hosts.value("uuid", index), hosts.value("host", index)
         if not self._group.may_try(node_uuid):
             return None
+        if not self._rechecks.passes(uuid, hosts, index):
+            return None
         left = hosts.candidates_of(index)
         while (candidate := ledger.next_of(node_uuid, left)) is not None:
+            if not self._rechecks.still_fits(
+                uuid, hosts, index, ledger.offer, candidate
+            ):
+                self._refuse(candidate, ledger)
+                self._doubt_offer()
+                continue
             answer = self._claim({uuid: ledger.request(candidate)}, [host])
             if answer.result is ClaimResult.CLAIMED:
                 if not self._keeps(uuid, hosts, index, answer):
@@ -259,6 +270,28 @@ class Claims:
             self._counted.append(taken)
 
     def claim_together(self, placed: Sequence[Placed], ledger: Ledger) -> list[str]:
+        """Claim for several instances at once; return those that got no host."""
+        self._rechecks.read(placed)
+        current = [each for each in placed if self._is_current(each, ledger)]
+        kept = {each.instance_uuid for each in current}
+        left = [p.instance_uuid for p in placed if p.instance_uuid not in kept]
+        return left + self._claim_halves(current, ledger) if current else left
+
+    def _is_current(self, placed: Placed, ledger: Ledger) -> bool:
+        """Return whether a host is still as it was; else take back what was taken."""
+        uuid, candidate = placed.instance_uuid, placed.candidate
+        chosen = uuid, placed.ranking.hosts, placed.index
+        if not self._rechecks.passes(*chosen):
+            ledger.give_back(candidate)
+            ledger.refuse_all(placed.value("uuid"))
+            return False
+        if not self._rechecks.still_fits(*chosen, ledger.offer, candidate):
+            ledger.give_back(candidate)
+            self._refuse(candidate, ledger)
+            return False
+        return True
+
+    def _claim_halves(self, placed: Sequence[Placed], ledger: Ledger) -> list[str]:
         """Claim for several instances at once; return those that were refused.
 
         Placement does not say which one it refused: what is refused as a whole is
@@ -276,8 +309,8 @@ class Claims:
             self._undo(placed[0], answer, ledger)
             return [placed[0].instance_uuid]
         middle = len(placed) // 2
-        refused = self.claim_together(placed[:middle], ledger)
-        return refused + self.claim_together(placed[middle:], ledger)
+        refused = self._claim_halves(placed[:middle], ledger)
+        return refused + self._claim_halves(placed[middle:], ledger)
 
     def _stays(self, placed: Placed, answer: ClaimAnswer, ledger: Ledger) -> bool:
         hosts, index = placed.ranking.hosts, placed.index

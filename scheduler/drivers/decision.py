@@ -38,6 +38,7 @@ from .instances import NOT_ENOUGH, of_instance, uuids_of
 from .ledger import Ledger
 from .needs import Mappings, Needs, tell_providers
 from .placed import Placed
+from .rechecks import MAX_RECHECKED, Rechecks
 from .record import DecisionRecord, InstanceRecord
 from .restrictions import evacuated_from, is_rebuild, restricted, skips_filters
 from .selections import selection
@@ -87,7 +88,8 @@ class Decision:
 
         Where an answer of Placement that was kept, or cut by the limit, holds no host,
         Placement is asked afresh before that is said; also where it refuses much of
-        what it had offered. So are claims on its hosts, which may have ended.
+        what it had offered. So are claims on its hosts, which may have ended, and the
+        source for the state of hosts.
         """
         if self._is_rebuild:
             self._look()
@@ -98,7 +100,9 @@ class Decision:
         self._look()
         requirements = required(parts, caller, self._spec, record)
         asked = questions(parts, self._spec, requirements)
-        offer = ask(parts, caller, asked, record, came=came)
+        offer = ask(
+            parts, caller, asked, record, came=came, n_instances=len(self._uuids)
+        )
         caller.starting(requirements)
         n_asked = 1
         while True:
@@ -110,7 +114,7 @@ class Decision:
             except NoValidHost:
                 if n_asked == MAX_QUESTIONS:
                     raise
-                is_freed = parts.review(offer.candidates.by_host)
+                is_freed = parts.review(offer.candidates.by_host) | self._is_outdated()
                 news = ask_again(parts, caller, asked, record, came=came, earlier=offer)
                 if news is None and not is_freed:
                     raise
@@ -134,6 +138,14 @@ class Decision:
             self._spec,
             self._uuids,
             self._record,
+            Rechecks(
+                self._parts,
+                self._spec,
+                self._filters,
+                self._record,
+                is_few=len(self._uuids) <= MAX_RECHECKED,
+                global_request_id=self._caller.global_request_id,
+            ),
             may_doubt=may_doubt,
         )
         self._parts.orphans.release_earlier(
@@ -197,6 +209,13 @@ class Decision:
         with self._record.timed("look"):
             self._parts.source.look(self._parts.table, missing)
         self._parts.kept.suit(self._parts.table.supply)
+
+    def _is_outdated(self) -> bool:
+        """Return whether a poll finds other hosts than those that were decided on."""
+        table = self._parts.table
+        with self._record.timed("look"):
+            is_polled = self._parts.source.poll(table)
+        return is_polled and table.revision != self._record.view_revision
 
     def _offered(self, offer: Offer) -> HostBatch:
         """Return the hosts of Placement's candidates, looked for if they are new."""

@@ -111,6 +111,10 @@ class Ledger:
         """Never name a candidate again: Placement refused it."""
         self._refused.add(index)
 
+    def refuse_all(self, node_uuid: str) -> None:
+        """Never name a candidate of this host again."""
+        self._refused.update(self.all_of(node_uuid))
+
     @property
     def version(self) -> str:
         """The microversion that the candidates are claimed with."""

@@ -20,6 +20,8 @@ TOP_HOSTS: Final = 5
 
 #: Stands beside the results of claims: the request, or its first try, failed.
 RELEASED: Final = "released"
+#: The same: the chosen host had changed since it was read, and was not claimed.
+OUTDATED: Final = "outdated"
 
 
 class Outcome(enum.StrEnum):
@@ -62,12 +64,12 @@ class WeighedHost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClaimAttempt:
-    """One answer of Placement to a claim, or that claims were released after all.
+    """One answer of Placement to a claim, or why claims were released or not sent.
 
     Attributes
     ----------
     result : str
-        Of `ClaimResult`, or `RELEASED`.
+        Of `ClaimResult`, or `RELEASED`, or `OUTDATED`.
     """
 
     instance_uuids: tuple[str, ...]

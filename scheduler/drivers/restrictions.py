@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -48,11 +48,21 @@ def _wanted(spec_obj: RequestSpec) -> tuple[str | None, str | None, str | None]:
     return host, node, cell.uuid if cell else None
 
 
-def aim(spec_obj: RequestSpec, table: HostTable, requirements: Requirements) -> None:
+def aim(
+    spec_obj: RequestSpec,
+    table: HostTable,
+    requirements: Requirements,
+    poll: Callable[[], object],
+) -> None:
     """Narrow the question for Placement to the host that a request names.
 
     One compute node becomes ``in_tree``; where a host has several, none may be beyond
     the limit.
+
+    Parameters
+    ----------
+    poll : callable
+        Refreshes the table; called where no compute node has that name yet.
 
     Raises
     ------
@@ -65,7 +75,11 @@ def aim(spec_obj: RequestSpec, table: HostTable, requirements: Requirements) -> 
         node = next(iter(_names(spec_obj, "force_nodes")), None)
     if not host and not node:
         return
-    nodes = table.nodes_of(host or None, node or None, cell)
+    wanted = host or None, node or None, cell
+    nodes = table.nodes_of(*wanted)
+    if not nodes:
+        poll()
+        nodes = table.nodes_of(*wanted)
     if not nodes:
         # The wording, with its last blank, is nova's: API users see it.
         raise NoValidHost(f"No such host - host: {host} node: {node} ")

@@ -348,6 +348,15 @@ class HostBatch:
             taken._offered, taken._is_narrowed = of_table, True  # noqa: SLF001
         return taken
 
+    def with_numbers(self, numbers: Mapping[str, float]) -> HostBatch:
+        """Return the same hosts, all with these values in columns of numbers."""
+        made = self.take(np.arange(len(self)))
+        for name, value in numbers.items():
+            dtype = self._view.numbers[name].dtype
+            # Nobody else has this batch yet.
+            made._changed[name] = np.full(len(self), value, dtype)  # noqa: SLF001
+        return made
+
     def with_instance(
         self, index: int, instance_uuid: str, consumption: Consumption
     ) -> HostBatch:

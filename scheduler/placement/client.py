@@ -482,6 +482,10 @@ def _verdict(e: PlacementError) -> Verdict:
     return Verdict.FAILED
 
 
+#: Placement's words for a provider that is not there.
+_NO_PROVIDER: Final = "No resource provider with uuid"
+
+
 def _as_it_is(body: object) -> object:
     return body
 
@@ -499,6 +503,9 @@ def _read_answer(url: str, response: Response, microversion: str) -> object:
     error = _error(response)
     if response.status_code == 400 and error is not None:
         raise PlacementRejected(f"GET {url}: 400 {error['detail']}")
+    # Not the 404 of a wrong endpoint.
+    if response.status_code == 404 and error and _NO_PROVIDER in error["detail"]:
+        raise PlacementRejected(f"GET {url}: 404 {error['detail']}")
     raise PlacementUnavailable(_strange(Verb.GET, url, response))
 
 

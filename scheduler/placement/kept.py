@@ -98,6 +98,7 @@ class KeptCandidates:
         query: CandidatesQuery,
         *,
         since: int | None = None,
+        max_age_s: float = math.inf,
         timeout_s: float | None = None,
         global_request_id: str | None = None,
     ) -> Offer:
@@ -109,6 +110,8 @@ class KeptCandidates:
             A moment: only an answer will do that Placement was asked for after it, and
             everything in it that may still be free is offered. Before NoValidHost
             is said, it has to be asked so with the moment at which the request came.
+        max_age_s : float, optional
+            Only an answer will do that Placement was asked for at most so long ago.
         timeout_s : float, optional
             How long to wait for a GET that somebody else has sent; one's own is bound
             by ``[placement] timeout``.
@@ -123,7 +126,7 @@ class KeptCandidates:
             with self._lock:
                 now = self._clock()
                 query = self._cut.effective(query, now)
-                if offer := self._hit(query, since, now):
+                if offer := self._hit(query, since, now, max_age_s):
                     return offer
                 flight = self._flights.get(query)
                 is_mine = flight is None
@@ -167,7 +170,7 @@ class KeptCandidates:
                 if flight.began_at < since:
                     flight.claims.append(taken)
             for answer in self._kept:
-                if answer.came_at - answer.took_s < since:
+                if answer.asked_at < since:
                     answer.claimed(taken)
         return taken
 
@@ -188,6 +191,10 @@ class KeptCandidates:
         answer, number = offer.part_of(index)
         with self._lock:
             answer.refused(number)
+
+    def age_s(self, answer: Answer) -> float:
+        """Return how long ago Placement was asked for an answer, in seconds."""
+        return self._clock() - answer.asked_at
 
     def exhausted(self, offer: Offer) -> bool:
         """Tell that no candidate of an offer would do.
@@ -221,9 +228,11 @@ class KeptCandidates:
         self._renewals.stop()
 
     def _hit(
-        self, query: CandidatesQuery, since: int | None, now: float
+        self, query: CandidatesQuery, since: int | None, now: float, max_age_s: float
     ) -> Offer | None:
         answer = self._kept.find(query, now)
+        if answer is not None and now - answer.asked_at > max_age_s:
+            return None
         if answer is None or answer.asked < max(since or 0, self._outdated):
             return None
         self._counts["hits"] += 1

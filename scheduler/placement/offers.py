@@ -252,6 +252,11 @@ class Answer:
     _unsure: list[Taken] = field(init=False, default_factory=list)
     _offer: Offer | None = field(init=False, default=None)
 
+    @property
+    def asked_at(self) -> float:
+        """When Placement was asked, on the keeper's clock, seconds."""
+        return self.came_at - self.took_s
+
     def claimed(self, taken: Taken) -> None:
         """Count a claim that ended after this was asked.
 

@@ -71,8 +71,10 @@ class SchedulerEndpoint:
         Raises
         ------
         NoValidHost
-            Some instance fits nowhere, or, in nova's class of that name, whatever else
-            failed; see `as_nova`.
+            Some instance fits nowhere, or, in nova's class of that name, nearly
+            whatever else failed; see `as_nova`.
+        AllocationUpdateFailed
+            In nova's class of that name: a consumer has other allocations.
         """
         try:
             if spec_obj is None:

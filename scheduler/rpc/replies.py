@@ -3,14 +3,21 @@
 
 from __future__ import annotations
 
+import math
 import select
+import traceback
 from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Any, Final, Protocol
 
 import oslo_messaging
 
 #: What says of a socket that the other end is gone.
 _GONE: Final = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
+
+
+#: What `sys.exc_info` tells of a failure.
+_Failure = tuple[type[BaseException], BaseException, TracebackType] | None
 
 
 class Answer(Protocol):
@@ -31,39 +38,83 @@ class Answers(Protocol):
         ...
 
 
+class _QueueMissing(Exception):
+    """Raised where the broker does not have the queue that a reply goes to."""
+
+
 class Watched:
     """A message whose reply is watched on its way; all else is oslo.messaging's.
 
     Of its rabbit driver, each attempt is seen: it waits without end for a broker that
-    is away, and for 60 s for a queue that is gone, then goes on as if nothing was. What
-    it has no public name for is looked at with care; of other drivers a reply counts as
+    is away, and for 60 s for a queue that is missing, then goes on as if nothing was.
+    Here the first attempt that finds no queue is the last: `send` makes the next one.
+    What has no public name is looked at with care; of other drivers a reply counts as
     sent as soon as it is begun. A failure is no answer: it tells of nothing claimed.
+
+    Attributes
+    ----------
+    is_late : bool
+        Whether the reply's queue was missing.
     """
 
     def __init__(self, message: Any, answer: Answer) -> None:
         self._message = message
         self._answer = answer
+        self._content: tuple[object, _Failure] = (None, None)
+        self.is_late = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._message, name)
 
-    def reply(self, reply: object = None, failure: object = None) -> None:
-        """Send the answer, or the failure."""
-        if failure is None:
-            self._watch()
-        self._message.reply(reply, failure)
+    @property
+    def queue(self) -> str:
+        """The queue that the reply goes to."""
+        return str(getattr(self._message, "reply_q", ""))
 
-    def _watch(self) -> None:
+    @property
+    def timeout_s(self) -> float:
+        """Seconds for which the caller waits without a sign of life; or inf."""
+        told = getattr(self._message, "client_timeout", None)
+        return math.inf if told is None else float(told)
+
+    def reply(self, reply: object = None, failure: _Failure = None) -> None:
+        """Send the answer, or the failure."""
+        self._content = reply, failure
+        self._watch(None if failure else _Attempts(self._answer))
+        self.is_late = not self.send()
+        if self.is_late and failure is not None:
+            _clear(failure[1])
+
+    def send(self) -> bool:
+        """Try to send the reply; return False where its queue is missing."""
+        try:
+            self._message.reply(*self._content)
+        except _QueueMissing:
+            return False
+        return True
+
+    def _watch(self, attempts: _Attempts | None) -> None:
         send = getattr(self._message, "_send_reply", None)
         if send is None:
-            self._answer.sending()
+            if attempts is not None:
+                self._answer.sending()
             return
-        attempts = _Attempts(self._answer)
 
         def watched(connection: Any, *args: object, **kwargs: object) -> None:
-            send(_Connection(connection, attempts), *args, **kwargs)
+            link = connection if attempts is None else _Connection(connection, attempts)
+            try:
+                send(link, *args, **kwargs)
+            except oslo_messaging.MessageUndeliverable as e:
+                raise _QueueMissing from e
 
         self._message._send_reply = watched  # noqa: SLF001 - no public name, see Watched
+
+
+def _clear(error: BaseException | None) -> None:
+    """Let go of what the frames of a traceback hold, such as a whole decision."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 class _Attempts:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from oslo_messaging.rpc.server import RPCServer
 from ...objects import Serializer
 from .dispatcher import Dispatcher
 from .endpoints import TOPIC
+from .late_replies import LateReplies, LateReply
 from .replies import Answers, Watched
 
 #: Seconds after which one message more is taken although no thread is free: the broker
@@ -67,15 +69,16 @@ class Server(RPCServer):  # type: ignore[misc]
         self._executor_cls = ThreadPoolExecutor
         self._changed = threading.Condition()
         self._n_under_way = 0
+        self._late = LateReplies()
         self.answers: Answers | None = None
 
     @property
     def n_under_way(self) -> int:
-        """How many messages are being served."""
-        return self._n_under_way
+        """How many messages are being served, or wait for their caller's queue."""
+        return self._n_under_way + len(self._late)
 
     def _create_listener(self) -> _Listener:
-        return _Listener(super()._create_listener())
+        return _Listener(super()._create_listener(), self._late)
 
     def _on_incoming(self, incoming: Sequence[Any]) -> None:
         # Called by the one thread that takes messages: it takes the next one after.
@@ -93,8 +96,19 @@ class Server(RPCServer):  # type: ignore[misc]
         if self.answers is None:
             super()._process_incoming(incoming)
             return
-        with self.answers.taking() as answer:
-            super()._process_incoming([Watched(m, answer) for m in incoming])
+        with contextlib.ExitStack() as taking:
+            answer = taking.enter_context(self.answers.taking())
+            messages = [Watched(message, answer) for message in incoming]
+            super()._process_incoming(messages)
+            for message in messages:
+                if message.is_late:
+                    self._add_late(message, taking.pop_all())
+
+    def _add_late(self, message: Watched, taking: contextlib.ExitStack) -> None:
+        """Have a reply retried elsewhere; the answer is taken until that ends."""
+        options = self.conf.oslo_messaging_rabbit
+        limit_s = min(options.kombu_missing_consumer_retry_timeout, message.timeout_s)
+        self._late.add(LateReply(message.queue, limit_s, message.send, taking.close))
 
     def _is_full(self) -> bool:
         size: int = self.conf.executor_thread_pool_size
@@ -113,8 +127,9 @@ class _Listener:
     what has no public name in it is looked at with care, for other drivers lack it.
     """
 
-    def __init__(self, listener: Any) -> None:
+    def __init__(self, listener: Any, late: LateReplies) -> None:
         self._listener = listener
+        self._late = late
         self._poll = getattr(listener, "_poll_style_listener", None)
 
     @property
@@ -136,7 +151,8 @@ class _Listener:
         self._listener.cleanup()
 
     def cleanup(self) -> None:
-        """Do nothing any more."""
+        """Wait for late replies; called once all messages are served."""
+        self._late.wait()
 
 
 def _leave_it(message: object) -> None:

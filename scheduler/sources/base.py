@@ -4,12 +4,25 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
 from oslo_config import cfg
 
 from ..hosts import HostTable
 from ..instances import InstanceLocation, InstanceState
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServiceState:
+    """What an operator has said of a compute service."""
+
+    disabled: bool
+    forced_down: bool
+
+
+#: A service host, by the UUID of its cell and its name.
+ServiceHost = tuple[str, str]
 
 
 class BaseHostSource(abc.ABC):
@@ -96,6 +109,27 @@ class BaseHostSource(abc.ABC):
             UUIDs of such nodes.
         """
         return
+
+    def poll(self, table: HostTable) -> bool:  # noqa: ARG002 - for those that poll
+        """Read now what the next poll would read; return whether that was done.
+
+        Called before a request fails for the state of hosts. By default the table is
+        as fresh as it can be, and nothing is read. It raises nothing.
+        """
+        return False
+
+    def service_states(
+        self,
+        hosts: Collection[ServiceHost],  # noqa: ARG002 - for sources that know
+    ) -> Mapping[ServiceHost, ServiceState]:
+        """Return the present state of some compute services.
+
+        Called before a decision claims on these hosts, and only worth an answer where
+        the table may be older than the decision and one service can be read at little
+        cost. Hosts whose state is not known are left out, by default all. It raises
+        nothing.
+        """
+        return {}
 
     def refresh(self, table: HostTable) -> None:
         """Look at everything again, as SIGHUP asks.

@@ -23,7 +23,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, exposition, values
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
-from ..drivers.record import RELEASED, DecisionRecord, Outcome
+from ..drivers.record import OUTDATED, RELEASED, DecisionRecord, Outcome
 from ..errors import ConfigurationError
 from ..hosts import HostTable
 from ..placement.allocations.claims import ClaimResult
@@ -188,7 +188,7 @@ class _OfDecisions:
         )
         self._claims = _Counts(
             "moorage_claims",
-            "Claims by Placement's answer, and claims that were released after all.",
+            "Claims by Placement's answer, or that were released or not sent.",
             "answer",
             registry,
         )
@@ -198,7 +198,7 @@ class _OfDecisions:
         # From the start, so that the first one is seen as a growth from 0.
         self._decisions.add(dict.fromkeys(Outcome, 0))
         self._claims.add(dict.fromkeys((r.value for r in ClaimResult), 0))
-        self._claims.add({RELEASED: 0})
+        self._claims.add({RELEASED: 0, OUTDATED: 0})
 
     def count(self, record: DecisionRecord) -> None:
         """Count a decision that has ended; `look` makes it seen."""

@@ -207,10 +207,22 @@ def rebuild_error(message):
     }
 
 
+def stock_failure(message):
+    """Return nova's AllocationUpdateFailed as stock nova-scheduler's server writes it.
+
+    Keys: "consumer_uuid", "error".
+    """
+    error = exception.AllocationUpdateFailed(
+        consumer_uuid=message["consumer_uuid"], error=message["error"]
+    )
+    return json.loads(messaging.serialize_remote_exception((type(error), error, None)))
+
+
 OPERATIONS = {
     "notifications": notifications,
     "payload_fingerprint": payload_fingerprint,
     "rebuild_error": rebuild_error,
+    "stock_failure": stock_failure,
     "fail_operation": nova_conductor.fail_operation,
     "ask_spoilt": nova_client.ask_spoilt,
     "query": query,

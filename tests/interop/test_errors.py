@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +13,12 @@ from oslo_messaging._drivers.common import serialize_remote_exception
 from moorage.objects import Serializer
 from moorage.scheduler import errors
 from moorage.scheduler.conf import load
-from moorage.scheduler.errors import NoValidHost, SchedulerError, as_nova
+from moorage.scheduler.errors import (
+    AllocationUpdateFailed,
+    NoValidHost,
+    SchedulerError,
+    as_nova,
+)
 from moorage.scheduler.rpc import get_server, get_transport
 from moorage.scheduler.service import build
 
@@ -27,7 +33,10 @@ OURS = [
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, SchedulerError)
 ]
+#: Those that cross as nova's NoValidHost.
+UNKNOWN_TO_NOVA = [kind for kind in OURS if kind is not AllocationUpdateFailed]
 FOREIGN = [RuntimeError, KeyError, OSError]
+CONSUMER = "7f1c2d3e-4b5a-4968-8777-665544332211"
 
 
 def _crossing(error: Exception) -> str:
@@ -39,7 +48,9 @@ def _crossing(error: Exception) -> str:
         return data
 
 
-@pytest.mark.parametrize("kind", [*OURS, *FOREIGN], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [*UNKNOWN_TO_NOVA, *FOREIGN], ids=lambda kind: kind.__name__
+)
 def test_conductor_gets_no_valid_host(peer: Peer, kind: type[Exception]) -> None:
     rebuilt: dict[str, Any] = peer.ask("rebuild_error", data=_crossing(kind("why")))
     assert rebuilt["class"] == "NoValidHost_Remote"
@@ -52,7 +63,43 @@ def test_conductor_gets_no_valid_host(peer: Peer, kind: type[Exception]) -> None
         assert reason.startswith(f"{name}: ")
 
 
-@pytest.mark.parametrize("kind", [*OURS, RuntimeError], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Failed to update allocations for consumer {CONSUMER}. Error: Why.",
+        f"Consumer {CONSUMER} was not released: given up after 4 tries",
+    ],
+)
+def test_conductor_gets_allocation_update_failed_as_from_nova(
+    peer: Peer, text: str
+) -> None:
+    ours = _crossing(AllocationUpdateFailed(text))
+    error = text.partition(" Error: ")[2] or text
+    stock = peer.ask("stock_failure", consumer_uuid=CONSUMER, error=error)
+    assert {**json.loads(ours), "tb": None} == {**stock, "tb": None}
+    rebuilt: dict[str, Any] = peer.ask("rebuild_error", data=ours)
+    assert rebuilt["class"] == "AllocationUpdateFailed_Remote"
+    assert rebuilt["is_nova"]
+    assert rebuilt["message"] == stock["message"]
+
+
+@pytest.mark.parametrize("operation", ["rebuild", "evacuate", "live migration"])
+def test_conductor_ends_allocation_update_failed_as_from_nova(
+    peer: Peer, operation: str
+) -> None:
+    stock = peer.ask("stock_failure", consumer_uuid=CONSUMER, error="Why.")
+    ended = [
+        peer.ask("fail_operation", operation=operation, data=data)
+        for data in (_crossing(AllocationUpdateFailed("Why.")), json.dumps(stock))
+    ]
+    assert ended[0] == ended[1]
+    assert ended[0]["vm_state"] == "error"
+    assert ended[0]["task_state"] is None
+
+
+@pytest.mark.parametrize(
+    "kind", [*UNKNOWN_TO_NOVA, RuntimeError], ids=lambda kind: kind.__name__
+)
 @pytest.mark.parametrize("operation", ["rebuild", "evacuate", "live migration"])
 def test_conductor_leaves_nothing_half_done(
     peer: Peer, operation: str, kind: type[Exception]
@@ -64,7 +111,7 @@ def test_conductor_leaves_nothing_half_done(
 
 
 def test_other_error_would_leave_them_so(peer: Peer) -> None:
-    """Why every error crosses as NoValidHost."""
+    """Why an error that nova's scheduler does not have crosses as NoValidHost."""
     error = errors.PlacementUnavailable("why")
     data = serialize_remote_exception((type(error), error, None))
     ended = peer.ask("fail_operation", operation="evacuate", data=data)

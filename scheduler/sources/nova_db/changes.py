@@ -9,6 +9,9 @@ A look at a cell costs what changed, not what is there:
 3. if the sums still differ, those of buckets of ids tell which rows to compare one by
    one: rows whose time went back, of a host whose clock is wrong, or that are gone.
 
+Instances are too many to be summed up at each look. Their sums are those of what was
+written lately, and of some of the hosts: each host's turn comes every ten seconds.
+
 Rows that changed some moments ago are read in any case: they may change again and have
 the same time, as MariaDB keeps whole seconds. Instances may be committed late: the sums
 are those of the last minute's, which only moves on as the rows' clocks do.
@@ -115,7 +118,11 @@ class CellReader:
             connection, began_at, in_full=compares, total=totals.get("services")
         )
         instances = self._instances.look(
-            connection, began_at, in_full=compares, total=totals.get("instances")
+            connection,
+            began_at,
+            in_full=compares,
+            total=totals.get("instances"),
+            hosts=self._services.hosts,
         )
         nodes = self._nodes.look(
             connection, began_at, in_full=compares, total=totals.get("nodes")

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
 from .packing import packed, unpacked
+from .residents import Residents
 from .schema import Moment, instances, microseconds
 from .signatures import sum_queries
 from .times import HOT_S, US_PER_S
@@ -22,7 +23,11 @@ SMALL: Final = 256
 #: Numbers in one statement: SQLite takes no more than 32,766 parameters.
 _CHUNK: Final = 1000
 
-_NO_UUIDS: Final[frozenset[str]] = frozenset()
+#: Seconds within which each host's instances are compared, some hosts at each look:
+#: what changed and kept its time, or was committed minutes late, is found so.
+_ROUND_S: Final = 10.0
+#: Seconds between two looks that compare: those before decisions may be many more.
+_TURN_S: Final = 0.9
 
 T = TypeVar("T")
 #: The columns of a row that are read.
@@ -45,22 +50,31 @@ class Instances:
     _on_hosts = _state.where(_live, _c.host.in_(sa.bindparam("hosts", expanding=True)))
     sums = sum_queries(_c.id, _number, _is_late)
     _by_host = sa.select(
-        _c.host,
         sa.func.count(),
         sa.func.sum(_c.id),
         sa.func.sum(sa.cast(_c.id, sa.BigInteger) * sa.cast(_c.id, sa.BigInteger)),
+        _c.host,
     ).where(_live).group_by(_c.host)  # fmt: skip
+    #: Without the squares, which take as long again.
+    _of_hosts = (
+        sa.select(sa.func.count(), sa.func.sum(_c.id), _c.host)
+        .where(_live, _c.host.in_(sa.bindparam("hosts", expanding=True)))
+        .group_by(_c.host)
+    )
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[str, str]] = {}
-        self._of_host: dict[str, frozenset[str]] = {}
+        self._residents = Residents()
         self._window = Window()
         self._is_read = False
+        #: Hosts whose turn to be compared is yet to come, and when the last ones' was.
+        self._turns: list[str] = []
+        self._n_turns = 0
+        self._turned_at = 0.0
 
     @property
     def is_small(self) -> bool:
         """Whether the table is read whole at each look."""
-        return len(self._known) <= SMALL
+        return len(self._residents) <= SMALL
 
     def begin(self, now: float) -> dict[str, int]:
         """Begin a look; return the values that `sums` needs."""
@@ -74,21 +88,28 @@ class Instances:
         *,
         in_full: bool,
         total: Sequence[Any] | None = None,
+        hosts: Callable[[], Iterable[str]] = tuple,
     ) -> dict[str, frozenset[str]]:
-        """Return what changed since the last time, once it began; see `Nodes.look`."""
-        if not self._is_read or self.is_small:
-            hosts = self._whole(connection, now)
-        else:
-            hosts = self._changed(connection, now, total)
-            if in_full:
-                hosts |= self._compare(connection)
-        return {**(self._of_host if in_full else {}), **self._told(hosts)}
+        """Return what changed since the last time, once it began; see `Nodes.look`.
 
-    def _told(self, hosts: Iterable[str]) -> dict[str, frozenset[str]]:
-        return {host: self._of_host.get(host, frozenset()) for host in hosts}
+        Parameters
+        ----------
+        hosts : callable
+            Returns hosts that may have instances, besides those that are known to.
+        """
+        if not self._is_read or self.is_small:
+            changed = self._whole(connection, now)
+        else:
+            changed = self._changed(connection, now, total)
+            if in_full:
+                changed |= self._compare_all(connection)
+            else:
+                changed |= self._compare_some(connection, now, hosts)
+        every = self._residents.hosts if in_full else {}
+        return {**every, **self._residents.of_hosts(changed)}
 
     def _whole(self, connection: sa.Connection, now: float) -> set[str]:
-        self._is_read = True
+        self._is_read, self._turned_at = True, now
         latest = sa.select(sa.func.max(instances.c.updated_at)).where(
             instances.c.updated_at <= int(now * US_PER_S)
         )
@@ -98,8 +119,8 @@ class Instances:
         window.begin(now)
         rows = unpacked(connection, self._every, {"since": window.since_us})
         window.fill(((row[0], row[4]) for row in rows), now)
-        gone = self._known.keys() - {row[0] for row in rows} if self._known else ()
-        return self._keep(rows) | self._drop(gone)
+        gone = set(self._residents.ids).difference(row[0] for row in rows)
+        return self._keep(rows) | self._residents.drop(gone)
 
     def _changed(
         self, connection: sa.Connection, now: float, total: Sequence[Any] | None
@@ -121,8 +142,11 @@ class Instances:
             rows = unpacked(connection, self._late, {"since": newest})
             hosts |= self._take(rows, now)
         if not window.agrees(total):
-            window.clear()
-            hosts |= self._take(unpacked(connection, self._late, asked), now)
+            before = window.clear()
+            rows = unpacked(connection, self._late, asked)
+            hosts |= self._take(rows, now)
+            # Rows that are there no more, or have an earlier time now.
+            hosts |= self._follow(connection, before.difference(row[0] for row in rows))
         return hosts
 
     def _take(self, rows: Iterable[Row], now: float) -> set[str]:
@@ -141,75 +165,72 @@ class Instances:
                 there[row_id] = (uuid, intern(host))
             else:
                 gone.append(row_id)
-        return self._put(there) | self._drop(gone)
+        return self._residents.put(there) | self._residents.drop(gone)
 
-    def _compare(self, connection: sa.Connection) -> set[str]:
-        """Read the hosts again whose instances are not those that we know."""
-        ours: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
-        for row_id, (_, host) in self._known.items():
-            sums = ours[host]
-            sums[0] += 1
-            sums[1] += row_id
-            sums[2] += row_id * row_id
-        theirs = {
-            host: [int(n), int(total), int(squares)]
-            for host, n, total, squares in connection.execute(self._by_host)
-        }
-        differing = {
-            host
-            for host in theirs.keys() | ours.keys()
-            if theirs.get(host) != ours.get(host)
-        }
+    def _follow(self, connection: sa.Connection, ids: Iterable[int]) -> set[str]:
+        """Read rows by their ids; those that are not there are gone."""
         hosts: set[str] = set()
-        for some in chunks(sorted(differing)):
-            rows = unpacked(connection, self._on_hosts, {"hosts": some})
-            there, here = {row[0] for row in rows}, set(some)
-            before = [i for i, (_, host) in self._known.items() if host in here]
-            hosts |= self._drop([i for i in before if i not in there])
-            hosts |= self._keep(rows)
+        for some in chunks(ids):
+            rows = unpacked(connection, self._by_id, {"ids": some})
+            gone = set(some).difference(row[0] for row in rows)
+            hosts |= self._keep(rows) | self._residents.drop(gone)
         return hosts
 
-    def _put(self, rows: Mapping[int, tuple[str, str]]) -> set[str]:
-        """Return the hosts whose instances change by that."""
-        moves = _Moves()
-        come, known = moves.come, self._known
-        for row_id, now in rows.items():
-            before = known.get(row_id)
-            if before == now:
-                continue
-            if before is not None:
-                moves.gone[before[1]].add(before[0])
-            come[now[1]].add(now[0])
-        known.update(rows)
-        return moves.make(self._of_host)
+    def _compare_some(
+        self,
+        connection: sa.Connection,
+        now: float,
+        hosts: Callable[[], Iterable[str]],
+    ) -> set[str]:
+        """Compare the hosts whose turn it is, each within `_ROUND_S`."""
+        passed_s = abs(now - self._turned_at)
+        if passed_s < _TURN_S:
+            return set()
+        self._turned_at = now
+        if not self._turns:
+            self._turns = sorted(self._residents.hosts.keys() | set(hosts()))
+            self._n_turns = len(self._turns)
+        n_due = math.ceil(self._n_turns * min(1.0, passed_s / _ROUND_S))
+        due, self._turns = self._turns[:n_due], self._turns[n_due:]
+        changed: set[str] = set()
+        for some in chunks(due):
+            theirs = connection.execute(self._of_hosts, {"hosts": some})
+            changed |= self._compare(connection, theirs, some)
+        return changed
 
-    def _drop(self, ids: Iterable[int]) -> set[str]:
-        moves = _Moves()
-        for row_id in ids:
-            before = self._known.pop(row_id, None)
-            if before is not None:
-                moves.gone[before[1]].add(before[0])
-        return moves.make(self._of_host)
+    def _compare_all(self, connection: sa.Connection) -> set[str]:
+        theirs = connection.execute(self._by_host)
+        return self._compare(connection, theirs, self._residents.hosts)
 
+    def _compare(
+        self,
+        connection: sa.Connection,
+        theirs: Iterable[Sequence[Any]],
+        hosts: Iterable[str],
+    ) -> set[str]:
+        """Read the instances of hosts again that have others than those known.
 
-class _Moves:
-    """Instances that leave hosts and come to others, by host."""
-
-    def __init__(self) -> None:
-        self.gone: defaultdict[str, set[str]] = defaultdict(set)
-        self.come: defaultdict[str, set[str]] = defaultdict(set)
-
-    def make(self, of_host: dict[str, frozenset[str]]) -> set[str]:
-        hosts = self.gone.keys() | self.come.keys()
-        gone, come = self.gone.get, self.come.get
-        for host in hosts:
-            before = of_host.get(host, _NO_UUIDS)
-            left = before - gone(host, _NO_UUIDS) | come(host, _NO_UUIDS)
-            if left:
-                of_host[host] = left
-            else:
-                of_host.pop(host, None)
-        return set(hosts)
+        Parameters
+        ----------
+        theirs : iterable of row
+            What the database has of these hosts, and perhaps of more.
+        """
+        sums = {host: tuple(map(int, its)) for *its, host in theirs}
+        known = self._residents
+        differing = {
+            host
+            for host in sums.keys() | set(hosts)
+            if not known.agrees(host, sums.get(host))
+        }
+        changed: set[str] = set()
+        for some in chunks(sorted(differing)):
+            before = known.ids_on(set(some))
+            rows = unpacked(connection, self._on_hosts, {"hosts": some})
+            changed |= self._keep(rows)
+            changed |= self._follow(
+                connection, set(before).difference(row[0] for row in rows)
+            )
+        return changed
 
 
 def chunks(values: Iterable[T]) -> Iterator[list[T]]:

@@ -20,6 +20,8 @@ LOG = logging.getLogger(__name__)
 
 #: Seconds between attempts at a database that is away, at most.
 _LONGEST_PAUSE_S: Final = 60.0
+#: Seconds after which an attempt that still runs is a sign that the database hangs.
+_PROMPT_S: Final = 1.0
 #: Attempts that may hang at once: a driver may know no time limit.
 _MAX_HANGING: Final = 3
 
@@ -139,6 +141,13 @@ class Part:
     def is_up(self) -> bool:
         """Whether it answered in time when it was asked last."""
         return self.away_since is None
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether any thread may read it now and soon has an answer."""
+        attempt = self.attempt
+        is_slow = attempt is not None and attempt.age_s > _PROMPT_S
+        return self.is_up and not self.is_in_memory and not is_slow
 
     @property
     def attempt(self) -> Attempt | None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from ..base import ServiceState
+from .instances import chunks
 from .packing import packed, unpacked
 from .reading import Service, ServiceRow, read_service
 from .schema import Moment, microseconds, services
@@ -61,6 +63,10 @@ class Services:
         """Whether the table is read whole at each look."""
         return len(self._known) <= SMALL
 
+    def hosts(self) -> set[str]:
+        """Return the hosts that have a service."""
+        return {service.host for service in self._known.values() if service}
+
     def look(
         self,
         connection: sa.Connection,
@@ -111,6 +117,29 @@ class Services:
                 self._known[row.id] = changes[row.id] = service
                 self._signatures.put(row.id, _number(row))
         return changes
+
+
+#: The states of some hosts' services; nova has an index of their hosts.
+_STATES = sa.select(services.c.host, services.c.disabled, services.c.forced_down).where(
+    services.c.host.in_(sa.bindparam("hosts", expanding=True)),
+    services.c.binary == "nova-compute",
+    services.c.deleted == 0,
+)
+
+
+def read_states(
+    connection: sa.Connection, hosts: Iterable[str]
+) -> dict[str, ServiceState]:
+    """Return the states of these hosts' services, by host."""
+    rows = (
+        row
+        for some in chunks(hosts)
+        for row in connection.execute(_STATES, {"hosts": some})
+    )
+    return {
+        host: ServiceState(bool(disabled), bool(forced_down))
+        for host, disabled, forced_down in rows
+    }
 
 
 def _rows(

@@ -9,7 +9,8 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import sqlalchemy as sa
@@ -19,7 +20,7 @@ from ...clock import now_s
 from ...errors import ConfigurationError
 from ...hosts import HostTable
 from ...instances import InstanceLocation, InstanceState
-from ..base import BaseHostSource
+from ..base import BaseHostSource, ServiceHost, ServiceState
 from .cells import Cell, CellStatus
 from .changes import CellChanges
 from .directory import Directory, DirectoryReader
@@ -31,6 +32,7 @@ from .parts import Part, Read, TakeOver, told
 from .picture import Picture
 from .schema import instances
 from .service_record import ServiceRecord, record_of
+from .services import read_states
 from .settings import Settings
 from .sharing import SharedLook
 
@@ -196,10 +198,49 @@ class NovaDBSource(BaseHostSource):
         if self._follower is None:
             self._shared.run(lambda: self._look(table, timeout_s))
         elif missing:
-            patience_s = min(_PATIENCE_S, timeout_s)
-            self._shared.run(lambda: self._look(table, patience_s))
+            self.poll(table)
         elif any(part.is_in_memory for part in self._parts()):
             self._shared.run(lambda: self._look(table, 0.0, only_in_memory=True))
+
+    def poll(self, table: HostTable) -> bool:
+        """Read what has changed, unless every decision begins with that.
+
+        It waits a second at most; callers share a poll that begins after they asked.
+        """
+        if self._follower is None:
+            return False
+        patience_s = min(_PATIENCE_S, self.settings.cell_timeout_s)
+        self._shared.run(lambda: self._look(table, patience_s))
+        return True
+
+    def service_states(
+        self, hosts: Collection[ServiceHost]
+    ) -> Mapping[ServiceHost, ServiceState]:
+        """Read these services' rows, where polls are made in the background.
+
+        A database that is away, or that keeps a poll waiting, is not asked.
+        """
+        by_cell: defaultdict[str, list[str]] = defaultdict(list)
+        for cell_uuid, host in hosts if self._follower is not None else ():
+            by_cell[cell_uuid].append(host)
+        return {
+            (cell_uuid, host): state
+            for cell_uuid, names in by_cell.items()
+            for host, state in self._states_of(cell_uuid, names).items()
+        }
+
+    def _states_of(
+        self, cell_uuid: str, hosts: Collection[str]
+    ) -> Mapping[str, ServiceState]:
+        cell = self._cells.get(cell_uuid)
+        if cell is None or not cell.is_prompt:
+            return {}
+        try:
+            with cell.engine().connect() as connection:
+                return read_states(connection, hosts)
+        except sa.exc.SQLAlchemyError as e:
+            LOG.debug("%s cannot say which services are up: %s", cell.what, told(e))
+            return {}
 
     def seen_at(self) -> float | None:
         """Return when the oldest part of what the table holds was read.
@@ -442,8 +483,9 @@ class NovaDBSource(BaseHostSource):
         if sorted(table.aggregates, key=lambda a: a.id) != list(said.aggregates):
             table.put_aggregates(said.aggregates)
         cells: dict[str, Cell] = {}
+        gone = dict(self._cells)  # decisions read the other one meanwhile
         for mapping in said.cells:
-            cell = self._cells.pop(mapping.uuid, None)
+            cell = gone.pop(mapping.uuid, None)
             if cell is None or cell.mapping != mapping:
                 seen = cell
                 cell = Cell(
@@ -457,7 +499,7 @@ class NovaDBSource(BaseHostSource):
                     seen.drop()
                     cell.seen_at = seen.seen_at
             cells[mapping.uuid] = cell
-        for uuid, cell in self._cells.items():
+        for uuid, cell in gone.items():
             LOG.info("%s is gone or disabled; its hosts are left out", cell.what)
             cell.drop()
             self._picture.forget(table, uuid)

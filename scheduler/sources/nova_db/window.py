@@ -39,10 +39,11 @@ class Window:
         """How many rows are known to be in it."""
         return len(self._sums.numbers)
 
-    def clear(self) -> None:
-        """Forget the rows, to be told of all of them once more."""
+    def clear(self) -> set[int]:
+        """Forget the rows, to be told of all of them once more; return their ids."""
         self._before = self._sums.numbers
         self._sums = Signatures()
+        return set(self._before)
 
     def fill(self, rows: Iterable[tuple[int, int | None]], now: float) -> None:
         """Say what all rows are: id, and what the database adds up of it.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +22,8 @@ LOG = logging.getLogger(__name__)
 
 #: Hosts whose refusal is remembered, to be logged once; more are only counted.
 _MOST_REFUSED: Final = 10_000
+#: Seconds for which the refusal of a message that names no known host is told.
+_UNKNOWN_S: Final = 60.0
 #: Seconds after which a mere sign of life is written to the store, too.
 _STORED_WITHIN_S: Final = 20.0
 
@@ -173,7 +176,7 @@ class ReportedHosts:
     def _hold(self, record: HostRecord, held: Held) -> None:
         before = self._held.get(record.uuid)
         if before is not None:
-            held.stored_at = before.stored_at
+            held.succeed(before)
             self._nodes_of[before.host].discard(record.uuid)
         self._held[record.uuid] = held
         self._nodes_of[record.host].add(record.uuid)
@@ -309,6 +312,13 @@ class ReportedHosts:
                 if self._refused.pop(told, None) is not None:
                     LOG.info("Host '%s' reports what can be used again", name)
 
+    def _forget_refusals(self, now: float) -> None:
+        for name, refusal in list(self._refused.items()):
+            is_known = name in self._held or bool(self._nodes_of.get(name))
+            kept_for_s = self._kept_for_s or math.inf
+            if abs(now - refusal.newest) > (kept_for_s if is_known else _UNKNOWN_S):
+                del self._refused[name]
+
     # -- what is kept --------------------------------------------------------------
 
     def restore(self, stored: Sequence[tuple[Held, HostRecord]]) -> int:
@@ -353,15 +363,12 @@ class ReportedHosts:
     def forget_lost(self) -> list[str]:
         """Drop the nodes of which nothing came for too long; return their UUIDs.
 
-        What was refused that long ago is forgotten, too.
+        What was refused that long ago is forgotten, too; sooner if it is of no host
+        that is known, as no later report shows that it is set right.
         """
         now = self._clock()
         with self._lock:
-            if self._kept_for_s:
-                since = now - self._kept_for_s
-                old = [h for h, r in self._refused.items() if r.newest < since]
-                for host in old:
-                    del self._refused[host]
+            self._forget_refusals(now)
             gone = {u: h.host for u, h in self._held.items() if self._is_lost(h, now)}
             for uuid, host in gone.items():
                 del self._held[uuid]

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+#: Earlier incarnations that are remembered of a node.
+_MAX_EARLIER: Final = 8
 
 
 class Verdict(enum.Enum):
@@ -30,6 +33,9 @@ class Held:
         When the newest message of it came, seconds since the epoch.
     stored_at : float
         The `seen_at` that the store has; 0: none.
+    earlier : tuple of str
+        Incarnations that this process held before, the last one first: what orders
+        incarnations without a clock.
     """
 
     incarnation: str
@@ -38,6 +44,14 @@ class Held:
     instances: set[str]
     seen_at: float
     stored_at: float = 0.0
+    earlier: tuple[str, ...] = ()
+
+    def succeed(self, before: Held) -> None:
+        """Take over what was known of the store and of earlier incarnations."""
+        self.stored_at = before.stored_at
+        known = dict.fromkeys((before.incarnation, *before.earlier))
+        known.pop(self.incarnation, None)
+        self.earlier = tuple(known)[:_MAX_EARLIER]
 
     @property
     def host(self) -> str:

@@ -131,8 +131,9 @@ class HostStore:
     def write(self, hosts: Mapping[str, Held]) -> None:
         """Write hosts, unless the store has a newer state of them.
 
-        Newer is a higher revision of the same incarnation, or another incarnation
-        that was seen later. Equal ones are left alone: many processes may share a
+        Newer is a higher revision of the same incarnation, or another incarnation:
+        one that is known to have come later, or of which that is unknown and which was
+        seen later, by the clock. Equal ones are left alone: many processes may share a
         store, and all hear the same. All of them or, where it fails, some of them.
 
         Raises
@@ -323,7 +324,7 @@ _UPDATE = (
 
 def _is_newer(held: Held, incarnation: str, revision: int, seen_at: float) -> bool:
     if held.incarnation != incarnation:
-        return held.seen_at >= seen_at
+        return incarnation in held.earlier or held.seen_at >= seen_at
     if held.revision != revision:
         return held.revision > revision
     return held.seen_at > seen_at + _SAME_S

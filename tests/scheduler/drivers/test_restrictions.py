@@ -139,7 +139,7 @@ def test_question_is_narrowed_to_the_host_that_is_named(
     fields: dict[str, Any], in_tree: str | None, is_limited: bool
 ) -> None:
     requirements = Requirements()
-    aim(spec(**fields), TABLE, requirements)
+    aim(spec(**fields), TABLE, requirements, bool)
     assert requirements.in_tree == (in_tree and node_uuid(in_tree))
     assert requirements.is_limited is is_limited
 
@@ -158,7 +158,7 @@ def test_question_is_narrowed_to_the_host_that_is_named(
 )
 def test_unknown_host_is_told_in_novas_words(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(NoValidHost) as caught:
-        aim(spec(**fields), TABLE, Requirements())
+        aim(spec(**fields), TABLE, Requirements(), bool)
     assert str(caught.value) == f"No valid host was found. No such host - {told}"
 
 

@@ -23,6 +23,7 @@ from moorage.objects import (
 )
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import (
+    AllocationUpdateFailed,
     InvalidRequest,
     NoValidHost,
     PlacementUnavailable,
@@ -369,6 +370,20 @@ def test_accident_is_no_valid_host_to_others() -> None:
         )
     assert type(why.value).__module__ == "nova.exception"
     assert isinstance(why.value.__cause__, ZeroDivisionError)
+
+
+def test_failed_update_of_allocations_crosses_as_novas_own_class() -> None:
+    text = "Failed to update allocations for consumer c0. Error: Others were faster."
+    with pytest.raises(AllocationUpdateFailed) as raised:
+        SchedulerEndpoint(_Failing(AllocationUpdateFailed(text))).select_destinations(
+            CONTEXT, spec_obj=request()
+        )
+    crossed: Any = raised.value
+    assert type(crossed).__module__ == "nova.exception"
+    assert type(crossed).__name__ == "AllocationUpdateFailed"
+    assert crossed.args == (text,)
+    its = {"consumer_uuid": "c0", "error": "Others were faster.", "code": 500}
+    assert crossed.kwargs == its
 
 
 def test_client_of_ours_makes_the_error_again_of_what_crossed() -> None:

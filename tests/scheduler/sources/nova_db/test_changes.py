@@ -234,3 +234,53 @@ def test_comparison_finds_what_no_time_tells(cloud: Cloud) -> None:
     cloud.nova.clock.now += cloud.conf.moorage.full_comparison_interval
     cloud.check()
     assert _free_ram(cloud, "cell1-7") == 1
+
+
+#: Seconds within which instances are compared host by host; see `Instances`.
+SOON_S = 12
+
+
+def _check_soon(cloud: Cloud) -> None:
+    """Poll once a second for a while, far less than to the next full comparison."""
+    for _ in range(SOON_S):
+        cloud.nova.clock.now += 1
+        cloud.look()
+    assert contents(cloud.table) == read_afresh(cloud.nova, cloud.conf)
+
+
+def test_instance_that_is_deleted_without_a_new_time_is_gone_soon(cloud: Cloud) -> None:
+    cell = cloud.nova.cells["cell1"]
+    cloud.nova.delete(cell, INSTANCES, INSTANCES.c.uuid == instance_uuid(2))
+    cloud.nova.change_instance(instance_uuid(3), deleted=INSTANCES.c.id)
+    _check_soon(cloud)
+    assert not cloud.table.instances.hosts_of(instance_uuid(2))
+    assert not cloud.table.instances.hosts_of(instance_uuid(3))
+
+
+def test_instance_that_moves_without_a_new_time_is_followed_soon(cloud: Cloud) -> None:
+    cloud.nova.host("empty")
+    cloud.nova.change_instance(instance_uuid(1), host="cell1-9")
+    cloud.nova.change_instance(instance_uuid(2), host="empty")
+    _check_soon(cloud)
+    assert cloud.table.instances.hosts_of(instance_uuid(1)) == ("cell1-9",)
+    assert cloud.table.instances.hosts_of(instance_uuid(2)) == ("empty",)
+
+
+def test_instance_that_is_committed_minutes_late_is_found_soon(cloud: Cloud) -> None:
+    cloud.nova.host("empty")
+    for host in ("cell1-5", "empty"):
+        cloud.nova.instance(instance_uuid(host), host, updated_at=us(-5000))
+    _check_soon(cloud)
+    assert cloud.table.instances.hosts_of(instance_uuid("empty")) == ("empty",)
+
+
+def test_instance_that_was_written_and_then_deleted_for_good_is_gone_at_once(
+    cloud: Cloud,
+) -> None:
+    """As nova's confirm of a resize to another cell does."""
+    cloud.nova.change_instance(instance_uuid(2), updated_at=us(29))
+    cloud.check()
+    cell = cloud.nova.cells["cell1"]
+    cloud.nova.delete(cell, INSTANCES, INSTANCES.c.uuid == instance_uuid(2))
+    cloud.check()
+    assert not cloud.table.instances.hosts_of(instance_uuid(2))

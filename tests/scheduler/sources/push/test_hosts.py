@@ -276,6 +276,29 @@ def test_refusal_is_forgotten_like_a_silent_host(
     assert scheduler.source.notes() == []
 
 
+@pytest.mark.parametrize("forget_hosts_after", [0, 86400])
+def test_refusal_of_no_known_host_ends_once_no_more_such_messages_come(
+    make: Callable[..., Scheduler], wire: Wire, clock: Clock, forget_hosts_after: int
+) -> None:
+    scheduler = make(forget_hosts_after=forget_hosts_after)
+    wire.reporter.report_many([(host(host=name), []) for name in ("h1", "h2")])
+    good, other = wire.taken()
+    scheduler.take(good, None, _with(other, host=7), _with(other, host="h?", uuid="x"))
+    scheduler.take(_with(good, disabled="no", revision=9))
+    for _ in range(4):
+        clock.now += 20
+        scheduler.take(None)
+        scheduler.hosts.forget_lost()
+    (note,) = scheduler.source.notes()
+    assert "2 hosts cannot be used" in note, "that of h1, and what still comes"
+    clock.now += 70
+    scheduler.hosts.forget_lost()
+    (note,) = scheduler.source.notes()
+    assert "1 hosts cannot be used" in note
+    scheduler.take(_with(good, revision=10))
+    assert scheduler.source.notes() == []
+
+
 def test_case_of_uuids_does_not_matter(scheduler: Scheduler, wire: Wire) -> None:
     for used in (1, 2):
         wire.reporter.report(host(host="h1", vcpus_used=used))

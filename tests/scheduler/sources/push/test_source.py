@@ -106,6 +106,39 @@ def test_clock_that_was_ahead_forgets_no_host(
     assert second.value(node_uuid("h2"), "last_seen_up") == clock.now
 
 
+def test_clock_that_is_set_back_hides_no_newer_state(
+    make: Make, wire: Wire, clock: Clock
+) -> None:
+    first = following(make())
+    wire.reporter.report(host(host="h1"))
+    first.take(*wire.taken())
+    first.source.stop()
+    clock.now -= 3600
+    second = following(make())
+    wire.reporter.report(host(host="h1", vcpus_used=2))
+    wire.restart()
+    wire.reporter.report(host(host="h1", vcpus_used=5))
+    second.take(*wire.taken())
+    second.source.stop()
+    assert make().value(NODE, "vcpus_used") == 5
+
+
+def test_agent_that_restarts_after_the_clock_was_set_back_is_stored(
+    make: Make, wire: Wire, clock: Clock
+) -> None:
+    first = following(make())
+    wire.reporter.report(host(host="h1"))
+    first.take(*wire.taken())
+    wait_until(lambda: make().table.has_node(NODE))
+    clock.now -= 3600
+    for used in (5, 6):
+        wire.restart()
+        wire.reporter.report(host(host="h1", vcpus_used=used))
+        first.take(*wire.taken())
+    first.source.stop()
+    assert make().value(NODE, "vcpus_used") == 6
+
+
 def test_silent_host_is_forgotten(make: Make, wire: Wire, clock: Clock) -> None:
     scheduler = following(make(forget_hosts_after=1000))
     hosts = scheduler.hosts

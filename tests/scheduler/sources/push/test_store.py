@@ -28,6 +28,8 @@ from ....fixtures.database_servers import Database, database_server, execute
 
 ONE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
 A = instance_uuid("a")
+#: What is known to have come after ONE, whatever the clock said.
+SUCCESSOR = {"incarnation": OTHER, "earlier": (ONE,)}
 
 DATABASES = [
     "sqlite",
@@ -99,6 +101,8 @@ def test_hosts_are_read_as_they_were_written(store: HostStore) -> None:
         ({"revision": 2}, {"revision": 2, "seen_at": NOW - 9}, "first"),
         ({"revision": 9}, {"incarnation": OTHER, "seen_at": NOW + 9}, "second"),
         ({"revision": 1}, {"incarnation": OTHER, "seen_at": NOW - 9}, "first"),
+        ({"revision": 9}, {**SUCCESSOR, "seen_at": NOW - 3600}, "second"),
+        ({**SUCCESSOR, "revision": 1}, {"revision": 9, "seen_at": NOW - 9}, "first"),
     ],
 )
 def test_newer_state_wins(

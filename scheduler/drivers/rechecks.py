@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check a chosen host once more, just before it is claimed, where it may have changed.
+
+A decision reads the host table, which a source refreshes about once a second, and
+answers of Placement that are cached for some seconds or a minute. What an operator says
+of a compute service in between, and the traits and aggregates that Placement does not
+compare with a claim, are read for the chosen hosts only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from ...filters import BaseHostFilter
+from ...objects import RequestSpec
+from ..hosts import HostBatch
+from ..placement.conditions import ProviderReader, conditions_of
+from ..placement.offers import Offer
+from ..sources.base import ServiceHost, ServiceState
+from .base import Parts
+from .filtering import explain
+from .placed import Placed
+from .record import OUTDATED, ClaimAttempt, DecisionRecord
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds for which an answer of Placement is as good as one of now.
+FRESH_S: Final = 1.0
+#: Instances of a request up to which candidates of an older answer are checked, with a
+#: GET or two a host; for more, Placement is asked for candidates afresh.
+MAX_RECHECKED: Final = 10
+_CHANGED: Final = "its traits or aggregates in Placement are not what is asked for now"
+
+
+class Rechecks:
+    """Read the present state of hosts that one decision has chosen, each once.
+
+    Parameters
+    ----------
+    filters : sequence of BaseHostFilter
+        Prepared for this request; those that judge it.
+    is_few : bool
+        Whether candidates are checked, too; else Placement was asked afresh.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        spec_obj: RequestSpec,
+        filters: Sequence[BaseHostFilter],
+        record: DecisionRecord,
+        *,
+        is_few: bool,
+        global_request_id: str | None = None,
+    ) -> None:
+        self._source = parts.source
+        self._kept = parts.kept
+        self._spec = spec_obj
+        self._filters = filters
+        self._record = record
+        self._is_few = is_few
+        self._states: dict[ServiceHost, ServiceState | None] = {}
+        self._providers = ProviderReader(
+            parts.placement, global_request_id=global_request_id
+        )
+
+    def passes(self, uuid: str, hosts: HostBatch, index: int) -> bool:
+        """Return whether a host still passes the filters; the record notes if not."""
+        key = _service_host(hosts, index)
+        self._read([key])
+        state = self._states[key]
+        if state is None or state == _known_state(hosts, index):
+            return True
+        now = hosts.take([index]).with_numbers(dataclasses.asdict(state))
+        rejections = explain(self._filters, now[0], self._spec)
+        for rejection in rejections:
+            self._note(uuid, key[1], f"{rejection.filter}: {rejection.reason}")
+        return not rejections
+
+    def read(self, placed: Iterable[Placed]) -> None:
+        """Read the services of all these hosts at once."""
+        self._read(_service_host(p.ranking.hosts, p.index) for p in placed)
+
+    def still_fits(
+        self, uuid: str, hosts: HostBatch, index: int, offer: Offer, candidate: int
+    ) -> bool:
+        """Return whether a candidate still has the traits and aggregates asked for.
+
+        It is taken for granted of an answer that is younger than `FRESH_S`.
+
+        Raises
+        ------
+        PlacementError
+            Placement could not be asked.
+        """
+        answer, number = offer.part_of(candidate)
+        if not self._is_few or not conditions_of(answer.query):
+            return True
+        if self._kept.age_s(answer) <= FRESH_S:
+            return True
+        node_uuid = hosts.value("uuid", index)
+        with self._record.timed("recheck"):
+            fits = self._providers.still_fits(
+                answer.query, answer.candidates, number, node_uuid
+            )
+        if not fits:
+            self._note(uuid, hosts.value("host", index), _CHANGED)
+        return fits
+
+    def _read(self, hosts: Iterable[ServiceHost]) -> None:
+        unread = set(hosts).difference(self._states)
+        if not unread:
+            return
+        with self._record.timed("recheck"):
+            found = self._source.service_states(unread)
+        self._states.update((host, found.get(host)) for host in unread)
+
+    def _note(self, uuid: str, host: str, why: str) -> None:
+        LOG.info("Host %s is not claimed for instance %s: %s", host, uuid, why)
+        self._record.claims.append(ClaimAttempt((uuid,), (host,), OUTDATED, 0, why))
+
+
+def _service_host(hosts: HostBatch, index: int) -> ServiceHost:
+    return hosts.value("cell_uuid", index), hosts.value("host", index)
+
+
+def _known_state(hosts: HostBatch, index: int) -> ServiceState:
+    return ServiceState(
+        hosts.value("disabled", index), hosts.value("forced_down", index)
+    )

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether an allocation candidate still has the traits and aggregates it was found by.
+
+Placement compares them when it is asked for candidates, and not when it is sent a
+claim: a candidate of a cached answer may have lost a required trait since, gained a
+forbidden one, or changed aggregates.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import os_traits
+
+from ..errors import PlacementRejected, PlacementUnavailable
+from .candidates import AllocationCandidates
+from .client import PlacementClient
+from .query import CandidatesQuery
+
+#: Asked of every host, and no reason to read it again: nova-compute sets the one for
+#: good, and the other follows its service, whose state the host table has.
+_OF_ALL: Final = frozenset({os_traits.OWNER_NOVA, os_traits.COMPUTE_STATUS_DISABLED})
+
+_OF_GROUP: Final = re.compile(r"(required|member_of)(.*)")
+_NO_TRAITS: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCondition:
+    """Aggregates of which a provider has to be in one, or in none."""
+
+    uuids: frozenset[str]
+    is_forbidden: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What a question asks of providers besides amounts.
+
+    Attributes
+    ----------
+    traits : mapping
+        Names by suffix of a request group, required and forbidden ones alike.
+    root_traits : frozenset of str
+        The same of the root provider.
+    aggregates : mapping
+        By suffix.
+    """
+
+    traits: Mapping[str, frozenset[str]]
+    root_traits: frozenset[str]
+    aggregates: Mapping[str, Sequence[AggregateCondition]]
+
+    def __bool__(self) -> bool:
+        return bool(self.traits or self.root_traits or self.aggregates)
+
+
+@functools.lru_cache(maxsize=256)
+def conditions_of(query: CandidatesQuery) -> Conditions:
+    """Return what a question asks besides amounts; false where that is nothing."""
+    traits: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
+    aggregates: defaultdict[str, list[AggregateCondition]] = defaultdict(list)
+    root_traits = _NO_TRAITS
+    for name, value in query.params:
+        if name == "root_required":
+            root_traits |= _names(value)
+        elif (match := _OF_GROUP.fullmatch(name)) is None:
+            continue
+        elif match[1] == "member_of":
+            uuids = value.removeprefix("!").removeprefix("in:").split(",")
+            condition = AggregateCondition(frozenset(uuids), value.startswith("!"))
+            aggregates[match[2]].append(condition)
+        elif names := _names(value):
+            traits[match[2]] |= names
+    return Conditions(dict(traits), root_traits, dict(aggregates))
+
+
+def _names(value: str) -> frozenset[str]:
+    names = value.removeprefix("in:").split(",")
+    return frozenset(name.removeprefix("!") for name in names) - _OF_ALL
+
+
+class ProviderReader:
+    """Read traits and aggregates of providers, each once."""
+
+    def __init__(
+        self, client: PlacementClient, *, global_request_id: str | None
+    ) -> None:
+        self._client = client
+        self._global_request_id = global_request_id
+        self._read: dict[tuple[str, str], frozenset[str]] = {}
+
+    def still_fits(
+        self,
+        query: CandidatesQuery,
+        candidates: AllocationCandidates,
+        number: int,
+        root: str,
+    ) -> bool:
+        """Return whether a candidate still has what its question asks besides amounts.
+
+        A trait that the question names, and that has come or gone, counts as one that
+        does not fit any more, whatever other providers have.
+
+        Parameters
+        ----------
+        root : str
+            The candidate's compute node.
+
+        Raises
+        ------
+        PlacementError
+            Placement could not be asked.
+        """
+        try:
+            return self._fits(conditions_of(query), candidates, number, root)
+        except PlacementRejected:
+            return False  # the provider is gone
+
+    def _fits(
+        self,
+        conditions: Conditions,
+        candidates: AllocationCandidates,
+        number: int,
+        root: str,
+    ) -> bool:
+        mappings = candidates.allocation_requests[number]["mappings"]
+        summaries = candidates.provider_summaries
+        for provider, names in _named_traits(conditions, mappings, root).items():
+            before = summaries.get(provider, {}).get("traits", ())
+            if names & self._values(provider, "traits") != names.intersection(before):
+                return False
+        return all(
+            self._is_member(_with_root(provider, summaries, suffix), asked)
+            for suffix, asked in conditions.aggregates.items()
+            for provider in mappings.get(suffix, ())
+        )
+
+    def _is_member(
+        self, providers: Iterable[str], asked: Sequence[AggregateCondition]
+    ) -> bool:
+        """Return whether one of these is in all that is required, and none is in more.
+
+        Several are a provider and its root, whose aggregates are its whole tree's.
+        """
+        found = [self._values(provider, "aggregates") for provider in providers]
+        required = [each.uuids for each in asked if not each.is_forbidden]
+        forbidden = [each.uuids for each in asked if each.is_forbidden]
+        is_in = any(all(its & uuids for uuids in required) for its in found)
+        return is_in and not any(its & uuids for its in found for uuids in forbidden)
+
+    def _values(self, provider: str, kind: str) -> frozenset[str]:
+        if (provider, kind) not in self._read:
+            url = f"/resource_providers/{provider}/{kind}"
+            body: Any = self._client.read(
+                url, global_request_id=self._global_request_id
+            )
+            try:
+                self._read[provider, kind] = frozenset(body[kind])
+            except (KeyError, TypeError) as e:
+                raise PlacementUnavailable(f"GET {url} answered no {kind}") from e
+        return self._read[provider, kind]
+
+
+def _named_traits(
+    conditions: Conditions, mappings: Mapping[str, Sequence[str]], root: str
+) -> Mapping[str, frozenset[str]]:
+    """Return which traits the question names of each provider of a candidate."""
+    named: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
+    if conditions.root_traits:
+        named[root] |= conditions.root_traits
+    for suffix, names in conditions.traits.items():
+        for provider in mappings.get(suffix, ()):
+            named[provider] |= names
+    return named
+
+
+def _with_root(
+    provider: str, summaries: Mapping[str, Mapping[str, Any]], suffix: str
+) -> Iterator[str]:
+    """Yield a provider and, of the group that a whole tree serves, its root."""
+    yield provider
+    root = summaries.get(provider, {}).get("root_provider_uuid", provider)
+    if not suffix and root != provider:
+        yield root

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a decision sees of changes that the last poll of the databases has missed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oslo_config import cfg
+
+from moorage.objects import Destination
+from moorage.scheduler.errors import NoValidHost
+from moorage.scheduler.placement.seed import seed
+from moorage.scheduler.seeding import providers
+from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.sources.inventory import read_inventory
+from moorage.testing import PlacementFixture
+
+from ....conftest import node_uuid
+from ....fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from .databases import SERVICES, Nova
+
+#: Seconds: no poll happens during a test.
+NEVER = 3600.0
+
+
+class Cloud:
+    """A scheduler of the hosts a and b that polls nova's databases, as by default."""
+
+    def __init__(
+        self, folder: Path, conf: cfg.ConfigOpts, nova: Nova, placement: Any
+    ) -> None:
+        hosts = [
+            host(name, uuid=node_uuid(name), traits=["OWNER_NOVA"]) for name in "abc"
+        ]
+        inventory = read_inventory(write_inventory(folder, *hosts))
+        seed(placement.client, providers(inventory))
+        self.nova = nova
+        for name in "ab":
+            nova.host(name, free_ram_mb={"a": 16384, "b": 8192}[name])
+        self.scheduler: Scheduler = build(
+            conf,
+            placement=placement.embedded.adapter,
+            source=nova.source(conf, refresh_interval=NEVER),
+            clock=nova.clock,
+        )
+        self.scheduler.start()
+
+    def select(self, n_instances: int = 1, **changes: Any) -> list[str]:
+        answer: Any = self.scheduler.select_destinations(
+            CONTEXT,
+            request(num_instances=n_instances, **changes),
+            new_uuids(n_instances),
+            return_objects=True,
+        )
+        return [chosen.service_host for [chosen, *_] in answer]
+
+
+@pytest.fixture
+def cloud(tmp_path: Path, conf: cfg.ConfigOpts) -> Iterator[Cloud]:
+    with Nova(tmp_path) as nova, PlacementFixture() as placement:
+        cloud = Cloud(tmp_path, conf, nova, placement)
+        yield cloud
+        cloud.scheduler.stop()
+
+
+def _forced(name: str) -> dict[str, Any]:
+    return {"force_hosts": [name]}
+
+
+def _requested(name: str) -> dict[str, Any]:
+    destination = Destination(host=name, node=name, cell=None, aggregates=None)
+    return {"requested_destination": destination}
+
+
+def _evacuated(name: str) -> dict[str, Any]:
+    return {**_requested(name), "ignore_hosts": ["a"]}
+
+
+@pytest.mark.parametrize("named", [_forced, _requested, _evacuated])
+def test_named_host_that_has_just_started_is_found(cloud: Cloud, named: Any) -> None:
+    with pytest.raises(NoValidHost, match="No such host"):
+        cloud.select(**named("c"))
+    cloud.nova.host("c")
+    assert cloud.select(**named("c")) == ["c"]
+
+
+def test_named_host_that_has_just_come_back_is_selected(cloud: Cloud) -> None:
+    cloud.nova.clock.now += 300
+    with pytest.raises(NoValidHost):
+        cloud.select(**_requested("b"))
+    cloud.nova.beat("b", 300)
+    assert cloud.select(**_requested("b")) == ["b"]
+
+
+@pytest.mark.parametrize("column", ["forced_down", "disabled"])
+@pytest.mark.parametrize("n_instances", [1, 3])
+def test_host_that_was_just_taken_out_of_service_is_not_selected(
+    cloud: Cloud, column: str, n_instances: int
+) -> None:
+    engine = cloud.nova.cells["cell1"]
+    cloud.nova.update(engine, SERVICES, SERVICES.c.host == "a", **{column: True})
+    for _ in range(2):
+        assert set(cloud.select(n_instances)) == {"b"}
+
+
+def test_no_host_is_valid_once_all_are_taken_out_of_service(cloud: Cloud) -> None:
+    engine = cloud.nova.cells["cell1"]
+    cloud.nova.update(engine, SERVICES, SERVICES.c.id > 0, forced_down=True)
+    with pytest.raises(NoValidHost):
+        cloud.select()
+
+
+def test_forced_host_is_selected_though_it_was_just_disabled(cloud: Cloud) -> None:
+    engine = cloud.nova.cells["cell1"]
+    cloud.nova.update(engine, SERVICES, SERVICES.c.host == "b", disabled=True)
+    assert cloud.select(**_forced("b")) == ["b"]
+
+
+def test_cell_that_does_not_answer_stops_no_decision(
+    cloud: Cloud, tmp_path: Path
+) -> None:
+    cloud.nova.cells["cell1"].dispose()
+    (tmp_path / "cell1.sqlite").rename(tmp_path / "lost")
+    assert cloud.select()[0] in {"a", "b"}
