@@ -530,6 +530,8 @@ def _is_refusal(response: Response) -> bool:
     that is too large (413): nothing was done, and the next request may well succeed.
     """
     status = response.status_code
+    if status == 404:  # of a provider that is gone, the endpoint is right
+        return "No resource provider" in _refusal(response)[1]
     return 400 <= status < 500 and status not in _NO_REFUSAL
 
 

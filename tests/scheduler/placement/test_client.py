@@ -164,6 +164,14 @@ def test_malformed_question_is_rejected_in_placements_words(embedded):
         embedded.client.allocation_candidates(query)
 
 
+def test_provider_that_is_gone_is_no_failure_of_placement(embedded):
+    url = f"/resource_providers/{CONSUMER}/aggregates"
+    for _ in range(CIRCUIT_MAX_FAILURES):
+        with pytest.raises(PlacementRejected, match="No resource provider with uuid"):
+            embedded.client.read(url)
+    assert not embedded.client.circuit.is_open
+
+
 def test_unknown_consumer_holds_nothing(embedded):
     assert embedded.client.allocations(CONSUMER).resources == {}
     assert embedded.client.delete_allocations(CONSUMER) is False
