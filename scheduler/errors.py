@@ -32,7 +32,7 @@ from typing import Any, ClassVar, Final, Self
 _EXCERPT: Final = 200
 #: Characters of a whole message, whatever it is made of: it is logged, recorded and
 #: sent to the caller.
-_MESSAGE: Final = 4000
+MAX_MESSAGE: Final = 4000
 
 
 def excerpt(value: object) -> str:
@@ -53,7 +53,7 @@ class SchedulerError(Exception):
     """Say that something failed, where, and what to do about it."""
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(shortened(str(message), _MESSAGE))
+        super().__init__(shortened(str(message), MAX_MESSAGE))
 
     #: What an end user is told of it; None: its own words, which name nothing that an
     #: end user must not know.
@@ -86,7 +86,7 @@ class NoValidHost(SchedulerError):
         return made
 
     def __init__(self, reason: str = "") -> None:
-        reason = shortened(reason, _MESSAGE - len(_NO_VALID_HOST))
+        reason = shortened(reason, MAX_MESSAGE - len(_NO_VALID_HOST))
         super().__init__(f"{_NO_VALID_HOST}{reason}")
         self.reason = reason
         self.kwargs = {"code": 500, "reason": reason}
@@ -166,7 +166,7 @@ class PlacementRejected(PlacementError):
 
     def __init__(self, message: str = "", detail: str = "") -> None:
         super().__init__(message)
-        self.detail = shortened(detail, _MESSAGE)
+        self.detail = shortened(detail, MAX_MESSAGE)
 
 
 class AllocationUpdateFailed(PlacementError):

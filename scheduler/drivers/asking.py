@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from ...objects import RequestSpec
 from ..errors import (
@@ -15,6 +15,7 @@ from ..errors import (
     PlacementUnavailable,
     PluginError,
     SchedulerError,
+    shortened,
 )
 from ..placement.offers import Offer
 from ..placement.query import (
@@ -31,6 +32,9 @@ from .record import DecisionRecord, FilterStep
 from .restrictions import aim
 
 LOG = logging.getLogger(__name__)
+
+#: Characters of a question that a record has: more than most web servers take.
+_MAX_QUERY: Final = 8192
 
 
 def ask(
@@ -192,7 +196,7 @@ def _answer(
     """Return the answers to some questions as one, less what is known to be gone."""
     offer: Offer | None = None
     for question in questions:
-        record.queries.append(question.path)
+        record.queries.append(shortened(question.path, _MAX_QUERY))
         with record.timed("placement"):
             part = _asked(parts, caller, question, since)
         offer = part if offer is None else offer.followed_by(part)

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 import oslo_messaging
 
 from ...objects import Aggregate, AggregateList, InstanceList, RequestSpec, Selection
-from ..errors import InvalidRequest, NoValidHost, as_nova
+from ..errors import InvalidRequest, NoValidHost, as_nova, shortened
 from ..hosts import Aggregate as HostAggregate
 from ..hosts import HostTable, properties_of_instance
 
@@ -171,7 +171,7 @@ def _from_dicts(
         # Whatever is in dicts that nobody checked, down to texts that are no JSON.
         raise InvalidRequest(
             "request_spec and filter_properties cannot be read as those of RPC 4.0: "
-            f"{type(e).__name__}: {e}"
+            f"{type(e).__name__}: {shortened(str(e))}"
         ) from e
 
 
