@@ -52,6 +52,9 @@ def shortened(text: str, most: int = _EXCERPT) -> str:
 class SchedulerError(Exception):
     """Say that something failed, where, and what to do about it."""
 
+    #: Whether the line of a decision tells of it, so that no other has to.
+    is_logged = False
+
     def __init__(self, message: str = "") -> None:
         super().__init__(shortened(str(message), MAX_MESSAGE))
 
@@ -240,6 +243,7 @@ def as_nova(error: Exception) -> Exception:
     reason = f"{name}: {told}"
     made.args = (f"{_NO_VALID_HOST}{reason}",)
     made.kwargs = {"code": 500, "reason": reason}
+    made.is_logged = isinstance(error, SchedulerError) and error.is_logged
     answer: Exception = made
     return answer
 

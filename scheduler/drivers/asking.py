@@ -33,6 +33,11 @@ from .restrictions import aim
 
 LOG = logging.getLogger(__name__)
 
+#: What Placement's reasons begin with, and what says nothing.
+_MALFORMED: Final = (
+    "The server could not comply with the request since it is either malformed or "
+    "otherwise incorrect."
+)
 #: Characters of a question that a record has: more than most web servers take.
 _MAX_QUERY: Final = 8192
 
@@ -154,6 +159,7 @@ def _run_all(parts: Parts, request: PrefilterRequest, record: DecisionRecord) ->
         try:
             _run(name, prefilter, request)
         except NoValidHost as e:
+            record.no_answer = f"Placement not asked: {name} rejected the request"
             record.steps.append(FilterStep(name, len(parts.table), 0, e.reason))
             raise
 
@@ -198,14 +204,18 @@ def _answer(
     for question in questions:
         record.queries.append(shortened(question.path, _MAX_QUERY))
         with record.timed("placement"):
-            part = _asked(parts, caller, question, since)
+            part = _asked(parts, caller, question, record, since)
         offer = part if offer is None else offer.followed_by(part)
     assert offer is not None
     return offer
 
 
 def _asked(
-    parts: Parts, caller: Caller, question: CandidatesQuery, since: int | None
+    parts: Parts,
+    caller: Caller,
+    question: CandidatesQuery,
+    record: DecisionRecord,
+    since: int | None,
 ) -> Offer:
     try:
         return parts.kept.ask(
@@ -213,5 +223,10 @@ def _asked(
         )
     except PlacementRejected as e:
         # An unknown trait or class in a flavor: as for nova, no host has it.
-        LOG.error("Placement cannot answer %s: %s", question.path, e)
-        raise NoValidHost() from e
+        record.no_answer = "Placement refused the question"
+        raise NoValidHost(f"Placement refused the question: {_refusal(e)}") from e
+
+
+def _refusal(e: PlacementRejected) -> str:
+    """Return why, in Placement's own words: of a URL it says nothing."""
+    return shortened(e.detail.removeprefix(_MALFORMED)).strip() or "no reason given"

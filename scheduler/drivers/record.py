@@ -99,7 +99,9 @@ class DecisionRecord:
     queries : list of str
         What Placement was asked for.
     n_candidates : int or None
-        Allocation candidates in all answers; None: Placement was not asked.
+        Allocation candidates in all answers; None: there was no answer.
+    no_answer : str
+        Why Placement answered no candidates, where that is known.
     is_cut : bool
         Whether the limit may have hidden some.
     n_hosts : int
@@ -125,6 +127,7 @@ class DecisionRecord:
     started_at: float
     queries: list[str] = dataclasses.field(default_factory=list)
     n_candidates: int | None = None
+    no_answer: str = ""
     is_cut: bool = False
     n_hosts: int = 0
     n_without_row: int = 0
@@ -175,7 +178,7 @@ class DecisionRecord:
 
     def _funnel(self) -> str:
         asked = (
-            "Placement not asked"
+            self.no_answer or "Placement not asked"
             if self.n_candidates is None
             else f"{self.n_candidates} candidate(s){' (cut)' if self.is_cut else ''}"
         )
@@ -231,7 +234,7 @@ class DecisionLog:
             self._tellers = tuple(t for t in self._tellers if t != tell)
 
     def add(self, record: DecisionRecord) -> None:
-        """Keep a record that is complete, tell of it, and log it at INFO."""
+        """Keep a record that is complete, tell of it, and log it in one line."""
         with self._lock:
             self._ring.append(record)
         for tell in self._tellers:
@@ -239,9 +242,9 @@ class DecisionLog:
                 tell(record)
             except Exception:  # the decision is made, and its answer is due
                 LOG.exception("A decision is not told of to %r", tell)
-        if LOG.isEnabledFor(logging.INFO):
-            # Logging calls str(), and swallows what that may raise.
-            LOG.info("Decision %s", record)
+        level = logging.WARNING if record.outcome is Outcome.FAILED else logging.INFO
+        # Logging calls str(), and swallows what that may raise.
+        LOG.log(level, "Decision %s", record)
 
     def newest(self, n: int | None = None) -> list[DecisionRecord]:
         """Return up to `n` records, all by default, the newest first."""

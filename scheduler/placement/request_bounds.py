@@ -8,7 +8,7 @@ much less through: 255 characters of a property, a name or an extra spec.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import InvalidRequest, excerpt
@@ -68,7 +68,7 @@ def _check_text(name: str, text: str | None) -> None:
         )
 
 
-def _check_host_names(name: str, hosts: list[str]) -> None:
+def _check_host_names(name: str, hosts: Sequence[str]) -> None:
     if len(hosts) > MAX_HOST_NAMES:
         raise InvalidRequest(
             f"{name} has {len(hosts)} names, {excerpt(hosts[:10])}; it must have at "

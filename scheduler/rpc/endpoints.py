@@ -55,7 +55,6 @@ class SchedulerEndpoint:
     def __init__(self, scheduler: SelectsDestinations) -> None:
         self._scheduler = scheduler
 
-    @oslo_messaging.expected_exceptions(NoValidHost)  # type: ignore[untyped-decorator]
     def select_destinations(
         self,
         context: object,
@@ -70,19 +69,26 @@ class SchedulerEndpoint:
 
         Raises
         ------
+        oslo_messaging.ExpectedException
+            It holds NoValidHost: some instance fits nowhere.
         NoValidHost
-            Some instance fits nowhere, or, in nova's class of that name, whatever else
-            failed; see `as_nova`.
+            In nova's class of that name, whatever else failed; see `as_nova`.
         """
         try:
             if spec_obj is None:
                 spec_obj = _from_dicts(context, request_spec, filter_properties)
             _check_request(spec_obj, instance_uuids)
+            for name, flag in (
+                ("return_objects", return_objects),
+                ("return_alternates", return_alternates),
+            ):
+                _check(flag, bool | int | None, f"{name}: a boolean")
             return self._scheduler.select_destinations(
                 context, spec_obj, instance_uuids, return_objects, return_alternates
             )
         except NoValidHost:
-            raise
+            # As oslo_messaging.expected_exceptions, which hides the signature.
+            raise oslo_messaging.ExpectedException() from None
         except Exception as e:
             # oslo.messaging's server logs both, with their tracebacks.
             raise as_nova(e) from e
