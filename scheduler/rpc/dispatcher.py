@@ -113,6 +113,11 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]
         ]
 
 
+def _namespace(endpoint: object) -> str | None:
+    target = getattr(endpoint, "target", None)
+    return None if target is None else target.namespace
+
+
 def _as_nova(failure: Exception) -> Exception:
     return as_nova(failure) if isinstance(failure, SchedulerError) else failure
 
