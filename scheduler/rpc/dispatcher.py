@@ -106,8 +106,7 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]
         return [
             getattr(endpoint, name)
             for endpoint in self.endpoints
-            if getattr(getattr(endpoint, "target", None), "namespace", None)
-            == namespace
+            if _namespace(endpoint) == namespace
             and hasattr(endpoint, name)
             and self.access_policy.is_allowed(endpoint, name)
         ]
