@@ -116,7 +116,7 @@ class Claims:
         while (candidate := ledger.next_of(node_uuid, left)) is not None:
             answer = self._claim({uuid: ledger.request(candidate)}, [host])
             if answer.result is ClaimResult.CLAIMED:
-                if not self._keeps(uuid, hosts, index, answer):
+                if not self._keeps(uuid, node_uuid, host, answer):
                     return None  # where the group settles, this may be tried again
                 ledger.take(candidate)
                 return candidate
@@ -138,25 +138,18 @@ class Claims:
         if self._may_doubt and self._n_refused >= MAX_REFUSED and not self._made:
             raise StaleOffer
 
-    def _keeps(
-        self, uuid: str, hosts: HostBatch, index: int, answer: ClaimAnswer
-    ) -> bool:
+    def _keeps(self, uuid: str, node_uuid: str, host: str, answer: ClaimAnswer) -> bool:
         """Return whether an instance keeps what it was granted, for its group's sake.
 
         What it may not keep is released.
         """
         with self._record.timed("group"):
-            if self._group.may_stay(
-                uuid,
-                hosts.value("uuid", index),
-                hosts.value("host", index),
-                self._wanted[uuid],
-            ):
+            if self._group.may_stay(uuid, node_uuid, host, self._wanted[uuid]):
                 return True
         if answer.is_found:
             raise AllocationUpdateFailed(
                 f"Consumer {uuid} holds what an earlier request claimed on host "
-                f"{hosts.value('host', index)}, where the policy of its server group "
+                f"{host}, where the policy of its server group "
                 "does not allow it"
             )
         self._release(uuid)
@@ -196,7 +189,7 @@ class Claims:
         request = {placed.instance_uuid: ledger.request(placed.candidate)}
         answer = self._claim(request, [placed.value("host")])
         return answer.result is ClaimResult.CLAIMED and self._keeps(
-            placed.instance_uuid, placed.ranking.hosts, placed.index, answer
+            placed.instance_uuid, placed.value("uuid"), placed.value("host"), answer
         )
 
     def may_try_again(self, n_rounds: int) -> bool:
@@ -281,8 +274,8 @@ class Claims:
         return refused + self.claim_together(placed[middle:], ledger)
 
     def _stays(self, placed: Placed, answer: ClaimAnswer, ledger: Ledger) -> bool:
-        hosts, index = placed.ranking.hosts, placed.index
-        if self._keeps(placed.instance_uuid, hosts, index, answer):
+        node_uuid, host = placed.value("uuid"), placed.value("host")
+        if self._keeps(placed.instance_uuid, node_uuid, host, answer):
             return True
         ledger.give_back(placed.candidate)
         return False

@@ -17,6 +17,8 @@ LOG = logging.getLogger(__name__)
 
 #: How many of the best hosts a record tells of.
 TOP_HOSTS: Final = 5
+#: Instances of one request of which it does, and which the log line names.
+TOP_INSTANCES: Final = 20
 
 #: Stands beside the results of claims: the request, or its first try, failed.
 RELEASED: Final = "released"
@@ -79,7 +81,13 @@ class ClaimAttempt:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InstanceRecord:
-    """What was decided for one instance."""
+    """What was decided for one instance.
+
+    Attributes
+    ----------
+    top_hosts : tuple of WeighedHost
+        The best hosts; none for instances beyond the first `TOP_INSTANCES`.
+    """
 
     instance_uuid: str | None
     host: str
@@ -187,11 +195,13 @@ class DecisionRecord:
         return f"{asked}, {self.n_hosts} host(s){age}{funnel}"
 
     def _chosen(self) -> str:
-        return "".join(
+        chosen = "".join(
             f"; {i.instance_uuid} on {i.host} ({i.weight:.3f}), "
             f"alternates [{', '.join(i.alternates)}]"
-            for i in self.instances
+            for i in self.instances[:TOP_INSTANCES]
         )
+        n_more = len(self.instances) - TOP_INSTANCES
+        return f"{chosen}; and {n_more} more" if n_more > 0 else chosen
 
     def _claimed(self) -> str:
         if not self.claims:
