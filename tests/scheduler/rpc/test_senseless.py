@@ -61,14 +61,15 @@ def _has_one_line(caplog: pytest.LogCaptureFixture) -> bool:
     return len(lines) == 1 and "req-test" in lines[0].getMessage()
 
 
+_VERSIONS: Any = (7, "x", "", [], None, {}, "4", "4.x", "4.5.6.7", "9" * 5000)
+_METHODS: Any = (5, None, [], {}, True)
+
+
 @pytest.mark.parametrize(
     ("message", "told"),
     [
-        *[
-            ({"version": version}, "version is .* like 4.5")
-            for version in (7, "x", "", [], None, {}, "4", "4.x", "4.5.6.7", "9" * 5000)
-        ],
-        *[({"method": method}, "method is") for method in (5, None, [], {}, True)],
+        *[({"version": version}, "version is .* like 4.5") for version in _VERSIONS],
+        *[({"method": method}, "method is") for method in _METHODS],
         *[({"args": args}, "args are") for args in (None, [], "x", 5, [["a", 1]])],
         ({"args": {"bogus": 1}}, "select_destinations: .*'bogus'"),
         ({"args": {"context": 1}}, "select_destinations: .*'context'"),
