@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from ..objects import RequestSpec
-from ..scheduler.errors import InvalidRequest
+from ..scheduler.errors import InvalidRequest, excerpt
 from ..scheduler.hosts import HostBatch, HostState
 from .base import BaseHostFilter, Mask, everyone
 from .query_terms import MalformedQuery, check, satisfying, variables, walked
@@ -16,6 +16,7 @@ from .rejection import Rejection
 REASON = "does not satisfy the JSON query of the hint query"
 
 _HINT = "query"
+_MAX_CHARACTERS: Final = 16 * 1024
 
 
 class JsonFilter(BaseHostFilter):
@@ -62,14 +63,20 @@ def _query(spec_obj: RequestSpec) -> list[Any]:
     if not text:
         return []
     try:
+        _check_length(text)
         query: list[Any] = json.loads(text)
         check(query)
     except (ValueError, TypeError, RecursionError) as e:
         # Several values are a list, which is no text.
         raise InvalidRequest(
-            f"scheduler_hints: {_HINT} {text!r} cannot be used: {_told(e)}"
+            f"scheduler_hints: {_HINT} {excerpt(text)} cannot be used: {_told(e)}"
         ) from e
     return query
+
+
+def _check_length(text: object) -> None:
+    if isinstance(text, str) and len(text) > _MAX_CHARACTERS:
+        raise MalformedQuery(f"it has more than {_MAX_CHARACTERS} characters")
 
 
 def _told(error: Exception) -> str:

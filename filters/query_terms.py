@@ -30,6 +30,7 @@ from typing import Any, Final, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
+from ..scheduler.errors import excerpt
 from ..scheduler.hosts import HostBatch
 from .base import Mask, everyone, no_one
 
@@ -46,45 +47,58 @@ _OPERATORS: Final = (*_COMPARISONS, "not", "or", "and")
 #: What nova's HostState has in ``service`` is in columns here.
 _SERVICE: Final = frozenset({"host", "disabled", "forced_down"})
 
-#: Deeper than anybody writes, and less than Python's stack.
-_MAX_DEPTH: Final = 100
+#: Deeper than anybody writes.
+_MAX_DEPTH: Final = 20
+#: What differs from host to host is compared in Python: at 10,000 hosts, 10 ms each.
+_MAX_VARIABLES: Final = 100
 
 
 class MalformedQuery(ValueError):
     """Say what is no query, and what would be."""
 
 
-def check(query: object, depth: int = 1) -> None:
+def check(query: object) -> None:
     """Refuse what is no query; something empty is one, which everything satisfies.
 
     Raises
     ------
     MalformedQuery
-        It names the operator that does not exist, or what is no list.
+        It names the operator that does not exist, what is no list, or the bound that
+        is exceeded.
     """
-    if not query:
-        return
+    if query:
+        n_variables = sum(1 for _ in _variables(_checked(query)))
+        if n_variables > _MAX_VARIABLES:
+            raise MalformedQuery(f"it has more than {_MAX_VARIABLES} variables")
+
+
+def _checked(query: object, depth: int = 1) -> list[Any]:
     if depth > _MAX_DEPTH:
         raise MalformedQuery(f"it is nested more than {_MAX_DEPTH} deep")
     if not isinstance(query, list):
-        raise MalformedQuery(f"{query!r} is no list of an operator and its terms")
+        raise MalformedQuery(
+            f"{excerpt(query)} is no list of an operator and its terms"
+        )
     if query[0] not in _OPERATORS:
         known = " ".join(_OPERATORS)
-        raise MalformedQuery(f"{query[0]!r} is no operator; there are {known}")
+        raise MalformedQuery(f"{excerpt(query[0])} is no operator; there are {known}")
     for term in query[1:]:
-        if isinstance(term, list):
-            check(term, depth + 1)
+        if isinstance(term, list) and term:
+            _checked(term, depth + 1)
+    return query
 
 
 def variables(query: Sequence[Any]) -> set[str]:
     """Return the variables of a query that `check` let pass."""
-    found = set()
+    return set(_variables(query))
+
+
+def _variables(query: Sequence[Any]) -> Iterator[str]:
     for term in query[1:]:
         if isinstance(term, list):
-            found |= variables(term)
+            yield from _variables(term)
         elif _is_variable(term):
-            found.add(term)
-    return found
+            yield term
 
 
 def walked(host: HostBatch, variable: str) -> object:

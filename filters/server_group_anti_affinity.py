@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from ..objects import InstanceGroup, RequestSpec
+from ..scheduler.errors import InvalidRequest, excerpt
 from ..scheduler.hosts import HostBatch, HostState
 from .base import BaseHostFilter, Mask, everyone
 from .rejection import Rejection
 
+_RULE = "max_server_per_host"
 REASON = "already has as many members of the server group as anti-affinity allows"
 
 
@@ -60,7 +62,22 @@ def _policy(group: InstanceGroup) -> str | None:
 
 
 def max_server_per_host(group: InstanceGroup) -> int:
-    """Return how many members of a group may be on one host."""
+    """Return how many members of a group may be on one host.
+
+    Raises
+    ------
+    InvalidRequest
+        The rule is no number of at least 1.
+    """
     # Rules are text on the wire.
-    rules = group.rules if "_rules" in group else {}
-    return int(rules.get("max_server_per_host", 1))
+    given = group.get("_rules", {}).get(_RULE, "1")
+    try:
+        number = int(given)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise InvalidRequest(
+            f"instance_group.rules: {_RULE} is {excerpt(given)}; it must be a number "
+            "of at least 1"
+        )
+    return number

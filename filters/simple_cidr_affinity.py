@@ -8,7 +8,7 @@ import socket
 import netaddr  # type: ignore[import-untyped]  # ships none
 
 from ..objects import RequestSpec
-from ..scheduler.errors import InvalidRequest
+from ..scheduler.errors import InvalidRequest, excerpt
 from ..scheduler.hosts import HostBatch, HostState
 from .base import BaseHostFilter, Mask, everyone
 from .rejection import Rejection
@@ -76,8 +76,9 @@ def _network(spec_obj: RequestSpec) -> netaddr.IPNetwork | None:
         return netaddr.IPNetwork("".join((address, cidr)))
     except (netaddr.AddrFormatError, ValueError, TypeError) as e:
         raise InvalidRequest(
-            f"scheduler_hints: build_near_host_ip {address!r} and cidr {cidr!r} must "
-            "be one IP address and one prefix length such as '/24'"
+            f"scheduler_hints: build_near_host_ip {excerpt(address)} and cidr "
+            f"{excerpt(cidr)} must be one IP address and one prefix length such as "
+            "'/24'"
         ) from e
 
 

@@ -34,6 +34,7 @@ _OLD_NAMES = {
 }
 _SPECIAL = {"hw_numa_cpus", "hw_numa_mem", "traits_required"}
 _MAX_NUMA_NODES = 128
+_MAX_CPU = 65_535
 
 
 def image_properties(
@@ -73,6 +74,8 @@ def cpu_set(text: str) -> set[int]:
         where = dropped if part.startswith("^") else chosen
         first, _, last = part.removeprefix("^").partition("-")
         if not first.strip().isdecimal() or (last and not last.strip().isdecimal()):
-            raise ValueError(f"{text!r} is not a list of CPUs like 0-3,^2,7")
+            raise ValueError(f"{text[:60]!r} is not a list of CPUs like 0-3,^2,7")
+        if int(last or first) > _MAX_CPU:
+            raise ValueError(f"{text[:60]!r} names a CPU above {_MAX_CPU}")
         where.update(range(int(first), int(last or first) + 1))
     return chosen - dropped

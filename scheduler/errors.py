@@ -30,9 +30,35 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Self
 
+#: Characters of a value from outside that a message repeats.
+_EXCERPT: Final = 200
+#: Characters of a whole message, whatever it is made of: it is logged, recorded and
+#: sent to the caller.
+MAX_MESSAGE: Final = 4000
+
+
+def excerpt(value: object) -> str:
+    """Return a value from outside as messages quote it: its first 200 characters."""
+    if isinstance(value, str) and len(value) > _EXCERPT:
+        return f"{value[:_EXCERPT]!r}… ({len(value)} characters)"
+    if isinstance(value, int) and value.bit_length() > 2 * _EXCERPT:
+        return f"a number of {value.bit_length()} bits"  # repr() may refuse it
+    return shortened(repr(value))
+
+
+def shortened(text: str, most: int = _EXCERPT) -> str:
+    """Return the first characters of a text, with an ellipsis where it goes on."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
 
 class SchedulerError(Exception):
     """Say that something failed, where, and what to do about it."""
+
+    #: Whether the line of a decision tells of it, so that no other has to.
+    is_logged = False
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(shortened(str(message), MAX_MESSAGE))
 
     #: What an end user is told of it; None: its own words, which name nothing that an
     #: end user must not know.
@@ -65,6 +91,7 @@ class NoValidHost(SchedulerError):
         return made
 
     def __init__(self, reason: str = "") -> None:
+        reason = shortened(reason, MAX_MESSAGE - len(_NO_VALID_HOST))
         super().__init__(f"{_NO_VALID_HOST}{reason}")
         self.reason = reason
         self.kwargs = {"code": 500, "reason": reason}
@@ -132,9 +159,19 @@ class PlacementIncompatible(PlacementError):
 
 
 class PlacementRejected(PlacementError):
-    """Repeat what Placement found wrong with a question or a claim."""
+    """Repeat what Placement found wrong with a question or a claim.
+
+    Attributes
+    ----------
+    detail : str
+        Its own words.
+    """
 
     for_users = "Placement refused a question or a claim as malformed."
+
+    def __init__(self, message: str = "", detail: str = "") -> None:
+        super().__init__(message)
+        self.detail = shortened(detail, MAX_MESSAGE)
 
 
 class AllocationUpdateFailed(PlacementError):
@@ -205,6 +242,12 @@ def as_nova(error: Exception) -> Exception:
     """
     if isinstance(error, NoValidHost):
         return error
+    made = _as_nova(error)
+    made.is_logged = isinstance(error, SchedulerError) and error.is_logged
+    return made
+
+
+def _as_nova(error: Exception) -> SchedulerError:
     if isinstance(error, AllocationUpdateFailed):
         return _made(type(error), "AllocationUpdateFailed", **_update_failed(error))
     kind = type(error) if isinstance(error, SchedulerError) else SchedulerError
@@ -216,13 +259,13 @@ def as_nova(error: Exception) -> Exception:
 
 
 def _made(
-    kind: type[Exception], name: str, *, message: str, **kwargs: str
-) -> Exception:
+    kind: type[SchedulerError], name: str, *, message: str, **kwargs: str
+) -> SchedulerError:
     """Return an exception of nova's class of that name."""
     made: Any = Exception.__new__(_crossing(kind, name))
     made.args = (message,)
     made.kwargs = {**kwargs, "code": 500}
-    answer: Exception = made
+    answer: SchedulerError = made
     return answer
 
 

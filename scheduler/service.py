@@ -481,9 +481,9 @@ class Scheduler:
             Placement could not do its part.
         """
         uuids = tuple(instance_uuids or ())
+        caller = Caller.of(context)
 
         def figures() -> Mapping[str, tracing.Figure]:
-            caller = Caller.of(context)
             return {
                 "openstack.request_id": caller.request_id or "",
                 "openstack.project_id": caller.project_id or "",
@@ -495,7 +495,6 @@ class Scheduler:
             tracing.request("select_destinations", context, figures),
             self.journal.returning(),
         ):
-            caller = Caller.of(context)
             told = self._announcer.call(context, spec_obj)
             if told is not None:
                 caller = dataclasses.replace(

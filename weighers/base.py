@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple, Self
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from oslo_config import cfg
 
 from ..objects import RequestSpec
+from ..scheduler.errors import ConfigurationError
 from ..scheduler.hosts import Aggregate, HostBatch, HostState
 
 LOG = logging.getLogger(__name__)
@@ -34,6 +36,11 @@ class BaseHostWeigher:
         Options with their values.
     clock : callable
         Returns now, seconds since the epoch.
+
+    Raises
+    ------
+    ConfigurationError
+        The option of its multiplier is no finite number.
 
     Attributes
     ----------
@@ -58,6 +65,11 @@ class BaseHostWeigher:
     ) -> None:
         self.conf = conf
         self.clock = clock
+        if self.MULTIPLIER is not None and not math.isfinite(self._multiplier):
+            raise ConfigurationError(
+                f"[{self.MULTIPLIER_GROUP}] {self.MULTIPLIER} is {self._multiplier}; "
+                "it must be a finite number"
+            )
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -89,7 +101,7 @@ class BaseHostWeigher:
         """Return what the scaled figure of each host is multiplied by.
 
         The least of the values that a host's aggregates have under `MULTIPLIER_KEY`,
-        else the option (nova's rule).
+        else the option (nova's rule), also where one of them is no finite number.
 
         Returns
         -------
@@ -97,7 +109,7 @@ class BaseHostWeigher:
         """
         if self.MULTIPLIER is None:
             return np.ones(len(hosts))
-        default = float(self.conf[self.MULTIPLIER_GROUP][self.MULTIPLIER])
+        default = self._multiplier
         key = self.MULTIPLIER_KEY or self.MULTIPLIER
         least: Weights = hosts.spread(
             "aggregates",
@@ -107,18 +119,29 @@ class BaseHostWeigher:
         )
         return least
 
+    @property
+    def _multiplier(self) -> float:
+        return float(self.conf[self.MULTIPLIER_GROUP][self.MULTIPLIER])
+
 
 def _least(aggregates: Sequence[Aggregate], key: str, default: float) -> float:
     values = {a.metadata[key] for a in aggregates if key in a.metadata}
     try:
-        return min(map(float, values), default=default)
+        return min(map(_finite, values), default=default)
     except ValueError:
         names = ", ".join(a.name for a in aggregates if key in a.metadata)
         LOG.warning(
-            "Aggregates %s: %s must be a number, not %s; %s is used instead",
+            "Aggregates %s: %s must be a finite number, not %s; %s is used instead",
             names, key, sorted(values), default,
         )  # fmt: skip
         return default
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
 
 
 class Scale(NamedTuple):

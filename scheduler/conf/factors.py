@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable
 
 LOG = logging.getLogger(__name__)
@@ -25,8 +26,10 @@ def factors(option: str, elements: Iterable[str]) -> tuple[tuple[str, float], ..
 
 
 def _pair(element: str) -> tuple[str, float] | None:
-    name, _, factor = element.partition("=")
+    name, _, text = element.partition("=")
     try:
-        return (name.strip(), float(factor)) if name.strip() else None
+        factor = float(text)
     except ValueError:
         return None
+    is_pair = name.strip() and math.isfinite(factor)
+    return (name.strip(), factor) if is_pair else None

@@ -7,7 +7,7 @@ import functools
 import logging
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from ...objects import RequestSpec
 from ..errors import (
@@ -16,6 +16,7 @@ from ..errors import (
     PlacementUnavailable,
     PluginError,
     SchedulerError,
+    shortened,
 )
 from ..placement.conditions import conditions_of
 from ..placement.offers import Offer
@@ -34,6 +35,14 @@ from .record import DecisionRecord, FilterStep
 from .restrictions import aim
 
 LOG = logging.getLogger(__name__)
+
+#: What Placement's reasons begin with, and what says nothing.
+_MALFORMED: Final = (
+    "The server could not comply with the request since it is either malformed or "
+    "otherwise incorrect."
+)
+#: Characters of a question that a record has: more than most web servers take.
+_MAX_QUERY: Final = 8192
 
 
 def ask(
@@ -157,6 +166,7 @@ def _run_all(parts: Parts, request: PrefilterRequest, record: DecisionRecord) ->
         try:
             _run(name, prefilter, request)
         except NoValidHost as e:
+            record.no_answer = f"Placement not asked: {name} rejected the request"
             record.steps.append(FilterStep(name, len(parts.table), 0, e.reason))
             raise
 
@@ -200,9 +210,9 @@ def _answer(
     """Return the answers to some questions as one, less what is known to be gone."""
     offer: Offer | None = None
     for question in questions:
-        record.queries.append(question.path)
+        record.queries.append(shortened(question.path, _MAX_QUERY))
         with record.timed("placement"):
-            part = _asked(parts, caller, question, since, max_age_s)
+            part = _asked(parts, caller, question, record, since, max_age_s)
         offer = part if offer is None else offer.followed_by(part)
     assert offer is not None
     return offer
@@ -212,6 +222,7 @@ def _asked(
     parts: Parts,
     caller: Caller,
     question: CandidatesQuery,
+    record: DecisionRecord,
     since: int | None,
     max_age_s: float,
 ) -> Offer:
@@ -224,5 +235,10 @@ def _asked(
         )
     except PlacementRejected as e:
         # An unknown trait or class in a flavor: as for nova, no host has it.
-        LOG.error("Placement cannot answer %s: %s", question.path, e)
-        raise NoValidHost() from e
+        record.no_answer = "Placement refused the question"
+        raise NoValidHost(f"Placement refused the question: {_refusal(e)}") from e
+
+
+def _refusal(e: PlacementRejected) -> str:
+    """Return why, in Placement's own words: of a URL it says nothing."""
+    return shortened(e.detail.removeprefix(_MALFORMED)).strip() or "no reason given"

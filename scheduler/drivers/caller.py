@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
-from typing import Self
+from typing import Final, Self
 
+from ..errors import InvalidRequest, excerpt
 from ..hosts import Consumption, HostBatch
 from ..placement.query import Requirements
 
@@ -45,14 +47,34 @@ class Caller:
 
     @classmethod
     def of(cls, context: object) -> Self:
-        """Read a context: the dict of the wire, or nova's RequestContext."""
-        request_id = _get(context, "request_id")
+        """Read a context: the dict of the wire, or nova's RequestContext.
+
+        Raises
+        ------
+        InvalidRequest
+            A request id is none that an HTTP header or a log line can have.
+        """
+        request_id = _request_id(context, "request_id")
         return cls(
             request_id=request_id,
-            global_request_id=_get(context, "global_request_id") or request_id,
+            global_request_id=_request_id(context, "global_request_id") or request_id,
             project_id=_get(context, "project_id"),
             user_id=_get(context, "user_id"),
         )
+
+
+#: Printable ASCII without spaces. nova's ids have 40 characters.
+_REQUEST_ID: Final = re.compile(r"[!-~]{1,255}")
+
+
+def _request_id(context: object, name: str) -> str | None:
+    value = _get(context, name)
+    if value and not _REQUEST_ID.fullmatch(value):
+        raise InvalidRequest(
+            f"{name} is {excerpt(value)}; it must have 1 to 255 printable ASCII "
+            "characters and no space"
+        )
+    return value
 
 
 def _get(context: object, name: str) -> str | None:

@@ -34,7 +34,7 @@ from .base import Parts
 from .caller import Caller
 from .groups import GroupCheck
 from .ledger import Ledger
-from .placed import Placed
+from .placed import Placed, attributes
 from .rechecks import Rechecks
 from .record import RELEASED, ClaimAttempt, DecisionRecord
 from .restrictions import evacuated_from, skips_filters
@@ -114,19 +114,18 @@ class Claims:
         node_uuid, host = hosts.value("uuid", index), hosts.value("host", index)
         if not self._group.may_try(node_uuid):
             return None
-        if not self._rechecks.passes(uuid, hosts, index):
+        chosen = attributes(hosts, index)
+        if not self._rechecks.passes(uuid, chosen):
             return None
         left = hosts.candidates_of(index)
         while (candidate := ledger.next_of(node_uuid, left)) is not None:
-            if not self._rechecks.still_fits(
-                uuid, hosts, index, ledger.offer, candidate
-            ):
+            if not self._rechecks.still_fits(uuid, chosen, ledger.offer, candidate):
                 self._refuse(candidate, ledger)
                 self._doubt_offer()
                 continue
             answer = self._claim({uuid: ledger.request(candidate)}, [host])
             if answer.result is ClaimResult.CLAIMED:
-                if not self._keeps(uuid, hosts, index, answer):
+                if not self._keeps(uuid, node_uuid, host, answer):
                     return None  # where the group settles, this may be tried again
                 ledger.take(candidate)
                 return candidate
@@ -148,25 +147,18 @@ class Claims:
         if self._may_doubt and self._n_refused >= MAX_REFUSED and not self._made:
             raise StaleOffer
 
-    def _keeps(
-        self, uuid: str, hosts: HostBatch, index: int, answer: ClaimAnswer
-    ) -> bool:
+    def _keeps(self, uuid: str, node_uuid: str, host: str, answer: ClaimAnswer) -> bool:
         """Return whether an instance keeps what it was granted, for its group's sake.
 
         What it may not keep is released.
         """
         with self._record.timed("group"):
-            if self._group.may_stay(
-                uuid,
-                hosts.value("uuid", index),
-                hosts.value("host", index),
-                self._wanted[uuid],
-            ):
+            if self._group.may_stay(uuid, node_uuid, host, self._wanted[uuid]):
                 return True
         if answer.is_found:
             raise AllocationUpdateFailed(
                 f"Consumer {uuid} holds what an earlier request claimed on host "
-                f"{hosts.value('host', index)}, where the policy of its server group "
+                f"{host}, where the policy of its server group "
                 "does not allow it"
             )
         self._release(uuid)
@@ -206,7 +198,7 @@ class Claims:
         request = {placed.instance_uuid: ledger.request(placed.candidate)}
         answer = self._claim(request, [placed.value("host")])
         return answer.result is ClaimResult.CLAIMED and self._keeps(
-            placed.instance_uuid, placed.ranking.hosts, placed.index, answer
+            placed.instance_uuid, placed.value("uuid"), placed.value("host"), answer
         )
 
     def may_try_again(self, n_rounds: int) -> bool:
@@ -280,12 +272,12 @@ class Claims:
     def _is_current(self, placed: Placed, ledger: Ledger) -> bool:
         """Return whether a host is still as it was; else take back what was taken."""
         uuid, candidate = placed.instance_uuid, placed.candidate
-        chosen = uuid, placed.ranking.hosts, placed.index
-        if not self._rechecks.passes(*chosen):
+        host = placed.chosen.values
+        if not self._rechecks.passes(uuid, host):
             ledger.give_back(candidate)
             ledger.refuse_all(placed.value("uuid"))
             return False
-        if not self._rechecks.still_fits(*chosen, ledger.offer, candidate):
+        if not self._rechecks.still_fits(uuid, host, ledger.offer, candidate):
             ledger.give_back(candidate)
             self._refuse(candidate, ledger)
             return False
@@ -313,8 +305,8 @@ class Claims:
         return refused + self._claim_halves(placed[middle:], ledger)
 
     def _stays(self, placed: Placed, answer: ClaimAnswer, ledger: Ledger) -> bool:
-        hosts, index = placed.ranking.hosts, placed.index
-        if self._keeps(placed.instance_uuid, hosts, index, answer):
+        node_uuid, host = placed.value("uuid"), placed.value("host")
+        if self._keeps(placed.instance_uuid, node_uuid, host, answer):
             return True
         ledger.give_back(placed.candidate)
         return False

@@ -8,6 +8,7 @@ import functools
 import itertools
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,9 +38,9 @@ from .filtering import filtered, limits
 from .instances import NOT_ENOUGH, of_instance, uuids_of
 from .ledger import Ledger
 from .needs import Mappings, Needs, tell_providers
-from .placed import Placed
+from .placed import ChosenHost, Placed, attributes
 from .rechecks import MAX_RECHECKED, Rechecks
-from .record import DecisionRecord, InstanceRecord
+from .record import TOP_INSTANCES, DecisionRecord, InstanceRecord
 from .restrictions import evacuated_from, is_rebuild, restricted, skips_filters
 from .selections import selection
 from .weighing import Ranking, ranked
@@ -166,6 +167,7 @@ class Decision:
 
     def _tell(self, placed: Sequence[Placed]) -> None:
         [last] = (p for p in placed if p.instance_uuid == self._uuids[-1])
+        assert last.ranking is not None
         self._caller.placing(last.ranking.hosts, last.index, last.consumption)
 
     def _consume(
@@ -346,7 +348,13 @@ class Decision:
             index, candidate = found
             its_limits = self._limits(ranking.hosts, index)
             taken = self._needs.on_host(its_limits, _mappings(ledger, candidate))
-            placed.append(Placed(uuid, ranking, index, candidate, its_limits, taken))
+            if placed and placed[-1].instance_uuid != self._uuids[-1]:
+                placed[-1] = placed[-1].without_ranking()
+            has_top = number < TOP_INSTANCES
+            chosen = ChosenHost.of(ranking, index, has_top=has_top)
+            placed.append(
+                Placed(uuid, chosen, candidate, its_limits, taken, index, ranking)
+            )
             hosts = ranking.hosts
             if len(uuids) > 1:
                 hosts = hosts.with_instance(index, uuid, taken)
@@ -394,6 +402,7 @@ class Decision:
     ) -> list[list[Selection]]:
         last = placed[-1]
         others = last.ranking
+        assert others is not None
         if self._n_alternates and len(placed) > 1:
             # Alternates are of hosts as they are with all instances on them.
             after = others.hosts.with_instance(
@@ -429,34 +438,34 @@ class Decision:
                 candidate = ledger.next_of(node, hosts.candidates_of(index))
             if candidate is not None:
                 its_limits = self._limits(hosts, index)
-                yield self._selection(hosts, index, its_limits, candidate, ledger)
+                host = attributes(hosts, index)
+                yield self._selection(host, its_limits, candidate, ledger)
 
     def _of_placed(self, placed: Placed, ledger: Ledger | None) -> Selection:
         return self._selection(
-            placed.ranking.hosts, placed.index, placed.limits, placed.candidate, ledger
+            placed.chosen.values, placed.limits, placed.candidate, ledger
         )
 
     def _selection(
         self,
-        hosts: HostBatch,
-        index: int,
+        host: Mapping[str, Any],
         its_limits: Mapping[str, object],
         candidate: int,
         ledger: Ledger | None,
     ) -> Selection:
         zone = self._parts.conf.default_availability_zone
         if ledger is None:
-            return selection(hosts, index, zone, its_limits)
+            return selection(host, zone, its_limits)
         request = ledger.request(candidate)
-        return selection(hosts, index, zone, its_limits, request, ledger.version)
+        return selection(host, zone, its_limits, request, ledger.version)
 
     def _note_instance(self, placed: Placed, selections: Sequence[Selection]) -> None:
         self._record.instances.append(
             InstanceRecord(
                 instance_uuid=placed.instance_uuid,
                 host=selections[0].service_host,
-                weight=float(placed.ranking.total[placed.index]),
-                top_hosts=placed.ranking.top(),
+                weight=placed.chosen.weight,
+                top_hosts=placed.chosen.top_hosts,
                 alternates=tuple(s.service_host for s in selections[1:]),
             )
         )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...objects import RequestSpec, Selection
-from ..errors import NoValidHost
+from ..errors import MAX_MESSAGE, NoValidHost, SchedulerError, shortened
 from .base import BaseSchedulerDriver
 from .caller import Caller
 from .decision import Decision
@@ -45,9 +45,13 @@ class FilterScheduler(BaseSchedulerDriver):
             return selections
         except NoValidHost as e:
             record.outcome, record.reason = Outcome.NO_VALID_HOST, e.reason
+            e.is_logged = True
             raise
         except BaseException as e:
-            record.outcome, record.reason = Outcome.FAILED, f"{type(e).__name__}: {e}"
+            if isinstance(e, SchedulerError):
+                e.is_logged = True
+            record.outcome = Outcome.FAILED
+            record.reason = shortened(f"{type(e).__name__}: {e}", MAX_MESSAGE)
             raise
         finally:
             self.parts.decisions.add(record)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -16,6 +18,8 @@ from ...weighers import BaseHostWeigher
 from ...weighers.base import Weights
 from ..errors import PluginError
 from ..hosts import HostBatch, HostState
+
+LOG = logging.getLogger(__name__)
 
 
 def filter_from(
@@ -141,6 +145,14 @@ class _ForeignWeigher(BaseHostWeigher):
     ) -> None:
         super().__init__(conf, clock=clock)
         self._theirs = theirs
+        self._warn_of_multiplier = functools.cache(self._log_multiplier)
+
+    def _log_multiplier(self) -> None:
+        LOG.warning(
+            "weigher %s: a multiplier is no finite number, perhaps in an aggregate's "
+            "metadata; 1 is used instead",
+            type(self).__name__,
+        )
 
     def weigh_host(self, host_state: HostState, spec_obj: RequestSpec) -> float:
         figure = self._theirs._weigh_object(  # noqa: SLF001 - nova's name of the method
@@ -153,4 +165,8 @@ class _ForeignWeigher(BaseHostWeigher):
         if multiplier is None:
             return np.ones(len(hosts))
         values = (float(multiplier(host)) for host in hosts)
-        return np.fromiter(values, dtype=np.float64, count=len(hosts))
+        multipliers = np.fromiter(values, dtype=np.float64, count=len(hosts))
+        is_finite = np.isfinite(multipliers)
+        if not is_finite.all():
+            self._warn_of_multiplier()
+        return np.where(is_finite, multipliers, 1.0)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
@@ -11,7 +12,7 @@ from uuid import UUID
 from oslo_utils import uuidutils
 
 from ...objects import RequestSpec
-from ..errors import InvalidRequest, NoValidHost
+from ..errors import InvalidRequest, NoValidHost, excerpt
 
 NOT_ENOUGH: Final = "There are not enough hosts available."
 
@@ -35,11 +36,10 @@ def _checked(instance_uuids: Sequence[str]) -> list[str]:
         raise NoValidHost(NOT_ENOUGH)  # nova's answer to a request for none
     for each in instance_uuids:
         if not uuidutils.is_uuid_like(each):
-            raise InvalidRequest(f"instance_uuids: {each!r} is no UUID")
-    if len(set(instance_uuids)) < len(instance_uuids):
-        raise InvalidRequest(
-            f"instance_uuids: an instance is there twice: {', '.join(instance_uuids)}"
-        )
+            raise InvalidRequest(f"instance_uuids: {excerpt(each)} is no UUID")
+    [(uuid, count)] = Counter(instance_uuids).most_common(1)
+    if count > 1:
+        raise InvalidRequest(f"instance_uuids: an instance is there twice: {uuid}")
     return list(instance_uuids)
 
 

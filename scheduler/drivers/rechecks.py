@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from ...filters import BaseHostFilter
 from ...objects import RequestSpec
-from ..hosts import HostBatch
 from ..placement.conditions import ProviderReader, conditions_of
 from ..placement.offers import Offer
 from ..sources.base import ServiceHost, ServiceState
@@ -33,6 +32,10 @@ FRESH_S: Final = 1.0
 #: GET or two a host; for more, Placement is asked for candidates afresh.
 MAX_RECHECKED: Final = 10
 _CHANGED: Final = "its traits or aggregates in Placement are not what is asked for now"
+
+
+#: Attributes of a chosen host, as `attributes` returns them.
+HostValues = Mapping[str, Any]
 
 
 class Rechecks:
@@ -57,6 +60,7 @@ class Rechecks:
         global_request_id: str | None = None,
     ) -> None:
         self._source = parts.source
+        self._table = parts.table
         self._kept = parts.kept
         self._spec = spec_obj
         self._filters = filters
@@ -67,25 +71,30 @@ class Rechecks:
             parts.placement, global_request_id=global_request_id
         )
 
-    def passes(self, uuid: str, hosts: HostBatch, index: int) -> bool:
+    def passes(self, uuid: str, host: HostValues) -> bool:
         """Return whether a host still passes the filters; the record notes if not."""
-        key = _service_host(hosts, index)
+        key = _service_host(host)
         self._read([key])
         state = self._states[key]
-        if state is None or state == _known_state(hosts, index):
+        if state is None or state == _known_state(host):
             return True
-        now = hosts.take([index]).with_numbers(dataclasses.asdict(state))
-        rejections = explain(self._filters, now[0], self._spec)
+        rejections = [
+            rejection
+            for now in self._table.batch([host["uuid"]]).with_numbers(
+                dataclasses.asdict(state)
+            )
+            for rejection in explain(self._filters, now, self._spec)
+        ]
         for rejection in rejections:
             self._note(uuid, key[1], f"{rejection.filter}: {rejection.reason}")
         return not rejections
 
     def read(self, placed: Iterable[Placed]) -> None:
         """Read the services of all these hosts at once."""
-        self._read(_service_host(p.ranking.hosts, p.index) for p in placed)
+        self._read(_service_host(each.chosen.values) for each in placed)
 
     def still_fits(
-        self, uuid: str, hosts: HostBatch, index: int, offer: Offer, candidate: int
+        self, uuid: str, host: HostValues, offer: Offer, candidate: int
     ) -> bool:
         """Return whether a candidate still has the traits and aggregates asked for.
 
@@ -101,13 +110,12 @@ class Rechecks:
             return True
         if self._kept.age_s(answer) <= FRESH_S:
             return True
-        node_uuid = hosts.value("uuid", index)
         with self._record.timed("recheck"):
             fits = self._providers.still_fits(
-                answer.query, answer.candidates, number, node_uuid
+                answer.query, answer.candidates, number, host["uuid"]
             )
         if not fits:
-            self._note(uuid, hosts.value("host", index), _CHANGED)
+            self._note(uuid, host["host"], _CHANGED)
         return fits
 
     def _read(self, hosts: Iterable[ServiceHost]) -> None:
@@ -123,11 +131,9 @@ class Rechecks:
         self._record.claims.append(ClaimAttempt((uuid,), (host,), OUTDATED, 0, why))
 
 
-def _service_host(hosts: HostBatch, index: int) -> ServiceHost:
-    return hosts.value("cell_uuid", index), hosts.value("host", index)
+def _service_host(host: HostValues) -> ServiceHost:
+    return host["cell_uuid"], host["host"]
 
 
-def _known_state(hosts: HostBatch, index: int) -> ServiceState:
-    return ServiceState(
-        hosts.value("disabled", index), hosts.value("forced_down", index)
-    )
+def _known_state(host: HostValues) -> ServiceState:
+    return ServiceState(host["disabled"], host["forced_down"])

@@ -17,6 +17,8 @@ LOG = logging.getLogger(__name__)
 
 #: How many of the best hosts a record tells of.
 TOP_HOSTS: Final = 5
+#: Instances of one request of which it does, and which the log line names.
+TOP_INSTANCES: Final = 20
 
 #: Stands beside the results of claims: the request, or its first try, failed.
 RELEASED: Final = "released"
@@ -81,7 +83,13 @@ class ClaimAttempt:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InstanceRecord:
-    """What was decided for one instance."""
+    """What was decided for one instance.
+
+    Attributes
+    ----------
+    top_hosts : tuple of WeighedHost
+        The best hosts; none for instances beyond the first `TOP_INSTANCES`.
+    """
 
     instance_uuid: str | None
     host: str
@@ -101,7 +109,9 @@ class DecisionRecord:
     queries : list of str
         What Placement was asked for.
     n_candidates : int or None
-        Allocation candidates in all answers; None: Placement was not asked.
+        Allocation candidates in all answers; None: there was no answer.
+    no_answer : str
+        Why Placement answered no candidates, where that is known.
     is_cut : bool
         Whether the limit may have hidden some.
     n_hosts : int
@@ -127,6 +137,7 @@ class DecisionRecord:
     started_at: float
     queries: list[str] = dataclasses.field(default_factory=list)
     n_candidates: int | None = None
+    no_answer: str = ""
     is_cut: bool = False
     n_hosts: int = 0
     n_without_row: int = 0
@@ -177,7 +188,7 @@ class DecisionRecord:
 
     def _funnel(self) -> str:
         asked = (
-            "Placement not asked"
+            self.no_answer or "Placement not asked"
             if self.n_candidates is None
             else f"{self.n_candidates} candidate(s){' (cut)' if self.is_cut else ''}"
         )
@@ -186,11 +197,13 @@ class DecisionRecord:
         return f"{asked}, {self.n_hosts} host(s){age}{funnel}"
 
     def _chosen(self) -> str:
-        return "".join(
+        chosen = "".join(
             f"; {i.instance_uuid} on {i.host} ({i.weight:.3f}), "
             f"alternates [{', '.join(i.alternates)}]"
-            for i in self.instances
+            for i in self.instances[:TOP_INSTANCES]
         )
+        n_more = len(self.instances) - TOP_INSTANCES
+        return f"{chosen}; and {n_more} more" if n_more > 0 else chosen
 
     def _claimed(self) -> str:
         if not self.claims:
@@ -233,7 +246,7 @@ class DecisionLog:
             self._tellers = tuple(t for t in self._tellers if t != tell)
 
     def add(self, record: DecisionRecord) -> None:
-        """Keep a record that is complete, tell of it, and log it at INFO."""
+        """Keep a record that is complete, tell of it, and log it in one line."""
         with self._lock:
             self._ring.append(record)
         for tell in self._tellers:
@@ -241,9 +254,9 @@ class DecisionLog:
                 tell(record)
             except Exception:  # the decision is made, and its answer is due
                 LOG.exception("A decision is not told of to %r", tell)
-        if LOG.isEnabledFor(logging.INFO):
-            # Logging calls str(), and swallows what that may raise.
-            LOG.info("Decision %s", record)
+        level = logging.WARNING if record.outcome is Outcome.FAILED else logging.INFO
+        # Logging calls str(), and swallows what that may raise.
+        LOG.log(level, "Decision %s", record)
 
     def newest(self, n: int | None = None) -> list[DecisionRecord]:
         """Return up to `n` records, all by default, the newest first."""

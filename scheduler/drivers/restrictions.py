@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -132,5 +132,8 @@ def evacuated_from(spec_obj: RequestSpec, table: HostTable) -> frozenset[str]:
     A conductor that evacuates lets the instance keep what it holds there, and puts
     the host into ``ignore_hosts``.
     """
-    ignored: Sequence[str] = _names(spec_obj, "ignore_hosts")
-    return frozenset(uuid for host in ignored for uuid in table.nodes_of(host))
+    ignored = _names(spec_obj, "ignore_hosts")
+    if not ignored:
+        return frozenset()
+    hosts = table.batch()
+    return frozenset(hosts.take(hosts.matches("host", ignored)).uuid)

@@ -5,31 +5,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from ...objects import SchedulerLimits, Selection
-from ..hosts import HostBatch, metadata_values
+from ..hosts import metadata_values
 from ..placement.candidates import AllocationRequest
 
 
 def selection(
-    hosts: HostBatch,
-    index: int,
+    host: Mapping[str, Any],
     default_availability_zone: str,
     limits: Mapping[str, object],
     allocation_request: AllocationRequest | None = None,
     allocation_request_version: str | None = None,
 ) -> Selection:
-    """Return the selection of one host of a batch.
+    """Return the selection of one host, of which `host` has the attributes.
 
     Without an allocation request its text is ``null``, as a stock conductor expects
     where nothing is claimed.
     """
-    zones = metadata_values(hosts.value("aggregates", index), "availability_zone")
+    zones = metadata_values(host["aggregates"], "availability_zone")
     return Selection(
-        compute_node_uuid=hosts.value("uuid", index),
-        service_host=hosts.value("host", index),
-        nodename=hosts.value("nodename", index),
-        cell_uuid=hosts.value("cell_uuid", index),
+        compute_node_uuid=host["uuid"],
+        service_host=host["host"],
+        nodename=host["nodename"],
+        cell_uuid=host["cell_uuid"],
         limits=SchedulerLimits.from_dict(dict(limits)),
         allocation_request=json.dumps(allocation_request),
         allocation_request_version=allocation_request_version,

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -18,6 +19,8 @@ from .. import tracing
 from ..errors import PluginError, SchedulerError
 from ..hosts import HostBatch
 from .record import TOP_HOSTS, WeighedHost, WeigherPart
+
+LOG = logging.getLogger(__name__)
 
 Order = npt.NDArray[np.intp]
 
@@ -187,8 +190,10 @@ def ranked(  # noqa: PLR0913 - five by name
                 if not scale.is_flat:
                     ask = partial(weigher.multipliers, hosts)
                     multipliers = _figures(name, hosts, ask)
-                    total += scale.apply(raw, out=scaled) * multipliers
+                    with np.errstate(over="ignore", invalid="ignore"):
+                        total += scale.apply(raw, out=scaled) * multipliers
             parts.append(Part(name, raw, scale, multipliers))
+    _make_finite(total)
     subset_size = options.host_subset_size
     n_best = max(_N_BEST, subset_size, n_choices)
     ranking = Ranking(hosts, total, ties, n_best, parts)
@@ -217,6 +222,22 @@ def _figures(name: str, hosts: HostBatch, ask: Callable[[], Weights]) -> Weights
         # One of them would make every weight NaN, and the order a matter of chance.
         raise PluginError(f"weigher {name} answered NaN or infinity for some host")
     return figures
+
+
+def _make_finite(total: Weights) -> None:
+    """Let hosts whose weight cannot be computed weigh least: NaN has no order.
+
+    Figures and multipliers are finite, but their products and sums may not be.
+    """
+    is_nan = np.isnan(total)
+    if is_nan.any():
+        LOG.warning(
+            "The weight of %d of %d host(s) cannot be computed, which puts them last: "
+            "figures or multipliers of weighers are too large",
+            np.count_nonzero(is_nan),
+            len(total),
+        )
+    np.nan_to_num(total, copy=False, nan=np.finfo(np.float64).min)
 
 
 def _move_one_of_the_best(

@@ -18,11 +18,13 @@ from urllib3.exceptions import NewConnectionError, ProtocolError, ReadTimeoutErr
 from .. import tracing
 from ..decoding import loads
 from ..errors import (
+    InvalidRequest,
     PlacementError,
     PlacementIncompatible,
     PlacementRejected,
     PlacementUnauthorized,
     PlacementUnavailable,
+    shortened,
 )
 from .candidates import AllocationCandidates, AllocationRequest
 from .circuit import Circuit, Verdict
@@ -240,9 +242,10 @@ class PlacementClient:
     It keeps no state but the version range, whether Placement is away and whether it
     is empty, and is as safe for threads as its adapter (keystoneauth1's is). Every
     method raises PlacementUnavailable, PlacementUnauthorized or PlacementIncompatible;
-    a question that is malformed, PlacementRejected; a write whose answer did not come,
-    AnswerLost. While Placement is away, all but a call now and then end at once in
-    PlacementUnavailable, and nothing is sent.
+    a question that is malformed, PlacementRejected; a request that HTTP cannot carry,
+    InvalidRequest; a write whose answer did not come, AnswerLost. While Placement is
+    away, all but a call now and then end at once in PlacementUnavailable, and nothing
+    is sent.
     `global_request_id` travels as X-Openstack-Request-Id.
 
     Attributes
@@ -364,7 +367,7 @@ class PlacementClient:
         url = f"/allocations/{consumer_uuid}"
         answer = self.write(Verb.DELETE, url, global_request_id=global_request_id)
         if not answer.is_done and answer.status != 404:
-            raise PlacementRejected(f"DELETE {url}: {answer.status} {answer.detail}")
+            raise _rejected(Verb.DELETE, url, answer.status, answer.detail)
         return answer.is_done
 
     def read(
@@ -429,10 +432,15 @@ class PlacementClient:
                 return response
         except _NOT_ACCEPTED as e:
             raise PlacementUnauthorized(
-                f"{verb} {url} of Placement could not be asked: {e} Check auth_type, "
-                "its options and endpoint_override in [placement]."
+                f"{verb} {shortened(url)} of Placement could not be asked: {e} Check "
+                "auth_type, its options and endpoint_override in [placement]."
             ) from e
         except Exception as e:
+            if any(isinstance(cause, _NOT_BUILT) for cause in _causes(e)):
+                raise InvalidRequest(
+                    f"{verb} {shortened(url)} of Placement cannot be sent: "
+                    f"{shortened(str(e))}"
+                ) from e
             # An adapter that is handed in may raise anything, and a write whose
             # outcome is unknown has to be settled whatever it was.
             raise _unreachable(verb, url, e) from e
@@ -497,15 +505,12 @@ def _read_answer(url: str, response: Response, microversion: str) -> object:
     if response.status_code == 406 and is_newer:
         # All others can be asked: it is this question that cannot.
         raise PlacementRejected(
-            f"GET {url} needs microversion {microversion}: {_offered(response)}"
+            f"GET {shortened(url)} needs microversion {microversion}: "
+            f"{_offered(response)}"
         )
     _raise_unaccepted(Verb.GET, url, response)
-    error = _error(response)
-    if response.status_code == 400 and error is not None:
-        raise PlacementRejected(f"GET {url}: 400 {error['detail']}")
-    # Not the 404 of a wrong endpoint.
-    if response.status_code == 404 and error and _NO_PROVIDER in error["detail"]:
-        raise PlacementRejected(f"GET {url}: 404 {error['detail']}")
+    if _is_refusal(response):
+        raise _rejected(Verb.GET, url, response.status_code, _refusal(response)[1])
     raise PlacementUnavailable(_strange(Verb.GET, url, response))
 
 
@@ -514,27 +519,62 @@ def _write_answer(verb: Verb, url: str, response: Response) -> WriteAnswer:
     if status in (200, 201, 204) and _is_plausible(response):
         return WriteAnswer(status, body=_body(response))
     _raise_unaccepted(verb, url, response)
-    error = _error(response)
-    if status in (400, 404, 409) and error is not None:
-        return WriteAnswer(status, error["code"], error["detail"])
+    is_placements = _error(response) is not None
+    if _is_refusal(response) or (status == 404 and is_placements):
+        return WriteAnswer(status, *_refusal(response))
     raise AnswerLost(
         _strange(verb, url, response),
-        is_in_flight=status in (502, 503, 504) or error is None,
+        is_in_flight=status in (502, 503, 504) or not is_placements,
     )
+
+
+#: 4xx that tell of Placement, the way to it or its load: credentials (401, 403), a
+#: wrong endpoint (404), a microversion (406), and a time-out or a limit of a server.
+_NO_REFUSAL: Final = frozenset({401, 403, 404, 406, 408, 429})
+
+
+def _is_refusal(response: Response) -> bool:
+    """Return whether this request was refused, by Placement or a server before it.
+
+    A web server refuses a URL or a header that is too long (400, 414, 431) and a body
+    that is too large (413): nothing was done, and the next request may well succeed.
+    """
+    status = response.status_code
+    if status == 404:  # of a provider that is gone, the endpoint is right
+        return _NO_PROVIDER in _refusal(response)[1]
+    return 400 <= status < 500 and status not in _NO_REFUSAL
+
+
+def _refusal(response: Response) -> tuple[str, str]:
+    """Return the error's code and what it says; of a page, its first words."""
+    error = _error(response)
+    if error is None:
+        return "", _words(response)
+    return error["code"], error["detail"]
+
+
+def _rejected(verb: Verb, url: str, status: int, detail: str) -> PlacementRejected:
+    return PlacementRejected(f"{verb} {shortened(url)}: {status} {detail}", detail)
 
 
 #: A write is never repeated below us, whatever [placement] says of retries: what the
 #: first one did would be hidden by the answer to the second.
 _SENT_ONCE: Final[dict[str, Any]] = {"connect_retries": 0, "status_code_retries": 0}
 
+#: What an HTTP library raises of a header or a body that cannot be sent.
+_NOT_BUILT = (
+    UnicodeError,
+    requests.exceptions.InvalidHeader,
+    requests.exceptions.InvalidJSONError,
+)
 _NEVER_CONNECTED = (NewConnectionError, requests.ConnectTimeout)
 _MAYBE_SENT = (ProtocolError, ReadTimeoutError, requests.ReadTimeout)
 
 
 def _unreachable(verb: Verb, url: str, e: Exception) -> PlacementError:
     message = (
-        f"{verb} {url} of Placement got no answer: {e} Check that Placement runs, and "
-        "[placement] endpoint_override and timeout."
+        f"{verb} {shortened(url)} of Placement got no answer: {e} Check that Placement "
+        "runs, and [placement] endpoint_override and timeout."
     )
     if verb is Verb.GET or _was_never_sent(e):
         return PlacementUnavailable(message)
@@ -584,9 +624,14 @@ def _offered(response: Response) -> str:
 
 
 def _strange(verb: Verb, url: str, response: Response) -> str:
-    words = " ".join(response.text[:2000].split()[:_N_WORDS])[:200]
+    words = _words(response)
     came = f'"{words}"' if words else "an empty body"
-    return f"{verb} {url} of Placement answered {response.status_code} with {came}."
+    asked = f"{verb} {shortened(url)}"
+    return f"{asked} of Placement answered {response.status_code} with {came}."
+
+
+def _words(response: Response) -> str:
+    return " ".join(response.text[:2000].split()[:_N_WORDS])[:200]
 
 
 def _decoded(url: str, response: Response) -> object:
@@ -647,7 +692,8 @@ def _consumer(url: str, body: object) -> ConsumerAllocations:
         return _held(body)
     except (KeyError, TypeError, AttributeError) as e:
         raise PlacementUnavailable(
-            f"The answer to GET {url} is not Placement's: {type(e).__name__}: {e}."
+            f"The answer to GET {shortened(url)} is not Placement's: "
+            f"{type(e).__name__}: {e}."
         ) from e
 
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from oslo_utils import strutils
 
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, excerpt
 from .guest import Guest, contradiction, one_of
 
 #: No host has more; it bounds what a mask can make us count.
@@ -135,7 +135,7 @@ def _mask(key: str, mask: str, n_vcpus: int) -> set[int]:
 
 
 def _bad_mask(key: str, mask: str, remedy: str) -> InvalidRequest:
-    return InvalidRequest(f"{key} is {mask!r}; it must {remedy}")
+    return InvalidRequest(f"{key} is {excerpt(mask)}; it must {remedy}")
 
 
 def parse_cpu_mask(mask: str) -> set[int]:

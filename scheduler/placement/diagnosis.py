@@ -82,7 +82,7 @@ def diagnose(
         if asker.has_candidates(query):
             return Diagnosis(Cause.NONE)
     except PlacementRejected as e:
-        return Diagnosis(Cause.REFUSED, refusal=_without_url(e))
+        return Diagnosis(Cause.REFUSED, refusal=e.detail or str(e))
     every = constraints(query.params)
     left = [asker.left(constraint) for constraint in every[:MAX_CONSTRAINTS]]
     sharing: set[str] = set()
@@ -208,8 +208,3 @@ def _conflict(known: Sequence[_Counted]) -> list[_Counted]:
         if not frozenset.intersection(*(other.hosts for other in rest)):
             conflict = rest
     return conflict
-
-
-def _without_url(e: PlacementRejected) -> str:
-    """Return Placement's own words: the URL may name a host's tree."""
-    return str(e).partition(": 400 ")[2] or str(e)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import os_resource_classes as orc
 from oslo_utils import uuidutils
 
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, excerpt
 from .request_groups import RequestGroup
 
 #: Suffixes as Placement takes them since microversion 1.33.
@@ -165,5 +165,5 @@ def _uuid(key: str, value: str, found: str, right: str) -> str:
 
 def _malformed(key: str, value: str, right: str) -> InvalidRequest:
     return InvalidRequest(
-        f"flavor.extra_specs[{key!r}] is {value!r}; it must be {right}"
+        f"flavor.extra_specs[{excerpt(key)}] is {excerpt(value)}; it must be {right}"
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from oslo_utils import strutils
 
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, excerpt
 
 if TYPE_CHECKING:
     from ...objects import RequestSpec
@@ -102,7 +102,7 @@ def one_of(key: str, value: str | None, allowed: Collection[str]) -> str | None:
     """Return `value` if it is allowed or None; InvalidRequest otherwise."""
     if value is not None and value not in allowed:
         raise InvalidRequest(
-            f"{key} is {value!r}; it must be one of {', '.join(allowed)}"
+            f"{key} is {excerpt(value)}; it must be one of {', '.join(allowed)}"
         )
     return value
 
@@ -112,8 +112,8 @@ def contradiction(
 ) -> InvalidRequest:
     """Return the error of a flavor and an image that contradict each other."""
     return InvalidRequest(
-        f"{prefix}:{name} is {in_flavor!r} in the flavor and {prefix}_{name} is "
-        f"{in_image!r} in the image; leave out one of them, or make them equal"
+        f"{prefix}:{name} is {excerpt(in_flavor)} in the flavor and {prefix}_{name} is "
+        f"{excerpt(in_image)} in the image; leave out one of them, or make them equal"
     )
 
 

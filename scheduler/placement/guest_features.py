@@ -13,7 +13,7 @@ import os_resource_classes as orc
 import os_traits
 from oslo_log import log as logging
 
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, excerpt
 from .guest import Guest
 
 LOG = logging.getLogger(__name__)
@@ -79,8 +79,8 @@ def _not_encryptable(
     model: str, name: str, value: object, right: str
 ) -> InvalidRequest:
     return InvalidRequest(
-        f"{name} of the image is {value!r}; it must be {right} for memory encryption "
-        f"with {model}"
+        f"{name} of the image is {excerpt(value)}; it must be {right} for memory "
+        f"encryption with {model}"
     )
 
 
@@ -98,7 +98,7 @@ def tpm_traits(guest: Guest) -> set[str]:
     model = guest.agreed("tpm_model", _TPM_MODEL_TRAITS) or "tpm-tis"
     if model == "tpm-crb" and version != "2.0":
         raise InvalidRequest(
-            f"hw:tpm_model is 'tpm-crb' with hw:tpm_version {version!r}; "
+            f"hw:tpm_model is 'tpm-crb' with hw:tpm_version {excerpt(version)}; "
             "it must be 'tpm-tis', or the version '2.0'"
         )
     return {_TPM_VERSION_TRAITS[version], _TPM_MODEL_TRAITS[model]}

@@ -23,6 +23,7 @@ from urllib.parse import urlencode
 
 from oslo_log import log as logging
 
+from ..errors import InvalidRequest, excerpt
 from .client import MICROVERSION
 from .cpu_policy import CPUPolicy, cpu_policy
 from .flavor_groups import FlavorGroups, flavor_groups
@@ -171,8 +172,14 @@ def _query(
     groups, subtrees = without_empty_resources(groups, root, subtrees)
     policy = _group_policy(asked, groups)
     effective = limit if _is_limited(spec_obj, requirements) else None
-    params = _params(groups, root, subtrees, policy, effective)
-    return CandidatesQuery(tuple(sorted(params)), effective)
+    params = sorted(_params(groups, root, subtrees, policy, effective))
+    for name, value in params:
+        if not (name.isascii() and value.isascii()):
+            raise InvalidRequest(
+                f"{excerpt(name)} is {excerpt(value)} in the request's question to "
+                "Placement, whose names have ASCII characters only"
+            )
+    return CandidatesQuery(tuple(params), effective)
 
 
 def _add_destination(

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import os_resource_classes as orc
 
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, excerpt, shortened
 from .flavor_groups import flavor_groups
 from .guest import set_field
+from .request_bounds import check_bounds
 
 if TYPE_CHECKING:
     from ...objects import RequestSpec
@@ -52,13 +53,15 @@ def validate_request(spec_obj: RequestSpec) -> None:
     Raises
     ------
     InvalidRequest
-        It has no flavor; an amount is below its least or above Placement's largest
-        value; a resource class or a group's name cannot be one, or is there twice; a
-        group asks for nothing, or a subtree names one that is not there.
+        It has no flavor; a part of it is too large (`check_bounds`); an amount is below
+        its least or above Placement's largest value; a resource class or a group's name
+        cannot be one, or is there twice; a group asks for nothing, or a subtree names
+        one that is not there.
     """
     flavor = set_field(spec_obj, "flavor")
     if flavor is None:
         raise InvalidRequest("flavor is missing; a request must have one")
+    check_bounds(spec_obj)
     if "num_instances" in spec_obj:
         _check_amount("num_instances", spec_obj.num_instances, 1, MAX_INSTANCES)
     for name, least in _FLAVOR_MINIMA.items():
@@ -73,7 +76,7 @@ def _check_amount(
 ) -> None:
     if not isinstance(value, int) or not least <= value <= most:
         raise InvalidRequest(
-            f"{field} is {value!r}; it must be a number from {least} to {most}"
+            f"{field} is {excerpt(value)}; it must be a number from {least} to {most}"
         )
 
 
@@ -97,8 +100,8 @@ def _check_groups(groups: Iterable[Any], suffixes: set[str]) -> None:
         suffix = set_field(group, "requester_id")
         if not suffix or not _SUFFIX.fullmatch(suffix):
             raise InvalidRequest(
-                f"{field}.requester_id is {suffix!r}; it must have 1 to 64 letters, "
-                'digits, "_" or "-"'
+                f"{field}.requester_id is {excerpt(suffix)}; it must have 1 to 64 "
+                'letters, digits, "_" or "-"'
             )
         if suffix in suffixes:
             raise InvalidRequest(
@@ -116,7 +119,7 @@ def _check_group(field: str, group: WireObject) -> None:
             f"{field} asks for nothing; it must have resources, traits or aggregates"
         )
     for name, amount in (set_field(group, "resources") or {}).items():
-        _check_amount(f"{field}.resources[{name!r}]", amount, least=0)
+        _check_amount(f"{field}.resources[{excerpt(name)}]", amount, least=0)
         # A class that is newer than our os-resource-classes is Placement's to judge.
         if not _ANY_CLASS.fullmatch(name):
             raise _malformed_class(f"{field}.resources", name)
@@ -135,8 +138,9 @@ def _check_subtrees(level: WireObject | None, suffixes: set[str]) -> None:
         for suffix in subtree:
             if suffix not in suffixes:
                 raise InvalidRequest(
-                    f"request_level_params.same_subtree[{index}] has {suffix!r}; it "
-                    f"must be a group of the request: {', '.join(sorted(suffixes))}"
+                    f"request_level_params.same_subtree[{index}] has "
+                    f"{excerpt(suffix)}; it must be a group of the request: "
+                    f"{shortened(', '.join(sorted(suffixes)))}"
                 )
 
 
@@ -150,6 +154,6 @@ def _unfindable(group: str) -> InvalidRequest:
 
 def _malformed_class(field: str, name: str) -> InvalidRequest:
     return InvalidRequest(
-        f"{field} names the resource class {name!r}; it must be a standard one, or "
-        'CUSTOM_ and then capital letters, digits or "_"'
+        f"{field} names the resource class {excerpt(name)}; it must be a standard one, "
+        'or CUSTOM_ and then capital letters, digits or "_"'
     )

@@ -1,24 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a message to an endpoint's method, also where the message cannot be read."""
+"""From a message to an endpoint's method, also where the message makes no sense."""
 
 from __future__ import annotations
 
+import inspect
+import logging
+import re
+from collections.abc import Callable
 from typing import Any, Final
 
-from oslo_messaging.rpc.dispatcher import RPCDispatcher
+import oslo_messaging
+from oslo_messaging.rpc.dispatcher import (
+    NoSuchMethod,
+    RPCAccessPolicyBase,
+    RPCDispatcher,
+    UnsupportedVersion,
+)
 
 from ...objects import MalformedObject
-from ..errors import InvalidRequest, as_nova
+from .. import logs
+from ..drivers.caller import Caller
+from ..errors import (
+    ConfigurationError,
+    InvalidRequest,
+    SchedulerError,
+    as_nova,
+    excerpt,
+    shortened,
+)
 
-#: Characters that are told of what is wrong with a message.
+LOG = logging.getLogger(__name__)
+
+#: Characters of what is wrong with a message, in the log and in the answer.
 _MAX_TOLD: Final = 500
+
+_SELECT: Final = "select_destinations"
+_VERSION: Final = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}(\.[0-9]{1,9})?")
+
+
+class MethodsOnly(RPCAccessPolicyBase):  # type: ignore[misc]
+    """Let public methods be called; an endpoint has other attributes: its target."""
+
+    def is_allowed(self, endpoint: object, method: str) -> bool:
+        """Return whether a name is that of a public method."""
+        is_public = not method.startswith("_")
+        return is_public and inspect.ismethod(getattr(endpoint, method))
 
 
 class Dispatcher(RPCDispatcher):  # type: ignore[misc]
     """Read a message's arguments and hand them to the endpoint that has its method.
 
-    oslo.messaging's own one, but that a message that cannot be read, which no endpoint
-    ever sees, fails as one whose arguments an endpoint refuses.
+    oslo.messaging's own one, but that a message which makes no sense fails as one whose
+    arguments an endpoint refuses, and that a failure which the scheduler raises on
+    purpose leaves one line in the log, where oslo.messaging's server logs a traceback.
     """
 
     def dispatch(self, incoming: Any) -> Any:
@@ -26,21 +60,88 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]
 
         Raises
         ------
-        InvalidRequest
-            An argument is malformed, of another major version, or beyond the bounds.
-            What is wrong is told, in some hundred characters, and no more of it.
-        NoValidHost
-            The same of a request for destinations; see `as_nova`.
+        oslo_messaging.ExpectedException
+            It holds what is answered: InvalidRequest where the message makes no sense
+            (its version, its method, its arguments' names or types; what cannot be
+            read), as NoValidHost if it is a request for destinations (see `as_nova`);
+            or another failure that is no accident.
         """
         try:
+            self._check(incoming.message)
             return super().dispatch(incoming)
         except MalformedObject as e:
-            wrong = InvalidRequest(_told(e))
-            is_decision = incoming.message.get("method") == "select_destinations"
-            raise as_nova(wrong) if is_decision else wrong from None
+            # The path to what is wrong may have texts as long as the bounds let them.
+            failure: Exception = InvalidRequest(shortened(str(e), _MAX_TOLD))
+        except ConfigurationError:
+            raise  # an operator needs the whole of it
+        except (SchedulerError, NoSuchMethod, UnsupportedVersion) as e:
+            failure = e
+        if incoming.message.get("method") == _SELECT:
+            failure = _as_nova(failure)
+        _log(incoming, failure)
+        raise _expected(failure)
+
+    def _check(self, message: dict[str, Any]) -> None:
+        """Refuse what oslo.messaging's dispatcher stumbles over."""
+        version, method = message.get("version", "1.0"), message.get("method")
+        if not isinstance(version, str) or not _VERSION.fullmatch(version):
+            raise InvalidRequest(
+                f"version is {excerpt(version)}; it must look like 4.5"
+            )
+        if not isinstance(method, str):
+            raise InvalidRequest(f"method is {excerpt(method)}; it must be a name")
+        arguments = message.get("args", {})
+        if not isinstance(arguments, dict):
+            raise InvalidRequest(
+                f"args are {excerpt(arguments)}; they must be a dict by name"
+            )
+        for function in self._methods(method, message.get("namespace")):
+            try:
+                inspect.signature(function).bind({}, **arguments)
+            except TypeError as e:
+                raise InvalidRequest(f"{method}: {shortened(str(e))}") from None
+
+    def _methods(self, name: str, namespace: object) -> list[Callable[..., Any]]:
+        """Return the methods of that name, of the endpoints of a namespace."""
+        return [
+            getattr(endpoint, name)
+            for endpoint in self.endpoints
+            if _namespace(endpoint) == namespace
+            and hasattr(endpoint, name)
+            and self.access_policy.is_allowed(endpoint, name)
+        ]
 
 
-def _told(error: MalformedObject) -> str:
-    # The path to what is wrong may have texts that are as long as the bounds let them.
-    text = str(error)
-    return text if len(text) <= _MAX_TOLD else f"{text[:_MAX_TOLD]}…"
+def _namespace(endpoint: object) -> str | None:
+    target = getattr(endpoint, "target", None)
+    return None if target is None else target.namespace
+
+
+def _as_nova(failure: Exception) -> Exception:
+    return as_nova(failure) if isinstance(failure, SchedulerError) else failure
+
+
+def _expected(failure: Exception) -> oslo_messaging.ExpectedException:
+    """Return what has oslo.messaging's server answer a failure and log nothing."""
+    try:
+        raise failure from failure.__cause__
+    except Exception:
+        return oslo_messaging.ExpectedException()
+
+
+def _log(incoming: Any, failure: Exception) -> None:
+    """Log a failure in one line, unless the line of a decision has it."""
+    if isinstance(failure, SchedulerError) and failure.is_logged:
+        return
+    context = incoming.ctxt
+    try:
+        request_id = Caller.of(context).request_id
+    except InvalidRequest:
+        context, request_id = {}, None
+    with logs.request(context, ()):
+        LOG.warning(
+            "Request %s for %s is refused: %s",
+            request_id or "-",
+            excerpt(incoming.message.get("method")),
+            shortened(str(failure), _MAX_TOLD),
+        )

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 import oslo_messaging
 
 from ...objects import Aggregate, AggregateList, InstanceList, RequestSpec, Selection
-from ..errors import InvalidRequest, NoValidHost, as_nova
+from ..errors import InvalidRequest, NoValidHost, as_nova, shortened
 from ..hosts import Aggregate as HostAggregate
 from ..hosts import HostTable, properties_of_instance
 
@@ -55,7 +55,6 @@ class SchedulerEndpoint:
     def __init__(self, scheduler: SelectsDestinations) -> None:
         self._scheduler = scheduler
 
-    @oslo_messaging.expected_exceptions(NoValidHost)  # type: ignore[untyped-decorator]
     def select_destinations(
         self,
         context: object,
@@ -70,9 +69,10 @@ class SchedulerEndpoint:
 
         Raises
         ------
+        oslo_messaging.ExpectedException
+            It holds NoValidHost: some instance fits nowhere.
         NoValidHost
-            Some instance fits nowhere, or, in nova's class of that name, nearly
-            whatever else failed; see `as_nova`.
+            In nova's class of that name, nearly whatever else failed; see `as_nova`.
         AllocationUpdateFailed
             In nova's class of that name: a consumer has other allocations.
         """
@@ -80,11 +80,17 @@ class SchedulerEndpoint:
             if spec_obj is None:
                 spec_obj = _from_dicts(context, request_spec, filter_properties)
             _check_request(spec_obj, instance_uuids)
+            for name, flag in (
+                ("return_objects", return_objects),
+                ("return_alternates", return_alternates),
+            ):
+                _check(flag, bool | int | None, f"{name}: a boolean")
             return self._scheduler.select_destinations(
                 context, spec_obj, instance_uuids, return_objects, return_alternates
             )
         except NoValidHost:
-            raise
+            # As oslo_messaging.expected_exceptions, which hides the signature.
+            raise oslo_messaging.ExpectedException() from None
         except Exception as e:
             # oslo.messaging's server logs both, with their tracebacks.
             raise as_nova(e) from e
@@ -173,7 +179,7 @@ def _from_dicts(
         # Whatever is in dicts that nobody checked, down to texts that are no JSON.
         raise InvalidRequest(
             "request_spec and filter_properties cannot be read as those of RPC 4.0: "
-            f"{type(e).__name__}: {e}"
+            f"{type(e).__name__}: {shortened(str(e))}"
         ) from e
 
 

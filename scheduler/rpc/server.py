@@ -15,7 +15,7 @@ from oslo_config import cfg
 from oslo_messaging.rpc.server import RPCServer
 
 from ...objects import Serializer
-from .dispatcher import Dispatcher
+from .dispatcher import Dispatcher, MethodsOnly
 from .endpoints import TOPIC
 from .late_replies import LateReplies, LateReply
 from .replies import Answers, Watched
@@ -45,8 +45,7 @@ def get_server(
     answers : Answers, optional
         Is told what becomes of replies; for a scheduler, its journal.
     """
-    policy = oslo_messaging.DefaultRPCAccessPolicy
-    dispatcher = Dispatcher(list(endpoints), Serializer(), policy)
+    dispatcher = Dispatcher(list(endpoints), Serializer(), MethodsOnly)
     target = oslo_messaging.Target(topic=topic, server=conf.host)
     server = Server(transport, target, dispatcher)
     server.answers = answers

@@ -136,7 +136,15 @@ def test_no_query_lets_all_pass(hints: Any) -> None:
         pytest.param('"abc"', "'abc' is no list", id="text"),
         pytest.param("5", "5 is no list", id="a number"),
         pytest.param('{"a": 1}', "is no list", id="an object"),
-        pytest.param('["not", ' * 200 + "1" + "]" * 200, "nested more", id="deep"),
+        pytest.param('["not", ' * 21 + "1" + "]" * 21, "more than 20 deep", id="deep"),
+        pytest.param(
+            '["in", 1' + ", 1" * 5500 + "]", "more than 16384 characters", id="long"
+        ),
+        pytest.param(
+            json.dumps(["in", *(f"$stats.{i}" for i in range(101))]),
+            "more than 100 variables",
+            id="variables",
+        ),
         pytest.param("[" * 100_000, "cannot be used", id="too deep to be read"),
     ],
 )

@@ -186,3 +186,10 @@ def test_time_survives_the_wire(moment):
     again = Flavor.obj_from_primitive(flavor.obj_to_primitive())
 
     assert again.created_at == moment
+
+
+def test_cpus_of_an_image_are_no_more_than_a_host_can_have():
+    props = ImageMetaProps.from_dict({"hw_numa_cpus.0": "0-65535"})
+    assert len(props.hw_numa_cpus[0]) == 65_536
+    with pytest.raises(ValueError, match="CPU above 65535"):
+        ImageMetaProps.from_dict({"hw_numa_cpus.0": "0-9999999999999"})

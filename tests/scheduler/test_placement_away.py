@@ -9,10 +9,12 @@ from typing import cast
 
 import pytest
 
-from moorage.objects import Selection
+from moorage.objects import ImageMeta, ImageMetaProps, Selection
 from moorage.scheduler import service
 from moorage.scheduler.conf import load
 from moorage.scheduler.errors import (
+    InvalidRequest,
+    NoValidHost,
     PlacementError,
     PlacementIncompatible,
     PlacementUnauthorized,
@@ -162,6 +164,40 @@ def test_scheduler_refuses_at_once_and_becomes_ready_again_by_itself(
     assert _n_sent(server) == n_sent
     wait_until(lambda: started.is_ready)
     assert started.readiness_note == ""
+    assert len(_ask(started, new_uuids())) == 1
+
+
+def test_question_too_long_for_the_web_server_affects_no_other_request(
+    started: Scheduler, server: MisbehavingServer
+) -> None:
+    for i in range(CIRCUIT_MAX_FAILURES):
+        server.misbehave(Misbehaviour.TOO_LONG, verb="GET")
+        traits = [f"CUSTOM_{i}_{j}_".ljust(250, "X") for j in range(40)]
+        image = ImageMeta(properties=ImageMetaProps(traits_required=traits))
+        with pytest.raises(NoValidHost):
+            started.select_destinations(CONTEXT, request(image=image), new_uuids())
+    assert len(_ask(started, new_uuids())) == 1
+    assert started.is_ready
+
+
+@pytest.mark.parametrize("name", ["request_id", "global_request_id"])
+@pytest.mark.parametrize(
+    "request_id",
+    ["req-\r\nX-Evil: 1", "req-\x00", "req-\N{SNOWMAN}", "r" * 100_000, "r" * 256],
+    ids=["header", "control", "not ASCII", "huge", "long"],
+)
+def test_request_id_that_cannot_be_sent_is_refused_and_affects_no_other_request(
+    started: Scheduler,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    request_id: str,
+) -> None:
+    context = {**CONTEXT, name: request_id}
+    for _ in range(CIRCUIT_MAX_FAILURES):
+        with pytest.raises(InvalidRequest, match=f"^{name} is ") as raised:
+            started.select_destinations(context, request(), new_uuids())
+    assert len(str(raised.value)) < 1000
+    assert len(caplog.text) < 20_000
     assert len(_ask(started, new_uuids())) == 1
 
 

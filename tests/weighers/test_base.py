@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
 import hypothesis.strategies as st
@@ -13,6 +14,7 @@ from hypothesis import given
 from oslo_config import cfg
 
 from moorage.objects import RequestSpec
+from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.hosts import HostBatch, HostState
 from moorage.weighers import BaseHostWeigher
 from moorage.weighers.base import normalize
@@ -91,6 +93,15 @@ def test_normalize_is_novas_rule(
             1.0,
             id="one of two is no number",
         ),
+        *[
+            pytest.param([{"ram_weight_multiplier": text}], 1.0, id=text)
+            for text in ("nan", "inf", "-inf", "1e999", "Infinity", "9" * 400)
+        ],
+        pytest.param(
+            [{"ram_weight_multiplier": "-3"}, {"ram_weight_multiplier": "nan"}],
+            1.0,
+            id="one of two is not finite",
+        ),
     ],
 )
 def test_aggregates_override_the_multiplier_of_their_hosts(
@@ -102,18 +113,28 @@ def test_aggregates_override_the_multiplier_of_their_hosts(
     assert multipliers.tolist() == [1.0, multiplier, 1.0]
 
 
-def test_override_that_is_no_number_is_warned_of(
-    conf: cfg.ConfigOpts, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("text", ["much", "nan", "1e999"])
+def test_override_that_is_no_number_is_warned_of_once(
+    text: str, conf: cfg.ConfigOpts, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mine = aggregate(1, "a", ram_weight_multiplier="much")
+    mine = aggregate(1, "a", ram_weight_multiplier=text)
+    weigher, rows = RAMWeigher(conf), batch(*THREE, aggregates=[mine])
     with caplog.at_level(logging.WARNING):
-        RAMWeigher(conf).multipliers(batch(*THREE, aggregates=[mine]))
-    assert "aggregate1: ram_weight_multiplier must be a number" in caplog.text
+        for _ in range(3):
+            weigher.multipliers(rows)
+    assert caplog.text.count("aggregate1: ram_weight_multiplier must be a finite") == 1
 
 
 def test_option_is_the_multiplier_of_the_rest() -> None:
     weigher = RAMWeigher(options(ram_weight_multiplier=-4.0))
     assert weigher.multipliers(batch(*THREE)).tolist() == [-4.0] * 3
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_option_that_is_not_finite_stops_the_start(value: float) -> None:
+    told = r"\[filter_scheduler\] ram_weight_multiplier is .*finite number"
+    with pytest.raises(ConfigurationError, match=told):
+        RAMWeigher(options(ram_weight_multiplier=value))
 
 
 def test_weigher_without_an_option_is_multiplied_by_one(conf: cfg.ConfigOpts) -> None:

@@ -52,6 +52,19 @@ def test_record_says_which_prefilter_refused(make: MakeScheduler) -> None:
     [step] = record.steps
     assert (step.name, step.n_in, step.n_out) == ("require_tenant_aggregate", 2, 0)
     assert step.reason == "Scheduling failed: No hosts available for tenant"
+    assert (
+        "Placement not asked: require_tenant_aggregate rejected the request, 0 host(s)"
+    ) in record.summary()
+
+
+def test_record_says_that_placement_refused(make: MakeScheduler) -> None:
+    scheduler = make()
+    asked = request(extra_specs={"trait:CUSTOM_NO_SUCH": "required"})
+    with pytest.raises(NoValidHost, match=r"No such trait.*CUSTOM_NO_SUCH"):
+        scheduler.select_destinations(CONTEXT, asked, new_uuids())
+    [record] = scheduler.decisions.newest()
+    assert "; Placement refused the question, 0 host(s)" in record.summary()
+    assert "CUSTOM_NO_SUCH" in record.reason
 
 
 def test_routed_networks_without_neutron_stop_the_start(make: MakeScheduler) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -73,6 +74,20 @@ def test_foreign_weigher_answers_for_each_host(conf: cfg.ConfigOpts) -> None:
     assert weigher.multipliers(rows).tolist() == [1.0, -1.0, 1.0]
     assert (weigher.minval, weigher.maxval) == (0, None)
     assert type(weigher).__name__ == "NovaWeigher"
+
+
+def test_foreign_multiplier_that_is_not_finite_is_1(
+    conf: cfg.ConfigOpts, caplog: pytest.LogCaptureFixture
+) -> None:
+    def multiplier(_self: Any, host_state: Any) -> float:
+        return math.nan if host_state.aggregates else 2.0
+
+    odd = type("Odd", (NovaWeigher,), {"weight_multiplier": multiplier})
+    weigher = weigher_from(odd, conf, _clock)
+    rows = batch(*THREE, aggregates=[aggregate(1, "b")])
+    for _ in range(2):
+        assert weigher.multipliers(rows).tolist() == [2.0, 1.0, 2.0]
+    assert caplog.text.count("weigher Odd: a multiplier is") == 1
 
 
 def test_foreign_weigher_without_multiplier_counts_once(conf: cfg.ConfigOpts) -> None:

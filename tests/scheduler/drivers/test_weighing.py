@@ -219,6 +219,26 @@ def test_bad_multiplier_is_an_error_that_names_the_weigher(
         _ranked(batch(*hosts("free_ram_mb", RAM)), weighers=[odd])
 
 
+@pytest.mark.parametrize("n_hosts", [4, 400], ids=["few", "many"])
+def test_host_whose_weight_cannot_be_computed_is_ordered_with_the_others(
+    n_hosts: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The span of these figures is beyond all numbers.
+    odd = type("Odd", (Odd,), {"answer": [1e308, -1e308, *range(n_hosts - 2)]})
+    rows = batch(*hosts("free_ram_mb", range(n_hosts)))
+    ranking = _ranked(rows, weighers=[odd])
+    assert np.isfinite(ranking.total).all()
+    assert sorted(ranking.order.tolist()) == list(range(n_hosts))
+    assert sorted(ranking) == list(range(n_hosts))
+    assert f"The weight of 1 of {n_hosts} host(s) cannot be computed" in caplog.text
+
+
+def test_aggregate_whose_multiplier_is_not_finite_fails_no_request() -> None:
+    odd = aggregate(1, "b", ram_weight_multiplier="nan", cpu_weight_multiplier="inf")
+    rows = batch(*hosts("free_ram_mb", RAM), aggregates=[odd])
+    assert _order(_ranked(rows)) == "bdca"
+
+
 def test_list_of_numbers_is_an_answer() -> None:
     odd = type("Odd", (Odd,), {"answer": [1, 2, 3, 4]})
     rows = batch(*hosts("free_ram_mb", RAM))

@@ -9,11 +9,14 @@ import pytest
 
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import (
+    InvalidRequest,
+    PlacementError,
     PlacementIncompatible,
     PlacementRejected,
     PlacementUnauthorized,
     PlacementUnavailable,
 )
+from moorage.scheduler.placement.allocations.limits import CIRCUIT_MAX_FAILURES
 from moorage.scheduler.placement.client import (
     AnswerLost,
     PlacementClient,
@@ -161,9 +164,68 @@ def test_malformed_question_is_rejected_in_placements_words(embedded):
         embedded.client.allocation_candidates(query)
 
 
+def test_provider_that_is_gone_is_no_failure_of_placement(embedded):
+    url = f"/resource_providers/{CONSUMER}/aggregates"
+    for _ in range(CIRCUIT_MAX_FAILURES):
+        with pytest.raises(PlacementRejected, match="No resource provider with uuid"):
+            embedded.client.read(url)
+    assert not embedded.client.circuit.is_open
+
+
 def test_unknown_consumer_holds_nothing(embedded):
     assert embedded.client.allocations(CONSUMER).resources == {}
     assert embedded.client.delete_allocations(CONSUMER) is False
+
+
+def _answering(status, content_type="text/html", body=b"<h1>Too long</h1>"):
+    def app(_environ, start_response):
+        start_response(f"{status} Refused", [("Content-Type", content_type)])
+        return [body]
+
+    return app
+
+
+#: 400 and 431 are also what web servers say of headers and request lines.
+@pytest.mark.parametrize("status", [400, 409, 410, 413, 414, 422, 431, 451])
+def test_refusal_of_a_server_in_front_is_an_answer_to_this_request(status):
+    with MisbehavingServer(_answering(status)) as server:
+        client = server.client()
+        for _ in range(CIRCUIT_MAX_FAILURES):
+            with pytest.raises(PlacementRejected, match=f"{status} .*Too long"):
+                client.allocation_candidates(Query())
+            written = client.put_allocations(CONSUMER, EMPTY)
+            assert (written.status, written.is_done) == (status, False)
+            assert "Too long" in written.detail
+        assert not client.circuit.is_open
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 406, 408, 429, 500, 503])
+def test_what_says_that_placement_is_away_counts_as_that(status):
+    with MisbehavingServer(_answering(status)) as server:
+        client = server.client()
+        for _ in range(CIRCUIT_MAX_FAILURES):
+            with pytest.raises(PlacementError):
+                client.allocation_candidates(Query())
+        assert client.circuit.is_open
+
+
+@pytest.mark.parametrize("request_id", ["req-\r\nX-Evil: 1", "req-\N{SNOWMAN}"])
+def test_request_that_cannot_be_built_is_invalid(server, request_id):
+    client = server.client()
+    for _ in range(CIRCUIT_MAX_FAILURES):
+        with pytest.raises(InvalidRequest, match=r"GET .* cannot be sent"):
+            client.allocations(CONSUMER, global_request_id=request_id)
+        with pytest.raises(InvalidRequest, match=r"PUT .* cannot be sent"):
+            client.put_allocations(CONSUMER, EMPTY, global_request_id=request_id)
+    assert not server.seen
+    assert not client.circuit.is_open
+
+
+def test_refusal_repeats_no_more_than_the_start_of_a_long_url(embedded):
+    query = Query((("resources", "VCPU:1"), ("required", "A" * 100_000)))
+    with pytest.raises(PlacementRejected) as raised:
+        embedded.client.allocation_candidates(query)
+    assert len(str(raised.value)) < 5_000
 
 
 def _conf(tmp_path, text):

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request for many instances keeps little for each: not a ranking of all hosts."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.drivers.record import TOP_INSTANCES
+from moorage.scheduler.service import Scheduler, build
+
+from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+
+N_HOSTS = 200
+N_INSTANCES = 300
+#: What 60 MiB are for 10,000 instances.
+BYTES_AN_INSTANCE = 6 * 1024
+#: What one ranking, its arrays and the next batch of hosts take, and the caches.
+BYTES_ONCE = 1024 * 1024
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[Scheduler]:
+    roomy = {"vcpus": 64, "memory_mb": 262144, "local_gb": 4000}
+    path = write_inventory(tmp_path, *[host(f"h{i}", **roomy) for i in range(N_HOSTS)])
+    conf = moorage_conf.load([], config_files=[])
+    conf.set_override("inventory_file", str(path), group="moorage")
+    scheduler = build(conf)
+    scheduler.start()
+    yield scheduler
+    scheduler.stop()
+
+
+def _ask(scheduler: Scheduler, n_instances: int) -> object:
+    # Without UUIDs nothing is claimed: the embedded Placement's memory does not count.
+    return scheduler.select_destinations(
+        CONTEXT,
+        request(num_instances=n_instances),
+        return_objects=True,
+        return_alternates=True,
+    )
+
+
+def test_memory_of_a_request_does_not_grow_by_a_ranking_an_instance(
+    scheduler: Scheduler,
+) -> None:
+    _ask(scheduler, 2)  # candidates and answers of filters are kept from now on
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        reply = _ask(scheduler, N_INSTANCES)
+        now, peak = tracemalloc.get_traced_memory()
+        del reply
+        reply_size = now - tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert peak - before - reply_size < BYTES_ONCE + N_INSTANCES * BYTES_AN_INSTANCE
+
+
+def test_instances_of_a_large_request_are_recorded_and_the_first_in_full(
+    scheduler: Scheduler,
+) -> None:
+    n_instances = TOP_INSTANCES + 5
+    scheduler.select_destinations(
+        CONTEXT, request(num_instances=n_instances), new_uuids(n_instances)
+    )
+    [record] = scheduler.decisions.newest()
+    assert len(record.instances) == n_instances
+    assert all(i.host and i.weight > 0 for i in record.instances)
+    n_in_full = sum(bool(i.top_hosts) for i in record.instances)
+    assert n_in_full == TOP_INSTANCES
+    assert f"and {n_instances - TOP_INSTANCES} more" in record.summary()

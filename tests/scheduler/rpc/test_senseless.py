@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages that make no sense, and requests that cannot be, end in one clear line."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import oslo_messaging
+import pytest
+
+from moorage.objects import Serializer
+from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.errors import InvalidRequest, NoValidHost
+from moorage.scheduler.rpc import get_server, get_transport
+from moorage.scheduler.service import build
+
+from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+
+Call = Callable[..., Any]
+SELECT = "select_destinations"
+
+
+@pytest.fixture(scope="module")
+def call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
+    """Send a message as it is, and return the answer."""
+    folder: Path = tmp_path_factory.mktemp("cloud")
+    conf = moorage_conf.load([], config_files=[])
+    path = write_inventory(folder, host("h1"), host("h2"))
+    conf.set_override("inventory_file", str(path), group="moorage")
+    scheduler = build(conf)
+    scheduler.start()
+    transport = get_transport(conf, "fake://")
+    server = get_server(conf, transport, scheduler.endpoints)
+    server.start()
+
+    def call(context: dict[str, Any] = CONTEXT, **message: Any) -> Any:
+        whole = {"method": SELECT, "args": {}, "version": "4.5", **message}
+        whole["args"] = Serializer().serialize_entity({}, whole["args"])
+        target = oslo_messaging.Target(topic="scheduler")
+        return transport._send(  # noqa: SLF001 - a client cannot send nonsense
+            target, context, whole, wait_for_reply=True, timeout=30
+        )
+
+    yield call
+    server.stop()
+    server.wait()
+    transport.cleanup()
+    scheduler.stop()
+
+
+def _asked(**changes: Any) -> dict[str, Any]:
+    return {"spec_obj": request(), "instance_uuids": new_uuids(), **changes}
+
+
+def _has_one_line(caplog: pytest.LogCaptureFixture) -> bool:
+    lines = [r for r in caplog.records if r.levelno >= logging.INFO]
+    assert not [r for r in lines if r.exc_info or r.levelno > logging.WARNING]
+    return len(lines) == 1 and "req-test" in lines[0].getMessage()
+
+
+_VERSIONS: Any = (7, "x", "", [], None, {}, "4", "4.x", "4.5.6.7", "9" * 5000)
+_METHODS: Any = (5, None, [], {}, True)
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        *[({"version": version}, "version is .* like 4.5") for version in _VERSIONS],
+        *[({"method": method}, "method is") for method in _METHODS],
+        *[({"args": args}, "args are") for args in (None, [], "x", 5, [["a", 1]])],
+        ({"args": {"bogus": 1}}, "select_destinations: .*'bogus'"),
+        ({"args": {"context": 1}}, "select_destinations: .*'context'"),
+        ({"args": {"self": 1}}, "select_destinations: .*'self'"),
+        ({"args": _asked(return_objects="yes")}, "return_objects: a boolean"),
+        ({"args": _asked(return_alternates=[1])}, "return_alternates: a boolean"),
+        ({"args": _asked(spec_obj=[])}, "spec_obj: a RequestSpec"),
+        ({"args": _asked(instance_uuids=5)}, "instance_uuids: a list"),
+        ({"args": _asked(instance_uuids={"a": 1})}, "instance_uuids: a list"),
+        ({"args": _asked(instance_uuids=[5])}, "5 is no UUID"),
+        ({"args": _asked(instance_uuids=[[]])}, r"\[\] is no UUID"),
+        ({"args": {"request_spec": request()}}, "request_spec: a dict"),
+        ({"args": _asked(spec_obj=request(vcpus=-1))}, "vcpus is -1"),
+        (
+            {"method": "ping", "version": "1.1", "namespace": "baseapi"},
+            "ping: .*'arg'",
+        ),
+        ({"method": "update_aggregates"}, "update_aggregates: .*'aggregates'"),
+        ({"context": {**CONTEXT, "global_request_id": "\n"}, "args": _asked()}, "id"),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, str) else "",
+)
+def test_message_that_makes_no_sense_is_refused_in_one_line(
+    call: Call, caplog: pytest.LogCaptureFixture, message: dict[str, Any], told: str
+) -> None:
+    with caplog.at_level(logging.INFO), pytest.raises(InvalidRequest, match=told):
+        call(**message)
+    if "context" not in message:
+        assert _has_one_line(caplog)
+
+
+@pytest.mark.parametrize("name", ["target", "_scheduler", "__init__", "no_such"])
+def test_only_methods_can_be_called(
+    call: Call, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    with caplog.at_level(logging.INFO), pytest.raises(AttributeError, match=name):
+        call(method=name)
+    assert _has_one_line(caplog)
+
+
+@pytest.mark.parametrize("version", ["4.6", "5.0", "99999.0"])
+def test_version_that_is_not_served_is_answered_as_by_nova(
+    call: Call, caplog: pytest.LogCaptureFixture, version: str
+) -> None:
+    with (
+        caplog.at_level(logging.INFO),
+        pytest.raises(oslo_messaging.UnsupportedVersion, match=version),
+    ):
+        call(version=version, args=_asked())
+    assert _has_one_line(caplog)
+
+
+@pytest.mark.parametrize(
+    "context",
+    [{}, {"request_id": 5}, {"roles": 7, "request_id": "req-1"}, {"user_id": ["x"]}],
+    ids=str,
+)
+def test_context_that_makes_no_sense_is_no_obstacle(call: Call, context: Any) -> None:
+    assert call(context=context, args=_asked())
+
+
+@pytest.mark.parametrize(
+    ("spec_obj", "reason"),
+    [
+        (request(vcpus=99), "found. $"),
+        (
+            request(extra_specs={"trait:CUSTOM_NO_SUCH": "required"}),
+            "Placement refused the question: .*No such trait.*CUSTOM_NO_SUCH",
+        ),
+        (
+            request(extra_specs={"resources:CUSTOM_NO_SUCH": "1"}),
+            "Placement refused the question: .*No such resource class CUSTOM_NO_SUCH",
+        ),
+        (request(force_hosts=["no-such-host"]), "No such host"),
+    ],
+    ids=["too large", "unknown trait", "unknown class", "no such host"],
+)
+def test_request_that_fits_nowhere_leaves_no_traceback(
+    call: Call, caplog: pytest.LogCaptureFixture, spec_obj: Any, reason: str
+) -> None:
+    with caplog.at_level(logging.INFO), pytest.raises(NoValidHost, match=reason):
+        call(args=_asked(spec_obj=spec_obj))
+    lines = [r for r in caplog.records if r.levelno >= logging.INFO]
+    assert not [r for r in lines if r.exc_info or r.levelno > logging.WARNING]
+    assert "req-test" in lines[-1].getMessage()
