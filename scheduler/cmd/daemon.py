@@ -23,7 +23,7 @@ from ..placement.allocations.journal import make_folder
 from ..rpc import get_transport
 from ..service import Scheduler, build
 from ..telemetry.serving import Served, Telemetry
-from .options import Options
+from .options import Options, copied
 from .serving import Serving, serve
 from .signals import RELOADING, STOPPING, Signals
 from .supervisor import Supervisor, Worker, end
@@ -50,7 +50,7 @@ _STOPS_THE_START = (
 def run(argv: Sequence[str]) -> int:
     """Run until SIGTERM or SIGINT; return the exit status.
 
-    SIGHUP reads options and hosts again.
+    SIGHUP reads options, plugins and hosts again.
     """
     _keep_memory_together()
     conf = cfg.ConfigOpts()
@@ -60,11 +60,12 @@ def run(argv: Sequence[str]) -> int:
         _configure_oslo(conf)
         oslo_logging.setup(conf, "moorage")
         with Telemetry(conf) as telemetry:
-            scheduler = build(conf)
+            settings = copied(argv, conf)
+            scheduler = build(conf, settings=settings)
             try:
                 # It connects to nothing yet, and says what is wrong with the options.
                 get_transport(conf).cleanup()
-                options = Options(argv, conf)
+                options = Options(argv, conf, settings)
                 n_workers = _n_workers(conf, scheduler)
                 if n_workers == 1:
                     return _run_alone(conf, scheduler, options, telemetry)
@@ -171,7 +172,8 @@ def _supervised(
     return Supervisor(
         n_workers,
         work,
-        reload=options.reload,
+        # What is wrong is said once here, and no worker tries it.
+        reload=lambda: options.reload(scheduler.load_plugins) is not None,
         stop_timeout_s=lambda: conf.graceful_shutdown_timeout,
     ).run()
 
@@ -189,7 +191,7 @@ def _work(
         scheduler.diverge(worker.number)
     else:
         # What was read at the start is out of date by now.
-        scheduler = build(conf)
+        scheduler = build(conf, settings=options.settings)
         scheduler.load()
         spare_the_collector()
     scheduler.follow(claims_directory=folder)

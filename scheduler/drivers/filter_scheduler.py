@@ -25,16 +25,17 @@ class FilterScheduler(BaseSchedulerDriver):
         return_alternates: bool,
     ) -> list[list[Selection]]:
         """Select hosts; see `BaseSchedulerDriver`."""
+        parts = self.parts
         record = DecisionRecord(
             request_id=caller.request_id,
             instance_uuids=tuple(instance_uuids or ()),
             n_instances=0,
-            started_at=self.parts.clock(),
+            started_at=parts.clock(),
         )
         try:
             with record.timed("total"):
                 selections = Decision(
-                    self.parts,
+                    parts,
                     caller,
                     spec_obj,
                     instance_uuids,
@@ -50,4 +51,4 @@ class FilterScheduler(BaseSchedulerDriver):
             record.outcome, record.reason = Outcome.FAILED, f"{type(e).__name__}: {e}"
             raise
         finally:
-            self.parts.decisions.add(record)
+            parts.decisions.add(record)

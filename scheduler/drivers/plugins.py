@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.metadata
 import inspect
@@ -17,6 +18,7 @@ from oslo_config import cfg
 from ...filters import BaseHostFilter
 from ...weighers import BaseHostWeigher
 from ..errors import ConfigurationError, PluginError
+from ..prefilters import DEFAULT_PREFILTERS
 from ..prefilters.base import Prefilter
 from .foreign import filter_from, weigher_from
 
@@ -57,6 +59,38 @@ REFUSED_FILTERS: Mapping[str, str] = MappingProxyType(
 
 Clock = Callable[[], float]
 _Made = TypeVar("_Made", BaseHostFilter, BaseHostWeigher)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PluginSet:
+    """The plugins that decide together, and the options that they were made with.
+
+    Attributes
+    ----------
+    prefilters : sequence of (name, prefilter)
+        In the order in which they run.
+    """
+
+    conf: cfg.ConfigOpts
+    prefilters: Sequence[tuple[str, Prefilter]]
+    filters: Sequence[BaseHostFilter]
+    weighers: Sequence[BaseHostWeigher]
+
+
+def load_plugin_set(conf: cfg.ConfigOpts, clock: Clock) -> PluginSet:
+    """Return all prefilters, and the filters and weighers that the options enable.
+
+    Raises
+    ------
+    PluginError
+        One of them cannot be used.
+    """
+    return PluginSet(
+        conf=conf,
+        prefilters=load_prefilters(DEFAULT_PREFILTERS),
+        filters=load_filters(conf, clock),
+        weighers=load_weighers(conf, clock),
+    )
 
 
 def load_plugins(group: str) -> dict[str, Any]:
@@ -221,14 +255,21 @@ def _made(
 ) -> _Made:
     try:
         return wrap(plugin, conf, clock)
-    except ConfigurationError:
-        raise
     except Exception as e:
-        # As above: a plugin that cannot be made stops the start, named.
+        # As above: a plugin that cannot be made is named. An error of ours names the
+        # option, and needs no type.
+        cause = e if isinstance(e, ConfigurationError) else f"{type(e).__name__}: {e}"
         raise PluginError(
-            f"plugin {name!r} ({plugin.__module__}) cannot be made: "
-            f"{type(e).__name__}: {e}"
+            f"plugin {name!r} ({_origin(plugin)}) cannot be made: {cause}"
         ) from e
+
+
+def _origin(plugin: type) -> str:
+    """Return the module of a plugin, and the distribution that it came with."""
+    package = plugin.__module__.partition(".")[0]
+    names = importlib.metadata.packages_distributions().get(package, ())
+    versions = {f"{name} {importlib.metadata.version(name)}" for name in names}
+    return ", of ".join([plugin.__module__, *sorted(versions)])
 
 
 def load_prefilters(order: Sequence[str]) -> list[tuple[str, Prefilter]]:
@@ -237,9 +278,13 @@ def load_prefilters(order: Sequence[str]) -> list[tuple[str, Prefilter]]:
     Raises
     ------
     PluginError
-        One cannot be imported.
+        One cannot be imported or called.
     """
     known = load_plugins("moorage.prefilters")
     names = [name for name in order if name in known]
     names += sorted(known.keys() - set(order))
+    if wrong := [name for name in names if not callable(known[name])]:
+        raise PluginError(
+            f"moorage.prefilters: {', '.join(map(repr, wrong))} cannot be called"
+        )
     return [(name, known[name]) for name in names]
