@@ -24,6 +24,7 @@ from ..rpc import get_transport
 from ..service import Scheduler, build
 from ..telemetry.serving import Served, Telemetry
 from .options import Options, copied
+from .pid_file import pid_file
 from .serving import Serving, serve
 from .signals import RELOADING, STOPPING, Signals
 from .supervisor import Supervisor, Worker, end
@@ -95,16 +96,17 @@ def _run_alone(
     telemetry: Telemetry,
 ) -> int:
     signals = Signals((*STOPPING, RELOADING))
-    scheduler.start()
-    spare_the_collector()
-    with telemetry.serve(scheduler) as seen:
-        is_finished = serve(
-            Serving(conf, scheduler),
-            scheduler,
-            options,
-            signals,
-            _telling(seen, notify),
-        )
+    with pid_file(conf.moorage.pid_file):
+        scheduler.start()
+        spare_the_collector()
+        with telemetry.serve(scheduler) as seen:
+            is_finished = serve(
+                Serving(conf, scheduler),
+                scheduler,
+                options,
+                signals,
+                _telling(seen, notify),
+            )
     if not is_finished:
         scheduler.stop()
         telemetry.close()
@@ -169,13 +171,15 @@ def _supervised(
             LOG.error("Worker %d cannot start: %s", worker.number, e)
             return 1
 
-    return Supervisor(
+    supervisor = Supervisor(
         n_workers,
         work,
         # What is wrong is said once here, and no worker tries it.
         reload=lambda: options.reload(scheduler.load_plugins) is not None,
         stop_timeout_s=lambda: conf.graceful_shutdown_timeout,
-    ).run()
+    )
+    with pid_file(conf.moorage.pid_file):
+        return supervisor.run()
 
 
 def _work(
