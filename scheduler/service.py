@@ -22,8 +22,9 @@ from .drivers.announcing import Announce, AnnouncedClaim, announce_to_nobody
 from .drivers.asking import questions, required
 from .drivers.base import BaseSchedulerDriver, Parts
 from .drivers.caller import Caller
-from .drivers.plugins import PluginSet, load_plugin, load_plugin_set
+from .drivers.plugins import PluginSet, load_plugin_set
 from .drivers.record import DecisionLog, DecisionRecord
+from .entry_points import load_plugin
 from .hosts import HostTable
 from .instances import InstanceLocation, InstanceState
 from .notifications import Announcer, Notifier, make_notifiers

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters, weighers, prefilters, sources and drivers by the names operators write."""
+"""Filters, weighers and prefilters by the names operators write."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import importlib
 import importlib.metadata
 import inspect
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
-import stevedore
 from oslo_config import cfg
 
 from ...filters import BaseHostFilter
 from ...weighers import BaseHostWeigher
+from ..entry_points import listed, load_plugins
 from ..errors import ConfigurationError, PluginError
 from ..prefilters import DEFAULT_PREFILTERS
 from ..prefilters.base import Prefilter
@@ -93,73 +93,6 @@ def load_plugin_set(conf: cfg.ConfigOpts, clock: Clock) -> PluginSet:
     )
 
 
-def load_plugins(group: str) -> dict[str, Any]:
-    """Return all plugins of an entry point group by name.
-
-    Raises
-    ------
-    PluginError
-        One cannot be imported, or two distributions have the same name.
-    """
-    return _loaded(stevedore.ExtensionManager, group)
-
-
-def load_plugin(group: str, name: str) -> Any:  # noqa: ANN401 - a class or a function
-    """Return the plugin of that name; the others need not be fit to be imported.
-
-    Raises
-    ------
-    PluginError
-        There is none, the message has the names that exist; or it cannot be imported,
-        or two distributions have that name.
-    """
-    found = _loaded(stevedore.NamedExtensionManager, group, names=[name])
-    if name not in found:
-        names = {each.name for each in importlib.metadata.entry_points(group=group)}
-        raise PluginError(
-            f"{group}: there is no plugin {name!r}; there are {_listed(names)}"
-        )
-    return found[name]
-
-
-def _loaded(make: type[Any], group: str, **more: object) -> dict[str, Any]:
-    def refuse(
-        _manager: object,
-        entry_point: importlib.metadata.EntryPoint,
-        cause: BaseException,
-    ) -> NoReturn:
-        raise PluginError(
-            f"{group}: plugin {_described(entry_point)} cannot be imported: "
-            f"{type(cause).__name__}: {cause}"
-        ) from cause
-
-    manager = make(group, on_load_failure_callback=refuse, **more)
-    found: dict[str, Any] = {}
-    for extension in manager:
-        if extension.name in found:
-            both = " and ".join(
-                _described(e.entry_point) for e in manager if e.name == extension.name
-            )
-            raise PluginError(f"{group}: two plugins have one name: {both}")
-        found[extension.name] = extension.plugin
-    return found
-
-
-def _described(entry_point: importlib.metadata.EntryPoint) -> str:
-    # stevedore's cache does not keep which distribution an entry point came from.
-    origins = (
-        f"{dist.name} {dist.version}"
-        for dist in importlib.metadata.distributions()
-        if entry_point in dist.entry_points
-    )
-    origin = next(origins, "an unknown distribution")
-    return f"{entry_point.name!r} ({entry_point.value}, of {origin})"
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))
-
-
 def load_filters(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostFilter]:
     """Return the filters of ``[filter_scheduler] enabled_filters``, in that order.
 
@@ -178,7 +111,7 @@ def load_filters(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostFilter]:
     if unknown:
         raise PluginError(
             f"[filter_scheduler] enabled_filters: there is no filter "
-            f"{', '.join(map(repr, unknown))}; there are {_listed(known)}"
+            f"{', '.join(map(repr, unknown))}; there are {listed(known)}"
         )
     return [_made(filter_from, name, known[name], conf, clock) for name in names]
 
@@ -230,7 +163,7 @@ def _weigher_classes(path: str, known: dict[str, Any]) -> dict[str, Any]:
     if "." not in path or path.startswith(_NOVA):
         raise PluginError(
             f"[filter_scheduler] weight_classes: there is no weigher {path!r}; "
-            f"there are {_listed(known)}"
+            f"there are {listed(known)}"
         )
     return {cls.__name__: cls for cls in _classes(path)}
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import moorage.testing
 from moorage.filters import BaseHostFilter
-from moorage.scheduler.drivers.plugins import load_plugins
+from moorage.scheduler.entry_points import load_plugins
 from moorage.testing import (
     batch,
     batches,
