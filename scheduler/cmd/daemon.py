@@ -20,7 +20,7 @@ from oslo_log import log as oslo_logging
 from ..conf import load
 from ..errors import SchedulerError
 from ..placement.allocations.journal import make_folder
-from ..rpc import get_transport
+from ..rpc import get_transport, warn_of_missing_parts
 from ..service import Scheduler, build
 from ..telemetry.serving import Served, Telemetry
 from .options import Options, copied
@@ -66,6 +66,7 @@ def run(argv: Sequence[str]) -> int:
             try:
                 # It connects to nothing yet, and says what is wrong with the options.
                 get_transport(conf).cleanup()
+                warn_of_missing_parts()
                 options = Options(argv, conf, settings)
                 n_workers = _n_workers(conf, scheduler)
                 if n_workers == 1:

@@ -16,6 +16,7 @@ from oslo_messaging.rpc.server import RPCServer
 from ...objects import Serializer
 from .dispatcher import Dispatcher
 from .endpoints import TOPIC
+from .private_parts import SERVER, missing_of, warn_of_missing_parts
 from .replies import Answers, Watched
 
 #: Seconds after which one message more is taken although no thread is free: the broker
@@ -43,6 +44,7 @@ def get_server(
     answers : Answers, optional
         Is told what becomes of replies; for a scheduler, its journal.
     """
+    warn_of_missing_parts()
     policy = oslo_messaging.DefaultRPCAccessPolicy
     dispatcher = Dispatcher(list(endpoints), Serializer(), policy)
     target = oslo_messaging.Target(topic=topic, server=conf.host)
@@ -67,6 +69,7 @@ class Server(RPCServer):  # type: ignore[misc]
         self._executor_cls = ThreadPoolExecutor
         self._changed = threading.Condition()
         self._n_under_way = 0
+        self._is_whole = not missing_of(SERVER)
         self.answers: Answers | None = None
 
     @property
@@ -78,6 +81,9 @@ class Server(RPCServer):  # type: ignore[misc]
         return _Listener(super()._create_listener())
 
     def _on_incoming(self, incoming: Sequence[Any]) -> None:
+        if not self._is_whole:
+            super()._on_incoming(incoming)
+            return
         # Called by the one thread that takes messages: it takes the next one after.
         with self._changed:
             self._n_under_way += 1
