@@ -38,7 +38,8 @@ class BrokenWeigher(BaseHostWeigher):
 
     def __init__(self, conf: Any, **more: Any) -> None:
         super().__init__(conf, **more)
-        self.racks = {}["rack"]
+        racks: dict[str, Any] = {}
+        self.racks = racks["rack"]
 
     def weigh_host(self, host_state: Any, spec_obj: Any) -> float:
         return float(self.racks[host_state.host])

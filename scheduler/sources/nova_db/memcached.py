@@ -41,7 +41,8 @@ class MemcachedHeartbeats(BaseHeartbeats):
             from oslo_cache import core
         except ImportError as e:
             raise ConfigurationError(
-                f"{_DRIVER} needs oslo.cache, which is not installed: {e}"
+                f"{_DRIVER} needs oslo.cache: {e}. Install moorage with its extra "
+                "memcached"
             ) from e
         self._core = core
         core.configure(conf)

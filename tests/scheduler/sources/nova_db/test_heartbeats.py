@@ -61,7 +61,8 @@ class Computes:
         self._region.set(f"{topic}:{host}", moment.replace(tzinfo=None))
 
     def seen_at(self, host: str, topic: str) -> datetime.datetime:
-        found: datetime.datetime = self._region.get(f"{topic}:{host}")
+        found = self._region.get(f"{topic}:{host}")
+        assert isinstance(found, datetime.datetime)
         return found
 
 
