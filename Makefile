@@ -44,7 +44,7 @@ demo: venv
 
 quick: venv
 	$(PYTEST) -q --hypothesis-profile quick \
-	    -m "not broker and not database and not deep" $(QUICK) $(PYTEST_ARGS)
+	    -m "not broker and not database and not deep and not memcached" $(QUICK) $(PYTEST_ARGS)
 
 test: venv
 	$(PYTEST) -m "not deep" $(PYTEST_ARGS)

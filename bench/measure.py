@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from moorage.scheduler.drivers.plugins import load_plugins
+from moorage.scheduler.entry_points import load_plugins
 from tests.fixtures.nova_databases import Kind as NovaKind
 
 from . import report

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from moorage.filters import BaseHostFilter
 from moorage.objects import RequestSpec
-from moorage.scheduler.drivers.plugins import load_filters, load_plugins, load_weighers
+from moorage.scheduler.drivers.plugins import load_filters, load_weighers
 from moorage.scheduler.drivers.record import DecisionRecord
+from moorage.scheduler.entry_points import load_plugins
 from moorage.scheduler.hosts import HostBatch
 from moorage.scheduler.service import Scheduler, build
 from moorage.weighers import BaseHostWeigher

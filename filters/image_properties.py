@@ -13,12 +13,24 @@ from oslo_config import cfg
 from oslo_utils import versionutils
 
 from ..objects import ImageMetaProps, RequestSpec
+from ..scheduler.errors import ConfigurationError
 from ..scheduler.hosts import HostBatch, HostState
 from .base import BaseHostFilter, Mask, everyone
 from .rejection import Rejection
 from .requested import image_properties, image_property
 
 REASON = "architecture, hypervisor type, VM mode or version does not suit the image"
+
+
+def _default_architecture(conf: cfg.ConfigOpts) -> str | None:
+    name = conf.filter_scheduler.image_properties_default_architecture
+    try:
+        return _canonical_architecture(name)
+    except ValueError as e:
+        raise ConfigurationError(
+            "[filter_scheduler] image_properties_default_architecture: there is no "
+            f"architecture {name!r}"
+        ) from e
 
 
 class ImagePropertiesFilter(BaseHostFilter):
@@ -43,8 +55,7 @@ class ImagePropertiesFilter(BaseHostFilter):
         self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time
     ) -> None:
         super().__init__(conf, clock=clock)
-        default = conf.filter_scheduler.image_properties_default_architecture
-        self._default_architecture = _canonical_architecture(default)
+        self._default_architecture = _default_architecture(conf)
         self._wanted: tuple[str, ...] = ()
         self._properties = ImageMetaProps()
 

@@ -22,13 +22,9 @@ from .drivers.announcing import Announce, AnnouncedClaim, announce_to_nobody
 from .drivers.asking import questions, required
 from .drivers.base import BaseSchedulerDriver, Parts
 from .drivers.caller import Caller
-from .drivers.plugins import (
-    load_filters,
-    load_plugin,
-    load_prefilters,
-    load_weighers,
-)
+from .drivers.plugins import PluginSet, load_plugin_set
 from .drivers.record import DecisionLog, DecisionRecord
+from .entry_points import load_plugin
 from .hosts import HostTable
 from .instances import InstanceLocation, InstanceState
 from .notifications import Announcer, Notifier, make_notifiers
@@ -42,7 +38,7 @@ from .placement.findings import Diagnosis
 from .placement.kept import KeptCandidates
 from .placement.readiness import Readiness
 from .placement.seed import seed
-from .prefilters import DEFAULT_PREFILTERS, NetworkClient
+from .prefilters import NetworkClient
 from .prefilters.networks import check_network
 from .prefilters.neutron import make_network_client
 from .rpc.endpoints import Answer, BaseAPIEndpoint, SchedulerEndpoint
@@ -58,6 +54,7 @@ LOG = logging.getLogger(__name__)
 def build(  # noqa: PLR0913 - every dependency can be handed in
     conf: cfg.ConfigOpts,
     *,
+    settings: cfg.ConfigOpts | None = None,
     placement: PlacementAdapter | None = None,
     source: BaseHostSource | None = None,
     notifier: Notifier | tuple[Notifier | None, Notifier | None] | None = None,
@@ -73,6 +70,9 @@ def build(  # noqa: PLR0913 - every dependency can be handed in
     ----------
     conf : oslo_config.cfg.ConfigOpts
         Ours or nova's own; options of ours that it lacks are registered.
+    settings : oslo_config.cfg.ConfigOpts, optional
+        The options that the driver and its plugins read, if not `conf`: a copy that
+        does not change while decisions run. `Scheduler.reset` can switch to another.
     placement : keystoneauth1.adapter.Adapter, optional
         Or anything with its get, put, post and delete.
     source : BaseHostSource, optional
@@ -105,6 +105,7 @@ def build(  # noqa: PLR0913 - every dependency can be handed in
     source.adopt(conf)
     return Scheduler(
         conf,
+        settings=settings or conf,
         placement=placement,
         source=source,
         notifier=notifier,
@@ -139,6 +140,7 @@ class Scheduler:
         self,
         conf: cfg.ConfigOpts,
         *,
+        settings: cfg.ConfigOpts,
         placement: PlacementAdapter | None,
         source: BaseHostSource,
         notifier: Notifier | tuple[Notifier | None, Notifier | None] | None,
@@ -155,8 +157,7 @@ class Scheduler:
             self._source = source
             check_network(conf, network)
             # Plugins first: one that is broken leaves nothing open.
-            filters, weighers = load_filters(conf, clock), load_weighers(conf, clock)
-            prefilters = load_prefilters(DEFAULT_PREFILTERS)
+            plugins = load_plugin_set(settings, clock)
             driver = load_plugin("moorage.drivers", conf.moorage.driver)
             self._embedded = _embedded(conf) if placement is None else None
             if self._embedded is not None:
@@ -209,16 +210,16 @@ class Scheduler:
             closing.callback(self._upkeep.stop)
             self._driver: BaseSchedulerDriver = driver(
                 Parts(
-                    conf=conf,
+                    conf=settings,
                     placement=self.placement,
                     orphans=self._orphans,
                     journal=self.journal,
                     kept=self.kept,
                     table=self.table,
                     source=source,
-                    prefilters=prefilters,
-                    filters=filters,
-                    weighers=weighers,
+                    prefilters=plugins.prefilters,
+                    filters=plugins.filters,
+                    weighers=plugins.weighers,
                     decisions=self.decisions,
                     clock=clock,
                     waiter=waiter,
@@ -425,14 +426,47 @@ class Scheduler:
         """Instances whose allocations no evidence explains; see `Orphans`."""
         return self._orphans.suspected
 
-    def reset(self) -> None:
-        """Look at the hosts' source and at the options again, as SIGHUP asks.
+    def load_plugins(self, settings: cfg.ConfigOpts | None = None) -> PluginSet:
+        """Return the plugins that options name, for `reset`; none is in use yet.
+
+        Parameters
+        ----------
+        settings : oslo_config.cfg.ConfigOpts, optional
+            `conf` by default.
 
         Raises
         ------
-        ConfigurationError
-            The source cannot be read; the hosts stay as they were.
+        PluginError
+            One of them cannot be used.
         """
+        return load_plugin_set(settings or self.conf, self._clock)
+
+    def reset(self, plugins: PluginSet | None = None) -> None:
+        """Load plugins and read the hosts again, as SIGHUP asks.
+
+        Decisions that begin later use the new filters, weighers and prefilters;
+        decisions under way go on with those they began with.
+
+        Parameters
+        ----------
+        plugins : PluginSet, optional
+            What to use instead of loading them.
+
+        Raises
+        ------
+        PluginError
+            A plugin cannot be used; plugins and hosts remain unchanged.
+        ConfigurationError
+            The source cannot be read; the hosts remain unchanged.
+        """
+        plugins = plugins or self.load_plugins()
+        self._driver.parts = dataclasses.replace(
+            self._driver.parts,
+            conf=plugins.conf,
+            prefilters=plugins.prefilters,
+            filters=plugins.filters,
+            weighers=plugins.weighers,
+        )
         options = self.conf.moorage
         self.kept.bound(options.candidates_max_age, options.candidates_max_kept)
         self._upkeep.max_age_s = self._claim_max_age_s()

@@ -258,7 +258,7 @@ def _sdk() -> Callable[[], Callable[[], None]]:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as e:
         raise ConfigurationError(
-            f"[telemetry] tracing: {e}. Install it with: pip install 'moorage[tracing]'"
+            f"[telemetry] tracing: {e}. Install moorage with its extra tracing"
         ) from e
 
     def start() -> Callable[[], None]:

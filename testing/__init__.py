@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For whoever tests a plugin or a conductor: needs ``pip install moorage[testing]``.
+"""For whoever tests a plugin or a conductor: needs the extra ``testing`` of moorage.
 
 `check_plugin` proves that a filter or weigher keeps the contract. Builders make hosts
 and requests, strategies draw them, and fixtures run a Placement and a whole scheduler.

@@ -156,7 +156,7 @@ def spec(**changes: Any) -> RequestSpec:
             flavorid="1",
             **{
                 name: changes.pop(name, copy.copy(value))
-                for name, value in _FLAVOR.items()
+                for name, value in FLAVOR.items()
             },
         ),
         "image": image(),
@@ -171,7 +171,8 @@ def spec(**changes: Any) -> RequestSpec:
     return RequestSpec(**{**plain, **changes})
 
 
-_FLAVOR: Mapping[str, Any] = {
+#: What `spec` takes of a flavor by itself.
+FLAVOR: Mapping[str, Any] = {
     "vcpus": 1,
     "memory_mb": 1024,
     "root_gb": 10,

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis import strategies as st
 from oslo_config import cfg
 
@@ -26,6 +26,7 @@ from ..scheduler.hosts import HostBatch, HostState
 from ..weighers import BaseHostWeigher
 from .builders import NOW
 from .purity import no_io, seen_of
+from .shown import shown
 from .strategies import batches as any_batches
 from .strategies import requests as any_requests
 
@@ -49,15 +50,16 @@ def check_plugin(
     plugin : type or BaseHostFilter or BaseHostWeigher
         A class, also one that was written for nova, or a plugin that is made.
     batches, requests : hypothesis strategies, optional
-        What it is tried on; `moorage.testing.batches` and `requests` unless told.
+        What it is tried on: by default those of `moorage.testing.batches` and
+        `moorage.testing.requests`, which take the values that a plugin reads.
     conf : oslo_config.cfg.ConfigOpts, optional
-        The options with which a class is made; the defaults unless told.
+        The options with which a class is made; by default all have their defaults.
 
     Raises
     ------
     AssertionError
-        It broke the contract. The message has the plugin and the property, and
-        hypothesis adds the smallest hosts and request that it found.
+        It broke the contract. The message has the plugin and the property; its note
+        has the smallest hosts and request that show it, as calls of the builders.
     """
     made = _made(plugin, conf or load([], config_files=[]))
     check = check_filter if isinstance(made, BaseHostFilter) else check_weigher
@@ -66,13 +68,22 @@ def check_plugin(
         max_examples=max_examples,
         deadline=None,
         database=None,
+        # Its own words for an example are addresses of hosts, and all that was drawn.
+        verbosity=Verbosity.quiet,
         # To explain a failure takes minutes here, and says little more.
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=[HealthCheck.too_slow],
     )
-    @given(hosts=batches or any_batches(), spec_obj=requests or any_requests())
+    @given(
+        hosts=any_batches() if batches is None else batches,
+        spec_obj=any_requests() if requests is None else requests,
+    )
     def keeps_the_contract(hosts: HostBatch, spec_obj: RequestSpec) -> None:
-        check(made, hosts, spec_obj)  # type: ignore[arg-type]
+        try:
+            check(made, hosts, spec_obj)  # type: ignore[arg-type]
+        except AssertionError as e:
+            e.add_note(shown(hosts, spec_obj))
+            raise
 
     keeps_the_contract()
 

@@ -385,16 +385,21 @@ _HINTS: Mapping[str, st.SearchStrategy[list[str]]] = {
 
 
 def _hints(
-    known: Mapping[str, st.SearchStrategy[list[str]]],
+    first: Mapping[str, Sequence[Sequence[str]]] | None,
 ) -> st.SearchStrategy[dict[str, list[str]]]:
-    pairs = [st.tuples(st.just(name), values) for name, values in known.items()]
-    return st.lists(st.one_of(pairs), max_size=2).map(dict)
+    own = [st.tuples(st.just(name), values) for name, values in _HINTS.items()]
+    pairs = st.one_of(own)
+    if first:
+        # As in `_some`.
+        pairs = st.sampled_from(_pairs(first)) | pairs
+    drawn = st.lists(pairs, max_size=2)
+    return drawn.map(lambda hints: {name: list(values) for name, values in hints})
 
 
 def requests(
     *,
     extra_specs: Mapping[str, Sequence[str]] | None = None,
-    hints: Mapping[str, st.SearchStrategy[list[str]]] | None = None,
+    hints: Mapping[str, Sequence[Sequence[str]]] | None = None,
 ) -> st.SearchStrategy[RequestSpec]:
     """Draw requests: flavors, images, groups, hints, also some that make no sense.
 
@@ -403,7 +408,8 @@ def requests(
     extra_specs : mapping, optional
         Values by key that a flavor may have, beside those of our own plugins.
     hints : mapping, optional
-        Strategies by name of the scheduler hint, beside those of our own plugins.
+        Values by name of the scheduler hint, beside those of our own plugins; each
+        value is a list of texts, as in a request: ``{"rack": [["r1"], ["r2"]]}``.
     """
     return st.builds(
         _request,
@@ -411,7 +417,7 @@ def requests(
         extra_specs=_some(EXTRA_SPECS, extra_specs, 3),
         image=_images(),
         group=_GROUPS,
-        hints=_hints({**_HINTS, **(hints or {})}),
+        hints=_hints(hints),
         project=st.sampled_from(PROJECTS),
         instance=st.sampled_from([builders.instance_uuid("asked for"), *INSTANCES[:2]]),
         destination=_DESTINATIONS,
@@ -446,7 +452,7 @@ def _request(  # noqa: PLR0913 - one for each part that is drawn, by name
 ) -> RequestSpec:
     flavor = Flavor(
         name=name,
-        flavorid=name,
+        flavorid="1",
         vcpus=1,
         memory_mb=_GIB,
         root_gb=10,

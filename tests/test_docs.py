@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,6 +124,31 @@ def test_inventory_of_the_docs_is_right() -> None:
     }
     assert sorted(hosts) == ["node1", "node2", "node3", "node4"]
     assert hosts["node3"].record.disabled
+
+
+def test_quick_start_prints_what_the_page_shows() -> None:
+    example = EXAMPLES / "quickstart.py"
+    assert len(example.read_text().splitlines()) < 35
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", example],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    page = (DOC / "quickstart.rst").read_text()
+    assert "".join(f"   {line}\n" for line in run.stdout.splitlines()) in page
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(path, id=path.name)
+        for path in (ROOT / "README.md", *sorted(DOC.glob("*.rst")))
+    ],
+)
+def test_nothing_is_installed_from_an_index_that_does_not_have_it(page: Path) -> None:
+    found = re.findall(r"pip install\s+(\S+)", page.read_text())
+    assert [each for each in found if each.strip("'`\"").startswith("moorage")] == []
 
 
 def test_first_request_prints_what_the_docs_show(

@@ -20,11 +20,12 @@ from oslo_config import cfg
 from oslo_utils import strutils
 
 from ..conf import list_opts
-from ..drivers.plugins import load_plugin
+from ..entry_points import load_plugin
 from ..errors import ConfigurationError, SchedulerError
 from ..prefilters.networks import check_network
 from ..prefilters.neutron import make_network_client
 from ..sources.inventory import read_inventory
+from ..sources.nova_db.heartbeats import heartbeats_of
 from .checks_files import FileOptions, is_secret
 from .checks_finding import Finding
 from .checks_options import FATES, Fate, Key, Verdict, fate_of
@@ -221,18 +222,22 @@ def _network(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[Finding]:
 
 
 def _heartbeats(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
-    if files.get("DEFAULT", "servicegroup_driver") != "mc":
+    name, source = "[DEFAULT] servicegroup_driver", conf.moorage.source
+    if conf.servicegroup_driver == "db":
         return None
-    name = "[DEFAULT] servicegroup_driver"
-    if conf.moorage.source != "nova_db":
-        return Finding.success(
-            name, f"Heartbeats come from the source {conf.moorage.source!r}."
+    if source != "nova_db":
+        return Finding.success(name, f"Heartbeats come from the source {source!r}.")
+    try:
+        if heartbeats := heartbeats_of(conf):
+            heartbeats.read("compute", [conf.host])
+    except ConfigurationError as e:
+        return Finding.failure(name, files.scrubbed(f"The start would stop: {e}."))
+    except Exception as e:  # whatever a plugin or its client raises
+        why = files.scrubbed(f"{type(e).__name__}: {e}")
+        return Finding.failure(
+            name, f"Heartbeats cannot be read, and every host counts as down: {why}."
         )
-    return Finding.failure(
-        name,
-        "Heartbeats in memcached are not read. The databases have none then, and every "
-        "host would count as down: set it to db on the computes and here.",
-    )
+    return Finding.success(name, f"Heartbeats are read by {conf.servicegroup_driver}.")
 
 
 def _backend(_conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:

@@ -205,8 +205,7 @@ _TABLE: Final = (
         "initial_disk_allocation_ratio",
     ),
     (
-        Fate.NEEDLESS, "heartbeats are read and written as by the driver db", "DEFAULT",
-        "servicegroup_driver",
+        Fate.HONOURED, "by the source nova_db", "DEFAULT", "servicegroup_driver",
     ),
     (
         Fate.HONOURED, "where [moorage] register_service is set, which it is not by "
@@ -295,7 +294,7 @@ _TABLE: Final = (
         "wait_for_vif_plugged_event_during_hard_reboot",
     ),
     (
-        Fate.NEEDLESS, "nova's scheduler needs it for memcached heartbeats only",
+        Fate.HONOURED, "by oslo.cache, where [DEFAULT] servicegroup_driver is mc",
         "cache", "*",
     ),
     (Fate.IGNORED, "there are no traces for OSprofiler", "profiler", "*"),

@@ -134,8 +134,8 @@ class _Databases:
         except ModuleNotFoundError as e:
             return Finding.failure(
                 name,
-                f"The database's driver {e.name} is not installed: pip install "
-                "'moorage[mysql]' or 'moorage[postgresql]'.",
+                f"The database's driver {e.name} is not installed: install moorage "
+                "with its extra mysql or postgresql.",
             )
         except sa.exc.ArgumentError:  # its message may have the URL
             told = f"Its URL cannot be used; it has to be one {_AS_URL}."

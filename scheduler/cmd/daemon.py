@@ -20,10 +20,11 @@ from oslo_log import log as oslo_logging
 from ..conf import load
 from ..errors import SchedulerError
 from ..placement.allocations.journal import make_folder
-from ..rpc import get_transport
+from ..rpc import get_transport, warn_of_missing_parts
 from ..service import Scheduler, build
 from ..telemetry.serving import Served, Telemetry
-from .options import Options
+from .options import Options, copied
+from .pid_file import pid_file
 from .serving import Serving, serve
 from .signals import RELOADING, STOPPING, Signals
 from .supervisor import Supervisor, Worker, end
@@ -50,7 +51,7 @@ _STOPS_THE_START = (
 def run(argv: Sequence[str]) -> int:
     """Run until SIGTERM or SIGINT; return the exit status.
 
-    SIGHUP reads options and hosts again.
+    SIGHUP reads options, plugins and hosts again.
     """
     _keep_memory_together()
     conf = cfg.ConfigOpts()
@@ -60,11 +61,13 @@ def run(argv: Sequence[str]) -> int:
         _configure_oslo(conf)
         oslo_logging.setup(conf, "moorage")
         with Telemetry(conf) as telemetry:
-            scheduler = build(conf)
+            settings = copied(argv, conf)
+            scheduler = build(conf, settings=settings)
             try:
                 # It connects to nothing yet, and says what is wrong with the options.
                 get_transport(conf).cleanup()
-                options = Options(argv, conf)
+                warn_of_missing_parts()
+                options = Options(argv, conf, settings)
                 n_workers = _n_workers(conf, scheduler)
                 if n_workers == 1:
                     return _run_alone(conf, scheduler, options, telemetry)
@@ -94,16 +97,17 @@ def _run_alone(
     telemetry: Telemetry,
 ) -> int:
     signals = Signals((*STOPPING, RELOADING))
-    scheduler.start()
-    spare_the_collector()
-    with telemetry.serve(scheduler) as seen:
-        is_finished = serve(
-            Serving(conf, scheduler),
-            scheduler,
-            options,
-            signals,
-            _telling(seen, notify),
-        )
+    with pid_file(conf.moorage.pid_file):
+        scheduler.start()
+        spare_the_collector()
+        with telemetry.serve(scheduler) as seen:
+            is_finished = serve(
+                Serving(conf, scheduler),
+                scheduler,
+                options,
+                signals,
+                _telling(seen, notify),
+            )
     if not is_finished:
         scheduler.stop()
         telemetry.close()
@@ -168,12 +172,15 @@ def _supervised(
             LOG.error("Worker %d cannot start: %s", worker.number, e)
             return 1
 
-    return Supervisor(
+    supervisor = Supervisor(
         n_workers,
         work,
-        reload=options.reload,
+        # What is wrong is said once here, and no worker tries it.
+        reload=lambda: options.reload(scheduler.load_plugins) is not None,
         stop_timeout_s=lambda: conf.graceful_shutdown_timeout,
-    ).run()
+    )
+    with pid_file(conf.moorage.pid_file):
+        return supervisor.run()
 
 
 def _work(
@@ -189,7 +196,7 @@ def _work(
         scheduler.diverge(worker.number)
     else:
         # What was read at the start is out of date by now.
-        scheduler = build(conf)
+        scheduler = build(conf, settings=options.settings)
         scheduler.load()
         spare_the_collector()
     scheduler.follow(claims_directory=folder)

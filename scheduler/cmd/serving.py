@@ -185,10 +185,11 @@ def serve(
 
 
 def reload(scheduler: Scheduler, options: Options) -> None:
-    """Read options and hosts again; what cannot be read stays as it was."""
-    if not options.reload():
+    """Read options, plugins and hosts again; what cannot be used changes nothing."""
+    plugins = options.reload(scheduler.load_plugins)
+    if plugins is None:
         return
     try:
-        scheduler.reset()
+        scheduler.reset(plugins)
     except SchedulerError as e:
-        LOG.error("The hosts stay as they were: %s", e)
+        LOG.error("Reading the hosts again failed, they remain unchanged: %s", e)

@@ -81,7 +81,8 @@ class Supervisor:
     work : callable
         What a worker does; it returns the exit status.
     reload : callable
-        Reads options again, for the sake of workers that come later.
+        Reads options again, for the sake of workers that come later; returns whether
+        workers shall do so, too.
     stop_timeout_s : callable
         Returns the seconds after which workers that do not end are killed; 0: never.
     """
@@ -91,7 +92,7 @@ class Supervisor:
         n_workers: int,
         work: Callable[[Worker], int],
         *,
-        reload: Callable[[], object],
+        reload: Callable[[], bool],
         stop_timeout_s: Callable[[], float],
     ) -> None:
         self._work = work
@@ -120,8 +121,8 @@ class Supervisor:
                 self._send(REPORTING)
             if RELOADING in came:
                 notify(State.RELOADING)
-                self._reload()
-                self._send(signal.SIGHUP)
+                if self._reload():
+                    self._send(signal.SIGHUP)
                 notify(State.READY, self._state())
 
     def _fill(self) -> None:

@@ -26,6 +26,16 @@ OPTS = (
             "The same value as on the computes. Read by ComputeFilter."
         ),
     ),
+    cfg.StrOpt(
+        "servicegroup_driver",
+        default="db",
+        help=(
+            'Where nova\'s services keep their heartbeats, for the source "nova_db": '
+            "an entry point of moorage.heartbeats. Possible values: db, in nova's "
+            "database; mc, in the memcached of [cache], whose options are oslo.cache's "
+            "and the same as on the computes."
+        ),
+    ),
     cfg.IntOpt(
         "report_interval",
         default=10,

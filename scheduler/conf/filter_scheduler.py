@@ -32,6 +32,7 @@ OPTS = (
     cfg.MultiStrOpt(
         "available_filters",
         default=["nova.scheduler.filters.all_filters"],
+        mutable=True,
         help=(
             "Filters that enabled_filters may name, beside the entry points of the "
             "group moorage.filters. Possible values: nova's own dotted paths, which "
@@ -42,11 +43,13 @@ OPTS = (
     cfg.ListOpt(
         "enabled_filters",
         default=list(DEFAULT_FILTERS),
+        mutable=True,
         help="Class names of the filters that every request passes.",
     ),
     cfg.ListOpt(
         "weight_classes",
         default=["nova.scheduler.weights.all_weighers"],
+        mutable=True,
         help=(
             "Weighers to use. Possible values: nova.scheduler.weights.all_weighers, "
             "which means every entry point of the group moorage.weighers; the name of "
@@ -72,6 +75,7 @@ OPTS = (
     ),
     cfg.StrOpt(
         "image_properties_default_architecture",
+        mutable=True,
         help=(
             "Architecture that ImagePropertiesFilter assumes for an image that does "
             "not name one. Unset: any."
@@ -127,6 +131,7 @@ OPTS = (
     ),
     cfg.StrOpt(
         "aggregate_image_properties_isolation_namespace",
+        mutable=True,
         deprecated_for_removal=True,
         deprecated_reason="No image property that nova knows begins with a namespace.",
         help=(
@@ -137,6 +142,7 @@ OPTS = (
     cfg.StrOpt(
         "aggregate_image_properties_isolation_separator",
         default=".",
+        mutable=True,
         deprecated_for_removal=True,
         deprecated_reason="No image property that nova knows begins with a namespace.",
         help="What follows aggregate_image_properties_isolation_namespace in a key.",
@@ -167,6 +173,7 @@ OPTS = (
     cfg.ListOpt(
         "image_props_weight_setting",
         default=[],
+        mutable=True,
         sample_default=["os_distro=2", "hw_machine_type=0.5"],
         help=(
             "What ImagePropertiesWeigher counts, as property=factor, for example "

@@ -160,6 +160,17 @@ OPTS = (
             "all; a single process notes nothing. Related option: [scheduler] workers."
         ),
     ),
+    cfg.StrOpt(
+        "pid_file",
+        sample_default="/run/moorage/moorage-scheduler.pid",
+        help=(
+            "File with the number of the process to send signals to: with several "
+            "workers, the one that started them. It is written once signals are "
+            "served, and removed at the end; a stale one is replaced. Its folder has "
+            "to exist. Each moorage-scheduler of a machine needs its own. Unset: there "
+            "is none."
+        ),
+    ),
     cfg.FloatOpt(
         "candidates_max_age",
         default=5.0,

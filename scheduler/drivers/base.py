@@ -83,7 +83,13 @@ class Parts:
 
 
 class BaseSchedulerDriver(abc.ABC):
-    """Select where instances go. One driver serves many threads at a time."""
+    """Select where instances go. One driver serves many threads at a time.
+
+    Attributes
+    ----------
+    parts : Parts
+        Replaced as a whole when plugins are loaded again: a decision reads it once.
+    """
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts

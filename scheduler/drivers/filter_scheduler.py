@@ -25,16 +25,17 @@ class FilterScheduler(BaseSchedulerDriver):
         return_alternates: bool,
     ) -> list[list[Selection]]:
         """Select hosts; see `BaseSchedulerDriver`."""
+        parts = self.parts
         record = DecisionRecord(
             request_id=caller.request_id,
             instance_uuids=tuple(instance_uuids or ()),
             n_instances=0,
-            started_at=self.parts.clock(),
+            started_at=parts.clock(),
         )
         try:
             with record.timed("total"):
                 selections = Decision(
-                    self.parts,
+                    parts,
                     caller,
                     spec_obj,
                     instance_uuids,
@@ -54,4 +55,4 @@ class FilterScheduler(BaseSchedulerDriver):
             record.reason = shortened(f"{type(e).__name__}: {e}", MAX_MESSAGE)
             raise
         finally:
-            self.parts.decisions.add(record)
+            parts.decisions.add(record)

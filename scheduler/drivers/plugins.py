@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters, weighers, prefilters, sources and drivers by the names operators write."""
+"""Filters, weighers and prefilters by the names operators write."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.metadata
 import inspect
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
-import stevedore
 from oslo_config import cfg
 
 from ...filters import BaseHostFilter
 from ...weighers import BaseHostWeigher
+from ..entry_points import listed, load_plugins
 from ..errors import ConfigurationError, PluginError
+from ..prefilters import DEFAULT_PREFILTERS
 from ..prefilters.base import Prefilter
 from .foreign import filter_from, weigher_from
 
@@ -59,71 +61,36 @@ Clock = Callable[[], float]
 _Made = TypeVar("_Made", BaseHostFilter, BaseHostWeigher)
 
 
-def load_plugins(group: str) -> dict[str, Any]:
-    """Return all plugins of an entry point group by name.
+@dataclasses.dataclass(frozen=True, slots=True)
+class PluginSet:
+    """The plugins that decide together, and the options that they were made with.
+
+    Attributes
+    ----------
+    prefilters : sequence of (name, prefilter)
+        In the order in which they run.
+    """
+
+    conf: cfg.ConfigOpts
+    prefilters: Sequence[tuple[str, Prefilter]]
+    filters: Sequence[BaseHostFilter]
+    weighers: Sequence[BaseHostWeigher]
+
+
+def load_plugin_set(conf: cfg.ConfigOpts, clock: Clock) -> PluginSet:
+    """Return all prefilters, and the filters and weighers that the options enable.
 
     Raises
     ------
     PluginError
-        One cannot be imported, or two distributions have the same name.
+        One of them cannot be used.
     """
-    return _loaded(stevedore.ExtensionManager, group)
-
-
-def load_plugin(group: str, name: str) -> Any:  # noqa: ANN401 - a class or a function
-    """Return the plugin of that name; the others need not be fit to be imported.
-
-    Raises
-    ------
-    PluginError
-        There is none, the message has the names that exist; or it cannot be imported,
-        or two distributions have that name.
-    """
-    found = _loaded(stevedore.NamedExtensionManager, group, names=[name])
-    if name not in found:
-        names = {each.name for each in importlib.metadata.entry_points(group=group)}
-        raise PluginError(
-            f"{group}: there is no plugin {name!r}; there are {_listed(names)}"
-        )
-    return found[name]
-
-
-def _loaded(make: type[Any], group: str, **more: object) -> dict[str, Any]:
-    def refuse(
-        _manager: object,
-        entry_point: importlib.metadata.EntryPoint,
-        cause: BaseException,
-    ) -> NoReturn:
-        raise PluginError(
-            f"{group}: plugin {_described(entry_point)} cannot be imported: "
-            f"{type(cause).__name__}: {cause}"
-        ) from cause
-
-    manager = make(group, on_load_failure_callback=refuse, **more)
-    found: dict[str, Any] = {}
-    for extension in manager:
-        if extension.name in found:
-            both = " and ".join(
-                _described(e.entry_point) for e in manager if e.name == extension.name
-            )
-            raise PluginError(f"{group}: two plugins have one name: {both}")
-        found[extension.name] = extension.plugin
-    return found
-
-
-def _described(entry_point: importlib.metadata.EntryPoint) -> str:
-    # stevedore's cache does not keep which distribution an entry point came from.
-    origins = (
-        f"{dist.name} {dist.version}"
-        for dist in importlib.metadata.distributions()
-        if entry_point in dist.entry_points
+    return PluginSet(
+        conf=conf,
+        prefilters=load_prefilters(DEFAULT_PREFILTERS),
+        filters=load_filters(conf, clock),
+        weighers=load_weighers(conf, clock),
     )
-    origin = next(origins, "an unknown distribution")
-    return f"{entry_point.name!r} ({entry_point.value}, of {origin})"
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names))
 
 
 def load_filters(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostFilter]:
@@ -144,7 +111,7 @@ def load_filters(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostFilter]:
     if unknown:
         raise PluginError(
             f"[filter_scheduler] enabled_filters: there is no filter "
-            f"{', '.join(map(repr, unknown))}; there are {_listed(known)}"
+            f"{', '.join(map(repr, unknown))}; there are {listed(known)}"
         )
     return [_made(filter_from, name, known[name], conf, clock) for name in names]
 
@@ -196,7 +163,7 @@ def _weigher_classes(path: str, known: dict[str, Any]) -> dict[str, Any]:
     if "." not in path or path.startswith(_NOVA):
         raise PluginError(
             f"[filter_scheduler] weight_classes: there is no weigher {path!r}; "
-            f"there are {_listed(known)}"
+            f"there are {listed(known)}"
         )
     return {cls.__name__: cls for cls in _classes(path)}
 
@@ -221,14 +188,21 @@ def _made(
 ) -> _Made:
     try:
         return wrap(plugin, conf, clock)
-    except ConfigurationError:
-        raise
     except Exception as e:
-        # As above: a plugin that cannot be made stops the start, named.
+        # As above: a plugin that cannot be made is named. An error of ours names the
+        # option, and needs no type.
+        cause = e if isinstance(e, ConfigurationError) else f"{type(e).__name__}: {e}"
         raise PluginError(
-            f"plugin {name!r} ({plugin.__module__}) cannot be made: "
-            f"{type(e).__name__}: {e}"
+            f"plugin {name!r} ({_origin(plugin)}) cannot be made: {cause}"
         ) from e
+
+
+def _origin(plugin: type) -> str:
+    """Return the module of a plugin, and the distribution that it came with."""
+    package = plugin.__module__.partition(".")[0]
+    names = importlib.metadata.packages_distributions().get(package, ())
+    versions = {f"{name} {importlib.metadata.version(name)}" for name in names}
+    return ", of ".join([plugin.__module__, *sorted(versions)])
 
 
 def load_prefilters(order: Sequence[str]) -> list[tuple[str, Prefilter]]:
@@ -237,9 +211,13 @@ def load_prefilters(order: Sequence[str]) -> list[tuple[str, Prefilter]]:
     Raises
     ------
     PluginError
-        One cannot be imported.
+        One cannot be imported or called.
     """
     known = load_plugins("moorage.prefilters")
     names = [name for name in order if name in known]
     names += sorted(known.keys() - set(order))
+    if wrong := [name for name in names if not callable(known[name])]:
+        raise PluginError(
+            f"moorage.prefilters: {', '.join(map(repr, wrong))} cannot be called"
+        )
     return [(name, known[name]) for name in names]

@@ -9,7 +9,7 @@ import enum
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -214,6 +214,27 @@ class DecisionRecord:
         return ", ".join(f"{step} {ms:.1f} ms" for step, ms in self.times_ms.items())
 
 
+class _Line:
+    """A record as text."""
+
+    def __init__(self, record: DecisionRecord) -> None:
+        self._record = record
+
+    def __repr__(self) -> str:
+        return self._record.summary()
+
+
+class _Data:
+    """A record as plain data; oslo.log's JSON takes what has items for a mapping."""
+
+    def __init__(self, record: DecisionRecord) -> None:
+        self._record = record
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """Return the pairs of the record's `to_dict`, which no other format needs."""
+        return self._record.to_dict().items()
+
+
 class DecisionLog:
     """The newest records, and a line of each in the log.
 
@@ -255,8 +276,10 @@ class DecisionLog:
             except Exception:  # the decision is made, and its answer is due
                 LOG.exception("A decision is not told of to %r", tell)
         level = logging.WARNING if record.outcome is Outcome.FAILED else logging.INFO
-        # Logging calls str(), and swallows what that may raise.
-        LOG.log(level, "Decision %s", record)
+        if LOG.isEnabledFor(level):
+            # Logging formats it, and swallows what that may raise.
+            as_data = {"decision": _Data(record)}
+            LOG.log(level, "Decision %s", _Line(record), extra={"extra": as_data})
 
     def newest(self, n: int | None = None) -> list[DecisionRecord]:
         """Return up to `n` records, all by default, the newest first."""

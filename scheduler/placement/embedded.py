@@ -149,9 +149,9 @@ def _require_placement() -> None:
         import placement.deploy  # noqa: F401 -- asked here once, for a clear message
     except ImportError as e:
         raise ConfigurationError(
-            f"The embedded Placement is not installed ({e}). Install it with `pip "
-            "install moorage[embedded]`, or set [placement] auth_type or "
-            "endpoint_override to use another one."
+            f"The embedded Placement is not installed ({e}). Install moorage with its "
+            "extra embedded, or set [placement] auth_type or endpoint_override to use "
+            "another one."
         ) from e
 
 

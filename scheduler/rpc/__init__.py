@@ -4,6 +4,7 @@
 from .client import SchedulerAPI
 from .endpoints import BaseAPIEndpoint, SchedulerEndpoint
 from .peers import PEERS_TOPIC, Peers, PeersEndpoint
+from .private_parts import warn_of_missing_parts
 from .reports import AgentAPI, connect_agents
 from .server import get_server
 from .transport import get_transport
@@ -19,4 +20,5 @@ __all__ = [
     "connect_agents",
     "get_server",
     "get_transport",
+    "warn_of_missing_parts",
 ]

@@ -18,6 +18,7 @@ from ...objects import Serializer
 from .dispatcher import Dispatcher, MethodsOnly
 from .endpoints import TOPIC
 from .late_replies import LateReplies, LateReply
+from .private_parts import SERVER, missing_of, warn_of_missing_parts
 from .replies import Answers, Watched
 
 #: Seconds after which one message more is taken although no thread is free: the broker
@@ -45,6 +46,7 @@ def get_server(
     answers : Answers, optional
         Is told what becomes of replies; for a scheduler, its journal.
     """
+    warn_of_missing_parts()
     dispatcher = Dispatcher(list(endpoints), Serializer(), MethodsOnly)
     target = oslo_messaging.Target(topic=topic, server=conf.host)
     server = Server(transport, target, dispatcher)
@@ -69,6 +71,7 @@ class Server(RPCServer):  # type: ignore[misc]
         self._changed = threading.Condition()
         self._n_under_way = 0
         self._late = LateReplies()
+        self._is_whole = not missing_of(SERVER)
         self.answers: Answers | None = None
 
     @property
@@ -80,6 +83,9 @@ class Server(RPCServer):  # type: ignore[misc]
         return _Listener(super()._create_listener(), self._late)
 
     def _on_incoming(self, incoming: Sequence[Any]) -> None:
+        if not self._is_whole:
+            super()._on_incoming(incoming)
+            return
         # Called by the one thread that takes messages: it takes the next one after.
         with self._changed:
             self._n_under_way += 1

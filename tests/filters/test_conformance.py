@@ -14,7 +14,8 @@ from hypothesis import given
 from moorage.filters import BaseHostFilter
 from moorage.objects import ImageMeta, ImageMetaProps, RequestSpec
 from moorage.scheduler.drivers.filtering import explain
-from moorage.scheduler.drivers.plugins import load_filters, load_plugins
+from moorage.scheduler.drivers.plugins import load_filters
+from moorage.scheduler.entry_points import load_plugins
 from moorage.scheduler.hosts import Aggregate, Consumption, HostBatch, HostRecord
 from moorage.scheduler.hosts.record import INTERNED, NUMBERS
 

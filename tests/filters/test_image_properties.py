@@ -10,6 +10,7 @@ from oslo_config import cfg
 
 from moorage.filters.image_properties import ImagePropertiesFilter
 from moorage.objects import ImageMeta, RequestSpec
+from moorage.scheduler.errors import ConfigurationError
 
 from ..conftest import batch, host, image, options, spec
 
@@ -137,7 +138,7 @@ def test_default_architecture_is_that_of_images_without(
     properties: dict[str, str], passes: bool
 ) -> None:
     conf = options(image_properties_default_architecture="arm64")
-    with pytest.raises(ValueError, match="arm64"):
+    with pytest.raises(ConfigurationError, match=r"_default_architecture: .*arm64"):
         ImagePropertiesFilter(conf)
     conf = options(image_properties_default_architecture="i386")
     assert _passes(spec(image=image(**properties)), conf) is passes

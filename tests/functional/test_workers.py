@@ -228,12 +228,50 @@ def test_broken_file_leaves_all_as_it_was(cloud: Cloud) -> None:
         cloud.config("[scheduler]", "max_attempts = 1", "[filter_scheduler]", "host_")
         for wrong in ("host_", "host_subset_size = 0"):
             cloud.config("[scheduler]", "max_attempts = 1", "[filter_scheduler]", wrong)
-            before = scheduler.count("stay as they were")
+            before = scheduler.count(" ERROR ")
             scheduler.send(signal.SIGHUP)
-            scheduler.wait_for(
-                "ERROR .*stay as they were: .*one.conf", times=before + 3
-            )
+            scheduler.wait_for("ERROR .*Reload refused.*one.conf", times=before + 1)
         assert {len(mine) for _ in range(6) for mine in select(api)} == {2}
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_sighup_switches_to_the_plugins_of_the_file_if_all_can_be_used(
+    n_workers: int, cloud: Cloud
+) -> None:
+    def serve_only(lines: str) -> None:
+        cloud.config("[filter_scheduler]", *lines.splitlines())
+        scheduler.send(signal.SIGHUP)
+
+    api = cloud.api()
+    path = cloud.config("[filter_scheduler]", "enabled_filters = ComputeFilter")
+    with SchedulerProcess(path, n_workers=n_workers) as scheduler:
+        for wrong, cause in (
+            ("enabled_filters = IoOpsFilter,NoFilter", "no filter 'NoFilter'"),
+            (
+                "weight_classes = RAMWeigher,no.such.Weigher",
+                "no.such.Weigher cannot be used: ModuleNotFoundError",
+            ),
+            (
+                "enabled_filters = ImagePropertiesFilter\n"
+                "image_properties_default_architecture = arm64",
+                r"'ImagePropertiesFilter' \(.* of moorage .*"
+                r"\[filter_scheduler\] image_properties_default_architecture: .*arm64",
+            ),
+        ):
+            before = scheduler.count(" ERROR ")
+            serve_only(wrong)
+            scheduler.wait_for(f"ERROR .*Reload refused.*{cause}", times=1)
+            select(api)
+            assert scheduler.count(" ERROR ") == before + 1, "one line"
+        assert scheduler.count("from now on") == 0
+        serve_only("enabled_filters = SameHostFilter")
+        scheduler.wait_for("8 hosts of 2 cells read", times=n_workers + 1)
+        # Workers take turns: one that kept its filters would answer.
+        for _ in range(2 * n_workers):
+            beside = request(scheduler_hints={"same_host": new_uuids()})
+            with pytest.raises(NoValidHost):
+                api.select_destinations(CONTEXT, beside, new_uuids())
+        assert scheduler.stop() == 0
 
 
 def test_what_was_not_begun_is_answered_by_another_scheduler(cloud: Cloud) -> None:
@@ -365,6 +403,28 @@ def test_systemd_is_told(cloud: Cloud, tmp_path: Path) -> None:
             assert told.recv(512).startswith(b"READY=1\n")
             assert scheduler.stop() == 0
         assert told.recv(512).startswith(b"STOPPING=1\n")
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_pid_file_is_of_the_process_to_send_signals_to(
+    n_workers: int, cloud: Cloud, tmp_path: Path
+) -> None:
+    path = tmp_path / "moorage.pid"
+    path.write_text("1\n")
+    option = ("[moorage]", f"pid_file = {path}")
+    with SchedulerProcess(cloud.config(*option), n_workers=n_workers) as scheduler:
+        assert int(path.read_text()) == scheduler.pid
+        os.kill(int(path.read_text()), signal.SIGUSR2)
+        scheduler.wait_for("====.*Guru Meditation", times=n_workers)
+        second = cloud.config(*option, name="two")
+        with SchedulerProcess(
+            second, n_workers=n_workers, until=f"pid_file {path}: .* uses it"
+        ) as refused:
+            assert refused.wait() == 1
+            assert not any("Traceback" in line for line in refused.log)
+        assert int(path.read_text()) == scheduler.pid
+        assert scheduler.stop() == 0
+    assert not path.exists()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from oslo_config import cfg
 from moorage.filters import BaseHostFilter
 from moorage.objects import RequestSpec
 from moorage.scheduler.conf import load
-from moorage.scheduler.drivers.plugins import load_plugins
+from moorage.scheduler.entry_points import load_plugins
 from moorage.scheduler.hosts import HostRecord
 from moorage.testing import Cloud, clouds, requests
 from moorage.testing.builders import NOW

@@ -5,11 +5,13 @@ Loaded by nova_side.py in the peer environment; it imports nova and nothing of o
 databases are those of `open_databases`.
 """
 
+import contextlib
 import types
 from unittest import mock
 
+import nova.conf
 from nova import context, exception, objects, service, servicegroup, utils
-from nova.servicegroup.drivers import db
+from nova.servicegroup.drivers import db, mc
 
 #: Who made a record, where and when; all else of it is to be nova's.
 _OWN = ("id", "uuid", "host", "created_at", "updated_at", "last_seen_up")
@@ -64,6 +66,35 @@ def delete_service(message):
     """Delete the record of the nova-scheduler on "host", as nova's API does."""
     with _quiet():
         _found(context.get_admin_context(), message).destroy()
+
+
+def beat_in_memcached(message):
+    """Have a service, "topic" and "host", beat once, with the options "cache"."""
+    with _memcached(message) as driver:
+        driver._report_state(types.SimpleNamespace(service_ref=_reference(message)))
+
+
+def is_up_in_memcached(message):
+    """Return whether a service, "topic" and "host", is up."""
+    with _memcached(message) as driver:
+        return driver.is_up(_reference(message))
+
+
+def _reference(message):
+    return {"topic": message["topic"], "host": message["host"]}
+
+
+@contextlib.contextmanager
+def _memcached(message):
+    """Yield nova's driver "mc", with the options "cache"."""
+    options = nova.conf.CONF
+    for name, value in message["cache"].items():
+        options.set_override(name, value, group="cache")
+    try:
+        yield mc.MemcachedDriver()
+    finally:
+        for name in message["cache"]:
+            options.clear_override(name, group="cache")
 
 
 def old_computes(message):

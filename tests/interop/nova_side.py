@@ -234,6 +234,8 @@ OPERATIONS = {
     "disable_service": nova_services.disable_service,
     "delete_service": nova_services.delete_service,
     "old_computes": nova_services.old_computes,
+    "beat_in_memcached": nova_services.beat_in_memcached,
+    "is_up_in_memcached": nova_services.is_up_in_memcached,
     "judge": nova_hosts.judge,
     "judge_offers": nova_numa.judge_offers,
 }

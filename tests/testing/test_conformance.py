@@ -4,23 +4,31 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import sys
+import traceback
+import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
+import moorage.testing
 from moorage.filters import BaseHostFilter
-from moorage.scheduler.drivers.plugins import load_plugins
+from moorage.scheduler.entry_points import load_plugins
 from moorage.testing import (
     batch,
+    batches,
     check_filter,
     check_plugin,
     check_weigher,
     host,
     options,
+    requests,
     spec,
 )
 from moorage.weighers import BaseHostWeigher
@@ -140,6 +148,92 @@ def test_broken_plugin_is_named_with_what_it_breaks(plugin: type, claim: str) ->
     check: Any = check_filter if isinstance(made, BaseHostFilter) else check_weigher
     with pytest.raises(AssertionError, match=f"{plugin.__name__}: {claim}"):
         check(made, hosts, spec())
+
+
+class Greedy(BaseHostFilter):
+    """Contradict itself on hosts of the aggregate that the test asks for."""
+
+    def passing(self, hosts: Any, spec_obj: Any) -> Any:
+        return np.ones(len(hosts), bool)
+
+    def host_passes(self, host_state: Any, spec_obj: Any) -> bool:
+        is_odd = any("rack" in each.metadata for each in host_state.aggregates)
+        return not (is_odd and spec_obj.flavor.extra_specs.get("odd:key"))
+
+
+def _failure(plugin: type, **more: Any) -> str:
+    """Return all that a failed check says."""
+    with pytest.raises(AssertionError) as caught:
+        check_plugin(plugin, max_examples=300, **more)
+    return "\n".join(traceback.format_exception_only(caught.value))
+
+
+def test_failing_example_is_told_as_the_builders_make_it() -> None:
+    text = _failure(
+        Greedy,
+        batches=batches(metadata={"rack": ["r1"]}),
+        requests=requests(extra_specs={"odd:key": ["yes"]}),
+    )
+    assert "Greedy: host_passes of each host and passing of all of them agree" in text
+    assert "object at 0x" not in text
+    assert len(text) < 1000, text
+    code = text[text.index("hosts = batch(") :]
+    made = {name: getattr(moorage.testing, name) for name in moorage.testing.__all__}
+    exec(code, made)
+    [shown] = made["hosts"]
+    assert [each.metadata for each in shown.aggregates] == [{"rack": "r1"}]
+    assert made["spec_obj"].flavor.extra_specs == {"odd:key": "yes"}
+
+
+def test_failing_example_tells_what_differs_from_the_builders() -> None:
+    class Picky(BaseHostFilter):
+        def passing(self, hosts: Any, spec_obj: Any) -> Any:
+            return hosts.num_io_ops < 3
+
+        def host_passes(self, host_state: Any, spec_obj: Any) -> bool:
+            return True
+
+    text = _failure(Picky)
+    assert re.search(r"batch\(host\(host='h0', .*num_io_ops=\d", text)
+    assert "free_ram_mb" not in text, "it is that of the builder"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({"requests": requests()}, id="requests"),
+        pytest.param({"requests": requests(hints={"rack": [["1"]]})}, id="hints"),
+        pytest.param({"requests": st.just(spec())}, id="one request"),
+        pytest.param({"batches": batches()}, id="batches"),
+    ],
+)
+def test_given_strategies_cause_no_warning(more: dict[str, Any]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_plugin(Modest, max_examples=5, **more)
+
+
+def test_all_values_are_given_as_sequences_and_are_often_drawn() -> None:
+    seen: Counter[str] = Counter()
+
+    class Watching(Modest):
+        def passing(self, hosts: Any, spec_obj: Any) -> Any:
+            seen["all"] += 1
+            seen["host_ip"] += "192.0.2.7" in hosts.host_ip
+            seen["metadata"] += any(
+                "rack" in a.metadata for mine in hosts.aggregates for a in mine
+            )
+            seen["extra_specs"] += "odd:key" in spec_obj.flavor.extra_specs
+            seen["hints"] += spec_obj.scheduler_hints.get("rack") == ["1", "2"]
+            return super().passing(hosts, spec_obj)
+
+    check_plugin(
+        Watching,
+        batches=batches(metadata={"rack": ["1"]}, columns={"host_ip": ["192.0.2.7"]}),
+        requests=requests(extra_specs={"odd:key": ["x"]}, hints={"rack": [["1", "2"]]}),
+    )
+    for name in ("host_ip", "metadata", "extra_specs", "hints"):
+        assert seen[name] > seen["all"] / 50, seen
 
 
 class Theirs:

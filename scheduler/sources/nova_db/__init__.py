@@ -9,7 +9,8 @@ writes host mappings (`discovery`) and the scheduler's own row among nova's serv
 """
 
 from .cells import CellStatus
+from .heartbeats import BaseHeartbeats
 from .service_record import ServiceRecord
 from .source import NovaDBSource, from_conf
 
-__all__ = ["CellStatus", "NovaDBSource", "ServiceRecord", "from_conf"]
+__all__ = ["BaseHeartbeats", "CellStatus", "NovaDBSource", "ServiceRecord", "from_conf"]

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from .changes import CellReader
 from .directory import CellMapping
+from .heartbeats import CellHeartbeats
 from .image_properties import ImagePropertiesReader
 from .old_computes import OldCompute
 from .parts import Part
@@ -48,11 +49,13 @@ class Cell(Part):
         ratios: Ratios,
         lock: threading.RLock,
         clock: Callable[[], float],
+        heartbeats: Callable[[], CellHeartbeats | None],
     ) -> None:
         what = f"cell {mapping.name} ({mapping.uuid})" if mapping.name else mapping.uuid
         super().__init__(what, lambda: connect(mapping.connection), lock, clock)
         self.mapping = mapping
         self.ratios = ratios
+        self._make_heartbeats = heartbeats
         #: When all was compared, and what could not be understood then or since.
         self.compared_at: float | None = None
         self.troubles: tuple[str, ...] = ()
@@ -64,3 +67,4 @@ class Cell(Part):
         """Read everything next time."""
         self.reader = CellReader(self.mapping.uuid, self.ratios)
         self.images = ImagePropertiesReader()
+        self.heartbeats = self._make_heartbeats()

@@ -16,6 +16,7 @@ from oslo_db.exception import DBDuplicateEntry
 
 from ...errors import ConfigurationError
 from .engines import Engines
+from .heartbeats import BaseHeartbeats
 from .parts import told
 from .schema import Moment
 
@@ -58,7 +59,7 @@ _C: Final = SERVICES.c
 
 
 class ServiceRecord:
-    """Keep a scheduler's row as nova's service and its servicegroup driver "db" do.
+    """Keep a scheduler's row as nova's service and its service group driver do.
 
     All processes of a host share one row, and each of them writes its heartbeats. A row
     that is there already, nova-scheduler's own included, is taken on: its version is
@@ -78,6 +79,8 @@ class ServiceRecord:
         Seconds since the epoch.
     engines : Engines, optional
         Whose connections are closed at the end; those handed in are left alone.
+    heartbeats : BaseHeartbeats, optional
+        Where nova looks for heartbeats, if not in the row; they are written there, too.
     """
 
     def __init__(
@@ -88,12 +91,14 @@ class ServiceRecord:
         interval_s: float = 10.0,
         clock: Callable[[], float] = time.time,
         engines: Engines | None = None,
+        heartbeats: BaseHeartbeats | None = None,
     ) -> None:
         self._connect = connect
         self._host = host
         self._interval_s = interval_s
         self._clock = clock
         self._engines = engines
+        self._heartbeats = heartbeats
         self._id: int | None = None
         self._is_troubled = False
         self._stopping = threading.Event()
@@ -128,7 +133,10 @@ class ServiceRecord:
         engine = self._connect()
         if self._id is None:
             self._id = self._registered(engine)
-        now_us = int(self._clock() * 1e6)
+        now = self._clock()
+        if self._heartbeats is not None:
+            self._heartbeats.write(TOPIC, self._host, now)
+        now_us = int(now * 1e6)
         beat = SERVICES.update().where(_C.id == self._id, _C.deleted == 0)
         values = {
             "report_count": _C.report_count + 1,
@@ -203,7 +211,9 @@ class ServiceRecord:
         self._is_troubled = True
 
 
-def record_of(conf: cfg.ConfigOpts) -> ServiceRecord | None:
+def record_of(
+    conf: cfg.ConfigOpts, heartbeats: BaseHeartbeats | None = None
+) -> ServiceRecord | None:
     """Return the record that ``[moorage] register_service`` asks for, if it does.
 
     Raises
@@ -232,4 +242,5 @@ def record_of(conf: cfg.ConfigOpts) -> ServiceRecord | None:
         conf.host,
         interval_s=conf.report_interval,
         engines=engines,
+        heartbeats=heartbeats,
     )

@@ -26,6 +26,7 @@ from .changes import CellChanges
 from .directory import Directory, DirectoryReader
 from .discovery import discover_hosts
 from .engines import Engines
+from .heartbeats import BaseHeartbeats, CellHeartbeats, heartbeats_of
 from .image_properties import are_weighed, describe
 from .old_computes import ADVICE, OldCompute, described, read_old_computes
 from .parts import Part, Read, TakeOver, told
@@ -87,9 +88,11 @@ class NovaDBSource(BaseHostSource):
         Whose connections are closed at the end; those handed in are left alone.
     record : ServiceRecord, optional
         The scheduler's own row in nova's database, written from `follow` to `stop`.
+    heartbeats : BaseHeartbeats, optional
+        Where the heartbeats of computes are, if not in the rows of ``services``.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a test hands in, by name
         self,
         api_engine: sa.Engine,
         cell_engine: Callable[[str], sa.Engine],
@@ -99,6 +102,7 @@ class NovaDBSource(BaseHostSource):
         clock: Callable[[], float] = now_s,
         engines: Engines | None = None,
         record: ServiceRecord | None = None,
+        heartbeats: BaseHeartbeats | None = None,
     ) -> None:
         super().__init__(conf)
         self._cell_engine = cell_engine
@@ -106,6 +110,7 @@ class NovaDBSource(BaseHostSource):
         self._clock = clock
         self._engines = engines
         self._record = record
+        self._heartbeats = heartbeats
         self._lock = threading.RLock()
         self._api = _Api(api_engine, self._lock, clock)
         self._cells: dict[str, Cell] = {}
@@ -146,6 +151,8 @@ class NovaDBSource(BaseHostSource):
                 part.abandon()  # it must not write into the table of a forked process
             if self._engines is not None:
                 self._engines.dispose()
+            if self._heartbeats is not None:
+                self._heartbeats.disconnect()
         rows = ", ".join(f"{cell.n_hosts} of {cell.name}" for cell in self.cells)
         LOG.info("%d hosts read from nova's databases: %s", len(table), rows or "none")
 
@@ -447,12 +454,14 @@ class NovaDBSource(BaseHostSource):
 
     def _reading_cell(self, table: HostTable, cell: Cell) -> Read:
         reader, in_full = cell.reader, self._is_old(cell.compared_at)
-        old = cell.old_computes
+        old, heartbeats = cell.old_computes, cell.heartbeats
         images, are_on = cell.images, are_weighed(self.conf, table)
         limit_s = self.settings.cell_timeout_s
 
         def read(connection: sa.Connection, began_at: float) -> TakeOver:
             changes = reader.read(connection, began_at, in_full=in_full)
+            if heartbeats is not None:
+                changes = heartbeats.put_into(changes)
             checked = read_old_computes(connection) if old is None else old
             described = images.look(
                 connection, changes, is_on=are_on, limit_s=limit_s, in_full=in_full
@@ -476,6 +485,11 @@ class NovaDBSource(BaseHostSource):
         interval_s = self.settings.full_comparison_interval_s
         return abs(self._clock() - compared_at) >= interval_s
 
+    def _cell_heartbeats(self) -> CellHeartbeats | None:
+        if self._heartbeats is None:
+            return None
+        return CellHeartbeats(self._heartbeats, self.conf.report_interval)
+
     def _take_changes(self, table: HostTable, cell: Cell, changes: CellChanges) -> None:
         self._picture.apply(table, cell.mapping.uuid, changes)
 
@@ -494,6 +508,7 @@ class NovaDBSource(BaseHostSource):
                     self.settings.ratios,
                     self._lock,
                     self._clock,
+                    self._cell_heartbeats,
                 )
                 if seen is not None:  # its hosts stay until the new one is read
                     seen.drop()
@@ -591,13 +606,15 @@ def from_conf(conf: cfg.ConfigOpts) -> NovaDBSource:
     Raises
     ------
     ConfigurationError
-        ``[api_database] connection`` is not set, or is no database URL.
+        ``[api_database] connection`` is not set, or is no database URL; or the
+        options of ``[DEFAULT] servicegroup_driver`` cannot be used.
     """
     if not conf.api_database.connection:
         raise ConfigurationError(
             "[api_database] connection is not set; the source 'nova_db' needs the URL "
             "of nova's API database, such as mysql+pymysql://nova:…@db/nova_api"
         )
+    heartbeats = heartbeats_of(conf)
     engines = Engines(conf)
     try:
         api_engine = engines.api()
@@ -611,5 +628,6 @@ def from_conf(conf: cfg.ConfigOpts) -> NovaDBSource:
         conf=conf,
         refresh_interval=conf.moorage.refresh_interval,
         engines=engines,
-        record=record_of(conf),
+        record=record_of(conf, heartbeats),
+        heartbeats=heartbeats,
     )

@@ -46,13 +46,18 @@ def does_not_end(worker: Worker) -> int:
         time.sleep(0.1)
 
 
+def _reload() -> bool:
+    logging.info("options are read")
+    return True
+
+
 def main() -> int:
     """Run until SIGTERM."""
     logging.basicConfig(level="INFO", stream=sys.stdout, format="%(message)s")
     return Supervisor(
         int(sys.argv[2]),
         globals()[sys.argv[1]],
-        reload=lambda: logging.info("options are read"),
+        reload=_reload,
         stop_timeout_s=lambda: TIMEOUT_S,
     ).run()
 

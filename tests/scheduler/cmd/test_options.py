@@ -9,7 +9,8 @@ import pytest
 from oslo_config import cfg
 
 from moorage.scheduler import conf as moorage_conf
-from moorage.scheduler.cmd.options import Options
+from moorage.scheduler.cmd.options import Options, copied
+from moorage.scheduler.errors import PluginError
 from moorage.scheduler.rpc import get_transport
 
 URL = "rabbit://guest:{}@127.0.0.1:5672/"
@@ -24,7 +25,11 @@ class Files:
         self.argv = ["--config-file", str(self.path)]
         self.conf = moorage_conf.load(self.argv)
         get_transport(self.conf).cleanup()
-        self.options = Options(self.argv, self.conf)
+        self.options = Options(self.argv, self.conf, copied(self.argv, self.conf))
+
+    def reload(self) -> bool:
+        """Read the file again; return whether it could be used."""
+        return self.options.reload(lambda _settings: True) is True
 
     def write(self, *lines: str, password: str = "one") -> None:
         url = f"transport_url = {URL.format(password)}"
@@ -41,13 +46,13 @@ def test_changed_option_takes_effect_and_is_told_with_its_default(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     files.write("[filter_scheduler]", "cpu_weight_multiplier = -2")
-    assert files.options.reload()
+    assert files.reload()
     assert files.conf.filter_scheduler.cpu_weight_multiplier == -2.0
     assert [r.getMessage() for r in caplog.records] == [
         "[filter_scheduler] cpu_weight_multiplier was 1.0 and is -2.0 from now on"
     ]
     files.write()
-    assert files.options.reload()
+    assert files.reload()
     assert files.conf.filter_scheduler.cpu_weight_multiplier == 1.0
     assert "was -2.0 and is 1.0 from now on" in caplog.text
 
@@ -55,7 +60,7 @@ def test_changed_option_takes_effect_and_is_told_with_its_default(
 def test_nothing_is_told_where_nothing_changed(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert files.options.reload()
+    assert files.reload()
     assert not caplog.records
 
 
@@ -64,7 +69,7 @@ def test_what_needs_a_restart_keeps_its_value_and_is_told_each_time(
 ) -> None:
     files.write("[moorage]", "decision_records = 7")
     for _ in range(2):
-        assert files.options.reload()
+        assert files.reload()
     assert files.conf.moorage.decision_records == 1000
     told = "[moorage] decision_records was 1000 and will be 7 after a restart only"
     assert [r.getMessage() for r in caplog.records] == [told] * 2
@@ -72,7 +77,7 @@ def test_what_needs_a_restart_keeps_its_value_and_is_told_each_time(
 
 def test_secret_is_never_told(files: Files, caplog: pytest.LogCaptureFixture) -> None:
     files.write(password="two")
-    assert files.options.reload()
+    assert files.reload()
     assert "[DEFAULT] transport_url was *** and will be ***" in caplog.text
     assert "guest" not in caplog.text
 
@@ -82,7 +87,7 @@ def test_secret_that_its_owner_does_not_mark_is_never_told(
 ) -> None:
     group, name = "oslo_messaging_kafka", "ssl_client_key_password"
     files.write(f"[{group}]", f"{name} = hush")
-    assert files.options.reload()
+    assert files.reload()
     assert f"[{group}] {name} was *** and will be ***" in caplog.text
     assert "hush" not in caplog.text
 
@@ -101,14 +106,14 @@ def test_broken_file_changes_nothing_and_is_named(
     files.write("debug = true", "[filter_scheduler]", "host_subset_size = 5")
     text = files.path.read_text()
     files.path.write_text(f"{text}[scheduler]\n{wrong}\n")
-    assert not files.options.reload()
+    assert not files.reload()
     assert files.conf.filter_scheduler.host_subset_size == 1
     [record] = caplog.records
     assert record.levelname == "ERROR"
-    assert "stay as they were" in record.getMessage()
+    assert "Reload refused" in record.getMessage()
     assert str(files.path) in record.getMessage()
     files.path.write_text(text)
-    assert files.options.reload()
+    assert files.reload()
     assert files.conf.filter_scheduler.host_subset_size == 5
 
 
@@ -116,9 +121,65 @@ def test_file_that_is_gone_changes_nothing_and_is_named(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     files.path.unlink()
-    assert not files.options.reload()
+    assert not files.reload()
     assert str(files.path) in caplog.text
     assert files.conf.filter_scheduler.host_subset_size == 1
+
+
+def test_reload_makes_new_settings_and_leaves_the_old_ones(files: Files) -> None:
+    before = files.options.settings
+    files.write(
+        *("[filter_scheduler]", "host_subset_size = 5"),
+        *("[moorage]", "decision_records = 7"),
+    )
+    assert files.reload()
+    after = files.options.settings
+    assert before.filter_scheduler.host_subset_size == 1
+    assert after.filter_scheduler.host_subset_size == 5
+    assert after.moorage.decision_records == 1000, "it needs a restart"
+
+
+def test_what_cannot_be_prepared_changes_nothing_and_is_named(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(settings: cfg.ConfigOpts) -> None:
+        names = settings.filter_scheduler.enabled_filters
+        raise PluginError(f"there is no filter {names[0]}")
+
+    before = files.options.settings
+    files.write(
+        "debug = true", "[filter_scheduler]", "enabled_filters = X",
+        "host_subset_size = 5",
+    )  # fmt: skip
+    assert files.options.reload(refuse) is None
+    assert files.options.settings is before
+    assert files.conf.filter_scheduler.host_subset_size == 1
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+        (
+            "ERROR",
+            "Reload refused; options, plugins and hosts remain unchanged: "
+            "there is no filter X",
+        )
+    ]
+
+
+def test_option_that_a_plugin_registers_at_a_reload_is_known_from_then_on(
+    files: Files, caplog: pytest.LogCaptureFixture
+) -> None:
+    def register(settings: cfg.ConfigOpts) -> bool:
+        opts = [cfg.IntOpt("racks", default=1, mutable=True), cfg.IntOpt("rows")]
+        settings.register_opts(opts, group="burst")
+        return True
+
+    files.write("[burst]", "racks = 2", "rows = 3")
+    assert files.options.reload(register)
+    assert files.options.settings.burst.racks == 2
+    files.write("[burst]", "racks = 4", "rows = 5")
+    assert files.options.reload(register)
+    assert files.options.settings.burst.racks == 4
+    assert files.options.settings.burst.rows == 3
+    assert "[burst] racks was 2 and is 4 from now on" in caplog.text
+    assert "[burst] rows was 3 and will be 5 after a restart only" in caplog.text
 
 
 def test_what_is_read_for_each_decision_may_be_changed() -> None:
@@ -132,9 +193,12 @@ def test_what_is_read_for_each_decision_may_be_changed() -> None:
     }
     assert {
         "DEFAULT.service_down_time",
+        "filter_scheduler.available_filters",
+        "filter_scheduler.enabled_filters",
         "filter_scheduler.host_subset_size",
         "filter_scheduler.pci_weight_multiplier",
         "filter_scheduler.shuffle_best_same_weighed_hosts",
+        "filter_scheduler.weight_classes",
         "metrics.weight_multiplier",
         "moorage.candidates_max_age",
         "moorage.cell_grace",

@@ -26,6 +26,7 @@ from moorage.scheduler.sources.nova_db import schema
 
 from ...fixtures.clouds import host, write_inventory
 from ...fixtures.database_servers import Database
+from ...fixtures.memcached import Memcached
 from ...fixtures.nova_databases import Kind, NovaDatabases
 from ...fixtures.nova_peer import peer_or_skip
 from ...fixtures.placement_servers import (
@@ -33,6 +34,7 @@ from ...fixtures.placement_servers import (
     MisbehavingServer,
     Misbehaviour,
 )
+from ...fixtures.ports import free_port
 from ..sources.nova_db.databases import Nova
 
 SUCCESS, WARNING, FAILURE = range(3)
@@ -457,11 +459,29 @@ def test_file_of_hosts_beside_novas_databases_is_a_warning(
     assert report.checks["Source of hosts"].code == WARNING
 
 
-def test_heartbeats_in_memcached_leave_no_host_up(check: Check) -> None:
-    text = "[DEFAULT]\nservicegroup_driver = mc\n[moorage]\nsource = nova_db\n"
-    found = check(text).checks["[DEFAULT] servicegroup_driver"]
+MEMCACHED = "[DEFAULT]\nservicegroup_driver = mc\n[moorage]\nsource = nova_db\n"
+CACHE = "[cache]\nenabled = true\nbackend = dogpile.cache.pymemcache\n"
+
+
+def test_heartbeats_in_memcached_need_its_servers(check: Check) -> None:
+    found = check(MEMCACHED).checks["[DEFAULT] servicegroup_driver"]
     assert found.code == FAILURE
-    assert "set it to db" in found.details
+    assert "needs [cache] enabled = true and [cache] memcache_servers" in found.details
+
+
+def test_memcached_that_does_not_answer_is_told(check: Check) -> None:
+    servers = f"memcache_servers = 127.0.0.1:{free_port()}\n"
+    found = check(MEMCACHED, CACHE + servers).checks["[DEFAULT] servicegroup_driver"]
+    assert found.code == FAILURE
+    assert "every host counts as down: ConnectionRefusedError" in found.details
+
+
+@pytest.mark.memcached
+def test_memcached_that_answers_is_well(check: Check) -> None:
+    with Memcached() as memcached:
+        servers = f"memcache_servers = {memcached.server}\n"
+        found = check(MEMCACHED, CACHE + servers)
+    assert found.checks["[DEFAULT] servicegroup_driver"].code == SUCCESS
 
 
 def test_routed_networks_need_neutron(check: Check, hosts: str) -> None:

@@ -17,11 +17,10 @@ from moorage.scheduler.conf.filter_scheduler import DEFAULT_FILTERS
 from moorage.scheduler.drivers.plugins import (
     REMOVED_FILTERS,
     load_filters,
-    load_plugin,
-    load_plugins,
     load_prefilters,
     load_weighers,
 )
+from moorage.scheduler.entry_points import load_plugin, load_plugins
 from moorage.scheduler.errors import PluginError
 from moorage.scheduler.prefilters import DEFAULT_PREFILTERS
 from moorage.scheduler.sources.file import FileSource

@@ -213,7 +213,7 @@ def test_missing_placement_is_told_with_its_remedy():
         "EmbeddedPlacement()\n"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert "pip install moorage[embedded]" in run.stderr
+    assert "extra embedded" in run.stderr
     assert "ConfigurationError" in run.stderr
 
 

@@ -84,6 +84,22 @@ def test_decision_line_and_what_is_told_within_carry_the_request(
         assert "hush" not in line
 
 
+def test_json_line_of_a_decision_has_its_record_as_data(
+    lines: tuple[str, Lines], select: Select
+) -> None:
+    kind, written = lines
+    select(new_uuids(), context=WIRE)
+    [line] = [line for line in written() if "Decision req-1" in line]
+    assert "DecisionRecord" not in line
+    if kind == "json":
+        told = json.loads(line)
+        record = told["extra"]["decision"]
+        assert record["outcome"] == "selected"
+        assert record["steps"][0].keys() == {"name", "n_in", "n_out", "reason"}
+        assert record["instances"][0]["top_hosts"][0]["host"] in line
+        assert told["args"] == [told["message"].removeprefix("Decision ")]
+
+
 def _current() -> RequestContext:
     found = get_current()
     assert found is not None

@@ -261,4 +261,4 @@ def test_without_opentelemetry_nothing_is_traced_and_the_extra_is_named(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "moorage[tracing]" in done.stdout
+    assert "extra tracing" in done.stdout

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plugins of all kinds by the names of their entry points."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import stevedore
+
+from .errors import PluginError
+
+
+def load_plugins(group: str) -> dict[str, Any]:
+    """Return all plugins of an entry point group by name.
+
+    Raises
+    ------
+    PluginError
+        One cannot be imported, or two distributions have the same name.
+    """
+    return _loaded(stevedore.ExtensionManager, group)
+
+
+def load_plugin(group: str, name: str) -> Any:  # noqa: ANN401 - a class or a function
+    """Return the plugin of that name; the others need not be fit to be imported.
+
+    Raises
+    ------
+    PluginError
+        There is none, the message has the names that exist; or it cannot be imported,
+        or two distributions have that name.
+    """
+    found = _loaded(stevedore.NamedExtensionManager, group, names=[name])
+    if name not in found:
+        names = {each.name for each in importlib.metadata.entry_points(group=group)}
+        raise PluginError(
+            f"{group}: there is no plugin {name!r}; there are {listed(names)}"
+        )
+    return found[name]
+
+
+def _loaded(make: type[Any], group: str, **more: object) -> dict[str, Any]:
+    def refuse(
+        _manager: object,
+        entry_point: importlib.metadata.EntryPoint,
+        cause: BaseException,
+    ) -> NoReturn:
+        raise PluginError(
+            f"{group}: plugin {_described(entry_point)} cannot be imported: "
+            f"{type(cause).__name__}: {cause}"
+        ) from cause
+
+    manager = make(group, on_load_failure_callback=refuse, **more)
+    found: dict[str, Any] = {}
+    for extension in manager:
+        if extension.name in found:
+            both = " and ".join(
+                _described(e.entry_point) for e in manager if e.name == extension.name
+            )
+            raise PluginError(f"{group}: two plugins have one name: {both}")
+        found[extension.name] = extension.plugin
+    return found
+
+
+def _described(entry_point: importlib.metadata.EntryPoint) -> str:
+    # stevedore's cache does not keep which distribution an entry point came from.
+    origins = (
+        f"{dist.name} {dist.version}"
+        for dist in importlib.metadata.distributions()
+        if entry_point in dist.entry_points
+    )
+    origin = next(origins, "an unknown distribution")
+    return f"{entry_point.name!r} ({entry_point.value}, of {origin})"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as an error lists them."""
+    return ", ".join(sorted(names))

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Heartbeats of services that are not in nova's databases.
+
+``[DEFAULT] servicegroup_driver`` names an entry point of ``moorage.heartbeats``, as
+nova's option of that name names a driver of its service group API. The plugin is called
+with the options. It returns what reads and writes heartbeats, or None: the rows of
+``services`` have them.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import logging
+import math
+from collections.abc import Collection, Mapping
+
+from oslo_config import cfg
+
+from ...entry_points import load_plugin
+from .changes import CellChanges
+from .parts import told
+from .reading import Service
+
+LOG = logging.getLogger(__name__)
+
+_TOPIC = "compute"
+#: Seconds between two heartbeats where [DEFAULT] report_interval says nothing.
+_INTERVAL_S = 10
+
+
+class BaseHeartbeats(abc.ABC):
+    """Read and write heartbeats; several threads at a time do so."""
+
+    @abc.abstractmethod
+    def read(self, topic: str, hosts: Collection[str]) -> Mapping[str, float]:
+        """Return when services were last seen, by host, in seconds since the epoch.
+
+        A host without a heartbeat is left out. Any exception means that heartbeats
+        cannot be read now; they are read again later.
+        """
+
+    @abc.abstractmethod
+    def write(self, topic: str, host: str, seen_at: float) -> None:
+        """Note that a service is up.
+
+        Parameters
+        ----------
+        seen_at : float
+            Seconds since the epoch.
+        """
+
+    def disconnect(self) -> None:
+        """Close connections: the process may be forked next; by default there are none.
+
+        The next call opens new ones.
+        """
+        return
+
+
+def of_database(_conf: cfg.ConfigOpts) -> None:
+    """Return None: nova's driver "db" keeps heartbeats in the rows of ``services``."""
+    return
+
+
+def heartbeats_of(conf: cfg.ConfigOpts) -> BaseHeartbeats | None:
+    """Return what ``[DEFAULT] servicegroup_driver`` names.
+
+    Raises
+    ------
+    PluginError
+        There is no such plugin, or it cannot be imported.
+    ConfigurationError
+        Its options cannot be used.
+    """
+    plugin = load_plugin("moorage.heartbeats", conf.servicegroup_driver)
+    found: BaseHeartbeats | None = plugin(conf)
+    return found
+
+
+class CellHeartbeats:
+    """The heartbeats of one cell's computes, put into what is read of its database.
+
+    It belongs to a `CellReader`, and is renewed with it. Only hosts whose next
+    heartbeat is due are asked for. A heartbeat that cannot be read stays as it is: it
+    counts until ``service_down_time``.
+
+    Parameters
+    ----------
+    heartbeats : BaseHeartbeats
+    interval_s : float
+        Seconds between two heartbeats of a compute; 0 or less: 10.
+    """
+
+    def __init__(self, heartbeats: BaseHeartbeats, interval_s: float) -> None:
+        self._heartbeats = heartbeats
+        self._interval_s = interval_s if interval_s > 0 else _INTERVAL_S
+        self._services: dict[int, Service] = {}
+        self._seen_at: dict[str, float] = {}
+        self._is_troubled = False
+
+    def put_into(self, changes: CellChanges) -> CellChanges:
+        """Return the changes with the heartbeats of services, and those that are new.
+
+        What the rows say of heartbeats is dropped: nobody keeps it up to date.
+        """
+        for row_id, service in changes.services.items():
+            if service is None:
+                self._services.pop(row_id, None)
+            else:
+                self._services[row_id] = service
+        news = self._read(changes.began_at)
+        services = dict(changes.services)
+        for row_id, service in self._services.items():
+            if row_id in services or service.host in news:
+                seen_at = self._seen_at.get(service.host, math.nan)
+                services[row_id] = service._replace(last_seen_up=seen_at)
+        return dataclasses.replace(changes, services=services)
+
+    def _read(self, now: float) -> Collection[str]:
+        """Read the heartbeats that are due; return the hosts that have a new one."""
+        hosts = {service.host for service in self._services.values()}
+        self._seen_at = {h: at for h, at in self._seen_at.items() if h in hosts}
+        due = {h for h in hosts if not self._is_fresh(h, now)}
+        try:
+            found = self._heartbeats.read(_TOPIC, due) if due else {}
+        except Exception as e:  # whatever a client raises; it is tried again
+            trouble = told(e)
+        else:
+            # A clock that is ahead of ours says no more than: it is up now.
+            beats = {host: min(at, now) for host, at in found.items()}
+            news = {h for h, at in beats.items() if self._seen_at.get(h) != at}
+            self._seen_at |= beats
+            self._recovered()
+            return news
+        level = logging.DEBUG if self._is_troubled else logging.WARNING
+        self._is_troubled = True
+        LOG.log(level, "Reading heartbeats failed, retrying: %s", trouble)
+        return ()
+
+    def _is_fresh(self, host: str, now: float) -> bool:
+        return now - self._seen_at.get(host, -math.inf) < self._interval_s
+
+    def _recovered(self) -> None:
+        if self._is_troubled:
+            LOG.info("Heartbeats are read again")
+        self._is_troubled = False

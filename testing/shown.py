@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts and requests as calls of the builders that make them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ..objects import RequestSpec
+from ..objects.base import WireObject
+from ..scheduler.hosts import Aggregate, HostBatch
+from ..scheduler.hosts.record import INTERNED, NUMBERS
+from . import builders
+
+
+def shown(hosts: HostBatch, spec_obj: RequestSpec) -> str:
+    """Return calls of `batch` and `spec` that make the same again."""
+    return f"hosts = {shown_hosts(hosts)}\nspec_obj = {shown_request(spec_obj)}"
+
+
+def shown_hosts(hosts: HostBatch) -> str:
+    """Return a call of `batch`; of each host it names what differs from `host()`."""
+    arguments = [_host(hosts, index) for index in range(len(hosts))]
+    aggregates = {each.id: each for row in hosts for each in row.aggregates}
+    if aggregates:
+        told = ", ".join(_aggregate(each) for each in aggregates.values())
+        arguments.append(f"aggregates=[{told}]")
+    instances = {row.host: sorted(row.instances) for row in hosts if row.instances}
+    if instances:
+        arguments.append(f"instances={instances}")
+    return f"batch({', '.join(arguments)})"
+
+
+def _host(hosts: HostBatch, index: int) -> str:
+    host, node = hosts.value("host", index), hosts.value("nodename", index)
+    plain = builders.host(host=host, nodename=node)
+    changes = {"host": host} if node == host else {"host": host, "nodename": node}
+    for name in (*NUMBERS, *INTERNED):
+        value = hosts.value(name, index)
+        if name not in ("host", "nodename") and value != getattr(plain, name):
+            changes[name] = value
+    return _call("host", changes)
+
+
+def _aggregate(aggregate: Aggregate) -> str:
+    names = ", ".join(map(repr, (aggregate.id, *sorted(aggregate.hosts))))
+    metadata = dict(aggregate.metadata)
+    if all(key.isidentifier() for key in metadata):
+        pairs = "".join(f", {key}={value!r}" for key, value in metadata.items())
+    else:
+        pairs = f", **{metadata!r}"
+    return f"aggregate({names}{pairs})"
+
+
+def shown_request(spec_obj: RequestSpec) -> str:
+    """Return a call of `spec` that names what differs from `spec()`."""
+    plain = builders.spec()
+    changes = dict(_changes(spec_obj, plain))
+    of_flavor = dict(_changes(spec_obj.flavor, plain.flavor))
+    if of_flavor.keys() <= builders.FLAVOR.keys():
+        changes.pop("flavor", None)
+        changes |= of_flavor
+    return _call("spec", changes)
+
+
+def _changes(changed: WireObject, plain: WireObject) -> Iterator[tuple[str, object]]:
+    """Yield the fields that are set and differ."""
+    for name in changed.fields:
+        if name in changed:
+            value = getattr(changed, name)
+            has_it = name in plain
+            if not has_it or _shown(value) != _shown(getattr(plain, name)):
+                yield name, value
+
+
+def _call(name: str, arguments: dict[str, object]) -> str:
+    told = (f"{key}={_shown(value)}" for key, value in arguments.items())
+    return f"{name}({', '.join(told)})"
+
+
+def _shown(value: object) -> str:
+    """Return a value as Python code, as far as there is any."""
+    if isinstance(value, WireObject):
+        fields = {n: getattr(value, n) for n in value.fields if n in value}
+        return _call(type(value).__name__, fields)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"float('{value}')"
+    return repr(value)

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way to try the source "push", as doc/hosts.rst shows it, leads to a host."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ..fixtures.agent_process import AgentProcess
+from ..fixtures.ports import free_port
+from ..fixtures.rabbitmq import Broker
+from ..fixtures.scheduler_process import SchedulerProcess
+from ..fixtures.waiting import wait_until
+
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
+
+EXAMPLES = Path(__file__).parents[2] / "doc/examples/push"
+BROKER = "rabbit://guest:guest@127.0.0.1:5672/"
+PORT = "8778"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the files, with a broker and a port of the test's own."""
+    copy = tmp_path / "push"
+    shutil.copytree(EXAMPLES, copy)
+    monkeypatch.chdir(copy)
+    with Broker() as broker:
+        port = str(free_port())
+        for file in copy.iterdir():
+            text = file.read_text().replace(BROKER, broker.transport_url)
+            file.write_text(text.replace(PORT, port))
+        yield copy
+
+
+@pytest.fixture
+def _placement(folder: Path) -> Iterator[None]:
+    port = int((folder / "scheduler.conf").read_text().strip().rpartition(":")[2])
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "placement_server.py"],
+        env={**os.environ, "OS_PLACEMENT_CONFIG_DIR": str(folder)},
+        stderr=subprocess.DEVNULL,
+    ) as process:
+
+        def answers() -> bool:
+            assert process.poll() is None, "Placement has ended"
+            with socket.socket() as s:
+                return s.connect_ex(("127.0.0.1", port)) == 0
+
+        wait_until(answers)
+        yield
+        process.terminate()
+
+
+@pytest.mark.usefixtures("_placement")
+def test_this_machine_is_chosen(folder: Path) -> None:
+    asked = [sys.executable, "-W", "ignore", "ask.py", "scheduler.conf"]
+    with (
+        SchedulerProcess(folder / "scheduler.conf"),
+        AgentProcess(folder / "agent.conf"),
+    ):
+
+        def answer() -> str:
+            run = subprocess.run(asked, capture_output=True, text=True, check=False)
+            return run.stdout
+
+        wait_until(lambda: answer() == f"chosen: {socket.gethostname()}\n")
+
+
+def test_page_shows_the_files() -> None:
+    page = (EXAMPLES.parents[1] / "hosts.rst").read_text()
+    for file in EXAMPLES.iterdir():
+        assert f"examples/push/{file.name}" in page
