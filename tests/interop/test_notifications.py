@@ -34,7 +34,7 @@ from moorage.objects.notifications import PAYLOADS
 from moorage.scheduler.conf import load
 from moorage.scheduler.drivers.needs import Needs
 from moorage.scheduler.hosts import Consumption, HostBatch
-from moorage.scheduler.notifications import Announcer, make_notifiers
+from moorage.scheduler.notifications import Notifier, make_publishers
 from moorage.scheduler.service import Scheduler, build
 from moorage.testing import builders as b
 from moorage.testing.builders import table
@@ -73,16 +73,16 @@ def _told(
     conf.set_override("notification_format", notification_format, "notifications")
     conf.set_override("host", "scheduler1")
     listener = Listener()
-    announcer = Announcer(make_notifiers(conf, listener), table(), lambda: False)
+    notifier = Notifier(make_publishers(conf, listener), table(), lambda: False)
     read: RequestSpec = Serializer().deserialize_entity(CONTEXT, copy.deepcopy(spec))
-    call = announcer.call(CONTEXT, read)
+    call = notifier.for_call(CONTEXT, read)
     assert call is not None
     call.start(None)
     if place is not None:
-        call.place(*place)
+        call.record_placement(*place)
     selections = [[Selection(service_host=name)] for name in chosen]
     call.end(UUIDS[: len(chosen)], selections)
-    announcer.stop()
+    notifier.stop()
     return [[t.publisher_id, t.event_type, t.payload] for t in listener.told]
 
 
