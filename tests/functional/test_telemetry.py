@@ -121,7 +121,7 @@ def test_one_port_serves_the_sum_of_all_workers(cloud: Cloud) -> None:
         [port] = [
             int(found[1])
             for line in list(scheduler.log)
-            if (found := re.search(r"/readyz are on port (\d+)", line))
+            if (found := re.search(r"/readyz on port (\d+)", line))
         ]
 
         def n_decided() -> float:
