@@ -40,9 +40,7 @@ def routed_networks_filter(request: PrefilterRequest) -> None:
     if not request.conf.scheduler[_GATE]:
         return
     if request.network is None:
-        raise ConfigurationError(
-            f"[scheduler] {_GATE} needs a Neutron client"
-        )
+        raise ConfigurationError(f"[scheduler] {_GATE} needs a Neutron client")
     for requested in set_field(request.spec_obj, "requested_networks") or ():
         if uuids := _aggregates(request.network, requested):
             request.requirements.member_of.append(uuids)
