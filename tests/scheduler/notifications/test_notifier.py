@@ -20,7 +20,7 @@ from moorage.scheduler.service import Scheduler, build
 from moorage.testing import builders
 
 from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
-from ...fixtures.notification_listener import Broken, Deaf, Listener
+from ...fixtures.notification_listener import Broken, Listener, Unavailable
 from ...fixtures.waiting import wait_until
 
 START, END = (f"scheduler.select_destinations.{each}" for each in ("start", "end"))
@@ -73,7 +73,7 @@ def _spec(**changes: Any) -> RequestSpec:
 
 
 def _events(listener: Listener) -> list[str]:
-    return [each.event_type for each in listener.told]
+    return [each.event_type for each in listener.received]
 
 
 @pytest.mark.parametrize(
@@ -90,8 +90,8 @@ def test_start_and_end_are_sent_in_each_format(
     scheduler = make(listener := Listener(), notification_format=form)
     _ask(scheduler, new_uuids())
     scheduler.stop()
-    told = [(each.publisher_id, each.event_type) for each in listener.told]
-    assert told == [(p, e) for e in (START, END) for p in publishers]
+    sent = [(each.publisher_id, each.event_type) for each in listener.received]
+    assert sent == [(p, e) for e in (START, END) for p in publishers]
 
 
 def test_each_format_can_have_its_own_notifier(make: Make) -> None:
@@ -99,8 +99,8 @@ def test_each_format_can_have_its_own_notifier(make: Make) -> None:
     scheduler = make((legacy, versioned), notification_format="both")
     _ask(scheduler, new_uuids())
     scheduler.stop()
-    assert [set(each.payload) for each in legacy.told] == [{"request_spec"}] * 2
-    names = [each.payload["nova_object.name"] for each in versioned.told]
+    assert [set(each.payload) for each in legacy.received] == [{"request_spec"}] * 2
+    names = [each.payload["nova_object.name"] for each in versioned.received]
     assert names == ["RequestSpecPayload"] * 2
 
 
@@ -109,8 +109,10 @@ def test_end_has_the_last_instance(make: Make) -> None:
     uuids = new_uuids(3)
     _ask(scheduler, uuids, num_instances=3)
     scheduler.stop()
-    told = [each.payload["nova_object.data"]["instance_uuid"] for each in listener.told]
-    assert told == [uuids[0], uuids[2]]
+    sent = [
+        each.payload["nova_object.data"]["instance_uuid"] for each in listener.received
+    ]
+    assert sent == [uuids[0], uuids[2]]
 
 
 def _with_cell(name: str, number: int) -> dict[str, Any]:
@@ -126,10 +128,10 @@ def _pinned() -> dict[str, Any]:
 
 def _published_cell(listener: Listener) -> dict[str, Any]:
     """The guest's only cell in the last notification."""
-    data = listener.told[-1].payload["nova_object.data"]
+    data = listener.received[-1].payload["nova_object.data"]
     [cell] = data["numa_topology"]["nova_object.data"]["cells"]
-    told: dict[str, Any] = cell["nova_object.data"]
-    return told
+    sent: dict[str, Any] = cell["nova_object.data"]
+    return sent
 
 
 @pytest.mark.parametrize("is_named", [True, False], ids=["claimed", "old conductor"])
@@ -140,8 +142,8 @@ def test_end_has_the_pinned_cpus_of_the_last_instance(
     scheduler = make(listener, [_with_cell("h1", 3)], notification_format="versioned")
     _ask(scheduler, new_uuids(2) if is_named else None, num_instances=2, **_pinned())
     scheduler.stop()
-    told = _published_cell(listener)
-    assert (told["id"], told["cpu_pinning_raw"]) == (3, {"0": 14, "1": 15})
+    sent = _published_cell(listener)
+    assert (sent["id"], sent["cpu_pinning_raw"]) == (3, {"0": 14, "1": 15})
 
 
 def test_end_has_the_cells_of_the_host_of_the_last_instance(make: Make) -> None:
@@ -165,8 +167,8 @@ def test_end_has_the_requested_cells_for_a_host_without_any(make: Make) -> None:
     scheduler = make(listener := Listener(), notification_format="versioned")
     _ask(scheduler, new_uuids(), force_hosts=["h1"], **_pinned())
     scheduler.stop()
-    told = _published_cell(listener)
-    assert (told["id"], told["cpu_pinning_raw"]) == (0, None)
+    sent = _published_cell(listener)
+    assert (sent["id"], sent["cpu_pinning_raw"]) == (0, None)
 
 
 def test_end_has_no_cells_where_they_do_not_fit(make: Make) -> None:
@@ -175,7 +177,7 @@ def test_end_has_no_cells_where_they_do_not_fit(make: Make) -> None:
     uuids = new_uuids(3)
     _ask(scheduler, uuids, num_instances=3, force_hosts=["h1"], **_pinned())
     scheduler.stop()
-    assert listener.told[-1].payload["nova_object.data"]["numa_topology"] is None
+    assert listener.received[-1].payload["nova_object.data"]["numa_topology"] is None
 
 
 def test_request_without_candidates_is_not_published(make: Make) -> None:
@@ -183,7 +185,7 @@ def test_request_without_candidates_is_not_published(make: Make) -> None:
     with pytest.raises(NoValidHost):
         _ask(scheduler, new_uuids(), vcpus=99)
     scheduler.stop()
-    assert listener.told == []
+    assert listener.received == []
 
 
 def test_request_that_no_host_passes_has_no_end(make: Make) -> None:
@@ -229,8 +231,8 @@ def test_no_token_is_published(make: Make) -> None:
     context = {**CONTEXT, "auth_token": "secret", "service_catalog": [{"x": "secret"}]}
     scheduler.select_destinations(context, _spec(), new_uuids())
     scheduler.stop()
-    assert len(listener.told) == 4
-    for each in listener.told:
+    assert len(listener.received) == 4
+    for each in listener.received:
         assert each.context == CONTEXT
         assert "secret" not in str(each)
 
@@ -259,15 +261,15 @@ def test_request_that_cannot_be_published_is_decided(
     spec = request()  # its flavor has no `disabled`, which the payload must have
     assert len(scheduler.select_destinations(CONTEXT, spec, new_uuids())) == 1
     scheduler.stop()
-    assert listener.told == []
+    assert listener.received == []
     assert len(_lost(caplog)) == 1
 
 
 def test_unavailable_bus_delays_no_decision(make: Make) -> None:
-    scheduler = make(notifier := Deaf())
+    scheduler = make(notifier := Unavailable())
     for _ in range(3):
         assert len(_ask(scheduler, new_uuids())) == 1
-    assert notifier.told == []
+    assert notifier.received == []
     notifier.is_back.set()
     scheduler.stop()
     assert _events(notifier) == [START, END] * 3
@@ -276,17 +278,17 @@ def test_unavailable_bus_delays_no_decision(make: Make) -> None:
 def test_queue_for_the_bus_is_bounded(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    outbox, notifier = Outbox(), Deaf()
+    outbox, notifier = Outbox(), Unavailable()
     for _ in range(MAX_WAITING + 10):
         outbox.put(_notification(notifier))
     assert len(_lost(caplog)) == 1
     notifier.is_back.set()
     outbox.stop()
-    assert MAX_WAITING <= len(notifier.told) <= MAX_WAITING + 1
+    assert MAX_WAITING <= len(notifier.received) <= MAX_WAITING + 1
 
 
 def test_stop_does_not_wait_for_an_unavailable_bus() -> None:
-    outbox, notifier = Outbox(max_waiting=1), Deaf()
+    outbox, notifier = Outbox(max_waiting=1), Unavailable()
     for _ in range(3):
         outbox.put(_notification(notifier))
     began = time.monotonic()
@@ -299,16 +301,16 @@ def test_stop_does_not_wait_for_an_unavailable_bus() -> None:
 def test_forked_process_sends_its_own_notifications() -> None:
     outbox, listener = Outbox(), Listener()
     outbox.put(_notification(listener))
-    wait_until(lambda: len(listener.told) == 1)
+    wait_until(lambda: len(listener.received) == 1)
     child = os.fork()
     if child == 0:
         outbox.put(_notification(listener))
         outbox.stop()
-        os._exit(len(listener.told))
+        os._exit(len(listener.received))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
     outbox.put(_notification(listener))
     outbox.stop()
-    assert len(listener.told) == 2
+    assert len(listener.received) == 2
 
 
 def test_nothing_is_published_by_default(make: Make) -> None:
