@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tells schedulers of hosts: a library for any agent, and a small agent.
+"""Reporting of hosts to schedulers: a library for any agent, and a small agent.
 
-`Reporter` is the library: it is given the state of hosts and sends what has changed,
-over a `Bus`. ``moorage-agent`` is the agent, for a machine that is no nova compute.
+`Reporter` is the library: it gets the state of hosts and sends the changes over a
+`Bus`. ``moorage-agent`` is the agent, for a machine that is not a nova compute.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["TOPIC", "Bus", "BusAway", "Reply", "Reporter"]
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for: oslo.messaging only once its threads are chosen."""
+    """Import on first use: oslo.messaging only after the threading backend is set."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = "reporter" if name.startswith("Rep") else "bus"

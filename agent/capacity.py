@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a machine has and what of it is free, as its operating system tells."""
+"""The capacity of a machine and its free part, as the operating system reports it."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _KIB: Final = 1024
 _MIB: Final = 1024 * 1024
 _GIB_IN_MIB: Final = 1024
 _MEMINFO: Final = Path("/proc/meminfo")
-#: Of this and a cell's name inventory files make the UUID of a cell, too.
+#: Namespace for the UUID of a cell from its name; inventory files use it, too.
 _NAMESPACE: Final = uuid.UUID("6d6f6f72-6167-5000-8000-696e76656e74")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 def record(conf: cfg.ConfigOpts, node_uuid: str) -> HostRecord:
-    """Return this machine as it is now.
+    """Return the current state of this machine.
 
-    What is free is what the operating system says is available, less what is reserved:
-    guests that run are counted by what they use.
+    The free amounts are those that the operating system reports as available, less the
+    reserved amounts: running guests count with their actual usage.
 
     Raises
     ------
     OSError
-        The operating system does not tell; the message names the file or folder.
+        A file or folder, which the message names, cannot be read.
     """
     agent = conf.agent
     memory = memory_mb()
@@ -68,8 +68,8 @@ def record(conf: cfg.ConfigOpts, node_uuid: str) -> HostRecord:
 
 
 def cpus() -> int:
-    """Return how many CPUs this process may use."""
-    with contextlib.suppress(AttributeError):  # no Linux
+    """Return the number of CPUs that this process may use."""
+    with contextlib.suppress(AttributeError):  # not Linux
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
@@ -80,7 +80,7 @@ def memory_mb(meminfo: Path = _MEMINFO) -> dict[str, int]:
     Raises
     ------
     OSError
-        The file cannot be read, or has not both.
+        The file cannot be read, or lacks one of them.
     """
     found = {}
     for line in meminfo.read_text("ascii").splitlines():
@@ -93,12 +93,12 @@ def memory_mb(meminfo: Path = _MEMINFO) -> dict[str, int]:
 
 
 def disk(path: str) -> tuple[int, int]:
-    """Return (all, free) of the file system of a path, MiB.
+    """Return the total and the free size of the file system of a path, MiB.
 
     Raises
     ------
     OSError
-        There is no such path.
+        The path does not exist.
     """
     told = os.statvfs(path)
     total = told.f_blocks * told.f_frsize // _MIB
@@ -106,14 +106,14 @@ def disk(path: str) -> tuple[int, int]:
 
 
 def instances(path: str | None) -> frozenset[str]:
-    """Return the instances that have a folder there, named by their UUID.
+    """Return the UUIDs that are names of folders in `path`, one an instance.
 
-    None where no path is given.
+    Empty without a path.
 
     Raises
     ------
     OSError
-        There is no such path.
+        The path does not exist.
     """
     if not path:
         return frozenset()
@@ -125,19 +125,19 @@ def instances(path: str | None) -> frozenset[str]:
 
 
 def cell_uuid(cell: str) -> str:
-    """Return a cell's UUID: it is one, or the one that its name stands for."""
+    """Return a cell's UUID, which is `cell` itself or derived from it as a name."""
     if _UUID.fullmatch(cell):
         return cell.lower()
     return str(uuid.uuid5(_NAMESPACE, f"cell/{cell}"))
 
 
 def kept_uuid(path: str) -> str:
-    """Return the node's UUID, which is kept in a file; it is made where there is none.
+    """Return the node's UUID from a file; create the file if it does not exist.
 
     Raises
     ------
     ConfigurationError
-        The file cannot be read or made, or holds no UUID.
+        The file cannot be read or created, or does not contain a UUID.
     """
     file = Path(path)
     try:
@@ -158,7 +158,7 @@ def kept_uuid(path: str) -> str:
 
 
 def _make_whole(file: Path, text: str) -> None:
-    """Make a file unless another process has: nobody sees it without its text."""
+    """Create a file atomically, unless another process has."""
     with tempfile.NamedTemporaryFile("w", dir=file.parent) as new:
         new.write(text)
         new.flush()

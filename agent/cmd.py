@@ -6,17 +6,17 @@ from __future__ import annotations
 import sys
 import warnings
 
-# oslo.service imports eventlet even where threads are chosen, and eventlet says on
-# stderr that it is deprecated.
+# oslo.service imports eventlet even with the threading backend, and eventlet prints a
+# deprecation warning to stderr.
 warnings.filterwarnings("ignore", message=r"\s*Eventlet is deprecated")
 
-from oslo_service import backend  # noqa: E402 - the filter has to be there first
+from oslo_service import backend  # noqa: E402 - after the warnings filter
 
 
 def main() -> int:
     """Run with the process's arguments until SIGTERM; return the exit status."""
-    # The choice has to be made before oslo.messaging is imported, which else takes
-    # eventlet for us.
+    # The backend must be set before oslo.messaging is imported, which otherwise
+    # selects eventlet.
     backend.init_backend(backend.BackendType.THREADING)
     from .daemon import run
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a machine is to Placement: one resource provider."""
+"""The resource provider of a machine in Placement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..scheduler.hosts import HostRecord
 from ..scheduler.placement.client import PlacementClient, Verb, WriteAnswer
 from ..scheduler.placement.seed import Provider, seed
 
-#: The resource classes whose inventories are the agent's to tell.
+#: The resource classes whose inventories the agent manages.
 OWN: Final = frozenset({orc.VCPU, orc.MEMORY_MB, orc.DISK_GB})
 
 _GENERATION: Final = "resource_provider_generation"
@@ -21,9 +21,9 @@ _MAX_ATTEMPTS: Final = 3
 
 
 def provider_of(conf: cfg.ConfigOpts, record: HostRecord) -> Provider:
-    """Return the provider that a machine shall be.
+    """Return the provider that Placement should have for a machine.
 
-    What is reserved is told to Placement; what is in use are its allocations.
+    The reserved amounts are part of the inventories; usage follows from allocations.
     """
     agent = conf.agent
     plain = {
@@ -60,15 +60,15 @@ def provider_of(conf: cfg.ConfigOpts, record: HostRecord) -> Provider:
 
 
 def keep(client: PlacementClient, provider: Provider) -> bool:
-    """Make Placement know a machine so; return whether anything had to be written.
+    """Create or update a provider in Placement; return whether anything was written.
 
-    What somebody else said of it stays: traits, aggregates, inventories of resource
-    classes that are not in `OWN`, and keys of an inventory that are not told.
+    What other clients set is not changed: traits, aggregates, inventories of resource
+    classes that are not in `OWN`, and other keys of an inventory.
 
     Raises
     ------
     PlacementError
-        Placement does not do its part.
+        Placement failed.
     """
     url = f"/resource_providers/{provider.uuid}"
     asked, key = f"/resource_providers?uuid={provider.uuid}", "resource_providers"
@@ -92,7 +92,7 @@ def _keep_inventories(client: PlacementClient, url: str, provider: Provider) -> 
         }
         if held == wanted:
             return False
-        # Of one answer: what somebody writes meanwhile is not overwritten.
+        # Both from one answer, so that a concurrent update is not overwritten.
         body = {"inventories": wanted, _GENERATION: told[_GENERATION]}
         answer = client.write(Verb.PUT, url, body)
         if not answer.is_concurrent_update:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host's record in the form in which it is reported."""
+"""Conversion of a host's record to the form of a report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..scheduler.hosts import HostRecord
 
 
 def written(record: HostRecord) -> dict[str, Any]:
-    """Return the columns as values of HostReport's fields; `last_seen_up` is none."""
+    """Return the columns as values of HostReport's fields, without `last_seen_up`."""
     told = {
         column.name: getattr(record, column.name)
         for column in dataclasses.fields(record)

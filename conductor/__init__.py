@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A conductor's side of Placement: alternates inside the cell, and move operations.
+"""Placement for conductors: alternates inside the cell, and move operations.
 
-It talks to Placement alone: neither to the scheduler, which a cell cannot call, nor
-with the scheduler's options. Whatever adapter a conductor has makes a client:
+It calls Placement only: not the scheduler, which a cell cannot reach, and without the
+scheduler's options. The adapter that a conductor has already makes a client:
 
     client = ConductorClient(adapter)
 
@@ -12,8 +12,8 @@ with the scheduler's options. Whatever adapter a conductor has makes a client:
     its end                  confirm, or revert
     an evacuation's end      remove_provider_tree
 
-Every call can be repeated: what is done already is recognized, and what cannot be
-told from a mistake is an AllocationUpdateFailed.
+Every call is idempotent: a step that is done already is recognized. A state that no
+step of the operation leads to raises AllocationUpdateFailed.
 """
 
 from .alternates import claim_alternate

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a host failed: claim the next alternate, without asking the scheduler."""
+"""After a host failed: claim the next alternate without calling the scheduler."""
 
 from __future__ import annotations
 
@@ -29,41 +29,43 @@ def claim_alternate(
     user_id: str,
     global_request_id: str | None = None,
 ) -> Selection | None:
-    """Claim the first alternate that is granted, in place of the failed host's claim.
+    """Replace the failed host's claim with that of the first granted alternate.
 
     For builds, and for moves whose source a migration holds. An alternate that the
     instance holds already was claimed by an earlier call, and is returned. One
     without an allocation request is returned unclaimed, as nova does. Hosts that were
-    only busy are tried a second time.
+    refused because of concurrent updates are tried a second time.
 
     Parameters
     ----------
     alternates : sequence of Selection
-        Those that are left, without the failed host: nova's ``host_list``.
+        The remaining ones, without the failed host: nova's ``host_list``.
     failed : Selection, optional
-        The failed host. None: the instance holds nothing, as where nova's compute
-        released it already.
+        The failed host. None: the instance holds nothing, for example because nova's
+        compute released it already.
 
     Returns
     -------
     Selection or None
-        None: none was granted, and the instance holds nothing.
+        None: no alternate was granted, and the instance holds nothing.
 
     Raises
     ------
     InvalidRequest
-        A selection's allocation request cannot be read.
+        A selection's allocation request is malformed.
     AllocationUpdateFailed
-        The instance holds what is neither the failed host's nor an alternate's, which
-        is left alone; or somebody else kept changing it.
+        The instance holds allocations of neither the failed host nor an alternate,
+        which are not touched; or another client kept changing the consumer.
     PlacementError
-        Placement could not do its part. The instance holds the failed host's, nothing,
-        or one alternate's; the same call goes on from there.
+        Placement failed. The instance holds the failed host's claim, one alternate's or
+        nothing; repeating the call continues from there.
     """
     owner = ConsumerAllocations({}, None, project_id, user_id)
     listed = [_Alternate(s, allocation_request(s)) for s in alternates]
-    job = _Reschedule(client, instance_uuid, owner, listed, failed, global_request_id)
-    granted = job.run()
+    reschedule = _Reschedule(
+        client, instance_uuid, owner, listed, failed, global_request_id
+    )
+    granted = reschedule.run()
     return granted.selection if granted is not None else None
 
 
@@ -78,11 +80,11 @@ class _Alternate:
 
 @dataclass(frozen=True, slots=True)
 class _Reschedule:
-    """One instance on its way from its failed host to an alternate.
+    """One instance that moves from its failed host to an alternate.
 
-    What is claimed replaces what is held: Placement forgets a consumer that holds
-    nothing, and counts its generations anew; a release that comes late could then
-    take the alternate's claim for the failed host's.
+    The new claim replaces the old one in one write, without a release between:
+    Placement deletes a consumer that holds nothing and restarts its generations, so a
+    delayed release could mistake the alternate's claim for the failed host's.
     """
 
     client: ConductorClient
@@ -94,7 +96,7 @@ class _Reschedule:
 
     def run(self) -> _Alternate | None:
         granted, busy = self._first_granted(self.alternates)
-        if granted is None and busy:  # they may have come to rest meanwhile
+        if granted is None and busy:  # their concurrent updates may be over
             granted, _ = self._first_granted(busy)
         if granted is None or granted.request is None:
             return self._release() or granted
@@ -103,7 +105,7 @@ class _Reschedule:
     def _first_granted(
         self, alternates: Iterable[_Alternate]
     ) -> tuple[_Alternate | None, list[_Alternate]]:
-        """Return the first that is granted, and those before it that were busy."""
+        """Return the first that is granted, and the busy ones before it."""
         busy: list[_Alternate] = []
         for alternate in alternates:
             if alternate.request is None:
@@ -118,7 +120,7 @@ class _Reschedule:
     def _claim(
         self, request: AllocationRequest
     ) -> tuple[ClaimResult, _Alternate | None]:
-        """Claim, and return which alternate was found claimed already, if one was."""
+        """Claim; also return the alternate that was claimed already, if any."""
         wanted = Wanted(request, self.owner, ConsumerType.INSTANCE)
         rewrite = self.client.rewrite(
             [self.instance_uuid],
@@ -132,7 +134,7 @@ class _Reschedule:
         return result, self._held_by(rewrite.read)
 
     def _release(self) -> _Alternate | None:
-        """Release the failed host, or return which alternate is held after all."""
+        """Release the failed host, or return the alternate that is held already."""
         nothing = Wanted({"allocations": {}}, self.owner, ConsumerType.INSTANCE)
         rewrite = self.client.rewrite(
             [self.instance_uuid],
@@ -165,5 +167,5 @@ class _Reschedule:
         return AllocationUpdateFailed(
             f"Instance {self.instance_uuid} holds allocations of the resource "
             f"providers {', '.join(sorted(providers))}, which are neither the failed "
-            "host's nor an alternate's; they are not given up for another host."
+            "host's nor an alternate's; they are not replaced with another host's."
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement as a conductor uses it: every allocation says what kind its consumer is."""
+"""A client of Placement for conductors: every allocation has a consumer type."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ _NOT_ACCEPTABLE = 406
 
 
 class ConsumerType(enum.StrEnum):
-    """What holds an allocation, in the words that Placement documents for nova."""
+    """The type of a consumer, with the values that Placement documents for nova."""
 
     INSTANCE = "INSTANCE"
     MIGRATION = "MIGRATION"
 
 
 class ConductorClient(PlacementClient):
-    """A PlacementClient whose allocations name their consumer's type.
+    """A PlacementClient that sends the consumer type of each allocation.
 
-    A consumer whose body names none is an instance. A Placement before 1.38 (Xena)
-    is told none, and that is remembered as long as this object lives; one that the
-    scheduler claimed for, in nova's 1.36, has its type from our first write on.
+    A body without a type is an instance's. A Placement older than 1.38 (Xena) gets no
+    types; that is detected once and remembered for the lifetime of the client. A
+    consumer that the scheduler claimed for with nova's 1.36 gets its type with the
+    first write of this client.
     """
 
     def __init__(
@@ -44,14 +45,14 @@ class ConductorClient(PlacementClient):
         rng: Rng | None = None,
         waiter: Waiter | None = None,
     ) -> None:
-        """Take keystoneauth1's Adapter, or anything with its call shape.
+        """Wrap keystoneauth1's Adapter, or anything with the same methods.
 
         Parameters
         ----------
         rng : Rng, optional
-            Spreads the waits between tries; None: one of its own.
+            Jitter of the waits between attempts; None: a generator of its own.
         waiter : Waiter, optional
-            Waits between tries.
+            Waits between attempts.
         """
         super().__init__(adapter)
         self.rng: Rng = random.Random() if rng is None else rng
@@ -65,15 +66,15 @@ class ConductorClient(PlacementClient):
         *,
         global_request_id: str | None = None,
     ) -> Rewrite:
-        """Do what `plan` says of some consumers, all of them or none.
+        """Write the allocations that `plan` returns for some consumers, all or none.
 
         Raises
         ------
         AllocationsInDoubt
-            A write was sent and Placement did not say what became of it; the same call
-            finds out, once it answers again.
+            A write was sent and its outcome is unknown; repeating the call determines
+            it once Placement answers again.
         PlacementError
-            Placement could not do its part, or `plan` raised it; nothing was changed.
+            Placement failed, or `plan` raised it; nothing was changed.
         """
         return Rewrite(
             self,
@@ -101,13 +102,13 @@ class ConductorClient(PlacementClient):
             )
             if response.status_code != _NOT_ACCEPTABLE:
                 return response
-            self._knows_types = False  # it was not done: it is safe to say it again
+            self._knows_types = False  # nothing was written: it is safe to repeat it
         untyped = _each(body, _untyped)
         return super()._call(verb, url, microversion, untyped, global_request_id)
 
 
 def _each(json: object, change: Callable[[object], object]) -> object:
-    """Change the body of a PUT, or each consumer's in that of a POST."""
+    """Apply `change` to the body of a PUT, or to each consumer's in that of a POST."""
     match json:
         case {"allocations": _}:
             return change(json)

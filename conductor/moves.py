@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Move operations: what holds the source, what holds the destination, and until when.
+"""Move operations: which consumer holds the source and which the destination.
 
     instance ── source      replace_with_migration     migration ── source
                             move, or then a claim      instance  ── destination
-    confirm: the migration holds nothing any more
-    revert:  the instance holds the source again, the migration and the destination no
-             more
+    confirm: the migration's allocations are removed
+    revert:  the instance holds the source again; the allocations of the migration and
+             of the destination are removed
 
-The same for a cold migration, a resize (on the same host both flavors count until it
-is confirmed or reverted, as in nova) and a live migration. An evacuation has no
-migration: the instance holds both, until the source's tree is removed.
+This holds for a cold migration, a live migration and a resize (on the same host, both
+flavors count until it is confirmed or reverted, as in nova). An evacuation has no
+migration consumer: the instance holds both until the source's tree is removed.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ def replace_with_migration(
     *,
     global_request_id: str | None = None,
 ) -> Resources:
-    """Let a migration hold what an instance holds, and the instance nothing.
+    """Move the allocations of an instance to its migration.
 
     Returns
     -------
     mapping
-        What the migration holds now; `revert` can be given it.
+        What the migration holds now; pass it to `revert`.
 
     Raises
     ------
     AllocationUpdateFailed
         Both hold something, or neither does.
     PlacementError
-        Placement could not do its part; see `ConductorClient.rewrite`.
+        Placement failed; see `ConductorClient.rewrite`.
     """
 
     def plan(held: Held) -> dict[str, Wanted]:
@@ -73,7 +73,7 @@ def replace_with_migration(
 
     uuids = (instance_uuid, migration_uuid)
     rewrite = client.rewrite(uuids, plan, global_request_id=global_request_id)
-    rewrite.must_be_done(f"Migration {migration_uuid} was not given what it moves")
+    rewrite.must_be_done(f"Migration {migration_uuid} was not given the allocations")
     return next(h.resources for h in rewrite.read.values() if h.resources)
 
 
@@ -85,7 +85,7 @@ def move(
     *,
     global_request_id: str | None = None,
 ) -> ClaimAnswer:
-    """Let a migration hold the source and claim the destination, in one POST.
+    """Move the source to the migration and claim the destination, in one POST.
 
     Where the migration holds the source already, only the destination is claimed.
     A refusal changes nothing: another selection can be tried.
@@ -93,12 +93,12 @@ def move(
     Raises
     ------
     InvalidRequest
-        The selection claims nothing.
+        The selection has no allocation request.
     AllocationUpdateFailed
         There is no source, or the instance holds another destination already; or
-        somebody else kept changing the two consumers.
+        another client kept changing the two consumers.
     PlacementError
-        Placement could not do its part; see `ConductorClient.rewrite`.
+        Placement failed; see `ConductorClient.rewrite`.
     """
     plan = _Move(instance_uuid, migration_uuid, _claimable(selection))
     uuids = (instance_uuid, migration_uuid)
@@ -112,7 +112,7 @@ def confirm(
     *,
     global_request_id: str | None = None,
 ) -> bool:
-    """Release what a migration holds; return whether it held anything."""
+    """Remove the allocations of a migration; return whether it had any."""
 
     def plan(held: Held) -> dict[str, Wanted]:
         migration = held[migration_uuid]
@@ -135,20 +135,20 @@ def revert(
     source: Resources | None = None,
     global_request_id: str | None = None,
 ) -> None:
-    """Give an instance what its migration holds, instead of its destination's.
+    """Replace the destination's allocations of an instance with its migration's.
 
     Parameters
     ----------
     source : mapping, optional
-        What `replace_with_migration` returned. With it, a revert that was done
-        already is told from one that comes after `confirm`.
+        What `replace_with_migration` returned. It distinguishes a revert that was done
+        already from one that comes after `confirm`.
 
     Raises
     ------
     AllocationUpdateFailed
         The migration holds nothing: it was confirmed, or reverted before.
     PlacementError
-        Placement could not do its part; see `ConductorClient.rewrite`.
+        Placement failed; see `ConductorClient.rewrite`.
     """
     plan = _Revert(instance_uuid, migration_uuid, source)
     uuids = (instance_uuid, migration_uuid)
@@ -163,10 +163,10 @@ def remove_provider_tree(
     *,
     global_request_id: str | None = None,
 ) -> bool:
-    """Release what an instance holds of one host; return whether it held any.
+    """Remove an instance's allocations of one host; return whether it had any.
 
-    The source's after an evacuation, or a destination's that a check refused. What it
-    holds of sharing providers stays: it has no host's part there.
+    Used for the source after an evacuation, or for a destination that a check refused.
+    Allocations of sharing providers stay: they belong to no host.
 
     Parameters
     ----------
@@ -178,14 +178,14 @@ def remove_provider_tree(
         instance = held[instance_uuid]
         if not instance.resources:
             return {}
-        # Read after the allocations: a provider that they name is in it, even where
-        # a host's tree is reshaped just now.
+        # Read after the allocations, so that the tree has every provider that they
+        # name, even during a reshape.
         tree = _tree(client, root_uuid, global_request_id)
-        kept = {u: r for u, r in instance.resources.items() if u not in tree}
-        if len(kept) == len(instance.resources):
+        rest = {u: r for u, r in instance.resources.items() if u not in tree}
+        if len(rest) == len(instance.resources):
             return {}
-        rest = replace(instance, resources=kept)
-        return {instance_uuid: Wanted.same(rest, _INSTANCE)}
+        changed = replace(instance, resources=rest)
+        return {instance_uuid: Wanted.same(changed, _INSTANCE)}
 
     rewrite = client.rewrite([instance_uuid], plan, global_request_id=global_request_id)
     rewrite.must_be_done(f"Instance {instance_uuid} was not released from {root_uuid}")
@@ -206,8 +206,8 @@ class _Move:
             return {}
         if bool(migration.resources) == bool(instance.resources):
             raise _unexpected("moved", self.instance_uuid, self.migration_uuid, held)
-        # Also where it holds the source already it is written: nobody may revert or
-        # confirm it between our look and our write.
+        # The migration is written even if it holds the source already: its generation
+        # then detects a revert or a confirm between the read and the write.
         source: ConsumerAllocations = migration if migration.resources else instance
         return {
             self.instance_uuid: Wanted(self.request, source, _INSTANCE),
@@ -217,7 +217,7 @@ class _Move:
 
 @dataclass(slots=True)
 class _Revert:
-    """The plan of a revert; it remembers the source, to know it again."""
+    """The plan of a revert; it stores the source to recognize a finished revert."""
 
     instance_uuid: str
     migration_uuid: str
@@ -241,7 +241,7 @@ def _claimable(selection: Selection) -> AllocationRequest:
     if request is None:
         raise InvalidRequest(
             f"Selection.allocation_request of host {selection.service_host} is null: "
-            "there is nothing to be claimed of it"
+            "there is nothing to claim"
         )
     return request
 
@@ -254,13 +254,13 @@ def _claim_answer(rewrite: Rewrite) -> ClaimAnswer:
 def _unexpected(
     done: str, instance_uuid: str, migration_uuid: str, held: Held
 ) -> AllocationUpdateFailed:
-    told = {
+    holds = {
         uuid: ", ".join(sorted(h.resources)) or "nothing" for uuid, h in held.items()
     }
     return AllocationUpdateFailed(
         f"Allocations cannot be {done}: the migration {migration_uuid} holds "
-        f"{told[migration_uuid]}, the instance {instance_uuid} holds "
-        f"{told[instance_uuid]}."
+        f"{holds[migration_uuid]}, the instance {instance_uuid} holds "
+        f"{holds[instance_uuid]}."
     )
 
 
@@ -272,4 +272,4 @@ def _tree(
     try:
         return frozenset(provider["uuid"] for provider in body["resource_providers"])
     except (KeyError, TypeError) as e:
-        raise PlacementUnavailable(f"GET {url} answered no providers: {body}") from e
+        raise PlacementUnavailable(f"GET {url} returned no providers: {body}") from e

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Selection says of Placement: what to claim, and who provides for whom."""
+"""The parts of a Selection about Placement: allocation request, provider mapping."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..scheduler.placement.candidates import AllocationRequest
 
 
 def allocation_request(selection: Selection) -> AllocationRequest | None:
-    """Return what is claimed for a selection; None: it claims nothing.
+    """Return the allocation request of a selection; None: it claims nothing.
 
     Raises
     ------
@@ -31,10 +31,10 @@ def allocation_request(selection: Selection) -> AllocationRequest | None:
 
 
 def fill_provider_mapping(spec_obj: RequestSpec, selection: Selection) -> None:
-    """Say in a request's groups which providers a selection claims them from.
+    """Set the providers of a request's groups to those that a selection claims.
 
     nova's ``fill_provider_mapping``. A group that the selection does not map, such as
-    one of traits only, has no provider: not that of a host which was tried before.
+    one of traits only, gets no provider, so that none of a host tried before remains.
     """
     groups = spec_obj.requested_resources if "requested_resources" in spec_obj else None
     if not groups:
@@ -47,5 +47,5 @@ def fill_provider_mapping(spec_obj: RequestSpec, selection: Selection) -> None:
 def _wrong(selection: Selection, why: str) -> InvalidRequest:
     return InvalidRequest(
         f"Selection.allocation_request of host {selection.service_host} is {why}: it "
-        "has to be an allocation request of GET /allocation_candidates, or null"
+        "must be an allocation request of GET /allocation_candidates, or null"
     )

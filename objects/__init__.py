@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What crosses the wire: nova's versioned objects, their registry, their serializer.
+"""nova's versioned objects as they cross the wire, their registry, their serializer.
 
 Names, versions, fields and enums are nova 34's. `WireObject` reads and writes them,
-`REGISTRY` holds ours apart from nova's, `Serializer` is what oslo.messaging is given.
+`REGISTRY` keeps ours separate from nova's, `Serializer` is passed to oslo.messaging.
 """
 
 from .aggregate import Aggregate, AggregateList

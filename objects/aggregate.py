@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of hosts that an operator made, with metadata."""
+"""Host aggregates: groups of hosts with metadata."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .mixins import Persistent
 
 @register
 class Aggregate(Persistent, WireObject):
-    """A group of hosts; an availability zone if its metadata says so."""
+    """A group of hosts; an availability zone if its metadata names one."""
 
     VERSION = "1.3"
     obj_extra_fields = ("availability_zone",)
@@ -29,14 +29,14 @@ class Aggregate(Persistent, WireObject):
 
     @property
     def availability_zone(self) -> str | None:
-        """The zone this aggregate is, or None."""
+        """The availability zone of this aggregate, or None."""
         zone: str | None = (self.metadata or {}).get("availability_zone")
         return zone
 
 
 @register
 class AggregateList(ObjectList):
-    """Aggregates."""
+    """A list of aggregates."""
 
     VERSION = "1.3"
     fields = declare(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base of all objects: our own registry, reading, writing and going back.
+"""The base of all objects: registry, reading, writing and downgrading.
 
-oslo.versionedobjects has one registry for the whole process, and nova fills it too.
-Ours is `REGISTRY` below, so that both live in one process in either order.
+oslo.versionedobjects has one registry for the whole process, which nova fills, too.
+Ours is `REGISTRY` below, so that both can be imported in one process in either order.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _Class = TypeVar("_Class", bound="type[WireObject]")
 
 
 def register(cls: _Class) -> _Class:
-    """Enter a class in our registry and give its fields their properties."""
+    """Add a class to our registry and define properties for its fields."""
     ovo.VersionedObjectRegistry.objectify(cls)
     cls._readers = {n: reader(f, _object_reader) for n, f in cls.fields.items()}
     cls._writers = {n: (f"_obj_{n}", writer(f)) for n, f in cls.fields.items()}
     for name in cls.fields:
-        slow = cls.__dict__[name]
-        setattr(cls, name, property(_getter(name), slow.fset, slow.fdel))
+        field = cls.__dict__[name]  # oslo's property, whose getter is slow
+        setattr(cls, name, property(_getter(name), field.fset, field.fdel))
     REGISTRY[cls.obj_name()] = cls
     return cls
 
@@ -69,11 +69,11 @@ class WireObject(ovo.VersionedObject):
     OBJ_SERIAL_NAMESPACE = "nova_object"
     OBJ_PROJECT_NAMESPACE = "nova"
 
-    # What an unset field reads as, beyond the defaults declared with the fields.
+    # Values that unset fields read as, beyond the defaults declared with the fields.
     UNSET: ClassVar[Mapping[str, Callable[[], Any]]] = {}
-    # Fields younger than 1.0 (or 2.0), with the version that brought each.
+    # Fields that are newer than 1.0 (or 2.0), with the version that added each.
     ADDED: ClassVar[Mapping[str, str]] = {}
-    # Values younger than their field: {field: {value: version}}.
+    # Values that are newer than their field: {field: {value: version}}.
     ADDED_VALUES: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
     _readers: ClassVar[dict[str, Reader]]
@@ -89,13 +89,13 @@ class WireObject(ovo.VersionedObject):
             """Set a field."""
 
     def __contains__(self, name: object) -> bool:
-        # The library looks at each field's description; this is asked a hundred times
-        # a request.
+        # The library's own checks each field's definition; this is called a hundred
+        # times a request.
         return f"_obj_{name}" in self.__dict__
 
     @classmethod
     def obj_class_from_name(cls, objname: str, objver: str) -> type[WireObject]:
-        """Look a class up in our registry; a newer major version is refused."""
+        """Return a class of our registry; raise if the major version differs."""
         found = REGISTRY.get(objname)
         if found is None:
             raise UnsupportedObject(objname)
@@ -107,14 +107,14 @@ class WireObject(ovo.VersionedObject):
     def obj_from_primitive(
         cls, primitive: dict[str, Any], context: object = None
     ) -> Self:
-        """Read an object from its wire form; MalformedObject says what is wrong."""
+        """Read an object from its wire form, or raise MalformedObject."""
         obj = read_object(primitive, None if cls is WireObject else cls, context)
         return obj  # type: ignore[return-value]  # read_object checked the class
 
     def obj_load_attr(self, attrname: str) -> Any:
-        """Answer what an unset field reads as; it stays unset on the wire.
+        """Return the value that an unset field reads as; it stays unset on the wire.
 
-        The answer is remembered, so that what is added to a set or a list stays.
+        The value is cached, so that an item added to a set or a list stays.
         """
         lazy = self.__dict__.setdefault("_lazy", {})
         if attrname not in lazy:
@@ -135,7 +135,7 @@ class WireObject(ovo.VersionedObject):
         target_version: str | None = None,
         version_manifest: dict[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Write the object, in an older version if one is asked for."""
+        """Return the wire form, in an older version if `target_version` is one."""
         version = target_version or self.VERSION
         older = version != self.VERSION
         if older and version_tuple(version) > version_tuple(self.VERSION):
@@ -178,51 +178,53 @@ class WireObject(ovo.VersionedObject):
     def obj_make_compatible(
         self, primitive: dict[str, Any], target_version: str
     ) -> None:
-        """Take out of `primitive` what `target_version` did not have yet."""
+        """Remove from `primitive` the fields that `target_version` did not have."""
         manifest: dict[str, str] | None = getattr(self, "_obj_version_manifest", None)
         if manifest:
-            self._children_back(primitive, manifest)
+            self._downgrade_children(primitive, manifest)
         target = version_tuple(target_version)
         for field, values in self.ADDED_VALUES.items():
             added = values.get(primitive.get(field) or "")
             if added and target < version_tuple(added):
-                self._refuse(primitive, field, target_version)
+                self._reject_value(primitive, field, target_version)
         for field, added in self.ADDED.items():
             if target < version_tuple(added):
                 primitive.pop(field, None)
 
-    def _refuse(self, primitive: dict[str, Any], field: str, version: str) -> None:
+    def _reject_value(
+        self, primitive: dict[str, Any], field: str, version: str
+    ) -> None:
         added = self.ADDED.get(field)
         if added is None or version_tuple(version) >= version_tuple(added):
             raise TooNewValue(self.obj_name(), field, primitive[field], version)
 
-    def _children_back(
+    def _downgrade_children(
         self, primitive: dict[str, Any], manifest: dict[str, str]
     ) -> None:
         for name in primitive.keys() & self.fields.keys():
             value = getattr(self, name)
             if isinstance(value, WireObject):
-                primitive[name] = _back_to(value, manifest)
+                primitive[name] = _downgraded(value, manifest)
             elif isinstance(value, list) and any(
                 isinstance(item, WireObject) for item in value
             ):
                 primitive[name] = [
-                    _back_to(item, manifest)
+                    _downgraded(item, manifest)
                     if isinstance(item, WireObject)
                     else item.obj_to_primitive()
                     for item in value
                 ]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Copy the values and what goes with them, not the context."""
-        twin = type(self).__new__(type(self))
-        memo[id(self)] = twin
+        """Copy all attributes except the context, which is shared."""
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
         values = {k: v for k, v in self.__dict__.items() if k != "_context"}
-        twin.__dict__.update(copy.deepcopy(values, memo), _context=self._context)
-        return twin
+        copied.__dict__.update(copy.deepcopy(values, memo), _context=self._context)
+        return copied
 
 
-def _back_to(obj: WireObject, manifest: dict[str, str]) -> dict[str, Any]:
+def _downgraded(obj: WireObject, manifest: dict[str, str]) -> dict[str, Any]:
     wanted = manifest.get(obj.obj_name(), obj.VERSION)
     is_older = version_tuple(wanted) < version_tuple(obj.VERSION)
     return obj.obj_to_primitive(wanted if is_older else None, manifest)
@@ -269,7 +271,7 @@ def _fill(
             else:
                 unknown[name] = value
     except MalformedObject as error:
-        error.under(name)
+        error.prefix_path(name)
         raise
     if version != ours:
         values["VERSION"] = version
@@ -279,7 +281,7 @@ def _fill(
 
 
 def _object_reader(kind: of.Object) -> Reader:
-    """Make the reader of a nested object; a class unknown here may stay opaque."""
+    """Return the reader of a nested object; an unknown class may stay opaque."""
     wanted, takes_subclasses = class_of(kind)
 
     def read(value: Any, _newer: bool) -> Any:
@@ -303,28 +305,28 @@ def read_object(
     except MalformedObject as error:
         name = primitive.get(NAME) if type(primitive) is dict else None
         if isinstance(name, str) and name in REGISTRY:
-            error.under(name)
+            error.prefix_path(name)
         elif expected is not None:
-            error.under(expected.obj_name())
+            error.prefix_path(expected.obj_name())
         raise
 
 
 class EphemeralObject(WireObject):
-    """An object that is no row: its declared defaults are set when it is made."""
+    """An object without a database row: its defaults are set at construction."""
 
     def __init__(self, context: object = None, **kwargs: object) -> None:
-        """Set what is given, then the defaults of the rest."""
+        """Set the given fields, then the defaults of the others."""
         super().__init__(context, **kwargs)
         self.obj_set_defaults()
 
 
 class ObjectList(ovo.ObjectListBase[Any], WireObject):
-    """An object that is a list of objects of one kind."""
+    """A list of objects of one class."""
 
     def obj_make_compatible(
         self, primitive: dict[str, Any], target_version: str
     ) -> None:
-        """Leave the items at their version, unless a manifest says otherwise."""
+        """Keep the versions of the items, unless a manifest has older ones."""
         WireObject.obj_make_compatible(self, primitive, target_version)
 
     def _changed_in(self, data: Mapping[str, Any]) -> set[str]:

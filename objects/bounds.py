@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large and how deep a message may be that is read."""
+"""Bounds of the size and depth of an incoming message."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from .errors import MalformedObject
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of one argument of a message; far beyond what nova sends.
+    """Bounds of one argument of a message, far above what nova sends.
 
     Of 400 recorded messages of nova 34 the largest has 511 values, 15 levels and a
-    text of 2,336 characters; a compute tells of all its instances in one list.
+    string of 2,336 characters; a compute sends all its instances in one list.
 
     Attributes
     ----------
     max_depth : int
-        Lists and dicts in one another.
+        Levels of nested lists and dicts.
     max_values : int
         Values of all lists and dicts together.
     max_text : int
-        Characters of one text.
+        Characters of one string.
     """
 
     max_depth: int = 100
@@ -31,12 +31,12 @@ class Bounds:
     max_text: int = 4 << 20
 
     def check(self, entity: object) -> None:
-        """Refuse what is beyond the bounds, before anything is made of it.
+        """Check a message before any object is created from it.
 
         Raises
         ------
         MalformedObject
-            It says which bound, and what it is.
+            A bound is exceeded; the message has the bound.
         """
         level: list[Any] = [entity]
         max_text = self.max_text
@@ -47,10 +47,11 @@ class Bounds:
                 kind = type(value)
                 if kind is str:
                     if len(value) > max_text:
-                        raise _beyond(f"a text of at most {max_text} characters", value)
+                        raise _beyond(
+                            f"a string of at most {max_text} characters", value
+                        )
                 elif kind is dict:
-                    # Keys are checked as texts are.
-                    below += value
+                    below += value  # the keys: their length is checked as well
                     n_values += len(value)
                     below += value.values()
                 elif kind is list or kind is tuple or kind is set:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the cells are: cell, host and instance mappings."""
+"""Mappings of cells: cell, host and instance mappings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .mixins import Timestamped
 
 @register
 class CellMapping(Timestamped, WireObject):
-    """One cell: its name, its database, its message bus."""
+    """A cell: its name, its database, its message bus."""
 
     VERSION = "1.1"
     fields = declare(
@@ -30,14 +30,14 @@ class CellMapping(Timestamped, WireObject):
 
     @property
     def identity(self) -> str:
-        """Name the cell in a log line."""
+        """UUID and name of the cell for log messages."""
         name: str | None = self.name if "name" in self else None
         return f"{self.uuid}({name})" if name else str(self.uuid)
 
 
 @register
 class CellMappingList(ObjectList):
-    """Cell mappings."""
+    """A list of cell mappings."""
 
     VERSION = "1.1"
     fields = declare(
@@ -59,7 +59,7 @@ class HostMapping(Timestamped, WireObject):
 
 @register
 class InstanceMapping(Timestamped, WireObject):
-    """The cell an instance is in; None until it was scheduled."""
+    """The cell an instance is in; None until it is scheduled."""
 
     VERSION = "1.2"
     fields = declare(

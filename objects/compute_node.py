@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compute node: what it has and what is used of it."""
+"""A compute node: its resources and their usage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .mixins import Persistent
 
 @register
 class ComputeNode(Persistent, WireObject):
-    """One compute node, as its host reported it."""
+    """A compute node, as its host reported it."""
 
     VERSION = "1.19"
     fields = declare(
@@ -69,16 +69,16 @@ class ComputeNode(Persistent, WireObject):
     def obj_make_compatible(
         self, primitive: dict[str, Any], target_version: str
     ) -> None:
-        """Give a service id to those who cannot do without one."""
+        """Set a service ID where `target_version` requires one."""
         super().obj_make_compatible(primitive, target_version)
         is_needed = version_tuple(target_version) < (1, 13)
         if is_needed and primitive.get("service_id") is None:
-            primitive["service_id"] = -1  # what nova says when it finds no service
+            primitive["service_id"] = -1  # nova's value if there is no service
 
 
 @register
 class ComputeNodeList(ObjectList):
-    """Compute nodes."""
+    """A list of compute nodes."""
 
     VERSION = "1.17"
     fields = declare(

@@ -24,7 +24,7 @@ class VirtCPUTopology(WireObject):
 
 @register
 class VirtCPUFeature(WireObject):
-    """One CPU feature and what the guest wants of it."""
+    """A CPU feature and the guest's policy for it."""
 
     VERSION = "1.0"
     fields = declare(
@@ -35,7 +35,7 @@ class VirtCPUFeature(WireObject):
 
 @register
 class VirtCPUModel(WireObject):
-    """The CPU that a guest sees."""
+    """The CPU model of a guest."""
 
     VERSION = "1.0"
     fields = declare(

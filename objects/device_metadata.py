@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a guest is told of its devices."""
+"""The metadata of devices that a guest can read."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .fields import declare
 
 @register
 class DeviceBus(WireObject):
-    """Where a device sits; each kind of bus is a subclass of its own."""
+    """The bus of a device; each kind of bus is a subclass."""
 
     VERSION = "1.0"
 
 
 @register
 class DeviceMetadata(WireObject):
-    """One device and its tags; each kind is a subclass of its own."""
+    """A device and its tags; each kind of device is a subclass."""
 
     VERSION = "1.0"
     fields = declare(
@@ -29,7 +29,7 @@ class DeviceMetadata(WireObject):
 
 @register
 class InstanceDeviceMetadata(WireObject):
-    """All devices of an instance that have tags."""
+    """The tagged devices of an instance."""
 
     VERSION = "1.0"
     fields = declare(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The closed lists of values that fields take, in nova's order.
+"""The enumerations of field values, in nova's order.
 
-The order is part of an object's fingerprint. A value that a newer nova adds is
-accepted from a peer whose object is newer than ours.
+The order is part of an object's fingerprint. An unknown value is accepted from a peer
+whose object is newer than ours.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields as of
 
 
-class Enumerated(of.Enum):
+class Enumeration(of.Enum):
     """One of `VALUES`."""
 
     VALUES: ClassVar[tuple[str, ...]]
 
     def __init__(self) -> None:
-        """Take the values from the class."""
+        """Allow the values of the class."""
         super().__init__(valid_values=self.VALUES)
 
     def stringify(self, value: str) -> str:
-        """Show the value, a newer nova's too."""
+        """Quote the value, without a check: a newer nova may have more."""
         return f"'{value}'"
 
 
-class Lowered(Enumerated):
-    """One of `VALUES`, in any case or under an old name from `OLD`."""
+class CaseInsensitiveEnumeration(Enumeration):
+    """One of `VALUES`, in upper or lower case, or an old name from `OLD`."""
 
     OLD: ClassVar[Mapping[str, str]] = {}
 
     def coerce(self, obj: ovo.VersionedObject | None, attr: str, value: object) -> str:
-        """Give the value its name of today."""
+        """Return the current name of the value."""
         lowered = str(value).lower()
         coerced: str = super().coerce(obj, attr, self.OLD.get(lowered, lowered))
         return coerced
 
 
 class EnumField(of.BaseEnumField):
-    """A field that takes one of an enumeration's values."""
+    """A field with one of an enumeration's values."""
 
-    def __init__(self, kind: Enumerated, **kwargs: Any) -> None:
-        """Take the enumeration, then what every field takes."""
+    def __init__(self, kind: Enumeration, **kwargs: Any) -> None:
+        """Set the enumeration; `kwargs` are those of every field."""
         self.AUTO_TYPE = kind
         super().__init__(**kwargs)
 
 
-class Architecture(Lowered):
+class Architecture(CaseInsensitiveEnumeration):
     """CPU architectures, by libvirt's names."""
 
     VALUES = (
@@ -98,73 +98,73 @@ class Architecture(Lowered):
     }
 
 
-class BlockDeviceEncryptionFormatType(Enumerated):
-    """How a disk is encrypted."""
+class BlockDeviceEncryptionFormatType(Enumeration):
+    """Formats of disk encryption."""
 
     VALUES = ("plain", "luks", "luksv2")
 
 
-class BlockDeviceType(Enumerated):
-    """What a block device looks like to the guest."""
+class BlockDeviceType(Enumeration):
+    """Types of block device that a guest sees."""
 
     VALUES = ("cdrom", "disk", "floppy", "fs", "lun")
 
 
-class CPUAllocationPolicy(Enumerated):
-    """Whether guest CPUs are pinned."""
+class CPUAllocationPolicy(Enumeration):
+    """Policies for pinning guest CPUs."""
 
     VALUES = ("dedicated", "shared", "mixed")
 
 
-class CPUEmulatorThreadsPolicy(Enumerated):
-    """Where the emulator threads run."""
+class CPUEmulatorThreadsPolicy(Enumeration):
+    """Policies for placing the emulator threads."""
 
     VALUES = ("share", "isolate")
 
 
-class CPUFeaturePolicy(Enumerated):
-    """What a guest wants of one CPU feature."""
+class CPUFeaturePolicy(Enumeration):
+    """Policies of a guest for a CPU feature."""
 
     VALUES = ("force", "require", "optional", "disable", "forbid")
 
 
-class CPUMatch(Enumerated):
+class CPUMatch(Enumeration):
     """How exactly a guest CPU must match."""
 
     VALUES = ("minimum", "exact", "strict")
 
 
-class CPUMode(Enumerated):
+class CPUMode(Enumeration):
     """How a guest CPU model is chosen."""
 
     VALUES = ("custom", "host-model", "host-passthrough")
 
 
-class CPUThreadAllocationPolicy(Enumerated):
-    """What pinned CPUs do with sibling threads."""
+class CPUThreadAllocationPolicy(Enumeration):
+    """Policies of pinned CPUs for sibling threads."""
 
     VALUES = ("prefer", "isolate", "require")
 
 
-class ConfigDrivePolicy(Enumerated):
-    """Whether an image asks for a config drive."""
+class ConfigDrivePolicy(Enumeration):
+    """Policies of an image for a config drive."""
 
     VALUES = ("optional", "mandatory")
 
 
-class DiskBus(Enumerated):
-    """Buses a disk can sit on."""
+class DiskBus(Enumeration):
+    """Buses of disks."""
 
     VALUES = ("fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc", "uml")
 
 
-class FirmwareType(Enumerated):
-    """Firmware a guest boots with."""
+class FirmwareType(Enumeration):
+    """Types of firmware."""
 
     VALUES = ("uefi", "bios")
 
 
-class HVType(Lowered):
+class HVType(CaseInsensitiveEnumeration):
     """Hypervisor types."""
 
     VALUES = (
@@ -194,14 +194,14 @@ class HVType(Lowered):
     OLD: ClassVar[Mapping[str, str]] = {"xapi": "xen"}
 
 
-class ImageSignatureHashType(Enumerated):
-    """Hashes an image is signed with."""
+class ImageSignatureHashType(Enumeration):
+    """Hash methods of image signatures."""
 
     VALUES = ("SHA-224", "SHA-256", "SHA-384", "SHA-512")
 
 
-class ImageSignatureKeyType(Enumerated):
-    """Keys an image is signed with."""
+class ImageSignatureKeyType(Enumeration):
+    """Key types of image signatures."""
 
     VALUES = (
         "DSA",
@@ -215,26 +215,26 @@ class ImageSignatureKeyType(Enumerated):
     )
 
 
-class InputBus(Enumerated):
+class InputBus(Enumeration):
     """Buses of input devices."""
 
     VALUES = ("usb", "virtio")
 
 
-class MaxPhyAddrMode(Enumerated):
-    """Where the width of guest addresses comes from."""
+class MaxPhyAddrMode(Enumeration):
+    """Modes of the width of guest physical addresses."""
 
     VALUES = ("passthrough", "emulate")
 
 
-class MemEncryptionModel(Enumerated):
-    """How guest memory is encrypted."""
+class MemEncryptionModel(Enumeration):
+    """Models of memory encryption."""
 
     VALUES = ("amd-sev", "amd-sev-es", "amd-sev-snp", "intel-tdx")
 
 
-class MonitorMetricType(Enumerated):
-    """What a compute monitor measures."""
+class MonitorMetricType(Enumeration):
+    """Metrics of compute monitors."""
 
     VALUES = (
         "cpu.frequency",
@@ -252,20 +252,20 @@ class MonitorMetricType(Enumerated):
     )
 
 
-class OSType(Lowered):
-    """Families of guest systems."""
+class OSType(CaseInsensitiveEnumeration):
+    """Families of guest operating systems."""
 
     VALUES = ("linux", "windows")
 
 
-class PCINUMAAffinityPolicy(Enumerated):
-    """How near a PCI device must be."""
+class PCINUMAAffinityPolicy(Enumeration):
+    """NUMA affinity policies of PCI devices."""
 
     VALUES = ("required", "legacy", "preferred", "socket")
 
 
-class PciDeviceStatus(Enumerated):
-    """Where a PCI device is in its life."""
+class PciDeviceStatus(Enumeration):
+    """States of a PCI device."""
 
     VALUES = (
         "available",
@@ -278,25 +278,25 @@ class PciDeviceStatus(Enumerated):
     )
 
 
-class PciDeviceType(Enumerated):
-    """What a PCI device is."""
+class PciDeviceType(Enumeration):
+    """Types of PCI device."""
 
     VALUES = ("type-PCI", "type-PF", "type-VF", "vdpa")
 
 
-class PointerModelType(Enumerated):
+class PointerModelType(Enumeration):
     """Pointer devices."""
 
     VALUES = ("usbtablet",)
 
 
-class RNGModel(Enumerated):
+class RNGModel(Enumeration):
     """Random number devices."""
 
     VALUES = ("virtio",)
 
 
-class SCSIModel(Lowered):
+class SCSIModel(CaseInsensitiveEnumeration):
     """SCSI controllers."""
 
     VALUES = (
@@ -314,37 +314,37 @@ class SCSIModel(Lowered):
     }
 
 
-class SecureBoot(Enumerated):
-    """Whether an image wants secure boot."""
+class SecureBoot(Enumeration):
+    """Policies of an image for secure boot."""
 
     VALUES = ("required", "disabled", "optional")
 
 
-class SoundModelType(Enumerated):
+class SoundModelType(Enumeration):
     """Sound cards."""
 
     VALUES = ("sb16", "es1370", "pcspk", "ac97", "ich6", "ich9", "usb", "virtio")
 
 
-class TPMModel(Enumerated):
+class TPMModel(Enumeration):
     """TPM devices."""
 
     VALUES = ("tpm-tis", "tpm-crb")
 
 
-class TPMVersion(Enumerated):
+class TPMVersion(Enumeration):
     """TPM versions."""
 
     VALUES = ("1.2", "2.0")
 
 
-class USBControllerModelType(Enumerated):
+class USBControllerModelType(Enumeration):
     """USB controllers."""
 
     VALUES = ("none", "nec-xhci", "qemu-xhci")
 
 
-class VIFModel(Lowered):
+class VIFModel(CaseInsensitiveEnumeration):
     """Network cards."""
 
     VALUES = (
@@ -372,26 +372,26 @@ class VIFModel(Lowered):
     }
 
 
-class VIOMMUModel(Enumerated):
+class VIOMMUModel(Enumeration):
     """Virtual IOMMUs."""
 
     VALUES = ("intel", "smmuv3", "virtio", "auto")
 
 
-class VMMode(Lowered):
-    """How a guest calls its host."""
+class VMMode(CaseInsensitiveEnumeration):
+    """Modes of virtualization."""
 
     VALUES = ("hvm", "xen", "uml", "exe")
     OLD: ClassVar[Mapping[str, str]] = {"pv": "xen", "hv": "hvm", "baremetal": "hvm"}
 
 
-class VideoModel(Enumerated):
+class VideoModel(Enumeration):
     """Video cards."""
 
     VALUES = ("cirrus", "qxl", "vga", "vmvga", "xen", "virtio", "gop", "none", "bochs")
 
 
-class WatchdogAction(Enumerated):
-    """What a watchdog does."""
+class WatchdogAction(Enumeration):
+    """Actions of a watchdog."""
 
     VALUES = ("none", "pause", "poweroff", "reset", "disabled")

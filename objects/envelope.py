@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys around an object's fields, and what has to be true of them."""
+"""The envelope of an object on the wire: its keys and their checks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VERSION_FORM = re.compile(r"(\d{1,6})\.(\d{1,6})(?:\.\d{1,6})?\Z", re.ASCII)
 
 @functools.lru_cache(maxsize=1024)
 def version_tuple(version: str) -> tuple[int, int]:
-    """Give major and minor; the third part of a version never matters."""
+    """Return major and minor; a third part of a version is ignored."""
     match = _VERSION_FORM.match(version)
     if match is None:
         raise MalformedObject("a version like 1.2", version)
@@ -36,12 +36,12 @@ _ENVELOPE: tuple[tuple[str, type], ...] = (
 
 
 def check_envelope(primitive: object) -> None:
-    """Refuse what has not all the keys of an object, each of its type."""
+    """Raise MalformedObject unless all keys of an object are there with their types."""
     if type(primitive) is not dict:
         raise MalformedObject("an object", primitive)
     for key, kind in _ENVELOPE:
         if key not in primitive:
-            raise MalformedObject(f"an object that has {key!r}", primitive)
+            raise MalformedObject(f"an object with {key!r}", primitive)
         if type(primitive[key]) is not kind:
             raise MalformedObject(f"a {kind.__name__}", primitive[key], key)
     if primitive[NAMESPACE] != "nova":
@@ -50,7 +50,7 @@ def check_envelope(primitive: object) -> None:
 
 
 def changed_names(primitive: dict[str, Any]) -> set[str]:
-    """Name the fields that the sender had changed."""
+    """Return the names of the fields that the sender has changed."""
     changes = primitive.get(CHANGES, ())
     if type(changes) not in (list, tuple) or not all(type(c) is str for c in changes):
         raise MalformedObject("a list of field names", changes, CHANGES)

@@ -1,81 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be wrong with an object: malformed, unsupported, too new, unset.
+"""The errors of objects: malformed, unsupported, too new, unset.
 
 ValueError
   MalformedObject         a message that cannot be read
-    UnsupportedObject     … because it names an object nobody here knows
-  TooNewValue             a value that the version asked for does not have
+    UnsupportedObject     … because it has an object of an unknown class
+  TooNewValue             a value that the requested version does not have
 NotImplementedError, AttributeError
-  UnsetField              a field that was never given a value
+  UnsetField              a field without a value or a default
 """
 
 from __future__ import annotations
 
-_SHOWN = 60  # characters of a bad value that a message repeats
+_MAX_CHARACTERS = 60  # of an invalid value in an error message
 
 
-def _shown(value: object) -> str:
+def _abbreviated(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    return text if len(text) <= _MAX_CHARACTERS else text[:_MAX_CHARACTERS] + "…"
 
 
 class MalformedObject(ValueError):
-    """A message that is not the object it claims to be.
+    """Raised when a message is not the object that its name claims.
 
-    ``path`` names the field from the outermost object inwards
-    (``RequestSpec.flavor.vcpus``), ``value`` is what stood there and ``expected``
-    says what would have been right.
+    ``path`` is the field, starting from the outermost object
+    (``RequestSpec.flavor.vcpus``), ``value`` the invalid value and ``expected`` a
+    description of a valid one.
     """
 
     def __init__(self, expected: str, value: object, path: str = "") -> None:
-        """Tell what was needed at `path` and what stood there."""
+        """Record what was expected at `path`, and the value there."""
         super().__init__(expected, value, path)
         self.expected = expected
         self.value = value
         self.path = path
 
-    def under(self, step: str) -> None:
-        """Put `step` before the path; called on the way out of each level."""
-        glue = "" if not self.path or self.path.startswith("[") else "."
-        self.path = f"{step}{glue}{self.path}"
+    def prefix_path(self, step: str) -> None:
+        """Prepend `step` to the path; called at each level that is left."""
+        separator = "" if not self.path or self.path.startswith("[") else "."
+        self.path = f"{step}{separator}{self.path}"
 
     def __str__(self) -> str:
-        """Say where, what came and what would be right."""
+        """Return path, expectation and value."""
         kind = type(self.value).__name__
         where = self.path or "object"
-        return f"{where}: {kind} {_shown(self.value)} where {self.expected} is needed"
+        return (
+            f"{where}: expected {self.expected}, got {kind} {_abbreviated(self.value)}"
+        )
 
 
 class UnsupportedObject(MalformedObject):
-    """An object whose name is not in the registry."""
+    """Raised when the class of an object is not in the registry."""
 
     def __init__(self, name: str, path: str = "") -> None:
-        """Tell the name."""
-        super().__init__("an object known here", name, path)
+        """Record the name of the class."""
+        super().__init__("a known object", name, path)
         self.name = name
 
     def __str__(self) -> str:
-        """Name the object."""
-        return f"{self.path or 'message'}: object {_shown(self.name)} is not known here"
+        """Return path and name."""
+        return f"{self.path or 'message'}: unknown object {_abbreviated(self.name)}"
 
 
 class TooNewValue(ValueError):
-    """A value that did not exist yet in the version a peer asked for."""
+    """Raised when the version that a peer requested does not have a value."""
 
     def __init__(self, name: str, field: str, value: object, version: str) -> None:
-        """Tell the value and the version that lacks it."""
+        """Record the value and the version that lacks it."""
         super().__init__(
-            f"{name}.{field}={value!r} did not exist in {name} {version};"
-            " the peer has to be upgraded first"
+            f"{name}.{field}={value!r} does not exist in {name} {version};"
+            " upgrade the peer first"
         )
 
 
 class UnsetField(NotImplementedError, AttributeError):
-    """A field that was read though it never had a value.
+    """Raised when a field is read that has neither a value nor a default.
 
-    nova raises NotImplementedError here and plugins catch that.
+    nova raises NotImplementedError here, and plugins catch it.
     """
 
     def __init__(self, obj_name: str, field: str) -> None:
-        """Tell the field."""
+        """Record the field."""
         super().__init__(f"{obj_name}.{field} is not set and has no default")

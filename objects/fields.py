@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of field that objects are declared with; oslo's, and nova's few own."""
+"""Field types for the declaration of objects: oslo's, and the few of nova."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields as of
 
-# A default of None, which the types of oslo's fields do not foresee.
+# A default of None, which the type annotations of oslo's fields do not allow.
 NONE: Any = None
 
 Fields = dict[str, of.Field[Any]]
@@ -24,17 +24,17 @@ def type_of(field: of.Field[Any]) -> of.FieldType[Any]:
 
 
 def element_of(compound: Compound) -> of.Field[Any]:
-    """Return the field that each element of a list, set or dict is."""
+    """Return the field of the elements of a list, set or dict."""
     return compound._element_type  # noqa: SLF001 - no public name either
 
 
 def class_of(kind: of.Object) -> tuple[str, bool]:
-    """Return the class of a nested object, and whether its subclasses are taken."""
+    """Return the class of a nested object, and whether subclasses are accepted."""
     return kind._obj_name, kind._subclasses  # noqa: SLF001 - no public names either
 
 
 def declare(**fields: of.Field[Any]) -> Fields:
-    """Declare the fields of an object, in the order they are written."""
+    """Declare the fields of an object in the order in which they are written."""
     return fields
 
 
@@ -50,7 +50,7 @@ class ResourceClass(of.StringPattern[str]):
         attr: str,  # noqa: ARG002 - as above
         value: object,
     ) -> str:
-        """Raise the case, refuse anything but letters, digits and underscores."""
+        """Return the name in upper case; only letters, digits and underscores."""
         name = value.upper() if isinstance(value, str) else ""
         if not self._FORM.match(name):
             raise ValueError(f"{value!r} is not the name of a resource class")
@@ -58,7 +58,7 @@ class ResourceClass(of.StringPattern[str]):
 
 
 class NetworkModel(of.FieldType[str]):
-    """What Neutron told about an instance's ports: JSON, kept as the text it is."""
+    """Neutron's network info of an instance: JSON that is not parsed."""
 
     def coerce(
         self,
@@ -66,7 +66,7 @@ class NetworkModel(of.FieldType[str]):
         attr: str,
         value: object,
     ) -> str:
-        """Take the text, or a list of ports."""
+        """Return the JSON, or the JSON of a list of ports."""
         if isinstance(value, str):
             return value
         if isinstance(value, list):
@@ -75,12 +75,12 @@ class NetworkModel(of.FieldType[str]):
 
 
 class ResourceClassField(of.AutoTypedField[str]):
-    """A field that names a resource class."""
+    """A field with the name of a resource class."""
 
     AUTO_TYPE = ResourceClass()
 
 
 class NetworkModelField(of.AutoTypedField[str]):
-    """A field that holds an instance's ports."""
+    """A field with the network info of an instance."""
 
     AUTO_TYPE = NetworkModel()

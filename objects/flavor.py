@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How big an instance is and what else it asks of a host."""
+"""The flavor of an instance: its size and its extra specs."""
 
 from __future__ import annotations
 

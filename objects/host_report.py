@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent reports of a compute node: all of it, or what has changed since.
+"""An agent's reports of a compute node: its whole state, or the changes since.
 
-These objects are ours, not nova's, and stand apart from nova's in `REGISTRY`: they
-have the namespace "moorage" and keys ``moorage_object.*``, so that a serializer hands
-them on as they came. One report that cannot be read then spoils no other of its cast.
+These objects are ours, not nova's, and are not in `REGISTRY`: they have the namespace
+"moorage" and keys ``moorage_object.*``, so that a serializer passes them through
+unread. A malformed report then does not affect the others of its cast.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ class Columns(of.FieldType[Any]):
         attr: str,
         value: object,
     ) -> dict[str, Any]:
-        """Take a dict whose keys are texts."""
+        """Return the value if it is a dict with string keys."""
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
             return value
-        raise ValueError(f"{attr} is not values by column")
+        raise ValueError(f"{attr} is not a dict of values by column")
 
 
 class ColumnsField(of.AutoTypedField[Any]):
-    """A field that holds some columns of a host."""
+    """A field with some columns of a host."""
 
     AUTO_TYPE = Columns()
 
 
 class ReportObject(ovo.VersionedObject):
-    """What both kinds of report have in common.
+    """The base of both kinds of report.
 
     Attributes
     ----------
     uuid : str
-        The compute node's UUID, which is its root resource provider's too.
+        The compute node's UUID, which is also that of its root resource provider.
     incarnation : str
-        A UUID that the agent makes when it starts.
+        A UUID that the agent generates when it starts.
     revision : int
-        The number of this state of the node, which only grows within an incarnation.
+        The number of this state of the node; it only grows within an incarnation.
     reply_topic, reply_server : str, optional
-        Where the agent can be asked for a whole report: a topic of the message bus,
-        and the server on it. None: it cannot be asked.
+        Topic of the message bus and server on it, where a whole report can be
+        requested. None: the agent takes no requests.
     """
 
     OBJ_SERIAL_NAMESPACE = SERIAL_NAMESPACE
@@ -82,37 +82,37 @@ class ReportObject(ovo.VersionedObject):
 
     @classmethod
     def obj_class_from_name(cls, objname: str, objver: str) -> type[ReportObject]:
-        """Look a class up among ours."""
-        return _known(objname, objver)
+        """Return a report class by name and version."""
+        return _report_class(objname, objver)
 
     def obj_to_primitive(
         self,
         target_version: str | None = None,
         version_manifest: dict[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Write the object; what is not set is left out."""
+        """Return the wire form; unset fields are left out."""
         primitive: dict[str, Any] = super().obj_to_primitive(
             target_version, version_manifest
         )
-        # Nobody asks which fields an agent had changed; the key costs a third.
+        # The names of the changed fields are not used, and are a third of the size.
         primitive.pop(f"{SERIAL_NAMESPACE}.changes", None)
         return primitive
 
 
 class HostReport(ReportObject):
-    """All that is known of a compute node, under the names of nova's HostState.
+    """The whole state of a compute node, with the names of nova's HostState.
 
     Attributes
     ----------
     host, nodename, cell_uuid : str
         The compute service's host, the node's hypervisor_hostname, its cell.
     free_ram_mb, free_disk_mb, disk_mb_used : int
-        MiB; what is free may be negative.
+        MiB; the free amounts may be negative.
     numa_topology, pci_stats : str, optional
-        JSON text of a NUMATopology and of a PciDevicePoolList, as in nova's columns.
+        JSON of a NUMATopology and of a PciDevicePoolList, as in nova's columns.
     instances : list of str
-        UUIDs of all instances that the node has. A claim of one that is among them is
-        included in what the report says is free.
+        UUIDs of all instances on the node. The free amounts already include the claims
+        of these instances.
     """
 
     VERSION = "1.0"
@@ -153,16 +153,16 @@ class HostReport(ReportObject):
 
 
 class HostDelta(ReportObject):
-    """What has changed of a compute node since a revision; nothing: a sign of life.
+    """The changes of a compute node since a revision; without changes, a heartbeat.
 
     Attributes
     ----------
     since : int
-        The revision that the changes are on top of; equal to `revision` where nothing
-        has changed.
+        The revision that the changes apply to; equal to `revision` if nothing has
+        changed.
     changes : dict
-        Values by column, under the names and in the form of HostReport's fields; the
-        names of host, node and cell are no such columns.
+        Values by column, with the names and formats of HostReport's fields; the names
+        of host, node and cell cannot change.
     instances_added, instances_removed : list of str
         UUIDs.
     """
@@ -184,7 +184,7 @@ for _cls in (HostReport, HostDelta):
     REPORTS[_cls.obj_name()] = _cls
 
 
-def _known(name: str, version: str) -> type[ReportObject]:
+def _report_class(name: str, version: str) -> type[ReportObject]:
     cls = REPORTS.get(name)
     if cls is None:
         raise UnsupportedObject(name)
@@ -195,14 +195,14 @@ def _known(name: str, version: str) -> type[ReportObject]:
 
 
 def report_data(primitive: object) -> tuple[type[ReportObject], dict[str, Any]]:
-    """Return what kind of report a primitive is, and its fields, which are not checked.
+    """Return the class and the fields of a report; the fields are not validated.
 
-    A newer minor version is taken for what is known of it.
+    Of a newer minor version, the known fields are used.
 
     Raises
     ------
     MalformedObject
-        It is no report, or of another major version.
+        It is not a report, or has another major version.
     """
     if type(primitive) is not dict:
         raise MalformedObject("a HostReport or HostDelta", primitive)
@@ -210,14 +210,14 @@ def report_data(primitive: object) -> tuple[type[ReportObject], dict[str, Any]]:
         name, version = primitive[_NAME], primitive[_VERSION]
         namespace, data = primitive[_NAMESPACE], primitive[_DATA]
     except KeyError as e:
-        raise MalformedObject(f"an object that has {e}", primitive) from None
+        raise MalformedObject(f"an object with {e}", primitive) from None
     if namespace != PROJECT_NAMESPACE:
         raise MalformedObject(f"namespace '{PROJECT_NAMESPACE}'", namespace, _NAMESPACE)
     if type(data) is not dict:
         raise MalformedObject("a dict", data, _DATA)
-    if version == "1.0" and type(name) is str and name in REPORTS:  # the fast way
+    if version == "1.0" and type(name) is str and name in REPORTS:  # the fast path
         return REPORTS[name], data
     for key, value in ((_NAME, name), (_VERSION, version)):
         if type(value) is not str:
-            raise MalformedObject("a text", value, key)
-    return _known(name, version), data
+            raise MalformedObject("a string", value, key)
+    return _report_class(name, version), data

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kinds of guest a hypervisor runs."""
+"""The kinds of guest that a hypervisor runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .fields import declare
 
 @register
 class HVSpec(WireObject):
-    """One architecture, hypervisor type and guest mode that go together."""
+    """A supported combination of architecture, hypervisor type and guest mode."""
 
     VERSION = "1.2"
     fields = declare(
@@ -25,7 +25,7 @@ class HVSpec(WireObject):
     def obj_make_compatible(
         self, primitive: dict[str, Any], target_version: str
     ) -> None:
-        """Call vz parallels again for those who know only that."""
+        """Restore the old name of vz, parallels."""
         super().obj_make_compatible(primitive, target_version)
         if version_tuple(target_version) < (1, 1) and primitive.get("hv_type") == "vz":
             primitive["hv_type"] = "parallels"

@@ -18,7 +18,7 @@ _NULL_NUMBERS = ("size", "virtual_size")
 
 @register
 class ImageMeta(WireObject):
-    """An image as Glance tells of it."""
+    """An image as Glance describes it."""
 
     VERSION = "1.8"
     fields = declare(
@@ -44,7 +44,7 @@ class ImageMeta(WireObject):
 
     @classmethod
     def from_dict(cls, image_meta: dict[str, Any] | None) -> Self:
-        """Make it of an image dict; Glance's nulls become empty values."""
+        """Create it from an image dict; Glance's nulls become empty values."""
         values = dict(image_meta or {})
         values["properties"] = ImageMetaProps.from_dict(values.get("properties") or {})
         for names, empty in ((_NULL_TEXTS, ""), (_NULL_NUMBERS, 0)):

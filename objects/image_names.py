@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Glance's names for image properties, old and new, and what they mean here."""
+"""Translation of Glance's image properties, with current and old names, to fields."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping
 from itertools import count, takewhile
 from typing import Any
 
-# What properties were called before they said hw_, img_ or os_.
+# Names of properties before they had the prefixes hw_, img_ and os_.
 _OLD_NAMES = {
     "architecture": "hw_architecture",
     "auto_disk_config": "hw_auto_disk_config",
@@ -40,7 +40,7 @@ _MAX_CPU = 65_535
 def image_properties(
     given: Mapping[str, Any], fields: Container[str]
 ) -> dict[str, Any]:
-    """Translate Glance's properties to fields; today's names win over old ones."""
+    """Translate Glance's properties to fields; current names override old ones."""
     found = {new: given[old] for old, new in _OLD_NAMES.items() if old in given}
     adapter = given.get("vmware_adaptertype")
     if adapter:
@@ -50,7 +50,7 @@ def image_properties(
     found |= {k: v for k, v in given.items() if k in fields and k not in _SPECIAL}
     numa = {
         "hw_numa_mem": [int(v) for v in _numbered(given, "hw_numa_mem")],
-        "hw_numa_cpus": [cpu_set(v) for v in _numbered(given, "hw_numa_cpus")],
+        "hw_numa_cpus": [parse_cpus(v) for v in _numbered(given, "hw_numa_cpus")],
         "traits_required": [
             name.removeprefix("trait:")
             for name, value in given.items()
@@ -66,16 +66,16 @@ def _numbered(given: Mapping[str, Any], name: str) -> list[Any]:
     return [given[key] for key, _ in zip(present, range(_MAX_NUMA_NODES), strict=False)]
 
 
-def cpu_set(text: str) -> set[int]:
-    """Read a CPU list such as ``0-3,^2,7``."""
-    chosen: set[int] = set()
-    dropped: set[int] = set()
+def parse_cpus(text: str) -> set[int]:
+    """Parse a CPU list such as ``0-3,^2,7``."""
+    included: set[int] = set()
+    excluded: set[int] = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
-        where = dropped if part.startswith("^") else chosen
+        target = excluded if part.startswith("^") else included
         first, _, last = part.removeprefix("^").partition("-")
         if not first.strip().isdecimal() or (last and not last.strip().isdecimal()):
             raise ValueError(f"{text[:60]!r} is not a list of CPUs like 0-3,^2,7")
         if int(last or first) > _MAX_CPU:
             raise ValueError(f"{text[:60]!r} names a CPU above {_MAX_CPU}")
-        where.update(range(int(first), int(last or first) + 1))
-    return chosen - dropped
+        target.update(range(int(first), int(last or first) + 1))
+    return included - excluded

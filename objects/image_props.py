@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The properties of an image, all that nova understands."""
+"""The image properties that nova understands."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ _ADDED_VALUES = MappingProxyType(
 
 @register
 class ImageMetaProps(WireObject):
-    """Properties of an image; those that are not there are unset."""
+    """The properties of an image; those that it lacks are unset."""
 
     VERSION = "1.44"
     fields = declare(
@@ -199,22 +199,22 @@ class ImageMetaProps(WireObject):
     ADDED_VALUES = _ADDED_VALUES
 
     def get(self, name: str, defvalue: object = None) -> Any:
-        """Read a property, or the default if the image does not have it."""
+        """Return a property, or the default if the image does not have it."""
         return getattr(self, name) if self.obj_attr_is_set(name) else defvalue
 
     @classmethod
     def from_dict(cls, image_props: dict[str, Any]) -> Self:
-        """Make it of Glance's properties, in today's names or older ones."""
+        """Create it from Glance's properties, with current or old names."""
         return cls(**image_properties(image_props, cls.fields))
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the properties that are set."""
+        """Return the properties that are set."""
         return {name: getattr(self, name) for name in self.fields if name in self}
 
     def obj_make_compatible(
         self, primitive: dict[str, Any], target_version: str
     ) -> None:
-        """Leave out a watchdog that does nothing where it had no name yet."""
+        """Remove a disabled watchdog from versions without that action."""
         is_older = version_tuple(target_version) < (1, 16)
         if is_older and primitive.get("hw_watchdog_action") == "disabled":
             del primitive["hw_watchdog_action"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances, of which the scheduler needs little more than the uuid."""
+"""Instances; the scheduler uses little more than the UUID."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .mixins import Persistent
 
 @register
 class Instance(Persistent, WireObject, ovo.VersionedObjectDictCompat):
-    """One instance, as its compute host reports it."""
+    """An instance, as its compute host reports it."""
 
     VERSION = "2.8"
     obj_extra_fields = ("name",)
@@ -104,13 +104,13 @@ class Instance(Persistent, WireObject, ovo.VersionedObjectDictCompat):
 
     @property
     def name(self) -> str:
-        """What nova calls the instance where no template is configured."""
+        """The instance's name with nova's default name template."""
         return f"instance-{self.id:08x}"
 
 
 @register
 class InstanceList(ObjectList):
-    """Instances."""
+    """A list of instances."""
 
     VERSION = "2.6"
     fields = declare(

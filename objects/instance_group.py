@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server groups: instances that want to be together, or apart."""
+"""Server groups: instances with an affinity or anti-affinity policy."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class InstanceGroup(Persistent, WireObject, ovo.VersionedObjectDictCompat):
     ADDED = MappingProxyType({"hosts": "1.10", "policy": "1.11"})
 
     def __init__(self, context: object = None, **kwargs: object) -> None:
-        """Take `rules` for the field `_rules`, as nova does."""
+        """Accept `rules` for the field `_rules`, as nova does."""
         if "rules" in kwargs:
             kwargs["_rules"] = kwargs.pop("rules")
         super().__init__(context, **kwargs)
 
     @property
     def rules(self) -> dict[str, Any]:
-        """What the policy is told beside its name, numbers as numbers."""
+        """The parameters of the policy, with numbers as int."""
         if "_rules" not in self:
             return {}
         rules: dict[str, Any] = dict(self._rules)
@@ -51,7 +51,7 @@ class InstanceGroup(Persistent, WireObject, ovo.VersionedObjectDictCompat):
         return rules
 
     def _default_of(self, name: str) -> Any:
-        # Before 1.11 there was a list of policies, which never had more than one.
+        # Before 1.11 there was a list of policies, which never had more than one item.
         if name == "policy" and self.obj_attr_is_set("policies"):
             return self.policies[0] if self.policies else None
         if name == "policies" and self.obj_attr_is_set("policy"):
@@ -61,7 +61,7 @@ class InstanceGroup(Persistent, WireObject, ovo.VersionedObjectDictCompat):
     def obj_make_compatible(
         self, primitive: dict[str, Any], target_version: str
     ) -> None:
-        """Make the list of policies and the metadata that old versions have."""
+        """Add the list of policies and the metadata that old versions have."""
         target = version_tuple(target_version)
         if target < (1, 11):
             policy = primitive.get("policy")

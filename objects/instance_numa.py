@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The NUMA topology an instance asks for, or has."""
+"""The NUMA topology of a guest, requested or placed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .fields import NONE, declare
 
 @register
 class InstanceNUMACell(EphemeralObject, ovo.VersionedObjectDictCompat):
-    """One NUMA cell of a guest."""
+    """A NUMA cell of a guest."""
 
     VERSION = "1.6"
     fields = declare(
@@ -54,11 +54,11 @@ class InstanceNUMACell(EphemeralObject, ovo.VersionedObjectDictCompat):
     # Before 1.5 pinned CPUs were in cpuset; nova reads such cells as they are.
     UNSET = MappingProxyType({"pcpuset": set, "cpu_topology": lambda: None})
 
-    # JSON has texts for keys; here they are the numbers again.
+    # The keys as integers; in JSON they are strings.
     cpu_pinning: Any = of.DictProxyField("cpu_pinning_raw")
 
     def __len__(self) -> int:
-        """Count the guest's CPUs in this cell."""
+        """Return the number of guest CPUs in this cell."""
         return len(self.total_cpus)
 
     @property
@@ -68,7 +68,7 @@ class InstanceNUMACell(EphemeralObject, ovo.VersionedObjectDictCompat):
 
     @property
     def siblings(self) -> list[set[int]]:
-        """The guest CPUs by the core they are threads of; empty without threads."""
+        """The guest CPUs grouped by core; empty without threads."""
         topology = self.cpu_topology
         n_threads = topology.threads if topology else 0
         if not n_threads or n_threads == 1:
@@ -77,7 +77,7 @@ class InstanceNUMACell(EphemeralObject, ovo.VersionedObjectDictCompat):
         return [set(threads) for threads in zip(*[cpus] * n_threads, strict=False)]
 
     def pin(self, vcpu: int, pcpu: int) -> None:
-        """Pin one guest CPU to one host CPU; a floating one is left alone."""
+        """Pin a guest CPU to a host CPU; a floating one is not changed."""
         if vcpu in self.pcpuset:
             self.cpu_pinning = {**(self.cpu_pinning or {}), vcpu: pcpu}
 
@@ -87,7 +87,7 @@ class InstanceNUMACell(EphemeralObject, ovo.VersionedObjectDictCompat):
             self.pin(vcpu, pcpu)
 
     def clear_host_pinning(self) -> Self:
-        """Forget which host cell and CPUs were chosen."""
+        """Clear the host cell and the pinned CPUs."""
         self.id = -1
         self.cpu_pinning = {}
         return self
@@ -95,7 +95,7 @@ class InstanceNUMACell(EphemeralObject, ovo.VersionedObjectDictCompat):
     def obj_make_compatible(
         self, primitive: dict[str, Any], target_version: str
     ) -> None:
-        """Put pinned CPUs back into cpuset for those who look there."""
+        """Move pinned CPUs back to cpuset, where old versions have them."""
         is_older = version_tuple(target_version) < (1, 5)
         if is_older and primitive.get("cpu_policy") == "dedicated":
             primitive["cpuset"] = primitive.get("pcpuset", primitive.get("cpuset"))
@@ -117,7 +117,7 @@ class InstanceNUMATopology(WireObject, ovo.VersionedObjectDictCompat):
     UNSET = MappingProxyType({"emulator_threads_policy": lambda: None})
 
     def __len__(self) -> int:
-        """Count the cells."""
+        """Return the number of cells."""
         return len(self.cells)
 
     @property
@@ -128,16 +128,16 @@ class InstanceNUMATopology(WireObject, ovo.VersionedObjectDictCompat):
 
     @property
     def cpu_pinning_requested(self) -> bool:
-        """Tell whether all CPUs are to be pinned."""
+        """Whether all CPUs must be pinned."""
         return all(cell.cpu_policy == "dedicated" for cell in self.cells)
 
     @property
     def emulator_threads_isolated(self) -> bool:
-        """Tell whether the emulator gets a CPU of its own."""
+        """Whether the emulator threads get a CPU of their own."""
         return bool(self.emulator_threads_policy == "isolate")
 
     def clear_host_pinning(self) -> Self:
-        """Forget which host cells and CPUs were chosen."""
+        """Clear the host cells and the pinned CPUs."""
         for cell in self.cells:
             cell.clear_host_pinning()
         return self

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What hangs on an instance and only passes by here."""
+"""Objects nested in an instance that the scheduler does not use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .mixins import Persistent
 
 @register
 class EC2Ids(WireObject):
-    """The ids an instance has in the EC2 API."""
+    """The IDs of an instance in the EC2 API."""
 
     VERSION = "1.0"
     fields = declare(
@@ -43,7 +43,7 @@ class InstanceFault(Persistent, WireObject, ovo.VersionedObjectDictCompat):
 
 @register
 class InstanceInfoCache(Persistent, WireObject):
-    """The ports of an instance, as Neutron told them."""
+    """The cached network info of an instance, from Neutron."""
 
     VERSION = "1.5"
     fields = declare(
@@ -70,7 +70,7 @@ class KeyPair(Persistent, WireObject, ovo.VersionedObjectDictCompat):
 
 @register
 class KeyPairList(ObjectList):
-    """Public keys."""
+    """A list of public keys."""
 
     VERSION = "1.3"
     fields = declare(
@@ -80,7 +80,7 @@ class KeyPairList(ObjectList):
 
 @register
 class MigrationContext(Persistent, WireObject):
-    """What an instance had before a move, and has after it."""
+    """The claims of an instance before and after a move."""
 
     VERSION = "1.2"
     fields = declare(
@@ -109,7 +109,7 @@ class MigrationContext(Persistent, WireObject):
 
 @register
 class Tag(WireObject):
-    """One tag of an instance."""
+    """A tag of an instance."""
 
     VERSION = "1.1"
     fields = declare(
@@ -120,7 +120,7 @@ class Tag(WireObject):
 
 @register
 class TagList(ObjectList):
-    """Tags."""
+    """A list of tags."""
 
     VERSION = "1.1"
     fields = declare(
@@ -130,7 +130,7 @@ class TagList(ObjectList):
 
 @register
 class TrustedCerts(WireObject):
-    """Certificates that sign an instance's image."""
+    """The certificates that validate the signature of an instance's image."""
 
     VERSION = "1.0"
     fields = declare(

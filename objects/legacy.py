@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The request as dicts, from before there were objects (RPC 4.0 to 4.2)."""
+"""The request in the form of dicts (RPC 4.0 to 4.2), before there were objects."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def request_fields(
 
 
 def _object(value: object, cls: type[WireObject], make: bool = False) -> Any:
-    """Take an object as itself, its wire form, its JSON or (`make`) its fields."""
+    """Return an object from itself, its wire form, its JSON or (`make`) its fields."""
     if isinstance(value, str):
         value = json.loads(value)
     if not isinstance(value, dict):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fields that objects with a row in a database have in common."""
+"""Common fields of objects with a database row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .fields import declare
 
 
 class Timestamped:
-    """Mixin: when the row behind the object was made and last changed."""
+    """Mixin: when the object's row was created and last updated."""
 
     fields = declare(
         created_at=of.DateTimeField(nullable=True),
@@ -18,7 +18,7 @@ class Timestamped:
 
 
 class Persistent(Timestamped):
-    """Mixin: the same for rows that are deleted softly."""
+    """Mixin: the timestamps of a row with soft deletion."""
 
     fields = Timestamped.fields | declare(
         deleted_at=of.DateTimeField(nullable=True),

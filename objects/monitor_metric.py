@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What compute monitors measured."""
+"""Metrics of compute monitors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .fields import declare
 
 @register
 class MonitorMetric(WireObject):
-    """One measurement."""
+    """A metric."""
 
     VERSION = "1.1"
     fields = declare(
@@ -29,7 +29,7 @@ class MonitorMetric(WireObject):
 
 @register
 class MonitorMetricList(ObjectList):
-    """Measurements."""
+    """A list of metrics."""
 
     VERSION = "1.1"
     fields = declare(

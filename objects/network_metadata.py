@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which physical networks an instance or a NUMA cell touches."""
+"""The physical networks of an instance or a NUMA cell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .fields import declare
 
 @register
 class NetworkMetadata(WireObject):
-    """The physical networks, and whether there are tunnelled ones."""
+    """The physical networks, and whether there are tunneled ones."""
 
     VERSION = "1.0"
     fields = declare(

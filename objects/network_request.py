@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ports and networks that an instance was asked for with."""
+"""The requested ports and networks of an instance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .fields import declare
 
 @register
 class NetworkRequest(WireObject):
-    """One port or network."""
+    """A requested port or network."""
 
     VERSION = "1.3"
     fields = declare(
@@ -36,13 +36,13 @@ class NetworkRequest(WireObject):
     )
 
     def _default_of(self, name: str) -> Any:  # noqa: ARG002 - the base class's
-        # nova reads every field of a request that nobody set as None.
+        # nova reads every unset field of a request as None.
         return None
 
 
 @register
 class NetworkRequestList(ObjectList):
-    """Network requests."""
+    """A list of network requests."""
 
     VERSION = "1.1"
     fields = declare(

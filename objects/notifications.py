@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The payload of nova's versioned notifications of select_destinations.
+"""The payloads of nova's versioned notifications of select_destinations.
 
-Names, versions and fields are nova 34's (``nova.notifications.objects``). Nobody sends
-us one, so they stand apart from `REGISTRY`. A field that the request does not have is
+Names, versions and fields are nova 34's (``nova.notifications.objects``). They are
+never received, so they are not in `REGISTRY`. A field that is not set in the request is
 None, where the payload allows that.
 """
 
@@ -47,14 +47,14 @@ def _payload(cls: _Class) -> _Class:
 
 
 def _value(source: WireObject, name: str) -> Any:
-    """Return a field, or None where it is not set: nothing is defaulted here."""
+    """Return a field, or None if it is not set; defaults are not used."""
     return getattr(source, name) if name in source else None
 
 
 class Payload(WireObject):
-    """What all payloads have in common; made by `of`, written as all objects are."""
+    """The base of all payloads; created by `of`, serialized like all objects."""
 
-    #: Fields that are those of the source, under the same names.
+    #: Fields that are copied from the source's fields of the same names.
     COPIED: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
@@ -64,7 +64,7 @@ class Payload(WireObject):
         Raises
         ------
         ValueError
-            It lacks a field that the payload cannot do without.
+            The source lacks a field that the payload requires.
         """
         made = cls()
         for name in cls.COPIED:
@@ -75,7 +75,7 @@ class Payload(WireObject):
         self,
         data: Mapping[str, Any],  # noqa: ARG002 - the base class's
     ) -> set[str]:
-        # Made for the occasion: nobody asks what has changed.
+        # A payload is created for one notification: it has no changes.
         return set()
 
 
@@ -118,7 +118,7 @@ class ImageMetaPropsPayload(Payload):
 
     @classmethod
     def of(cls, source: ImageMetaProps) -> Self:
-        """Return the payload; what is not set stays so."""
+        """Return the payload; unset properties stay unset."""
         made = cls()
         for name in cls.fields:
             if name in source:
@@ -176,7 +176,7 @@ class VirtCPUTopologyPayload(Payload):
 
 @_payload
 class InstanceNUMACellPayload(Payload):
-    """One NUMA cell of a guest."""
+    """A NUMA cell of a guest."""
 
     VERSION = "1.2"
     fields = declare(
@@ -224,7 +224,7 @@ class InstanceNUMATopologyPayload(Payload):
 
 @_payload
 class InstancePCIRequestPayload(Payload):
-    """So many PCI devices that match one of these specs."""
+    """A number of PCI devices that match one of the specs."""
 
     VERSION = "1.1"
     fields = declare(
@@ -239,7 +239,7 @@ class InstancePCIRequestPayload(Payload):
 
 @_payload
 class InstancePCIRequestsPayload(Payload):
-    """All PCI devices that an instance asks for."""
+    """All requested PCI devices of an instance."""
 
     VERSION = "1.0"
     fields = declare(
@@ -258,7 +258,7 @@ class InstancePCIRequestsPayload(Payload):
 
 @_payload
 class CellMappingPayload(Payload):
-    """A cell, without its URLs, which have passwords in them."""
+    """A cell, without its URLs, which contain passwords."""
 
     VERSION = "2.0"
     fields = declare(
@@ -271,7 +271,7 @@ class CellMappingPayload(Payload):
 
 @_payload
 class DestinationPayload(Payload):
-    """Where an instance is wanted; of host, node and cell what is said."""
+    """The requested destination; host, node and cell only if set."""
 
     VERSION = "1.0"
     fields = declare(
@@ -296,7 +296,7 @@ class DestinationPayload(Payload):
 
 @_payload
 class SchedulerRetriesPayload(Payload):
-    """How often it was tried, and on which nodes."""
+    """The number of attempts, and the nodes."""
 
     VERSION = "1.0"
     fields = declare(
@@ -342,7 +342,7 @@ class ServerGroupPayload(Payload):
 
 @_payload
 class RequestSpecPayload(Payload):
-    """A request, as it is told when its scheduling starts and when it has ended."""
+    """A request at the start and at the end of its scheduling."""
 
     VERSION = "1.1"
     fields = declare(
@@ -374,7 +374,7 @@ class RequestSpecPayload(Payload):
         "num_instances",
         "scheduler_hints",
     )
-    _MADE: ClassVar[Mapping[str, type[Payload]]] = {
+    _NESTED: ClassVar[Mapping[str, type[Payload]]] = {
         "flavor": FlavorPayload,
         "image": ImageMetaPayload,
         "numa_topology": InstanceNUMATopologyPayload,
@@ -391,7 +391,7 @@ class RequestSpecPayload(Payload):
         The NUMA topology and the PCI requests must have their ``instance_uuid``.
         """
         made = super().of(source)
-        for name, kind in cls._MADE.items():
+        for name, kind in cls._NESTED.items():
             value = _value(source, name)
             setattr(made, name, None if value is None else kind.of(value))
         for name in ("force_hosts", "force_nodes"):

@@ -13,7 +13,7 @@ from .fields import declare
 
 @register
 class NUMAPagesTopology(WireObject):
-    """Memory pages of one size in one cell."""
+    """The memory pages of one size in a cell."""
 
     VERSION = "1.1"
     fields = declare(
@@ -31,7 +31,7 @@ class NUMAPagesTopology(WireObject):
 
     @property
     def free_kb(self) -> int:
-        """The same in KiB."""
+        """Free pages in KiB."""
         return int(self.free * self.size_kb)
 
     @property
@@ -42,7 +42,7 @@ class NUMAPagesTopology(WireObject):
 
 @register
 class NUMACell(WireObject):
-    """One NUMA cell of a host: CPUs, memory, pages, networks."""
+    """A NUMA cell of a host: CPUs, memory, pages, networks."""
 
     VERSION = "1.5"
     fields = declare(
@@ -68,27 +68,27 @@ class NUMACell(WireObject):
             "socket": "1.5",
         }
     )
-    # What a cell of an older version is read as.
+    # Defaults for cells of older versions.
     UNSET = MappingProxyType({"pcpuset": set, "socket": lambda: None})
 
     @property
     def free_pcpus(self) -> set[int]:
-        """CPUs for pinning that nobody holds."""
+        """The CPUs for pinning that are free."""
         return set(self.pcpuset - self.pinned_cpus)
 
     @property
     def avail_pcpus(self) -> int:
-        """How many CPUs for pinning are free."""
+        """The number of free CPUs for pinning."""
         return len(self.free_pcpus)
 
     @property
     def avail_memory(self) -> int:
-        """Memory that is not in use, in MiB."""
+        """The free memory, MiB."""
         return int(self.memory - self.memory_usage)
 
     @property
     def has_threads(self) -> bool:
-        """Tell whether the host's cores have more than one thread."""
+        """Whether the host's cores have more than one thread."""
         return any(len(threads) > 1 for threads in self.siblings)
 
 
@@ -102,18 +102,18 @@ class NUMATopology(WireObject):
     )
 
     def __len__(self) -> int:
-        """Count the cells, so that an empty topology is false."""
+        """Return the number of cells, so that an empty topology is false."""
         return len(self.cells)
 
     @property
     def has_threads(self) -> bool:
-        """Tell whether the host's cores have more than one thread."""
+        """Whether the host's cores have more than one thread."""
         return any(cell.has_threads for cell in self.cells)
 
 
 @register
 class NUMATopologyLimits(WireObject):
-    """How far a cell may be overcommitted."""
+    """The overcommit limits of a cell."""
 
     VERSION = "1.1"
     fields = declare(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects whose class only others know."""
+"""Objects of an unknown class."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .envelope import NAME
 
 
 class OpaqueObject:
-    """An object of a class that we do not know, written back exactly as it came.
+    """An object of an unknown class, written back exactly as it was received.
 
-    Only fields that take subclasses hold one (the devices of an instance).
+    Only fields that accept subclasses have one (the devices of an instance).
     """
 
-    # None that anybody here can name; oslo looks for them when it prints.
+    # Unknown, so empty; oslo reads it for repr().
     fields: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, primitive: dict[str, Any]) -> None:
-        """Hold what came."""
+        """Store the wire form."""
         self.primitive = primitive
 
     def obj_name(self) -> str:
-        """Name the class it is of, elsewhere."""
+        """Return the name of the class."""
         return str(self.primitive[NAME])
 
     def obj_to_primitive(
@@ -33,14 +33,14 @@ class OpaqueObject:
         target_version: str | None = None,  # noqa: ARG002 - VersionedObject's signature
         version_manifest: dict[str, str] | None = None,  # noqa: ARG002 - as above
     ) -> dict[str, Any]:
-        """Give back what came; there is nothing to go back from."""
+        """Return the wire form as it was received; it is never downgraded."""
         return copy.deepcopy(self.primitive)
 
     def obj_reset_changes(
         self, fields: list[str] | None = None, recursive: bool = False
     ) -> None:
-        """Leave everything as it is."""
+        """Do nothing: the fields are unknown."""
 
     def __repr__(self) -> str:
-        """Name the class."""
+        """Return the name of the class."""
         return f"OpaqueObject({self.obj_name()})"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PCI devices of a host, one by one and in pools."""
+"""The PCI devices of a host, single and in pools."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .mixins import Persistent
 
 @register
 class PciDevice(Persistent, WireObject):
-    """One PCI device."""
+    """A PCI device."""
 
     VERSION = "1.7"
     fields = declare(
@@ -55,7 +55,7 @@ class PciDevice(Persistent, WireObject):
     def obj_make_compatible(
         self, primitive: dict[str, Any], target_version: str
     ) -> None:
-        """Put the parent where it was before it had a field."""
+        """Move the parent to `extra_info`, where old versions have it."""
         parent = primitive.get("parent_addr")
         if parent is not None and version_tuple(target_version) < (1, 4):
             primitive.setdefault("extra_info", {})["phys_function"] = parent
@@ -64,7 +64,7 @@ class PciDevice(Persistent, WireObject):
 
 @register
 class PciDeviceList(ObjectList):
-    """PCI devices."""
+    """A list of PCI devices."""
 
     VERSION = "1.3"
     fields = declare(
@@ -74,7 +74,7 @@ class PciDeviceList(ObjectList):
 
 @register
 class PciDevicePool(WireObject):
-    """How many devices of one kind a host has left."""
+    """The number of free devices of one kind on a host."""
 
     VERSION = "1.1"
     fields = declare(
@@ -88,7 +88,7 @@ class PciDevicePool(WireObject):
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
-        """Make a pool of its flat form: what is no field is a tag."""
+        """Create a pool from its flat form; keys that are not fields are tags."""
         own = ("vendor_id", "product_id", "count")
         return cls(
             numa_node=value.get("numa_node"),
@@ -97,14 +97,14 @@ class PciDevicePool(WireObject):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the flat form, tags beside the fields."""
+        """Return the flat form, with tags beside the fields."""
         flat = {k: getattr(self, k) for k in self.fields if k in self and k != "tags"}
         return flat | dict(self.tags if "tags" in self else {})
 
 
 @register
 class PciDevicePoolList(ObjectList):
-    """Pools of PCI devices."""
+    """A list of PCI device pools."""
 
     VERSION = "1.1"
     fields = declare(

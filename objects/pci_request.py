@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PCI devices an instance asks for."""
+"""The requested PCI devices of an instance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .fields import declare
 
 @register
 class InstancePCIRequest(WireObject):
-    """So many devices that match one of these specs."""
+    """A number of devices that match one of the specs."""
 
     VERSION = "1.4"
     fields = declare(
@@ -37,11 +37,11 @@ class InstancePCIRequest(WireObject):
 
     @property
     def source(self) -> int:
-        """Who asks: a flavor's alias or a port."""
+        """The origin of the request: `FLAVOR_ALIAS` or `NEUTRON_PORT`."""
         return self.NEUTRON_PORT if self.alias_name is None else self.FLAVOR_ALIAS
 
     def _default_of(self, name: str) -> Any:  # noqa: ARG002 - the base class's
-        # nova reads every field of a request that nobody set as None.
+        # nova reads every unset field of a request as None.
         return None
 
 

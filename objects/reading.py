@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From JSON to values: one reader a field, made once, run for each message.
+"""Conversion of JSON to values: one reader a field, created once.
 
-A reader takes the value and whether the object came in a newer version than ours
-(whose enums may have grown); it answers the value to keep or raises MalformedObject.
+A reader takes the value and whether the object has a newer version than ours (whose
+enums may have more values); it returns the Python value or raises MalformedObject.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ def _datetime(value: object, _newer: bool) -> datetime.datetime:
     if type(value) is not str:
         raise MalformedObject("an ISO 8601 time", value)
     try:
-        moment = datetime.datetime.fromisoformat(value)
+        parsed = datetime.datetime.fromisoformat(value)
     except ValueError:
-        try:  # forms that only iso8601 knows
-            moment = timeutils.parse_isotime(value)
+        try:  # formats that only iso8601 parses
+            parsed = timeutils.parse_isotime(value)
         except (ValueError, OverflowError) as error:
             raise MalformedObject("an ISO 8601 time", value) from error
-    if moment.tzinfo is None:
-        return moment.replace(tzinfo=datetime.UTC)
+    if parsed.tzinfo is None:
+        return parsed.replace(tzinfo=datetime.UTC)
     try:
-        return moment.astimezone(datetime.UTC)
+        return parsed.astimezone(datetime.UTC)
     except OverflowError as error:
         raise MalformedObject("a time in the years 1 to 9999", value) from error
 
@@ -105,7 +105,7 @@ def _enum(kind: of.Enum) -> Reader:
 
 
 def _coerced(kind: of.FieldType[Any], expected: str) -> Reader:
-    """Read a text whose form oslo's own type checks."""
+    """Return the reader of a string that oslo's type validates."""
 
     def read(value: object, _newer: bool) -> Any:
         if type(value) is not str:
@@ -127,7 +127,7 @@ def _list(element: Reader) -> Reader:
             for item in value:
                 items.append(element(item, newer))  # noqa: PERF401 - the index
         except MalformedObject as error:
-            error.under(f"[{len(items)}]")
+            error.prefix_path(f"[{len(items)}]")
             raise
         return items
 
@@ -138,7 +138,7 @@ def _set(element: Reader) -> Reader:
     items = _list(element)
 
     def read(value: object, newer: bool) -> set[Any]:
-        # In process (no JSON between) a set arrives as one.
+        # In one process, without JSON between, a set arrives as a set.
         return set(items(list(value) if type(value) is set else value, newer))
 
     return read
@@ -153,10 +153,10 @@ def _dict(element: Reader) -> Reader:
         try:
             for key, item in value.items():
                 if type(key) is not str:
-                    raise MalformedObject("a text as key", key)
+                    raise MalformedObject("a string as key", key)
                 items[key] = element(item, newer)
         except MalformedObject as error:
-            error.under(f"[{key!r}]")
+            error.prefix_path(f"[{key!r}]")
             raise
         return items
 
@@ -164,7 +164,7 @@ def _dict(element: Reader) -> Reader:
 
 
 _SCALARS: dict[type, Reader] = {
-    of.String: _exact(str, "a text"),
+    of.String: _exact(str, "a string"),
     of.UUID: _exact(str, "a UUID"),
     of.Integer: _exact(int, "an integer"),
     of.Boolean: _exact(bool, "a boolean"),
@@ -195,7 +195,7 @@ def _of_type(kind: of.FieldType[Any], read_object: ObjectReader) -> Reader:
 
 
 def reader(field: of.Field[Any], read_object: ObjectReader) -> Reader:
-    """Make the reader of one field; `read_object` makes those of nested objects."""
+    """Return the reader of a field; `read_object` returns those of nested objects."""
     read = _of_type(type_of(field), read_object)
     if field.nullable:
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of Placement beside the flavor: groups and roots."""
+"""Requirements beside the flavor: destination, request groups, root provider."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .fields import NONE, declare
 
 @register
 class Destination(WireObject):
-    """Where an instance is to go, or must not go."""
+    """The required or forbidden destination of an instance."""
 
     VERSION = "1.4"
     fields = declare(
@@ -39,18 +39,18 @@ class Destination(WireObject):
     UNSET = MappingProxyType({"node": lambda: None, "cell": lambda: None})
 
     def require_aggregates(self, aggregates: Iterable[str]) -> None:
-        """Ask for a host in one of these aggregates; calls add up with AND."""
+        """Require a host in one of these aggregates; several calls combine with AND."""
         self.aggregates = [*(self.aggregates or ()), ",".join(aggregates)]
 
     def append_forbidden_aggregates(self, forbidden_aggregates: set[str]) -> None:
-        """Ask for a host outside of all these aggregates."""
+        """Require a host in none of these aggregates."""
         forbidden = self.forbidden_aggregates or set()
         self.forbidden_aggregates = forbidden | forbidden_aggregates
 
 
 @register
 class RequestGroup(EphemeralObject):
-    """Resources and traits that one provider has to have."""
+    """Resources and traits that one provider must have."""
 
     VERSION = "1.3"
     fields = declare(
@@ -76,7 +76,7 @@ class RequestGroup(EphemeralObject):
     resources: dict[str, int]
 
     def add_trait(self, trait_name: str, trait_type: str) -> None:
-        """Note a trait as required or forbidden."""
+        """Add a required or forbidden trait."""
         if trait_type == "required":
             self.required_traits.add(trait_name)
         elif trait_type == "forbidden":
@@ -87,7 +87,7 @@ class RequestGroup(EphemeralObject):
             )
 
     def is_empty(self) -> bool:
-        """Tell whether the group asks for nothing."""
+        """Return whether the group requires nothing."""
         return not (
             self.resources
             or self.required_traits
@@ -97,13 +97,13 @@ class RequestGroup(EphemeralObject):
         )
 
     def strip_zeros(self) -> None:
-        """Drop the resources of which nothing is asked."""
+        """Remove resources with the amount 0."""
         self.resources = {rc: n for rc, n in self.resources.items() if n}
 
 
 @register
 class RequestLevelParams(WireObject):
-    """What is asked of the tree of providers as a whole."""
+    """Requirements on the provider tree as a whole."""
 
     VERSION = "1.1"
     fields = declare(
@@ -118,7 +118,7 @@ class RequestLevelParams(WireObject):
     same_subtree: list[list[str]]
 
     def extend_with(self, other_req_lvl_params: RequestLevelParams) -> None:
-        """Ask for what the other asks for as well."""
+        """Add the requirements of another object."""
         other = other_req_lvl_params
         self.root_required = self.root_required | other.root_required
         self.root_forbidden = self.root_forbidden | other.root_forbidden

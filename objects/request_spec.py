@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the conductor asks for: one or more alike instances."""
+"""The request of a conductor: one or more equal instances."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .network_request import NetworkRequestList
 from .request_group import RequestLevelParams
 from .security_group import SecurityGroupList
 
-# nova sets these when it makes a request, so old or partial ones may lack them.
+# nova sets these when it creates a request; old or partial requests may lack them.
 _NONE_IF_UNSET = (
     "availability_zone",
     "force_hosts",
@@ -36,7 +36,7 @@ _NONE_IF_UNSET = (
 
 @register
 class RequestSpec(WireObject):
-    """The request that all filters and weighers are shown."""
+    """The request that filters and weighers get as `spec_obj`."""
 
     VERSION = "1.15"
     fields = declare(
@@ -119,7 +119,7 @@ class RequestSpec(WireObject):
 
     @property
     def root_required(self) -> set[str]:
-        """Traits that the root provider has to have."""
+        """Traits that the root provider must have."""
         traits: set[str] = self.request_level_params.root_required
         return traits
 
@@ -131,18 +131,18 @@ class RequestSpec(WireObject):
 
     @property
     def same_subtree(self) -> list[list[str]]:
-        """Request groups that have to be served from one subtree."""
+        """Request groups that must be allocated from one subtree."""
         groups: list[list[str]] = self.request_level_params.same_subtree
         return groups
 
     def get_request_group_mapping(self) -> dict[str, list[str]] | None:
-        """Tell which providers serve which requester, or None if nobody asked."""
+        """Return the provider UUIDs by requester; None without requested resources."""
         if self.requested_resources is None:
             return None
         return {g.requester_id: g.provider_uuids for g in self.requested_resources}
 
     def get_scheduler_hint(self, hint_name: str, default: object = None) -> Any:
-        """Answer a hint: the one value, or the list if there are several."""
+        """Return a hint: its value, or the list if there are several."""
         values = (self.scheduler_hints or {}).get(hint_name, default)
         return values[0] if isinstance(values, list) and len(values) == 1 else values
 
@@ -153,7 +153,7 @@ class RequestSpec(WireObject):
         request_spec: dict[str, Any],
         filter_properties: dict[str, Any],
     ) -> Self:
-        """Make a request of the two dicts that callers before RPC 4.3 send."""
+        """Create a request from the two dicts that callers before RPC 4.3 send."""
         return cls(
             context, **legacy.request_fields(context, request_spec, filter_properties)
         )

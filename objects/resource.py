@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices and memory that an instance holds beside Placement's classes."""
+"""Devices and memory that are assigned to an instance."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from .fields import ResourceClassField, declare
 
 @register
 class ResourceMetadata(WireObject):
-    """What else is known of a resource; each kind is a subclass of its own."""
+    """Details of a resource; each kind is a subclass."""
 
     VERSION = "1.0"
 
 
 @register
 class Resource(WireObject):
-    """One resource that an instance holds."""
+    """A resource that is assigned to an instance."""
 
     VERSION = "1.0"
     fields = declare(
@@ -31,7 +31,7 @@ class Resource(WireObject):
 
 @register
 class ResourceList(ObjectList):
-    """Resources."""
+    """A list of resources."""
 
     VERSION = "1.0"
     fields = declare(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a decision passes on: limits for the host, hosts tried before."""
+"""Limits for the chosen host, and the hosts of earlier attempts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .fields import NONE, declare
 
 @register
 class SchedulerLimits(WireObject):
-    """Limits that the chosen host has to keep."""
+    """Limits that the chosen host must enforce."""
 
     VERSION = "1.0"
     fields = declare(
@@ -26,18 +26,18 @@ class SchedulerLimits(WireObject):
 
     @classmethod
     def from_dict(cls, limits: dict[str, Any]) -> Self:
-        """Make limits of a host state's dict; what it does not name is None."""
+        """Create limits from a host state's dict; missing ones are None."""
         return cls(**{**dict.fromkeys(cls.fields), **limits})
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the limits that are there."""
+        """Return the limits that are not None."""
         values = ((name, getattr(self, name)) for name in self.fields)
         return {name: value for name, value in values if value is not None}
 
 
 @register
 class SchedulerRetries(WireObject):
-    """How often it was tried, and where."""
+    """The number of attempts, and their hosts."""
 
     VERSION = "1.1"
     fields = declare(
@@ -47,7 +47,7 @@ class SchedulerRetries(WireObject):
 
     @classmethod
     def from_dict(cls, context: object, retry: dict[str, Any]) -> Self:
-        """Make it of the old dict form; an empty one if the hosts are missing."""
+        """Create it from the old dict form; empty if the hosts are missing."""
         if "hosts" not in retry:
             return cls()
         nodes = [
@@ -60,6 +60,6 @@ class SchedulerRetries(WireObject):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the old dict form."""
+        """Return the old dict form."""
         hosts = [[node.host, node.hypervisor_hostname] for node in self.hosts]
         return {"num_attempts": self.num_attempts, "hosts": hosts}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Security groups; they cross the wire and the scheduler ignores them."""
+"""Security groups, which the scheduler does not use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .mixins import Persistent
 
 @register
 class SecurityGroup(Persistent, WireObject):
-    """One security group."""
+    """A security group."""
 
     VERSION = "1.2"
     fields = declare(
@@ -30,7 +30,7 @@ class SecurityGroup(Persistent, WireObject):
 
 @register
 class SecurityGroupList(ObjectList):
-    """Security groups."""
+    """A list of security groups."""
 
     VERSION = "1.1"
     fields = declare(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduler's answer: a host, what was claimed there, its limits."""
+"""The scheduler's answer: a host, its allocation request, its limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .fields import declare
 
 @register
 class Selection(ovo.ComparableVersionedObject, WireObject):
-    """One chosen host, or an alternate."""
+    """A chosen host or an alternate."""
 
     VERSION = "1.1"
     fields = declare(
@@ -31,7 +31,7 @@ class Selection(ovo.ComparableVersionedObject, WireObject):
     ADDED = MappingProxyType({"availability_zone": "1.1"})
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the form that callers before 4.5 were answered with."""
+        """Return the form that callers before 4.5 get."""
         limits = self.limits.to_dict() if self.limits is not None else {}
         if "numa_topology" in limits:
             limits["numa_topology"] = limits["numa_topology"].obj_to_primitive()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What oslo.messaging is given to turn objects into JSON and back."""
+"""The serializer for oslo.messaging: objects to JSON and back."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from .base import WireObject, read_object
 from .bounds import Bounds
 from .envelope import NAME
 from .errors import MalformedObject
-from .writing import time_text
+from .writing import format_time
 
-#: Types of values that are read as they are: nearly all of a message.
+#: Types of values that need no conversion: nearly all of a message.
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class Serializer:
-    """Objects to primitives and back, wherever they are nested.
+    """Convert objects to primitives and back, at any depth.
 
-    It has oslo.messaging's Serializer interface, which is only called by name.
+    It has the methods of oslo.messaging's Serializer, without its base class.
 
     Parameters
     ----------
     bounds : Bounds, optional
-        How large what is read may be.
+        Bounds of incoming messages.
     """
 
     def __init__(self, bounds: Bounds | None = None) -> None:
         self._bounds = Bounds() if bounds is None else bounds
 
     def serialize_entity(self, context: object, entity: object) -> Any:
-        """Give the JSON form; anything with ``obj_to_primitive`` is an object."""
+        """Return the JSON form; anything with ``obj_to_primitive`` is an object."""
         if isinstance(entity, WireObject):
             return entity.obj_to_primitive()
         if isinstance(entity, dict):
@@ -41,18 +41,18 @@ class Serializer:
         if isinstance(entity, list | tuple | set | frozenset):
             return [self.serialize_entity(context, item) for item in entity]
         if isinstance(entity, datetime.datetime):
-            return time_text(entity)
+            return format_time(entity)
         write = getattr(entity, "obj_to_primitive", None)
-        # What others' objects write may still have tuples for their sets.
+        # The primitives of third-party objects may have tuples for sets.
         return self.serialize_entity(context, write()) if callable(write) else entity
 
     def deserialize_entity(self, context: object, entity: object) -> Any:
-        """Give the objects again, or raise MalformedObject."""
+        """Return the objects, or raise MalformedObject."""
         self._bounds.check(entity)
         try:
             return self._read(context, entity)
         except RecursionError as error:
-            raise MalformedObject("less depth", "…", "message") from error
+            raise MalformedObject("a shallower message", "…", "message") from error
 
     def _read(self, context: object, entity: object) -> Any:
         if isinstance(entity, dict):
@@ -67,12 +67,12 @@ class Serializer:
         return entity
 
     def serialize_context(self, context: Any) -> dict[str, Any]:
-        """Give the context's dict, without what JSON does not know."""
+        """Return the context's dict, without values that JSON cannot represent."""
         whole = context if isinstance(context, Mapping) else context.to_dict()
         return {k: v for k, v in whole.items() if isinstance(k, str) and _is_json(v)}
 
     def deserialize_context(self, context: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep the whole dict: nothing here knows better what others need in it."""
+        """Return the whole dict; callers may need any of its keys."""
         return dict(context)
 
 

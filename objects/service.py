@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The services of a cloud and when they were last seen."""
+"""nova's services, and when each was last seen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .mixins import Persistent
 
 @register
 class Service(Persistent, WireObject, ovo.VersionedObjectDictCompat):
-    """One nova service on one host."""
+    """A nova service on a host."""
 
     VERSION = "1.22"
     fields = declare(
@@ -45,7 +45,7 @@ class Service(Persistent, WireObject, ovo.VersionedObjectDictCompat):
 
 @register
 class ServiceList(ObjectList):
-    """Services."""
+    """A list of services."""
 
     VERSION = "1.19"
     fields = declare(

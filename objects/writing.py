@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From values to JSON: one writer a field, or none where the value is JSON already.
+"""Conversion of values to JSON: one writer a field, or none if it is JSON already.
 
-Sets and tuples become lists and times become ISO text, so that a reply is the same
+Sets and tuples become lists and times become ISO strings, so that a reply is the same
 before and after the broker.
 """
 
@@ -19,8 +19,8 @@ from .fields import element_of, type_of
 Writer = Callable[[Any], Any]
 
 
-def time_text(value: datetime.datetime) -> str:
-    """Write a time as nova does: UTC, with a Z."""
+def format_time(value: datetime.datetime) -> str:
+    """Format a time as nova does: UTC, with a Z."""
     if value.tzinfo is not None:
         value = value.astimezone(datetime.UTC).replace(tzinfo=None)
     return value.isoformat() + "Z"
@@ -37,7 +37,7 @@ def _each(element: Writer | None) -> Writer:
 
 
 def _ordered(element: Writer | None) -> Writer:
-    # Sorted, so that the same set is the same text.
+    # Sorted, so that equal sets have equal JSON.
     items = _each(element)
     return lambda value: sorted(items(value))
 
@@ -60,12 +60,12 @@ def _of_type(kind: of.FieldType[Any]) -> Writer | None:
     if isinstance(kind, of.Dict):
         return _values(_of_type(type_of(element_of(kind))))
     if isinstance(kind, of.DateTime):
-        return time_text
+        return format_time
     if isinstance(kind, of.IPAddress):
         return str
     return None
 
 
 def writer(field: of.Field[Any]) -> Writer | None:
-    """Make the writer of one field; None means that the value goes as it is."""
+    """Return the writer of a field; None if the value needs no conversion."""
     return _of_type(type_of(field))

@@ -27,7 +27,12 @@ from .drivers.record import DecisionLog, DecisionRecord
 from .entry_points import load_plugin
 from .hosts import HostTable
 from .instances import InstanceLocation, InstanceState
-from .notifications import Announcer, Notifier, make_notifiers
+from .notifications import (
+    MessagingNotifier,
+    Notifier,
+    NotifierPair,
+    make_publishers,
+)
 from .placement.allocations.journal import Journal
 from .placement.allocations.orphans import Orphans
 from .placement.circuit import Circuit
@@ -57,7 +62,7 @@ def build(  # noqa: PLR0913 - every dependency can be handed in
     settings: cfg.ConfigOpts | None = None,
     placement: PlacementAdapter | None = None,
     source: BaseHostSource | None = None,
-    notifier: Notifier | tuple[Notifier | None, Notifier | None] | None = None,
+    notifier: MessagingNotifier | NotifierPair | None = None,
     network: NetworkClient | None = None,
     clock: Callable[[], float] | None = None,
     waiter: Waiter | None = None,
@@ -77,9 +82,9 @@ def build(  # noqa: PLR0913 - every dependency can be handed in
         Or anything with its get, put, post and delete.
     source : BaseHostSource, optional
         Where the state of hosts comes from.
-    notifier : Notifier or pair of Notifier, optional
-        Who is told of decisions: oslo.messaging's Notifier, or anything with its
-        prepare and info; a pair has one for legacy and one for versioned payloads.
+    notifier : MessagingNotifier or pair of MessagingNotifier, optional
+        Publishes decisions: oslo.messaging's Notifier, or anything with its prepare
+        and info; a pair has one for legacy and one for versioned payloads.
     network : NetworkClient, optional
         Neutron: python-neutronclient's client, or anything with its show_port,
         show_subnet and list_subnets.
@@ -143,7 +148,7 @@ class Scheduler:
         settings: cfg.ConfigOpts,
         placement: PlacementAdapter | None,
         source: BaseHostSource,
-        notifier: Notifier | tuple[Notifier | None, Notifier | None] | None,
+        notifier: MessagingNotifier | NotifierPair | None,
         network: NetworkClient | None,
         clock: Callable[[], float],
         waiter: Waiter,
@@ -163,14 +168,14 @@ class Scheduler:
             if self._embedded is not None:
                 closing.callback(self._embedded.close)
             closing.callback(source.stop)
-            self._announcer = Announcer(
-                make_notifiers(conf, notifier),
+            self._notifier = Notifier(
+                make_publishers(conf, notifier),
                 self.table,
                 lambda: bool(
                     conf.scheduler.query_placement_for_routed_network_aggregates
                 ),
             )
-            closing.callback(self._announcer.stop)
+            closing.callback(self._notifier.stop)
             adapter = placement or (
                 self._embedded.adapter if self._embedded else make_adapter(conf)
             )
@@ -529,10 +534,12 @@ class Scheduler:
             tracing.request("select_destinations", context, figures),
             self.journal.returning(),
         ):
-            told = self._announcer.call(context, spec_obj)
-            if told is not None:
+            notifications = self._notifier.for_call(context, spec_obj)
+            if notifications is not None:
                 caller = dataclasses.replace(
-                    caller, starting=told.start, placing=told.place
+                    caller,
+                    starting=notifications.start,
+                    placing=notifications.record_placement,
                 )
             selections = self._driver.select_destinations(
                 caller,
@@ -540,8 +547,8 @@ class Scheduler:
                 instance_uuids,
                 return_alternates=return_objects and return_alternates,
             )
-            if told is not None:
-                told.end(instance_uuids, selections)
+            if notifications is not None:
+                notifications.end(instance_uuids, selections)
             if return_objects:
                 return selections
             return [mine[0].to_dict() for mine in selections]

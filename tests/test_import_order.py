@@ -14,6 +14,7 @@ SOURCES = (
     "__init__.py",
     "objects",
     "agent",
+    "conductor",
     "filters",
     "weighers",
     "scheduler",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host weighers: each gives every host of a batch a figure to be ranked by."""
+"""Host weighers: each returns a raw weight for every host of a batch."""
 
 from .base import BaseHostWeigher
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host weigher is, and how raw figures become weights."""
+"""The interface of a host weigher, and the normalization of raw weights."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ Weights = npt.NDArray[np.float64]
 
 
 class BaseHostWeigher:
-    """Give every host a figure to be ranked by; a plugin overrides one of two methods.
+    """Return a raw weight for every host; a plugin overrides one of two methods.
 
-    `weigh_all` answers for all hosts at once, `weigh_host` for one: clearer, slower.
-    The scheduler calls `prepare` once a request and `weigh_all` once an instance of
-    it, in several threads at a time, then scales the figures to 0..1 and multiplies
-    them by `multipliers`. A weigher writes to nothing and does no I/O.
+    `weigh_all` weighs all hosts at once; `weigh_host` weighs one, clearer and slower.
+    The scheduler calls `prepare` once a request and `weigh_all` once for each of its
+    instances, in several threads at a time, then normalizes the raw weights to 0..1 and
+    multiplies them by `multipliers`. A weigher writes to nothing and does no I/O.
 
     Parameters
     ----------
     conf : oslo_config.cfg.ConfigOpts
-        Options with their values.
+        The options.
     clock : callable
-        Returns now, seconds since the epoch.
+        Returns the time in seconds since the epoch.
 
     Raises
     ------
@@ -45,13 +45,15 @@ class BaseHostWeigher:
     Attributes
     ----------
     minval, maxval : float or None
-        The ends of the scale; None: the least and the greatest figure that occur.
+        The ends of the range that is normalized; None: the least and the greatest raw
+        weight.
     MULTIPLIER : str or None
-        The option that multiplies; None: always 1.
+        The option with the multiplier; None: always 1.
     MULTIPLIER_GROUP : str
         The option's group.
     MULTIPLIER_KEY : str or None
-        The metadata key with which an aggregate overrides it; None: `MULTIPLIER`.
+        The metadata key with which an aggregate overrides the option; None:
+        `MULTIPLIER`.
     """
 
     minval: ClassVar[float | None] = None
@@ -80,28 +82,29 @@ class BaseHostWeigher:
             raise TypeError(f"{cls.__name__} defines neither weigh_all nor weigh_host")
 
     def prepare(self, spec_obj: RequestSpec) -> Self:
-        """Return what answers for this request: by default the weigher itself."""
+        """Return the weigher to use for this request; by default the weigher itself."""
         return self
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
-        """Return the raw figure of every host.
+        """Return the raw weight of every host.
 
         Returns
         -------
         ndarray of float64, shape (n_hosts,)
         """
-        figures = (float(self.weigh_host(host, spec_obj)) for host in hosts)
-        return np.fromiter(figures, dtype=np.float64, count=len(hosts))
+        weights = (float(self.weigh_host(host, spec_obj)) for host in hosts)
+        return np.fromiter(weights, dtype=np.float64, count=len(hosts))
 
     def weigh_host(self, host_state: HostState, spec_obj: RequestSpec) -> float:
-        """Return the raw figure of one host."""
+        """Return the raw weight of one host."""
         return float(self.weigh_all(host_state.as_batch(), spec_obj)[0])
 
     def multipliers(self, hosts: HostBatch) -> Weights:
-        """Return what the scaled figure of each host is multiplied by.
+        """Return the multiplier of each host.
 
-        The least of the values that a host's aggregates have under `MULTIPLIER_KEY`,
-        else the option (nova's rule), also where one of them is no finite number.
+        The least value that the host's aggregates have under `MULTIPLIER_KEY`, else the
+        option (nova's rule). The option is used, too, where one of them is not a finite
+        number.
 
         Returns
         -------
@@ -131,7 +134,7 @@ def _least(aggregates: Sequence[Aggregate], key: str, default: float) -> float:
     except ValueError:
         names = ", ".join(a.name for a in aggregates if key in a.metadata)
         LOG.warning(
-            "Aggregates %s: %s must be a finite number, not %s; %s is used instead",
+            "Aggregates %s: %s must be a finite number, not %s; using %s instead",
             names, key, sorted(values), default,
         )  # fmt: skip
         return default
@@ -144,11 +147,11 @@ def _finite(text: str) -> float:
     return number
 
 
-class Scale(NamedTuple):
-    """The ends between which raw figures are scaled to 0..1 (nova's ``weights.py``).
+class WeightRange(NamedTuple):
+    """The range of raw weights that is normalized to 0..1 (nova's ``weights.py``).
 
-    Figures are clamped to the ends that are given; an end that is not is that of the
-    figures once they are clamped.
+    Raw weights are clamped to the given ends. An end that is not given is the least or
+    greatest clamped weight.
     """
 
     low: float
@@ -156,7 +159,7 @@ class Scale(NamedTuple):
 
     @classmethod
     def of(cls, raw: Weights, minval: float | None, maxval: float | None) -> Self:
-        """Return the scale of figures, shape (n_hosts,), n_hosts at least 1."""
+        """Return the range of raw weights, shape (n_hosts,), n_hosts at least 1."""
         low, high = minval, maxval
         if low is None:
             low = float(raw.min() if high is None else min(raw.min(), high))
@@ -166,21 +169,21 @@ class Scale(NamedTuple):
 
     @property
     def is_flat(self) -> bool:
-        """Whether all hosts are alike, so that each is 0."""
+        """Whether the range is empty, so that all hosts are normalized to 0."""
         return self.low == self.high
 
-    def apply(self, raw: Weights, out: Weights | None = None) -> Weights:
-        """Return figures scaled to 0..1, in `out` if it is given; shapes are equal."""
-        scaled: Weights = np.clip(raw, self.low, self.high, out=out)
+    def normalize(self, raw: Weights, out: Weights | None = None) -> Weights:
+        """Return weights normalized to 0..1, in `out` if given; shapes are equal."""
+        normalized: Weights = np.clip(raw, self.low, self.high, out=out)
         if self.is_flat:
-            scaled[...] = 0.0
-            return scaled
-        scaled -= self.low
-        scaled /= self.high - self.low
-        return scaled
+            normalized[...] = 0.0
+            return normalized
+        normalized -= self.low
+        normalized /= self.high - self.low
+        return normalized
 
-    def of_one(self, raw: float) -> float:
-        """Return one figure scaled to 0..1."""
+    def normalize_one(self, raw: float) -> float:
+        """Return one weight normalized to 0..1."""
         if self.is_flat:
             return 0.0
         return (min(max(raw, self.low), self.high) - self.low) / (self.high - self.low)
@@ -189,7 +192,7 @@ class Scale(NamedTuple):
 def normalize(
     raw: Weights, minval: float | None = None, maxval: float | None = None
 ) -> Weights:
-    """Scale raw figures to 0..1; all 0 where they do not differ. See `Scale`.
+    """Normalize raw weights to 0..1; all 0 if they do not differ. See `WeightRange`.
 
     Parameters
     ----------
@@ -199,4 +202,4 @@ def normalize(
     -------
     ndarray of float64, shape (n_hosts,)
     """
-    return Scale.of(raw, minval, maxval).apply(raw)
+    return WeightRange.of(raw, minval, maxval).normalize(raw)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many builds failed on the host lately?"""
+"""How many recent builds failed on the host?"""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from .base import BaseHostWeigher, Weights
 
 
 class BuildFailureWeigher(BaseHostWeigher):
-    """Weigh down by ``failed_builds``: the multiplier is used negated."""
+    """Prefer hosts with few ``failed_builds``: the multiplier is negated."""
 
     MULTIPLIER = "build_failure_weight_multiplier"
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
-        """Return failed builds, shape (n_hosts,)."""
+        """Return the failed builds, shape (n_hosts,)."""
         weights: Weights = hosts.failed_builds.astype(float)
         return weights
 
     def multipliers(self, hosts: HostBatch) -> Weights:
-        """Return the negated multipliers, an aggregate's own too; shape (n_hosts,)."""
+        """Return the negated multipliers, those of aggregates too; shape (n_hosts,)."""
         return -super().multipliers(hosts)

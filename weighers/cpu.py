@@ -9,7 +9,7 @@ from .base import BaseHostWeigher, Weights
 
 
 class CPUWeigher(BaseHostWeigher):
-    """Weigh by the vCPUs left, ``vcpus_total * cpu_allocation_ratio - vcpus_used``."""
+    """Weigh by the free vCPUs, ``vcpus_total * cpu_allocation_ratio - vcpus_used``."""
 
     MULTIPLIER = "cpu_weight_multiplier"
     minval = 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is the host in the cell that the instance is in already?"""
+"""Is the host in the cell of the instance?"""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .base import BaseHostWeigher, Weights
 
 
 class CrossCellWeigher(BaseHostWeigher):
-    """Weigh 1 in the cell that a move prefers and -1 in others; 0 for all else.
+    """Weigh 1 in the cell that a move prefers, -1 in other cells; else 0.
 
-    A move prefers a cell where its destination names one and may leave it.
+    A move prefers the cell of its destination if it may leave that cell.
     """
 
     MULTIPLIER = "cross_cell_move_weight_multiplier"

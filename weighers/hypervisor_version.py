@@ -9,11 +9,11 @@ from .base import BaseHostWeigher, Weights
 
 
 class HypervisorVersionWeigher(BaseHostWeigher):
-    """Weigh by ``hypervisor_version``; a host that does not tell has 0."""
+    """Weigh by ``hypervisor_version``; a host that does not report one has 0."""
 
     MULTIPLIER = "hypervisor_version_weight_multiplier"
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
-        """Return versions as libvirt counts them, shape (n_hosts,)."""
+        """Return versions in libvirt's encoding, shape (n_hosts,)."""
         weights: Weights = hosts.hypervisor_version.astype(float)
         return weights

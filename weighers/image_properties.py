@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many instances of the host have images like the one asked for?"""
+"""How many instances of the host have images like the requested one?"""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _OPTION = "image_props_weight_setting"
 class ImagePropertiesWeigher(BaseHostWeigher):
     """Weigh by the image properties that instances of the host share with the request.
 
-    Each instance counts once for each property that it has with the very value asked
-    for, times the property's factor in ``image_props_weight_setting``, where that
-    is set: properties that it does not name count nothing.
+    Each instance counts once for each property that has exactly the requested value,
+    times the property's factor in ``image_props_weight_setting`` if that is set;
+    properties without a factor then count nothing.
 
-    nova 34 weighs nothing while the option is 0, whatever aggregates say; here an
-    aggregate's own multiplier suffices. nova reads the instances from a database for
+    nova 34 weighs nothing while the option is 0, even if aggregates override it; here
+    an aggregate's multiplier suffices. nova reads the instances from a database for
     each host of each request; here they are in the host table.
     """
 
@@ -44,14 +44,14 @@ class ImagePropertiesWeigher(BaseHostWeigher):
             return np.zeros(len(hosts))
         image = spec_obj.image if "image" in spec_obj else None
         default = 0.0 if self._factors else 1.0
-        wanted = {
-            asked: self._factors.get(asked[0], default)
-            for asked in properties_of_image(image)
+        requested = {
+            prop: self._factors.get(prop[0], default)
+            for prop in properties_of_image(image)
         }
-        return hosts.sum_image_properties({a: f for a, f in wanted.items() if f})
+        return hosts.sum_image_properties({p: f for p, f in requested.items() if f})
 
     def _is_off(self, hosts: HostBatch) -> bool:
-        """Return whether no host of the table, in this batch or not, is multiplied."""
+        """Return whether the option is 0 and no aggregate of the table overrides it."""
         if self.conf.filter_scheduler[self.MULTIPLIER]:
             return False
         return not hosts.table_has(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What do the host's own metrics come to?"""
+"""What is the weighted sum of the metrics that the host reports?"""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class MetricsWeigher(BaseHostWeigher):
     """Weigh by the sum of metric times ratio over ``[metrics] weight_setting``.
 
     A host without one of the metrics fails the request if ``[metrics] required``
-    (MetricsFilter keeps such hosts away); else it weighs ``weight_of_unavailable``. A
-    missing metric does not matter where its ratio, or the host's multiplier, is 0.
+    (MetricsFilter rejects such hosts); else it weighs ``weight_of_unavailable``. A
+    missing metric is ignored if its ratio, or the host's multiplier, is 0.
     """
 
     MULTIPLIER = "weight_multiplier"
@@ -88,7 +88,7 @@ def _total(
     if any(name not in found for name in needed):
         return math.nan
     total = 0.0
-    for name, ratio in setting:  # summed in nova's order: floats depend on it
+    for name, ratio in setting:  # nova's order: the rounding of floats depends on it
         if name in found:
             total += found[name] * ratio
     return total

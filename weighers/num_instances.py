@@ -14,6 +14,6 @@ class NumInstancesWeigher(BaseHostWeigher):
     MULTIPLIER = "num_instances_weight_multiplier"
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
-        """Return instances, shape (n_hosts,)."""
+        """Return the numbers of instances, shape (n_hosts,)."""
         weights: Weights = hosts.num_instances.astype(float)
         return weights

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How few PCI devices does the host have free?"""
+"""How few free PCI devices does the host have?"""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch
 from .base import BaseHostWeigher, Weights
 
-#: From here on devices are not scarce, and hosts are alike.
+#: From this number on devices are not scarce, and hosts weigh the same.
 _MANY: Final = 99
 
 
 class PCIWeigher(BaseHostWeigher):
-    """Weigh by ``100 - min(free devices, 99)``, whatever is asked for.
+    """Weigh by ``100 - min(free devices, 99)``, for every request.
 
-    Hosts without devices are used first, then those with few: guests that need devices
-    find hosts that have many left, and others stay away from them.
+    Hosts without devices are used first, then those with few, so that hosts with many
+    stay free for guests that need devices.
     """
 
     MULTIPLIER = "pci_weight_multiplier"

@@ -9,7 +9,7 @@ from .base import BaseHostWeigher, Weights
 
 
 class RAMWeigher(BaseHostWeigher):
-    """Weigh by ``free_ram_mb``: what the compute told last, less our own claims."""
+    """Weigh by ``free_ram_mb``: the last report of the compute, less our own claims."""
 
     MULTIPLIER = "ram_weight_multiplier"
     minval = 0.0

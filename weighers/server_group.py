@@ -10,10 +10,12 @@ from ..scheduler.hosts import HostBatch
 from .base import Weights
 
 
-def members_on_hosts(hosts: HostBatch, spec_obj: RequestSpec, policy: str) -> Weights:
-    """Return the members on each host if the group has that policy, else zeros.
+def count_group_members(
+    hosts: HostBatch, spec_obj: RequestSpec, policy: str
+) -> Weights:
+    """Return the group members on each host if the group has `policy`, else zeros.
 
-    Instances that this request has placed already count.
+    Instances that this request has placed already are counted, too.
 
     Returns
     -------
@@ -28,6 +30,6 @@ def members_on_hosts(hosts: HostBatch, spec_obj: RequestSpec, policy: str) -> We
 
 
 def _policy(group: InstanceGroup) -> str | None:
-    # A group of an old conductor has the list only; the object reads it as the policy.
+    # A group from an old conductor only has `policies`; the object's `policy` reads it.
     is_set = "policy" in group or "policies" in group
     return group.policy if is_set else None

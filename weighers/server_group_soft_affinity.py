@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is the host near to the rest of the server group?"""
+"""How many members of the server group are on the host (soft affinity)?"""
 
 from __future__ import annotations
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch
 from .base import BaseHostWeigher, Weights
-from .server_group import members_on_hosts
+from .server_group import count_group_members
 
 
 class ServerGroupSoftAffinityWeigher(BaseHostWeigher):
@@ -16,4 +16,4 @@ class ServerGroupSoftAffinityWeigher(BaseHostWeigher):
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
         """Return the members on each host, shape (n_hosts,)."""
-        return members_on_hosts(hosts, spec_obj, "soft-affinity")
+        return count_group_members(hosts, spec_obj, "soft-affinity")

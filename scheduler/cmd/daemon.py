@@ -22,7 +22,7 @@ from ..errors import SchedulerError
 from ..placement.allocations.journal import make_folder
 from ..rpc import get_transport, warn_of_missing_parts
 from ..service import Scheduler, build
-from ..telemetry.serving import Served, Telemetry
+from ..telemetry.serving import ProcessTelemetry, Telemetry
 from .options import Options, copied
 from .pid_file import pid_file
 from .serving import Serving, serve
@@ -213,7 +213,9 @@ def _work(
     return 0 if is_finished else 1
 
 
-def _telling(seen: Served, tell: Callable[[State], None]) -> Callable[[State], None]:
+def _telling(
+    seen: ProcessTelemetry, tell: Callable[[State], None]
+) -> Callable[[State], None]:
     """Have probes see, too, that a process is about to end."""
 
     def told(state: State) -> None:

@@ -14,7 +14,7 @@ from oslo_config import cfg
 
 from ...objects import RequestSpec
 from ...weighers import BaseHostWeigher
-from ...weighers.base import Scale, Weights
+from ...weighers.base import WeightRange, Weights
 from .. import tracing
 from ..errors import PluginError, SchedulerError
 from ..hosts import HostBatch
@@ -44,7 +44,7 @@ class Part:
 
     name: str
     raw: Weights
-    scale: Scale
+    scale: WeightRange
     multipliers: Weights | None
 
     def of_hosts(self, indices: Order) -> list[WeigherPart]:
@@ -54,7 +54,7 @@ class Part:
         if self.multipliers is None:
             return [WeigherPart(self.name, each, 0.0, 0.0) for each in raw]
         multipliers = self.multipliers[indices].tolist()
-        scaled = map(self.scale.of_one, raw)
+        scaled = map(self.scale.normalize_one, raw)
         return [
             WeigherPart(self.name, each, share, share * multiplier)
             for each, share, multiplier in zip(raw, scaled, multipliers, strict=True)
@@ -185,13 +185,13 @@ def ranked(  # noqa: PLR0913 - five by name
             name = type(weigher).__name__
             with tracing.span(name, kind="weigher", hosts_in=len(hosts)):
                 raw = _figures(name, hosts, partial(weigher.weigh_all, hosts, spec_obj))
-                scale = Scale.of(raw, weigher.minval, weigher.maxval)
+                scale = WeightRange.of(raw, weigher.minval, weigher.maxval)
                 multipliers = None
                 if not scale.is_flat:
                     ask = partial(weigher.multipliers, hosts)
                     multipliers = _figures(name, hosts, ask)
                     with np.errstate(over="ignore", invalid="ignore"):
-                        total += scale.apply(raw, out=scaled) * multipliers
+                        total += scale.normalize(raw, out=scaled) * multipliers
             parts.append(Part(name, raw, scale, multipliers))
     _make_finite(total)
     subset_size = options.host_subset_size

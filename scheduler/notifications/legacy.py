@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The payload from before there were versioned objects, as nova 34 sends it.
+"""The legacy (unversioned) payload, as nova 34 sends it.
 
 It is nova's ``RequestSpec.to_legacy_request_spec_dict`` after its JSON serializer: an
-object that nova can read like a dict becomes one, any other becomes what Python keeps
-of it, with ``_obj_`` before each field. Consumers know it so, and it is kept so.
+object with dict compatibility becomes a dict, any other becomes its ``__dict__``, with
+``_obj_`` before each field. Consumers parse that form, so it stays.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from typing import Any, Final
 
 from ...objects import RequestSpec, WireObject
 
-#: What nova's serializer writes a time as.
+#: How nova's serializer writes a time.
 _TIME: Final = "%Y-%m-%dT%H:%M:%S.%f"
 
-#: Objects that nova can read like dicts, among those of the payload.
-_LIKE_DICTS: Final = frozenset({"Flavor", "InstanceNUMATopology", "InstanceNUMACell"})
+#: Objects of the payload that have nova's dict compatibility.
+_DICT_COMPATIBLE: Final = frozenset(
+    {"Flavor", "InstanceNUMATopology", "InstanceNUMACell"}
+)
 
 _OF_INSTANCE: Final = (
     "numa_topology",
@@ -30,7 +32,7 @@ _OF_FLAVOR: Final = ("root_gb", "ephemeral_gb", "memory_mb", "vcpus")
 
 
 def legacy_payload(spec_obj: RequestSpec) -> dict[str, Any]:
-    """Return the payload of a request, plain data that JSON can hold."""
+    """Return the payload of a request as plain data that JSON can hold."""
     image = _value(spec_obj, "image")
     flavor = _value(spec_obj, "flavor")
     request_spec = {
@@ -47,21 +49,25 @@ def _value(source: WireObject, name: str) -> Any:  # noqa: ANN401 - of its field
 
 
 def _instance(spec_obj: RequestSpec, flavor: object) -> dict[str, Any]:
-    told = {
+    found = {
         name: _plain(getattr(spec_obj, name))
         for name in _OF_INSTANCE
         if name in spec_obj
     }
     if "instance_uuid" in spec_obj:
-        told["uuid"] = spec_obj.instance_uuid
+        found["uuid"] = spec_obj.instance_uuid
     if flavor is not None:
-        told |= {name: getattr(flavor, name) for name in _OF_FLAVOR}
-    return told
+        found |= {name: getattr(flavor, name) for name in _OF_FLAVOR}
+    return found
 
 
 def _plain(value: object) -> Any:  # noqa: ANN401 - what JSON takes
     if isinstance(value, WireObject):
-        return _fields(value) if value.obj_name() in _LIKE_DICTS else _kept(value)
+        return (
+            _fields(value)
+            if value.obj_name() in _DICT_COMPATIBLE
+            else _attributes(value)
+        )
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, set | frozenset):
@@ -72,20 +78,20 @@ def _plain(value: object) -> Any:  # noqa: ANN401 - what JSON takes
 
 
 def _fields(source: WireObject) -> dict[str, Any]:
-    """Return the fields that are set; an image's properties are such fields again."""
-    told = {}
+    """Return the fields that are set, those of an image's properties included."""
+    found = {}
     for name in source.fields:
         if name in source:
             value = getattr(source, name)
             is_properties = isinstance(value, WireObject) and name == "properties"
-            told[name] = _fields(value) if is_properties else _plain(value)
-    return told
+            found[name] = _fields(value) if is_properties else _plain(value)
+    return found
 
 
-def _kept(source: WireObject) -> dict[str, Any]:
-    """Return what Python keeps of a nova object that came over RPC.
+def _attributes(source: WireObject) -> dict[str, Any]:
+    """Return the ``__dict__`` of a nova object that came over RPC.
 
-    nova has its request context in it, too, token and all; nobody is told that.
+    nova includes its request context, with the token; that is left out here.
     """
     return {
         "VERSION": source.VERSION,

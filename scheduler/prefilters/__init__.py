@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Request prefilters: what a request means to Placement."""
+"""Request prefilters: what a request requires of Placement."""
 
 from .base import (
     AggregateFacts,
     Aggregates,
     Prefilter,
     PrefilterRequest,
-    fits_nowhere,
+    no_valid_host,
 )
 from .networks import NetworkClient, NetworkLookup
 
-#: Entry points of moorage.prefilters, in the order in which they run, which is nova's.
+#: Entry points of moorage.prefilters in the order in which they run, nova's order.
 DEFAULT_PREFILTERS = (
     "require_tenant_aggregate",
     "map_az_to_placement_aggregate",
@@ -36,5 +36,5 @@ __all__ = [
     "NetworkLookup",
     "Prefilter",
     "PrefilterRequest",
-    "fits_nowhere",
+    "no_valid_host",
 ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask for hosts that can attach accelerators."""
+"""Require hosts that can attach accelerators."""
 
 from __future__ import annotations
 

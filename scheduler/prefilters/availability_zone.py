@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask for the aggregates of the availability zone that a request names."""
+"""Require the aggregates of the requested availability zone."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _KEY = "availability_zone"
 
 
 def map_az_to_placement_aggregate(request: PrefilterRequest) -> None:
-    """Require one of the aggregates with the zone that was asked for.
+    """Require one of the aggregates of the requested zone.
 
-    A zone of which no aggregate is known restricts nothing, as in nova 34: the zone in
-    which hosts without an aggregate are has none.
+    A zone without aggregates restricts nothing, as in nova 34: the default zone, of
+    hosts in no aggregate, has none.
     """
     spec_obj = request.spec_obj
     zone = spec_obj.availability_zone if _KEY in spec_obj else None

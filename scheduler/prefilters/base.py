@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request prefilter is: it adds to the question that Placement is asked.
+"""The interface of a request prefilter: it adds to the query for Placement.
 
-A prefilter is called once for every request that asks Placement, before it is asked,
-in the order of ``DEFAULT_PREFILTERS``; those of third parties follow. It reads the
-request, the aggregates and the options, and writes to nothing but
-``request.requirements``. Its I/O is what ``request.network`` does for it.
+Prefilters are called once for every request that queries Placement, before the query,
+in the order of ``DEFAULT_PREFILTERS``; those of third parties follow. A prefilter reads
+the request, the aggregates and the options, and writes only to
+``request.requirements``. It does no I/O other than through ``request.network``.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 
 class AggregateFacts(Protocol):
-    """What prefilters read of one host aggregate."""
+    """The part of a host aggregate that prefilters read."""
 
     @property
     def uuid(self) -> str:
-        """Its UUID, which is its name in Placement."""
+        """The UUID, which identifies the aggregate in Placement."""
         ...
 
     @property
     def metadata(self) -> Mapping[str, str]:
-        """What operators wrote into it."""
+        """The metadata that operators set."""
         ...
 
 
 class Aggregates(Protocol):
-    """The host aggregates, as prefilters look them up."""
+    """The host aggregates, as prefilters read them."""
 
     def __iter__(self) -> Iterator[AggregateFacts]:
-        """Go through all of them."""
+        """Iterate over all aggregates."""
         ...
 
     def uuids_with_metadata(self, key: str, value: str) -> frozenset[str]:
@@ -51,23 +51,23 @@ class Aggregates(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PrefilterRequest:
-    """What a prefilter is given.
+    """The argument of a prefilter.
 
     Attributes
     ----------
     spec_obj : moorage.objects.RequestSpec
-        The request; only read.
+        The request; read-only.
     requirements : Requirements
-        What is added to the question; written to.
+        What the query for Placement requires; prefilters add to it.
     aggregates : Aggregates
         The host aggregates as they are now.
     conf : oslo_config.cfg.ConfigOpts
         The options.
     network : NetworkLookup or None
-        Answers about ports and networks, each asked for once a request; None where
-        Neutron is not configured.
+        Ports and networks, each fetched at most once a request; None where Neutron is
+        not configured.
     min_service_version : int
-        The least version of a compute service among all hosts; 0: none is known.
+        The lowest compute service version of all hosts; 0: none is known.
     """
 
     spec_obj: RequestSpec
@@ -79,7 +79,7 @@ class PrefilterRequest:
 
 
 class Prefilter(Protocol):
-    """A function that adds what one rule demands to the question for Placement."""
+    """A function that adds the requirements of one rule to the query for Placement."""
 
     def __call__(self, request: PrefilterRequest) -> None:
         """Add to ``request.requirements``.
@@ -87,13 +87,13 @@ class Prefilter(Protocol):
         Raises
         ------
         NoValidHost
-            No host can serve the request, made by :func:`fits_nowhere`.
+            No host can serve the request; made by :func:`no_valid_host`.
         """
         ...
 
 
-def fits_nowhere(reason: str) -> NoValidHost:
-    """Return the error of a prefilter that finds a request to fit nowhere.
+def no_valid_host(reason: str) -> NoValidHost:
+    """Return the NoValidHost to raise from a prefilter.
 
     The wording is nova 34's (``RequestFilterFailed``); `reason` may reach an end user.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leave out compute nodes whose service is disabled."""
+"""Exclude compute nodes whose service is disabled."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from .base import PrefilterRequest
 
 
 def compute_status_filter(request: PrefilterRequest) -> None:
-    """Forbid the trait that a disabled compute service puts on its compute nodes."""
+    """Forbid the trait that a disabled compute service sets on its compute nodes."""
     request.requirements.root_forbidden.add(os_traits.COMPUTE_STATUS_DISABLED)

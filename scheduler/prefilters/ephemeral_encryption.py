@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask for hosts that can encrypt ephemeral disks."""
+"""Require hosts that can encrypt ephemeral disks."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _FORMATS = MappingProxyType(
 
 
 def ephemeral_encryption_filter(request: PrefilterRequest) -> None:
-    """Require ``COMPUTE_EPHEMERAL_ENCRYPTION``, and the trait of a format, if asked.
+    """Require ``COMPUTE_EPHEMERAL_ENCRYPTION`` and the format's trait, if requested.
 
     Raises
     ------
     InvalidRequest
-        The format is unknown, or flavor and image contradict each other.
+        The format is unknown, or flavor and image conflict.
     """
     guest = Guest.of(request.spec_obj)
     if not guest.agreed_flag("ephemeral_encryption"):

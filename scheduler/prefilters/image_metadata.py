@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask for hosts that have the devices and architectures that an image names."""
+"""Require hosts with the devices and architectures of the image's properties."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ..placement.guest import set_field
 from .base import PrefilterRequest
 from .traits import known_trait
 
-#: What the traits of an image property's values start with. nova 34 has COMPUTE_VIOMMU
-#: for the last one, with which no value is known.
+#: Prefixes of the traits for an image property's values. nova 34 has COMPUTE_VIOMMU for
+#: the last one, which gives no trait of os-traits with any value.
 _PREFIXES = MappingProxyType(
     {
         "hw_cdrom_bus": "COMPUTE_STORAGE_BUS",
@@ -25,10 +25,10 @@ _PREFIXES = MappingProxyType(
 
 
 def transform_image_metadata(request: PrefilterRequest) -> None:
-    """Require the trait of each of some image properties.
+    """Require the traits of image properties.
 
-    On with ``[scheduler] image_metadata_prefilter``. A value that no trait stands for
-    is not asked for, and the others are; nova 34 then asks for none of them, and fails
+    Enabled by ``[scheduler] image_metadata_prefilter``. A value without a trait is
+    skipped, and the others are required; nova 34 then requires none of them, and fails
     on a request without an image.
     """
     if not request.conf.scheduler.image_metadata_prefilter:

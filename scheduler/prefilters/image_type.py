@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask for hosts that can use an image of that disk format."""
+"""Require hosts that support the disk format of the image."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .traits import known_trait
 def require_image_type_support(request: PrefilterRequest) -> None:
     """Require ``COMPUTE_IMAGE_TYPE_*`` of the image's disk format.
 
-    On with ``[scheduler] query_placement_for_image_type_support``. An instance that
-    boots from a volume needs no format, and a request without an image names none
-    (nova 34 fails on it); a format that no trait stands for is not asked for.
+    Enabled by ``[scheduler] query_placement_for_image_type_support``. Nothing is
+    required for an instance that boots from a volume, for a request without an image
+    (nova 34 fails on it) and for a format without a trait.
     """
     if not request.conf.scheduler.query_placement_for_image_type_support:
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leave out aggregates that are kept for requests of certain traits."""
+"""Exclude aggregates that are reserved for requests with certain traits."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ _PREFIX = "trait:"
 def isolate_aggregates(request: PrefilterRequest) -> None:
     """Forbid each aggregate with a ``trait:T=required`` that the request lacks.
 
-    What counts are the required traits of all groups: those of the flavor, of the
-    image, of ports and devices, and of what the guest's features mean; not those of
-    the root provider that other prefilters add (nova's rule). On with
-    ``[scheduler] enable_isolated_aggregate_filtering``.
+    The required traits of all groups count: those of the flavor, the image, ports,
+    devices and guest features; not those of the root provider that other prefilters
+    add (nova's rule). Enabled by ``[scheduler] enable_isolated_aggregate_filtering``.
     """
     if not request.conf.scheduler.enable_isolated_aggregate_filtering:
         return
-    kept = [(a.uuid, needed) for a in request.aggregates if (needed := _traits(a))]
-    if not kept:
+    isolated = [(a.uuid, traits) for a in request.aggregates if (traits := _traits(a))]
+    if not isolated:
         return
     guest = Guest.of(request.spec_obj)
-    asked = flavor_groups(guest.extra_specs)
-    groups = request_groups(request.spec_obj, guest, asked, is_pinned=True)
+    in_flavor = flavor_groups(guest.extra_specs)
+    groups = request_groups(request.spec_obj, guest, in_flavor, is_pinned=True)
     required = {trait for group in groups for trait in group.required}
     request.requirements.forbidden_aggregates.update(
-        uuid for uuid, needed in kept if not needed <= required
+        uuid for uuid, traits in isolated if not traits <= required
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Neutron is asked for prefilters: each object at most once a request."""
+"""Neutron as prefilters use it: each object is fetched at most once a request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import ConfigurationError
 
 
 class NetworkClient(Protocol):
-    """What is called of a Neutron client; python-neutronclient's has these methods."""
+    """The methods of a Neutron client that are called, python-neutronclient's."""
 
     def show_port(self, port: str) -> Mapping[str, Any]:
         """Return ``{"port": {…}}``."""
@@ -29,14 +29,14 @@ class NetworkClient(Protocol):
 
 
 class NetworkLookup:
-    """Answer one request's questions, each of them asked once.
+    """Fetch ports, subnets and aggregates for one request, and cache each of them.
 
     Parameters
     ----------
     client : NetworkClient
     provider_aggregates : callable
-        Returns the UUIDs of the aggregates that Placement has a provider in; a
-        segment of a network is a provider under its own UUID.
+        Returns the UUIDs of the aggregates of a resource provider. A segment of a
+        network is a provider with the UUID of the segment.
     """
 
     def __init__(
@@ -55,30 +55,30 @@ class NetworkLookup:
         return port
 
     def _segments_of_subnet(self, subnet_id: str) -> frozenset[str]:
-        """Return the segment of a subnet; none where it is not routed."""
+        """Return the segment of a subnet; empty if it is not routed."""
         return _segments(self._client.show_subnet(subnet_id)["subnet"])
 
     def _segments_of_network(self, network_id: str) -> frozenset[str]:
-        # Neutron's own list of segments has those of provider networks, too.
+        # Neutron's list of segments also has those of provider networks.
         return _segments(*self._client.list_subnets(network_id=network_id)["subnets"])
 
 
 def _segments(*subnets: Mapping[str, Any]) -> frozenset[str]:
-    # Without its segments extension, Neutron tells of no segment_id.
+    # Without the segments extension, Neutron's subnets have no segment_id.
     return frozenset(s["segment_id"] for s in subnets if s.get("segment_id"))
 
 
 def check_network(conf: cfg.ConfigOpts, client: NetworkClient | None) -> None:
-    """Refuse options that need Neutron where there is no client of it.
+    """Raise if an option needs Neutron and there is no client.
 
     Raises
     ------
     ConfigurationError
-        Routed networks are to be looked up, and Neutron is not configured.
+        Routed networks are enabled, and Neutron is not configured.
     """
     gate = "query_placement_for_routed_network_aggregates"
     if client is None and conf.scheduler[gate]:
         raise ConfigurationError(
-            f"[scheduler] {gate} is on, for which Neutron has to be asked: set "
-            "auth_type, or endpoint_override, and what belongs to it in [neutron]"
+            f"[scheduler] {gate} is enabled and needs Neutron: set auth_type, or "
+            "endpoint_override, and the options that go with it in [neutron]"
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thin client of Neutron: three questions, one typed error."""
+"""A thin client of Neutron: three GETs, one typed error."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from oslo_config import cfg
 from ..errors import ConfigurationError, NetworkError
 
 _GROUP = "neutron"
-_TIMEOUT_S = 30.0  # where [neutron] timeout is not set: a hung Neutron must not hang us
+_TIMEOUT_S = (
+    30.0  # if [neutron] timeout is not set: a hung Neutron must not block requests
+)
 
 
 def make_network_client(conf: cfg.ConfigOpts) -> NeutronClient | None:
-    """Return a client as ``[neutron]`` describes it, None where it does not.
+    """Return a client configured by ``[neutron]``; None if that has no endpoint.
 
-    Nothing is sent yet.
+    Sends nothing.
 
     Raises
     ------
     ConfigurationError
-        auth_type or an option of it cannot be used.
+        auth_type or one of its options is invalid.
     """
     options = conf.neutron
     if not (options.auth_type or options.auth_section or options.endpoint_override):
@@ -49,7 +51,7 @@ def make_network_client(conf: cfg.ConfigOpts) -> NeutronClient | None:
 
 
 class NeutronClient:
-    """Ask one Neutron; every method raises NetworkError where it has no answer."""
+    """A client of one Neutron; every method raises NetworkError on failure."""
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
@@ -71,12 +73,12 @@ class NeutronClient:
             body = self._adapter.get(url).json()
         except (ksa_errors.ClientException, requests.RequestException, ValueError) as e:
             raise NetworkError(
-                f"GET {url} of Neutron failed: {e} Check that it runs and has this, "
-                "and the options of [neutron]."
+                f"GET {url} of Neutron failed: {e} Check that Neutron runs, that the "
+                "object exists, and the options of [neutron]."
             ) from e
         if not isinstance(body, dict) or expected not in body:
             raise NetworkError(
                 f"GET {url} of Neutron answered without {expected!r}: check that "
-                "[neutron] endpoint_override is Neutron's own"
+                "[neutron] endpoint_override is the URL of Neutron"
             )
         return body

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask for providers that nova itself made, not, say, Cyborg."""
+"""Require providers that nova created, not for example Cyborg."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MIN_SERVICE_VERSION = 73
 def owner_nova_filter(request: PrefilterRequest) -> None:
     """Require ``OWNER_NOVA`` of the compute node and of PCI devices.
 
-    Only once every compute service reports the trait: where the least version that is
-    known of a host is 73 or more. nova 34 asks the databases of all cells for it, at
-    every request; here it is a column of the host table, and where a source tells no
-    version at all nothing is required.
+    Only if every compute service reports the trait: if the lowest known version of a
+    host is 73 or more. nova 34 reads it from the databases of all cells at every
+    request; here it is a column of the host table. If the source reports no versions,
+    nothing is required.
 
-    A request that has the trait already is left as it is (nova's rule).
+    A request that has the trait already is not changed (nova's rule).
     """
     level = set_field(request.spec_obj, "request_level_params")
     if os_traits.OWNER_NOVA in (set_field(level, "root_required") or ()):
@@ -40,7 +40,7 @@ def owner_nova_filter(request: PrefilterRequest) -> None:
 
 
 def _pci_groups(spec_obj: RequestSpec) -> list[str]:
-    """Return the suffixes of groups of PCI devices: "<id of the PCI request>-<n>"."""
+    """Return the suffixes of PCI device groups: "<id of the PCI request>-<n>"."""
     pci_requests = set_field(set_field(spec_obj, "pci_requests"), "requests") or ()
     ids = {
         request_id

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask for hosts whose guests can have packed virtio rings."""
+"""Require hosts that support packed virtio rings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .base import PrefilterRequest
 
 
 def packed_virtqueue_filter(request: PrefilterRequest) -> None:
-    """Require ``COMPUTE_NET_VIRTIO_PACKED`` where flavor or image ask for such rings.
+    """Require ``COMPUTE_NET_VIRTIO_PACKED`` if flavor or image request packed rings.
 
     Raises
     ------
     InvalidRequest
-        Flavor and image contradict each other.
+        Flavor and image conflict.
     """
     if Guest.of(request.spec_obj).agreed_flag("virtio_packed_ring"):
         request.requirements.root_required.add(os_traits.COMPUTE_NET_VIRTIO_PACKED)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask for hosts that can serve remote-managed ports: those of a SmartNIC's DPU."""
+"""Require hosts that support remote-managed ports: those of a SmartNIC's DPU."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ _VNIC_TYPE = "remote-managed"
 
 
 def remote_managed_ports_filter(request: PrefilterRequest) -> None:
-    """Require ``COMPUTE_REMOTE_MANAGED_PORTS`` where a port is of that kind.
+    """Require ``COMPUTE_REMOTE_MANAGED_PORTS`` if a port is remote-managed.
 
-    nova's API asks for a PCI device for each such port, and tells so in the request:
-    nobody needs to be asked. Ports without one are asked of Neutron where that is
-    configured, each once; nova 34 asks it for every port of every request.
+    nova's API adds a PCI request for each such port, so that no query is needed for
+    those. Ports without one are fetched from Neutron if it is configured, each once;
+    nova 34 fetches every port of every request.
 
     Raises
     ------
     NetworkError
         Neutron does not answer.
     """
-    told = _told_by_pci_requests(request.spec_obj)
-    if any(told.values()) or _is_any_remote(request, told.keys()):
+    known = _in_pci_requests(request.spec_obj)
+    if any(known.values()) or _has_remote_port(request, known.keys()):
         request.requirements.root_required.add(os_traits.COMPUTE_REMOTE_MANAGED_PORTS)
 
 
-def _told_by_pci_requests(spec_obj: RequestSpec) -> dict[str | None, bool]:
-    """Return, by port, whether it is managed remotely."""
+def _in_pci_requests(spec_obj: RequestSpec) -> dict[str | None, bool]:
+    """Return whether each port with a PCI request is remote-managed."""
     pci_requests = set_field(set_field(spec_obj, "pci_requests"), "requests") or ()
-    told: dict[str | None, bool] = {}
+    is_remote: dict[str | None, bool] = {}
     for each in pci_requests:
         if each.source == each.NEUTRON_PORT:
             port_id = set_field(each, "requester_id")
-            told[port_id] = told.get(port_id, False) or any(
+            is_remote[port_id] = is_remote.get(port_id, False) or any(
                 strutils.bool_from_string(spec.get(_TAG)) for spec in each.spec
             )
-    return told
+    return is_remote
 
 
-def _is_any_remote(request: PrefilterRequest, told: Container[str | None]) -> bool:
+def _has_remote_port(request: PrefilterRequest, known: Container[str | None]) -> bool:
     lookup = request.network
     if lookup is None:
         return False
     networks = set_field(request.spec_obj, "requested_networks") or ()
-    ports = (n.port_id for n in networks if n.port_id and n.port_id not in told)
+    ports = (n.port_id for n in networks if n.port_id and n.port_id not in known)
     return any(lookup.port(p).get("binding:vnic_type") == _VNIC_TYPE for p in ports)

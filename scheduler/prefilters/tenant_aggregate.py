@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keep a project's instances to the aggregates that are set aside for it."""
+"""Restrict a project's instances to the aggregates that are reserved for it."""
 
 from __future__ import annotations
 
-from .base import PrefilterRequest, fits_nowhere
+from .base import PrefilterRequest, no_valid_host
 
 _KEY = "filter_tenant_id"
 
 
 def require_tenant_aggregate(request: PrefilterRequest) -> None:
-    """Require one of the aggregates that name the request's project.
+    """Require one of the aggregates of the request's project.
 
-    Their metadata has the project's ID, and nothing else, under a key that starts with
-    ``filter_tenant_id``. On with ``[scheduler] limit_tenants_to_placement_aggregate``.
+    Their metadata has exactly the project's ID under a key that starts with
+    ``filter_tenant_id``. Enabled by
+    ``[scheduler] limit_tenants_to_placement_aggregate``.
 
     Raises
     ------
     NoValidHost
-        None names it, and ``placement_aggregate_required_for_tenants`` is on.
+        There is none, and ``placement_aggregate_required_for_tenants`` is enabled.
     """
     options = request.conf.scheduler
     if not options.limit_tenants_to_placement_aggregate:
@@ -33,4 +34,4 @@ def require_tenant_aggregate(request: PrefilterRequest) -> None:
     if uuids:
         request.requirements.member_of.append(uuids)
     elif options.placement_aggregate_required_for_tenants:
-        raise fits_nowhere("No hosts available for tenant")
+        raise no_valid_host("No hosts available for tenant")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask for hosts that keep a virtual TPM's secret as the flavor wants it kept."""
+"""Require hosts that store a virtual TPM's secret as the flavor requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os_traits
 
 from ..placement.guest import Guest
 from ..placement.guest_features import tpm_traits
-from .base import PrefilterRequest, fits_nowhere
+from .base import PrefilterRequest, no_valid_host
 
 _TRAITS = MappingProxyType(
     {
@@ -21,19 +21,19 @@ _TRAITS = MappingProxyType(
 
 
 def tpm_secret_security_filter(request: PrefilterRequest) -> None:
-    """Require the trait of ``hw:tpm_secret_security``, by default user's, for a vTPM.
+    """Require the trait of ``hw:tpm_secret_security``, by default "user", for a vTPM.
 
     Raises
     ------
     NoValidHost
-        The flavor names another security.
+        The flavor has an unsupported value.
     InvalidRequest
-        The TPM's version or model cannot be.
+        The TPM's version or model is invalid.
     """
     guest = Guest.of(request.spec_obj)
     if not tpm_traits(guest):
         return
     security = guest.extra_spec("hw:tpm_secret_security") or "user"
     if security not in _TRAITS:
-        raise fits_nowhere(f"TPM secret security '{security}' is not supported.")
+        raise no_valid_host(f"TPM secret security '{security}' is not supported.")
     request.requirements.root_required.add(_TRAITS[security])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask for hosts whose guests can have virtio sound cards."""
+"""Require hosts that support virtio sound cards."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .base import PrefilterRequest
 
 
 def virtio_sound_filter(request: PrefilterRequest) -> None:
-    """Require ``COMPUTE_SOUND_MODEL_VIRTIO`` where flavor or image ask for virtio.
+    """Require ``COMPUTE_SOUND_MODEL_VIRTIO`` if flavor or image request virtio.
 
     Raises
     ------
     InvalidRequest
-        The model is unknown, or flavor and image contradict each other.
+        The model is unknown, or flavor and image conflict.
     """
     model = Guest.of(request.spec_obj).agreed("sound_model", SoundModelType.VALUES)
     if model == "virtio":

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the scheduler is seen: figures, probes, reports on demand."""
+"""Observability of a scheduler: metrics, probes, reports on demand."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The port that monitoring asks: `/metrics`, `/healthz`, `/readyz`."""
+"""The HTTP port for monitoring: `/metrics`, `/healthz`, `/readyz`."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ LOG = logging.getLogger(__name__)
 
 TEXT: Final = "text/plain; charset=utf-8"
 
-#: Seconds after which a reader that says or takes nothing is left.
-_READER_S: Final = 10.0
-#: Connections that wait to be taken, at most.
+#: Seconds after which an idle client is disconnected.
+_CLIENT_TIMEOUT_S: Final = 10.0
+#: Connections that wait to be accepted, at most.
 _BACKLOG: Final = 64
-#: Seconds between two looks for the end.
-_LOOK_EVERY_S: Final = 0.5
+#: Seconds between two checks for shutdown.
+_SHUTDOWN_POLL_S: Final = 0.5
 
-#: Status, content type and body of an answer.
-Answered = tuple[HTTPStatus, str, bytes]
-#: Answers a GET; is given the header Accept.
-Answer = Callable[[str], Answered]
+#: Status, content type and body.
+PageResponse = tuple[HTTPStatus, str, bytes]
+#: Returns the response to a GET; the argument is the header Accept.
+Page = Callable[[str], PageResponse]
 
 
 def listen(address: str, port: int) -> socket.socket:
-    """Take the port, before any process is forked; all of them can serve it.
+    """Bind the port before any process is forked, so that all of them can serve it.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def listen(address: str, port: int) -> socket.socket:
     Raises
     ------
     ConfigurationError
-        It cannot be taken.
+        The port cannot be bound.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
@@ -59,43 +59,44 @@ def listen(address: str, port: int) -> socket.socket:
             f"[telemetry] http_port {port} of http_address {address} cannot be "
             f"listened on: {e}"
         ) from e
-    # Of several processes that see a connection, one gets it; the others go on.
+    # Several processes wake for a connection; the one that gets it serves it, and the
+    # others must not block.
     listening.setblocking(False)
     return listening
 
 
-class Probes:
-    """Answer on a port that is taken, in threads.
+class MonitoringServer:
+    """Serve pages on a bound port, in threads.
 
     Parameters
     ----------
     listening : socket.socket
-        Of `listen`. It stays open when this stops: other processes have it, too.
+        From `listen`. It stays open when this stops: other processes use it, too.
     pages : mapping of str to callable
-        What answers each path.
-    look : callable
-        Is called every few seconds.
-    look_every_s : float
+        The pages by path.
+    refresh : callable
+        Called every `refresh_every_s`.
+    refresh_every_s : float
     """
 
     def __init__(
         self,
         listening: socket.socket,
-        pages: Mapping[str, Answer],
-        look: Callable[[], None],
-        look_every_s: float,
+        pages: Mapping[str, Page],
+        refresh: Callable[[], None],
+        refresh_every_s: float,
     ) -> None:
-        self._server = _Server(listening, pages, look, look_every_s)
+        self._server = _Server(listening, pages, refresh, refresh_every_s)
         self._thread = threading.Thread(
             target=self._server.serve_forever,
-            kwargs={"poll_interval": _LOOK_EVERY_S},
+            kwargs={"poll_interval": _SHUTDOWN_POLL_S},
             name="telemetry",
             daemon=True,
         )
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer no more."""
+        """Stop serving."""
         self._server.shutdown()
         self._thread.join()
 
@@ -107,52 +108,52 @@ class _Server(ThreadingHTTPServer):
     def __init__(
         self,
         listening: socket.socket,
-        pages: Mapping[str, Answer],
-        look: Callable[[], None],
-        look_every_s: float,
+        pages: Mapping[str, Page],
+        refresh: Callable[[], None],
+        refresh_every_s: float,
     ) -> None:
         super().__init__(listening.getsockname()[:2], _Handler, bind_and_activate=False)
-        self.socket.close()  # the one that socketserver made
+        self.socket.close()  # the one that socketserver creates
         self.socket = listening
         self.pages = pages
-        self._look = look
-        self._look_every_s = look_every_s
-        self._look_at = time.monotonic() + look_every_s
+        self._refresh = refresh
+        self._refresh_every_s = refresh_every_s
+        self._refresh_due = time.monotonic() + refresh_every_s
 
     def service_actions(self) -> None:
-        """Look, where it is time; called by `serve_forever` at least twice a second."""
-        if time.monotonic() < self._look_at:
+        """Refresh if due; called by `serve_forever` at least twice a second."""
+        if time.monotonic() < self._refresh_due:
             return
-        self._look_at = time.monotonic() + self._look_every_s
+        self._refresh_due = time.monotonic() + self._refresh_every_s
         try:
-            self._look()
+            self._refresh()
         except Exception:
-            # Else nobody would answer any more, and the service be thought dead.
-            LOG.exception("The figures of this process are out of date")
+            # An exception would end the thread, and probes would find the port dead.
+            LOG.exception("Refreshing this process's metrics failed; they are stale")
 
     def handle_error(
         self,
         request: object,  # noqa: ARG002 - socketserver's signature
         client_address: object,  # noqa: ARG002 - as above
     ) -> None:
-        """Tell of a reader that cannot be answered."""
-        LOG.warning("A reader of http_port is not answered: %r", sys.exception())
+        """Log a client that cannot be served."""
+        LOG.warning("Serving a client of http_port failed: %r", sys.exception())
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    timeout = _READER_S
-    protocol_version = "HTTP/1.0"  # no reader holds a thread
+    timeout = _CLIENT_TIMEOUT_S
+    protocol_version = "HTTP/1.0"  # no client holds a thread
 
     def do_GET(self) -> None:
-        """Answer a page."""
-        self._answer(with_body=True)
+        """Send a page."""
+        self._send_page(with_body=True)
 
     def do_HEAD(self) -> None:
-        """Answer a page's head."""
-        self._answer(with_body=False)
+        """Send the headers of a page."""
+        self._send_page(with_body=False)
 
-    def _answer(self, *, with_body: bool) -> None:
+    def _send_page(self, *, with_body: bool) -> None:
         status, content_type, body = self._page()
         self.send_response(status)
         self.send_header("Content-Type", content_type)
@@ -162,23 +163,23 @@ class _Handler(BaseHTTPRequestHandler):
         if with_body:
             self.wfile.write(body)
 
-    def _page(self) -> Answered:
+    def _page(self) -> PageResponse:
         pages = self.server.pages
         page = pages.get(self.path.partition("?")[0])
         if page is None:
-            known = f"There are {', '.join(pages)}.\n"
+            known = f"Not found; available: {', '.join(pages)}.\n"
             return HTTPStatus.NOT_FOUND, TEXT, known.encode()
         try:
             return page(self.headers.get("Accept", ""))
         except Exception:
             LOG.exception("GET %s failed", self.path)
-            failed = b"This failed; the log says why.\n"
+            failed = b"Internal error; see the log.\n"
             return HTTPStatus.INTERNAL_SERVER_ERROR, TEXT, failed
 
     def version_string(self) -> str:
-        """Return the header Server, which names no version."""
+        """Return the header Server, without a version."""
         return "moorage"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log requests for people who look for them only."""
+        """Log requests at the level DEBUG."""
         LOG.debug(format, *args)

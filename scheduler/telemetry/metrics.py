@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduler's figures, as Prometheus reads them.
+"""The scheduler's metrics for Prometheus.
 
 Labels are names of steps, filters, answers and cells: few, and none is a host, an
 instance or a project.
 
-With ``PROMETHEUS_MULTIPROC_DIR`` in the environment when this module is imported,
-prometheus_client keeps the figures of all processes in files of that folder, and any
-of them can tell the sum.
+If ``PROMETHEUS_MULTIPROC_DIR`` is set when this module is imported, prometheus_client
+stores the metrics of all processes in files of that folder, and any process can render
+the sum.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ..errors import ConfigurationError
 from ..hosts import HostTable
 from ..placement.allocations.claims import ClaimResult
 from ..placement.answer_store import KeptStats
-from .seen import Seen
-from .shared import VARIABLE, folder
+from .monitored import MonitoredScheduler
+from .multiprocess import VARIABLE, folder
 
 #: Seconds, from a decision on a few hosts without Placement to a GET of 10,000.
 _BUCKETS_S: Final = (
@@ -37,8 +37,8 @@ _BUCKETS_S: Final = (
     10.0, 30.0,
 )  # fmt: skip
 
-#: How a question for candidates was answered: a field of `KeptStats` by label.
-_ANSWERED: Final = {
+#: How a query for candidates was answered: a field of `KeptStats` by label.
+_QUERY_LABELS: Final = {
     "kept": "hits",
     "shared": "shared",
     "asked": "misses",
@@ -47,85 +47,85 @@ _ANSWERED: Final = {
 
 
 class Metrics:
-    """Count what one process does; tell what all of them did.
+    """Count what one process does; render the sum of all processes.
 
     Parameters
     ----------
-    scheduler : Seen
+    scheduler : MonitoredScheduler
         Its decisions are counted from now on.
 
     Raises
     ------
     ConfigurationError
-        Several processes are to be summed, and prometheus_client was imported before
-        that was known.
+        Several processes must be summed, and prometheus_client was imported before
+        the folder was set.
     """
 
-    def __init__(self, scheduler: Seen) -> None:
+    def __init__(self, scheduler: MonitoredScheduler) -> None:
         self._scheduler = scheduler
         self._folder = _folder()
         self._registry = CollectorRegistry()
-        self._of_decisions = _OfDecisions(self._registry)
-        self._of_state = _OfState(self._registry)
+        self._decisions = _DecisionMetrics(self._registry)
+        self._state = _StateMetrics(self._registry)
         self._lock = threading.Lock()
-        scheduler.decisions.subscribe(self._of_decisions.count)
+        scheduler.decisions.subscribe(self._decisions.count)
 
-    def look(self) -> None:
-        """Bring the figures up to date; called every few seconds.
+    def refresh(self) -> None:
+        """Bring the metrics up to date; called every few seconds.
 
-        Other processes, which may be asked for the sum, see them as of the last time.
+        Another process that renders the sum uses the values of the last refresh.
         """
         with self._lock:
-            self._of_decisions.look()
-            self._of_state.look(self._scheduler)
+            self._decisions.flush()
+            self._state.refresh(self._scheduler)
 
     def render(self, accept: str = "") -> tuple[str, bytes]:
-        """Return the content type, and the figures of all processes.
+        """Return the content type, and the metrics of all processes.
 
         Parameters
         ----------
         accept : str
-            What the reader's HTTP header of that name has.
+            The client's HTTP header of that name.
         """
-        self.look()
+        self.refresh()
         registry = self._registry
         if self._folder is not None:
-            _bury_dead(self._folder)
+            _remove_dead_processes(self._folder)
             registry = CollectorRegistry()
             MultiProcessCollector(registry, str(self._folder))  # type: ignore[no-untyped-call]
         encode, content_type = exposition.choose_encoder(accept)
         return content_type, encode(registry)
 
     def stop(self) -> None:
-        """Count no more."""
-        self._scheduler.decisions.unsubscribe(self._of_decisions.count)
-        self.look()
+        """Stop counting."""
+        self._scheduler.decisions.unsubscribe(self._decisions.count)
+        self.refresh()
 
 
 def _folder() -> Path | None:
     found = folder()
-    # Which kind of value was chosen has no public name.
+    # The kind of value that was chosen has no public name.
     if found is not None and not values.ValueClass._multiprocess:  # noqa: SLF001
         raise ConfigurationError(
             "[telemetry] http_port: prometheus_client was imported too early for the "
-            f"figures of several workers to be summed. Set {VARIABLE} to an empty "
+            f"metrics of several workers to be summed. Set {VARIABLE} to an empty "
             "folder before the service starts."
         )
     return found
 
 
-def _bury_dead(among: Path) -> None:
-    """Drop what processes that are gone had as figures of now; their counts stay."""
+def _remove_dead_processes(among: Path) -> None:
+    """Remove the gauges of processes that have ended; their counters stay."""
     for path in among.glob("gauge_live*_*.db"):
         pid = path.stem.rpartition("_")[2]
-        # Another worker may do so at the same time.
+        # Another worker may remove the file at the same time.
         with contextlib.suppress(FileNotFoundError):
             if not Path("/proc", pid).exists():
                 mark_process_dead(int(pid), str(among))  # type: ignore[no-untyped-call]
 
 
 class _Pending:
-    """What decisions came to since it was taken last.
+    """Counts of decisions since the last flush.
 
     Adding to plain numbers takes 5 µs; prometheus_client's counters, in a file for
     several processes, would take a decision 100 µs.
@@ -153,40 +153,40 @@ class _Pending:
             self.n_attempts += claim.n_attempts
 
 
-class _OfDecisions:
-    """What decision records tell."""
+class _DecisionMetrics:
+    """Metrics that are counted from decision records."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lock = threading.Lock()
         self._pending = _Pending()
-        self._decisions = _Counts(
+        self._decisions = _LabelledCounter(
             "moorage_decisions",
-            "Requests that were decided, by how that ended.",
+            "Decided requests by outcome.",
             "outcome",
             registry,
         )
         self._seconds = prometheus_client.Histogram(
             "moorage_decision_seconds",
-            "Time of decisions by step; total is all of it.",
+            "Duration of decisions by step; total is the whole decision.",
             ["step"],
             buckets=_BUCKETS_S,
             registry=registry,
         )
-        self._hosts_in = _Counts(
+        self._hosts_in = _LabelledCounter(
             "moorage_filter_hosts_in",
-            "Hosts that a filter, or a restriction of the request, was asked of.",
+            "Hosts that entered a filter or a restriction of the request.",
             "filter",
             registry,
         )
-        self._hosts_out = _Counts(
-            "moorage_filter_hosts_out", "Hosts that it let pass.", "filter", registry
+        self._hosts_out = _LabelledCounter(
+            "moorage_filter_hosts_out", "Hosts that passed it.", "filter", registry
         )
         self._candidates = prometheus_client.Counter(
             "moorage_offered_candidates",
             "Allocation candidates that decisions had to choose from.",
             registry=registry,
         )
-        self._claims = _Counts(
+        self._claims = _LabelledCounter(
             "moorage_claims",
             "Claims by Placement's answer, or that were released or not sent.",
             "answer",
@@ -195,18 +195,18 @@ class _OfDecisions:
         self._attempts = prometheus_client.Counter(
             "moorage_claim_attempts", "Writes that claims took.", registry=registry
         )
-        # From the start, so that the first one is seen as a growth from 0.
+        # Exported from the start, so that the first one is an increase from 0.
         self._decisions.add(dict.fromkeys(Outcome, 0))
         self._claims.add(dict.fromkeys((r.value for r in ClaimResult), 0))
         self._claims.add({RELEASED: 0, OUTDATED: 0})
 
     def count(self, record: DecisionRecord) -> None:
-        """Count a decision that has ended; `look` makes it seen."""
+        """Count a decision that has ended; `flush` exports it."""
         with self._lock:
             self._pending.add(record)
 
-    def look(self) -> None:
-        """Let what was counted be seen."""
+    def flush(self) -> None:
+        """Export what was counted since the last flush."""
         with self._lock:
             pending, self._pending = self._pending, _Pending()
         self._decisions.add(pending.outcomes)
@@ -221,46 +221,46 @@ class _OfDecisions:
                 seconds.observe(elapsed_ms / 1000)
 
 
-class _OfState:
-    """What the parts of a scheduler tell when they are asked."""
+class _StateMetrics:
+    """Metrics that are read from the parts of a scheduler."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._questions = _Counts(
+        self._queries = _LabelledCounter(
             "moorage_candidate_questions",
-            "Questions for allocation candidates by how they were answered: from what "
-            "is kept, by a GET of another request, by a GET of their own; refreshed "
+            "Queries for allocation candidates by how they were answered: from the "
+            "cache, by the GET of another request, by a GET of their own; refreshed "
             "are GETs in the background.",
             "answered",
             registry,
         )
-        self._answers = _Counts(
+        self._answers = _LabelledCounter(
             "moorage_candidate_answers",
-            "Answers that the limit may have cut, and answers that were not kept for "
-            "want of room.",
+            "Answers that the limit may have truncated, and answers that were not "
+            "cached because the cache was full.",
             "fate",
             registry,
         )
-        self._reports = _Counts(
+        self._reports = _LabelledCounter(
             "moorage_host_reports",
-            "Messages of hosts by what they came to; refused ones cannot be used.",
+            "Reports of hosts by outcome; refused ones are invalid.",
             "kind",
             registry,
         )
         self._kept = _gauge(
             "moorage_kept_candidates",
-            "Allocation candidates that are kept now.",
+            "Allocation candidates in the cache.",
             "livesum",
             registry,
         )
         self._kept_answers = _gauge(
             "moorage_kept_answers",
-            "Answers of Placement that are kept now.",
+            "Answers of Placement in the cache.",
             "livesum",
             registry,
         )
         self._hosts = _gauge(
             "moorage_hosts",
-            "Hosts that are known, by the UUID of their cell.",
+            "Known hosts by the UUID of their cell.",
             "livemax",
             registry,
             ["cell"],
@@ -268,7 +268,7 @@ class _OfState:
         self._view_age = _gauge(
             "moorage_view_age_seconds",
             "Time since the oldest part of the hosts' state was read; 0 where the "
-            "source vouches for it.",
+            "source guarantees it.",
             "livemax",
             registry,
         )
@@ -286,7 +286,7 @@ class _OfState:
         )
         self._suspected = _gauge(
             "moorage_suspected_orphans",
-            "Allocations that no evidence shows to be in use; see moorage-status.",
+            "Allocations that nothing shows to be in use; see moorage-status.",
             "livesum",
             registry,
         )
@@ -299,63 +299,65 @@ class _OfState:
         )
         self._cells: set[str] = set()
 
-    def look(self, scheduler: Seen) -> None:
+    def refresh(self, scheduler: MonitoredScheduler) -> None:
         stats = scheduler.kept.stats()
-        self._questions.reach({k: getattr(stats, v) for k, v in _ANSWERED.items()})
-        self._answers.reach({"cut": stats.cut, "dropped": stats.dropped})
-        self._reports.reach(scheduler.report_counts)
-        self._look_at_kept(stats)
-        self._look_at_hosts(scheduler.table)
+        self._queries.set_total(
+            {k: getattr(stats, v) for k, v in _QUERY_LABELS.items()}
+        )
+        self._answers.set_total({"cut": stats.cut, "dropped": stats.dropped})
+        self._reports.set_total(scheduler.report_counts)
+        self._refresh_cache(stats)
+        self._refresh_hosts(scheduler.table)
         self._view_age.set(scheduler.view_age_s or 0.0)
         self._pending.set(len(scheduler.table.claims()))
         self._orphans.set(scheduler.n_orphans)
         self._suspected.set(len(scheduler.suspected_orphans))
         self._ready.set(scheduler.is_ready)
 
-    def _look_at_kept(self, stats: KeptStats) -> None:
+    def _refresh_cache(self, stats: KeptStats) -> None:
         self._kept.set(stats.requests)
         self._kept_answers.set(stats.answers)
 
-    def _look_at_hosts(self, table: HostTable) -> None:
+    def _refresh_hosts(self, table: HostTable) -> None:
         cells = Tally(table.batch().cell_uuid.tolist())
-        # A cell that has no hosts any more has 0 of them.
+        # A cell without hosts is reported as 0 if it had some before.
         self._cells |= cells.keys()
         for cell in self._cells:
             self._hosts.labels(cell).set(cells[cell])
 
 
-class _Counts:
+class _LabelledCounter:
     """A counter with one label."""
 
     def __init__(
-        self, name: str, told: str, label: str, registry: CollectorRegistry
+        self, name: str, documentation: str, label: str, registry: CollectorRegistry
     ) -> None:
         self._counter = prometheus_client.Counter(
-            name, told, [label], registry=registry
+            name, documentation, [label], registry=registry
         )
-        self._seen: Tally[str] = Tally()
+        self._total: Tally[str] = Tally()
 
     def add(self, counts: Mapping[str, int]) -> None:
-        """Grow by what was counted, by label."""
+        """Add counts by label."""
         for label, count in counts.items():
             self._counter.labels(label.replace(" ", "_")).inc(count)
 
-    def reach(self, counts: Mapping[str, int]) -> None:
-        """Grow to what somebody else counts, by label."""
-        self.add({k: max(0, count - self._seen[k]) for k, count in counts.items()})
-        self._seen = Tally(counts)
+    def set_total(self, counts: Mapping[str, int]) -> None:
+        """Raise to totals that another part counts, by label."""
+        self.add({k: max(0, count - self._total[k]) for k, count in counts.items()})
+        self._total = Tally(counts)
 
 
 def _gauge(
     name: str,
-    told: str,
+    documentation: str,
     mode: str,
     registry: CollectorRegistry,
     labels: Sequence[str] = (),
 ) -> prometheus_client.Gauge:
     return prometheus_client.Gauge(
         name,
-        told,
+        documentation,
         labels,
         multiprocess_mode=mode,  # type: ignore[arg-type]  # one of its literals
         registry=registry,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process starts so that it can be seen.
+"""The telemetry of a process: HTTP port, report on SIGUSR2, tracing.
 
-Several workers serve one port: the process that forks them takes it, each of them
-answers what it gets of it, and any of them can tell the sum of all. So there is one
-address to scrape and to probe, whatever the number of workers.
+Several workers serve one port: the process that forks them binds it, each of them
+accepts some of the connections, and any of them can render the sum of all. So there is
+one address to scrape and to probe, whatever the number of workers.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from oslo_config import cfg
 
 from .. import tracing
 from . import report
-from .http import TEXT, Answered, Probes, listen
-from .seen import Seen
-from .shared import share
+from .http import TEXT, MonitoringServer, PageResponse, listen
+from .monitored import MonitoredScheduler
+from .multiprocess import share_folder
 
-# `metrics` is imported late: prometheus_client decides at import for whom it counts.
+# `metrics` is imported late: prometheus_client decides at import whether it stores
+# values in memory or in the folder of several processes.
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds for which the figures of a worker that is not asked may be out of date.
-_LOOK_EVERY_S: Final = 5.0
+#: Seconds for which the metrics of a worker that is not scraped may be stale.
+_REFRESH_EVERY_S: Final = 5.0
 
 
 class Telemetry:
-    """Prepare, in the one process that may be forked, what workers then serve.
+    """Prepare telemetry in the parent process; its workers then serve it.
 
-    Made in the main thread before plugins are loaded: one of them may import
-    prometheus_client, which has to know by then for how many processes it counts.
+    Created in the main thread before plugins are loaded: one of them may import
+    prometheus_client, which must know by then whether there are several processes.
 
     Parameters
     ----------
@@ -45,12 +46,12 @@ class Telemetry:
     Attributes
     ----------
     port : int or None
-        What is listened on; None: nothing.
+        The port that is listened on; None: none.
 
     Raises
     ------
     ConfigurationError
-        The port cannot be taken, or what traces is not installed.
+        The port cannot be bound, or the tracing library is not installed.
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -58,7 +59,7 @@ class Telemetry:
         self._is_traced: bool = options.tracing
         self.port: int | None = None
         with contextlib.ExitStack() as stack:
-            # By default the signal ends a process; this one is only not ready for it.
+            # The signal's default would end a process that is not ready to report.
             before = signal.signal(report.SIGNAL, signal.SIG_IGN)
             stack.callback(signal.signal, report.SIGNAL, before or signal.SIG_DFL)
             if self._is_traced:
@@ -69,11 +70,11 @@ class Telemetry:
                 stack.callback(self._listening.close)
                 self.port = self._listening.getsockname()[1]
                 LOG.info(
-                    "/metrics, /healthz and /readyz are on port %d of %s",
+                    "Serving /metrics, /healthz and /readyz on port %d of %s",
                     self.port, options.http_address,
                 )  # fmt: skip
                 if conf.scheduler.workers != 1:
-                    stack.callback(share())
+                    stack.callback(share_folder())
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -83,42 +84,42 @@ class Telemetry:
         self.close()
 
     def close(self) -> None:
-        """Let go of the port and of what processes shared."""
+        """Close the port and remove the folder of shared metrics."""
         self._stack.close()
 
-    def serve(self, scheduler: Seen) -> Served:
-        """Let a scheduler be seen; called once in each process that decides.
+    def serve(self, scheduler: MonitoredScheduler) -> ProcessTelemetry:
+        """Start the telemetry of a scheduler.
 
-        It is called in the main thread.
+        Called once in each process that decides, in the main thread.
 
         Raises
         ------
         ConfigurationError
-            The figures of several workers cannot be summed.
+            The metrics of several workers cannot be summed.
         """
-        served = Served(scheduler)
+        served = ProcessTelemetry(scheduler)
         try:
             if self._is_traced:
-                served.at_end(tracing.set_up())
-            served.at_end(report.write_on_signal(scheduler))
+                served.on_stop(tracing.set_up())
+            served.on_stop(report.write_on_signal(scheduler))
             if self._listening is not None:
-                served.answer(self._listening)
+                served.serve_http(self._listening)
         except BaseException:
             served.stop()
             raise
         return served
 
 
-class Served:
-    """What was started in one process.
+class ProcessTelemetry:
+    """The telemetry that runs in one process.
 
     Attributes
     ----------
     is_stopping : bool
-        Set it when no more requests are taken: it is not ready any more.
+        Set it when no more requests are accepted: `/readyz` then answers 503.
     """
 
-    def __init__(self, scheduler: Seen) -> None:
+    def __init__(self, scheduler: MonitoredScheduler) -> None:
         self._scheduler = scheduler
         self._stack = contextlib.ExitStack()
         self.is_stopping = False
@@ -129,25 +130,25 @@ class Served:
     def __exit__(self, *error: object) -> None:
         self.stop()
 
-    def at_end(self, end: Callable[[], object]) -> None:
-        """Call something when this is stopped, the last first."""
-        self._stack.callback(end)
+    def on_stop(self, callback: Callable[[], object]) -> None:
+        """Register a callback for `stop`; the last registered is called first."""
+        self._stack.callback(callback)
 
-    def answer(self, listening: socket.socket) -> None:
-        """Answer on a port, and count."""
+    def serve_http(self, listening: socket.socket) -> None:
+        """Count decisions, and serve metrics and probes on a port."""
         from .metrics import Metrics
 
         metrics = Metrics(self._scheduler)
-        self.at_end(metrics.stop)
+        self.on_stop(metrics.stop)
         pages = {
             "/metrics": lambda accept: (HTTPStatus.OK, *metrics.render(accept)),
             "/healthz": lambda _accept: (HTTPStatus.OK, TEXT, b"Alive.\n"),
-            "/readyz": lambda _accept: self._ready(),
+            "/readyz": lambda _accept: self._readiness(),
         }
-        probes = Probes(listening, pages, metrics.look, _LOOK_EVERY_S)
-        self.at_end(probes.stop)
+        server = MonitoringServer(listening, pages, metrics.refresh, _REFRESH_EVERY_S)
+        self.on_stop(server.stop)
 
-    def _ready(self) -> Answered:
+    def _readiness(self) -> PageResponse:
         if self.is_stopping:
             return HTTPStatus.SERVICE_UNAVAILABLE, TEXT, b"Stopping.\n"
         is_ready, note = self._scheduler.is_ready, self._scheduler.readiness_note
@@ -155,5 +156,5 @@ class Served:
         return status, TEXT, f"{note or 'Ready.'}\n".encode()
 
     def stop(self) -> None:
-        """Answer no more, and send the spans that are not sent yet."""
+        """Stop serving, and flush the spans that are not sent yet."""
         self._stack.close()

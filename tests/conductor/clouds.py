@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three hosts and a shared store, and what a conductor is told of them."""
+"""Three hosts and a shared store, and the selections that a conductor gets for them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def held(client: PlacementClient, consumer: str) -> Resources:
 
 
 class Meddler:
-    """An adapter that lets somebody else do something just before a write or read."""
+    """An adapter that lets another client act just before a write or read."""
 
     def __init__(self, adapter: PlacementAdapter) -> None:
         self._adapter = adapter

@@ -261,7 +261,7 @@ def test_alternate_on_a_provider_that_is_gone_is_passed_over(
     assert claim == SECOND
 
 
-def test_placement_that_is_away_is_told(other: PlacementClient) -> None:
+def test_unavailable_placement_raises(other: PlacementClient) -> None:
     instance = claimed(other, vcpus(SOURCE))
     away = conductor(adapter_to(refusing_url()))
     with pytest.raises(PlacementUnavailable, match="no answer"):

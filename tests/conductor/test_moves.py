@@ -399,9 +399,7 @@ def test_claim_that_comes_between_look_and_removal_is_kept(
     assert held(other, instance) == vcpus(DEST)
 
 
-def test_malformed_root_is_told(
-    client: ConductorClient, other: PlacementClient
-) -> None:
+def test_malformed_root_raises(client: ConductorClient, other: PlacementClient) -> None:
     instance = claimed(other, vcpus(SOURCE))
     with pytest.raises(PlacementRejected, match="in_tree=host1"):
         remove_provider_tree(client, instance, "host1")

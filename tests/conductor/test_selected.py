@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Selection tells what is claimed, and which provider serves which group."""
+"""A Selection has the allocation request and the providers of each group."""
 
 from __future__ import annotations
 

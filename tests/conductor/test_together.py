@@ -68,7 +68,7 @@ def _reschedule(client: ConductorClient, instance: str) -> str | None:
 
 
 def _end_move(client: ConductorClient, instance: str, migration: str) -> None:
-    """Two conductors: one confirms, one reverts; the later one may be told so."""
+    """Two conductors: one confirms, one reverts; the later one may get an error."""
     with ThreadPoolExecutor(2) as pool:
         reverted = pool.submit(revert, client, instance, migration)
         pool.submit(confirm, client, migration).result()

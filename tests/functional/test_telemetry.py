@@ -99,8 +99,8 @@ def page(port: int, path: str) -> tuple[int, str]:
         return answer.status, answer.read().decode()
 
 
-def figure(port: int, name: str, **labels: str) -> float:
-    """Return one figure, all workers together; 0 where it is not told."""
+def metric(port: int, name: str, **labels: str) -> float:
+    """Return one metric, summed over all workers; 0 where it is not exported."""
     return sum(
         sample.value
         for family in text_string_to_metric_families(page(port, "/metrics")[1])
@@ -110,28 +110,28 @@ def figure(port: int, name: str, **labels: str) -> float:
 
 
 def shared_folders() -> set[str]:
-    found = Path(tempfile.gettempdir()).glob("moorage-figures-*")
+    found = Path(tempfile.gettempdir()).glob("moorage-metrics-*")
     return {str(path) for path in found}
 
 
-def test_one_port_tells_the_sum_of_all_workers(cloud: Cloud) -> None:
+def test_one_port_serves_the_sum_of_all_workers(cloud: Cloud) -> None:
     cloud.option("http_port = 0")
     folders = shared_folders()
     with SchedulerProcess(cloud.config, n_workers=2) as scheduler:
         [port] = [
             int(found[1])
             for line in list(scheduler.log)
-            if (found := re.search(r"/readyz are on port (\d+)", line))
+            if (found := re.search(r"/readyz on port (\d+)", line))
         ]
 
         def n_decided() -> float:
-            return figure(port, "moorage_decisions_total", outcome="selected")
+            return metric(port, "moorage_decisions_total", outcome="selected")
 
         # Each worker takes some: the broker deals requests out in turn.
         for _ in range(6):
             cloud.api.select_destinations(CONTEXT, request(), new_uuids())
         wait_until(lambda: n_decided() == 6)
-        assert figure(port, "moorage_hosts") == N_HOSTS
+        assert metric(port, "moorage_hosts") == N_HOSTS
         wait_until(lambda: page(port, "/readyz") == (200, "Ready.\n"))
         assert page(port, "/healthz")[0] == 200
 
@@ -140,7 +140,7 @@ def test_one_port_tells_the_sum_of_all_workers(cloud: Cloud) -> None:
         scheduler.wait_for("All 2 workers serve|Worker 0 is process", times=3)
         cloud.api.select_destinations(CONTEXT, request(), new_uuids())
         wait_until(lambda: n_decided() == 7)
-        assert figure(port, "moorage_hosts") == N_HOSTS
+        assert metric(port, "moorage_hosts") == N_HOSTS
 
         scheduler.send(signal.SIGUSR2)
         wait_until(lambda: len(list(cloud.reports.iterdir())) >= 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nova 34's scheduler tells of a call; runs inside nova's environment."""
+"""The notifications of nova 34's scheduler; runs inside nova's environment."""
 
 import contextlib
 import types
@@ -17,24 +17,24 @@ CONF = nova.conf.CONF
 
 
 class _Notifier:
-    """Keeps what is told, as it would cross the wire."""
+    """Stores notifications as they would cross the wire."""
 
-    def __init__(self, told, publisher_id=None):
-        self._told = told
+    def __init__(self, published, publisher_id=None):
+        self._published = published
         self._publisher_id = publisher_id
 
     def prepare(self, publisher_id):
-        return _Notifier(self._told, publisher_id)
+        return _Notifier(self._published, publisher_id)
 
     def is_enabled(self):
         return True
 
     def info(self, ctxt, event_type, payload):
         payload = rpc.JsonPayloadSerializer().serialize_entity(ctxt, payload)
-        self._told.append([self._publisher_id, event_type, payload])
+        self._published.append([self._publisher_id, event_type, payload])
 
 
-def told(ctxt, spec_obj, message):
+def published(ctxt, spec_obj, message):
     """Return [publisher, event type, payload] of each notification, in their order.
 
     Keys: "format", "host" (of the scheduler), "instance_uuids" (or None), "chosen" (a
@@ -43,7 +43,7 @@ def told(ctxt, spec_obj, message):
 
     nova forgets what one attempt to fit cells left behind before it makes the next one.
     """
-    heard: list[Any] = []
+    sent: list[Any] = []
     uuids = message["instance_uuids"]
     states = {
         name: nova_hosts.state(host) for name, host in message.get("hosts", {}).items()
@@ -70,9 +70,9 @@ def told(ctxt, spec_obj, message):
         ):
             CONF.set_override(name, value, group=group)
             stack.callback(CONF.clear_override, name, group=group)
-        legacy = _Notifier(heard if message["format"] != "versioned" else [])
+        legacy = _Notifier(sent if message["format"] != "versioned" else [])
         patched = mock.patch.multiple(
-            rpc, LEGACY_NOTIFIER=legacy, NOTIFIER=_Notifier(heard)
+            rpc, LEGACY_NOTIFIER=legacy, NOTIFIER=_Notifier(sent)
         )
         stack.enter_context(patched)
         scheduler = types.SimpleNamespace(
@@ -81,7 +81,7 @@ def told(ctxt, spec_obj, message):
         manager.SchedulerManager._select_destinations(
             scheduler, ctxt, spec_obj, uuids, None, None
         )
-    return heard
+    return sent
 
 
 def _filter(state, spec_obj, mappings):

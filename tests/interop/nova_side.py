@@ -165,7 +165,7 @@ def _surroundings(message):
 
 
 def notifications(message):
-    """Return what is told of a request; see nova_notifications.told.
+    """Return the notifications of a request; see nova_notifications.published.
 
     Keys: as there, and of `query` "spec_obj", "prefilters", "aggregates", "options",
     and "nodes" where a host is meant.
@@ -177,7 +177,7 @@ def notifications(message):
             getattr(request_filter, name)(ctxt, spec_obj)
     if "nodes" in message:
         utils.resources_from_request_spec(ctxt, spec_obj, _Hosts(message["nodes"]))
-    return nova_notifications.told(ctxt, spec_obj, message)
+    return nova_notifications.published(ctxt, spec_obj, message)
 
 
 def payload_fingerprint(message):

@@ -155,9 +155,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (_of_the_future, "version: str '2.0' where version 1.x of RequestSpec is need"),
-        (_malformed, "RequestSpec.flavor.vcpus: str 'many' where an integer is needed"),
-        (_too_large, "where a text of at most 4194304 characters is needed"),
+        (_of_the_future, "version: expected version 1.x of RequestSpec, got str '2.0'"),
+        (_malformed, "RequestSpec.flavor.vcpus: expected an integer, got str 'many'"),
+        (_too_large, "expected a string of at most 4194304 characters"),
     ],
 )
 def test_request_that_cannot_be_read_is_no_valid_host_to_novas_client(

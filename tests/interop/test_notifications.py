@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of a request is what nova 34's scheduler tells, in both formats."""
+"""A request's notifications equal those of nova 34's scheduler, in both formats."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from moorage.objects.notifications import PAYLOADS
 from moorage.scheduler.conf import load
 from moorage.scheduler.drivers.needs import Needs
 from moorage.scheduler.hosts import Consumption, HostBatch
-from moorage.scheduler.notifications import Announcer, make_notifiers
+from moorage.scheduler.notifications import Notifier, make_publishers
 from moorage.scheduler.service import Scheduler, build
 from moorage.testing import builders as b
 from moorage.testing.builders import table
@@ -53,7 +53,7 @@ FORMATS = ("unversioned", "versioned", "both")
 UUIDS = [str(uuid.UUID(int=i, version=4)) for i in range(1, 4)]
 SETS = {"cpuset", "pcpuset", "cpuset_reserved", "_changed_fields"}
 
-Told = list[list[Any]]
+Events = list[list[Any]]
 
 
 def _recorded() -> list[dict[str, Any]]:
@@ -62,39 +62,39 @@ def _recorded() -> list[dict[str, Any]]:
     return [args for args in messages if "spec_obj" in args]
 
 
-def _told(
+def _published(
     spec: Mapping[str, Any],
     notification_format: str,
     chosen: list[str],
     place: tuple[HostBatch, int, Consumption] | None = None,
-) -> Told:
-    """What we tell of a request in its wire form, each instance of which has a host."""
+) -> Events:
+    """Our notifications of a request in its wire form; each instance has a host."""
     conf = load([], config_files=[])
     conf.set_override("notification_format", notification_format, "notifications")
     conf.set_override("host", "scheduler1")
     listener = Listener()
-    announcer = Announcer(make_notifiers(conf, listener), table(), lambda: False)
+    notifier = Notifier(make_publishers(conf, listener), table(), lambda: False)
     read: RequestSpec = Serializer().deserialize_entity(CONTEXT, copy.deepcopy(spec))
-    call = announcer.call(CONTEXT, read)
+    call = notifier.for_call(CONTEXT, read)
     assert call is not None
     call.start(None)
     if place is not None:
-        call.place(*place)
+        call.record_placement(*place)
     selections = [[Selection(service_host=name)] for name in chosen]
     call.end(UUIDS[: len(chosen)], selections)
-    announcer.stop()
-    return [[t.publisher_id, t.event_type, t.payload] for t in listener.told]
+    notifier.stop()
+    return [[t.publisher_id, t.event_type, t.payload] for t in listener.received]
 
 
-def _nova_told(
+def _published_by_nova(
     peer: Peer,
     spec: Mapping[str, Any],
     notification_format: str,
     chosen: list[str],
     report: Report | None = None,
     mappings: Mappings | None = None,
-) -> Told:
-    told: Told = peer.ask(
+) -> Events:
+    events: Events = peer.ask(
         "notifications",
         spec_obj=spec,
         format=notification_format,
@@ -104,7 +104,7 @@ def _nova_told(
         hosts={} if report is None else {report.host: columns(report)},
         mappings=mappings,
     )
-    return told
+    return events
 
 
 def _ordered(value: Any, key: str = "") -> Any:
@@ -117,26 +117,26 @@ def _ordered(value: Any, key: str = "") -> Any:
     return value
 
 
-def _same(ours: Told, novas: Told) -> None:
+def _same(ours: Events, novas: Events) -> None:
     assert json.loads(json.dumps(_ordered(ours))) == _ordered(novas)
 
 
 @pytest.mark.parametrize("notification_format", FORMATS)
-def test_recorded_requests_are_told_of_as_by_nova(
+def test_recorded_requests_are_published_as_by_nova(
     peer: Peer, notification_format: str
 ) -> None:
-    n_told = 0
+    n_published = 0
     for args in _recorded():
         chosen = [f"host{i}" for i in range(min(3, len(args["instance_uuids"])))]
         spec = args["spec_obj"]
-        novas = _nova_told(peer, spec, notification_format, chosen)
-        _same(_told(spec, notification_format, chosen), novas)
-        n_told += len(novas)
-    assert n_told >= 2 * 149
+        novas = _published_by_nova(peer, spec, notification_format, chosen)
+        _same(_published(spec, notification_format, chosen), novas)
+        n_published += len(novas)
+    assert n_published >= 2 * 149
 
 
 def _completed(spec: RequestSpec, more: dict[str, Any]) -> RequestSpec:
-    """Fill in what nova cannot tell of a request without."""
+    """Set the fields without which nova cannot make its payload."""
     spec = copy.deepcopy(spec)
     for name, value in {"disabled": False, "is_public": True}.items():
         setattr(spec.flavor, name, value)
@@ -203,7 +203,7 @@ MORE = st.fixed_dictionaries(
     database=None,
 )
 @given(requests(), MORE, st.sampled_from(FORMATS), st.integers(1, 3))
-def test_drawn_requests_are_told_of_as_by_nova(
+def test_drawn_requests_are_published_as_by_nova(
     peer: Peer,
     spec: RequestSpec,
     more: dict[str, Any],
@@ -214,12 +214,12 @@ def test_drawn_requests_are_told_of_as_by_nova(
     wire = json.loads(json.dumps(wire))
     chosen = [f"host{i}" for i in range(n_instances)]
     try:
-        novas = _nova_told(peer, wire, notification_format, chosen)
+        novas = _published_by_nova(peer, wire, notification_format, chosen)
     except PeerError:
-        # nova fails the request for want of a field; we only do not tell of it.
-        assert len(_told(wire, notification_format, chosen)) < 4
+        # nova fails a request that lacks a field; we only do not publish it.
+        assert len(_published(wire, notification_format, chosen)) < 4
         return
-    _same(_told(wire, notification_format, chosen), novas)
+    _same(_published(wire, notification_format, chosen), novas)
 
 
 @pytest.mark.parametrize("name", sorted(PAYLOADS))
@@ -261,7 +261,7 @@ def zoned(tmp_path: Path) -> Iterator[tuple[Scheduler, Listener]]:
     ],
     ids=["zone", "host", "node and zone", "forced", "forced in zone"],
 )
-def test_request_is_told_of_as_prefilters_leave_it(
+def test_request_is_published_as_prefilters_leave_it(
     peer: Peer,
     zoned: tuple[Scheduler, Listener],
     changes: dict[str, Any],
@@ -290,7 +290,7 @@ def test_request_is_told_of_as_prefilters_leave_it(
     for _, _, payload in novas:
         # The peer's stand-in names a node by what it is asked for.
         _name_node(payload)
-    ours = [[t.publisher_id, t.event_type, t.payload] for t in listener.told]
+    ours = [[t.publisher_id, t.event_type, t.payload] for t in listener.received]
     _same(ours, novas)
 
 
@@ -338,7 +338,7 @@ def _wire(spec: RequestSpec) -> dict[str, Any]:
 
 @pytest.mark.parametrize("n_instances", [1, 2])
 @pytest.mark.parametrize("guest", GUESTS)
-def test_end_tells_of_the_cells_that_the_last_instance_got(
+def test_end_has_the_cells_of_the_last_instance(
     peer: Peer, tmp_path: Path, guest: str, n_instances: int
 ) -> None:
     spec = _completed(
@@ -355,9 +355,9 @@ def test_end_tells_of_the_cells_that_the_last_instance_got(
         scheduler.select_destinations(CONTEXT, read, uuids, True, True)
         scheduler.stop()
     ours: list[Any]
-    ours = [[t.publisher_id, t.event_type, t.payload] for t in listener.told]
+    ours = [[t.publisher_id, t.event_type, t.payload] for t in listener.received]
     chosen = ["h1"] * n_instances
-    novas = _nova_told(peer, wire, "both", chosen, ROOMY, {})
+    novas = _published_by_nova(peer, wire, "both", chosen, ROOMY, {})
     _same(ours, novas)
     asked, got = (each[2]["nova_object.data"]["numa_topology"] for each in ours[1::2])
     assert {_cell_of(asked), _cell_of(got)} in ({0, 2}, {0, 3})
@@ -373,8 +373,8 @@ def _cell_of(topology: dict[str, Any]) -> int:
 def _numa_scheduler(
     folder: Path, report: Report
 ) -> Iterator[tuple[Scheduler, Listener]]:
-    told = {name: json.loads(text) for name, text in report.texts().items() if text}
-    path = write_inventory(folder, host(report.host, vcpus=16, **told))
+    texts = {name: json.loads(text) for name, text in report.texts().items() if text}
+    path = write_inventory(folder, host(report.host, vcpus=16, **texts))
     conf = load([], config_files=[])
     conf.set_override("inventory_file", str(path), "moorage")
     conf.set_override("notification_format", "both", "notifications")
@@ -386,8 +386,8 @@ def _numa_scheduler(
     scheduler.stop()
 
 
-def test_drawn_cells_are_told_of_as_by_nova(peer: Peer) -> None:
-    n_told = 0
+def test_drawn_cells_are_published_as_by_nova(peer: Peer) -> None:
+    n_published = 0
 
     @settings(
         max_examples=200,
@@ -397,28 +397,28 @@ def test_drawn_cells_are_told_of_as_by_nova(peer: Peer) -> None:
     )
     @given(offers(n_hosts=1, most_candidates=1))
     def compare(drawn: Offers) -> None:
-        nonlocal n_told
+        nonlocal n_published
         [report], [of_requests] = drawn.reports, drawn.mappings
         for spec, [mappings] in zip(drawn.requests, of_requests, strict=True):
             if spec.numa_topology and not has_old_providers(spec):
-                n_told += _same_end(peer, report, spec, mappings)
+                n_published += _same_end(peer, report, spec, mappings)
 
     compare()
-    assert n_told >= 40
+    assert n_published >= 40
 
 
 def _same_end(
     peer: Peer, report: Report, spec: RequestSpec, mappings: Mappings
 ) -> bool:
-    """Compare what is told of one instance; False: the host does not pass."""
+    """Compare the notifications of one instance; False: the host is rejected."""
     wire = _wire(_completed(spec, {"requested_destination": None}))
     try:
-        novas = _nova_told(peer, wire, "both", [report.host], report, mappings)
+        novas = _published_by_nova(peer, wire, "both", [report.host], report, mappings)
     except PeerError:
         return False
     conf = load([], config_files=[])
     hosts = table(report.record()).batch()
     limits = NUMATopologyFilter(conf).prepare(spec).selection_limits(hosts[0], spec)
     taken = Needs(spec, conf).on_host(limits, mappings)
-    _same(_told(wire, "both", [report.host], (hosts, 0, taken)), novas)
+    _same(_published(wire, "both", [report.host], (hosts, 0, taken)), novas)
     return True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures are scaled to 0..1 and multiplied as nova does it."""
+"""Raw weights are normalized to 0..1 and multiplied as in nova."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ THREE = hosts("free_ram_mb", [1, 2, 3])
 
 
 @pytest.mark.parametrize(
-    ("raw", "ends", "scaled"),
+    ("raw", "ends", "normalized"),
     [
         pytest.param([0, 1, 50], {}, [0, 0.02, 1], id="failed builds"),
         pytest.param([0, -1, -5], {}, [1, 0.8, 0], id="soft anti-affinity"),
@@ -41,13 +41,13 @@ THREE = hosts("free_ram_mb", [1, 2, 3])
         pytest.param([7], {}, [0], id="one"),
     ],
 )
-def test_normalize(raw: list[float], ends: Any, scaled: list[float]) -> None:
-    figures = np.array(raw, np.float64)
-    assert normalize(figures, **ends).tolist() == pytest.approx(scaled, abs=1e-12)
-    assert figures.tolist() == raw
+def test_normalize(raw: list[float], ends: Any, normalized: list[float]) -> None:
+    weights = np.array(raw, np.float64)
+    assert normalize(weights, **ends).tolist() == pytest.approx(normalized, abs=1e-12)
+    assert weights.tolist() == raw
 
 
-FIGURES = st.floats(-1e12, 1e12)
+WEIGHTS = st.floats(-1e12, 1e12)
 ENDS = st.none() | st.floats(-1e6, 1e6)
 
 
@@ -61,14 +61,14 @@ def _as_in_nova(raw: list[float], low: float | None, high: float | None) -> list
     return [(w - low) / (high - low) for w in clamped]
 
 
-@given(st.lists(FIGURES, min_size=1), ENDS, ENDS)
+@given(st.lists(WEIGHTS, min_size=1), ENDS, ENDS)
 def test_normalize_is_novas_rule(
     raw: list[float], low: float | None, high: float | None
 ) -> None:
     if low is not None and high is not None and low > high:
         low, high = high, low
-    scaled = normalize(np.array(raw), low, high)
-    assert scaled.tolist() == pytest.approx(_as_in_nova(raw, low, high), abs=1e-9)
+    normalized = normalize(np.array(raw), low, high)
+    assert normalized.tolist() == pytest.approx(_as_in_nova(raw, low, high), abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every weigher of ours: raw figures of nova, forms that agree, nothing written."""
+"""Every weigher of ours: raw weights of nova, forms that agree, nothing written."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_weigher_keeps_the_contract(
 
 
 #: Weigher: class minimum, multiplier with the options' defaults; as in nova 34.
-SCALES = {
+RANGES = {
     "BuildFailureWeigher": (None, -1000000.0),
     "CPUWeigher": (0, 1.0),
     "CrossCellWeigher": (None, 1000000.0),
@@ -151,10 +151,10 @@ SCALES = {
 }
 
 
-def test_weighers_have_novas_scales_and_defaults() -> None:
+def test_weighers_have_novas_ranges_and_defaults() -> None:
     rows = batch(host())
-    scales = {n: (w.minval, w.multipliers(rows)[0]) for n, w in WEIGHERS.items()}
-    assert scales == SCALES
+    ranges = {n: (w.minval, w.multipliers(rows)[0]) for n, w in WEIGHERS.items()}
+    assert ranges == RANGES
     assert all(w.maxval is None for w in WEIGHERS.values())
 
 
@@ -170,7 +170,7 @@ def test_weighers_have_novas_scales_and_defaults() -> None:
         ("HypervisorVersionWeigher", "hypervisor_version", [0, 6002001], [0, 6002001]),
     ],
 )
-def test_raw_figure(
+def test_raw_weight(
     name: str, column: str, values: list[int], raw: list[float]
 ) -> None:
     rows = batch(*hosts(column, values, vcpus_total=8, cpu_allocation_ratio=1.5))
@@ -227,5 +227,5 @@ def test_members_of_the_group(
 ) -> None:
     on = {"a": UUIDS[:3], "b": UUIDS[1:3], "c": UUIDS[3:]}
     rows = batch(*hosts("free_ram_mb", [1, 2, 3]), instances=on)
-    figures = WEIGHERS[name].weigh_all(rows, spec(instance_group=of))
-    assert figures.tolist() == raw
+    weights = WEIGHERS[name].weigh_all(rows, spec(instance_group=of))
+    assert weights.tolist() == raw

@@ -63,8 +63,8 @@ def weigher(multiplier: float = 1.0, setting: Any = ()) -> ImagePropertiesWeighe
 def test_instances_that_share_properties_count(
     asked: ImageMeta | None, setting: list[str], raw: list[float]
 ) -> None:
-    figures = weigher(setting=setting).weigh_all(cloud().batch(), spec(image=asked))
-    assert figures.tolist() == raw
+    weights = weigher(setting=setting).weigh_all(cloud().batch(), spec(image=asked))
+    assert weights.tolist() == raw
 
 
 def test_multiplier_of_an_aggregate_alone_takes_effect() -> None:
@@ -102,12 +102,12 @@ def test_instances_that_this_request_placed_count() -> None:
 def test_instances_that_left_do_not_count() -> None:
     made = cloud()
     made.set_instances("a", [instance_uuid("u1")])
-    figures = weigher().weigh_all(made.batch(), spec(image=UBUNTU))
-    assert figures.tolist() == [2, 1, 0]
+    weights = weigher().weigh_all(made.batch(), spec(image=UBUNTU))
+    assert weights.tolist() == [2, 1, 0]
 
 
 def test_instance_that_moves_counts_on_both_hosts() -> None:
     made = cloud()
     made.add_instances("b", [instance_uuid("u1")])
-    figures = weigher().weigh_all(made.batch(), spec(image=UBUNTU))
-    assert figures.tolist() == [4, 3, 0]
+    weights = weigher().weigh_all(made.batch(), spec(image=UBUNTU))
+    assert weights.tolist() == [4, 3, 0]

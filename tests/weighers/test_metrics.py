@@ -59,8 +59,8 @@ def test_hosts_beside_the_batch_need_no_metric() -> None:
 )
 def test_metric_that_need_not_be_there(setting: list[str], raw: float) -> None:
     rows = batch(*hosts("metrics", [{"b": 5}, {"a": 1, "b": 1}]))
-    figures = weigher(*setting, required=False).weigh_all(rows, spec())
-    assert figures[0] == raw
+    weights = weigher(*setting, required=False).weigh_all(rows, spec())
+    assert weights[0] == raw
 
 
 def test_missing_metric_is_passed_over_where_the_multiplier_is_0() -> None:

@@ -7,7 +7,7 @@ import pytest
 from oslo_config import cfg
 
 from moorage.scheduler.conf import load
-from moorage.scheduler.notifications import make_notifiers
+from moorage.scheduler.notifications import make_publishers
 
 from ...fixtures.notification_listener import Listener
 
@@ -34,14 +34,14 @@ def test_option_of_another_owner_is_left_alone() -> None:
     theirs = cfg.StrOpt("notification_format", default="versioned")
     conf.register_opt(theirs, group="notifications")
     load([], conf=conf, config_files=[])
-    made = make_notifiers(conf, Listener())
+    made = make_publishers(conf, Listener())
     assert made.legacy is None
     assert made.versioned is not None
 
 
 @pytest.mark.parametrize("drivers", [[], ["noop"]], ids=["none", "noop"])
-def test_nobody_is_told_without_a_driver(drivers: list[str]) -> None:
+def test_nothing_is_published_without_a_driver(drivers: list[str]) -> None:
     conf = load([], config_files=[])
-    make_notifiers(conf)  # registers oslo.messaging's options
+    make_publishers(conf)  # registers oslo.messaging's options
     conf.set_override("driver", drivers, "oslo_messaging_notifications")
-    assert not make_notifiers(conf)
+    assert not make_publishers(conf)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notifications made of options go over a real broker as nova's do."""
+"""Notifications configured by options go over a real broker like nova's."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Ear:
         payload: dict[str, Any],
         metadata: dict[str, Any],
     ) -> None:
-        """Keep what is told."""
+        """Store the notification."""
         self._heard.put((publisher_id, event_type, payload, context))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from importlib.metadata import entry_points
 
-from moorage.scheduler.prefilters import DEFAULT_PREFILTERS, fits_nowhere
+from moorage.scheduler.prefilters import DEFAULT_PREFILTERS, no_valid_host
 
 
 def test_default_prefilters_are_all_that_are_installed() -> None:
@@ -39,7 +39,7 @@ def test_prefilters_load() -> None:
 
 
 def test_wording_is_novas() -> None:
-    message = str(fits_nowhere("No hosts available for tenant"))
+    message = str(no_valid_host("No hosts available for tenant"))
 
     assert message == (
         "No valid host was found. Scheduling failed: No hosts available for tenant"

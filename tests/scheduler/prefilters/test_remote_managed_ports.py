@@ -61,7 +61,7 @@ def test_request_tells_by_itself(
     ("vnic_type", "traits"),
     [("remote-managed", [TRAIT]), ("normal", []), (None, [])],
 )
-def test_neutron_is_asked_where_the_request_does_not_tell(
+def test_neutron_is_queried_for_ports_without_a_pci_request(
     vnic_type: str | None, traits: list[str]
 ) -> None:
     port = {"binding:vnic_type": vnic_type} if vnic_type else {}

@@ -119,10 +119,13 @@ def _nested(depth: int) -> Any:
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        (_spec(spec_name="Florist"), "object 'Florist' is not known here"),
-        (_spec(flavor_name="Florist"), "object 'Florist' is not known here"),
-        (_spec(spec_version="2.0"), "where version 1.x of RequestSpec is needed"),
-        (_spec(flavor_vcpus="many"), "RequestSpec.flavor.vcpus: str 'many' where an"),
+        (_spec(spec_name="Florist"), "unknown object 'Florist'"),
+        (_spec(flavor_name="Florist"), "unknown object 'Florist'"),
+        (_spec(spec_version="2.0"), "expected version 1.x of RequestSpec, got"),
+        (
+            _spec(flavor_vcpus="many"),
+            "RequestSpec.flavor.vcpus: expected an integer, got str 'many'",
+        ),
         (_spec(spec_project_id="x" * (5 << 20)), "at most 4194304 characters"),
         (_spec(spec_later=[0] * 1_000_001), "at most 1000000 values"),
         (_spec(spec_later=_nested(101)), "at most 100 levels"),

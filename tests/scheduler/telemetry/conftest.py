@@ -14,7 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from moorage.scheduler.service import Scheduler
-from moorage.scheduler.telemetry.serving import Served, Telemetry
+from moorage.scheduler.telemetry.serving import ProcessTelemetry, Telemetry
 from moorage.testing import SchedulerFixture
 
 from ...conftest import host
@@ -25,7 +25,7 @@ NAMES = ("h1", "h2", "h3")
 
 @dataclass(frozen=True)
 class Page:
-    """An answer of the telemetry port."""
+    """A response of the telemetry port."""
 
     status: int
     headers: Message
@@ -33,15 +33,15 @@ class Page:
 
 
 class Reader:
-    """Ask the telemetry port as a monitoring system does.
+    """Query the telemetry port as a monitoring system does.
 
     Attributes
     ----------
-    served : Served
-        What is asked.
+    served : ProcessTelemetry
+        The telemetry that serves the port.
     """
 
-    def __init__(self, port: int, served: Served) -> None:
+    def __init__(self, port: int, served: ProcessTelemetry) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.served = served
 
@@ -55,12 +55,12 @@ class Reader:
         with answer:
             return Page(answer.status, answer.headers, answer.read().decode())
 
-    def figures(self) -> dict[tuple[str, str], float]:
-        """Return figures by name and by the value of their one label, or ""."""
-        return figures(self.get("/metrics").text)
+    def metrics(self) -> dict[tuple[str, str], float]:
+        """Return metrics by name and by the value of their one label, or ""."""
+        return metrics(self.get("/metrics").text)
 
 
-def figures(text: str) -> dict[tuple[str, str], float]:
+def metrics(text: str) -> dict[tuple[str, str], float]:
     """Read Prometheus' text format; histograms by count and sum."""
     return {
         (sample.name, next(iter(sample.labels.values()), "")): sample.value
@@ -105,7 +105,7 @@ def select(scheduler: Scheduler) -> Select:
 
 @pytest.fixture
 def reader(scheduler: Scheduler) -> Iterator[Reader]:
-    """Ask the scheduler's telemetry port."""
+    """A client of the scheduler's telemetry port."""
     with Telemetry(scheduler.conf) as telemetry, telemetry.serve(scheduler) as served:
         assert telemetry.port is not None
         yield Reader(telemetry.port, served)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes tell whether the process lives and whether it can serve."""
+"""Probes answer whether the process is alive and whether it is ready."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_what_is_not_ready_says_why(
     assert page.text == scheduler.readiness_note + "\n"
     assert "max_view_age" in page.text
     assert reader.get("/healthz").status == 200
-    assert reader.figures()["moorage_ready", ""] == 0
+    assert reader.metrics()["moorage_ready", ""] == 0
 
 
 def test_a_process_that_stops_is_not_ready(reader: Reader) -> None:

@@ -18,12 +18,12 @@ from .conftest import NAMES, Reader, Select
 def test_decisions_are_counted_by_outcome_and_from_zero_on(
     reader: Reader, select: Select
 ) -> None:
-    before = reader.figures()
+    before = reader.metrics()
     select()
     select()
     with pytest.raises(NoValidHost):
         select(vcpus=1000)
-    after = reader.figures()
+    after = reader.metrics()
     grown = {
         outcome: (
             before["moorage_decisions_total", outcome],
@@ -36,22 +36,22 @@ def test_decisions_are_counted_by_outcome_and_from_zero_on(
 
 def test_each_step_has_its_time(reader: Reader, select: Select) -> None:
     select()
-    figures = reader.figures()
-    steps = {label for name, label in figures if name.endswith("seconds_count")}
+    metrics = reader.metrics()
+    steps = {label for name, label in metrics if name.endswith("seconds_count")}
     assert {"placement", "hosts", "filters", "weighers", "claim", "total"} <= steps
     parts = sum(
-        figures["moorage_decision_seconds_sum", step] for step in steps - {"total"}
+        metrics["moorage_decision_seconds_sum", step] for step in steps - {"total"}
     )
-    assert 0 < parts <= figures["moorage_decision_seconds_sum", "total"]
+    assert 0 < parts <= metrics["moorage_decision_seconds_sum", "total"]
 
 
 def test_hosts_in_and_out_of_filters_are_counted(
     reader: Reader, select: Select
 ) -> None:
     select(ignore_hosts=["h1"])
-    figures = reader.figures()
+    metrics = reader.metrics()
     ways = [
-        (figures[f"moorage_filter_hosts_{way}_total", step])
+        (metrics[f"moorage_filter_hosts_{way}_total", step])
         for step in ("ignore_hosts", "ComputeFilter")
         for way in ("in", "out")
     ]
@@ -61,37 +61,37 @@ def test_hosts_in_and_out_of_filters_are_counted(
 def test_claims_and_candidates_are_counted(reader: Reader, select: Select) -> None:
     select()
     select(new_uuids(2))
-    figures = reader.figures()
-    assert figures["moorage_claims_total", "claimed"] == 2
-    assert figures["moorage_claims_total", "refused"] == 0
-    assert figures["moorage_claim_attempts_total", ""] == 2
-    assert figures["moorage_offered_candidates_total", ""] == 2 * len(NAMES)
-    assert figures["moorage_candidate_questions_total", "asked"] == 1
-    assert figures["moorage_candidate_questions_total", "kept"] == 1
-    assert figures["moorage_kept_candidates", ""] == len(NAMES)
-    assert figures["moorage_pending_claims", ""] == 3
+    metrics = reader.metrics()
+    assert metrics["moorage_claims_total", "claimed"] == 2
+    assert metrics["moorage_claims_total", "refused"] == 0
+    assert metrics["moorage_claim_attempts_total", ""] == 2
+    assert metrics["moorage_offered_candidates_total", ""] == 2 * len(NAMES)
+    assert metrics["moorage_candidate_questions_total", "asked"] == 1
+    assert metrics["moorage_candidate_questions_total", "kept"] == 1
+    assert metrics["moorage_kept_candidates", ""] == len(NAMES)
+    assert metrics["moorage_pending_claims", ""] == 3
 
 
-def test_state_is_told_as_it_is_now(reader: Reader, scheduler: Scheduler) -> None:
-    figures = reader.figures()
-    cells = {k: v for (name, k), v in figures.items() if name == "moorage_hosts"}
+def test_state_is_reported_as_it_is_now(reader: Reader, scheduler: Scheduler) -> None:
+    metrics = reader.metrics()
+    cells = {k: v for (name, k), v in metrics.items() if name == "moorage_hosts"}
     [cell] = cells
     assert cells[cell] == len(NAMES)
-    assert figures["moorage_orphaned_claims", ""] == 0
-    assert figures["moorage_ready", ""] == 1
+    assert metrics["moorage_orphaned_claims", ""] == 0
+    assert metrics["moorage_ready", ""] == 1
     scheduler.table.drop_many(scheduler.table.batch().uuid.tolist())
-    assert reader.figures()["moorage_hosts", cell] == 0
+    assert reader.metrics()["moorage_hosts", cell] == 0
 
 
 def test_counts_of_others_grow_and_are_no_more_than_those(
     reader: Reader, select: Select
 ) -> None:
     for _ in range(2):
-        reader.figures()
+        reader.metrics()
         select()
     asked = {
         label: value
-        for (name, label), value in reader.figures().items()
+        for (name, label), value in reader.metrics().items()
         if name == "moorage_candidate_questions_total"
     }
     assert asked["asked"] + asked["kept"] == 2
@@ -108,26 +108,26 @@ def test_no_label_names_a_host_an_instance_or_a_project(
     assert '"project"' not in text
 
 
-def test_a_reader_of_openmetrics_is_answered_in_that(reader: Reader) -> None:
+def test_openmetrics_is_served_where_it_is_accepted(reader: Reader) -> None:
     page = reader.get("/metrics", Accept="application/openmetrics-text; version=1.0.0")
     assert page.headers["Content-Type"].startswith("application/openmetrics-text")
     assert page.text.endswith("# EOF\n")
 
 
-def test_one_who_fails_to_be_told_fails_no_decision(
+def test_failing_subscriber_fails_no_decision(
     scheduler: Scheduler, select: Select, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[DecisionRecord] = []
+    published: list[DecisionRecord] = []
 
     def fail(_record: DecisionRecord) -> None:
         raise RuntimeError("a bad day")
 
     scheduler.decisions.subscribe(fail)
-    scheduler.decisions.subscribe(told.append)
+    scheduler.decisions.subscribe(published.append)
     with caplog.at_level(logging.ERROR):
         select()
     assert "a bad day" in caplog.text
-    assert len(told) == 1
-    scheduler.decisions.unsubscribe(told.append)
+    assert len(published) == 1
+    scheduler.decisions.unsubscribe(published.append)
     select()
-    assert len(told) == 1
+    assert len(published) == 1

@@ -21,13 +21,13 @@ def test_report_has_threads_decisions_notes_and_options(
     scheduler: Scheduler, select: Select
 ) -> None:
     [[chosen, *_]] = select()
-    told = report.report(scheduler)
-    assert "test_report_has_threads" in told
-    assert "------ claim-upkeep" in told
-    assert f" on {chosen.service_host} " in told
-    assert "is_ready = True" in told
-    assert "KeptStats(answers=1, requests=3" in told
-    assert "[telemetry]\n  http_address = 127.0.0.1\n" in told
+    text = report.report(scheduler)
+    assert "test_report_has_threads" in text
+    assert "------ claim-upkeep" in text
+    assert f" on {chosen.service_host} " in text
+    assert "is_ready = True" in text
+    assert "KeptStats(answers=1, requests=3" in text
+    assert "[telemetry]\n  http_address = 127.0.0.1\n" in text
 
 
 def test_report_has_no_secrets(scheduler: Scheduler) -> None:
@@ -35,9 +35,9 @@ def test_report_has_no_secrets(scheduler: Scheduler) -> None:
     conf.set_override("transport_url", "rabbit://me:hush@broker/")
     conf.set_override("store_connection", "mysql://me:hush@db/", "moorage")
     conf.set_override("connection", "mysql://me:hush@db/", "api_database")
-    told = report.report(scheduler)
-    assert "hush" not in told
-    assert "  store_connection = ***" in told
+    text = report.report(scheduler)
+    assert "hush" not in text
+    assert "  store_connection = ***" in text
 
 
 def test_signal_has_a_file_written(scheduler: Scheduler, tmp_path: Path) -> None:

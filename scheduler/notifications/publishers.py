@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is told: oslo.messaging's notifiers, made of options or handed in."""
+"""oslo.messaging's notifiers, one a format: made from options, or handed in."""
 
 from __future__ import annotations
 
@@ -15,82 +15,86 @@ from oslo_config import cfg
 from ...objects import Serializer
 
 _EXCHANGE: Final = "nova"
-_NOBODY: Final = frozenset({"noop"})
+_DISABLED: Final = frozenset({"noop"})
 
 
-class Notifier(Protocol):
+class MessagingNotifier(Protocol):
     """The part of oslo.messaging's Notifier that is used."""
 
-    def prepare(self, *, publisher_id: str) -> Notifier:
-        """Return the same for a publisher."""
+    def prepare(self, *, publisher_id: str) -> MessagingNotifier:
+        """Return a notifier with that publisher ID."""
         ...
 
     def info(self, ctxt: object, event_type: str, payload: dict[str, Any]) -> object:
-        """Tell an event at the level INFO."""
+        """Send an event with the priority INFO."""
         ...
 
 
 def _nothing() -> None:
-    """Stand in where there is no bus to let go of."""
+    """Do nothing, where there is no transport to close."""
+
+
+#: (legacy, versioned)
+NotifierPair = tuple[MessagingNotifier | None, MessagingNotifier | None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Notifiers:
-    """Who is told in which form; None: nobody is.
+class Publishers:
+    """A notifier for each format; None: that format is not published.
 
     Attributes
     ----------
-    legacy, versioned : Notifier or None
+    legacy, versioned : MessagingNotifier or None
         Prepared for their publishers, ``scheduler.<host>`` and
         ``nova-scheduler:<host>``.
     close : callable
-        Lets go of the bus; it does nothing for notifiers that were handed in.
+        Closes the transport; does nothing for notifiers that were handed in.
     """
 
-    legacy: Notifier | None = None
-    versioned: Notifier | None = None
+    legacy: MessagingNotifier | None = None
+    versioned: MessagingNotifier | None = None
     close: Callable[[], None] = _nothing
 
     def __bool__(self) -> bool:
         return self.legacy is not None or self.versioned is not None
 
 
-def make_notifiers(
+def make_publishers(
     conf: cfg.ConfigOpts,
-    notifier: Notifier | tuple[Notifier | None, Notifier | None] | None = None,
-) -> Notifiers:
-    """Return who is told, in the formats of ``[notifications] notification_format``.
+    notifier: MessagingNotifier | NotifierPair | None = None,
+) -> Publishers:
+    """Return the publishers for ``[notifications] notification_format``.
 
     Parameters
     ----------
-    notifier : Notifier or pair of Notifier, optional
+    notifier : MessagingNotifier or pair of MessagingNotifier, optional
         For both formats, or (legacy, versioned); by default those that
         [oslo_messaging_notifications] asks for.
     """
     close: Callable[[], None] = _nothing
     if notifier is None:
-        legacy, versioned, close = _of_conf(conf)
+        legacy, versioned, close = _from_conf(conf)
     elif isinstance(notifier, tuple):
         legacy, versioned = notifier
     else:
         legacy = versioned = notifier
-    wanted = conf.notifications.notification_format
-    if wanted == "versioned":
+    enabled = conf.notifications.notification_format
+    if enabled == "versioned":
         legacy = None
-    if wanted == "unversioned":
+    if enabled == "unversioned":
         versioned = None
-    return Notifiers(
+    return Publishers(
         legacy and legacy.prepare(publisher_id=f"scheduler.{conf.host}"),
         versioned and versioned.prepare(publisher_id=f"nova-scheduler:{conf.host}"),
         close,
     )
 
 
-def _of_conf(
+def _from_conf(
     conf: cfg.ConfigOpts,
-) -> tuple[Notifier | None, Notifier | None, Callable[[], None]]:
+) -> tuple[MessagingNotifier | None, MessagingNotifier | None, Callable[[], None]]:
     _register(conf)
-    if set(conf.oslo_messaging_notifications.driver) <= _NOBODY:
+    if set(conf.oslo_messaging_notifications.driver) <= _DISABLED:
         return None, None, _nothing
     # oslo.messaging's own default is "openstack"; an operator's value still wins.
     conf.set_default("control_exchange", _EXCHANGE)
@@ -107,14 +111,14 @@ def _of_conf(
 def _register(conf: cfg.ConfigOpts) -> None:
     for group, opts in oslo_messaging.opts.list_opts():
         for opt in opts:
-            # What another owner of this conf registered is his.
+            # An option that another owner of this conf registered stays as it is.
             with contextlib.suppress(cfg.DuplicateOptError):
                 conf.register_opt(opt, group=group)
 
 
-#: Keys of a request context that are told: those that oslo.context's redacted_copy
-#: leaves of it, which is what nova 34 sends. Tokens and catalogs are none of them.
-_TOLD: Final = frozenset(
+#: Keys of a request context that are published: those that oslo.context's
+#: redacted_copy keeps, which is what nova 34 sends; no tokens, no service catalog.
+_PUBLIC_KEYS: Final = frozenset(
     {
         "domain",
         "domain_id",
@@ -142,21 +146,21 @@ _TOLD: Final = frozenset(
 )
 
 
-class Told(dict[str, Any]):
-    """A request context as it is told: a dict, and what notifiers expect of an object.
+class RedactedContext(dict[str, Any]):
+    """A request context without secrets, with the methods that notifiers call.
 
-    oslo.messaging drops plain dicts, for they may hold tokens; this one holds none.
+    oslo.messaging drops plain dicts because they may hold tokens; this holds none.
     """
 
     @classmethod
-    def of(cls, context: object) -> Told:
-        """Take the dict of the wire, or nova's RequestContext."""
+    def of(cls, context: object) -> RedactedContext:
+        """Make it from the dict of the wire, or from nova's RequestContext."""
         whole = context if isinstance(context, Mapping) else _to_dict(context)
-        return cls({k: v for k, v in whole.items() if k in _TOLD})
+        return cls({k: v for k, v in whole.items() if k in _PUBLIC_KEYS})
 
-    def redacted_copy(self) -> Told:
-        """Return a copy without secrets."""
-        return Told(self)
+    def redacted_copy(self) -> RedactedContext:
+        """Return a copy."""
+        return RedactedContext(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a plain dict."""

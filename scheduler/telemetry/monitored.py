@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What telemetry reads of a scheduler; all of it costs little, and asks nobody."""
+"""The part of a scheduler that telemetry reads: cheap, and without I/O."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from ..hosts import HostTable
 from ..placement.kept import KeptCandidates
 
 
-class Seen(Protocol):
-    """A scheduler, from outside."""
+class MonitoredScheduler(Protocol):
+    """A scheduler as telemetry reads it."""
 
     @property
     def conf(self) -> cfg.ConfigOpts:
-        """Its options."""
+        """The options."""
 
     @property
     def decisions(self) -> DecisionLog:
-        """The newest decisions; tells of each."""
+        """The newest decisions; publishes each to its subscribers."""
 
     @property
     def kept(self) -> KeptCandidates:
-        """What Placement answered of late."""
+        """The cache of Placement's allocation candidates."""
 
     @property
     def table(self) -> HostTable:
@@ -38,7 +38,7 @@ class Seen(Protocol):
 
     @property
     def readiness_note(self) -> str:
-        """Why not, or what else to know."""
+        """Why the scheduler is not ready, or a note where it is."""
 
     @property
     def view_age_s(self) -> float | None:
@@ -46,12 +46,12 @@ class Seen(Protocol):
 
     @property
     def n_orphans(self) -> int:
-        """Claims in doubt."""
+        """The number of orphaned claims: those whose outcome is unknown."""
 
     @property
     def suspected_orphans(self) -> Sequence[str]:
-        """Consumers whose allocations no evidence explains."""
+        """UUIDs of consumers whose allocations nothing shows to be in use."""
 
     @property
     def report_counts(self) -> Mapping[str, int]:
-        """How many reports of hosts came to what."""
+        """The number of reports from hosts, by outcome."""

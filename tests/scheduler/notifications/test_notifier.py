@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Others are told when nova tells them, and telling them fails no decision."""
+"""Notifications are sent when nova sends them, and fail no decision."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import pytest
 from moorage.objects import Destination, RequestSpec, Serializer
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import NoValidHost
-from moorage.scheduler.notifications.outbox import MAX_WAITING, Letter, Outbox
+from moorage.scheduler.notifications.outbox import MAX_WAITING, Notification, Outbox
 from moorage.scheduler.service import Scheduler, build
 from moorage.testing import builders
 
 from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
-from ...fixtures.notification_listener import Broken, Deaf, Listener
+from ...fixtures.notification_listener import Broken, Listener, Unavailable
 from ...fixtures.waiting import wait_until
 
 START, END = (f"scheduler.select_destinations.{each}" for each in ("start", "end"))
@@ -73,7 +73,7 @@ def _spec(**changes: Any) -> RequestSpec:
 
 
 def _events(listener: Listener) -> list[str]:
-    return [each.event_type for each in listener.told]
+    return [each.event_type for each in listener.received]
 
 
 @pytest.mark.parametrize(
@@ -84,33 +84,35 @@ def _events(listener: Listener) -> list[str]:
         ("both", ["scheduler.scheduler1", "nova-scheduler:scheduler1"]),
     ],
 )
-def test_start_and_end_are_told_in_each_form(
+def test_start_and_end_are_sent_in_each_format(
     make: Make, form: str, publishers: list[str]
 ) -> None:
     scheduler = make(listener := Listener(), notification_format=form)
     _ask(scheduler, new_uuids())
     scheduler.stop()
-    told = [(each.publisher_id, each.event_type) for each in listener.told]
-    assert told == [(p, e) for e in (START, END) for p in publishers]
+    sent = [(each.publisher_id, each.event_type) for each in listener.received]
+    assert sent == [(p, e) for e in (START, END) for p in publishers]
 
 
-def test_each_form_can_have_its_own_notifier(make: Make) -> None:
+def test_each_format_can_have_its_own_notifier(make: Make) -> None:
     legacy, versioned = Listener(), Listener()
     scheduler = make((legacy, versioned), notification_format="both")
     _ask(scheduler, new_uuids())
     scheduler.stop()
-    assert [set(each.payload) for each in legacy.told] == [{"request_spec"}] * 2
-    names = [each.payload["nova_object.name"] for each in versioned.told]
+    assert [set(each.payload) for each in legacy.received] == [{"request_spec"}] * 2
+    names = [each.payload["nova_object.name"] for each in versioned.received]
     assert names == ["RequestSpecPayload"] * 2
 
 
-def test_end_is_told_of_the_last_instance(make: Make) -> None:
+def test_end_has_the_last_instance(make: Make) -> None:
     scheduler = make(listener := Listener(), notification_format="versioned")
     uuids = new_uuids(3)
     _ask(scheduler, uuids, num_instances=3)
     scheduler.stop()
-    told = [each.payload["nova_object.data"]["instance_uuid"] for each in listener.told]
-    assert told == [uuids[0], uuids[2]]
+    sent = [
+        each.payload["nova_object.data"]["instance_uuid"] for each in listener.received
+    ]
+    assert sent == [uuids[0], uuids[2]]
 
 
 def _with_cell(name: str, number: int) -> dict[str, Any]:
@@ -124,33 +126,33 @@ def _pinned() -> dict[str, Any]:
     return {"numa_topology": builders.guest_topology(builders.guest_cell())}
 
 
-def _cell_told(listener: Listener) -> dict[str, Any]:
-    """The guest's only cell as the last notification has it."""
-    data = listener.told[-1].payload["nova_object.data"]
+def _published_cell(listener: Listener) -> dict[str, Any]:
+    """The guest's only cell in the last notification."""
+    data = listener.received[-1].payload["nova_object.data"]
     [cell] = data["numa_topology"]["nova_object.data"]["cells"]
-    told: dict[str, Any] = cell["nova_object.data"]
-    return told
+    sent: dict[str, Any] = cell["nova_object.data"]
+    return sent
 
 
 @pytest.mark.parametrize("is_named", [True, False], ids=["claimed", "old conductor"])
-def test_end_tells_the_pinned_cpus_of_the_last_instance(
+def test_end_has_the_pinned_cpus_of_the_last_instance(
     make: Make, is_named: bool
 ) -> None:
     listener = Listener()
     scheduler = make(listener, [_with_cell("h1", 3)], notification_format="versioned")
     _ask(scheduler, new_uuids(2) if is_named else None, num_instances=2, **_pinned())
     scheduler.stop()
-    told = _cell_told(listener)
-    assert (told["id"], told["cpu_pinning_raw"]) == (3, {"0": 14, "1": 15})
+    sent = _published_cell(listener)
+    assert (sent["id"], sent["cpu_pinning_raw"]) == (3, {"0": 14, "1": 15})
 
 
-def test_end_tells_the_cells_of_the_host_of_the_last_instance(make: Make) -> None:
+def test_end_has_the_cells_of_the_host_of_the_last_instance(make: Make) -> None:
     hosts = [_with_cell("h2", 2), _with_cell("h3", 3), _with_cell("h4", 4)]
-    for _ in range(5):  # ties are broken anew
+    for _ in range(5):  # ties are broken at random
         scheduler = make(listener := Listener(), hosts, notification_format="versioned")
         chosen = _ask(scheduler, new_uuids(3), num_instances=3, **_pinned())
         scheduler.stop()
-        assert f"h{_cell_told(listener)['id']}" == chosen[-1]
+        assert f"h{_published_cell(listener)['id']}" == chosen[-1]
 
 
 def test_request_is_left_as_it_was_asked_for(make: Make) -> None:
@@ -161,29 +163,29 @@ def test_request_is_left_as_it_was_asked_for(make: Make) -> None:
     assert spec.obj_to_primitive() == before
 
 
-def test_end_tells_cells_as_asked_for_of_a_host_without_any(make: Make) -> None:
+def test_end_has_the_requested_cells_for_a_host_without_any(make: Make) -> None:
     scheduler = make(listener := Listener(), notification_format="versioned")
     _ask(scheduler, new_uuids(), force_hosts=["h1"], **_pinned())
     scheduler.stop()
-    told = _cell_told(listener)
-    assert (told["id"], told["cpu_pinning_raw"]) == (0, None)
+    sent = _published_cell(listener)
+    assert (sent["id"], sent["cpu_pinning_raw"]) == (0, None)
 
 
-def test_end_tells_of_no_cells_where_they_do_not_fit(make: Make) -> None:
+def test_end_has_no_cells_where_they_do_not_fit(make: Make) -> None:
     hosts = [_with_cell("h1", 3)]
     scheduler = make(listener := Listener(), hosts, notification_format="versioned")
     uuids = new_uuids(3)
     _ask(scheduler, uuids, num_instances=3, force_hosts=["h1"], **_pinned())
     scheduler.stop()
-    assert listener.told[-1].payload["nova_object.data"]["numa_topology"] is None
+    assert listener.received[-1].payload["nova_object.data"]["numa_topology"] is None
 
 
-def test_request_without_candidates_is_not_told_of(make: Make) -> None:
+def test_request_without_candidates_is_not_published(make: Make) -> None:
     scheduler = make(listener := Listener())
     with pytest.raises(NoValidHost):
         _ask(scheduler, new_uuids(), vcpus=99)
     scheduler.stop()
-    assert listener.told == []
+    assert listener.received == []
 
 
 def test_request_that_no_host_passes_has_no_end(make: Make) -> None:
@@ -194,7 +196,7 @@ def test_request_that_no_host_passes_has_no_end(make: Make) -> None:
     assert _events(listener) == [START]
 
 
-def test_rebuild_is_told_of_without_candidates(make: Make) -> None:
+def test_rebuild_is_published_without_candidates(make: Make) -> None:
     scheduler = make(listener := Listener())
     rebuild = {
         "scheduler_hints": {"_nova_check_type": ["rebuild"]},
@@ -205,35 +207,37 @@ def test_rebuild_is_told_of_without_candidates(make: Make) -> None:
     assert _events(listener) == [START, END]
 
 
-def test_request_of_an_old_conductor_is_told_of(make: Make) -> None:
+def test_request_of_an_old_conductor_is_published(make: Make) -> None:
     scheduler = make(listener := Listener())
     assert len(_ask(scheduler, None)) == 1
     scheduler.stop()
     assert _events(listener) == [START, END]
 
 
-def test_request_that_is_decided_twice_is_told_of_once(make: Make) -> None:
+def test_request_that_is_decided_twice_is_published_once(make: Make) -> None:
     scheduler = make(listener := Listener())
     _ask(scheduler, new_uuids(), vcpus=8)
-    with pytest.raises(NoValidHost):  # the answer was kept: Placement is asked again
+    with pytest.raises(
+        NoValidHost
+    ):  # the answer was cached: Placement is queried again
         _ask(scheduler, new_uuids(20), num_instances=20, vcpus=8)
     scheduler.stop()
     assert len(scheduler.decisions.newest()[0].queries) > 1
     assert _events(listener) == [START, END, START]
 
 
-def test_no_token_is_told(make: Make) -> None:
+def test_no_token_is_published(make: Make) -> None:
     scheduler = make(listener := Listener(), notification_format="both")
     context = {**CONTEXT, "auth_token": "secret", "service_catalog": [{"x": "secret"}]}
     scheduler.select_destinations(context, _spec(), new_uuids())
     scheduler.stop()
-    assert len(listener.told) == 4
-    for each in listener.told:
+    assert len(listener.received) == 4
+    for each in listener.received:
         assert each.context == CONTEXT
         assert "secret" not in str(each)
 
 
-def test_broken_notifier_costs_no_decision_and_is_told_of_once(
+def test_broken_notifier_fails_no_decision_and_is_logged_once(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     scheduler = make(notifier := Broken())
@@ -246,47 +250,47 @@ def test_broken_notifier_costs_no_decision_and_is_told_of_once(
         scheduler.stop()
     [lost] = _lost(caplog)
     assert "RuntimeError: the notifier is broken" in lost
-    assert any("go out again" in r.getMessage() for r in caplog.records)
+    assert any("are sent again" in r.getMessage() for r in caplog.records)
     assert _events(notifier)[-1] == END
 
 
-def test_request_that_cannot_be_told_of_is_decided(
+def test_request_that_cannot_be_published_is_decided(
     make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     scheduler = make(listener := Listener(), notification_format="versioned")
     spec = request()  # its flavor has no `disabled`, which the payload must have
     assert len(scheduler.select_destinations(CONTEXT, spec, new_uuids())) == 1
     scheduler.stop()
-    assert listener.told == []
+    assert listener.received == []
     assert len(_lost(caplog)) == 1
 
 
-def test_bus_that_is_away_holds_up_no_decision(make: Make) -> None:
-    scheduler = make(notifier := Deaf())
+def test_unavailable_bus_delays_no_decision(make: Make) -> None:
+    scheduler = make(notifier := Unavailable())
     for _ in range(3):
         assert len(_ask(scheduler, new_uuids())) == 1
-    assert notifier.told == []
+    assert notifier.received == []
     notifier.is_back.set()
     scheduler.stop()
     assert _events(notifier) == [START, END] * 3
 
 
-def test_no_more_than_a_bound_waits_for_the_bus(
+def test_queue_for_the_bus_is_bounded(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    outbox, notifier = Outbox(), Deaf()
+    outbox, notifier = Outbox(), Unavailable()
     for _ in range(MAX_WAITING + 10):
-        outbox.put(_letter(notifier))
+        outbox.put(_notification(notifier))
     assert len(_lost(caplog)) == 1
     notifier.is_back.set()
     outbox.stop()
-    assert MAX_WAITING <= len(notifier.told) <= MAX_WAITING + 1
+    assert MAX_WAITING <= len(notifier.received) <= MAX_WAITING + 1
 
 
-def test_end_does_not_wait_for_a_bus_that_stays_away() -> None:
-    outbox, notifier = Outbox(max_waiting=1), Deaf()
+def test_stop_does_not_wait_for_an_unavailable_bus() -> None:
+    outbox, notifier = Outbox(max_waiting=1), Unavailable()
     for _ in range(3):
-        outbox.put(_letter(notifier))
+        outbox.put(_notification(notifier))
     began = time.monotonic()
     outbox.stop(timeout_s=0.1)
     assert time.monotonic() - began < 30
@@ -294,27 +298,27 @@ def test_end_does_not_wait_for_a_bus_that_stays_away() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_forked_process_tells_by_itself() -> None:
-    outbox, told = Outbox(), Listener()
-    outbox.put(_letter(told))
-    wait_until(lambda: len(told.told) == 1)
+def test_forked_process_sends_its_own_notifications() -> None:
+    outbox, listener = Outbox(), Listener()
+    outbox.put(_notification(listener))
+    wait_until(lambda: len(listener.received) == 1)
     child = os.fork()
     if child == 0:
-        outbox.put(_letter(told))
+        outbox.put(_notification(listener))
         outbox.stop()
-        os._exit(len(told.told))
+        os._exit(len(listener.received))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
-    outbox.put(_letter(told))
+    outbox.put(_notification(listener))
     outbox.stop()
-    assert len(told.told) == 2
+    assert len(listener.received) == 2
 
 
-def test_nobody_is_told_by_default(make: Make) -> None:
+def test_nothing_is_published_by_default(make: Make) -> None:
     scheduler = make(None)
     assert len(_ask(scheduler, new_uuids())) == 1
 
 
-def _letter(notifier: Any) -> Letter:
+def _notification(notifier: Any) -> Notification:
     prepared = notifier.prepare(publisher_id="p")
 
     class Context(dict[str, Any]):
@@ -324,7 +328,7 @@ def _letter(notifier: Any) -> Letter:
         def to_dict(self) -> dict[str, Any]:
             return dict(self)
 
-    return Letter(prepared, Context(), START, {})
+    return Notification(prepared, Context(), START, {})
 
 
 def _lost(caplog: pytest.LogCaptureFixture) -> list[str]:

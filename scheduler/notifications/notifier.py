@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The notifications of one call of select_destinations: when, and with what payload."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from ...objects import Destination, RequestSpec, Selection
+from ...objects.notifications import InstancePCIRequestPayload, RequestSpecPayload
+from ..hosts import Consumption, HostBatch, HostTable
+from ..placement.query import Requirements
+from .legacy import legacy_payload
+from .outbox import Notification, Outbox
+from .placed_numa import placed_numa_topology
+from .publishers import MessagingNotifier, Publishers, RedactedContext
+
+EVENT: Final = "scheduler.select_destinations"
+
+#: Fields of a request whose payload carries the UUID of the instance.
+_WITH_INSTANCE_UUID: Final = ("numa_topology", "pci_requests")
+
+
+class CallNotifications:
+    """The notifications of one call.
+
+    Parameters
+    ----------
+    publish : callable
+        Publishes a phase, "start" or "end", with the request as it is then.
+    add_requirements : callable
+        Writes what the prefilters require into the request that is published.
+    guard : callable
+        Returns a context manager that logs exceptions and suppresses them.
+    """
+
+    def __init__(
+        self,
+        spec_obj: RequestSpec,
+        publish: Callable[[str, RequestSpec], None],
+        add_requirements: Callable[[RequestSpec, Requirements], None],
+        guard: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._spec = spec_obj
+        self._publish = publish
+        self._add_requirements = add_requirements
+        self._guard = guard
+        self._published: RequestSpec | None = None
+        self._placed: tuple[HostBatch, int, Consumption] | None = None
+
+    def start(self, requirements: Requirements | None) -> None:
+        """Publish that the search for hosts starts.
+
+        Parameters
+        ----------
+        requirements : Requirements or None
+            What prefilters added to the query; None: Placement is not asked.
+        """
+        with self._guard():
+            self._published = copy.deepcopy(self._spec)
+            if requirements is not None:
+                self._add_requirements(self._published, requirements)
+            self._publish("start", self._published)
+
+    def record_placement(
+        self, hosts: HostBatch, index: int, consumption: Consumption
+    ) -> None:
+        """Record where the last instance was placed; see `Caller`."""
+        self._placed = hosts, index, consumption
+
+    def end(
+        self,
+        instance_uuids: Sequence[str] | None,
+        selections: Sequence[Sequence[Selection]],
+    ) -> None:
+        """Publish that each instance has its host.
+
+        The request is then as nova leaves it: that of the last instance, whose server
+        group has the hosts, and whose NUMA cells are on those of its host.
+        """
+        request = self._published
+        if request is None:
+            return
+        with self._guard():
+            if instance_uuids:
+                request.instance_uuid = instance_uuids[-1]
+            group = request.instance_group if "instance_group" in request else None
+            if group is not None:
+                earlier = group.hosts if "hosts" in group else None
+                chosen = (mine[0].service_host for mine in selections)
+                group.hosts = [*(earlier or ()), *chosen]
+            if self._placed is not None and "numa_topology" in request:
+                request.numa_topology = placed_numa_topology(
+                    request.numa_topology, *self._placed
+                )
+            self._publish("end", request)
+
+
+class Notifier:
+    """Publish notifications of calls; a failure is logged and fails no decision.
+
+    Parameters
+    ----------
+    publishers : Publishers
+    table : HostTable
+        Resolves a compute node's UUID to its host.
+    routes_networks : callable
+        Returns whether requests are restricted to the segments of their networks; nova
+        then has a destination in every request.
+    """
+
+    def __init__(
+        self,
+        publishers: Publishers,
+        table: HostTable,
+        routes_networks: Callable[[], bool],
+    ) -> None:
+        self._publishers = publishers
+        self._table = table
+        self._routes_networks = routes_networks
+        self._outbox = Outbox()
+
+    def for_call(
+        self, context: object, spec_obj: RequestSpec
+    ) -> CallNotifications | None:
+        """Return the notifications of a call; None where nothing is published."""
+        if not self._publishers:
+            return None
+
+        def publish(phase: str, request: RequestSpec) -> None:
+            self._publish(context, f"{EVENT}.{phase}", request)
+
+        return CallNotifications(
+            spec_obj, publish, self._add_requirements, self._guarded
+        )
+
+    def stop(self) -> None:
+        """Send what is still queued, if the bus accepts it soon."""
+        if self._outbox.stop():
+            self._publishers.close()
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Log exceptions: a request that cannot be published can still be decided."""
+        try:
+            yield
+        except Exception as e:
+            self._outbox.failed("%s: %s", type(e).__name__, e)
+
+    def _publish(self, context: object, event_type: str, request: RequestSpec) -> None:
+        redacted = RedactedContext.of(context)
+        if self._publishers.legacy is not None:
+            with self._guarded():
+                payload = legacy_payload(request)
+                self._put(self._publishers.legacy, redacted, event_type, payload)
+        if self._publishers.versioned is not None:
+            with self._guarded():
+                _fill_in(request)
+                payload = RequestSpecPayload.of(request).obj_to_primitive()
+                self._put(self._publishers.versioned, redacted, event_type, payload)
+
+    def _put(
+        self,
+        publisher: MessagingNotifier,
+        context: RedactedContext,
+        event_type: str,
+        payload: dict[str, Any],
+    ) -> None:
+        self._outbox.put(Notification(publisher, context, event_type, payload))
+
+    def _add_requirements(
+        self, request: RequestSpec, requirements: Requirements
+    ) -> None:
+        """Write into the request what nova's prefilters have written by then."""
+        aggregates = requirements.member_of or requirements.forbidden_aggregates
+        destination = request.requested_destination
+        if destination is None:
+            if not aggregates and not self._routes_networks():
+                return
+            destination = request.requested_destination = Destination()
+            destination.obj_set_defaults()
+        if requirements.member_of:
+            joined = [",".join(sorted(uuids)) for uuids in requirements.member_of]
+            destination.aggregates = [*(destination.aggregates or ()), *joined]
+        if requirements.in_tree is not None:
+            hosts = self._table.batch()
+            for index in hosts.matches("uuid", [requirements.in_tree]).nonzero()[0]:
+                destination.host = hosts.value("host", int(index))
+                destination.node = hosts.value("nodename", int(index))
+
+
+def _fill_in(request: RequestSpec) -> None:
+    """Set what nova sets when it makes the versioned payload.
+
+    The legacy payload of the end, which is made of the same request, then has it, too.
+    """
+    for name in _WITH_INSTANCE_UUID:
+        value = getattr(request, name) if name in request else None
+        if value is not None and "instance_uuid" not in value:
+            value.instance_uuid = request.instance_uuid
+    pci_requests = request.pci_requests if "pci_requests" in request else None
+    for each in pci_requests.requests if pci_requests is not None else ():
+        for name in InstancePCIRequestPayload.COPIED:
+            if name not in each:
+                setattr(each, name, None)
