@@ -16,6 +16,7 @@ from oslo_config import cfg
 
 from ..objects import RequestSpec
 from . import logs, tracing
+from .claim_reconciler import ClaimReconciler
 from .clock import now_s
 from .conf import register_opts
 from .drivers.announcing import Announce, AnnouncedClaim, announce_to_nobody
@@ -49,7 +50,6 @@ from .rpc.endpoints import Answer, BaseAPIEndpoint, SchedulerEndpoint
 from .seeding import providers
 from .sources.base import BaseHostSource
 from .sources.file import FileSource
-from .upkeep import ClaimUpkeep
 from .waiting import Spawner, SystemWaiter, ThreadSpawner, Waiter
 
 LOG = logging.getLogger(__name__)
@@ -198,14 +198,14 @@ class Scheduler:
                 max_requests=conf.moorage.candidates_max_kept,
             )
             closing.callback(self.kept.stop)
-            self._upkeep = ClaimUpkeep(
+            self._reconciler = ClaimReconciler(
                 self.table,
                 self.placement,
                 max_age_s=self._claim_max_age_s(),
                 waiter=waiter,
                 spawner=spawner,
             )
-            closing.callback(self._upkeep.stop)
+            closing.callback(self._reconciler.stop)
             self._driver: BaseSchedulerDriver = driver(
                 Parts(
                     conf=conf,
@@ -225,7 +225,7 @@ class Scheduler:
                     tie_seed=int(rng.integers(2**62)),
                     network=network,
                     announce=self._announce,
-                    review=self._upkeep.review,
+                    review=self._reconciler.review,
                 )
             )
             self._clock = clock
@@ -300,14 +300,14 @@ class Scheduler:
         Raises
         ------
         ConfigurationError
-            Claims under way cannot be noted there.
+            Unsettled claims cannot be recorded there.
         """
         option = self.conf.moorage.claims_directory
         if folder := Path(option) if option else claims_directory:
             self.journal.open(folder)
         self._source.follow(self.table)
         self._readiness.start()
-        self._upkeep.start()
+        self._reconciler.start()
 
     def look_after(self, claims_directory: Path) -> None:
         """Release what killed processes have left there, as far as Placement answers.
@@ -387,7 +387,7 @@ class Scheduler:
                 heard.consumption,
                 heard.claimed_at,
             )
-            self._orphans.claimed([heard.instance_uuid])
+            self._orphans.forget_claimed([heard.instance_uuid])
 
     def _locate(
         self, instance_uuid: str, providers: Collection[str]
@@ -434,7 +434,7 @@ class Scheduler:
         """
         options = self.conf.moorage
         self.kept.bound(options.candidates_max_age, options.candidates_max_kept)
-        self._upkeep.max_age_s = self._claim_max_age_s()
+        self._reconciler.max_age_s = self._claim_max_age_s()
         self._source.refresh(self.table)
         if self._embedded is not None:
             self._seed()
@@ -481,7 +481,7 @@ class Scheduler:
         """
         uuids = tuple(instance_uuids or ())
 
-        def figures() -> Mapping[str, tracing.Figure]:
+        def attributes() -> Mapping[str, tracing.AttributeValue]:
             caller = Caller.of(context)
             return {
                 "openstack.request_id": caller.request_id or "",
@@ -491,8 +491,8 @@ class Scheduler:
 
         with (
             logs.request(context, uuids),
-            tracing.request("select_destinations", context, figures),
-            self.journal.returning(),
+            tracing.request("select_destinations", context, attributes),
+            self.journal.answer_on_return(),
         ):
             caller = Caller.of(context)
             told = self._announcer.call(context, spec_obj)

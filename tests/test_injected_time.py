@@ -18,7 +18,7 @@ FILES = [
     SCHEDULER / "drivers" / "groups.py",
     SCHEDULER / "placement" / "circuit.py",
     SCHEDULER / "rpc" / "peers.py",
-    SCHEDULER / "upkeep.py",
+    SCHEDULER / "claim_reconciler.py",
 ]
 DIRECT = {
     "time": {"time", "monotonic", "sleep", "perf_counter"},

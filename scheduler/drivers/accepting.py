@@ -39,9 +39,9 @@ def take_on_paper(ledger: Ledger) -> Accept:
 
     def take(_uuid: str, hosts: HostBatch, index: int) -> int | None:
         left = hosts.candidates_of(index)
-        candidate = ledger.next_of(hosts.value("uuid", index), left)
+        candidate = ledger.next_candidate(hosts.value("uuid", index), left)
         if candidate is not None:
-            ledger.take(candidate)
+            ledger.reserve(candidate)
         return candidate
 
     return take

@@ -25,8 +25,8 @@ from ..placement.allocations.claims import (
     claim,
     release,
 )
-from ..placement.allocations.engine import AllocationsInDoubt, Held
-from ..placement.allocations.journal import Note
+from ..placement.allocations.engine import AllocationsByConsumer, AllocationsInDoubt
+from ..placement.allocations.journal import JournalEntry
 from ..placement.allocations.limits import MAX_CONTENDED, MAX_REFUSED, MAX_ROUNDS
 from ..placement.candidates import AllocationRequest
 from ..placement.offers import Taken
@@ -89,7 +89,7 @@ class Claims:
         self._made: dict[str, Claim] = {}
         self._found: dict[str, Claim] = {}
         #: Of what may be claimed for us, and is not known to be released.
-        self._notes: dict[str, Note] = {}
+        self._entries: dict[str, JournalEntry] = {}
         self._counted: list[Taken] = []
         self._has_contended = False
         self._n_contended = 0
@@ -112,12 +112,12 @@ class Claims:
         if not self._group.may_try(node_uuid):
             return None
         left = hosts.candidates_of(index)
-        while (candidate := ledger.next_of(node_uuid, left)) is not None:
+        while (candidate := ledger.next_candidate(node_uuid, left)) is not None:
             answer = self._claim({uuid: ledger.request(candidate)}, [host])
             if answer.result is ClaimResult.CLAIMED:
                 if not self._keeps(uuid, hosts, index, answer):
                     return None  # where the group settles, this may be tried again
-                ledger.take(candidate)
+                ledger.reserve(candidate)
                 return candidate
             if answer.result is ClaimResult.CONTENDED:
                 self._contend(answer)
@@ -229,7 +229,7 @@ class Claims:
                 waiter=self._parts.waiter,
                 global_request_id=self._global_request_id,
                 evacuated_from=self._evacuated_from,
-                sending=self._adapt,
+                before_write=self._adapt,
             )
             self._count(requests, answer, began)
             span.set("moorage.answer", answer.result.value)
@@ -245,7 +245,7 @@ class Claims:
     ) -> None:
         """Count what was claimed, also against cached answers that lack it."""
         if answer.result is not ClaimResult.CLAIMED:
-            for uuid, late in answer.left.items():
+            for uuid, late in answer.unresolved.items():
                 self._abandon(uuid, late)
             self._strike(requests)
         elif answer.is_found:
@@ -254,7 +254,7 @@ class Claims:
             self._n_contended = 0
             self._made.update(answer.claims)
             for uuid, made in answer.claims.items():
-                self._notes[uuid].grant(made.generation)
+                self._entries[uuid].record_grant(made.generation)
             taken = self._parts.kept.claimed(requests.values(), began=began)
             self._counted.append(taken)
 
@@ -283,17 +283,17 @@ class Claims:
         hosts, index = placed.ranking.hosts, placed.index
         if self._keeps(placed.instance_uuid, hosts, index, answer):
             return True
-        ledger.give_back(placed.candidate)
+        ledger.release(placed.candidate)
         return False
 
     def _undo(self, placed: Placed, answer: ClaimAnswer, ledger: Ledger) -> None:
         """Take back what was taken on paper and is not granted."""
-        ledger.give_back(placed.candidate)
+        ledger.release(placed.candidate)
         if answer.result is ClaimResult.REFUSED:
             self._refuse(placed.candidate, ledger)
 
     def _refuse(self, candidate: int, ledger: Ledger) -> None:
-        ledger.refuse(candidate)
+        ledger.mark_refused(candidate)
         self._parts.kept.refused(ledger.offer, candidate)
 
     def _note(
@@ -317,12 +317,12 @@ class Claims:
     def _caring(self, requests: Mapping[str, AllocationRequest]) -> Iterator[None]:
         """Hand what is in doubt to the orphans: Placement did not say, or a kill."""
         owner = {"project_id": self._project_id, "user_id": self._user_id}
-        self._notes.update(self._parts.journal.begin(requests, owner))
+        self._entries.update(self._parts.journal.record(requests, owner))
         try:
             yield
         except (AllocationsInDoubt, AllocationUpdateFailed) as e:
-            for uuid, left in e.left.items():
-                self._abandon(uuid, left)
+            for uuid, unresolved in e.unresolved.items():
+                self._abandon(uuid, unresolved)
             self._strike(requests)
             raise
         except SchedulerError:
@@ -333,19 +333,21 @@ class Claims:
                 self._abandon(uuid)
             raise
 
-    def _adapt(self, generations: Mapping[str, int | None], held: Held) -> None:
+    def _adapt(
+        self, generations: Mapping[str, int | None], held: AllocationsByConsumer
+    ) -> None:
         """Note how a claim is sent again, before it is."""
         for uuid, named in generations.items():
-            note, mine = self._notes[uuid], held[uuid]
-            noted = Claim(note.request, note.before)
-            if named is not None and mine.are(noted.whole):
-                note.rest(named)
+            entry, mine = self._entries[uuid], held[uuid]
+            noted = Claim(entry.request, entry.before)
+            if named is not None and mine.are(noted.combined_request):
+                entry.record_rewrite(named)
             elif named is not None:
-                note.adapt(named, mine if mine.resources else None)
+                entry.record_retry(named, mine if mine.resources else None)
 
     def _strike(self, uuids: Iterable[str]) -> None:
-        notes = [self._notes.pop(uuid) for uuid in uuids if uuid in self._notes]
-        self._parts.journal.strike(notes)
+        entries = [self._entries.pop(uuid) for uuid in uuids if uuid in self._entries]
+        self._parts.journal.settle(entries)
 
     def answered(self) -> None:
         """Note that the claims are what is answered: what is in use.
@@ -355,7 +357,7 @@ class Claims:
         """
         owner = {"project_id": self._project_id, "user_id": self._user_id}
         claims = {**self._made, **self._found}
-        self._parts.orphans.claimed(claims)
+        self._parts.orphans.forget_claimed(claims)
         for uuid, mine in claims.items():
             if mine.is_late:
                 self._parts.orphans.add(
@@ -419,9 +421,9 @@ class Claims:
 
     def _abandon(self, uuid: str, claimed: Claim | None = None) -> None:
         """Hand a claim to the orphans; None: what its note says of it."""
-        if uuid in self._notes:
-            note = self._parts.journal.hand_over(self._notes.pop(uuid))
-            self._parts.orphans.add(uuid, note.orphan(claimed))
+        if uuid in self._entries:
+            entry = self._parts.journal.detach_from_answer(self._entries.pop(uuid))
+            self._parts.orphans.add(uuid, entry.to_orphan(claimed))
 
 
 def _owner(spec_obj: RequestSpec, caller: Caller, name: str) -> str:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ...objects import RequestSpec, Selection
 from ..errors import AllocationUpdateFailed, NoValidHost
 from ..hosts import HostBatch
-from ..placement.allocations.limits import MAX_POSTS, MAX_QUESTIONS
+from ..placement.allocations.limits import MAX_POSTS, MAX_QUERIES
 from ..placement.candidates import AllocationCandidates
 from ..placement.offers import Offer
 from ..placement.request_checks import validate_request
@@ -108,7 +108,7 @@ class Decision:
                 came = parts.kept.moment()
                 news = ask_again(parts, caller, asked, record, came=came, earlier=offer)
             except NoValidHost:
-                if n_asked == MAX_QUESTIONS:
+                if n_asked == MAX_QUERIES:
                     raise
                 is_freed = parts.review(offer.candidates.by_host)
                 news = ask_again(parts, caller, asked, record, came=came, earlier=offer)
@@ -136,8 +136,8 @@ class Decision:
             self._record,
             may_doubt=may_doubt,
         )
-        self._parts.orphans.release_earlier(
-            self._uuids, besides=evacuated_from(self._spec, self._parts.table)
+        self._parts.orphans.release_before_new_claim(
+            self._uuids, excluding=evacuated_from(self._spec, self._parts.table)
         )
         try:
             placed = self._claimed(hosts, ledger, claims)
@@ -169,7 +169,7 @@ class Decision:
             for each in placed:
                 # What an earlier request claimed was consumed by that, and stays.
                 if claims.made(each.instance_uuid):
-                    table.give_back(each.value("host"), each.instance_uuid)
+                    table.release_claim(each.value("host"), each.instance_uuid)
             raise
         self._parts.announce([self._announced(each, ledger, now) for each in placed])
 
@@ -407,7 +407,7 @@ class Decision:
                 continue
             candidate: int | None = NO_CANDIDATE
             if ledger is not None:
-                candidate = ledger.next_of(node, hosts.candidates_of(index))
+                candidate = ledger.next_candidate(node, hosts.candidates_of(index))
             if candidate is not None:
                 its_limits = self._limits(hosts, index)
                 yield self._selection(hosts, index, its_limits, candidate, ledger)

@@ -30,7 +30,9 @@ class Ledger:
         self._refused: set[int] = set()
         self._taken: Counter[tuple[str, str]] = Counter()
 
-    def next_of(self, node_uuid: str, among: Sequence[int] | None = None) -> int | None:
+    def next_candidate(
+        self, node_uuid: str, among: Sequence[int] | None = None
+    ) -> int | None:
         """Return the first candidate of a host that may still be granted.
 
         Parameters
@@ -94,11 +96,11 @@ class Ledger:
         """Return what a candidate takes: {provider UUID: {resource class: amount}}."""
         return self._candidates.resources_of(index)
 
-    def take(self, index: int) -> None:
+    def reserve(self, index: int) -> None:
         """Count a candidate as taken."""
         self._count(index, 1)
 
-    def give_back(self, index: int) -> None:
+    def release(self, index: int) -> None:
         """Count a candidate as taken no more."""
         self._count(index, -1)
 
@@ -107,7 +109,7 @@ class Ledger:
             for name, amount in resources.items():
                 self._taken[provider, name] += sign * amount
 
-    def refuse(self, index: int) -> None:
+    def mark_refused(self, index: int) -> None:
         """Never name a candidate again: Placement refused it."""
         self._refused.add(index)
 

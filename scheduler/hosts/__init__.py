@@ -11,14 +11,13 @@ from .image_properties import (
 )
 from .numa import HostTopology, Limits
 from .pci import HostPools
-from .pending import Claimed
+from .pending import UnreportedClaim
 from .record import Consumption, HostRecord
 from .table import HostTable
 
 __all__ = [
     "Aggregate",
     "AggregateMap",
-    "Claimed",
     "Consumption",
     "HostBatch",
     "HostPools",
@@ -29,6 +28,7 @@ __all__ = [
     "ImageProperties",
     "ImageProperty",
     "Limits",
+    "UnreportedClaim",
     "metadata_values",
     "properties_of_image",
     "properties_of_instance",

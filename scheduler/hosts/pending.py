@@ -28,7 +28,7 @@ class Claim:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Claimed:
+class UnreportedClaim:
     """A claim that no report of its compute node includes yet.
 
     Attributes

@@ -26,7 +26,7 @@ from .candidates import CandidateRows, Offer, candidate_rows
 from .columns import TableColumns
 from .image_properties import ImageProperties
 from .instances import InstanceMap
-from .pending import Claim, Claimed, PendingClaims
+from .pending import Claim, PendingClaims, UnreportedClaim
 from .record import INTERNED, NUMBERS, Consumption, HostRecord
 
 #: Rows written at a time: readers wait for that many at most.
@@ -327,7 +327,7 @@ class HostTable:
             for node_uuid in node_uuids:
                 if self._columns.remove(node_uuid):
                     self._revision += 1
-                    # Nobody could give these back: `give_back` finds claims by row.
+                    # Nobody could give these back: `release_claim` finds claims by row.
                     self._pending.forget(node_uuid)
 
     def set_instances(self, host: str, uuids: Collection[str]) -> None:
@@ -424,18 +424,18 @@ class HostTable:
         if consumption.image_properties:
             self.instances.describe(uuid, consumption.image_properties)
 
-    def claims(self) -> tuple[Claimed, ...]:
+    def claims(self) -> tuple[UnreportedClaim, ...]:
         """Return the claims that no report of their node includes yet."""
         with self._lock:
             rows = dict(self._claimed_rows())
             return tuple(
-                Claimed(
+                UnreportedClaim(
                     node, self._columns.text("host", rows[node]), uuid, claim.claimed_at
                 )
                 for node, uuid, claim in self._pending
             )
 
-    def settle(self, node_uuid: str, instance_uuids: Iterable[str]) -> None:
+    def mark_reported(self, node_uuid: str, instance_uuids: Iterable[str]) -> None:
         """Say that the row, as it was reported, includes these claims.
 
         What they took on top of it is given back; the instances stay.
@@ -447,7 +447,7 @@ class HostTable:
                     self._revision += 1
                     self._return(self._row(node_uuid), claim)
 
-    def give_back(self, host: str, instance_uuid: str) -> None:
+    def release_claim(self, host: str, instance_uuid: str) -> None:
         """Undo `consume` on a service host: the claim was given up, or has ended.
 
         An instance that is not there, or that a report included, is only forgotten.
@@ -456,7 +456,7 @@ class HostTable:
             self._revision += 1
             self.instances.remove(host, instance_uuid)
             for node_uuid in self.nodes_of(host):
-                self.settle(node_uuid, [instance_uuid])
+                self.mark_reported(node_uuid, [instance_uuid])
 
     def _uncover(self, node_uuid: str, row: int) -> None:
         for claim in reversed(list(self._pending.of_node(node_uuid).values())):

@@ -93,7 +93,7 @@ class Server(RPCServer):  # type: ignore[misc]
         if self.answers is None:
             super()._process_incoming(incoming)
             return
-        with self.answers.taking() as answer:
+        with self.answers.track_answer() as answer:
             super()._process_incoming([Watched(m, answer) for m in incoming])
 
     def _is_full(self) -> bool:

@@ -85,7 +85,7 @@ N_KILLS = 5
 MAX_CUT_OFF = 5
 
 #: What the log says then.
-FOUND = r"Process \d+ has ended with [1-9]\d* claims under way"
+FOUND = r"Process \d+ has ended with [1-9]\d* unsettled claims"
 
 CONFIG = """
 [DEFAULT]
@@ -426,7 +426,7 @@ def test_answer_that_waits_for_the_broker_does_not_count_as_sent(cloud: Cloud) -
         time.sleep(1)  # by now it would be sent
         for pid in scheduler.workers:
             os.kill(pid, signal.SIGKILL)
-        scheduler.wait_for("has ended with 1 claims under way")
+        scheduler.wait_for("has ended with 1 unsettled claims")
         assert not settled(cloud, lambda held: not held)
         broker.restart()
         assert isinstance(call.exception(ENDS_S), oslo_messaging.MessagingTimeout)

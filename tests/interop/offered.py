@@ -186,7 +186,7 @@ def _consumed(
     table.consume(builders.node_uuid(report.host), name, taken)
     left = _state(table.batch())
     assert _state(in_batch) == left
-    table.give_back(report.host, name)
+    table.release_claim(report.host, name)
     return {"left": left, "given back": _state(table.batch())}
 
 

@@ -322,7 +322,7 @@ class Picture:
                 or node.num_instances >= len(here)
                 or stood_s >= _WRITTEN_S
             ):
-                table.settle(claim.node_uuid, [claim.instance_uuid])
+                table.mark_reported(claim.node_uuid, [claim.instance_uuid])
                 del waiting[key]
         self._sightings = waiting
 

@@ -14,11 +14,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from moorage.scheduler.hosts import (
     Aggregate,
-    Claimed,
     Consumption,
     HostBatch,
     HostRecord,
     HostTable,
+    UnreportedClaim,
 )
 from moorage.scheduler.hosts.record import INTERNED, NUMBERS
 
@@ -101,7 +101,7 @@ class Model(RuleBasedStateMachine):
 
     @rule(node=NODES, uuids=st.sets(INSTANCES))
     def settle(self, node: str, uuids: set[str]) -> None:
-        self.table.settle(node_uuid(node), uuids)
+        self.table.mark_reported(node_uuid(node), uuids)
         for uuid in uuids:
             self.claims.get(node_uuid(node), {}).pop(uuid, None)
 
@@ -120,8 +120,8 @@ class Model(RuleBasedStateMachine):
             self.instances.setdefault(record.host, set()).add(uuid)
 
     @rule(name=HOSTS, uuid=INSTANCES)
-    def give_back(self, name: str, uuid: str) -> None:
-        self.table.give_back(name, uuid)
+    def release_claim(self, name: str, uuid: str) -> None:
+        self.table.release_claim(name, uuid)
         self.instances.get(name, set()).discard(uuid)
         for node in self._nodes_of(name):
             self.claims[node].pop(uuid, None)
@@ -273,7 +273,7 @@ def test_claim_that_the_row_includes_is_settled() -> None:
     made.consume(host().uuid, ONE, SMALL)
     made.change_many({host().uuid: {"free_ram_mb": 7000}})
     assert made.batch()[0].free_ram_mb == 7000 - 512
-    made.settle(host().uuid, [ONE])
+    made.mark_reported(host().uuid, [ONE])
     assert made.batch()[0].free_ram_mb == 7000
     assert set(made.batch()[0].instances) == {ONE}
     assert made.claims() == ()
@@ -283,7 +283,7 @@ def test_claims_tell_since_when() -> None:
     made = HostTable(clock=lambda: 17.0)
     made.put(host())
     made.consume(host().uuid, ONE, SMALL)
-    assert made.claims() == (Claimed(host().uuid, "host", ONE, 17.0),)
+    assert made.claims() == (UnreportedClaim(host().uuid, "host", ONE, 17.0),)
 
 
 @pytest.mark.parametrize("column", ["uuid", "revision", "colour"])
@@ -331,7 +331,7 @@ def test_all_aggregates_are_replaced_at_once() -> None:
 def test_claim_given_back_leaves_the_host_as_it_was() -> None:
     made = table(host())
     made.consume(host().uuid, ONE, SMALL)
-    made.give_back("host", ONE)
+    made.release_claim("host", ONE)
     assert made.batch()[0].free_ram_mb == 8192
     assert made.batch()[0].instances == {}
 
@@ -340,7 +340,7 @@ def test_what_a_report_included_is_not_given_back_again() -> None:
     made = table(host())
     made.consume(host().uuid, ONE, SMALL)
     made.put(host(free_ram_mb=7000), [ONE])
-    made.give_back("host", ONE)
+    made.release_claim("host", ONE)
     assert made.batch()[0].free_ram_mb == 7000
 
 
@@ -348,7 +348,7 @@ def test_dropped_node_comes_back_without_its_old_claims() -> None:
     made = table(host())
     made.consume(host().uuid, ONE, SMALL)
     made.drop(host().uuid)
-    made.give_back("host", ONE)
+    made.release_claim("host", ONE)
     made.put(host())
     assert made.batch()[0].free_ram_mb == 8192
 

@@ -23,7 +23,7 @@ def test_report_has_threads_decisions_notes_and_options(
     [[chosen, *_]] = select()
     told = report.report(scheduler)
     assert "test_report_has_threads" in told
-    assert "------ claim-upkeep" in told
+    assert "------ claim-reconciler" in told
     assert f" on {chosen.service_host} " in told
     assert "is_ready = True" in told
     assert "KeptStats(answers=1, requests=3" in told

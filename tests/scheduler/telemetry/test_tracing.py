@@ -170,7 +170,7 @@ def test_placement_is_told_of_the_trace(
 
 def test_outside_of_a_request_placement_is_told_of_none() -> None:
     headers: dict[str, str] = {}
-    tracing.carry(headers)
+    tracing.inject_headers(headers)
     assert headers == {}
 
 
@@ -240,7 +240,7 @@ with tracing.request("request", {{}}, dict) as root, tracing.span("step") as ste
     root.set("a", 1)
     step.set("a", 1)
     headers = {{}}
-    tracing.carry(headers)
+    tracing.inject_headers(headers)
     assert headers == {{}}
 try:
     tracing.{call}()

@@ -359,7 +359,7 @@ def test_unknown_outcome_names_the_consumer(server):
     consumer = _consumer()
     with pytest.raises(AllocationsInDoubt, match=consumer) as raised:
         _claim(server.client(), consumer, _request(HOSTS[0]))
-    assert set(raised.value.left) == {consumer}
+    assert set(raised.value.unresolved) == {consumer}
 
 
 def test_dead_placement_is_not_asked_twice():

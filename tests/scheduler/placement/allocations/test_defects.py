@@ -21,9 +21,9 @@ from keystoneauth1.adapter import Adapter
 from keystoneauth1.session import Session
 
 from moorage.objects import InstanceGroup, Selection
+from moorage.scheduler.claim_reconciler import ClaimReconciler
 from moorage.scheduler.errors import PlacementError, SchedulerError
 from moorage.scheduler.placement.embedded import TOKEN
-from moorage.scheduler.upkeep import ClaimUpkeep
 from moorage.scheduler.waiting import ThreadSpawner
 
 from ....fixtures.clouds import host, new_uuids
@@ -578,17 +578,17 @@ def test_claims_are_looked_at_though_the_clock_went_back(cloud_of: CloudOf) -> N
     [uuid] = new_uuids()
     assert isinstance(a.answer(uuid), Selection)
     # `build` makes one, too, and runs it in a thread.
-    upkeep = ClaimUpkeep(
+    reconciler = ClaimReconciler(
         a.scheduler.table,
         a.scheduler.placement,
         max_age_s=None,
         waiter=time_,
         spawner=ThreadSpawner(),
     )
-    upkeep.look()
+    reconciler.reconcile()
     cloud.client.delete_allocations(uuid)
     time_.pass_by(60.0)
     time_.wall_s -= 3600.0
-    upkeep.look()
+    reconciler.reconcile()
     [row] = a.scheduler.table.batch()
     assert row.vcpus_used == 0, "the claim still counts"

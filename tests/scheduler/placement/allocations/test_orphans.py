@@ -83,7 +83,7 @@ def _doubtful(server: MisbehavingServer, consumer: str, **more: Any) -> Claim:
         server.misbehave(Misbehaviour.LATE, verb="PUT", times=n_late)
     with pytest.raises(AllocationsInDoubt) as raised:
         claim_one(client, consumer, request_of(HOST), waiter=HandTime(), **more)
-    return raised.value.left[consumer]
+    return raised.value.unresolved[consumer]
 
 
 def _held(placement: EmbeddedPlacementFixture, consumer: str) -> Any:
@@ -123,8 +123,8 @@ class Watched:
         return InstanceLocation(self.state)
 
     def add(self, consumer: str, claim: Claim, **more: Any) -> None:
-        settled = lambda: self.settled.append(consumer)  # noqa: E731 - it is one
-        self.orphans.add(consumer, _orphaned(claim, settled=settled, **more))
+        on_settled = lambda: self.settled.append(consumer)  # noqa: E731 - it is one
+        self.orphans.add(consumer, _orphaned(claim, on_settled=on_settled, **more))
 
     def run_for(self, seconds: float) -> None:
         self._threads.run_for(seconds)
@@ -184,7 +184,7 @@ def test_claim_of_a_new_request_is_not_taken_for_the_orphan(
     assert has_looked.wait(20)
 
     def claim_anew() -> None:
-        orphans.release_earlier([consumer])
+        orphans.release_before_new_claim([consumer])
         claim_one(placement.client, consumer, request_of(HOST))
 
     request = threading.Thread(target=claim_anew)
@@ -453,7 +453,7 @@ def test_orphan_of_an_instance_that_was_claimed_for_since_is_forgotten(
     """Another scheduler announced it, or this process was granted it."""
     consumer, claim = _claimed(placement, HOST)
     watched.add(consumer, claim if is_ours else _doubted(claim))
-    watched.orphans.claimed([_consumer(), consumer])
+    watched.orphans.forget_claimed([_consumer(), consumer])
     assert watched.settled == [consumer]
     watched.state = InstanceState.GONE
     watched.run_for(2)
@@ -523,7 +523,7 @@ def test_orphan_with_a_late_write_is_watched_once_its_claim_is_in_use(
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
     watched.add(consumer, replace(_doubted(claim), is_late=True))
-    watched.orphans.claimed([consumer])
+    watched.orphans.forget_claimed([consumer])
     assert not watched.orphans
     assert watched.settled == []
     watched.run_for(LATE_WRITE_S + 62)
@@ -540,7 +540,7 @@ def test_new_request_finds_nothing_held(
     consumer, claim = _claimed(placement, HOST)
     orphans = _orphans(placement.client)
     orphans.add(consumer, _orphaned(claim if is_ours else _doubted(claim)))
-    orphans.release_earlier([consumer, _consumer()])
+    orphans.release_before_new_claim([consumer, _consumer()])
     assert not orphans
     assert _held(placement, consumer) == {}
     orphans.stop()
@@ -551,7 +551,7 @@ def test_evacuation_leaves_the_orphan_on_the_source_alone(
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
     watched.add(consumer, _doubted(claim))
-    watched.orphans.release_earlier([consumer], besides={HOST})
+    watched.orphans.release_before_new_claim([consumer], excluding={HOST})
     assert len(watched.orphans) == 1
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
@@ -574,7 +574,7 @@ def test_new_request_fails_and_the_orphan_is_kept_while_placement_is_away(
         orphans = _orphans(client)
         orphans.add(consumer, _orphaned(claim))
         with pytest.raises(PlacementUnavailable, match="Placement is not asked"):
-            orphans.release_earlier([consumer])
+            orphans.release_before_new_claim([consumer])
         assert len(orphans) == 1
         wait_until(lambda: not orphans)
         orphans.stop()
@@ -589,8 +589,8 @@ def test_what_placement_does_not_release_now_fails_no_new_request(
         server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=MAX_WRITES)
         orphans = _orphans(server.client(), waiter=HandTime())
         orphans.add(consumer, _orphaned(claim))
-        orphans.release_earlier([consumer])
-        told = f"The request goes on, though this failed: Consumer {consumer}"
+        orphans.release_before_new_claim([consumer])
+        told = f"Continuing, although a release failed: Consumer {consumer}"
         assert told in caplog.text
         assert len(orphans) == 1, "it is tried again later"
         orphans.stop()
