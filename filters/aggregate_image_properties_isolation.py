@@ -56,7 +56,7 @@ class AggregateImagePropertiesIsolation(BaseHostFilter):
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts' aggregates admit the image, shape (n_hosts,)."""
         properties = image_properties(spec_obj)
-        mask: Mask = hosts.spread(
+        mask: Mask = hosts.map_distinct(
             "aggregates", lambda mine: not any(self._misfits(mine, properties)), bool
         )
         return mask

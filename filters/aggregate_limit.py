@@ -47,7 +47,7 @@ def aggregate_limits(hosts: HostBatch, key: str, default: int) -> Limits:
             least = default
         return max(_ENDS.min, min(least, _ENDS.max))
 
-    limits = hosts.spread("aggregates", limit, np.int64)
+    limits = hosts.map_distinct("aggregates", limit, np.int64)
     if wrong:
         told = sorted(f"{a.name}: {a.metadata[key]!r}" for a in wrong)
         LOG.warning(

@@ -35,7 +35,7 @@ class AggregateMultiTenancyIsolation(BaseHostFilter):
             projects = _projects(aggregates)
             return not projects or project in projects
 
-        mask: Mask = hosts.spread("aggregates", admit, bool)
+        mask: Mask = hosts.map_distinct("aggregates", admit, bool)
         return mask
 
     def explain_rejection(

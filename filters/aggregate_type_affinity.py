@@ -32,7 +32,7 @@ class AggregateTypeAffinityFilter(BaseHostFilter):
             names = metadata_values(aggregates, _KEY)
             return not names or name in names
 
-        mask: Mask = hosts.spread("aggregates", admit, bool)
+        mask: Mask = hosts.map_distinct("aggregates", admit, bool)
         return mask
 
     def explain_rejection(

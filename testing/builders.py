@@ -114,7 +114,7 @@ def table(
         metadata = {f"image_{name}": text for name, text in kept.items()}
         its = properties_of_instance(Instance(uuid=uuid_, system_metadata=metadata))
         if its is not None:
-            made.instances.describe(uuid_, its)
+            made.instances.set_image_properties(uuid_, its)
     return made
 
 

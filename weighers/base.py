@@ -99,11 +99,11 @@ class BaseHostWeigher:
             return np.ones(len(hosts))
         default = float(self.conf[self.MULTIPLIER_GROUP][self.MULTIPLIER])
         key = self.MULTIPLIER_KEY or self.MULTIPLIER
-        least: Weights = hosts.spread(
+        least: Weights = hosts.map_distinct(
             "aggregates",
             lambda mine: _least(mine, key, default),
             np.float64,
-            memo=("multiplier", key, default),
+            cache_key=("multiplier", key, default),
         )
         return least
 

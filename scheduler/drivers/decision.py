@@ -196,19 +196,19 @@ class Decision:
         """Have the hosts as fresh as the source can give them for a decision."""
         with self._record.timed("look"):
             self._parts.source.look(self._parts.table, missing)
-        self._parts.kept.suit(self._parts.table.supply)
+        self._parts.kept.suit(self._parts.table.supply_revision)
 
     def _offered(self, offer: Offer) -> HostBatch:
         """Return the hosts of Placement's candidates, looked for if they are new."""
         table, by_host = self._parts.table, offer.candidates.by_host
         with self._record.timed("hosts"):
-            hosts = table.offered(offer)
+            hosts = table.batch_of_offer(offer)
         if len(hosts) < len(by_host):
             missing = table.missing(by_host)
             if missing:
                 self._look(missing)
                 with self._record.timed("hosts"):
-                    hosts = table.offered(offer)
+                    hosts = table.batch_of_offer(offer)
         return hosts
 
     def _hosts(self, offer: Offer | None) -> tuple[HostBatch, Ledger | None]:

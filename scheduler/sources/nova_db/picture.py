@@ -357,7 +357,7 @@ class _TableChanges:
 
 def _told(table: HostTable, node_uuid: str) -> Mapping[str, Any] | None:
     """Return what a row says of its compute node; None: there is no row."""
-    record = table.reported(node_uuid)
+    record = table.as_reported(node_uuid)
     if record is None:
         return None
     return {name: getattr(record, name) for name in _OF_NODE}

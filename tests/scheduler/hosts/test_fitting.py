@@ -155,6 +155,6 @@ def test_what_is_only_planned_is_forgotten() -> None:
         planned = Need(guest=Guest.read(guest_topology(guest_cell(memory=amount))))
         took = Consumption(memory_mb=1, disk_mb=1, vcpus=2, need=planned)
         made.batch().with_instance(0, ONE, took)
-    known = made.batch().columns("numa_topology", CellArrays)
+    known = made.batch().value_arrays("numa_topology", CellArrays)
     assert len(known) <= 2 * len(made) + 1024
     assert free(made) == ([0, 0], [1, 1])

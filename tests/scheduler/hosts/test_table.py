@@ -312,7 +312,7 @@ def test_columns_are_put_as_records_are() -> None:
     one.put_many(records)
     other.put_columns({n: [getattr(r, n) for r in records] for n in COLUMNS})
     for record in records:
-        assert other.reported(record.uuid) == one.reported(record.uuid) == record
+        assert other.as_reported(record.uuid) == one.as_reported(record.uuid) == record
 
 
 def test_all_aggregates_are_replaced_at_once() -> None:
@@ -416,7 +416,7 @@ def test_row_has_the_revision_of_its_last_change() -> None:
 def test_supply_is_what_hosts_have_in_all() -> None:
     a, b = host(host="a"), host(host="b")
     made = table(a, b)
-    told = [made.supply]
+    told = [made.supply_revision]
     for same in (
         lambda: made.consume(a.uuid, ONE, SMALL),
         lambda: made.put(dataclasses.replace(a, vcpus_used=1, last_seen_up=5.0)),
@@ -424,7 +424,7 @@ def test_supply_is_what_hosts_have_in_all() -> None:
         lambda: made.drop(node_uuid("unknown")),
     ):
         same()
-        assert made.supply == told[-1]
+        assert made.supply_revision == told[-1]
     for other in (
         lambda: made.put(host(host="c")),
         lambda: made.drop(b.uuid),
@@ -434,14 +434,16 @@ def test_supply_is_what_hosts_have_in_all() -> None:
         lambda: made.put_aggregates([aggregate(1, "a")]),
     ):
         other()
-        assert made.supply > told[-1]
-        told.append(made.supply)
+        assert made.supply_revision > told[-1]
+        told.append(made.supply_revision)
 
 
 def _n_held(held: HostTable, name: str) -> int:
     """How many values an interned column holds."""
     seen: list[Any] = []
-    held.batch().table_has(name, lambda each: bool(seen.append(each)), memo="count")
+    held.batch().any_value_in_table(
+        name, lambda each: bool(seen.append(each)), cache_key="count"
+    )
     return len(seen)
 
 
@@ -497,6 +499,6 @@ def test_row_as_reported_leaves_out_what_claims_took() -> None:
     made = table(host())
     made.consume(host().uuid, ONE, SMALL)
     taken = made.batch().free_ram_mb[0]
-    assert made.reported(host().uuid) == host()
+    assert made.as_reported(host().uuid) == host()
     assert made.batch().free_ram_mb[0] == taken
-    assert made.reported(node_uuid("elsewhere")) is None
+    assert made.as_reported(node_uuid("elsewhere")) is None
