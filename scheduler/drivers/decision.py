@@ -23,22 +23,22 @@ from .accepting import (
     NO_CANDIDATE,
     Accept,
     accept_any,
-    claim_it,
+    accept_held,
+    claim_in_placement,
     first_accepted,
-    only,
-    take_on_paper,
+    reserve_in_ledger,
 )
-from .announcing import AnnouncedClaim
 from .asking import ask, ask_again, questions, required
 from .base import Parts
 from .caller import Caller
-from .claiming import Claims, StaleOffer
 from .filtering import filtered, limits
 from .instances import NOT_ENOUGH, of_instance, uuids_of
 from .ledger import Ledger
 from .needs import Mappings, Needs, tell_providers
-from .placed import Placed
+from .peer_claims import PeerClaim
+from .placed import PlacedInstance
 from .record import DecisionRecord, InstanceRecord
+from .request_claims import RequestClaims, StaleOffer
 from .restrictions import evacuated_from, is_rebuild, restricted, skips_filters
 from .selections import selection
 from .weighing import Ranking, ranked
@@ -103,7 +103,7 @@ class Decision:
         n_asked = 1
         while True:
             try:
-                return self._decided(offer, may_doubt=n_asked == 1)
+                return self._decided(offer, may_give_up=n_asked == 1)
             except StaleOffer:
                 came = parts.kept.moment()
                 news = ask_again(parts, caller, asked, record, came=came, earlier=offer)
@@ -114,12 +114,12 @@ class Decision:
                 news = ask_again(parts, caller, asked, record, came=came, earlier=offer)
                 if news is None and not is_freed:
                     raise
-            record.begin_again()
+            record.restart()
             n_asked += 1
             offer = offer if news is None else news
 
     def _decided(
-        self, offer: Offer | None, *, may_doubt: bool = False
+        self, offer: Offer | None, *, may_give_up: bool = False
     ) -> list[list[Selection]]:
         hosts, ledger = self._hosts(offer)
         with self._record.timed("hosts"):
@@ -128,13 +128,13 @@ class Decision:
             placed = self._place(hosts, self._uuids, None, accept_any)
             self._tell(placed)
             return self._selections(placed, None)
-        claims = Claims(
+        claims = RequestClaims(
             self._parts,
             self._caller,
             self._spec,
             self._uuids,
             self._record,
-            may_doubt=may_doubt,
+            may_give_up=may_give_up,
         )
         self._parts.orphans.release_before_new_claim(
             self._uuids, excluding=evacuated_from(self._spec, self._parts.table)
@@ -146,18 +146,18 @@ class Decision:
             tell_providers(self._spec, ledger.request(placed[-1].candidate)["mappings"])
             self._tell(placed)
             self._consume(placed, claims, ledger)
-            claims.answered()
+            claims.mark_answered()
         except BaseException:
             claims.release()
             raise
         return selections
 
-    def _tell(self, placed: Sequence[Placed]) -> None:
+    def _tell(self, placed: Sequence[PlacedInstance]) -> None:
         [last] = (p for p in placed if p.instance_uuid == self._uuids[-1])
         self._caller.placing(last.ranking.hosts, last.index, last.consumption)
 
     def _consume(
-        self, placed: Sequence[Placed], claims: Claims, ledger: Ledger
+        self, placed: Sequence[PlacedInstance], claims: RequestClaims, ledger: Ledger
     ) -> None:
         table, now = self._parts.table, self._parts.clock()
         try:
@@ -168,13 +168,17 @@ class Decision:
         except BaseException:
             for each in placed:
                 # What an earlier request claimed was consumed by that, and stays.
-                if claims.made(each.instance_uuid):
+                if claims.has_claimed(each.instance_uuid):
                     table.release_claim(each.value("host"), each.instance_uuid)
             raise
-        self._parts.announce([self._announced(each, ledger, now) for each in placed])
+        self._parts.publish_claims(
+            [self._peer_claim(each, ledger, now) for each in placed]
+        )
 
-    def _announced(self, placed: Placed, ledger: Ledger, now: float) -> AnnouncedClaim:
-        claim = AnnouncedClaim(
+    def _peer_claim(
+        self, placed: PlacedInstance, ledger: Ledger, now: float
+    ) -> PeerClaim:
+        claim = PeerClaim(
             node_uuid=placed.value("uuid"),
             instance_uuid=placed.instance_uuid,
             claimed_at=now,
@@ -241,20 +245,20 @@ class Decision:
     # -- a host for each instance ------------------------------------------------------
 
     def _claimed(
-        self, hosts: HostBatch, ledger: Ledger, claims: Claims
-    ) -> list[Placed]:
+        self, hosts: HostBatch, ledger: Ledger, claims: RequestClaims
+    ) -> list[PlacedInstance]:
         """Place and claim all instances, several in one POST if Placement grants it.
 
         What it refuses moves to other candidates and hosts, together at first, then
         one by one; what it granted stays. The last one placed has seen all others.
         """
-        placed: list[Placed] = []
+        placed: list[PlacedInstance] = []
         left = list(self._uuids)
         for _ in range(MAX_POSTS):
             if len(left) < 2:
                 break
             planned = self._place(
-                _after(hosts, placed), left, ledger, take_on_paper(ledger)
+                _after(hosts, placed), left, ledger, reserve_in_ledger(ledger)
             )
             left = claims.claim_together(planned, ledger)
             placed += [each for each in planned if each.instance_uuid not in left]
@@ -264,8 +268,12 @@ class Decision:
         return placed
 
     def _claimed_singly(
-        self, hosts: HostBatch, uuids: Sequence[str], ledger: Ledger, claims: Claims
-    ) -> list[Placed]:
+        self,
+        hosts: HostBatch,
+        uuids: Sequence[str],
+        ledger: Ledger,
+        claims: RequestClaims,
+    ) -> list[PlacedInstance]:
         """Place and claim instances one by one.
 
         A request that is repeated, for its answer was lost, gets the host that it was
@@ -276,7 +284,7 @@ class Decision:
             placed = self._placed_earlier(hosts, uuids, ledger, claims)
             if placed is not None:
                 return placed
-        claim = claim_it(ledger, claims)
+        claim = claim_in_placement(ledger, claims)
         try:
             return self._place(hosts, uuids, ledger, claim, claims.may_try_again)
         except AllocationUpdateFailed:
@@ -290,15 +298,15 @@ class Decision:
         hosts: HostBatch,
         uuids: Sequence[str],
         ledger: Ledger,
-        claims: Claims,
-    ) -> list[Placed] | None:
+        claims: RequestClaims,
+    ) -> list[PlacedInstance] | None:
         if len(self._uuids) > 1:
             return None
-        earlier = claims.earlier(uuids[0], ledger)
+        earlier = claims.held_candidate(uuids[0], ledger)
         if earlier is None:
             return None
         LOG.info("Instance %s has its allocation already", uuids[0])
-        placed = self._place(hosts, uuids, ledger, only(ledger, earlier))
+        placed = self._place(hosts, uuids, ledger, accept_held(ledger, earlier))
         return placed if claims.take_over(placed[0], ledger) else None
 
     def _place(
@@ -308,13 +316,13 @@ class Decision:
         ledger: Ledger | None,
         accept: Accept,
         may_try_again: Callable[[int], bool] = lambda _rounds: False,
-    ) -> list[Placed]:
+    ) -> list[PlacedInstance]:
         """Give each instance the best host that accepts it, or raise NoValidHost.
 
         A host that a filter rejected once does not come back for a later instance.
         Where none accepted and some were only busy, all are tried again, a few times.
         """
-        placed: list[Placed] = []
+        placed: list[PlacedInstance] = []
         for number, uuid in enumerate(uuids):
             ranking = self._rank(hosts, uuid, number)
             found = first_accepted(ranking, uuid, accept)
@@ -327,7 +335,9 @@ class Decision:
             index, candidate = found
             its_limits = self._limits(ranking.hosts, index)
             taken = self._needs.on_host(its_limits, _mappings(ledger, candidate))
-            placed.append(Placed(uuid, ranking, index, candidate, its_limits, taken))
+            placed.append(
+                PlacedInstance(uuid, ranking, index, candidate, its_limits, taken)
+            )
             hosts = ranking.hosts
             if len(uuids) > 1:
                 hosts = hosts.with_instance(index, uuid, taken)
@@ -371,7 +381,7 @@ class Decision:
     # -- the answer --------------------------------------------------------------------
 
     def _selections(
-        self, placed: Sequence[Placed], ledger: Ledger | None
+        self, placed: Sequence[PlacedInstance], ledger: Ledger | None
     ) -> list[list[Selection]]:
         last = placed[-1]
         others = last.ranking
@@ -412,7 +422,7 @@ class Decision:
                 its_limits = self._limits(hosts, index)
                 yield self._selection(hosts, index, its_limits, candidate, ledger)
 
-    def _of_placed(self, placed: Placed, ledger: Ledger | None) -> Selection:
+    def _of_placed(self, placed: PlacedInstance, ledger: Ledger | None) -> Selection:
         return self._selection(
             placed.ranking.hosts, placed.index, placed.limits, placed.candidate, ledger
         )
@@ -431,7 +441,9 @@ class Decision:
         request = ledger.request(candidate)
         return selection(hosts, index, zone, its_limits, request, ledger.version)
 
-    def _note_instance(self, placed: Placed, selections: Sequence[Selection]) -> None:
+    def _note_instance(
+        self, placed: PlacedInstance, selections: Sequence[Selection]
+    ) -> None:
         self._record.instances.append(
             InstanceRecord(
                 instance_uuid=placed.instance_uuid,
@@ -455,7 +467,7 @@ def _mappings(ledger: Ledger | None, candidate: int) -> Mappings | None:
     return mappings
 
 
-def _after(hosts: HostBatch, placed: Sequence[Placed]) -> HostBatch:
+def _after(hosts: HostBatch, placed: Sequence[PlacedInstance]) -> HostBatch:
     """Return the hosts with the instances that were placed on them."""
     for each in placed:
         [index] = hosts.matches("uuid", [each.value("uuid")]).nonzero()[0]

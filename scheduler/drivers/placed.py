@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One instance on the host that was chosen for it."""
+"""An instance and the host that was selected for it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .weighing import Ranking
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Placed:
-    """An instance and its host, an index into the hosts of a ranking."""
+class PlacedInstance:
+    """An instance with its host, an index into the hosts of a ranking."""
 
     instance_uuid: str
     ranking: Ranking
