@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from oslo_config import cfg
 
 from ..objects import ImageMetaProps, RequestSpec
-from ..scheduler.hosts import Aggregate, HostBatch, HostState
+from ..scheduler.hosts import HostAggregate, HostBatch, HostState
 from .aggregate_metadata import merged_metadata
 from .base import BaseHostFilter, Mask
 from .rejection import Rejection
@@ -62,7 +62,7 @@ class AggregateImagePropertiesIsolation(BaseHostFilter):
         return mask
 
     def _misfits(
-        self, aggregates: Sequence[Aggregate], properties: ImageMetaProps
+        self, aggregates: Sequence[HostAggregate], properties: ImageMetaProps
     ) -> Iterator[Misfit]:
         for key, admitted in merged_metadata(aggregates).items():
             if key.startswith(self._prefix):

@@ -30,7 +30,7 @@ from ..objects import (
 )
 from ..scheduler.conf import load
 from ..scheduler.hosts import (
-    Aggregate,
+    HostAggregate,
     HostBatch,
     HostRecord,
     HostTable,
@@ -90,7 +90,7 @@ def hosts(column: str, values: Iterable[Any], **changes: Any) -> list[HostRecord
 
 def table(
     *records: HostRecord,
-    aggregates: Iterable[Aggregate] = (),
+    aggregates: Iterable[HostAggregate] = (),
     instances: Mapping[str, Iterable[str]] | None = None,
     images: Mapping[str, Mapping[str, str]] | None = None,
 ) -> HostTable:
@@ -123,9 +123,9 @@ def batch(*records: HostRecord, **more: Any) -> HostBatch:
     return table(*records, **more).batch()
 
 
-def aggregate(number: int, *names: str, **metadata: str) -> Aggregate:
+def aggregate(number: int, *names: str, **metadata: str) -> HostAggregate:
     """An aggregate of the hosts of these names."""
-    return Aggregate(
+    return HostAggregate(
         id=number,
         uuid=str(uuid.uuid5(uuid.NAMESPACE_DNS, f"aggregate.{number}")),
         name=f"aggregate{number}",

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from oslo_config import cfg
 
 from ..objects import RequestSpec
-from ..scheduler.hosts import Aggregate, HostBatch, HostState
+from ..scheduler.hosts import HostAggregate, HostBatch, HostState
 
 LOG = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class BaseHostWeigher:
         return least
 
 
-def _least(aggregates: Sequence[Aggregate], key: str, default: float) -> float:
+def _least(aggregates: Sequence[HostAggregate], key: str, default: float) -> float:
     values = {a.metadata[key] for a in aggregates if key in a.metadata}
     try:
         return min(map(float, values), default=default)

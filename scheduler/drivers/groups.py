@@ -122,12 +122,12 @@ class GroupCheck:
         host: str,
         request: AllocationRequest,
     ) -> bool:
-        """Return whether an instance may keep what it was granted.
+        """Return whether an instance may keep its claim.
 
         Parameters
         ----------
         request : mapping
-            What was granted.
+            The granted allocations.
 
         Raises
         ------

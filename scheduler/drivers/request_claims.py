@@ -46,7 +46,7 @@ class StaleOffer(Exception):
 
 
 class RequestClaims:
-    """Claim in Placement what a decision selected.
+    """Claims the candidates that a decision selected.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class RequestClaims:
         )
         self._record = record
         self._wanted: dict[str, AllocationRequest] = {}
-        #: What this request has claimed, and what it found claimed and took over.
+        #: Claims that this request made, and earlier ones that it found and took over.
         self._made: dict[str, Claim] = {}
         self._found: dict[str, Claim] = {}
         #: The journal entries of claims that are not known to be released.
@@ -188,7 +188,7 @@ class RequestClaims:
         return ledger.candidate_held_by(held, excluding=self._evacuated_from)
 
     def take_over(self, placed: PlacedInstance, ledger: Ledger) -> bool:
-        """Rewrite what an instance has held since an earlier request.
+        """Rewrite the allocations that an earlier request claimed for an instance.
 
         The earlier request cannot release it after that. Returns whether it may stay.
         """
@@ -243,7 +243,7 @@ class RequestClaims:
         answer: ClaimAnswer,
         began: int,
     ) -> None:
-        """Record what was claimed, also against cached answers that lack it."""
+        """Record claims, also against cached answers that do not include them."""
         if answer.result is not ClaimResult.CLAIMED:
             for uuid, late in answer.unresolved.items():
                 self._hand_to_orphans(uuid, late)
@@ -293,7 +293,7 @@ class RequestClaims:
     def _return_to_ledger(
         self, placed: PlacedInstance, answer: ClaimAnswer, ledger: Ledger
     ) -> None:
-        """Release in the ledger what was reserved there and is not granted."""
+        """Release a reservation in the ledger that Placement did not grant."""
         ledger.release(placed.candidate)
         if answer.result is ClaimResult.REFUSED:
             self._refuse(placed.candidate, ledger)
@@ -342,11 +342,11 @@ class RequestClaims:
     def _record_write(
         self, generations: Mapping[str, int | None], held: AllocationsByConsumer
     ) -> None:
-        """Record how a claim is sent again, before it is."""
+        """Record the generation at which a claim is about to be sent again."""
         for uuid, named in generations.items():
             entry, mine = self._entries[uuid], held[uuid]
-            noted = Claim(entry.request, entry.before)
-            if named is not None and mine.are(noted.combined_request):
+            recorded = Claim(entry.request, entry.before)
+            if named is not None and mine.are(recorded.combined_request):
                 entry.record_rewrite(named)
             elif named is not None:
                 entry.record_retry(named, mine if mine.resources else None)
@@ -389,7 +389,9 @@ class RequestClaims:
             try:
                 self._release(left[0])
             except PlacementError as e:
-                LOG.warning("%s", e)
+                LOG.warning(
+                    "Releasing claims failed: %s; retrying in the background", e
+                )
                 break  # the others would wait as long, one after another
             left.pop(0)
         released = [uuid for uuid in made if uuid not in self._made]
@@ -403,7 +405,7 @@ class RequestClaims:
         self._found.clear()
 
     def _release(self, uuid: str) -> None:
-        """Release what this request has claimed for an instance."""
+        """Release this request's claim for an instance."""
         release(
             self._parts.placement,
             uuid,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The host table: one array a column, one row a compute node."""
 
-from .aggregates import Aggregate, AggregateMap, metadata_values
+from .aggregates import AggregateMap, HostAggregate, metadata_values
 from .batch import HostBatch, HostState
 from .image_properties import (
     ImageProperties,
@@ -16,9 +16,9 @@ from .record import Consumption, HostRecord
 from .table import HostTable
 
 __all__ = [
-    "Aggregate",
     "AggregateMap",
     "Consumption",
+    "HostAggregate",
     "HostBatch",
     "HostPools",
     "HostRecord",

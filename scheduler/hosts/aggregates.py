@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Aggregate:
+class HostAggregate:
     """A named group of service hosts with metadata, as in nova's API database."""
 
     id: int
@@ -26,7 +26,7 @@ class Aggregate:
         return hash(self.id)
 
 
-def metadata_values(aggregates: Iterable[Aggregate], key: str) -> frozenset[str]:
+def metadata_values(aggregates: Iterable[HostAggregate], key: str) -> frozenset[str]:
     """Return the values of `key` in these aggregates, each split at its commas."""
     return frozenset(
         value.strip()
@@ -40,27 +40,27 @@ class AggregateMap:
     """All aggregates by id, and the aggregates of each host."""
 
     def __init__(self) -> None:
-        self._by_id: dict[int, Aggregate] = {}
+        self._by_id: dict[int, HostAggregate] = {}
         self._ids_of_host: dict[str, frozenset[int]] = {}
         #: Equal sets share one object: most of thousands of hosts are in the same few.
         self._sets: dict[frozenset[int], frozenset[int]] = {}
 
-    def __iter__(self) -> Iterator[Aggregate]:
+    def __iter__(self) -> Iterator[HostAggregate]:
         return iter(tuple(self._by_id.values()))
 
-    def of_host(self, host: str) -> tuple[Aggregate, ...]:
+    def of_host(self, host: str) -> tuple[HostAggregate, ...]:
         """Return the aggregates of a service host, by ascending id."""
         return self.of_hosts([host])[0]
 
-    def of_hosts(self, hosts: Iterable[str]) -> list[tuple[Aggregate, ...]]:
+    def of_hosts(self, hosts: Iterable[str]) -> list[tuple[HostAggregate, ...]]:
         """Return the aggregates of each service host, by ascending id."""
-        made: dict[frozenset[int], tuple[Aggregate, ...]] = {}
+        made: dict[frozenset[int], tuple[HostAggregate, ...]] = {}
         found = [self._ids(host) for host in hosts]
         for ids in set(found):
             made[ids] = tuple(self._by_id[id_] for id_ in sorted(ids))
         return [made[ids] for ids in found]
 
-    def put(self, aggregate: Aggregate) -> frozenset[str]:
+    def put(self, aggregate: HostAggregate) -> frozenset[str]:
         """Add or replace an aggregate; return the hosts that are affected."""
         old_hosts = self._leave(aggregate.id)
         # A new dict: concurrent readers see the old or the new state, never a gap.

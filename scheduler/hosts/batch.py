@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...objects import Instance, NUMATopology
-from .aggregates import Aggregate
+from .aggregates import HostAggregate
 from .candidates import AllocationRequest, CandidateRows, empty_candidates
 from .fitting import Changes
 from .image_properties import ImageProperty
@@ -440,7 +440,7 @@ class HostState:
         return PciDeviceStats(pools, topology)
 
     @property
-    def aggregates(self) -> list[Aggregate]:
+    def aggregates(self) -> list[HostAggregate]:
         """The aggregates of the service host, by ascending id."""
         return list(self._batch.value("aggregates", self._index))
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .aggregates import Aggregate, AggregateMap
+from .aggregates import AggregateMap, HostAggregate
 from .batch import HostBatch, Rows, View
 from .candidates import CandidateOffer, CandidateRows, candidate_rows
 from .columns import TableColumns
@@ -487,7 +487,7 @@ class HostTable:
 
     # -- aggregates --------------------------------------------------------------------
 
-    def put_aggregate(self, aggregate: Aggregate) -> None:
+    def put_aggregate(self, aggregate: HostAggregate) -> None:
         """Add or replace an aggregate, also in the rows of its hosts."""
         with self._lock:
             self._write_aggregates(self.aggregates.put(aggregate))
@@ -497,7 +497,7 @@ class HostTable:
         with self._lock:
             self._write_aggregates(self.aggregates.drop(aggregate_id))
 
-    def put_aggregates(self, aggregates: Iterable[Aggregate]) -> None:
+    def put_aggregates(self, aggregates: Iterable[HostAggregate]) -> None:
         """Replace all aggregates; unaffected rows are not touched."""
         news = {aggregate.id: aggregate for aggregate in aggregates}
         with self._lock:

@@ -11,8 +11,7 @@ import oslo_messaging
 
 from ...objects import Aggregate, AggregateList, InstanceList, RequestSpec, Selection
 from ..errors import InvalidRequest, NoValidHost, as_nova
-from ..hosts import Aggregate as HostAggregate
-from ..hosts import HostTable, properties_of_instance
+from ..hosts import HostAggregate, HostTable, properties_of_instance
 
 TOPIC: Final = "scheduler"
 

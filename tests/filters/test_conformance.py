@@ -15,7 +15,7 @@ from moorage.filters import BaseHostFilter
 from moorage.objects import ImageMeta, ImageMetaProps, RequestSpec
 from moorage.scheduler.drivers.filtering import explain
 from moorage.scheduler.drivers.plugins import load_filters, load_plugins
-from moorage.scheduler.hosts import Aggregate, Consumption, HostBatch, HostRecord
+from moorage.scheduler.hosts import Consumption, HostAggregate, HostBatch, HostRecord
 from moorage.scheduler.hosts.record import INTERNED, NUMBERS
 
 from ..conftest import (
@@ -170,7 +170,7 @@ def test_filter_keeps_the_contract(
     records: list[HostRecord],
     asked: RequestSpec,
     on: dict[str, list[str]],
-    aggregates: list[Aggregate],
+    aggregates: list[HostAggregate],
     data: st.DataObject,
 ) -> None:
     rows = batch(*records, instances=on, aggregates=aggregates)
@@ -206,7 +206,7 @@ def test_all_reasons_are_those_of_the_filters_that_reject(
     records: list[HostRecord],
     asked: RequestSpec,
     on: dict[str, list[str]],
-    aggregates: list[Aggregate],
+    aggregates: list[HostAggregate],
 ) -> None:
     for row in batch(*records, instances=on, aggregates=aggregates):
         rejecting = [

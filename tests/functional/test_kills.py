@@ -400,7 +400,7 @@ def test_answer_to_a_queue_that_is_gone_leaves_no_claim(cloud: Cloud) -> None:
         with kombu.Connection(broker.transport_url.replace("rabbit", "amqp")) as link:
             link.default_channel.queue_delete(queue)
         proxy.let_go()
-        scheduler.wait_for("A request ends without its answer having been sent: 1 cla")
+        scheduler.wait_for("The answer of a request was not sent; releasing its 1 cla")
         assert not settled(cloud, lambda held: not held)
         assert call.exception(ENDS_S) is not None
         assert scheduler.stop() == 0

@@ -51,7 +51,7 @@ def claim_result(rewrite: Rewrite, what: str) -> ClaimResult:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one consumer was granted, or may have been.
+    """The allocations that one consumer was granted, or may have been.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ClaimAnswer:
-    """The outcome of a claim, and what was granted.
+    """The outcome of a claim, and the granted allocations.
 
     Attributes
     ----------
@@ -171,7 +171,7 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
     Raises
     ------
     AllocationUpdateFailed
-        A consumer holds what this request did not claim.
+        A consumer holds allocations that this request did not claim.
     AllocationsInDoubt
         Placement did not answer, and the outcome could not be read.
     PlacementError
@@ -207,7 +207,7 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
 
 @dataclass(slots=True)
 class _ClaimPlan:
-    """Plan a claim, beside what an evacuated instance keeps."""
+    """Plans a claim, in addition to an evacuated instance's old allocations."""
 
     requests: Mapping[str, AllocationRequest]
     owner: ConsumerAllocations
@@ -230,7 +230,7 @@ class _ClaimPlan:
         return uuid not in self.before and self._is_added(uuid, mine)
 
     def _is_added(self, uuid: str, mine: ConsumerAllocations) -> bool:
-        """Return whether an earlier request has added the claim to what was held."""
+        """Return whether an earlier request has added the claim already."""
         added = self.requests[uuid]["allocations"]
         kept = {u: r for u, r in mine.resources.items() if u not in added}
         before = replace(mine, resources=kept)
@@ -255,7 +255,7 @@ class _ClaimPlan:
         return DesiredAllocations(doubled(mine, self.requests[uuid]), self.owner)
 
     def claims(self, rewrite: Rewrite) -> dict[str, Claim]:
-        """Return what was granted."""
+        """Return the granted claims."""
         late = self.late(rewrite)
         return {
             uuid: replace(
@@ -276,7 +276,7 @@ class _ClaimPlan:
         }
 
     def late(self, rewrite: Rewrite) -> dict[str, Claim]:
-        """Return what an unanswered write has granted, or may grant late."""
+        """Return the claims that unanswered writes have made, or may make late."""
         return {
             uuid: Claim(
                 self.requests[uuid],
@@ -346,7 +346,7 @@ def release(
 
 @dataclass(slots=True)
 class _ReleasePlan:
-    """Raise the generation to an even one, then write what must stay."""
+    """Raises the generation to an even one, then writes the remaining allocations."""
 
     uuid: str
     claimed: Claim

@@ -54,7 +54,7 @@ NOTHING = ConsumerAllocations({})
 
 @dataclass(frozen=True, slots=True)
 class DesiredAllocations:
-    """What one consumer should hold.
+    """The allocations that one consumer should hold.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class DesiredAllocations:
     def unchanged(
         cls, held: ConsumerAllocations, consumer_type: str | None = None
     ) -> DesiredAllocations:
-        """Return what a consumer holds, for itself or for another consumer."""
+        """Return a consumer's allocations, for itself or for another consumer."""
         return cls(held.request, held, consumer_type)
 
     @classmethod
@@ -96,8 +96,8 @@ class DesiredAllocations:
         return body if typed is None else {**body, "consumer_type": typed}
 
 
-#: Returns what to write, given what is held; empty where the goal is reached. Raises
-#: AllocationUpdateFailed where the goal cannot be reached.
+#: Returns the allocations to write, given those held; empty where the goal is reached.
+#: Raises AllocationUpdateFailed where the goal cannot be reached.
 Plan = Callable[[AllocationsByConsumer], Mapping[str, DesiredAllocations]]
 #: Called before a write, with the generation that it names for each consumer.
 BeforeWrite = Callable[[Mapping[str, int | None], AllocationsByConsumer], None]
@@ -109,7 +109,7 @@ class AllocationsInDoubt(AnswerLost):
     Attributes
     ----------
     unresolved : mapping
-        What consumers may hold of a claim that is in doubt; see `Claim`.
+        The parts of a claim in doubt that consumers may hold; see `Claim`.
     """
 
     unresolved: Mapping[str, Any] = MappingProxyType({})
@@ -117,16 +117,16 @@ class AllocationsInDoubt(AnswerLost):
 
 @dataclass(slots=True)
 class Rewrite:
-    """One change of what consumers hold, all of them or none; `run` executes it.
+    """One change of consumers' allocations, all or none; `run` executes it.
 
     Parameters
     ----------
     plan : callable
-        Returns what to write, given what is held.
+        Returns the allocations to write, given those held.
     assumed : mapping, optional
         What to plan with at first, instead of reading: a new instance holds nothing.
     takes_over : bool
-        Whether to rewrite what is held already as desired.
+        Whether to rewrite allocations that are already as desired.
     rests : bool
         Whether a write must come to rest at an odd generation; otherwise `plan` is
         called again after each write.
@@ -144,10 +144,10 @@ class Rewrite:
     takes_over: bool = False
     rests: bool = True
     before_write: BeforeWrite | None = None
-    #: What the consumers hold, where `is_known`; otherwise it must be read first.
+    #: The consumers' allocations, where `is_known`; otherwise they must be read first.
     held: AllocationsByConsumer = field(init=False)
     is_known: bool = field(init=False)
-    #: What they held when they were last read.
+    #: The allocations as they were last read.
     read: AllocationsByConsumer = field(init=False, default_factory=dict)
     hidden: dict[str, int] = field(init=False, default_factory=dict)
     #: The last write, and the generations that it named.
@@ -223,7 +223,7 @@ class Rewrite:
 
     @property
     def is_held(self) -> bool:
-        """Whether the consumers hold what is claimed, though perhaps not at rest."""
+        """Whether the consumers hold the claim, though perhaps not at rest."""
         return self.takes_over and self.is_reached
 
     def _try_once(self, *, may_write: bool) -> bool:
@@ -285,7 +285,7 @@ class Rewrite:
         )
 
     def _write_again(self) -> WriteAnswer | None:
-        """Rewrite what is as desired; None: it stays as it is.
+        """Rewrite allocations that are as desired; None: they were not rewritten.
 
         A claim must be rewritten. A conductor's change is complete without it.
         """
@@ -320,7 +320,7 @@ class Rewrite:
             return self.plan(self.held)
 
     def _to_rest(self) -> Mapping[str, DesiredAllocations]:
-        """Return what must be rewritten although it is as desired."""
+        """Return the allocations to rewrite although they are as desired."""
         return {
             uuid: DesiredAllocations.unchanged(held, self._type_of(uuid))
             for uuid, held in self.held.items()
@@ -393,7 +393,7 @@ class Rewrite:
             self.lost.setdefault(uuid, []).append(named)
 
     def _note_done(self) -> None:
-        """Set what is held to what was written."""
+        """Update `held` after a successful write."""
         self.n_done += 1
         self.hidden.clear()
         written = {
@@ -452,7 +452,7 @@ class Rewrite:
 
 
 def _after(wanted: DesiredAllocations, named: int | None) -> ConsumerAllocations:
-    """Return what a consumer holds after a write that named a generation."""
+    """Return a consumer's allocations after a write that named a generation."""
     resources = {
         uuid: dict(part["resources"])
         for uuid, part in wanted.request["allocations"].items()

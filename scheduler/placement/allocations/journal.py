@@ -7,11 +7,10 @@ about to be sent. An entry that is not settled when its process ends may have be
 claimed for a request that was never answered: the next process that reads the file
 hands it to `Orphans`.
 
-One interval is ambiguous: between recording that an answer is about to be sent
-and the moment at which the broker has it, some 0.1 ms, a killed process leaves a claim
-that may have been answered. It stays: an allocation that an answer may have named is
-never released. That the broker has the answer does not prove that it reached the caller
-either.
+One interval is ambiguous: between recording that an answer is about to be sent and the
+moment at which the broker has it, some 0.1 ms, a killed process leaves a claim that may
+have been answered. It stays: an allocation that an answer may have named is never
+released. Nor does the broker's having the answer prove that the caller received it.
 
 Entries are not synced to the disk: they survive the process, not a machine crash.
 """
@@ -207,8 +206,8 @@ class PendingAnswer:
         if not entries or self._is_settled:
             return
         LOG.warning(
-            "A request ends without its answer having been sent: %d claims are "
-            "released", len(entries),
+            "The answer of a request was not sent; releasing its %d claims",
+            len(entries),
         )  # fmt: skip
         for entry in entries.values():
             orphans.add(entry.consumer_uuid, entry.to_orphan())

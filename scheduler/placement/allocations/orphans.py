@@ -189,7 +189,7 @@ class Orphans:
         *,
         excluding: AbstractSet[str] = frozenset(),
     ) -> None:
-        """Release what earlier requests for these instances left, where possible.
+        """Release the orphans of earlier requests for these instances, if possible.
 
         Parameters
         ----------
@@ -291,7 +291,7 @@ class Orphans:
                 self._settle(uuid, orphan)
 
     def _can_settle(self, uuid: str, orphan: Orphan, *, has_new_request: bool) -> bool:
-        """Do what is possible now; return whether nothing remains to be done."""
+        """Take the next step; return whether nothing remains to be done."""
         held = self._client.allocations(uuid)
         if orphan.is_watched:
             return self._watch(uuid, orphan, held)
@@ -424,7 +424,7 @@ class Orphans:
     def _use_up_generation(
         self, uuid: str, claim: Claim, held: ConsumerAllocations
     ) -> bool:
-        """Rewrite what is in use until a late claim does not match its generation."""
+        """Rewrite allocations in use until a late claim's generation has passed."""
         generation = held.consumer_generation or 0
         while generation == claim.late_write_generation or generation % 2 == 0:
             body = DesiredAllocations.unchanged(held).body(generation)

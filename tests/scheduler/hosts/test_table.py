@@ -13,8 +13,8 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from moorage.scheduler.hosts import (
-    Aggregate,
     Consumption,
+    HostAggregate,
     HostBatch,
     HostRecord,
     HostTable,
@@ -60,7 +60,7 @@ class Model(RuleBasedStateMachine):
         self.table = HostTable()
         self.reports: dict[str, HostRecord] = {}
         self.claims: dict[str, dict[str, Consumption]] = {}
-        self.aggregates: dict[int, Aggregate] = {}
+        self.aggregates: dict[int, HostAggregate] = {}
         self.instances: dict[str, set[str]] = {}
         self.revision = 0
         self.kept: list[tuple[HostBatch, list[Any]]] = []
