@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What claims took of hosts is given back once nobody holds them any more."""
+"""Claims are released in the host table once nothing is allocated for them."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def test_end_waits_for_no_placement_that_hangs(
 
 
 class Hanging:
-    """A Placement that answers when it may: nobody holds anything."""
+    """A Placement that answers when it is allowed to: nothing is allocated."""
 
     def __init__(self) -> None:
         self.is_asked, self.may_answer = threading.Event(), threading.Event()
@@ -302,7 +302,7 @@ class Sick:
 
 
 def _claims_of_nobody(scheduler: Scheduler, n: int) -> int:
-    """Claims in the table that nobody holds."""
+    """Claims in the table that have no allocation."""
     [node, *_] = scheduler.table.batch().uuid
     for uuid in new_uuids(n):
         scheduler.table.consume(node, uuid, Consumption(1, 1, 1))

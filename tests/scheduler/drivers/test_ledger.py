@@ -23,7 +23,7 @@ def _summary(root: str, capacity: int) -> dict[str, Any]:
 
 @pytest.fixture
 def ledger() -> Ledger:
-    """Host a has two providers with room for 3 and 2, host b one with room for 2."""
+    """Host a has two providers that fit 3 and 2, host b one that fits 2."""
     body = {
         "allocation_requests": [_request(a=2), _request(a2=2), _request(b=2)],
         "provider_summaries": {

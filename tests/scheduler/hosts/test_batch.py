@@ -138,16 +138,16 @@ def test_aggregates_are_by_ascending_id() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "told"),
+    ("seen", "expected"),
     [
         pytest.param(NOW, datetime.datetime.fromtimestamp(NOW, datetime.UTC), id="yes"),
         pytest.param(math.inf, None, id="vouched for"),
         pytest.param(math.nan, None, id="never seen"),
     ],
 )
-def test_service_tells_when_it_was_seen(seen: float, told: Any) -> None:
+def test_service_has_the_time_it_was_last_seen(seen: float, expected: Any) -> None:
     service = batch(host(last_seen_up=seen, disabled=True))[0].service
-    assert (service["last_seen_up"], service["disabled"]) == (told, True)
+    assert (service["last_seen_up"], service["disabled"]) == (expected, True)
 
 
 def test_host_has_the_form_that_operators_search_for() -> None:

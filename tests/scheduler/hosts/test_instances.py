@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances are found by host and hosts by instance; both tell the same."""
+"""Instances are found by host and hosts by instance; both agree."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ def test_claim_on_unknown_node_is_left_to_its_report() -> None:
     [
         pytest.param([ONE], 7000, id="a report that includes it"),
         pytest.param([], 7000 - 512, id="a report that does not"),
-        pytest.param(None, 7000 - 512, id="a report that does not tell"),
+        pytest.param(None, 7000 - 512, id="a report without instances"),
     ],
 )
 def test_claim_stays_until_a_report_includes_it(
@@ -366,7 +366,7 @@ def test_report_of_one_node_keeps_the_claims_on_its_hosts_other_nodes() -> None:
 
 def test_batch_of_some_nodes_leaves_unknown_ones_out() -> None:
     a, b = host(host="a"), host(host="b")
-    assert list(table(a, b).batch([b.uuid, "nobody"]).host) == ["b"]
+    assert list(table(a, b).batch([b.uuid, "unknown"]).host) == ["b"]
 
 
 def test_batch_is_in_the_order_of_rows() -> None:
@@ -416,7 +416,7 @@ def test_row_has_the_revision_of_its_last_change() -> None:
 def test_supply_is_what_hosts_have_in_all() -> None:
     a, b = host(host="a"), host(host="b")
     made = table(a, b)
-    told = [made.supply_revision]
+    seen = [made.supply_revision]
     for same in (
         lambda: made.consume(a.uuid, ONE, SMALL),
         lambda: made.put(dataclasses.replace(a, vcpus_used=1, last_seen_up=5.0)),
@@ -424,7 +424,7 @@ def test_supply_is_what_hosts_have_in_all() -> None:
         lambda: made.drop(node_uuid("unknown")),
     ):
         same()
-        assert made.supply_revision == told[-1]
+        assert made.supply_revision == seen[-1]
     for other in (
         lambda: made.put(host(host="c")),
         lambda: made.drop(b.uuid),
@@ -434,8 +434,8 @@ def test_supply_is_what_hosts_have_in_all() -> None:
         lambda: made.put_aggregates([aggregate(1, "a")]),
     ):
         other()
-        assert made.supply_revision > told[-1]
-        told.append(made.supply_revision)
+        assert made.supply_revision > seen[-1]
+        seen.append(made.supply_revision)
 
 
 def _n_held(held: HostTable, name: str) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A claim is made wholly or not at all, and nothing stays behind that nobody owns."""
+"""A claim is all or nothing, and leaves no orphaned allocation behind."""
 
 import random
 import uuid
@@ -145,7 +145,7 @@ def test_repeated_claim_finds_its_own(client):
     _claim(client, consumer, _request(HOSTS[0]))
     answer = _claim(client, consumer, _request(HOSTS[0]))
     assert answer.result is ClaimResult.CLAIMED
-    # It is written again, so that whoever claimed it first cannot release it any more.
+    # It is rewritten, so that the first claimer cannot release it any more.
     assert client.allocations(consumer).consumer_generation == 3
 
 

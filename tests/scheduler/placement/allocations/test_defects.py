@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What leaked an allocation, or released one in use, does so no more (issue 16)."""
+"""Regressions: allocations that leaked, or were released while in use (issue 16)."""
 
 from __future__ import annotations
 
@@ -445,7 +445,7 @@ def test_notes_of_two_killed_workers_for_one_instance_leave_no_claim(
 
 
 class _Disk:
-    """A disk that has room for so many bytes in a folder; None: for all."""
+    """A disk with space for so many bytes in a folder; None: unlimited."""
 
     def __init__(self, folder: Path, write: Callable[[int, Any], int]) -> None:
         self._folder = str(folder)
@@ -470,7 +470,7 @@ class _Disk:
 def test_claims_under_way_while_the_disk_was_full_are_released_after_a_kill(
     cloud_of: CloudOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
-    """X is under way; W is answered, Y noted on a full disk; Z, with room; a kill."""
+    """X is unsettled; W is answered, Y written to a full disk, Z with space; a kill."""
     cloud = cloud_of("h1")
     notes, left = tmp_path / "notes", tmp_path / "left"
     disk = _Disk(notes, os.write)
@@ -566,7 +566,7 @@ def test_claim_of_a_peer_counts_once(cloud_of: CloudOf, is_known: bool) -> None:
         claims = _announced(a, x)
     b.scheduler.apply_peer_claims(claims)
     hosts += [str(b.select([uuid])[0].service_host) for uuid in (z, last)]
-    assert hosts == ["h1", "h1", "h2"], f"on {hosts}, and h1 has room for three"
+    assert hosts == ["h1", "h1", "h2"], f"on {hosts}, and h1 has capacity for three"
     assert len(b.adapter.seen(candidates)) == 1
     refused = b.adapter.seen(lambda call: call.verb == "PUT" and call.status != 204)
     assert not refused

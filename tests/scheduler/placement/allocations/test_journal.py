@@ -93,7 +93,7 @@ class Process:
         return self.journal.path
 
     def kill(self) -> None:
-        """Leave what a kill does: a file that nobody has locked any more."""
+        """Leave a file as a kill does: it is not locked any more."""
         _kill(self.journal)
 
     def held(self, consumer: str) -> dict[str, Any]:
@@ -410,7 +410,7 @@ def test_file_that_has_grown_is_begun_anew_with_what_is_under_way(
     after.journal.close()
 
 
-def test_folder_that_cannot_be_used_is_told_of(
+def test_folder_that_cannot_be_used_is_reported(
     placement: EmbeddedPlacementFixture, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
@@ -462,7 +462,7 @@ def _of(orphan: Orphan) -> tuple[Claim, bool]:
 @given(
     data=st.data(),
     ends=st.lists(
-        st.sampled_from(["struck", "kept", "again", "rests", "granted", "watched"]),
+        st.sampled_from(["settled", "kept", "again", "rests", "granted", "watched"]),
         max_size=8,
     ),
 )
@@ -497,7 +497,7 @@ def test_any_cut_of_a_file_leaves_what_was_noted_and_not_struck_out(
             late = Claim(request_of(HOST), generation=3, is_ours=True, is_late=True)
             under_way["in use"] = _of(journal.watch("in use", late, OWNER))
             written.append((path.stat().st_size, dict(under_way)))
-        elif end == "struck":
+        elif end == "settled":
             note.settle()
             del under_way[consumer]
             written.append((path.stat().st_size, dict(under_way)))

@@ -66,14 +66,14 @@ def _doubted(claim: Claim) -> Claim:
 
 
 def _doubtful(server: MisbehavingServer, consumer: str, **more: Any) -> Claim:
-    """A claim that arrives late, while nobody can be asked about it."""
+    """A claim that arrives late, while Placement cannot be asked about it."""
     is_evacuated, n_late = bool(more), more.pop("n_late", 1)
     client = server.client(timeout_s=1.5)
     allocations, n_reads = client.allocations, itertools.count(0)
 
     def away_after_the_first(*args: Any, **kwargs: Any) -> Any:
         if not is_evacuated or next(n_reads):
-            raise PlacementUnavailable("nobody answers")
+            raise PlacementUnavailable("no answer")
         return allocations(*args, **kwargs)
 
     client.allocations = away_after_the_first
@@ -102,7 +102,7 @@ def _write_again(client: PlacementClient, consumer: str) -> None:
 
 
 class Watched:
-    """Orphans whose thread runs in virtual time, with what they are told of hosts."""
+    """Orphans whose thread runs in virtual time, with the evidence that they get."""
 
     def __init__(self, client: PlacementClient) -> None:
         self.time = HandTime()
@@ -189,7 +189,7 @@ def test_claim_of_a_new_request_is_not_taken_for_the_orphan(
 
     request = threading.Thread(target=claim_anew)
     request.start()
-    request.join(0.5)  # where nobody waits for whom, it has claimed by now
+    request.join(0.5)  # without the lock it would have claimed by now
     may_go_on.set()
     request.join()
     orphans.stop()
@@ -199,7 +199,7 @@ def test_claim_of_a_new_request_is_not_taken_for_the_orphan(
 def test_release_whose_answer_is_lost_spares_a_claim_that_came_since(
     placement: EmbeddedPlacementFixture,
 ) -> None:
-    """A consumer that was emptied begins its generations anew."""
+    """The generations of a consumer that was emptied restart."""
     consumer, claim = _claimed(placement, HOST)
     with MisbehavingServer(placement.placement.wsgi_app) as server:
         client = server.client()
@@ -298,7 +298,7 @@ def test_consumer_that_holds_nothing_is_forgotten_where_nothing_is_on_its_way(
     watched.run_for(2)
     assert watched.settled == [consumer]
     assert claim_one(placement.client, consumer, request_of(HOST)).n_attempts == 1, (
-        "Placement was not told of it"
+        "the write did not reach Placement"
     )
 
 
@@ -347,7 +347,7 @@ def test_release_of_ours_that_was_under_way_goes_on(
 def test_what_placement_granted_us_is_released_unless_it_is_in_use(
     placement: EmbeddedPlacementFixture, watched: Watched, state: InstanceState
 ) -> None:
-    # Generations begin anew: a later request may have claimed the same at the same one.
+    # Generations restart: a later request may have claimed the same at the same one.
     consumer, claim = _claimed(placement, HOST)
     watched.state = state
     watched.add(consumer, claim)
@@ -426,8 +426,8 @@ def test_what_no_evidence_explains_is_reported_once_and_kept(
     assert watched.orphans.suspected == []
     watched.run_for(TIMEOUT_S)
     assert watched.orphans.suspected == [consumer]
-    told = f"Suspected orphan: consumer {consumer} holds an allocation of the resource"
-    assert caplog.text.count(told) == 1
+    text = f"Suspected orphan: consumer {consumer} holds an allocation of the resource"
+    assert caplog.text.count(text) == 1
     assert HOST in caplog.text
     assert len(watched.orphans) == 1
     assert watched.settled == []
@@ -590,8 +590,8 @@ def test_what_placement_does_not_release_now_fails_no_new_request(
         orphans = _orphans(server.client(), waiter=HandTime())
         orphans.add(consumer, _orphaned(claim))
         orphans.release_before_new_claim([consumer])
-        told = f"Continuing, although a release failed: Consumer {consumer}"
-        assert told in caplog.text
+        expected = f"Continuing, although a release failed: Consumer {consumer}"
+        assert expected in caplog.text
         assert len(orphans) == 1, "it is tried again later"
         orphans.stop()
     assert not orphans
@@ -624,8 +624,8 @@ def test_what_cannot_be_released_is_reported_at_the_end(
         orphans = _orphans(server.client())
         orphans.add(consumer, _orphaned(claim))
         orphans.stop()
-    told = f"Consumer {consumer} may hold an allocation that is not in use: "
-    assert f"{told}GET /allocations/{consumer}" in caplog.text
+    expected = f"Consumer {consumer} may hold an allocation that is not in use: "
+    assert f"{expected}GET /allocations/{consumer}" in caplog.text
 
 
 def test_what_is_in_doubt_still_is_reported_at_the_end(
