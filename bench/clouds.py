@@ -14,7 +14,7 @@ from oslo_config import cfg
 
 from moorage.scheduler.conf import load
 from moorage.scheduler.hosts import (
-    Aggregate,
+    HostAggregate,
     HostPools,
     HostRecord,
     HostTable,
@@ -56,7 +56,7 @@ class Cloud:
 
     records: list[HostRecord]
     instances: dict[str, list[str]]
-    aggregates: list[Aggregate]
+    aggregates: list[HostAggregate]
     reports: list[Report] = dataclasses.field(default_factory=list)
 
     def __len__(self) -> int:
@@ -106,7 +106,7 @@ def make_cloud(n_hosts: int) -> Cloud:
         for name in names
     }
     aggregates = [
-        Aggregate(
+        HostAggregate(
             id=zone + 1,
             uuid=stable_uuid(f"zone{zone}"),
             name=f"zone{zone}",

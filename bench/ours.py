@@ -92,7 +92,7 @@ def decide(scheduler: Scheduler, request: Request) -> DecisionRecord:
     )
     record = scheduler.decisions.newest(1)[0]
     for instance in record.instances:
-        scheduler.table.give_back(instance.host, str(instance.instance_uuid))
+        scheduler.table.release_claim(instance.host, str(instance.instance_uuid))
     return record
 
 

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from ..objects import Selection
 from ..scheduler.errors import AllocationUpdateFailed
 from ..scheduler.placement.allocations.claims import ClaimResult, claim_result
-from ..scheduler.placement.allocations.engine import Held, Plan, Wanted
+from ..scheduler.placement.allocations.engine import (
+    AllocationsByConsumer,
+    DesiredAllocations,
+    Plan,
+)
 from ..scheduler.placement.candidates import AllocationRequest
 from ..scheduler.placement.client import ConsumerAllocations
 from .client import ConductorClient, ConsumerType
@@ -121,7 +125,7 @@ class _Reschedule:
         self, request: AllocationRequest
     ) -> tuple[ClaimResult, _Alternate | None]:
         """Claim; also return the alternate that was claimed already, if any."""
-        wanted = Wanted(request, self.owner, ConsumerType.INSTANCE)
+        wanted = DesiredAllocations(request, self.owner, ConsumerType.INSTANCE)
         rewrite = self.client.rewrite(
             [self.instance_uuid],
             self._plan(wanted),
@@ -135,21 +139,23 @@ class _Reschedule:
 
     def _release(self) -> _Alternate | None:
         """Release the failed host, or return the alternate that is held already."""
-        nothing = Wanted({"allocations": {}}, self.owner, ConsumerType.INSTANCE)
+        nothing = DesiredAllocations(
+            {"allocations": {}}, self.owner, ConsumerType.INSTANCE
+        )
         rewrite = self.client.rewrite(
             [self.instance_uuid],
             self._plan(nothing),
             global_request_id=self.global_request_id,
         )
-        rewrite.must_be_done(f"Instance {self.instance_uuid} was not released")
+        rewrite.raise_unless_done(f"Instance {self.instance_uuid} was not released")
         return self._held_by(rewrite.read)
 
-    def _plan(self, wanted: Wanted) -> Plan:
+    def _plan(self, wanted: DesiredAllocations) -> Plan:
         request = allocation_request(self.failed) if self.failed is not None else None
         failed = request["allocations"].keys() if request is not None else set()
         is_release = not wanted.request["allocations"]
 
-        def plan(held: Held) -> dict[str, Wanted]:
+        def plan(held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
             mine = held[self.instance_uuid]
             if self._held_by(held) or (is_release and not mine.resources):
                 return {}
@@ -159,7 +165,7 @@ class _Reschedule:
 
         return plan
 
-    def _held_by(self, held: Held) -> _Alternate | None:
+    def _held_by(self, held: AllocationsByConsumer) -> _Alternate | None:
         mine = held[self.instance_uuid]
         return next((a for a in self.alternates if a.is_held(mine)), None)
 

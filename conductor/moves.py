@@ -25,10 +25,10 @@ from ..scheduler.errors import (
 )
 from ..scheduler.placement.allocations.claims import ClaimAnswer, claim_result
 from ..scheduler.placement.allocations.engine import (
-    Held,
+    AllocationsByConsumer,
+    DesiredAllocations,
     Resources,
     Rewrite,
-    Wanted,
 )
 from ..scheduler.placement.candidates import AllocationRequest
 from ..scheduler.placement.client import ConsumerAllocations
@@ -60,20 +60,22 @@ def replace_with_migration(
         Placement failed; see `ConductorClient.rewrite`.
     """
 
-    def plan(held: Held) -> dict[str, Wanted]:
+    def plan(held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
         instance, migration = held[instance_uuid], held[migration_uuid]
         if migration.resources and not instance.resources:
             return {}
         if migration.resources or not instance.resources:
             raise _unexpected("replaced", instance_uuid, migration_uuid, held)
         return {
-            instance_uuid: Wanted.nothing(instance, _INSTANCE),
-            migration_uuid: Wanted.same(instance, _MIGRATION),
+            instance_uuid: DesiredAllocations.empty(instance, _INSTANCE),
+            migration_uuid: DesiredAllocations.unchanged(instance, _MIGRATION),
         }
 
     uuids = (instance_uuid, migration_uuid)
     rewrite = client.rewrite(uuids, plan, global_request_id=global_request_id)
-    rewrite.must_be_done(f"Migration {migration_uuid} was not given the allocations")
+    rewrite.raise_unless_done(
+        f"Migration {migration_uuid} was not given the allocations"
+    )
     return next(h.resources for h in rewrite.read.values() if h.resources)
 
 
@@ -114,16 +116,16 @@ def confirm(
 ) -> bool:
     """Remove the allocations of a migration; return whether it had any."""
 
-    def plan(held: Held) -> dict[str, Wanted]:
+    def plan(held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
         migration = held[migration_uuid]
         if not migration.resources:
             return {}
-        return {migration_uuid: Wanted.nothing(migration, _MIGRATION)}
+        return {migration_uuid: DesiredAllocations.empty(migration, _MIGRATION)}
 
     rewrite = client.rewrite(
         [migration_uuid], plan, global_request_id=global_request_id
     )
-    rewrite.must_be_done(f"Migration {migration_uuid} was not released")
+    rewrite.raise_unless_done(f"Migration {migration_uuid} was not released")
     return rewrite.n_writes > 0
 
 
@@ -153,7 +155,7 @@ def revert(
     plan = _Revert(instance_uuid, migration_uuid, source)
     uuids = (instance_uuid, migration_uuid)
     rewrite = client.rewrite(uuids, plan, global_request_id=global_request_id)
-    rewrite.must_be_done(f"Migration {migration_uuid} was not reverted")
+    rewrite.raise_unless_done(f"Migration {migration_uuid} was not reverted")
 
 
 def remove_provider_tree(
@@ -174,7 +176,7 @@ def remove_provider_tree(
         UUID of the host's compute node, or of any provider of its tree.
     """
 
-    def plan(held: Held) -> dict[str, Wanted]:
+    def plan(held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
         instance = held[instance_uuid]
         if not instance.resources:
             return {}
@@ -185,10 +187,12 @@ def remove_provider_tree(
         if len(rest) == len(instance.resources):
             return {}
         changed = replace(instance, resources=rest)
-        return {instance_uuid: Wanted.same(changed, _INSTANCE)}
+        return {instance_uuid: DesiredAllocations.unchanged(changed, _INSTANCE)}
 
     rewrite = client.rewrite([instance_uuid], plan, global_request_id=global_request_id)
-    rewrite.must_be_done(f"Instance {instance_uuid} was not released from {root_uuid}")
+    rewrite.raise_unless_done(
+        f"Instance {instance_uuid} was not released from {root_uuid}"
+    )
     return rewrite.n_writes > 0
 
 
@@ -200,7 +204,7 @@ class _Move:
     migration_uuid: str
     request: AllocationRequest
 
-    def __call__(self, held: Held) -> dict[str, Wanted]:
+    def __call__(self, held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
         instance, migration = held[self.instance_uuid], held[self.migration_uuid]
         if migration.resources and instance.are(self.request):
             return {}
@@ -210,8 +214,8 @@ class _Move:
         # then detects a revert or a confirm between the read and the write.
         source: ConsumerAllocations = migration if migration.resources else instance
         return {
-            self.instance_uuid: Wanted(self.request, source, _INSTANCE),
-            self.migration_uuid: Wanted.same(source, _MIGRATION),
+            self.instance_uuid: DesiredAllocations(self.request, source, _INSTANCE),
+            self.migration_uuid: DesiredAllocations.unchanged(source, _MIGRATION),
         }
 
 
@@ -223,13 +227,13 @@ class _Revert:
     migration_uuid: str
     source: Resources | None
 
-    def __call__(self, held: Held) -> dict[str, Wanted]:
+    def __call__(self, held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
         instance, migration = held[self.instance_uuid], held[self.migration_uuid]
         if migration.resources:
             self.source = migration.resources
             return {
-                self.instance_uuid: Wanted.same(migration, _INSTANCE),
-                self.migration_uuid: Wanted.nothing(migration, _MIGRATION),
+                self.instance_uuid: DesiredAllocations.unchanged(migration, _INSTANCE),
+                self.migration_uuid: DesiredAllocations.empty(migration, _MIGRATION),
             }
         if self.source and instance.resources == self.source:
             return {}
@@ -252,7 +256,7 @@ def _claim_answer(rewrite: Rewrite) -> ClaimAnswer:
 
 
 def _unexpected(
-    done: str, instance_uuid: str, migration_uuid: str, held: Held
+    done: str, instance_uuid: str, migration_uuid: str, held: AllocationsByConsumer
 ) -> AllocationUpdateFailed:
     holds = {
         uuid: ", ".join(sorted(h.resources)) or "nothing" for uuid, h in held.items()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from oslo_config import cfg
 
 from ..objects import ImageMetaProps, RequestSpec
-from ..scheduler.hosts import Aggregate, HostBatch, HostState
+from ..scheduler.hosts import HostAggregate, HostBatch, HostState
 from .aggregate_metadata import merged_metadata
 from .base import BaseHostFilter, Mask
 from .rejection import Rejection
@@ -56,13 +56,13 @@ class AggregateImagePropertiesIsolation(BaseHostFilter):
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts' aggregates admit the image, shape (n_hosts,)."""
         properties = image_properties(spec_obj)
-        mask: Mask = hosts.spread(
+        mask: Mask = hosts.map_distinct(
             "aggregates", lambda mine: not any(self._misfits(mine, properties)), bool
         )
         return mask
 
     def _misfits(
-        self, aggregates: Sequence[Aggregate], properties: ImageMetaProps
+        self, aggregates: Sequence[HostAggregate], properties: ImageMetaProps
     ) -> Iterator[Misfit]:
         for key, admitted in merged_metadata(aggregates).items():
             if key.startswith(self._prefix):

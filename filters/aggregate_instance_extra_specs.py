@@ -64,7 +64,7 @@ def _requirements(spec_obj: RequestSpec) -> Iterator[tuple[str, str]]:
 
 
 def _satisfying(hosts: HostBatch, key: str, required: str) -> Mask:
-    mask: Mask = hosts.spread(
+    mask: Mask = hosts.map_distinct(
         "aggregates",
         lambda mine: any(match(v, required) for v in metadata_values(mine, key)),
         bool,

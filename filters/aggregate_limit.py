@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ..scheduler.hosts import Aggregate, HostBatch
+from ..scheduler.hosts import HostAggregate, HostBatch
 
 LOG = logging.getLogger(__name__)
 
@@ -36,9 +36,9 @@ def aggregate_limits(hosts: HostBatch, key: str, default: int) -> Limits:
     -------
     ndarray of int64, shape (n_hosts,)
     """
-    wrong: set[Aggregate] = set()
+    wrong: set[HostAggregate] = set()
 
-    def limit(aggregates: Sequence[Aggregate]) -> int:
+    def limit(aggregates: Sequence[HostAggregate]) -> int:
         having = [a for a in aggregates if key in a.metadata]
         try:
             least = min((int(a.metadata[key]) for a in having), default=default)
@@ -47,7 +47,7 @@ def aggregate_limits(hosts: HostBatch, key: str, default: int) -> Limits:
             least = default
         return max(_ENDS.min, min(least, _ENDS.max))
 
-    limits = hosts.spread("aggregates", limit, np.int64)
+    limits = hosts.map_distinct("aggregates", limit, np.int64)
     if wrong:
         told = sorted(f"{a.name}: {a.metadata[key]!r}" for a in wrong)
         LOG.warning(

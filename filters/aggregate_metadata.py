@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from ..scheduler.hosts import Aggregate
+from ..scheduler.hosts import HostAggregate
 
 Metadata = Mapping[str, frozenset[str]]
 
 
-def merged_metadata(aggregates: Iterable[Aggregate]) -> Metadata:
+def merged_metadata(aggregates: Iterable[HostAggregate]) -> Metadata:
     """Return the values by key of all of them, each value split at its commas."""
     merged: defaultdict[str, set[str]] = defaultdict(set)
     for aggregate in aggregates:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..objects import RequestSpec
-from ..scheduler.hosts import Aggregate, HostBatch, HostState
+from ..scheduler.hosts import HostAggregate, HostBatch, HostState
 from .aggregate_metadata import merged_metadata
 from .base import BaseHostFilter, Mask
 from .rejection import Rejection
@@ -31,11 +31,11 @@ class AggregateMultiTenancyIsolation(BaseHostFilter):
         """Return which hosts' aggregates admit the project, shape (n_hosts,)."""
         project = spec_obj.project_id
 
-        def admit(aggregates: Sequence[Aggregate]) -> bool:
+        def admit(aggregates: Sequence[HostAggregate]) -> bool:
             projects = _projects(aggregates)
             return not projects or project in projects
 
-        mask: Mask = hosts.spread("aggregates", admit, bool)
+        mask: Mask = hosts.map_distinct("aggregates", admit, bool)
         return mask
 
     def explain_rejection(
@@ -50,7 +50,7 @@ class AggregateMultiTenancyIsolation(BaseHostFilter):
         )
 
 
-def _projects(aggregates: Sequence[Aggregate]) -> frozenset[str]:
+def _projects(aggregates: Sequence[HostAggregate]) -> frozenset[str]:
     metadata = merged_metadata(aggregates)
     listed = (metadata[key] for key in metadata if key.startswith(_PREFIX))
     return frozenset[str]().union(*listed)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..objects import RequestSpec
-from ..scheduler.hosts import Aggregate, HostBatch, HostState, metadata_values
+from ..scheduler.hosts import HostAggregate, HostBatch, HostState, metadata_values
 from .base import BaseHostFilter, Mask
 from .rejection import Rejection
 
@@ -28,11 +28,11 @@ class AggregateTypeAffinityFilter(BaseHostFilter):
         """Return which hosts' aggregates admit the flavor, shape (n_hosts,)."""
         name = _flavor_name(spec_obj)
 
-        def admit(aggregates: Sequence[Aggregate]) -> bool:
+        def admit(aggregates: Sequence[HostAggregate]) -> bool:
             names = metadata_values(aggregates, _KEY)
             return not names or name in names
 
-        mask: Mask = hosts.spread("aggregates", admit, bool)
+        mask: Mask = hosts.map_distinct("aggregates", admit, bool)
         return mask
 
     def explain_rejection(

@@ -83,11 +83,11 @@ def _satisfying(hosts: HostBatch, scope: Sequence[str], required: str) -> Mask:
     if hosts.has_attribute(name):
         return _capable(hosts, name, (), required)
     # An unscoped key that a host's stats lack is not meant for it.
-    lacks: Mask = hosts.spread(
+    lacks: Mask = hosts.map_distinct(
         "stats",
         lambda stats: name not in stats,
         bool,
-        memo=(ComputeCapabilitiesFilter, name),
+        cache_key=(ComputeCapabilitiesFilter, name),
     )
     return lacks | _in_stats(hosts, name, (), required)
 
@@ -97,23 +97,23 @@ def _capable(hosts: HostBatch, name: str, keys: Sequence[str], required: str) ->
         return _in_stats(hosts, name, keys, required)
     if not hosts.is_interned(name):
         return no_one(hosts) if keys else match_numbers(getattr(hosts, name), required)
-    satisfying: Mask = hosts.spread(
+    satisfying: Mask = hosts.map_distinct(
         name,
         lambda value: _value_satisfies(value, keys, required),
         bool,
-        memo=(ComputeCapabilitiesFilter, tuple(keys), required),
+        cache_key=(ComputeCapabilitiesFilter, tuple(keys), required),
     )
     # nova looks in the stats for an attribute that is None.
-    is_none: Mask = hosts.spread(name, lambda value: value is None, bool)
+    is_none: Mask = hosts.map_distinct(name, lambda value: value is None, bool)
     return satisfying | (is_none & _in_stats(hosts, name, keys, required))
 
 
 def _in_stats(hosts: HostBatch, name: str, keys: Sequence[str], required: str) -> Mask:
-    mask: Mask = hosts.spread(
+    mask: Mask = hosts.map_distinct(
         "stats",
         lambda stats: _value_satisfies(stats.get(name), keys, required),
         bool,
-        memo=(ComputeCapabilitiesFilter, name, tuple(keys), required),
+        cache_key=(ComputeCapabilitiesFilter, name, tuple(keys), required),
     )
     return mask
 

@@ -82,12 +82,14 @@ class ImagePropertiesFilter(BaseHostFilter):
         """Yield the attribute, what it has to be, and where it is."""
         if not self._wanted:
             return
-        supports = hosts.spread("supported_instances", self._supports, bool)
+        supports = hosts.map_distinct("supported_instances", self._supports, bool)
         yield "supported_instances", ", ".join(self._wanted), supports
         if version := self._asked("img_hv_requested_version"):
             yield "hypervisor_version", version, _satisfy_version(hosts, version)
         if bits := self._asked("hw_maxphysaddr_bits"):
-            has_bits = hosts.spread("cpu_info", lambda i: _has_bits(i, bits), bool)
+            has_bits = hosts.map_distinct(
+                "cpu_info", lambda i: _has_bits(i, bits), bool
+            )
             yield "cpu_info", f"maxphysaddr bits >= {bits}", has_bits
 
     def _asked(self, name: str) -> Any:  # noqa: ANN401 - of its field's type

@@ -34,8 +34,10 @@ class MetricsFilter(BaseHostFilter):
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts have them all, shape (n_hosts,)."""
-        memo = (MetricsFilter, self._names)
-        mask: Mask = hosts.spread("metrics", self._has_all, bool, memo=memo)
+        cache_key = (MetricsFilter, self._names)
+        mask: Mask = hosts.map_distinct(
+            "metrics", self._has_all, bool, cache_key=cache_key
+        )
         return mask
 
     def _has_all(self, metrics: Mapping[str, float] | None) -> bool:

@@ -45,7 +45,7 @@ class NUMATopologyFilter(BaseHostFilter):
         """Return where the guest fits, shape (n_hosts,)."""
         candidates = self.passing_candidates(hosts, spec_obj)
         if candidates is not None:
-            return hosts.of_candidates(candidates)
+            return hosts.any_candidate(candidates)
         if self._need.guest is None:
             return self._threaded(hosts)
         return self._threaded(hosts) & hosts_that_fit(hosts, self._need, self._networks)
@@ -77,7 +77,9 @@ class NUMATopologyFilter(BaseHostFilter):
         """Return where cores have threads, if the guest cannot do without."""
         if not self._needs_threads:
             return everyone(hosts)
-        return hosts.spread("numa_topology", _may_have_threads, bool, memo="threads")
+        return hosts.map_distinct(
+            "numa_topology", _may_have_threads, bool, cache_key="threads"
+        )
 
     def selection_limits(
         self, host_state: HostState, spec_obj: RequestSpec

@@ -41,7 +41,7 @@ class PciPassthroughFilter(BaseHostFilter):
         """Return where the devices are free, shape (n_hosts,)."""
         candidates = self.passing_candidates(hosts, spec_obj)
         if candidates is not None:
-            return hosts.of_candidates(candidates)
+            return hosts.any_candidate(candidates)
         if not self._need.requests:
             return everyone(hosts)
         return hosts_with_devices(hosts, self._need)

@@ -194,11 +194,11 @@ class _Interned:
     def spread(
         self, hosts: HostBatch, function: Callable[[Any], bool], question: str
     ) -> Mask:
-        mask: Mask = hosts.spread(
+        mask: Mask = hosts.map_distinct(
             self.column,
             lambda value: function(_entry(value, self.keys)),
             bool,
-            memo=("JsonFilter", self.keys, question),
+            cache_key=("JsonFilter", self.keys, question),
         )
         return mask
 

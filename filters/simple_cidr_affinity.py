@@ -44,7 +44,7 @@ class SimpleCIDRAffinityFilter(BaseHostFilter):
         network = _network(spec_obj)
         if network is None:
             return everyone(hosts)
-        addresses = hosts.spread("host_ip", _packed, _PACKED, memo=_packed)
+        addresses = hosts.map_distinct("host_ip", _packed, _PACKED, cache_key=_packed)
         first = netaddr.IPAddress(network.first, network.version)
         last = netaddr.IPAddress(network.last, network.version)
         passing: Mask = (_pack(first) <= addresses) & (addresses <= _pack(last))

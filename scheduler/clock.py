@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time of a scheduler that is handed no clock."""
+"""The default clock of a scheduler."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from oslo_utils import timeutils
 
 
 def now_s() -> float:
-    """Return now, seconds since the epoch, by oslo.utils as nova's own code has it.
+    """Return now, seconds since the epoch, from oslo.utils as nova's own code does.
 
-    It is the system's time, unless somebody has set another one there, as nova's tests
-    do: heartbeats and the age of what was seen are then told by one clock.
+    That is the system time, unless another time was set there, as nova's tests do:
+    heartbeats and the age of reports are then measured by the same clock.
     """
     return timeutils.utcnow_ts(microsecond=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON that others wrote: Placement's answers, and texts in databases."""
+"""Decoding of JSON from Placement and nova's databases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Primitive(msgspec.Struct, Generic[T], gc=False):
-    """A versioned object as nova writes it today, of which only the fields are read."""
+    """A versioned object as nova writes it today; only its fields are read."""
 
     data: T = msgspec.field(name="nova_object.data")
 
@@ -21,14 +21,14 @@ _decode = msgspec.json.Decoder().decode
 
 
 def loads(text: str | bytes) -> Any:  # noqa: ANN401 - JSON's own types
-    """Return what a JSON text says, as `json.loads` has it, in less than half the time.
+    """Return the content of a JSON text, as `json.loads`, in less than half the time.
 
-    What Python's own decoder takes and msgspec does not, such as NaN, is read, too.
+    What Python's own decoder accepts and msgspec does not, such as NaN, is read, too.
 
     Raises
     ------
     json.JSONDecodeError
-        It is no JSON.
+        The text is not JSON.
     """
     try:
         return _decode(text)

@@ -179,12 +179,12 @@ class AllocationUpdateFailed(PlacementError):
 
     Attributes
     ----------
-    left : mapping
+    unresolved : mapping
         What consumers may hold of the claim that failed so; see `Claim`.
     """
 
     for_users: ClassVar[str | None] = None
-    left: Mapping[str, Any] = MappingProxyType({})
+    unresolved: Mapping[str, Any] = MappingProxyType({})
 
 
 def _tree(root: type[SchedulerError]) -> dict[str, type[SchedulerError]]:

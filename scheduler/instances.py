@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an instance is, as far as the source of hosts knows."""
+"""The location of an instance, as far as the host source knows it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import enum
 
 
 class InstanceState(enum.Enum):
-    """What is known of an instance."""
+    """What the host source knows of an instance."""
 
     #: The source does not know.
     UNKNOWN = "unknown"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log lines of a request carry whose it is: `%(request_id)s` and its like."""
+"""The request context in log lines: `%(request_id)s` and similar fields."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SAME: Final = (
     "system_scope", "roles", "is_admin", "is_admin_project", "read_only",
     "show_deleted",
 )  # fmt: skip
-#: What is read of a request context, by the names on the wire: what log formats can
-#: name, and no secret. Later ones win.
+#: The parts of a request context that are read, by their names on the wire: what log
+#: formats can use, and no secrets. Later ones win.
 _READ: Final = {
     **{name: name for name in _SAME},
     "user": "user_id",
@@ -28,10 +28,10 @@ _READ: Final = {
 
 
 class LogContext(oslo_context.RequestContext):
-    """What oslo.log writes of a request, as fields and in nova's log formats."""
+    """The part of a request that oslo.log writes, as fields and in nova's formats."""
 
-    #: All instances of the request; `resource_uuid`, which nova's formats write as
-    #: ``%(instance)s``, is the only one.
+    #: All instances of the request. `resource_uuid`, which nova's formats write as
+    #: ``%(instance)s``, is set only where there is exactly one.
     instance_uuids: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class LogContext(oslo_context.RequestContext):
 
 @contextlib.contextmanager
 def request(context: object, instance_uuids: Sequence[str]) -> Iterator[None]:
-    """Have the lines that this thread logs in the block carry a request context.
+    """Add a request context to the lines that this thread logs in the block.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def _put_back(before: oslo_context.RequestContext | None) -> None:
     if before is not None:
         before.update_store()
     else:
-        # oslo.context has no public way; its own fixture does so.
+        # oslo.context has no public API for this; its own fixture does the same.
         oslo_context._request_store.__dict__.pop("context", None)  # noqa: SLF001
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an inventory file is to Placement: a resource provider a host."""
+"""The resource providers of an inventory file: one for each host."""
 
 from __future__ import annotations
 

@@ -16,12 +16,13 @@ from oslo_config import cfg
 
 from ..objects import RequestSpec
 from . import logs, tracing
+from .claim_reconciler import ClaimReconciler
 from .clock import now_s
 from .conf import register_opts
-from .drivers.announcing import Announce, AnnouncedClaim, announce_to_nobody
 from .drivers.asking import questions, required
 from .drivers.base import BaseSchedulerDriver, Parts
 from .drivers.caller import Caller
+from .drivers.peer_claims import PeerClaim, PublishClaims, publish_nothing
 from .drivers.plugins import PluginSet, load_plugin_set
 from .drivers.record import DecisionLog, DecisionRecord
 from .entry_points import load_plugin
@@ -50,7 +51,6 @@ from .rpc.endpoints import Answer, BaseAPIEndpoint, SchedulerEndpoint
 from .seeding import providers
 from .sources.base import BaseHostSource
 from .sources.file import FileSource
-from .upkeep import ClaimUpkeep
 from .waiting import Spawner, SystemWaiter, ThreadSpawner, Waiter
 
 LOG = logging.getLogger(__name__)
@@ -135,8 +135,8 @@ class Scheduler:
     kept : KeptCandidates
         What Placement answered of late; `stats` tells how much that is.
     journal : Journal
-        The claims under way. Whoever sends answers tells it what became of them; else
-        a request is answered once `select_destinations` returns.
+        The unsettled claims. The sender of answers reports their progress to it;
+        otherwise a request is answered once `select_destinations` returns.
     endpoints : list
         What an oslo.messaging RPC server serves.
     """
@@ -205,14 +205,14 @@ class Scheduler:
                 clock=waiter.monotonic,
             )
             closing.callback(self.kept.stop)
-            self._upkeep = ClaimUpkeep(
+            self._reconciler = ClaimReconciler(
                 self.table,
                 self.placement,
                 max_age_s=self._claim_max_age_s(),
                 waiter=waiter,
                 spawner=spawner,
             )
-            closing.callback(self._upkeep.stop)
+            closing.callback(self._reconciler.stop)
             self._driver: BaseSchedulerDriver = driver(
                 Parts(
                     conf=settings,
@@ -231,12 +231,12 @@ class Scheduler:
                     rng=rng,
                     tie_seed=int(rng.integers(2**62)),
                     network=network,
-                    announce=self._announce,
-                    review=self._upkeep.review,
+                    publish_claims=self._publish_claims,
+                    review=self._reconciler.review,
                 )
             )
             self._clock = clock
-            self._tell: Announce = announce_to_nobody
+            self._publish: PublishClaims = publish_nothing
             #: What the source wants served on the topic of Moorage's own.
             self.source_endpoints = source.endpoints
             self.endpoints = [SchedulerEndpoint(self), BaseAPIEndpoint()]
@@ -282,14 +282,14 @@ class Scheduler:
         """
         self._source.check()
 
-    def diverge(self, number: int) -> None:
-        """Break ties and wait for other times than the process this was forked from.
+    def reseed_for_worker(self, number: int) -> None:
+        """Break ties and choose pauses differently from the process that was forked.
 
         Parameters
         ----------
         number : int
-            0 or more, another one in each process. With ``random_seed`` the same
-            number gives the same answers.
+            0 or more, unique in each process. With ``random_seed`` the same number
+            gives the same answers.
         """
         rng = self._driver.parts.rng.spawn(number + 1)[number]
         self._driver.parts = dataclasses.replace(
@@ -307,19 +307,19 @@ class Scheduler:
         Raises
         ------
         ConfigurationError
-            Claims under way cannot be noted there.
+            Unsettled claims cannot be recorded there.
         """
         option = self.conf.moorage.claims_directory
         if folder := Path(option) if option else claims_directory:
             self.journal.open(folder)
         self._source.follow(self.table)
         self._readiness.start()
-        self._upkeep.start()
+        self._reconciler.start()
 
-    def look_after(self, claims_directory: Path) -> None:
-        """Release what killed processes have left there, as far as Placement answers.
+    def release_leftover_claims(self, claims_directory: Path) -> None:
+        """Release the claims that killed processes left there, where Placement answers.
 
-        For who forked them, and is about to stop.
+        For the parent process of the workers, before it stops.
 
         Raises
         ------
@@ -331,8 +331,8 @@ class Scheduler:
         self.journal.close()
 
     @property
-    def is_alone(self) -> bool:
-        """Tell whether it must not be forked: the embedded Placement is in it."""
+    def must_not_fork(self) -> bool:
+        """Whether the process must not be forked: it has the embedded Placement."""
         return self._embedded is not None
 
     @property
@@ -371,30 +371,32 @@ class Scheduler:
         """How many reports of hosts came to what; none where the source takes none."""
         return self._source.report_counts()
 
-    def announce_to(self, tell: Announce) -> None:
-        """Have other schedulers told of claims; see `moorage.scheduler.rpc.Peers`."""
-        self._tell = tell
+    def publish_claims_to(self, publish: PublishClaims) -> None:
+        """Set how claims are published; see `moorage.scheduler.rpc.Peers`."""
+        self._publish = publish
 
-    def _announce(self, claims: Sequence[AnnouncedClaim]) -> None:
-        self._tell(claims)
+    def _publish_claims(self, claims: Sequence[PeerClaim]) -> None:
+        self._publish(claims)
 
-    def hear(self, claims: Sequence[dict[str, Any]]) -> None:
-        """Take what another scheduler has claimed; what is malformed is told."""
+    def apply_peer_claims(self, claims: Sequence[dict[str, Any]]) -> None:
+        """Apply the claims of another scheduler; log and skip malformed ones."""
         for claim in claims:
             try:
-                heard = AnnouncedClaim.from_wire(claim, self.conf)
+                peer = PeerClaim.from_wire(claim, self.conf)
             except (KeyError, TypeError, ValueError) as e:
-                LOG.warning("A claim of another scheduler cannot be read: %r", e)
+                LOG.warning(
+                    "Skipping a claim of another scheduler that cannot be read: %r", e
+                )
                 continue
-            age_s = max(0.0, self._clock() - heard.claimed_at)
-            self.kept.claimed([heard.allocation_request], age_s=age_s)
+            age_s = max(0.0, self._clock() - peer.claimed_at)
+            self.kept.claimed([peer.allocation_request], age_s=age_s)
             self.table.consume(
-                heard.node_uuid,
-                heard.instance_uuid,
-                heard.consumption,
-                heard.claimed_at,
+                peer.node_uuid,
+                peer.instance_uuid,
+                peer.consumption,
+                peer.claimed_at,
             )
-            self._orphans.claimed([heard.instance_uuid])
+            self._orphans.forget_claimed([peer.instance_uuid])
 
     def _locate(
         self, instance_uuid: str, providers: Collection[str]
@@ -474,7 +476,7 @@ class Scheduler:
         )
         options = self.conf.moorage
         self.kept.bound(options.candidates_max_age, options.candidates_max_kept)
-        self._upkeep.max_age_s = self._claim_max_age_s()
+        self._reconciler.max_age_s = self._claim_max_age_s()
         self._source.refresh(self.table)
         if self._embedded is not None:
             self._seed()
@@ -522,7 +524,7 @@ class Scheduler:
         uuids = tuple(instance_uuids or ())
         caller = Caller.of(context)
 
-        def figures() -> Mapping[str, tracing.Figure]:
+        def attributes() -> Mapping[str, tracing.AttributeValue]:
             return {
                 "openstack.request_id": caller.request_id or "",
                 "openstack.project_id": caller.project_id or "",
@@ -531,8 +533,8 @@ class Scheduler:
 
         with (
             logs.request(context, uuids),
-            tracing.request("select_destinations", context, figures),
-            self.journal.returning(),
+            tracing.request("select_destinations", context, attributes),
+            self.journal.answer_on_return(),
         ):
             notifications = self._notifier.for_call(context, spec_obj)
             if notifications is not None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans of OpenTelemetry: a request, and what is done for it.
+"""OpenTelemetry spans of a request and its steps.
 
-There are none unless the process has OpenTelemetry's SDK, set up by `set_up` or by
-somebody else (``opentelemetry-instrument``, a test). Nothing is traced but requests:
-what runs in the background would be traces of one span each.
+None are recorded unless the process has set up OpenTelemetry's SDK, by `set_up` or
+otherwise (``opentelemetry-instrument``, a test). Only requests are traced: background
+work would give traces of one span each.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds for which the last spans are sent.
+#: Seconds to export the last spans at the end.
 _END_S: Final = 5.0
-#: The service's name in traces, unless OTEL_SERVICE_NAME has another.
+#: The service name in traces, unless OTEL_SERVICE_NAME is set.
 SERVICE: Final = "moorage-scheduler"
 
 _SCOPE: Final = "moorage"
-#: What W3C's propagator reads of a request context.
+#: The parts of a request context that the W3C propagators read.
 _CARRIED: Final = ("traceparent", "tracestate", "baggage")
 
-#: What a span can say of itself.
-Figure = str | bool | int | float | Sequence[str]
+#: Values that a span attribute can have.
+AttributeValue = str | bool | int | float | Sequence[str]
 
 
 class Span(Protocol):
-    """What a block has of its span."""
+    """The span of a block of code."""
 
-    def set(self, name: str, figure: Figure) -> None:
-        """Say something of what was done; `name` is the attribute's, whole."""
+    def set(self, name: str, value: AttributeValue) -> None:
+        """Set an attribute; `name` is its full name."""
 
 
-class _Nothing:
-    """The span of what is not traced; one for all."""
+class _NoSpan:
+    """The span where nothing is recorded; one shared instance."""
 
     __slots__ = ()
 
-    def set(self, name: str, figure: Figure) -> None:
+    def set(self, name: str, value: AttributeValue) -> None:
         """Do nothing."""
 
-    def __enter__(self) -> _Nothing:
+    def __enter__(self) -> _NoSpan:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -77,55 +77,57 @@ class _Recorded:
     def __init__(self, span: trace.Span) -> None:
         self._span = span
 
-    def set(self, name: str, figure: Figure) -> None:
-        """Say something of what was done."""
-        self._span.set_attribute(name, figure)
+    def set(self, name: str, value: AttributeValue) -> None:
+        """Set an attribute."""
+        self._span.set_attribute(name, value)
 
 
 class _State(enum.Enum):
-    """What becomes of spans in the request that this thread serves."""
+    """How spans of the request that this thread serves are handled."""
 
     OFF = enum.auto()
-    #: The trace is not sampled: others are told of it, and nothing is recorded.
+    #: The trace is not sampled: its context is propagated, and nothing is recorded.
     CARRIED = enum.auto()
     RECORDED = enum.auto()
 
 
-_NOTHING: Final = _Nothing()
+_NO_SPAN: Final = _NoSpan()
 _state: ContextVar[_State] = ContextVar("moorage_tracing", default=_State.OFF)
 
 
-def span(name: str, **figures: Figure) -> contextlib.AbstractContextManager[Span]:
-    """Return a block's span within the span of the request, if that is recorded.
+def span(
+    name: str, **attributes: AttributeValue
+) -> contextlib.AbstractContextManager[Span]:
+    """Return a span for a block, within the request's span if that is recorded.
 
     Parameters
     ----------
-    **figures
-        What is known before; each is the attribute ``moorage.<name>``.
+    **attributes
+        Initial attributes; each is named ``moorage.<name>``.
     """
     if _state.get() is not _State.RECORDED:
-        return _NOTHING
-    return _recorded(name, {f"moorage.{k}": figure for k, figure in figures.items()})
+        return _NO_SPAN
+    return _recorded(name, {f"moorage.{k}": value for k, value in attributes.items()})
 
 
-def call(method: str, url: str) -> contextlib.AbstractContextManager[Span]:
-    """Return the span of an HTTP call of another service, as `span` does.
+def http_call(method: str, url: str) -> contextlib.AbstractContextManager[Span]:
+    """Return a span for an HTTP call to another service, as `span` does.
 
     Parameters
     ----------
     url : str
-        Relative; of its path, the first part is in the span's name.
+        Relative; the first part of its path goes into the span's name.
     """
     if _state.get() is not _State.RECORDED:
-        return _NOTHING
+        return _NO_SPAN
     path, _, query = url.partition("?")
-    figures = {"http.request.method": method, "url.path": path, "url.query": query}
+    attributes = {"http.request.method": method, "url.path": path, "url.query": query}
     name = f"{method} /{path.split('/')[1]}"
-    return _recorded(name, figures, is_call=True)
+    return _recorded(name, attributes, is_call=True)
 
 
-def carry(headers: MutableMapping[str, str]) -> None:
-    """Write into the headers of a call which trace it belongs to."""
+def inject_headers(headers: MutableMapping[str, str]) -> None:
+    """Write the trace context into the headers of a call."""
     if _state.get() is not _State.OFF:
         from opentelemetry import propagate
 
@@ -134,36 +136,36 @@ def carry(headers: MutableMapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def request(
-    name: str, context: object, figures: Callable[[], Mapping[str, Figure]]
+    name: str, context: object, attributes: Callable[[], Mapping[str, AttributeValue]]
 ) -> Iterator[Span]:
     """Trace a request.
 
-    Its parent is the span that is current (oslo.messaging's own, if that traces), else
-    what the request context has as ``traceparent``.
+    The parent is the current span (oslo.messaging's own, if that traces), otherwise the
+    ``traceparent`` of the request context.
 
     Parameters
     ----------
     context : mapping or object
         The request context.
-    figures : callable
-        Returns the span's attributes, by their whole names; only called where it is
-        recorded.
+    attributes : callable
+        Returns the span's attributes by their full names; only called where the span
+        is recorded.
     """
     if not _is_set_up():
-        yield _NOTHING
+        yield _NO_SPAN
         return
     tracer = trace.get_tracer(_SCOPE, __version__)
-    # An answer is no error, although it is an exception here.
+    # NoValidHost is an answer, not an error, although it is an exception here.
     answer: NoValidHost | None = None
     with tracer.start_as_current_span(
         name, context=_parent(context), kind=trace.SpanKind.SERVER
     ) as current:
         is_recorded = current.is_recording()
         if is_recorded:
-            current.set_attributes(dict(figures()))
+            current.set_attributes(dict(attributes()))
         token = _state.set(_State.RECORDED if is_recorded else _State.CARRIED)
         try:
-            yield _Recorded(current) if is_recorded else _NOTHING
+            yield _Recorded(current) if is_recorded else _NO_SPAN
         except NoValidHost as e:
             current.set_attribute("moorage.outcome", "no valid host")
             answer = e
@@ -175,12 +177,12 @@ def request(
 
 @contextlib.contextmanager
 def _recorded(
-    name: str, figures: Mapping[str, Figure], *, is_call: bool = False
+    name: str, attributes: Mapping[str, AttributeValue], *, is_call: bool = False
 ) -> Iterator[Span]:
     kind = trace.SpanKind.CLIENT if is_call else trace.SpanKind.INTERNAL
     tracer = trace.get_tracer(_SCOPE, __version__)
     with tracer.start_as_current_span(
-        name, attributes=dict(figures), kind=kind
+        name, attributes=dict(attributes), kind=kind
     ) as current:
         yield _Recorded(current)
 
@@ -192,7 +194,7 @@ def _is_set_up() -> bool:
 
 
 def _parent(context: object) -> Context | None:
-    """Return what a request's span belongs to; None: the span that is current."""
+    """Return the parent context of a request's span; None: the current span."""
     if trace.get_current_span().get_span_context().is_valid:
         return None
     from opentelemetry import propagate
@@ -211,7 +213,7 @@ def _value(context: object, name: str) -> object:
 
 
 def check() -> None:
-    """See whether `set_up` can do its part; it starts nothing, and may be forked.
+    """Check whether `set_up` will succeed; starts nothing, so forking stays possible.
 
     Raises
     ------
@@ -222,14 +224,14 @@ def check() -> None:
 
 
 def set_up() -> Callable[[], None]:
-    """Export spans over OTLP, as the environment variables of OpenTelemetry say.
+    """Export spans over OTLP, configured by OpenTelemetry's environment variables.
 
-    Where the process traces already, that is left as it is.
+    A process that traces already keeps its setup.
 
     Returns
     -------
     callable
-        Sends what is not sent yet, and ends.
+        Exports the remaining spans, and shuts down.
 
     Raises
     ------
@@ -238,18 +240,18 @@ def set_up() -> Callable[[], None]:
     """
     sdk = _sdk()
     if _is_set_up():
-        return _leave_alone
+        return _keep_existing
     return sdk()
 
 
-def _leave_alone() -> None:
-    """Do nothing: whoever set tracing up ends it."""
+def _keep_existing() -> None:
+    """Do nothing: the setup's owner shuts it down."""
 
 
 def _sdk() -> Callable[[], Callable[[], None]]:
-    """Return what sets the SDK up, and returns what ends it."""
+    """Return a function that sets the SDK up and returns the one that shuts it down."""
     try:
-        # Slow to import, and needed by those only who trace.
+        # Slow to import, and needed only where tracing is enabled.
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (
             OTLPSpanExporter,
         )
@@ -273,18 +275,18 @@ def _sdk() -> Callable[[], Callable[[], None]]:
 
 
 def _end(shutdown: Callable[[], None]) -> None:
-    """Send what is not sent yet; a collector that is away is not waited for long."""
-    # The SDK's own bounds are 30 s, in which a service that stops may be killed.
+    """Export the remaining spans, waiting only briefly for the collector."""
+    # The SDK's own timeouts are 30 s, within which a stopping service may be killed.
     ending = threading.Thread(target=shutdown, name="tracing-end", daemon=True)
     ending.start()
     ending.join(_END_S)
     if ending.is_alive():
-        LOG.warning("Spans that are not sent within %.0f s are lost", _END_S)
+        LOG.warning("Exporting spans timed out after %.0f s; they are lost", _END_S)
 
 
-def _service() -> dict[str, Figure]:
-    """Return the service's name, unless the environment has one."""
-    told = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    if os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in told:
+def _service() -> dict[str, AttributeValue]:
+    """Return the service name as an attribute, unless the environment sets it."""
+    resource = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    if os.environ.get("OTEL_SERVICE_NAME") or "service.name=" in resource:
         return {}
     return {"service.name": SERVICE}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits, elapsed time, threads and locks as dependencies that are handed in.
+"""Waits, elapsed time, threads and locks as injected dependencies.
 
-What claims, releases and watches allocations uses these and nothing of `time` or
-`threading` itself, so that a test can run several schedulers on a time of its own and
-choose which thread goes on.
+Code that claims, releases and watches allocations uses these and nothing of `time` or
+`threading` directly, so that a test can run several schedulers on virtual time and
+choose which thread runs next.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Protocol
 
 
 class Waiter(Protocol):
-    """Measure time that passes, and wait for it."""
+    """A monotonic clock and waits."""
 
     def monotonic(self) -> float:
-        """Return seconds since some moment; setting the system's clock changes none."""
+        """Return seconds since an arbitrary moment, unaffected by clock changes."""
 
     def sleep(self, seconds: float) -> None:
-        """Return after so many seconds."""
+        """Wait for so many seconds."""
 
 
 class Rng(Protocol):
-    """What is asked of ``random.Random`` or ``numpy.random.Generator``."""
+    """The part of ``random.Random`` and ``numpy.random.Generator`` that is used."""
 
     def uniform(self, a: float, b: float, /) -> float:
         """Return a number between `a` and `b`."""
@@ -39,27 +39,27 @@ class Event(Protocol):
         """Return whether it is set."""
 
     def set(self) -> None:
-        """Set it; threads that wait go on."""
+        """Set it, and wake waiting threads."""
 
     def clear(self) -> None:
-        """Set it no more."""
+        """Reset it to not set."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, `timeout` seconds at most; return whether it is."""
 
 
 class Task(Protocol):
-    """Something that runs beside the thread which spawned it."""
+    """A function that runs concurrently with the thread that spawned it."""
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until it has ended, `timeout` seconds at most."""
 
 
 class Spawner(Protocol):
-    """Start threads, and make what they wait for each other with."""
+    """Starts threads, and creates locks and events for them."""
 
     def spawn(self, run: Callable[[], object], *, name: str) -> Task:
-        """Run a function in a thread of its own, which does not outlive the process."""
+        """Run a function in a separate thread, which ends with the process."""
 
     def lock(self) -> AbstractContextManager[object]:
         """Return a lock that one thread at a time holds, for ``with``."""
@@ -69,19 +69,19 @@ class Spawner(Protocol):
 
 
 class SystemWaiter:
-    """The time of this machine."""
+    """The system's time."""
 
     def monotonic(self) -> float:
-        """Return seconds since some moment."""
+        """Return seconds since an arbitrary moment."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Return after so many seconds."""
+        """Wait for so many seconds."""
         time.sleep(seconds)
 
 
 class ThreadSpawner:
-    """Threads of the operating system."""
+    """The operating system's threads."""
 
     def spawn(self, run: Callable[[], object], *, name: str) -> Task:
         """Start a daemon thread."""

@@ -30,7 +30,7 @@ from ..objects import (
 )
 from ..scheduler.conf import load
 from ..scheduler.hosts import (
-    Aggregate,
+    HostAggregate,
     HostBatch,
     HostRecord,
     HostTable,
@@ -90,7 +90,7 @@ def hosts(column: str, values: Iterable[Any], **changes: Any) -> list[HostRecord
 
 def table(
     *records: HostRecord,
-    aggregates: Iterable[Aggregate] = (),
+    aggregates: Iterable[HostAggregate] = (),
     instances: Mapping[str, Iterable[str]] | None = None,
     images: Mapping[str, Mapping[str, str]] | None = None,
 ) -> HostTable:
@@ -114,7 +114,7 @@ def table(
         metadata = {f"image_{name}": text for name, text in kept.items()}
         its = properties_of_instance(Instance(uuid=uuid_, system_metadata=metadata))
         if its is not None:
-            made.instances.describe(uuid_, its)
+            made.instances.set_image_properties(uuid_, its)
     return made
 
 
@@ -123,9 +123,9 @@ def batch(*records: HostRecord, **more: Any) -> HostBatch:
     return table(*records, **more).batch()
 
 
-def aggregate(number: int, *names: str, **metadata: str) -> Aggregate:
+def aggregate(number: int, *names: str, **metadata: str) -> HostAggregate:
     """An aggregate of the hosts of these names."""
-    return Aggregate(
+    return HostAggregate(
         id=number,
         uuid=str(uuid.uuid5(uuid.NAMESPACE_DNS, f"aggregate.{number}")),
         name=f"aggregate{number}",

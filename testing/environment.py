@@ -10,7 +10,7 @@ import fixtures
 import oslo_messaging
 
 from ..scheduler.conf import load
-from ..scheduler.hosts import Aggregate, HostRecord, HostTable
+from ..scheduler.hosts import HostAggregate, HostRecord, HostTable
 from ..scheduler.placement.client import PlacementClient
 from ..scheduler.placement.embedded import EmbeddedPlacement
 from ..scheduler.placement.seed import seed
@@ -50,7 +50,7 @@ class SchedulerFixture(fixtures.Fixture):
     ----------
     *hosts : HostRecord
         Made with `moorage.testing.host`, for example.
-    aggregates : iterable of Aggregate
+    aggregates : iterable of HostAggregate
     instances : mapping, optional
         Instance UUIDs by service host.
     options : mapping, optional
@@ -76,7 +76,7 @@ class SchedulerFixture(fixtures.Fixture):
     def __init__(
         self,
         *hosts: HostRecord,
-        aggregates: Iterable[Aggregate] = (),
+        aggregates: Iterable[HostAggregate] = (),
         instances: Mapping[str, Iterable[str]] | None = None,
         options: Options | None = None,
     ) -> None:
@@ -147,7 +147,7 @@ class _Given(BaseHostSource):
     def __init__(
         self,
         hosts: Iterable[HostRecord],
-        aggregates: Iterable[Aggregate],
+        aggregates: Iterable[HostAggregate],
         instances: Mapping[str, Iterable[str]],
     ) -> None:
         self._hosts = hosts

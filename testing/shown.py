@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ..objects import RequestSpec
 from ..objects.base import WireObject
-from ..scheduler.hosts import Aggregate, HostBatch
+from ..scheduler.hosts import HostAggregate, HostBatch
 from ..scheduler.hosts.record import INTERNED, NUMBERS
 from . import builders
 
@@ -42,7 +42,7 @@ def _host(hosts: HostBatch, index: int) -> str:
     return _call("host", changes)
 
 
-def _aggregate(aggregate: Aggregate) -> str:
+def _aggregate(aggregate: HostAggregate) -> str:
     names = ", ".join(map(repr, (aggregate.id, *sorted(aggregate.hosts))))
     metadata = dict(aggregate.metadata)
     if all(key.isidentifier() for key in metadata):

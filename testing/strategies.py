@@ -21,7 +21,7 @@ from ..objects import (
     InstanceGroup,
     RequestSpec,
 )
-from ..scheduler.hosts import Aggregate, Consumption, HostBatch, HostRecord
+from ..scheduler.hosts import Consumption, HostAggregate, HostBatch, HostRecord
 from . import builders
 from .hardware import random_model
 from .offers import random_report, random_request
@@ -238,7 +238,7 @@ class Cloud:
     """
 
     records: tuple[HostRecord, ...]
-    aggregates: tuple[Aggregate, ...] = ()
+    aggregates: tuple[HostAggregate, ...] = ()
     instances: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     images: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
 
@@ -299,7 +299,7 @@ def _records(
 
 def _aggregates(
     first: Mapping[str, Sequence[str]] | None,
-) -> st.SearchStrategy[tuple[Aggregate, ...]]:
+) -> st.SearchStrategy[tuple[HostAggregate, ...]]:
     one = st.tuples(
         st.sets(st.sampled_from(HOST_NAMES), max_size=4),
         _some(METADATA, first, 5),

@@ -14,11 +14,11 @@ from pathlib import Path
 SCHEDULER = Path(__file__).parents[1] / "scheduler"
 FILES = [
     *sorted((SCHEDULER / "placement" / "allocations").glob("*.py")),
-    SCHEDULER / "drivers" / "claiming.py",
+    SCHEDULER / "drivers" / "request_claims.py",
     SCHEDULER / "drivers" / "groups.py",
     SCHEDULER / "placement" / "circuit.py",
     SCHEDULER / "rpc" / "peers.py",
-    SCHEDULER / "upkeep.py",
+    SCHEDULER / "claim_reconciler.py",
 ]
 DIRECT = {
     "time": {"time", "monotonic", "sleep", "perf_counter"},

@@ -15,7 +15,7 @@ from oslo_config import cfg
 
 from ..objects import RequestSpec
 from ..scheduler.errors import ConfigurationError
-from ..scheduler.hosts import Aggregate, HostBatch, HostState
+from ..scheduler.hosts import HostAggregate, HostBatch, HostState
 
 LOG = logging.getLogger(__name__)
 
@@ -114,11 +114,11 @@ class BaseHostWeigher:
             return np.ones(len(hosts))
         default = self._multiplier
         key = self.MULTIPLIER_KEY or self.MULTIPLIER
-        least: Weights = hosts.spread(
+        least: Weights = hosts.map_distinct(
             "aggregates",
             lambda mine: _least(mine, key, default),
             np.float64,
-            memo=("multiplier", key, default),
+            cache_key=("multiplier", key, default),
         )
         return least
 
@@ -127,7 +127,7 @@ class BaseHostWeigher:
         return float(self.conf[self.MULTIPLIER_GROUP][self.MULTIPLIER])
 
 
-def _least(aggregates: Sequence[Aggregate], key: str, default: float) -> float:
+def _least(aggregates: Sequence[HostAggregate], key: str, default: float) -> float:
     values = {a.metadata[key] for a in aggregates if key in a.metadata}
     try:
         return min(map(_finite, values), default=default)

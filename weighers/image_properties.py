@@ -54,8 +54,8 @@ class ImagePropertiesWeigher(BaseHostWeigher):
         """Return whether the option is 0 and no aggregate of the table overrides it."""
         if self.conf.filter_scheduler[self.MULTIPLIER]:
             return False
-        return not hosts.table_has(
+        return not hosts.any_value_in_table(
             "aggregates",
             lambda mine: any(self.MULTIPLIER in a.metadata for a in mine),
-            memo=("ImagePropertiesWeigher", self.MULTIPLIER),
+            cache_key=("ImagePropertiesWeigher", self.MULTIPLIER),
         )

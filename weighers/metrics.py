@@ -67,8 +67,10 @@ class MetricsWeigher(BaseHostWeigher):
         """Return the sums, NaN where one of `needed` is missing, shape (n_hosts,)."""
         names = tuple(name for name, _ in needed)
         total = functools.partial(_total, setting=self._setting, needed=names)
-        memo = ("MetricsWeigher", self._setting, names)
-        sums: Weights = hosts.spread("metrics", total, np.float64, memo=memo)
+        cache_key = ("MetricsWeigher", self._setting, names)
+        sums: Weights = hosts.map_distinct(
+            "metrics", total, np.float64, cache_key=cache_key
+        )
         return sums
 
     def _missing(self, hosts: HostBatch, index: int) -> HostMetricNotFound:

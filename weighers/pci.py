@@ -26,11 +26,11 @@ class PCIWeigher(BaseHostWeigher):
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
         """Return 100 for no free devices, 1 for 99 and more, shape (n_hosts,)."""
-        free: Weights = hosts.spread(
+        free: Weights = hosts.map_distinct(
             "pci_stats",
             lambda pools: pools.n_free,
             np.float64,
-            memo=("HostPools.n_free",),
+            cache_key=("HostPools.n_free",),
         )
         weights: Weights = _MANY + 1 - np.minimum(free, _MANY)
         return weights

@@ -81,7 +81,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _n_workers(conf: cfg.ConfigOpts, scheduler: Scheduler) -> int:
     n_workers: int = conf.scheduler.workers or os.cpu_count() or 1
-    if n_workers > 1 and scheduler.is_alone:
+    if n_workers > 1 and scheduler.must_not_fork:
         LOG.warning(
             "The embedded Placement runs inside one process: there is one worker, not "
             "%d as [scheduler] workers has it", n_workers,
@@ -128,7 +128,7 @@ def _run_workers(
     with _claims_directory(conf) as folder:
         status = _supervised(n_workers, conf, scheduler, options, telemetry, folder)
         if any(folder.iterdir()):
-            scheduler.look_after(folder)
+            scheduler.release_leftover_claims(folder)
         return status
 
 
@@ -193,7 +193,7 @@ def _work(
 ) -> int:
     scheduler = inherited
     if worker.is_first:
-        scheduler.diverge(worker.number)
+        scheduler.reseed_for_worker(worker.number)
     else:
         # What was read at the start is out of date by now.
         scheduler = build(conf, settings=options.settings)

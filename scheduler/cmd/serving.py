@@ -87,7 +87,7 @@ class Serving:
     def _take_requests(self) -> None:
         for server in self._servers:
             server.start()
-        self._scheduler.announce_to(self._peers.announce)
+        self._scheduler.publish_claims_to(self._peers.announce)
         LOG.info("Serving %d hosts as %s", len(self._scheduler.table), self._conf.host)
 
     def stop(self) -> bool:

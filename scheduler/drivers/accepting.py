@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an instance gets a host: on paper, by a claim, or as it has it already."""
+"""How an instance gets a host: reserved in the ledger, claimed, or held already."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Final
 
 from ..hosts import HostBatch
-from .claiming import Claims
 from .ledger import Ledger
+from .request_claims import RequestClaims
 from .weighing import Ranking
 
-#: Stands for a candidate where an instance needs none: nothing is claimed for it.
+#: The candidate of an instance for which nothing is claimed.
 NO_CANDIDATE: Final = -1
 
-#: Answer the candidate that an instance has on a host, or None if it may not have it.
+#: Returns the candidate that an instance gets on a host; None: not accepted.
 Accept = Callable[[str, HostBatch, int], int | None]
 
 
@@ -30,34 +30,34 @@ def first_accepted(
 
 
 def accept_any(_uuid: str, _hosts: HostBatch, _index: int) -> int | None:
-    """Accept a host for which nothing is claimed."""
+    """Accept any host; nothing is claimed."""
     return NO_CANDIDATE
 
 
-def take_on_paper(ledger: Ledger) -> Accept:
-    """Accept a host that has a candidate left, and take that on paper."""
+def reserve_in_ledger(ledger: Ledger) -> Accept:
+    """Accept a host that has a candidate left, and reserve it in the ledger."""
 
     def take(_uuid: str, hosts: HostBatch, index: int) -> int | None:
         left = hosts.candidates_of(index)
-        candidate = ledger.next_of(hosts.value("uuid", index), left)
+        candidate = ledger.next_candidate(hosts.value("uuid", index), left)
         if candidate is not None:
-            ledger.take(candidate)
+            ledger.reserve(candidate)
         return candidate
 
     return take
 
 
-def only(ledger: Ledger, candidate: int) -> Accept:
-    """Accept the host of one candidate, which is claimed already."""
+def accept_held(ledger: Ledger, candidate: int) -> Accept:
+    """Accept only the host of one candidate, which the instance holds already."""
 
     def accept(_uuid: str, hosts: HostBatch, index: int) -> int | None:
-        is_its = candidate in ledger.all_of(hosts.value("uuid", index))
+        is_its = candidate in ledger.candidates_of(hosts.value("uuid", index))
         return candidate if is_its else None
 
     return accept
 
 
-def claim_it(ledger: Ledger, claims: Claims) -> Accept:
+def claim_in_placement(ledger: Ledger, claims: RequestClaims) -> Accept:
     """Accept a host on which Placement grants a claim."""
 
     def claim(uuid: str, hosts: HostBatch, index: int) -> int | None:

@@ -21,9 +21,9 @@ from ..placement.kept import KeptCandidates
 from ..prefilters import NetworkClient, Prefilter
 from ..sources.base import BaseHostSource
 from ..waiting import SystemWaiter, Waiter
-from .announcing import Announce, announce_to_nobody
 from .caller import Caller
 from .contention import Contention
+from .peer_claims import PublishClaims, publish_nothing
 from .record import DecisionLog
 
 
@@ -39,7 +39,7 @@ class Parts:
     Attributes
     ----------
     journal : Journal
-        Notes claims before they are sent.
+        Records claims before they are sent.
     prefilters : sequence of (name, prefilter)
         In the order in which they run.
     clock : callable
@@ -53,12 +53,12 @@ class Parts:
     waiter : Waiter
         Waits between tries.
     contention : Contention
-        How often Placement refuses claims of late.
-    announce : callable
-        Tells the other schedulers what was claimed.
+        How often Placement has refused recent claims.
+    publish_claims : callable
+        Publishes claims to the other schedulers.
     review : callable
-        Looks whether claims on these compute nodes have ended meanwhile; returns
-        whether some have, and were given back.
+        Checks whether claims on these compute nodes have ended; returns whether some
+        have, and were released in the host table.
     """
 
     conf: cfg.ConfigOpts
@@ -78,7 +78,7 @@ class Parts:
     network: NetworkClient | None = None
     waiter: Waiter = dataclasses.field(default_factory=SystemWaiter)
     contention: Contention = dataclasses.field(default_factory=Contention)
-    announce: Announce = announce_to_nobody
+    publish_claims: PublishClaims = publish_nothing
     review: Callable[[Collection[str]], bool] = none_has_ended
 
 

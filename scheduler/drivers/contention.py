@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often Placement refuses what was chosen, and how widely to choose therefore.
+"""The rate of refused claims, and how widely to spread selections because of it.
 
     refused ── share rises ──▶ one of n near-equal hosts ── granted ── share falls ─┐
        ▲                                                                            │
@@ -15,23 +15,24 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-#: How many claims the share looks back on, about.
+#: The approximate number of claims over which the share is averaged.
 N_REMEMBERED: Final = 20
 
-#: The share of refusals up to which the best host is chosen.
+#: The share of refusals up to which the best host is selected.
 LOW_SHARE: Final = 0.1
 
-#: Among how many hosts is chosen at most, where nearly every claim is refused.
+#: The maximum number of hosts to select from, where nearly every claim is refused.
 MAX_CHOICES: Final = 128
 
-#: Two hosts are then near-equal within this share of what all weights span.
+#: Within this share of the weights' range hosts are then near-equal.
 MAX_NEARNESS: Final = 0.5
 
 
 class Contention:
-    """The share of claims that were refused of late. It is safe for threads.
+    """The share of recently refused claims; thread-safe.
 
-    Each claim counts less the more came after it; time alone changes nothing.
+    A moving average over claims: the weight of a claim decreases with each later claim,
+    not with time.
     """
 
     def __init__(self) -> None:
@@ -40,23 +41,23 @@ class Contention:
 
     @property
     def share(self) -> float:
-        """Return the share of refused claims, 0 to 1, the newest counting most."""
+        """The share of refused claims, 0 to 1; recent claims count most."""
         return self._share
 
     @property
     def n_choices(self) -> int:
-        """Return among how many near-equal best hosts to choose; 1: take the best."""
+        """The number of near-equal best hosts to select from; 1: the best host only."""
         if self._share <= LOW_SHARE:
             return 1
         return 1 + round(self._share * (MAX_CHOICES - 1))
 
     @property
     def nearness(self) -> float:
-        """Return within which share of what all weights span hosts are near-equal."""
+        """The share of the weights' range within which hosts are near-equal."""
         return self._share * MAX_NEARNESS
 
     def note(self, *, is_refused: bool, n_attempts: int = 1) -> None:
-        """Take note of a claim, or of several in one POST.
+        """Record a claim, or several claims in one POST.
 
         Parameters
         ----------

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ...objects import RequestSpec, Selection
 from ..errors import AllocationUpdateFailed, NoValidHost
 from ..hosts import HostBatch
-from ..placement.allocations.limits import MAX_POSTS, MAX_QUESTIONS
+from ..placement.allocations.limits import MAX_POSTS, MAX_QUERIES
 from ..placement.candidates import AllocationCandidates
 from ..placement.offers import Offer
 from ..placement.request_checks import validate_request
@@ -24,23 +24,23 @@ from .accepting import (
     NO_CANDIDATE,
     Accept,
     accept_any,
-    claim_it,
+    accept_held,
+    claim_in_placement,
     first_accepted,
-    only,
-    take_on_paper,
+    reserve_in_ledger,
 )
-from .announcing import AnnouncedClaim
 from .asking import ask, ask_again, questions, required
 from .base import Parts
 from .caller import Caller
-from .claiming import Claims, StaleOffer
 from .filtering import filtered, limits
 from .instances import NOT_ENOUGH, of_instance, uuids_of
 from .ledger import Ledger
 from .needs import Mappings, Needs, tell_providers
-from .placed import ChosenHost, Placed, attributes
+from .peer_claims import PeerClaim
+from .placed import ChosenHost, PlacedInstance, attributes
 from .rechecks import MAX_RECHECKED, Rechecks
 from .record import TOP_INSTANCES, DecisionRecord, InstanceRecord
+from .request_claims import RequestClaims, StaleOffer
 from .restrictions import evacuated_from, is_rebuild, restricted, skips_filters
 from .selections import selection
 from .weighing import Ranking, ranked
@@ -108,23 +108,23 @@ class Decision:
         n_asked = 1
         while True:
             try:
-                return self._decided(offer, may_doubt=n_asked == 1)
+                return self._decided(offer, may_give_up=n_asked == 1)
             except StaleOffer:
                 came = parts.kept.moment()
                 news = ask_again(parts, caller, asked, record, came=came, earlier=offer)
             except NoValidHost:
-                if n_asked == MAX_QUESTIONS:
+                if n_asked == MAX_QUERIES:
                     raise
                 is_freed = parts.review(offer.candidates.by_host) | self._is_outdated()
                 news = ask_again(parts, caller, asked, record, came=came, earlier=offer)
                 if news is None and not is_freed:
                     raise
-            record.begin_again()
+            record.restart()
             n_asked += 1
             offer = offer if news is None else news
 
     def _decided(
-        self, offer: Offer | None, *, may_doubt: bool = False
+        self, offer: Offer | None, *, may_give_up: bool = False
     ) -> list[list[Selection]]:
         hosts, ledger = self._hosts(offer)
         with self._record.timed("hosts"):
@@ -133,7 +133,7 @@ class Decision:
             placed = self._place(hosts, self._uuids, None, accept_any)
             self._tell(placed)
             return self._selections(placed, None)
-        claims = Claims(
+        claims = RequestClaims(
             self._parts,
             self._caller,
             self._spec,
@@ -147,10 +147,10 @@ class Decision:
                 is_few=len(self._uuids) <= MAX_RECHECKED,
                 global_request_id=self._caller.global_request_id,
             ),
-            may_doubt=may_doubt,
+            may_give_up=may_give_up,
         )
-        self._parts.orphans.release_earlier(
-            self._uuids, besides=evacuated_from(self._spec, self._parts.table)
+        self._parts.orphans.release_before_new_claim(
+            self._uuids, excluding=evacuated_from(self._spec, self._parts.table)
         )
         try:
             placed = self._claimed(hosts, ledger, claims)
@@ -159,19 +159,19 @@ class Decision:
             tell_providers(self._spec, ledger.request(placed[-1].candidate)["mappings"])
             self._tell(placed)
             self._consume(placed, claims, ledger)
-            claims.answered()
+            claims.mark_answered()
         except BaseException:
             claims.release()
             raise
         return selections
 
-    def _tell(self, placed: Sequence[Placed]) -> None:
+    def _tell(self, placed: Sequence[PlacedInstance]) -> None:
         [last] = (p for p in placed if p.instance_uuid == self._uuids[-1])
         assert last.ranking is not None
         self._caller.placing(last.ranking.hosts, last.index, last.consumption)
 
     def _consume(
-        self, placed: Sequence[Placed], claims: Claims, ledger: Ledger
+        self, placed: Sequence[PlacedInstance], claims: RequestClaims, ledger: Ledger
     ) -> None:
         table, now = self._parts.table, self._parts.clock()
         try:
@@ -182,13 +182,17 @@ class Decision:
         except BaseException:
             for each in placed:
                 # What an earlier request claimed was consumed by that, and stays.
-                if claims.made(each.instance_uuid):
-                    table.give_back(each.value("host"), each.instance_uuid)
+                if claims.has_claimed(each.instance_uuid):
+                    table.release_claim(each.value("host"), each.instance_uuid)
             raise
-        self._parts.announce([self._announced(each, ledger, now) for each in placed])
+        self._parts.publish_claims(
+            [self._peer_claim(each, ledger, now) for each in placed]
+        )
 
-    def _announced(self, placed: Placed, ledger: Ledger, now: float) -> AnnouncedClaim:
-        claim = AnnouncedClaim(
+    def _peer_claim(
+        self, placed: PlacedInstance, ledger: Ledger, now: float
+    ) -> PeerClaim:
+        claim = PeerClaim(
             node_uuid=placed.value("uuid"),
             instance_uuid=placed.instance_uuid,
             claimed_at=now,
@@ -210,7 +214,7 @@ class Decision:
         """Have the hosts as fresh as the source can give them for a decision."""
         with self._record.timed("look"):
             self._parts.source.look(self._parts.table, missing)
-        self._parts.kept.suit(self._parts.table.supply)
+        self._parts.kept.suit(self._parts.table.supply_revision)
 
     def _is_outdated(self) -> bool:
         """Return whether a poll finds other hosts than those that were decided on."""
@@ -223,13 +227,13 @@ class Decision:
         """Return the hosts of Placement's candidates, looked for if they are new."""
         table, by_host = self._parts.table, offer.candidates.by_host
         with self._record.timed("hosts"):
-            hosts = table.offered(offer)
+            hosts = table.batch_of_offer(offer)
         if len(hosts) < len(by_host):
             missing = table.missing(by_host)
             if missing:
                 self._look(missing)
                 with self._record.timed("hosts"):
-                    hosts = table.offered(offer)
+                    hosts = table.batch_of_offer(offer)
         return hosts
 
     def _hosts(self, offer: Offer | None) -> tuple[HostBatch, Ledger | None]:
@@ -262,20 +266,20 @@ class Decision:
     # -- a host for each instance ------------------------------------------------------
 
     def _claimed(
-        self, hosts: HostBatch, ledger: Ledger, claims: Claims
-    ) -> list[Placed]:
+        self, hosts: HostBatch, ledger: Ledger, claims: RequestClaims
+    ) -> list[PlacedInstance]:
         """Place and claim all instances, several in one POST if Placement grants it.
 
         What it refuses moves to other candidates and hosts, together at first, then
         one by one; what it granted stays. The last one placed has seen all others.
         """
-        placed: list[Placed] = []
+        placed: list[PlacedInstance] = []
         left = list(self._uuids)
         for _ in range(MAX_POSTS):
             if len(left) < 2:
                 break
             planned = self._place(
-                _after(hosts, placed), left, ledger, take_on_paper(ledger)
+                _after(hosts, placed), left, ledger, reserve_in_ledger(ledger)
             )
             left = claims.claim_together(planned, ledger)
             placed += [each for each in planned if each.instance_uuid not in left]
@@ -285,8 +289,12 @@ class Decision:
         return placed
 
     def _claimed_singly(
-        self, hosts: HostBatch, uuids: Sequence[str], ledger: Ledger, claims: Claims
-    ) -> list[Placed]:
+        self,
+        hosts: HostBatch,
+        uuids: Sequence[str],
+        ledger: Ledger,
+        claims: RequestClaims,
+    ) -> list[PlacedInstance]:
         """Place and claim instances one by one.
 
         A request that is repeated, for its answer was lost, gets the host that it was
@@ -297,7 +305,7 @@ class Decision:
             placed = self._placed_earlier(hosts, uuids, ledger, claims)
             if placed is not None:
                 return placed
-        claim = claim_it(ledger, claims)
+        claim = claim_in_placement(ledger, claims)
         try:
             return self._place(hosts, uuids, ledger, claim, claims.may_try_again)
         except AllocationUpdateFailed:
@@ -311,15 +319,15 @@ class Decision:
         hosts: HostBatch,
         uuids: Sequence[str],
         ledger: Ledger,
-        claims: Claims,
-    ) -> list[Placed] | None:
+        claims: RequestClaims,
+    ) -> list[PlacedInstance] | None:
         if len(self._uuids) > 1:
             return None
-        earlier = claims.earlier(uuids[0], ledger)
+        earlier = claims.held_candidate(uuids[0], ledger)
         if earlier is None:
             return None
         LOG.info("Instance %s has its allocation already", uuids[0])
-        placed = self._place(hosts, uuids, ledger, only(ledger, earlier))
+        placed = self._place(hosts, uuids, ledger, accept_held(ledger, earlier))
         return placed if claims.take_over(placed[0], ledger) else None
 
     def _place(
@@ -329,13 +337,13 @@ class Decision:
         ledger: Ledger | None,
         accept: Accept,
         may_try_again: Callable[[int], bool] = lambda _rounds: False,
-    ) -> list[Placed]:
+    ) -> list[PlacedInstance]:
         """Give each instance the best host that accepts it, or raise NoValidHost.
 
         A host that a filter rejected once does not come back for a later instance.
         Where none accepted and some were only busy, all are tried again, a few times.
         """
-        placed: list[Placed] = []
+        placed: list[PlacedInstance] = []
         for number, uuid in enumerate(uuids):
             ranking = self._rank(hosts, uuid, number)
             found = first_accepted(ranking, uuid, accept)
@@ -353,7 +361,9 @@ class Decision:
             has_top = number < TOP_INSTANCES
             chosen = ChosenHost.of(ranking, index, has_top=has_top)
             placed.append(
-                Placed(uuid, chosen, candidate, its_limits, taken, index, ranking)
+                PlacedInstance(
+                    uuid, chosen, candidate, its_limits, taken, index, ranking
+                )
             )
             hosts = ranking.hosts
             if len(uuids) > 1:
@@ -398,7 +408,7 @@ class Decision:
     # -- the answer --------------------------------------------------------------------
 
     def _selections(
-        self, placed: Sequence[Placed], ledger: Ledger | None
+        self, placed: Sequence[PlacedInstance], ledger: Ledger | None
     ) -> list[list[Selection]]:
         last = placed[-1]
         others = last.ranking
@@ -435,13 +445,13 @@ class Decision:
                 continue
             candidate: int | None = NO_CANDIDATE
             if ledger is not None:
-                candidate = ledger.next_of(node, hosts.candidates_of(index))
+                candidate = ledger.next_candidate(node, hosts.candidates_of(index))
             if candidate is not None:
                 its_limits = self._limits(hosts, index)
                 host = attributes(hosts, index)
                 yield self._selection(host, its_limits, candidate, ledger)
 
-    def _of_placed(self, placed: Placed, ledger: Ledger | None) -> Selection:
+    def _of_placed(self, placed: PlacedInstance, ledger: Ledger | None) -> Selection:
         return self._selection(
             placed.chosen.values, placed.limits, placed.candidate, ledger
         )
@@ -459,7 +469,9 @@ class Decision:
         request = ledger.request(candidate)
         return selection(host, zone, its_limits, request, ledger.version)
 
-    def _note_instance(self, placed: Placed, selections: Sequence[Selection]) -> None:
+    def _note_instance(
+        self, placed: PlacedInstance, selections: Sequence[Selection]
+    ) -> None:
         self._record.instances.append(
             InstanceRecord(
                 instance_uuid=placed.instance_uuid,
@@ -483,7 +495,7 @@ def _mappings(ledger: Ledger | None, candidate: int) -> Mappings | None:
     return mappings
 
 
-def _after(hosts: HostBatch, placed: Sequence[Placed]) -> HostBatch:
+def _after(hosts: HostBatch, placed: Sequence[PlacedInstance]) -> HostBatch:
     """Return the hosts with the instances that were placed on them."""
     for each in placed:
         [index] = hosts.matches("uuid", [each.value("uuid")]).nonzero()[0]

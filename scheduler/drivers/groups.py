@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server groups whose members are claimed at the same time, in whichever process.
+"""Server groups whose members are claimed concurrently, in one or several processes.
 
-A filter judges by the members that the table knows. Two schedulers that decide at the
-same time know nothing of each other, but Placement does: each reads, once its own claim
-is granted, where the other members are. Claims are atomic, so at least the later one
-sees the earlier one. A member that sees no other in its way stays for good. One that
-does leaves; only the one with the least UUID waits first whether the others leave, and
-then stays. A member of an affinity group that has left follows the others to their
+A filter decides by the members that the table knows. Two schedulers that decide at the
+same time do not know of each other, but Placement does: once its own claim is granted,
+each reads where the other members are. Claims are atomic, so at least the later one
+sees the earlier one. A member that finds no conflicting member stays. One that does
+leaves, except that the one with the lowest UUID first waits for the others to leave,
+and then stays. A member of an affinity group that has left follows the others to their
 host, which may be one that it left before.
 """
 
@@ -42,7 +42,7 @@ _POLICY_OF: Final = MappingProxyType(
 
 
 class GroupCheck:
-    """See to it that a claim which was granted keeps the policy of its server group.
+    """Ensures that a granted claim conforms to the policy of its server group.
 
     Only hard policies are checked: "affinity" where the group is on no host yet, and
     "anti-affinity" with its rule ``max_server_per_host``.
@@ -50,10 +50,10 @@ class GroupCheck:
     Parameters
     ----------
     filters : iterable of BaseHostFilter
-        Those that judge the request: a policy that none of them asks for, as where a
-        host is forced, is not enforced here either.
+        Those that apply to the request: a policy that none of them enforces, such as
+        where a host is forced, is not enforced here either.
     own : collection of str
-        The request's own instances: what is decided together is judged by filters.
+        The request's own instances: filters handle what is decided together.
     hosts_of : callable
         Returns the hosts that an instance is on, as far as the table knows.
     """
@@ -79,38 +79,40 @@ class GroupCheck:
         members = group.members if group is not None and "members" in group else None
         self._own = frozenset(own)
         self._others = frozenset(members or ()) - self._own
-        #: Where the table has other members, read before the filters run: a member that
-        #: comes later may not have been seen by them.
+        #: Where the table has other members, read before the filters run: they may not
+        #: have seen a member that is added later.
         self._known = {member: tuple(hosts_of(member)) for member in self._others}
         self._is_somewhere = bool(
             group is not None and "hosts" in group and group.hosts
         )
-        #: Providers that the group holds, where the instance has to follow it.
+        #: Providers that the group uses, where the instance must follow it.
         self._targets: frozenset[str] = frozenset()
         self._has_left = False
-        #: Providers on which a member of this request stays for good.
+        #: Providers on which a member of this request stays.
         self._settled: frozenset[str] = frozenset()
 
     def may_try(self, node_uuid: str) -> bool:
-        """Return whether a host is still one that the group may be on."""
+        """Return whether the group's policy allows to try a host."""
         return not self._targets or node_uuid in self._targets
 
     @property
     def max_rounds(self) -> int:
-        """How often all hosts are tried for a member that had to leave one."""
+        """The number of rounds over all hosts for a member that had to leave one."""
         return GROUP_MAX_ROUNDS if self._policy == _AFFINITY else ANTI_GROUP_MAX_ROUNDS
 
-    def follows(self) -> bool:
-        """Return whether a member left a host since this was asked last.
+    def retarget_after_leaving(self) -> bool:
+        """Return whether a member left a host since the last call.
 
-        If so, it may only go where its group is by now.
+        If so, wait briefly, and restrict an affinity group to its current host.
         """
         if not self._has_left:
             return False
         self._has_left = False
         self._waiter.sleep(GROUP_PAUSE_S)
         if self._policy == _AFFINITY:
-            self._targets = self._settled or _of_least(self._held(self._others))
+            self._targets = self._settled or _providers_of_lowest(
+                self._held(self._others)
+            )
         return True
 
     def may_stay(
@@ -120,47 +122,47 @@ class GroupCheck:
         host: str,
         request: AllocationRequest,
     ) -> bool:
-        """Return whether an instance may keep what it was granted.
+        """Return whether an instance may keep its claim.
 
         Parameters
         ----------
         request : mapping
-            What was granted.
+            The granted allocations.
 
         Raises
         ------
         PlacementError
-            Placement could not tell.
+            Placement could not be read.
         """
         if not self._others or self._policy is None:
             return True
-        # What it has of others beside, such as shared storage, says nothing of a host.
+        # Resources of other providers, such as shared storage, do not identify a host.
         granted = request["allocations"].keys()
         providers = {node_uuid} if node_uuid in granted else set(granted)
         if self._policy == _ANTI_AFFINITY:
             here = {u for u, hosts in self._known.items() if host in hosts}
             knows = here | self._own
-            return self._stays(uuid, lambda: self._too_many_on(providers, knows))
+            return self._is_unopposed(uuid, lambda: self._too_many_on(providers, knows))
         if self._is_somewhere or self._settled & providers:
             return True
         strangers = dict.fromkeys(self._others, frozenset[str]())
 
         def elsewhere() -> Set[str]:
-            # Members that come later see this one, and leave: those seen will do.
+            # Members that come later see this one and leave: check only those seen.
             held = self._held(strangers)
             seen = {u: on for u, on in held.items() if not on & providers}
             strangers.clear()
             strangers.update(seen)
             return strangers.keys()
 
-        if self._stays(uuid, elsewhere):
+        if self._is_unopposed(uuid, elsewhere):
             self._settled = frozenset(providers)
             return True
-        self._targets = _of_least(strangers)
+        self._targets = _providers_of_lowest(strangers)
         return False
 
-    def _stays(self, uuid: str, strangers: Callable[[], Set[str]]) -> bool:
-        """Return whether no stranger is in the way, or none any more in a moment."""
+    def _is_unopposed(self, uuid: str, strangers: Callable[[], Set[str]]) -> bool:
+        """Return whether there is no stranger, or none any more after a short wait."""
         for number in range(GROUP_MAX_READS):
             if number:
                 self._waiter.sleep(GROUP_PAUSE_S)
@@ -173,7 +175,7 @@ class GroupCheck:
         return False
 
     def _too_many_on(self, providers: Collection[str], known: Set[str]) -> Set[str]:
-        """Return the strangers that make the group too many on a host."""
+        """Return the strangers with which the group exceeds its limit on a host."""
         here: set[str] = set()
         for provider in providers:
             here |= self._consumers_of(provider) & (self._others | self._own)
@@ -194,7 +196,7 @@ class GroupCheck:
         return held.keys()
 
     def _held(self, members: Iterable[str]) -> dict[str, frozenset[str]]:
-        """Return the providers of each member that holds any."""
+        """Return the providers by member, for members that hold any."""
         found = {}
         for uuid in sorted(members):
             held = self._placement.allocations(
@@ -205,8 +207,8 @@ class GroupCheck:
         return found
 
 
-def _of_least(held: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Return the providers of the member with the least UUID; empty: of none."""
+def _providers_of_lowest(held: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the providers of the member with the lowest UUID; empty: no members."""
     return held[min(held)] if held else frozenset()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One decision's own account of allocation candidates: refused, taken, left."""
+"""A decision's own ledger of allocation candidates: refused, reserved, available."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ from ..placement.offers import Offer
 
 
 class Ledger:
-    """Tell which candidate of a host to try next.
+    """Tracks which candidates of a host are still available to a request.
 
-    Candidates of one answer compete: what an earlier instance of the request takes of
-    a provider is missing for the later ones.
+    Candidates of one answer compete: what an earlier instance of the request reserves
+    of a provider is not available to the later ones.
 
     Attributes
     ----------
     offer : Offer
-        What Placement offers, less what was claimed or refused since it was asked.
+        What Placement offers, less what was claimed or refused since the query.
     """
 
     def __init__(self, offer: Offer) -> None:
         self.offer = offer
         self._candidates = offer.candidates
         self._refused: set[int] = set()
-        self._taken: Counter[tuple[str, str]] = Counter()
+        self._reserved: Counter[tuple[str, str]] = Counter()
 
-    def next_of(self, node_uuid: str, among: Sequence[int] | None = None) -> int | None:
+    def next_candidate(
+        self, node_uuid: str, among: Sequence[int] | None = None
+    ) -> int | None:
         """Return the first candidate of a host that may still be granted.
 
         Parameters
         ----------
         among : sequence of int, optional
-            The host's candidates that the filters left; None: they left all.
+            The host's candidates that passed the filters; None: all of them.
         """
         if among is None:
-            among = self.all_of(node_uuid)
+            among = self.candidates_of(node_uuid)
         for index in among:
             is_open = self.offer.is_open[index] and index not in self._refused
             if is_open and self._fits(index):
@@ -47,27 +49,27 @@ class Ledger:
         return None
 
     def _fits(self, index: int) -> bool:
-        if not self._taken:
-            return True  # else it would not be open
+        if not self._reserved:
+            return True  # otherwise it would not be open
         return all(
-            self.offer.free(provider, name) - self._taken[provider, name] >= amount
+            self.offer.free(provider, name) - self._reserved[provider, name] >= amount
             for provider, resources in self._candidates.resources_of(index).items()
             for name, amount in resources.items()
         )
 
-    def all_of(self, node_uuid: str) -> Sequence[int]:
-        """Return all candidates of a host, also those that are gone by now."""
+    def candidates_of(self, node_uuid: str) -> Sequence[int]:
+        """Return all candidates of a host, including those no longer available."""
         return self._candidates.by_host.get(node_uuid, ())
 
-    def held_by(
-        self, held: ConsumerAllocations, *, besides: AbstractSet[str] = frozenset()
+    def candidate_held_by(
+        self, held: ConsumerAllocations, *, excluding: AbstractSet[str] = frozenset()
     ) -> int | None:
-        """Return the candidate that a consumer's allocations are, if one is.
+        """Return the candidate that equals a consumer's allocations, if there is one.
 
         Parameters
         ----------
-        besides : set of str, optional
-            Root providers of hosts that it may hold other things of (evacuation).
+        excluding : set of str, optional
+            Root providers of hosts on which it may hold other resources (evacuation).
         """
         summaries = self._candidates.provider_summaries
         roots = {
@@ -75,8 +77,10 @@ class Ledger:
             for provider in held.resources
             if provider in summaries
         }
-        numbers = (n for root in roots - besides for n in self.all_of(root))
-        is_it = self._is_part_of if besides & held.resources.keys() else self._is_all_of
+        numbers = (n for root in roots - excluding for n in self.candidates_of(root))
+        is_it = (
+            self._is_part_of if excluding & held.resources.keys() else self._is_all_of
+        )
         return next((n for n in numbers if is_it(n, held)), None)
 
     def _is_all_of(self, index: int, held: ConsumerAllocations) -> bool:
@@ -87,35 +91,35 @@ class Ledger:
         return all(held.resources.get(uuid) == part for uuid, part in parts)
 
     def request(self, index: int) -> AllocationRequest:
-        """Return a candidate as Placement wrote it."""
+        """Return a candidate as Placement returned it."""
         return self._candidates.allocation_requests[index]
 
     def resources_of(self, index: int) -> Mapping[str, Mapping[str, int]]:
-        """Return what a candidate takes: {provider UUID: {resource class: amount}}."""
+        """Return a candidate's resources: {provider UUID: {resource class: amount}}."""
         return self._candidates.resources_of(index)
 
-    def take(self, index: int) -> None:
-        """Count a candidate as taken."""
+    def reserve(self, index: int) -> None:
+        """Reserve a candidate's resources."""
         self._count(index, 1)
 
-    def give_back(self, index: int) -> None:
-        """Count a candidate as taken no more."""
+    def release(self, index: int) -> None:
+        """Release a candidate's resources."""
         self._count(index, -1)
 
     def _count(self, index: int, sign: int) -> None:
         for provider, resources in self._candidates.resources_of(index).items():
             for name, amount in resources.items():
-                self._taken[provider, name] += sign * amount
+                self._reserved[provider, name] += sign * amount
 
-    def refuse(self, index: int) -> None:
-        """Never name a candidate again: Placement refused it."""
+    def mark_refused(self, index: int) -> None:
+        """Exclude a candidate from now on: Placement refused it."""
         self._refused.add(index)
 
     def refuse_all(self, node_uuid: str) -> None:
         """Never name a candidate of this host again."""
-        self._refused.update(self.all_of(node_uuid))
+        self._refused.update(self.candidates_of(node_uuid))
 
     @property
     def version(self) -> str:
-        """The microversion that the candidates are claimed with."""
+        """The microversion to claim the candidates with."""
         return self._candidates.version

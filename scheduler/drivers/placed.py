@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One instance on the host that was chosen for it."""
+"""An instance and the host that was selected for it."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def attributes(hosts: HostBatch, index: int) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedInstance:
     """An instance and its host.
 
     Attributes
     ----------
     ranking : Ranking or None
-        Of which the host is the one at `index`; None for instances that were not
-        placed last and are not the request's last one.
+        The ranking in which the host is at `index`; None for an instance that is
+        neither the one placed last nor the last one of the request.
     """
 
     instance_uuid: str

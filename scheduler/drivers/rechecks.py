@@ -21,7 +21,7 @@ from ..placement.offers import Offer
 from ..sources.base import ServiceHost, ServiceState
 from .base import Parts
 from .filtering import explain
-from .placed import Placed
+from .placed import PlacedInstance
 from .record import OUTDATED, ClaimAttempt, DecisionRecord
 
 LOG = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class Rechecks:
             self._note(uuid, key[1], f"{rejection.filter}: {rejection.reason}")
         return not rejections
 
-    def read(self, placed: Iterable[Placed]) -> None:
+    def read(self, placed: Iterable[PlacedInstance]) -> None:
         """Read the services of all these hosts at once."""
         self._read(_service_host(each.chosen.values) for each in placed)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a decision leaves behind, so that it can be explained."""
+"""The record of a decision, which explains it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from typing import Any, Final
 
 LOG = logging.getLogger(__name__)
 
-#: How many of the best hosts a record tells of.
+#: The number of best hosts that a record describes.
 TOP_HOSTS: Final = 5
 #: Instances of one request of which it does, and which the log line names.
 TOP_INSTANCES: Final = 20
 
-#: Stands beside the results of claims: the request, or its first try, failed.
+#: A further result of claims: released, as the request or its first attempt failed.
 RELEASED: Final = "released"
 #: The same: the chosen host had changed since it was read, and was not claimed.
 OUTDATED: Final = "outdated"
 
 
 class Outcome(enum.StrEnum):
-    """How a decision ended."""
+    """The outcome of a decision."""
 
     SELECTED = "selected"
     NO_VALID_HOST = "no valid host"
@@ -36,7 +36,7 @@ class Outcome(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FilterStep:
-    """Hosts in and out of one filter, and why it rejects."""
+    """The numbers of hosts before and after one filter, and its reason to reject."""
 
     name: str
     n_in: int
@@ -46,7 +46,7 @@ class FilterStep:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WeigherPart:
-    """One weigher's share in a host's weight."""
+    """One weigher's part of a host's weight."""
 
     name: str
     raw: float
@@ -56,7 +56,7 @@ class WeigherPart:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WeighedHost:
-    """One of the best hosts, with the parts that its weight is the sum of."""
+    """One of the best hosts, with the parts that add up to its weight."""
 
     host: str
     node: str
@@ -66,12 +66,12 @@ class WeighedHost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClaimAttempt:
-    """One answer of Placement to a claim, or why claims were released or not sent.
+    """Placement's answer to a claim, or why claims were released or not sent.
 
     Attributes
     ----------
     result : str
-        Of `ClaimResult`, or `RELEASED`, or `OUTDATED`.
+        A value of `ClaimResult`, or `RELEASED`, or `OUTDATED`.
     """
 
     instance_uuids: tuple[str, ...]
@@ -83,7 +83,7 @@ class ClaimAttempt:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InstanceRecord:
-    """What was decided for one instance.
+    """The decision for one instance.
 
     Attributes
     ----------
@@ -107,28 +107,28 @@ class DecisionRecord:
     started_at : float
         Seconds since the epoch.
     queries : list of str
-        What Placement was asked for.
+        The queries that were sent to Placement.
     n_candidates : int or None
         Allocation candidates in all answers; None: there was no answer.
     no_answer : str
         Why Placement answered no candidates, where that is known.
     is_cut : bool
-        Whether the limit may have hidden some.
+        Whether the limit may have truncated an answer.
     n_hosts : int
         Hosts of the candidates that have a row.
     n_without_row : int
-        Root providers of candidates without one: sharing providers, and hosts that
+        Root providers of candidates without a row: sharing providers, and hosts that
         the source does not know.
     view_revision : int or None
-        The host table's revision that was read.
+        The revision of the host table that was read.
     view_age_s : float or None
-        Since the oldest part of it was read from the source; None: the source vouches
-        for it.
+        Seconds since the oldest part of it was read from the source; None: the source
+        vouches for it.
     steps : list of FilterStep
-        Restrictions of the request and filters, in order; those of later instances
+        The request's restrictions and the filters, in order; those of later instances
         follow.
     times_ms : dict
-        Step to milliseconds; "total" is all of it.
+        Milliseconds by step; "total" is the whole decision.
     """
 
     request_id: str | None
@@ -152,7 +152,7 @@ class DecisionRecord:
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
-        """Add the time of a block to a step's."""
+        """Add the duration of a block to a step's time."""
         started = time.perf_counter()
         try:
             yield
@@ -160,10 +160,10 @@ class DecisionRecord:
             elapsed_ms = (time.perf_counter() - started) * 1000
             self.times_ms[step] = self.times_ms.get(step, 0.0) + elapsed_ms
 
-    def begin_again(self) -> None:
-        """Forget hosts and filters: what was decided on had been kept for too long.
+    def restart(self) -> None:
+        """Remove hosts and filters: the decision is repeated with newer candidates.
 
-        Questions, claims and times stay: they are of the whole call.
+        Queries, claims and times stay: they describe the whole call.
         """
         self.steps.clear()
         self.instances.clear()
@@ -236,48 +236,48 @@ class _Data:
 
 
 class DecisionLog:
-    """The newest records, and a line of each in the log.
+    """The newest records; logs one line for each.
 
     Parameters
     ----------
     size : int
-        How many records are kept.
+        The maximum number of records.
     """
 
     def __init__(self, size: int) -> None:
         self._ring: collections.deque[DecisionRecord] = collections.deque(maxlen=size)
         self._lock = threading.Lock()
-        self._tellers: tuple[Callable[[DecisionRecord], None], ...] = ()
+        self._subscribers: tuple[Callable[[DecisionRecord], None], ...] = ()
 
     def __len__(self) -> int:
         return len(self._ring)
 
-    def subscribe(self, tell: Callable[[DecisionRecord], None]) -> None:
-        """Have every record that is complete told to somebody, too.
+    def subscribe(self, subscriber: Callable[[DecisionRecord], None]) -> None:
+        """Call a function with every complete record.
 
-        It is told in the thread that decided, whose caller waits for it. What it
-        raises is logged, and fails no decision.
+        It is called in the thread that decided, whose caller waits for it. Its errors
+        are logged, and fail no decision.
         """
         with self._lock:
-            self._tellers = (*self._tellers, tell)
+            self._subscribers = (*self._subscribers, subscriber)
 
-    def unsubscribe(self, tell: Callable[[DecisionRecord], None]) -> None:
-        """Tell somebody no more."""
+    def unsubscribe(self, subscriber: Callable[[DecisionRecord], None]) -> None:
+        """Stop calling a function."""
         with self._lock:
-            self._tellers = tuple(t for t in self._tellers if t != tell)
+            self._subscribers = tuple(t for t in self._subscribers if t != subscriber)
 
     def add(self, record: DecisionRecord) -> None:
-        """Keep a record that is complete, tell of it, and log it in one line."""
+        """Store a complete record, publish it, and log it at INFO."""
         with self._lock:
             self._ring.append(record)
-        for tell in self._tellers:
+        for subscriber in self._subscribers:
             try:
-                tell(record)
+                subscriber(record)
             except Exception:  # the decision is made, and its answer is due
-                LOG.exception("A decision is not told of to %r", tell)
+                LOG.exception("Publishing a decision to %r failed", subscriber)
         level = logging.WARNING if record.outcome is Outcome.FAILED else logging.INFO
         if LOG.isEnabledFor(level):
-            # Logging formats it, and swallows what that may raise.
+            # Logging formats it, and swallows any error of that.
             as_data = {"decision": _Data(record)}
             LOG.log(level, "Decision %s", _Line(record), extra={"extra": as_data})
 

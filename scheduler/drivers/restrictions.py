@@ -115,7 +115,7 @@ def restricted(
 
 def _named(hosts: HostBatch, names: Iterable[str]) -> np.ndarray:
     folded = {name.lower() for name in names}
-    return hosts.spread("host", lambda host: host.lower() in folded, bool)
+    return hosts.map_distinct("host", lambda host: host.lower() in folded, bool)
 
 
 def _step(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selections: what a conductor is told of a host."""
+"""Selections: the form in which a conductor gets a selected host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def selection(
 ) -> Selection:
     """Return the selection of one host, of which `host` has the attributes.
 
-    Without an allocation request its text is ``null``, as a stock conductor expects
+    Without an allocation request that field is ``null``, as a stock conductor expects
     where nothing is claimed.
     """
     zones = metadata_values(host["aggregates"], "availability_zone")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The host table: one array a column, one row a compute node."""
 
-from .aggregates import Aggregate, AggregateMap, metadata_values
+from .aggregates import AggregateMap, HostAggregate, metadata_values
 from .batch import HostBatch, HostState
 from .image_properties import (
     ImageProperties,
@@ -11,15 +11,14 @@ from .image_properties import (
 )
 from .numa import HostTopology, Limits
 from .pci import HostPools
-from .pending import Claimed
+from .pending import UnreportedClaim
 from .record import Consumption, HostRecord
 from .table import HostTable
 
 __all__ = [
-    "Aggregate",
     "AggregateMap",
-    "Claimed",
     "Consumption",
+    "HostAggregate",
     "HostBatch",
     "HostPools",
     "HostRecord",
@@ -29,6 +28,7 @@ __all__ = [
     "ImageProperties",
     "ImageProperty",
     "Limits",
+    "UnreportedClaim",
     "metadata_values",
     "properties_of_image",
     "properties_of_instance",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host aggregates, and which of them each host is in."""
+"""Host aggregates, and the aggregates of each host."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Aggregate:
-    """A named group of service hosts with metadata, as nova's API keeps it."""
+class HostAggregate:
+    """A named group of service hosts with metadata, as in nova's API database."""
 
     id: int
     uuid: str
@@ -19,15 +19,15 @@ class Aggregate:
 
     @property
     def availability_zone(self) -> str | None:
-        """The zone that this aggregate makes of its hosts, if it does."""
+        """The availability zone that its hosts are in, if it defines one."""
         return self.metadata.get("availability_zone")
 
     def __hash__(self) -> int:
         return hash(self.id)
 
 
-def metadata_values(aggregates: Iterable[Aggregate], key: str) -> frozenset[str]:
-    """Return what `key` says in these aggregates, each value split at its commas."""
+def metadata_values(aggregates: Iterable[HostAggregate], key: str) -> frozenset[str]:
+    """Return the values of `key` in these aggregates, each split at its commas."""
     return frozenset(
         value.strip()
         for aggregate in aggregates
@@ -40,37 +40,37 @@ class AggregateMap:
     """All aggregates by id, and the aggregates of each host."""
 
     def __init__(self) -> None:
-        self._by_id: dict[int, Aggregate] = {}
+        self._by_id: dict[int, HostAggregate] = {}
         self._ids_of_host: dict[str, frozenset[int]] = {}
-        #: Equal sets are one object: of thousands of hosts most are in the same few.
+        #: Equal sets share one object: most of thousands of hosts are in the same few.
         self._sets: dict[frozenset[int], frozenset[int]] = {}
 
-    def __iter__(self) -> Iterator[Aggregate]:
+    def __iter__(self) -> Iterator[HostAggregate]:
         return iter(tuple(self._by_id.values()))
 
-    def of_host(self, host: str) -> tuple[Aggregate, ...]:
+    def of_host(self, host: str) -> tuple[HostAggregate, ...]:
         """Return the aggregates of a service host, by ascending id."""
         return self.of_hosts([host])[0]
 
-    def of_hosts(self, hosts: Iterable[str]) -> list[tuple[Aggregate, ...]]:
+    def of_hosts(self, hosts: Iterable[str]) -> list[tuple[HostAggregate, ...]]:
         """Return the aggregates of each service host, by ascending id."""
-        made: dict[frozenset[int], tuple[Aggregate, ...]] = {}
+        made: dict[frozenset[int], tuple[HostAggregate, ...]] = {}
         found = [self._ids(host) for host in hosts]
         for ids in set(found):
             made[ids] = tuple(self._by_id[id_] for id_ in sorted(ids))
         return [made[ids] for ids in found]
 
-    def put(self, aggregate: Aggregate) -> frozenset[str]:
-        """Add or replace an aggregate; return the hosts that this concerns."""
+    def put(self, aggregate: HostAggregate) -> frozenset[str]:
+        """Add or replace an aggregate; return the hosts that are affected."""
         old_hosts = self._leave(aggregate.id)
-        # A new dict: who looks a zone up meanwhile finds it, as it was or as it is.
+        # A new dict: concurrent readers see the old or the new state, never a gap.
         self._by_id = {**self._by_id, aggregate.id: aggregate}
         for host in aggregate.hosts:
             self._put_host(host, self._ids(host) | {aggregate.id})
         return old_hosts | aggregate.hosts
 
     def drop(self, aggregate_id: int) -> frozenset[str]:
-        """Forget an aggregate, known or not; return the hosts that were in it."""
+        """Remove an aggregate, known or not; return the hosts that were in it."""
         hosts = self._leave(aggregate_id)
         self._by_id = {i: a for i, a in self._by_id.items() if i != aggregate_id}
         return hosts

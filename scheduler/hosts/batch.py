@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A set of rows of the host table at one moment, and one row of it."""
+"""A snapshot of rows of the host table, and a single row of it."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ...objects import Instance, NUMATopology
-from .aggregates import Aggregate
-from .candidates import AllocationRequest, CandidateRows, one_each
+from .aggregates import HostAggregate
+from .candidates import AllocationRequest, CandidateRows, empty_candidates
 from .fitting import Changes
 from .image_properties import ImageProperty
 from .instances import InstanceMap
-from .interning import Codes, Columns, Interner
+from .interning import Codes, Interner, ValueArrays
 from .numa import HostTopology
 from .pci import PciDeviceStats
-from .record import NOT_NOVAS, Consumption
+from .record import MOORAGE_COLUMNS, Consumption
 
 Rows = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
-ColumnsT = TypeVar("ColumnsT", bound=Columns)
+ValueArraysT = TypeVar("ValueArraysT", bound=ValueArrays)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ class HostBatch:
     """n rows of the host table; every column is an attribute of shape (n,).
 
     Columns of numbers are read-only arrays of int64, float64 or bool; the others are
-    arrays of objects, for which `spread` is the fast way. Attributes have the names of
-    nova's HostState; their units are told in `HostRecord`.
+    arrays of objects, for which `map_distinct` is faster. Attributes have the names of
+    nova's HostState; `HostRecord` has their units.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class HostBatch:
 
     def _gather(self, name: str) -> npt.NDArray[Any]:
         if name in self._view.codes:
-            return self.spread(name, lambda value: value, object)
+            return self.map_distinct(name, lambda value: value, object)
         if name in self._changed:
             return self._changed[name]
         if name in self._view.numbers:
@@ -110,7 +110,7 @@ class HostBatch:
         )
 
     def _of_rows(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        # Of all rows in order, the view's own column will do: nobody changes it.
+        # For all rows in order, the view's own column serves: it never changes.
         return column.view() if self._is_whole else column[self._rows]
 
     def value(self, name: str, index: int) -> Any:
@@ -128,26 +128,26 @@ class HostBatch:
 
     @property
     def rows(self) -> Rows:
-        """The rows' numbers in the table, shape (n,)."""
+        """The row numbers in the table, shape (n,)."""
         return self._rows
 
     @property
     def revision(self) -> int:
-        """The table's revision at which these rows were read."""
+        """The revision of the table at which these rows were read."""
         return self._view.revision
 
     @property
     def placed(self) -> Mapping[str, str]:
-        """The service host by instance of what this request has placed so far."""
+        """The service host by instance, of those placed by this request so far."""
         return self._added
 
     def has_attribute(self, name: str) -> bool:
-        """Return whether a column stands for that attribute of nova's HostState."""
+        """Return whether a column provides that attribute of nova's HostState."""
         known = name in self._view.numbers or name in self._view.codes
-        return known and name not in NOT_NOVAS
+        return known and name not in MOORAGE_COLUMNS
 
     def is_interned(self, name: str) -> bool:
-        """Return whether a column holds interned values, so that `spread` is apt."""
+        """Return whether a column holds interned values, as `map_distinct` needs."""
         return name in self._view.codes
 
     def codes(self, name: str) -> Codes:
@@ -156,48 +156,55 @@ class HostBatch:
             return self._changed[name]
         return self._of_rows(self._view.codes[name])
 
-    def columns(self, name: str, make: Callable[[], ColumnsT]) -> ColumnsT:
-        """Return what is kept of each value of an interned column, by code.
+    def value_arrays(self, name: str, make: Callable[[], ValueArraysT]) -> ValueArraysT:
+        """Return the arrays derived from an interned column's values, by code.
 
-        See `Interner.columns`; `codes` tells which rows of it are these hosts'.
+        See `Interner.value_arrays`; index them with `codes` to get these hosts' rows.
         """
-        return self._view.interners[name].columns(make)
+        return self._view.interners[name].value_arrays(make)
 
-    def answers(
-        self, name: str, memo: Hashable, function: Callable[[int], npt.NDArray[Any]]
+    def map_codes(
+        self,
+        name: str,
+        cache_key: Hashable,
+        function: Callable[[int], npt.NDArray[Any]],
     ) -> npt.NDArray[Any]:
-        """Return the answers of an interned column's values, for each row.
+        """Return the results of `function` for an interned column, for each row.
 
-        `function` is that of `Interner.answers_from`; `memo` is what it asks, in full.
+        `function` and `cache_key` are those of `Interner.map_codes`.
         """
-        return self._view.interners[name].answers_from(memo, function)[self.codes(name)]
+        return self._view.interners[name].map_codes(cache_key, function)[
+            self.codes(name)
+        ]
 
-    def spread(
+    def map_distinct(
         self,
         name: str,
         function: Callable[[Any], Any],
         dtype: npt.DTypeLike,
         *,
-        memo: Hashable | None = None,
+        cache_key: Hashable | None = None,
     ) -> npt.NDArray[Any]:
-        """Return `function` of an interned column, called once a distinct value.
+        """Return `function` of an interned column, called once per distinct value.
 
         Parameters
         ----------
-        memo : hashable, optional
-            What `function` asks, in full. Its answers are then kept with the column,
-            and it is called once for a value, not once for a value and a request: for
-            columns in which most rows differ.
+        cache_key : hashable, optional
+            Identifies `function` and all of its parameters. Its results are then cached
+            with the column, and it is called once per value, not once per value and
+            request: for columns in which most rows differ.
 
         Returns
         -------
         ndarray of shape (n,), of `dtype`
         """
         codes = self.codes(name)
-        if memo is not None:
-            return self._view.interners[name].answers(memo, function, dtype)[codes]
+        if cache_key is not None:
+            return self._view.interners[name].map_values(cache_key, function, dtype)[
+                codes
+            ]
         values = self._view.interners[name].values
-        # Marking the codes that occur costs O(n); sorting them would cost more.
+        # Marking the codes that occur costs O(n); sorting them would be slower.
         occurs = np.zeros(int(codes.max()) + 1 if len(codes) else 0, bool)
         occurs[codes] = True
         present = np.flatnonzero(occurs)
@@ -206,15 +213,17 @@ class HostBatch:
             answers[code] = function(values[code])
         return answers[codes]
 
-    def table_has(
-        self, name: str, function: Callable[[Any], bool], *, memo: Hashable
+    def any_value_in_table(
+        self, name: str, function: Callable[[Any], bool], *, cache_key: Hashable
     ) -> bool:
-        """Return whether `function` holds of a value that an interned column knows.
+        """Return whether `function` is true for any value of an interned column.
 
-        Of any host's, in this batch or not, and perhaps of one that no host has any
-        more: False spares work, True says little. `memo` is that of `spread`.
+        The value may be that of any host, in this batch or not, or of a former host:
+        False saves work, True says little. See `map_distinct` for `cache_key`.
         """
-        return bool(self._view.interners[name].answers(memo, function, bool).any())
+        return bool(
+            self._view.interners[name].map_values(cache_key, function, bool).any()
+        )
 
     def matches(self, name: str, values: Collection[Any]) -> Mask:
         """Return where an interned column has one of these values, shape (n,)."""
@@ -225,7 +234,7 @@ class HostBatch:
     def count_instances(self, uuids: Collection[str]) -> npt.NDArray[np.int64]:
         """Return how many of these instances each row's service host has, shape (n,).
 
-        Instances that this decision has placed already are counted too.
+        Instances that this decision has placed already are included.
         """
         key = frozenset(uuids)
         counts = self._counts.get(key)
@@ -241,7 +250,7 @@ class HostBatch:
         by_code = np.zeros(len(interner), np.int64)
         for host, count in by_host.items():
             code = interner.find(host)
-            # A host that came after the length was read is in no row of ours.
+            # A host added after the length was read is in none of these rows.
             if code is not None and code < len(by_code):
                 by_code[code] = count
         return by_code[self.codes("host")]
@@ -249,14 +258,14 @@ class HostBatch:
     def sum_image_properties(
         self, factors: Mapping[ImageProperty, float]
     ) -> npt.NDArray[np.float64]:
-        """Return how alike each service host's instances are to an image, shape (n,).
+        """Return how similar each service host's instances are to an image, shape (n,).
 
-        Each instance counts, for each (property, text) pair that it has, that pair's
-        factor. Those that this decision has placed already have the image itself.
+        The sum over instances and their (property, text) pairs of each pair's factor.
+        Instances that this decision has placed already have the image itself.
         """
         instances = self._view.instances
-        at = self.spread(
-            "host", instances.index_of, np.intp, memo=("InstanceMap.index_of",)
+        at = self.map_distinct(
+            "host", instances.index_of, np.intp, cache_key=("InstanceMap.index_of",)
         )
         sums: npt.NDArray[np.float64] = instances.sum_properties(factors)[at]
         alike = sum(factors.values())
@@ -277,17 +286,19 @@ class HostBatch:
     def candidates(self) -> CandidateRows:
         """The hosts' allocation candidates; `rows` are indices into this batch.
 
-        One for each host, which maps nothing, where Placement was not asked.
+        One without mappings for each host where Placement was not asked.
         """
         if self._candidates is None:
             every = self._offered
             self._candidates = (
-                one_each(len(self)) if every is None else every.within(self._rows)
+                empty_candidates(len(self))
+                if every is None
+                else every.within(self._rows)
             )
         return self._candidates
 
-    def of_candidates(self, mask: Mask) -> Mask:
-        """Return which hosts have one of these candidates, shape (n,).
+    def any_candidate(self, mask: Mask) -> Mask:
+        """Return which hosts have at least one of these candidates, shape (n,).
 
         Parameters
         ----------
@@ -298,7 +309,7 @@ class HostBatch:
         return has_one
 
     def candidates_of(self, index: int) -> list[int] | None:
-        """Return the numbers of one host's candidates; None: all that it was offered.
+        """Return the numbers of one host's candidates; None: all that were offered.
 
         They are in Placement's order.
         """
@@ -308,20 +319,20 @@ class HostBatch:
         return [int(number) for number in self._offered.numbers[kept]]
 
     def allocation_requests_of(self, index: int) -> list[AllocationRequest]:
-        """Return one host's candidates as Placement wrote them."""
+        """Return one host's candidates as Placement returned them."""
         if self._offered is None:
             return []
         mine = self.candidates
         numbers = mine.numbers[mine.rows == index]
         return [mine.requests[number] for number in numbers.tolist()]
 
-    # -- other batches made of this one; none of them changes it ---------------------
+    # -- other batches derived from this one; none of them changes it ----------------
 
     def take(self, index: Mask | Rows | Sequence[int]) -> HostBatch:
         """Return the batch of the rows that a mask or an array of indices picks."""
         picked = np.asarray(index)
         if not picked.size:
-            picked = np.empty(0, np.intp)  # NumPy takes [] for floats
+            picked = np.empty(0, np.intp)  # NumPy reads [] as floats
         return HostBatch(
             self._view,
             self._rows[picked],
@@ -341,10 +352,10 @@ class HostBatch:
         if mask.all():
             return self
         kept = self.candidates.take(mask)
-        taken = self.take(self.of_candidates(mask))
+        taken = self.take(self.any_candidate(mask))
         if self._offered is not None:
             of_table = CandidateRows(self._rows[kept.rows], kept.numbers, kept.requests)
-            # Nobody else has this batch yet.
+            # No other code has a reference to this batch yet.
             taken._offered, taken._is_narrowed = of_table, True  # noqa: SLF001
         return taken
 
@@ -362,14 +373,14 @@ class HostBatch:
     ) -> HostBatch:
         """Return the same hosts with an instance placed on one of them.
 
-        That is how the later instances of a request see the earlier ones; the table
-        learns of it when it is claimed.
+        The later instances of a request see the earlier ones this way; the table
+        changes when they are claimed.
         """
         changed = dict(self._changed)
         for name, delta in consumption.deltas():
             changed[name] = getattr(self, name).copy()
             changed[name][index] += delta
-        for name, value in self._left_by(index, consumption):
+        for name, value in self._devices_after(index, consumption):
             changed[name] = self.codes(name).copy()
             changed[name][index] = self._view.interners[name].code(value)
         return HostBatch(
@@ -382,7 +393,7 @@ class HostBatch:
             is_narrowed=self._is_narrowed,
         )
 
-    def _left_by(self, index: int, consumption: Consumption) -> Changes:
+    def _devices_after(self, index: int, consumption: Consumption) -> Changes:
         before = self.value("numa_topology", index), self.value("pci_stats", index)
         taken = consumption.take(*before)
         return taken.changes() if taken is not None else ()
@@ -392,8 +403,8 @@ class HostState:
     """One host of a batch, under the attribute names of nova's HostState.
 
     A filter or weigher that was written for nova gets one of these for each host.
-    Numbers are Python's own. A filter of nova's protocol may shorten
-    `allocation_candidates` and write to `limits`; both hold for it alone.
+    Numbers are Python's own types. A filter of nova's protocol may shorten
+    `allocation_candidates` and write to `limits`; both affect this object only.
     """
 
     __slots__ = ("_batch", "_candidates", "_index", "limits")
@@ -415,7 +426,7 @@ class HostState:
 
     @property
     def allocation_candidates(self) -> list[AllocationRequest]:
-        """The host's candidates as Placement wrote them; none if it was not asked."""
+        """The candidates as Placement returned them; none if it was not asked."""
         if self._candidates is None:
             self._candidates = self._batch.allocation_requests_of(self._index)
         return self._candidates
@@ -426,7 +437,7 @@ class HostState:
 
     @property
     def numa_topology(self) -> NUMATopology | None:
-        """The NUMA cells, as the object that computes report."""
+        """The NUMA cells, as the object that compute hosts report."""
         topology: HostTopology | None = self._batch.value("numa_topology", self._index)
         return None if topology is None else topology.to_object()
 
@@ -438,7 +449,7 @@ class HostState:
         return PciDeviceStats(pools, topology)
 
     @property
-    def aggregates(self) -> list[Aggregate]:
+    def aggregates(self) -> list[HostAggregate]:
         """The aggregates of the service host, by ascending id."""
         return list(self._batch.value("aggregates", self._index))
 
@@ -449,7 +460,7 @@ class HostState:
 
     @property
     def service(self) -> dict[str, Any]:
-        """The compute service, as far as a scheduler asks for it."""
+        """The fields of the compute service that a scheduler needs."""
         seen: float = self.last_seen_up
         return {
             "host": self.host,
@@ -463,7 +474,7 @@ class HostState:
         }
 
     def __repr__(self) -> str:
-        # The form of nova's own: operators search logs for it.
+        # nova's own form: operators search logs for it.
         return (
             f"({self.host}, {self.nodename}) ram: {self.free_ram_mb}MB "
             f"disk: {self.free_disk_mb}MB io_ops: {self.num_io_ops} "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement's allocation candidates beside the rows of the hosts they are of."""
+"""Placement's allocation candidates, and the rows of their hosts."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ Mask = npt.NDArray[np.bool_]
 
 T = TypeVar("T")
 
-#: One allocation request as Placement wrote it.
+#: One allocation request as Placement returned it.
 AllocationRequest = Mapping[str, Any]
 
-#: What a candidate maps that nobody offered.
+#: The candidate of a host for which Placement was not asked.
 _NOTHING: AllocationRequest = {"allocations": {}, "mappings": {}}
 
 
-class Kept(Protocol):
-    """Where things that were made of an answer are kept with it."""
+class DerivedCache(Protocol):
+    """A cache of values that are derived from an answer."""
 
     def get(self, token: Hashable, make: Callable[[], T]) -> T:
-        """Return what was made for a token, made now if it is not there."""
+        """Return the cached value of a token; `make` creates it if it is missing."""
 
 
-class Answer(Protocol):
-    """What Placement answered, as far as hosts are concerned; it never changes."""
+class CandidateAnswer(Protocol):
+    """The part of Placement's answer that concerns hosts; immutable."""
 
     @property
     def allocation_requests(self) -> Sequence[AllocationRequest]:
@@ -42,20 +42,20 @@ class Answer(Protocol):
         """Root provider UUID to the numbers of its candidates, in Placement's order."""
 
     @property
-    def derived(self) -> Kept:
-        """What was made of it."""
+    def derived(self) -> DerivedCache:
+        """Values that were derived from the answer."""
 
 
-class Offer(Protocol):
-    """An answer, and which of its candidates may still be tried."""
+class CandidateOffer(Protocol):
+    """An answer, and which of its candidates may still be claimed."""
 
     @property
-    def candidates(self) -> Answer:
+    def candidates(self) -> CandidateAnswer:
         """The answer."""
 
     @property
     def is_open(self) -> Mask:
-        """Whether each may be tried, bool, shape (n_requests,)."""
+        """Whether each may be claimed, bool, shape (n_requests,)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -65,11 +65,11 @@ class CandidateRows:
     Attributes
     ----------
     rows : ndarray of intp, shape (n_candidates,)
-        Which row each is of; what is numbered, the table or a batch, tells the holder.
+        The row of each, in the table or in a batch, depending on the holder.
     numbers : ndarray of intp, shape (n_candidates,)
         The number of each in `requests`.
     requests : sequence of mapping
-        All that Placement answered, by number.
+        All of Placement's allocation requests, by number.
     """
 
     rows: Rows
@@ -101,7 +101,7 @@ class CandidateRows:
         return CandidateRows(self.rows[picked], self.numbers[picked], self.requests)
 
     def within(self, rows: Rows) -> CandidateRows:
-        """Return the candidates of these table rows, numbered by place among them."""
+        """Return the candidates of these table rows; new rows are indices into them."""
         n_rows = 1 + max(rows.max(initial=-1), self.rows.max(initial=-1))
         place = np.full(n_rows, -1, np.intp)
         place[rows] = np.arange(len(rows))
@@ -110,19 +110,19 @@ class CandidateRows:
         return CandidateRows(places[kept], self.numbers[kept], self.requests)
 
 
-def one_each(n_hosts: int) -> CandidateRows:
-    """Return a candidate a host that maps nothing: nobody asked Placement."""
+def empty_candidates(n_hosts: int) -> CandidateRows:
+    """Return one candidate for each host with no mappings: Placement was not asked."""
     zeros = np.zeros(n_hosts, np.intp)
     return CandidateRows(np.arange(n_hosts), zeros, [_NOTHING])
 
 
-def candidate_rows(answer: Answer, rows: Rows) -> CandidateRows:
-    """Return an answer's candidates beside the table rows of their hosts.
+def candidate_rows(answer: CandidateAnswer, rows: Rows) -> CandidateRows:
+    """Return an answer's candidates with the table rows of their hosts.
 
     Parameters
     ----------
     rows : ndarray of intp, shape (n_roots,)
-        The table row of each root of `answer`, in its order; -1: no host of ours.
+        The table row of each root of `answer`, in its order; -1: not a known host.
     """
     of_roots = answer.by_host.values()
     counts = np.fromiter(map(len, of_roots), np.intp, count=len(of_roots))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arrays of the host table: written in place, never under a reader's eyes."""
+"""The arrays of the host table: written in place, copied while a view reads them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from .record import INTERNED, NUMBERS
 _FIRST_CAPACITY = 64
 _LARGE = 4096
 
-#: Values kept beyond those in use before an interned column is compacted.
+#: Unused values that an interned column may have before it is compacted.
 _SLACK = 1024
 
-#: Columns of what a host has to give, and to whom: Placement's answers follow them.
+#: Columns that describe a host's supply and access to it: Placement's answers depend
+#: on them.
 _SUPPLY = frozenset(
     {
         "total_usable_ram_mb",
@@ -39,27 +40,27 @@ Column = npt.NDArray[Any]
 
 
 def _grown(capacity: int) -> int:
-    """Return the next capacity: what is not in use costs memory, too."""
+    """Return the next capacity: unused capacity costs memory, too."""
     return 2 * capacity if capacity < _LARGE else capacity + capacity // 4
 
 
 class TableColumns:
-    """One array a column, one row a compute node; not thread-safe.
+    """One array per column, one row per compute node; not thread-safe.
 
     A column that a view may still read is copied before the next write to it, so that
     a view never changes.
 
     Attributes
     ----------
-    layout : int
-        Changes with every row that comes or goes.
-    supply : int
-        Changes then, too, and with what a host has to give in all.
+    layout_revision : int
+        Changes whenever a row is added or removed.
+    supply_revision : int
+        Changes then as well, and with the total supply of a host.
     """
 
     def __init__(self) -> None:
-        self.layout = 0
-        self.supply = 0
+        self.layout_revision = 0
+        self.supply_revision = 0
         self._size = 0
         self._numbers: dict[str, Column] = {
             name: np.zeros(_FIRST_CAPACITY, dtype) for name, dtype in NUMBERS.items()
@@ -82,18 +83,18 @@ class TableColumns:
     # -- reading -----------------------------------------------------------------
 
     def row_of(self, node_uuid: str) -> int | None:
-        """Return a compute node's row; None for none."""
+        """Return a compute node's row; None: it has none."""
         return self._row_of.get(node_uuid)
 
     def rows_of(self, node_uuids: Iterable[str]) -> Rows:
-        """Return the row of each UUID, -1 for none."""
+        """Return the row of each UUID; -1: it has none."""
         return np.fromiter(
             map(self._row_of.get, node_uuids, itertools.repeat(-1)), np.intp
         )
 
     def view(self, instances: InstanceMap, revision: int) -> View:
         """Return the columns as they are now; later writes do not change them."""
-        for name in self._codes:  # decisions that claim nothing add values, too
+        for name in self._codes:  # decisions add values even without a claim
             self._compact(name)
         self._viewed = {*self._numbers, *self._codes}
         size = self._size
@@ -106,7 +107,7 @@ class TableColumns:
         )
 
     def numbers(self, name: str) -> Column:
-        """Return a column of numbers, to be read at once."""
+        """Return a column of numbers, for immediate reading."""
         return self._numbers[name][: self._size]
 
     def value(self, name: str, row: int) -> Any:
@@ -114,7 +115,7 @@ class TableColumns:
         return self._interners[name].values[self._codes[name][row]]
 
     def text(self, name: str, row: int) -> str:
-        """Return a row's value of a column that holds texts only."""
+        """Return a row's value of a column of strings."""
         return str(self.value(name, row))
 
     def where(self, wanted: Mapping[str, Iterable[Any]]) -> Rows:
@@ -124,7 +125,7 @@ class TableColumns:
             interner = self._interners[name]
             codes = [c for c in map(interner.find, values) if c is not None]
             column = self._codes[name][: self._size]
-            # One comparison is a tenth of what looking up in a set costs.
+            # One comparison costs a tenth of a lookup in a set.
             mask &= column == codes[0] if len(codes) == 1 else np.isin(column, codes)
         return np.flatnonzero(mask)
 
@@ -133,7 +134,7 @@ class TableColumns:
     def rows_for(self, node_uuids: Sequence[str]) -> Rows:
         """Return the row of each UUID, a new one for those that have none.
 
-        The values of a new row are to be written.
+        The caller must write all values of a new row.
         """
         rows = self.rows_of(node_uuids)
         if (rows >= 0).all():
@@ -144,8 +145,8 @@ class TableColumns:
             self._grow()
         self._row_of.update(zip(news, shared_codes(self._size, size), strict=True))
         self._size = size
-        self.layout += 1
-        self.supply += 1
+        self.layout_revision += 1
+        self.supply_revision += 1
         return self.rows_of(node_uuids)
 
     def _grow(self) -> None:
@@ -162,8 +163,8 @@ class TableColumns:
         row = self._row_of.pop(node_uuid, None)
         if row is None:
             return False
-        self.layout += 1
-        self.supply += 1
+        self.layout_revision += 1
+        self.supply_revision += 1
         last = self._size - 1
         if row != last:
             for name in (*self._numbers, *self._codes):
@@ -178,7 +179,7 @@ class TableColumns:
         self._writable(name)[row] += delta
 
     def write(self, name: str, rows: Sequence[int] | Rows, values: Any) -> None:
-        """Write one value, or one a row, into a column of either kind."""
+        """Write one value, or one for each row, into a column of either kind."""
         if name not in self._numbers:
             self._compact(name)
             values = self._interners[name].codes(values)
@@ -186,7 +187,7 @@ class TableColumns:
         before = column[rows] if name in _SUPPLY else None
         column[rows] = values
         if before is not None and (before != column[rows]).any():
-            self.supply += 1
+            self.supply_revision += 1
 
     def read(self, name: str, row: int) -> Any:
         """Return a row's value of a column of either kind; a number is Python's own."""
@@ -206,11 +207,11 @@ class TableColumns:
         return arrays[name]  # type: ignore[no-any-return]
 
     def _compact(self, name: str) -> None:
-        """Leave out the values that no row has any more, where these are many."""
+        """Remove the values that no row has any more, if these are many."""
         interner = self._interners[name]
         if len(interner) <= 2 * self._size + _SLACK:
             return
-        # Rows beyond the last are left out: what they held keeps no value alive.
+        # Rows beyond the last are excluded: their values must not be kept.
         codes = np.zeros_like(self._codes[name])
         codes[: self._size], self._interners[name] = compacted(
             self._codes[name][: self._size], interner.values

@@ -49,10 +49,10 @@ def _answers(
     """Return the answers for each host's pools, kept for equal devices asked for."""
     # Not the requests themselves: each has an id, which is new each time.
     asked = tuple((request.count, request.specs) for request in need.requests)
-    return hosts.answers(
+    return hosts.map_codes(
         "pci_stats",
         (question, asked),
-        lambda start: answer(hosts.columns("pci_stats", PoolArrays).rows(start)),
+        lambda start: answer(hosts.value_arrays("pci_stats", PoolArrays).rows(start)),
     )
 
 
@@ -82,7 +82,7 @@ def candidates_with_devices(hosts: HostBatch, need: Need) -> Mask:
 
 def pool_rows(hosts: HostBatch, at: Rows) -> PoolRows:
     """Return the pools of the hosts at these indices of a batch."""
-    every = hosts.columns("pci_stats", PoolArrays).rows()
+    every = hosts.value_arrays("pci_stats", PoolArrays).rows()
     return every.take(hosts.codes("pci_stats")[at])
 
 
@@ -98,7 +98,7 @@ def candidate_providers(
     providers : sequence of (ndarray of int32, shape (m, n)) or None
         One a request; n: how many groups of the candidates are of the request.
     """
-    pools = hosts.columns("pci_stats", PoolArrays)
+    pools = hosts.value_arrays("pci_stats", PoolArrays)
     alike: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     mappings = hosts.candidates.mappings()
     for index, mapping in enumerate(mappings):

@@ -80,11 +80,11 @@ class Networks:
         names: list[str | None] = [*sorted(self.physnets)]
         names += [None] if self.is_tunneled else []
         for name in names:
-            yield hosts.spread(
+            yield hosts.map_distinct(
                 "numa_topology",
                 functools.partial(_declaring, name),
                 np.uint64,
-                memo=("declares", name),
+                cache_key=("declares", name),
             )
 
 
@@ -149,17 +149,17 @@ def _placed_by_cells(hosts: HostBatch, guest: Guest) -> Mask:
     if guest.is_dedicated:  # no overcommit: a matter of the cells' state alone
 
         def answer(start: int) -> Mask:
-            rows = hosts.columns("numa_topology", CellArrays).rows(start)
+            rows = hosts.value_arrays("numa_topology", CellArrays).rows(start)
             return can_be_placed(fitting_cells(rows, guest, None), guest)
 
-        return hosts.answers("numa_topology", ("guest", guest), answer)
+        return hosts.map_codes("numa_topology", ("guest", guest), answer)
     rows = _cell_rows(hosts, hosts.codes("numa_topology"))
     ratios = hosts.cpu_allocation_ratio, hosts.ram_allocation_ratio
     return can_be_placed(fitting_cells(rows, guest, ratios), guest)
 
 
 def _cell_rows(hosts: HostBatch, codes: npt.NDArray[np.int32]) -> CellRows:
-    return hosts.columns("numa_topology", CellArrays).rows().take(codes)
+    return hosts.value_arrays("numa_topology", CellArrays).rows().take(codes)
 
 
 class _Cases:

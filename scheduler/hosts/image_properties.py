@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an instance's image says of it: (property, text) pairs, to be counted."""
+"""An instance's image properties as (property, text) pairs, for counting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...objects import ImageMeta, ImageMetaProps, Instance
 
 LOG = logging.getLogger(__name__)
 
-#: A property's name, in today's form, and its value as text.
+#: A property's current name, and its value as text.
 ImageProperty = tuple[str, str]
 ImageProperties = frozenset[ImageProperty]
 
@@ -19,7 +19,7 @@ NO_PROPERTIES: Final[ImageProperties] = frozenset()
 
 _PREFIX = "image_"
 
-#: Structured data that nova neither keeps with an instance nor reads there.
+#: Structured data that nova neither stores with an instance nor reads there.
 _SKIPPED = frozenset(
     {"mappings", "block_device_mapping", "img_mappings", "img_block_device_mapping"}
 )
@@ -33,9 +33,9 @@ def properties_of_image(image: ImageMeta | None) -> ImageProperties:
 
 
 def properties_of_instance(instance: Instance) -> ImageProperties | None:
-    """Return the properties that an instance keeps of its image.
+    """Return the image properties that an instance has in its system metadata.
 
-    None where the report does not tell: it has no system metadata.
+    None where the instance has no system metadata.
     """
     if "system_metadata" not in instance:
         return None
@@ -60,7 +60,7 @@ def _pairs(properties: ImageMetaProps) -> ImageProperties:
 
 
 def _ordered(value: object) -> object:
-    """Return a value of which equal ones have equal texts; sets have no order."""
+    """Return a value whose text is the same for equal values; sets have no order."""
     if isinstance(value, list):
         return [_ordered(item) for item in value]
     return sorted(value) if isinstance(value, set | frozenset) else value

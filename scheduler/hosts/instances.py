@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which instances are on which service hosts."""
+"""The instances of each service host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from .image_properties import NO_PROPERTIES, ImageProperties, ImageProperty
 
-#: Properties counted in arrays too; the oldest goes first.
+#: The number of properties that are also counted in arrays; the oldest is evicted.
 _MAX_COLUMNS = 256
 
 
@@ -20,8 +20,8 @@ class InstanceMap:
     """Instance UUIDs by service host, as nova keys them, and hosts by instance.
 
     All nodes of one service host share its instances, as with Ironic. An instance that
-    is being moved is on two hosts. Of each it can be told which image properties it
-    has; how many instances of a host have one is counted as they come and go.
+    is being moved is on two hosts. Instances may have image properties; the number of
+    a host's instances with each property is updated as they are added and removed.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class InstanceMap:
         self._index_of: dict[str, int] = {}
         #: Instances by property and by a host's index; no zeros.
         self._tallies: dict[ImageProperty, dict[int, int]] = {}
-        #: The same as arrays, of properties that were asked for lately.
+        #: The same as arrays, of the properties that were last requested.
         self._columns: dict[ImageProperty, npt.NDArray[np.float64]] = {}
 
     def __len__(self) -> int:
@@ -44,21 +44,21 @@ class InstanceMap:
             before = self._of_host.setdefault(host, set())
             for uuid in before.difference(uuids):
                 self._remove(host, uuid)
-            alone = (host,)  # one object, of nearly all of them
+            alone = (host,)  # one object, shared by nearly all of them
             for uuid in set(uuids).difference(before):
                 if uuid in self._hosts_of:
                     self._add(host, uuid)
-                else:  # nothing is known of it
+                else:  # it is new, so it has no image properties
                     self._hosts_of[uuid] = alone
                     before.add(uuid)
 
     def add(self, host: str, uuid: str) -> None:
-        """Put an instance on a host; where else it may be is left alone."""
+        """Add an instance to a host; other hosts that it is on stay as they are."""
         with self._lock:
             self._add(host, uuid)
 
     def remove(self, host: str, uuid: str) -> None:
-        """Take an instance off a host; one that is not there is no error."""
+        """Remove an instance from a host; one that is not there is no error."""
         with self._lock:
             self._remove(host, uuid)
 
@@ -93,9 +93,9 @@ class InstanceMap:
             return self._hosts_of.get(uuid, ())
 
     def count(self, uuids: Iterable[str]) -> Counter[str]:
-        """Return how many of these instances each host has; unknown ones are left out.
+        """Return how many of these instances each host has; unknown ones are omitted.
 
-        One consistent answer: the map does not change while they are looked up.
+        The result is consistent: the map does not change during the lookup.
         """
         with self._lock:
             return Counter(
@@ -104,8 +104,8 @@ class InstanceMap:
 
     # -- image properties --------------------------------------------------------------
 
-    def describe(self, uuid: str, properties: ImageProperties) -> None:
-        """Say which image properties an instance has; unknown instances have none."""
+    def set_image_properties(self, uuid: str, properties: ImageProperties) -> None:
+        """Set an instance's image properties; unknown instances are ignored."""
         with self._lock:
             before = self._properties.get(uuid, NO_PROPERTIES)
             hosts = self._hosts_of.get(uuid, ())
@@ -135,14 +135,14 @@ class InstanceMap:
         return self._index_of.setdefault(host, len(self._index_of))
 
     def index_of(self, host: str) -> int:
-        """Return the place of a host in what `sum_properties` returns, for good."""
+        """Return a host's index in the result of `sum_properties`; it never changes."""
         with self._lock:
             return self._index(host)
 
     def sum_properties(
         self, factors: Mapping[ImageProperty, float]
     ) -> npt.NDArray[np.float64]:
-        """Return, by host, the instances with each property, times its factor, summed.
+        """Return, by host, the sum of each property's instances times its factor.
 
         Returns
         -------

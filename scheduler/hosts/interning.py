@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Columns of interned values: a small code a row, each distinct value held once."""
+"""Columns of interned values: a small code per row, each distinct value stored once."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ import numpy.typing as npt
 
 Codes = npt.NDArray[np.int32]
 
-#: Questions about a column whose answers are kept; the one longest unasked goes first.
-_MAX_MEMOS = 256
+#: Cached results of functions over a column; the least recently used is evicted.
+_MAX_CACHED = 256
 
 
-class Columns(Protocol):
-    """Arrays made of interned values, one row a code; they only grow."""
+class ValueArrays(Protocol):
+    """Arrays derived from interned values, one row per code; they only grow."""
 
     def __len__(self) -> int:
-        """Count the values that are in."""
+        """Return the number of values that they have."""
 
     def extend(self, values: Sequence[Any]) -> None:
         """Add the values of the next codes."""
 
 
-ColumnsT = TypeVar("ColumnsT", bound=Columns)
+ValueArraysT = TypeVar("ValueArraysT", bound=ValueArrays)
 
-#: One object for each code, whichever column has it: they take as much as the texts.
+#: One object per code, shared by all columns: codes take as much memory as the texts.
 _CODES: list[int] = []
 _CODES_LOCK = threading.Lock()
 
 
 def shared_code(number: int) -> int:
-    """Return the one object for a code or a row's number, at least 0."""
+    """Return the shared object for a code or a row number, at least 0."""
     return shared_codes(number, number + 1)[0]
 
 
 def shared_codes(first: int, end: int) -> list[int]:
-    """Return the one object for each number from the first one to before the end."""
+    """Return the shared objects for the numbers from `first` to before `end`."""
     if end > len(_CODES):
         with _CODES_LOCK:
             _CODES.extend(range(len(_CODES), end))
@@ -50,9 +50,9 @@ def shared_codes(first: int, end: int) -> list[int]:
 
 
 def _key(value: object) -> Hashable:
-    """Return what tells two values apart; a mapping is known by its content.
+    """Return a key that identifies a value; a mapping is identified by its content.
 
-    The content's digest, which is shorter, if a mapping cannot be a key by itself.
+    It is the content's digest, which is shorter, if the mapping is not hashable.
     """
     try:
         hash(value)
@@ -64,33 +64,33 @@ def _key(value: object) -> Hashable:
 
 
 class Interner:
-    """Give every distinct value a code; a value keeps its code for good.
+    """Give every distinct value a code, which it keeps.
 
-    A view that was taken earlier goes on reading `values` while codes are added.
+    A view that was taken earlier can read `values` while codes are added.
     """
 
-    __slots__ = ("_codes", "_columns", "_lock", "_memos", "values")
+    __slots__ = ("_cached", "_codes", "_lock", "_value_arrays", "values")
 
     def __init__(self) -> None:
         self._codes: dict[Hashable, int] = {}
         self.values: list[Any] = []
-        self._memos: OrderedDict[Hashable, npt.NDArray[Any]] = OrderedDict()
-        self._columns: dict[Callable[[], Any], Any] = {}
+        self._cached: OrderedDict[Hashable, npt.NDArray[Any]] = OrderedDict()
+        self._value_arrays: dict[Callable[[], Any], Any] = {}
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
         return len(self.values)
 
     def code(self, value: object) -> int:
-        """Return the code of a value, a new one where it was never seen."""
+        """Return the code of a value, a new one if the value is new."""
         key = _key(value)
         code = self._codes.get(key)
         return self._add(key, value) if code is None else code
 
     def codes(self, values: Sequence[Any]) -> list[int]:
         """Return the codes of values, as `code` does."""
-        try:  # nearly all are keys by themselves
-            with self._lock:  # a decision may add what it left of a host
+        try:  # nearly all are hashable
+            with self._lock:  # a decision may add a host's remaining devices
                 found = list(map(self._codes.get, values))
                 if None in found:
                     self._add_all(values, found)
@@ -99,20 +99,20 @@ class Interner:
         return found  # type: ignore[return-value]  # none of them is None
 
     def _add_all(self, values: Sequence[Any], found: list[int | None]) -> None:
-        """Give the values of which no code was found their codes."""
+        """Give codes to the values for which none was found."""
         kept, add = self.values, self._codes.setdefault
         first = len(kept)
         news = shared_codes(first, first + found.count(None))
         for i, value in enumerate(values):
             if found[i] is None:
                 new = news[len(kept) - first]
-                kept.append(value)  # before anybody can find its code
+                kept.append(value)  # before another thread can find its code
                 code = found[i] = add(value, new)
-                if code != new:  # it is there twice
+                if code != new:  # the value occurs twice
                     kept.pop()
 
     def _add(self, key: Hashable, value: object) -> int:
-        """Return the code of the value of a key, a new one where there is none."""
+        """Return the code of a key's value, a new one if there is none."""
         with self._lock:
             code = self._codes.get(key)
             if code is None:
@@ -121,18 +121,18 @@ class Interner:
             return code
 
     def find(self, value: object) -> int | None:
-        """Return the code of a value that was seen, else None."""
+        """Return the code of a known value, otherwise None."""
         return self._codes.get(_key(value))
 
-    def answers(
-        self, memo: Hashable, function: Callable[[Any], Any], dtype: npt.DTypeLike
+    def map_values(
+        self, cache_key: Hashable, function: Callable[[Any], Any], dtype: npt.DTypeLike
     ) -> npt.NDArray[Any]:
-        """Return `function` of every value by code, asked for new values only.
+        """Return `function` of every value by code, called for new values only.
 
         Parameters
         ----------
-        memo : hashable
-            What `function` asks, in full: under an equal one its answers are kept.
+        cache_key : hashable
+            Identifies `function` and all of its parameters; equal keys share results.
 
         Returns
         -------
@@ -146,48 +146,48 @@ class Interner:
                 fresh[i] = function(value)
             return fresh
 
-        return self.answers_from(memo, answer)
+        return self.map_codes(cache_key, answer)
 
-    def answers_from(
-        self, memo: Hashable, function: Callable[[int], npt.NDArray[Any]]
+    def map_codes(
+        self, cache_key: Hashable, function: Callable[[int], npt.NDArray[Any]]
     ) -> npt.NDArray[Any]:
-        """Return an answer for every value by code, asked for new values only.
+        """Return a result for every value by code, computed for new values only.
 
         Parameters
         ----------
-        memo : hashable
-            What `function` asks, in full: under an equal one its answers are kept.
+        cache_key : hashable
+            Identifies `function` and all of its parameters; equal keys share results.
         function : callable
-            Return the answers of all values from a code on, at least one.
+            Returns the results of all values from a code on, at least one.
 
         Returns
         -------
         ndarray of shape (at least the codes that a view has,)
         """
         with self._lock:
-            known = self._memos.pop(memo, None)
+            known = self._cached.pop(cache_key, None)
             n_known = 0 if known is None else len(known)
             if known is None or n_known < len(self.values):
                 fresh = function(n_known)
                 known = fresh if known is None else np.concatenate([known, fresh])
-            self._memos[memo] = known
-            if len(self._memos) > _MAX_MEMOS:
-                self._memos.popitem(last=False)
+            self._cached[cache_key] = known
+            if len(self._cached) > _MAX_CACHED:
+                self._cached.popitem(last=False)
             return known
 
-    def columns(self, make: Callable[[], ColumnsT]) -> ColumnsT:
-        """Return arrays of all values, which `make` began and which are kept for it."""
+    def value_arrays(self, make: Callable[[], ValueArraysT]) -> ValueArraysT:
+        """Return arrays derived from all values, created by `make` and then cached."""
         with self._lock:
-            columns: ColumnsT | None = self._columns.get(make)
+            columns: ValueArraysT | None = self._value_arrays.get(make)
             if columns is None:
-                columns = self._columns[make] = make()
+                columns = self._value_arrays[make] = make()
             if len(columns) < len(self.values):
                 columns.extend(self.values[len(columns) :])
             return columns
 
 
 def compacted(codes: Codes, values: Sequence[Any]) -> tuple[Codes, Interner]:
-    """Return the same column with the values that no row has any more left out."""
+    """Return the same column without the values that no row has any more."""
     interner = Interner()
     present, inverse = np.unique(codes, return_inverse=True)
     renamed = np.array(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read of a request what it needs of NUMA cells and PCI devices."""
+"""The NUMA cells and PCI devices that a request needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .pci import read_requests
 
 
 def need_of(spec_obj: RequestSpec, *, is_packed: bool) -> Need:
-    """Return what each instance of a request needs of a host, before it has one.
+    """Return what each instance of a request needs, before a host is selected.
 
     Parameters
     ----------

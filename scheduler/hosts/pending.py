@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims that no report of their host includes yet."""
+"""Pending claims: claims that no report of their host includes yet."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .record import Consumption
 
 
 @dataclasses.dataclass(slots=True)
-class Claim:
-    """What an instance was granted, and what of the host's devices that took.
+class PendingClaim:
+    """What an instance was granted, and which of the host's devices it uses.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class Claim:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Claimed:
+class UnreportedClaim:
     """A claim that no report of its compute node includes yet.
 
     Attributes
@@ -45,16 +45,16 @@ class Claimed:
     claimed_at: float
 
 
-_NONE: Mapping[str, Claim] = MappingProxyType({})
+_NONE: Mapping[str, PendingClaim] = MappingProxyType({})
 
 
 class PendingClaims:
-    """Claims by compute node and instance; nothing is held of a node without any."""
+    """Claims by compute node and instance; nodes without claims have no entry."""
 
     def __init__(self) -> None:
-        self._of_node: dict[str, dict[str, Claim]] = {}
+        self._of_node: dict[str, dict[str, PendingClaim]] = {}
 
-    def __iter__(self) -> Iterator[tuple[str, str, Claim]]:
+    def __iter__(self) -> Iterator[tuple[str, str, PendingClaim]]:
         """Yield (node, instance, claim)."""
         for node_uuid, claims in self._of_node.items():
             for instance_uuid, claim in claims.items():
@@ -68,16 +68,16 @@ class PendingClaims:
         """The nodes that have claims."""
         return self._of_node.keys()
 
-    def of_node(self, node_uuid: str) -> Mapping[str, Claim]:
+    def of_node(self, node_uuid: str) -> Mapping[str, PendingClaim]:
         """Return the claims on a node by instance, the oldest first."""
         return self._of_node.get(node_uuid, _NONE)
 
-    def put(self, node_uuid: str, instance_uuid: str, claim: Claim) -> None:
+    def put(self, node_uuid: str, instance_uuid: str, claim: PendingClaim) -> None:
         """Add a claim."""
         self._of_node.setdefault(node_uuid, {})[instance_uuid] = claim
 
-    def pop(self, node_uuid: str, instance_uuid: str) -> Claim | None:
-        """Take a claim out; None if there is no such."""
+    def pop(self, node_uuid: str, instance_uuid: str) -> PendingClaim | None:
+        """Remove and return a claim; None: there is none."""
         claims = self._of_node.get(node_uuid)
         if claims is None:
             return None
@@ -87,7 +87,7 @@ class PendingClaims:
         return claim
 
     def forget(self, node_uuid: str) -> None:
-        """Drop all claims on a node."""
+        """Remove all claims on a node."""
         self._of_node.pop(node_uuid, None)
 
     def by_host(self, host_of: Mapping[str, str]) -> Mapping[str, set[str]]:

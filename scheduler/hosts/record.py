@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One compute node as a source reports it; its fields are the table's columns."""
+"""One compute node as a source reports it; its fields are the columns of the table."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ class HostRecord:
     host, nodename : str
         The compute service's host and the node's hypervisor_hostname.
     uuid, cell_uuid : str
-        The compute node's UUID, which is its root resource provider's too, and that
-        of its cell.
+        The UUID of the compute node, which is its root resource provider's UUID as
+        well, and that of its cell.
     free_ram_mb, free_disk_mb, disk_mb_used : int
-        MiB; what is free may be negative.
+        MiB; the free amounts may be negative.
     num_io_ops, failed_builds : int
         As in the keys ``io_workload`` and ``failed_builds`` of a compute node's stats.
     hypervisor_version : int
-        As libvirt has it: 6002001 is 6.2.1.
+        In libvirt's form: 6002001 is 6.2.1.
     cpu_info : str
         The driver's JSON text.
     metrics : mapping
-        Number by name, as monitors on the host report; None: there are no monitors.
+        Number by name, reported by monitors on the host; None: there are no monitors.
     last_seen_up : float
         The compute service's heartbeat, seconds since the epoch. Infinite: the source
         vouches for the service. NaN: never seen.
     numa_topology : HostTopology or None
-        The NUMA cells with their CPUs, memory and pages, and what is used of them.
+        The NUMA cells with their CPUs, memory and pages, and their usage.
     pci_stats : HostPools
-        The PCI devices that are free, in pools.
+        The free PCI devices, in pools.
     service_version : int
-        The compute service's version, as nova counts them; 0: unknown.
+        The compute service's version number in nova; 0: unknown.
     """
 
     host: str
@@ -93,7 +93,7 @@ class HostRecord:
     service_version: int = 0
 
 
-#: NumPy's type for each plainly typed column; the rest are interned.
+#: The NumPy type of each column of numbers; all others are interned.
 _DTYPES: Mapping[str, type[np.generic]] = {
     "int": np.int64,
     "float": np.float64,
@@ -110,15 +110,15 @@ INTERNED: tuple[str, ...] = tuple(
     field.name for field in dataclasses.fields(HostRecord) if field.type not in _DTYPES
 )
 
-#: Columns that are no attributes of nova's HostState: no extra spec can ask for them.
-NOT_NOVAS = frozenset(
+#: Columns that nova's HostState does not have: extra specs cannot refer to them.
+MOORAGE_COLUMNS = frozenset(
     {"disabled", "forced_down", "last_seen_up", "revision", "service_version"}
 )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Consumption:
-    """What one instance takes of a host's columns once it is claimed.
+    """The amounts of a host's columns that one instance consumes once it is claimed.
 
     The rule is nova's ``HostState.consume_from_request``: swap and the root disk of a
     volume-backed instance are counted as nova counts them.
@@ -126,9 +126,9 @@ class Consumption:
     Attributes
     ----------
     io_ops : int
-        1 while the instance is built, 0 once its host says that it has it.
+        1 while the instance is built, 0 once its host reports it.
     image_properties : frozenset of (property, text)
-        No amount, but what the instance is counted by once it is there.
+        Not an amount: the properties by which a host's instances are counted.
     need : Need or None
         What it needs of NUMA cells and PCI devices; None: nothing.
     """
@@ -141,11 +141,11 @@ class Consumption:
     need: Need | None = None
 
     def take(self, topology: HostTopology | None, pools: HostPools) -> Taken | None:
-        """Return what it takes of a host's cells and devices, None for nothing."""
+        """Return what it uses of a host's cells and devices; None: nothing."""
         return None if self.need is None else self.need.take(topology, pools)
 
     def deltas(self) -> tuple[tuple[str, int], ...]:
-        """Return (column, what is added to it) pairs."""
+        """Return (column, change) pairs."""
         return (
             ("free_ram_mb", -self.memory_mb),
             ("free_disk_mb", -self.disk_mb),

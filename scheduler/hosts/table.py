@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host table: every compute node that a source reported, in columns."""
+"""The host table: every compute node that a source reported, as columns."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from .aggregates import Aggregate, AggregateMap
+from .aggregates import AggregateMap, HostAggregate
 from .batch import HostBatch, Rows, View
-from .candidates import CandidateRows, Offer, candidate_rows
+from .candidates import CandidateOffer, CandidateRows, candidate_rows
 from .columns import TableColumns
 from .image_properties import ImageProperties
 from .instances import InstanceMap
-from .pending import Claim, Claimed, PendingClaims
+from .pending import PendingClaim, PendingClaims, UnreportedClaim
 from .record import INTERNED, NUMBERS, Consumption, HostRecord
 
-#: Rows written at a time: readers wait for that many at most.
+#: Rows written at a time: readers wait for at most that many.
 _CHUNK = 500
 
 _REPORTED = (*NUMBERS, *INTERNED)
@@ -37,10 +37,10 @@ _values_of = operator.attrgetter(*_REPORTED)
 
 
 class HostTable:
-    """One row a compute node, one array a column, changed in place under one lock.
+    """One row per compute node, one array per column, changed in place under one lock.
 
-    A decision reads through a view, which never changes. What a claim takes lies on
-    top of what its host reported until a report includes it.
+    A decision reads through a view, which never changes. What a claim consumes is added
+    to what its host reported, until a report includes it.
 
     Parameters
     ----------
@@ -62,24 +62,24 @@ class HostTable:
 
     @property
     def revision(self) -> int:
-        """The number of the last change; it only grows."""
+        """The number of the last change; it only increases."""
         return self._revision
 
     @property
-    def supply(self) -> int:
-        """The number of the last change of what hosts have to give in all.
+    def supply_revision(self) -> int:
+        """The number of the last change of the hosts' total supply.
 
-        They come or go, are enabled or disabled, join aggregates, or have another
-        total or allocation ratio; what instances take does not count.
+        It changes when hosts are added, removed, enabled or disabled, join aggregates,
+        or change a total or an allocation ratio; usage by instances does not count.
         """
-        return self._columns.supply
+        return self._columns.supply_revision
 
     # -- reading -----------------------------------------------------------------
 
     def batch(self, node_uuids: Iterable[str] | None = None) -> HostBatch:
         """Return the rows of these compute nodes, or of all, as they are now.
 
-        UUIDs without a row are left out. The order is that of the rows.
+        UUIDs without a row are omitted. The order is that of the rows.
         """
         if node_uuids is None:
             with self._lock:
@@ -88,17 +88,17 @@ class HostTable:
         with self._lock:
             return self._listed(self._view(), self._columns.rows_of(node_uuids))
 
-    def offered(self, offer: Offer) -> HostBatch:
-        """Return the hosts of Placement's open candidates, together with these.
+    def batch_of_offer(self, offer: CandidateOffer) -> HostBatch:
+        """Return the hosts of an offer's open candidates, with these candidates.
 
-        Which rows the hosts of an answer have is kept with the answer, until hosts
-        come or go.
+        The rows of an answer's hosts are cached with the answer, until hosts are added
+        or removed.
         """
         answer = offer.candidates
         with self._lock:
             view = self._view()
             every = answer.derived.get(
-                ("rows", id(self), self._columns.layout),
+                ("rows", id(self), self._columns.layout_revision),
                 lambda: candidate_rows(answer, self._columns.rows_of(answer.by_host)),
             )
         if not offer.is_open.all():
@@ -112,7 +112,7 @@ class HostTable:
         self, view: View, found: Rows, offered: CandidateRows | None = None
     ) -> HostBatch:
         size = len(view.numbers["revision"])
-        # One place more than there are rows: that of -1.
+        # One element more than there are rows: -1 refers to it.
         is_listed = np.zeros(size + 1, bool)
         is_listed[found] = True
         rows = np.flatnonzero(is_listed[:size])
@@ -137,7 +137,7 @@ class HostTable:
     ) -> tuple[str, ...]:
         """Return the UUIDs of a host's compute nodes, of one node, or of one cell.
 
-        Names are compared as they are; None stands for any.
+        Names must match exactly; None matches any.
         """
         wanted = {"host": host, "nodename": node, "cell_uuid": cell}
         asked = {name: [value] for name, value in wanted.items() if value is not None}
@@ -146,7 +146,7 @@ class HostTable:
             return tuple(self._columns.text("uuid", row) for row in rows)
 
     def least_service_version(self) -> int:
-        """Return the least version of a compute service; 0 where none is known.
+        """Return the lowest version of a compute service; 0: none is known.
 
         Services that are forced down do not count, as in nova.
         """
@@ -165,8 +165,8 @@ class HostTable:
         ----------
         record : HostRecord
         instances : collection of str, optional
-            UUIDs of all instances of its service host; None where the report does not
-            tell. Claims that it includes are given back, the others stay consumed.
+            UUIDs of all instances of its service host; None: not reported. Claims of
+            these instances are now part of the report, the others stay added to it.
         """
         self.put_many([record], None if instances is None else {record.host: instances})
 
@@ -177,13 +177,13 @@ class HostTable:
     ) -> None:
         """Add or replace the rows of compute nodes, as `put` does.
 
-        Readers see some rows before others: each row is whole.
+        Readers may see some of the rows before others; each row is complete.
 
         Parameters
         ----------
         records : collection of HostRecord
         instances : mapping, optional
-            All instances of each service host of which the reports tell.
+            All instances of each service host, where they were reported.
         """
         remaining = iter(records)
         while chunk := list(itertools.islice(remaining, _CHUNK)):
@@ -191,12 +191,12 @@ class HostTable:
             self._put(dict(zip(_REPORTED, columns, strict=True)), instances or {})
 
     def put_columns(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Add or replace the rows of compute nodes; what `put_many` does, in less time.
+        """Add or replace the rows of compute nodes, as `put_many` does, but faster.
 
         Parameters
         ----------
         columns : mapping
-            By name, all of `HostRecord`'s: the values of all of these nodes.
+            Each of `HostRecord`'s fields by name: the values of all of these nodes.
         """
         for first in range(0, len(columns["uuid"]), _CHUNK):
             some = slice(first, first + _CHUNK)
@@ -216,12 +216,12 @@ class HostTable:
             in_them = self.aggregates.of_hosts(hosts)
             self._columns.write("aggregates", at, in_them)
             self._touch(at)
-            told = {h: instances[h] for h in hosts if h in instances}
-            self._replace_instances(told)
+            reported = {h: instances[h] for h in hosts if h in instances}
+            self._replace_instances(reported)
             if self._pending:
                 for uuid, host in zip(uuids, hosts, strict=True):
                     if uuid in self._pending.nodes:
-                        self._settle_reported(uuid, host, told.get(host, ()))
+                        self._settle_reported(uuid, host, reported.get(host, ()))
 
     def _row(self, node_uuid: str) -> int:
         row = self._columns.row_of(node_uuid)
@@ -234,7 +234,7 @@ class HostTable:
             self._pending.pop(node_uuid, uuid)
         row = self._row(node_uuid)
         for uuid, claim in self._pending.of_node(node_uuid).items():
-            self._take(row, claim)
+            self._apply_claim(row, claim)
             self._add_instance(host, uuid, claim.consumption)
 
     def change_many(self, changes: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -249,7 +249,7 @@ class HostTable:
         Returns
         -------
         list of str
-            The nodes that have no row, and were left out.
+            The nodes that have no row, which were skipped.
 
         Raises
         ------
@@ -272,11 +272,11 @@ class HostTable:
         touched: list[int] = []
         by_column: defaultdict[str, tuple[list[int], list[Any]]]
         by_column = defaultdict(lambda: ([], []))
-        # What was claimed lies on top of what is reported: off, and on again.
+        # Claims are added to the reported values: subtract them, and add them again.
         concerned = self._pending.nodes & {node_uuid for node_uuid, _ in changes}
-        covered = [(node, self._row(node)) for node in concerned]
-        for node_uuid, row in covered:
-            self._uncover(node_uuid, row)
+        claimed = [(node, self._row(node)) for node in concerned]
+        for node_uuid, row in claimed:
+            self._revert_claims(node_uuid, row)
         for node_uuid, values in changes:
             found = self._columns.row_of(node_uuid)
             if found is None:
@@ -294,13 +294,13 @@ class HostTable:
             in_them = self.aggregates.of_hosts(moved[1])
             self._columns.write("aggregates", moved[0], in_them)
         self._touch(touched)
-        for node_uuid, row in covered:
+        for node_uuid, row in claimed:
             for claim in self._pending.of_node(node_uuid).values():
-                self._take(row, claim)
+                self._apply_claim(row, claim)
         return unknown
 
-    def reported(self, node_uuid: str) -> HostRecord | None:
-        """Return a compute node's row as it was reported, without what claims took.
+    def as_reported(self, node_uuid: str) -> HostRecord | None:
+        """Return a compute node's row as it was reported, without pending claims.
 
         None: it has no row.
         """
@@ -308,30 +308,30 @@ class HostTable:
             row = self._columns.row_of(node_uuid)
             if row is None:
                 return None
-            self._uncover(node_uuid, row)
+            self._revert_claims(node_uuid, row)
             values = {name: self._columns.read(name, row) for name in _REPORTED}
             for claim in self._pending.of_node(node_uuid).values():
-                self._take(row, claim)
+                self._apply_claim(row, claim)
             return HostRecord(**values)
 
     def drop(self, node_uuid: str) -> None:
-        """Forget a compute node, known or not, and the claims that no report includes.
+        """Remove a compute node, known or not, together with its pending claims.
 
         The last row takes its place.
         """
         self.drop_many([node_uuid])
 
     def drop_many(self, node_uuids: Iterable[str]) -> None:
-        """Forget compute nodes, as `drop` does."""
+        """Remove compute nodes, as `drop` does."""
         with self._lock:
             for node_uuid in node_uuids:
                 if self._columns.remove(node_uuid):
                     self._revision += 1
-                    # Nobody could give these back: `give_back` finds claims by row.
+                    # They could not be released: `release_claim` finds claims by row.
                     self._pending.forget(node_uuid)
 
     def set_instances(self, host: str, uuids: Collection[str]) -> None:
-        """Replace the instances of a service host; those just claimed there stay."""
+        """Replace the instances of a service host; those with pending claims stay."""
         self.set_instances_of({host: uuids})
 
     def set_instances_of(self, instances: Mapping[str, Collection[str]]) -> None:
@@ -365,19 +365,19 @@ class HostTable:
         uuids: Collection[str],
         properties: Mapping[str, ImageProperties] | None = None,
     ) -> None:
-        """Say that a service host has built these instances, among others.
+        """Record that a service host has built these instances, among others.
 
         Parameters
         ----------
         properties : mapping, optional
-            Image properties by instance; what was known of the others stays.
+            Image properties by instance; those of other instances do not change.
         """
         with self._lock:
             self._revision += 1
             for uuid in uuids:
                 self.instances.add(host, uuid)
             for uuid, its in (properties or {}).items():
-                self.instances.describe(uuid, its)
+                self.instances.set_image_properties(uuid, its)
             self._end_builds(host, uuids)
 
     def _end_builds(self, host: str, uuids: Collection[str]) -> None:
@@ -398,9 +398,9 @@ class HostTable:
         consumption: Consumption,
         claimed_at: float | None = None,
     ) -> None:
-        """Take what an instance was granted; a second time for it changes nothing.
+        """Add what an instance was granted; repeating it changes nothing.
 
-        A node that has no row any more is left to its next report.
+        For a node without a row nothing is added: its next report includes it.
 
         Parameters
         ----------
@@ -413,56 +413,56 @@ class HostTable:
                 return
             self._revision += 1
             now = self._clock() if claimed_at is None else claimed_at
-            claim = Claim(consumption, now)
+            claim = PendingClaim(consumption, now)
             self._pending.put(node_uuid, instance_uuid, claim)
-            self._take(row, claim)
+            self._apply_claim(row, claim)
             host = self._columns.text("host", row)
             self._add_instance(host, instance_uuid, consumption)
 
     def _add_instance(self, host: str, uuid: str, consumption: Consumption) -> None:
         self.instances.add(host, uuid)
         if consumption.image_properties:
-            self.instances.describe(uuid, consumption.image_properties)
+            self.instances.set_image_properties(uuid, consumption.image_properties)
 
-    def claims(self) -> tuple[Claimed, ...]:
+    def claims(self) -> tuple[UnreportedClaim, ...]:
         """Return the claims that no report of their node includes yet."""
         with self._lock:
             rows = dict(self._claimed_rows())
             return tuple(
-                Claimed(
+                UnreportedClaim(
                     node, self._columns.text("host", rows[node]), uuid, claim.claimed_at
                 )
                 for node, uuid, claim in self._pending
             )
 
-    def settle(self, node_uuid: str, instance_uuids: Iterable[str]) -> None:
-        """Say that the row, as it was reported, includes these claims.
+    def mark_reported(self, node_uuid: str, instance_uuids: Iterable[str]) -> None:
+        """Record that the row, as it was reported, includes these claims.
 
-        What they took on top of it is given back; the instances stay.
+        They are no longer added to the reported values; the instances stay.
         """
         with self._lock:
             for instance_uuid in instance_uuids:
                 claim = self._pending.pop(node_uuid, instance_uuid)
                 if claim is not None:
                     self._revision += 1
-                    self._return(self._row(node_uuid), claim)
+                    self._revert_claim(self._row(node_uuid), claim)
 
-    def give_back(self, host: str, instance_uuid: str) -> None:
-        """Undo `consume` on a service host: the claim was given up, or has ended.
+    def release_claim(self, host: str, instance_uuid: str) -> None:
+        """Undo `consume` on a service host: the claim was released, or has ended.
 
-        An instance that is not there, or that a report included, is only forgotten.
+        An instance that is not there, or that a report included, is only removed.
         """
         with self._lock:
             self._revision += 1
             self.instances.remove(host, instance_uuid)
             for node_uuid in self.nodes_of(host):
-                self.settle(node_uuid, [instance_uuid])
+                self.mark_reported(node_uuid, [instance_uuid])
 
-    def _uncover(self, node_uuid: str, row: int) -> None:
+    def _revert_claims(self, node_uuid: str, row: int) -> None:
         for claim in reversed(list(self._pending.of_node(node_uuid).values())):
-            self._return(row, claim)
+            self._revert_claim(row, claim)
 
-    def _take(self, row: int, claim: Claim) -> None:
+    def _apply_claim(self, row: int, claim: PendingClaim) -> None:
         self._add(row, claim.consumption, 1)
         topology, pools = self._devices(row)
         claim.taken = claim.consumption.take(topology, pools)
@@ -470,7 +470,7 @@ class HostTable:
             for name, value in claim.taken.changes():
                 self._columns.write(name, [row], [value])
 
-    def _return(self, row: int, claim: Claim) -> None:
+    def _revert_claim(self, row: int, claim: PendingClaim) -> None:
         self._add(row, claim.consumption, -1)
         if claim.taken is not None:
             for name, value in claim.taken.undone(*self._devices(row)):
@@ -487,18 +487,18 @@ class HostTable:
 
     # -- aggregates --------------------------------------------------------------------
 
-    def put_aggregate(self, aggregate: Aggregate) -> None:
-        """Add or replace an aggregate, and say so in the rows of its hosts."""
+    def put_aggregate(self, aggregate: HostAggregate) -> None:
+        """Add or replace an aggregate, also in the rows of its hosts."""
         with self._lock:
-            self._say_aggregates(self.aggregates.put(aggregate))
+            self._write_aggregates(self.aggregates.put(aggregate))
 
     def drop_aggregate(self, aggregate_id: int) -> None:
-        """Forget an aggregate, known or not."""
+        """Remove an aggregate, known or not."""
         with self._lock:
-            self._say_aggregates(self.aggregates.drop(aggregate_id))
+            self._write_aggregates(self.aggregates.drop(aggregate_id))
 
-    def put_aggregates(self, aggregates: Iterable[Aggregate]) -> None:
-        """Replace all aggregates; rows that stay as they were are not touched."""
+    def put_aggregates(self, aggregates: Iterable[HostAggregate]) -> None:
+        """Replace all aggregates; unaffected rows are not touched."""
         news = {aggregate.id: aggregate for aggregate in aggregates}
         with self._lock:
             concerned: set[str] = set()
@@ -509,9 +509,9 @@ class HostTable:
                     del news[old.id]
             for new in news.values():
                 concerned |= self.aggregates.put(new)
-            self._say_aggregates(concerned)
+            self._write_aggregates(concerned)
 
-    def _say_aggregates(self, hosts: Collection[str]) -> None:
+    def _write_aggregates(self, hosts: Collection[str]) -> None:
         self._revision += 1
         if not hosts:
             return

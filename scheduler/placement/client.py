@@ -426,7 +426,7 @@ class PlacementClient:
         global_request_id: str | None,
     ) -> Response:
         try:
-            with tracing.call(verb, url) as span:
+            with tracing.http_call(verb, url) as span:
                 response = self._call(verb, url, microversion, body, global_request_id)
                 span.set("http.response.status_code", response.status_code)
                 return response
@@ -459,7 +459,7 @@ class PlacementClient:
         }
         if global_request_id:
             headers["X-Openstack-Request-Id"] = global_request_id
-        tracing.carry(headers)
+        tracing.inject_headers(headers)
         if verb in (Verb.GET, Verb.DELETE):
             if verb is Verb.GET:
                 return self._adapter.get(url, headers=headers, raise_exc=False)

@@ -11,8 +11,7 @@ import oslo_messaging
 
 from ...objects import Aggregate, AggregateList, InstanceList, RequestSpec, Selection
 from ..errors import InvalidRequest, NoValidHost, as_nova, shortened
-from ..hosts import Aggregate as HostAggregate
-from ..hosts import HostTable, properties_of_instance
+from ..hosts import HostAggregate, HostTable, properties_of_instance
 
 TOPIC: Final = "scheduler"
 
@@ -130,7 +129,7 @@ class SchedulerEndpoint:
         """Forget an instance of a host, and give back what it had consumed."""
         _check(host_name, str, "host_name: a text")
         _check(instance_uuid, str, "instance_uuid: a text")
-        self._scheduler.table.give_back(host_name, instance_uuid)
+        self._scheduler.table.release_claim(host_name, instance_uuid)
 
     def sync_instance_info(
         self, context: object, host_name: str, instance_uuids: list[str]

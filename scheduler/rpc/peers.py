@@ -17,7 +17,7 @@ import oslo_messaging
 from oslo_messaging import rpc
 
 from ...objects import Serializer
-from ..drivers.announcing import AnnouncedClaim
+from ..drivers.peer_claims import PeerClaim
 from ..waiting import Spawner, ThreadSpawner
 
 LOG = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ _MAX_KEPT: Final = 10_000
 class HearsOfClaims(Protocol):
     """The part of the scheduler that is told of claims."""
 
-    def hear(self, claims: Sequence[dict[str, Any]]) -> None:
+    def apply_peer_claims(self, claims: Sequence[dict[str, Any]]) -> None:
         """Take the claims of another scheduler."""
 
 
@@ -56,9 +56,9 @@ class PeersEndpoint:
     def instances_claimed(
         self, context: object, origin: str, claims: list[dict[str, Any]]
     ) -> None:
-        """Take claims, as `AnnouncedClaim.to_wire` writes them."""
+        """Take claims, as `PeerClaim.to_wire` writes them."""
         if origin != self._origin:
-            self._scheduler.hear(claims)
+            self._scheduler.apply_peer_claims(claims)
 
 
 class Peers:
@@ -82,13 +82,13 @@ class Peers:
         )
         self._client = rpc.get_rpc_client(transport, target, serializer=Serializer())
         spawner = spawner or ThreadSpawner()
-        self._claims: deque[AnnouncedClaim] = deque()
+        self._claims: deque[PeerClaim] = deque()
         self._lock = spawner.lock()
         self._has_news = spawner.event()
         self._is_stopping = False
         self._thread = spawner.spawn(self._run, name="peers")
 
-    def announce(self, claims: Sequence[AnnouncedClaim]) -> None:
+    def announce(self, claims: Sequence[PeerClaim]) -> None:
         """Announce claims soon; where the broker is away for long, never."""
         with self._lock:
             n_free = _MAX_KEPT - len(self._claims)
@@ -113,13 +113,13 @@ class Peers:
             while claims := self._next():
                 self._tell(claims)
 
-    def _next(self) -> Sequence[AnnouncedClaim]:
+    def _next(self) -> Sequence[PeerClaim]:
         """Return what fits into one cast."""
         with self._lock:
             n_claims = min(len(self._claims), _MAX_TOLD)
             return [self._claims.popleft() for _ in range(n_claims)]
 
-    def _tell(self, claims: Sequence[AnnouncedClaim]) -> None:
+    def _tell(self, claims: Sequence[PeerClaim]) -> None:
         try:
             self._client.cast(
                 {},

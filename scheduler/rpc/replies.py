@@ -23,17 +23,17 @@ _Failure = tuple[type[BaseException], BaseException, TracebackType] | None
 class Answer(Protocol):
     """What was claimed for one message; it is released unless the reply was sent."""
 
-    def sending(self) -> None:
+    def mark_sending(self) -> None:
         """Note that from now on the reply may arrive."""
 
-    def not_sent(self) -> None:
+    def mark_not_sent(self) -> None:
         """Note that it did not arrive, and cannot any more."""
 
 
 class Answers(Protocol):
     """Who wants to know: the scheduler's journal of claims."""
 
-    def taking(self) -> AbstractContextManager[Answer]:
+    def track_answer(self) -> AbstractContextManager[Answer]:
         """Have what this thread claims belong to one answer."""
         ...
 
@@ -97,7 +97,7 @@ class Watched:
         send = getattr(self._message, "_send_reply", None)
         if send is None:
             if attempts is not None:
-                self._answer.sending()
+                self._answer.mark_sending()
             return
 
         def watched(connection: Any, *args: object, **kwargs: object) -> None:
@@ -127,7 +127,7 @@ class _Attempts:
     def send(self, connection: Any, queue: str, body: object) -> None:
         _wait_for_broker(connection)
         link = _link(connection)
-        self._answer.sending()
+        self._answer.mark_sending()
         try:
             connection.direct_send(queue, body)
         except oslo_messaging.MessageUndeliverable:
@@ -135,7 +135,7 @@ class _Attempts:
             # meanwhile.
             self._may_have_arrived |= link is None or _link(connection) is not link
             if not self._may_have_arrived:
-                self._answer.not_sent()
+                self._answer.mark_not_sent()
             raise
         except BaseException:
             self._may_have_arrived = True

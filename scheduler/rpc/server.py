@@ -101,19 +101,20 @@ class Server(RPCServer):  # type: ignore[misc]
         if self.answers is None:
             super()._process_incoming(incoming)
             return
-        with contextlib.ExitStack() as taking:
-            answer = taking.enter_context(self.answers.taking())
+        with contextlib.ExitStack() as tracking:
+            answer = tracking.enter_context(self.answers.track_answer())
             messages = [Watched(message, answer) for message in incoming]
             super()._process_incoming(messages)
             for message in messages:
                 if message.is_late:
-                    self._add_late(message, taking.pop_all())
+                    self._add_late(message, tracking.pop_all())
 
-    def _add_late(self, message: Watched, taking: contextlib.ExitStack) -> None:
-        """Have a reply retried elsewhere; the answer is taken until that ends."""
+    def _add_late(self, message: Watched, tracking: contextlib.ExitStack) -> None:
+        """Have a reply retried elsewhere; the answer is tracked until that ends."""
         options = self.conf.oslo_messaging_rabbit
         limit_s = min(options.kombu_missing_consumer_retry_timeout, message.timeout_s)
-        self._late.add(LateReply(message.queue, limit_s, message.send, taking.close))
+        reply = LateReply(message.queue, limit_s, message.send, tracking.close)
+        self._late.add(reply)
 
     def _is_full(self) -> bool:
         size: int = self.conf.executor_thread_pool_size

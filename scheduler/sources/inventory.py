@@ -21,7 +21,7 @@ import yaml
 
 from ...objects import HVSpec
 from ..errors import InventoryError
-from ..hosts import Aggregate, HostPools, HostRecord, HostTopology
+from ..hosts import HostAggregate, HostPools, HostRecord, HostTopology
 from .inventory_schema import SCHEMA
 
 #: UUIDs that a file leaves out are made of the names, so that they stay the same.
@@ -64,7 +64,7 @@ class Inventory:
     """
 
     cells: Mapping[str, str]
-    aggregates: tuple[Aggregate, ...]
+    aggregates: tuple[HostAggregate, ...]
     hosts: tuple[InventoryHost, ...]
 
 
@@ -245,7 +245,7 @@ def _uuid(item: Mapping[str, Any], kind: str, name: str) -> str:
 def _inventory(document: Mapping[str, Any]) -> Inventory:
     cells = {c["name"]: _uuid(c, "cell", c["name"]) for c in document["cells"]}
     aggregates = tuple(
-        Aggregate(
+        HostAggregate(
             id=-number,  # never one of nova's, which casts may tell of
             uuid=_uuid(item, "aggregate", item["name"]),
             name=item["name"],

@@ -468,7 +468,7 @@ def test_write_in_doubt_is_settled_by_the_next_call(
     meddler.before("post", lambda: server.misbehave(away, verb="GET", times=n_looks))
     server.misbehave(Misbehaviour.LOST, verb="POST")
     remote = conductor(meddler)
-    with pytest.raises(AnswerLost, match=f"{instance}, {migration}.*Repeat it"):
+    with pytest.raises(AnswerLost, match=f"{instance}, {migration}.*Repeat the call"):
         replace_with_migration(remote, instance, migration)
     assert replace_with_migration(remote, instance, migration) == vcpus(SOURCE)
     assert _of(other, instance, migration) == [{}, vcpus(SOURCE)]

@@ -16,7 +16,7 @@ from moorage.objects import ImageMeta, ImageMetaProps, RequestSpec
 from moorage.scheduler.drivers.filtering import explain
 from moorage.scheduler.drivers.plugins import load_filters
 from moorage.scheduler.entry_points import load_plugins
-from moorage.scheduler.hosts import Aggregate, Consumption, HostBatch, HostRecord
+from moorage.scheduler.hosts import Consumption, HostAggregate, HostBatch, HostRecord
 from moorage.scheduler.hosts.record import INTERNED, NUMBERS
 
 from ..conftest import (
@@ -171,7 +171,7 @@ def test_filter_keeps_the_contract(
     records: list[HostRecord],
     asked: RequestSpec,
     on: dict[str, list[str]],
-    aggregates: list[Aggregate],
+    aggregates: list[HostAggregate],
     data: st.DataObject,
 ) -> None:
     rows = batch(*records, instances=on, aggregates=aggregates)
@@ -207,7 +207,7 @@ def test_all_reasons_are_those_of_the_filters_that_reject(
     records: list[HostRecord],
     asked: RequestSpec,
     on: dict[str, list[str]],
-    aggregates: list[Aggregate],
+    aggregates: list[HostAggregate],
 ) -> None:
     for row in batch(*records, instances=on, aggregates=aggregates):
         rejecting = [

@@ -74,7 +74,7 @@ def _offered(records: list[HostRecord], *mapped: tuple[str, str]) -> HostBatch:
         for name, _ in mapped
     }
     body = {"allocation_requests": requests, "provider_summaries": summaries}
-    return table(*records).offered(offer(body))
+    return table(*records).batch_of_offer(offer(body))
 
 
 def test_each_candidate_is_judged_by_its_own_provider(conf: cfg.ConfigOpts) -> None:
@@ -122,13 +122,13 @@ def test_same_devices_asked_for_again_are_looked_for_once(
     conf: cfg.ConfigOpts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
-    columns = HostBatch.columns
+    columns = HostBatch.value_arrays
 
     def watched(self: HostBatch, name: str, make: Any) -> Any:
         looked.append(name)
         return columns(self, name, make)
 
-    monkeypatch.setattr(HostBatch, "columns", watched)
+    monkeypatch.setattr(HostBatch, "value_arrays", watched)
     hosts = batch(with_pools("a", pci_pool(1)))
     for number in range(3):
         request = pci_request(1, request_id=instance_uuid(number))

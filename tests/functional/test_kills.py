@@ -85,7 +85,7 @@ N_KILLS = 5
 MAX_CUT_OFF = 5
 
 #: What the log says then.
-FOUND = r"Process \d+ has ended with [1-9]\d* claims under way"
+FOUND = r"Process \d+ has ended with [1-9]\d* unsettled claims"
 
 CONFIG = """
 [DEFAULT]
@@ -400,7 +400,7 @@ def test_answer_to_a_queue_that_is_gone_leaves_no_claim(cloud: Cloud) -> None:
         with kombu.Connection(broker.transport_url.replace("rabbit", "amqp")) as link:
             link.default_channel.queue_delete(queue)
         proxy.let_go()
-        scheduler.wait_for("A request ends without its answer having been sent: 1 cla")
+        scheduler.wait_for("The answer of a request was not sent; releasing its 1 cla")
         assert not settled(cloud, lambda held: not held)
         assert call.exception(ENDS_S) is not None
         assert scheduler.stop() == 0
@@ -426,7 +426,7 @@ def test_answer_that_waits_for_the_broker_does_not_count_as_sent(cloud: Cloud) -
         time.sleep(1)  # by now it would be sent
         for pid in scheduler.workers:
             os.kill(pid, signal.SIGKILL)
-        scheduler.wait_for("has ended with 1 claims under way")
+        scheduler.wait_for("has ended with 1 unsettled claims")
         assert not settled(cloud, lambda held: not held)
         broker.restart()
         assert isinstance(call.exception(ENDS_S), oslo_messaging.MessagingTimeout)

@@ -68,7 +68,7 @@ def _serve(scheduler: Scheduler, url: str, stack: ExitStack) -> None:
     server.start()
     stack.callback(server.wait)
     stack.callback(server.stop)
-    scheduler.announce_to(peers.announce)
+    scheduler.publish_claims_to(peers.announce)
 
 
 def _selected(scheduler: Scheduler, uuid: str, **changes: Any) -> Selection:
@@ -113,7 +113,7 @@ def test_what_cannot_be_read_is_told_and_left_alone(
     schedulers: list[Scheduler], caplog: pytest.LogCaptureFixture
 ) -> None:
     there = schedulers[1]
-    there.hear([{"node_uuid": "x"}, {"vcpus": None}])
+    there.apply_peer_claims([{"node_uuid": "x"}, {"vcpus": None}])
     assert _row(there).vcpus_used == 0
     assert caplog.text.count("cannot be read") == 2
 

@@ -156,7 +156,7 @@ def _offered(offers: Offers, request: int) -> tuple[HostBatch, list[tuple[int, .
     names = (report.host for report in offers.reports)
     by_host = dict(zip(map(builders.node_uuid, names), numbers, strict=True))
     answer = AllocationCandidates(flat, {}, (), by_host, limit=None, version="1.36")
-    return table.offered(offer_of(answer)), numbers
+    return table.batch_of_offer(offer_of(answer)), numbers
 
 
 def _by_number(filter_: Any, hosts: HostBatch, spec: RequestSpec) -> dict[int, bool]:
@@ -166,7 +166,7 @@ def _by_number(filter_: Any, hosts: HostBatch, spec: RequestSpec) -> dict[int, b
     passing = prepared.passing(hosts, spec)
     if mask is None:
         mask = passing[rows.rows]
-    assert hosts.of_candidates(mask).tolist() == passing.tolist()
+    assert hosts.any_candidate(mask).tolist() == passing.tolist()
     assert passing.tolist() == [prepared.host_passes(host, spec) for host in hosts]
     return dict(zip(rows.numbers.tolist(), mask.tolist(), strict=True))
 
@@ -186,7 +186,7 @@ def _consumed(
     table.consume(builders.node_uuid(report.host), name, taken)
     left = _state(table.batch())
     assert _state(in_batch) == left
-    table.give_back(report.host, name)
+    table.release_claim(report.host, name)
     return {"left": left, "given back": _state(table.batch())}
 
 

@@ -18,7 +18,7 @@ from oslo_config import cfg
 
 from moorage.objects import RequestSpec
 from moorage.scheduler.errors import InvalidRequest
-from moorage.scheduler.hosts.aggregates import Aggregate, AggregateMap
+from moorage.scheduler.hosts.aggregates import AggregateMap, HostAggregate
 from moorage.scheduler.placement.embedded import EmbeddedPlacement
 from moorage.scheduler.placement.query import (
     CandidatesQuery,
@@ -59,7 +59,7 @@ def aggregates_of(zone: str | None) -> AggregateMap:
     """Two aggregates of one availability zone."""
     made, metadata = AggregateMap(), {"availability_zone": zone} if zone else {}
     for number, uuid in enumerate(AGGREGATE_UUIDS):
-        made.put(Aggregate(number, uuid, uuid, frozenset(), metadata))
+        made.put(HostAggregate(number, uuid, uuid, frozenset(), metadata))
     return made
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement is told of each host what its compute service would report."""
+"""Placement gets of each host what its compute service would report."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_driver_that_cannot_be_made_leaves_nothing_open(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("is_away", "names"),
-    [(False, {"claim-upkeep"}), (True, {"claim-upkeep", "placement-watch"})],
+    [(False, {"claim-reconciler"}), (True, {"claim-reconciler", "placement-watch"})],
     ids=["answers", "away"],
 )
 def test_scheduler_that_ends_leaves_no_thread(

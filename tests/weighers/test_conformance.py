@@ -102,7 +102,7 @@ def test_weigher_keeps_the_contract(
         *records, instances=on, aggregates=[aggregate(1, "h0", **{key: "7"})]
     )
     for uuid in UUIDS[:2]:
-        filled.instances.describe(uuid, properties_of_image(IMAGE))
+        filled.instances.set_image_properties(uuid, properties_of_image(IMAGE))
     rows = filled.batch()
     if data.draw(st.booleans(), label="one placed already"):
         rows = rows.with_instance(

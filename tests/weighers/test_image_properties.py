@@ -90,7 +90,7 @@ def test_claims_count_until_they_are_given_back() -> None:
     made.consume(node_uuid("c"), claimed, CLAIM)
     asked = spec(image=UBUNTU)
     assert weigher().weigh_all(made.batch(), asked).tolist() == [4, 1, 2]
-    made.give_back("c", claimed)
+    made.release_claim("c", claimed)
     assert weigher().weigh_all(made.batch(), asked).tolist() == [4, 1, 0]
 
 

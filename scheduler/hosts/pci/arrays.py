@@ -90,7 +90,7 @@ class PoolRows:
         -------
         two ndarrays of bool, shape (m, n_pools)
         """
-        answers = self.kinds.answers(
+        answers = self.kinds.map_values(
             ("PciRequest", request.specs), _judgement(request), np.int8
         )
         # The last one is what NO_KIND, -1, finds.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allocations in Placement: one engine that writes them, and what may be left of them.
+"""Allocations in Placement: the engine that writes them, and orphaned ones.
 
-`engine` states the rules; `claims` claims and releases by it, and a conductor rewrites;
-`journal` and `orphans` settle what a kill or an unreachable Placement left behind;
-`limits` has every bound on retries and waits.
+`engine` states the rules; `claims` claims and releases by them, and a conductor uses
+the engine as well; `journal` and `orphans` settle what a killed process or an
+unavailable Placement left behind; `limits` has all limits on retries and waits.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claim what was selected, all of it or nothing, and release it again."""
+"""Claim candidates in Placement, all of them or none, and release claims."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from ..candidates import AllocationRequest
 from ..client import ConsumerAllocations, PlacementClient, WriteAnswer, doubled
 from .engine import (
     NOTHING,
+    AllocationsByConsumer,
     AllocationsInDoubt,
-    Held,
+    BeforeWrite,
+    DesiredAllocations,
     Rewrite,
-    Sending,
-    Wanted,
 )
 
 
 class ClaimResult(enum.Enum):
-    """What became of a claim."""
+    """The outcome of a claim."""
 
     CLAIMED = "claimed"
-    #: Capacity, inventory or provider are gone: this candidate is dead.
+    #: Capacity, inventory or provider are gone: the candidate cannot be claimed.
     REFUSED = "refused"
-    #: Providers kept changing until the bound: the candidate may be good still.
+    #: Providers kept changing until the retry limit: the candidate may still be good.
     CONTENDED = "contended"
 
 
 def claim_result(rewrite: Rewrite, what: str) -> ClaimResult:
-    """Return what became of a claim, where a refusal is an answer.
+    """Return the outcome of a claim for which Placement may refuse a candidate.
 
     Raises
     ------
     AllocationUpdateFailed
-        Other writers changed the consumers until the bound.
+        Other writers kept changing the consumers until the retry limit.
     """
     answer = rewrite.answer
     if answer.is_done:
         return ClaimResult.CLAIMED
     if answer.is_consumer_conflict:
-        rewrite.must_be_done(what)
+        rewrite.raise_unless_done(what)
     is_busy = answer.is_concurrent_update
     return ClaimResult.CONTENDED if is_busy else ClaimResult.REFUSED
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one consumer was claimed, or may have been.
+    """The allocations that one consumer was granted, or may have been.
 
     Attributes
     ----------
@@ -60,15 +60,15 @@ class Claim:
     before : ConsumerAllocations or None
         What the consumer held, where the claim was added to it (evacuation).
     generation : int or None
-        At which it rests after a write of ours; None: that is not known.
+        The generation at which it rests after our write; None: unknown.
     is_ours : bool
         Whether Placement granted it to us, so that no other request has answered it.
     named : int or None
-        The generation that the first write without an answer named.
+        The generation that the first unanswered write named.
     written : int or None
-        The highest generation that a write of ours can have given it.
+        The highest generation that a write of ours can have given the consumer.
     is_late : bool
-        Whether a write that got no answer may still arrive.
+        Whether an unanswered write may still arrive.
     """
 
     request: AllocationRequest
@@ -80,35 +80,35 @@ class Claim:
     is_late: bool = False
 
     @property
-    def whole(self) -> AllocationRequest:
+    def combined_request(self) -> AllocationRequest:
         """All that the consumer holds while it holds the claim."""
         if self.before is None:
             return self.request
         return doubled(self.before, self.request)
 
     @property
-    def rest(self) -> AllocationRequest:
-        """What it holds without the claim."""
+    def base_request(self) -> AllocationRequest:
+        """What the consumer holds without the claim."""
         return (self.before or NOTHING).request
 
     @property
-    def late_at(self) -> int | None:
-        """The generation that a late write names, if it can be done at all.
+    def late_write_generation(self) -> int | None:
+        """The generation at which a late write can succeed, if at all.
 
-        What is added to an evacuated instance names the generation that it had.
+        A claim added to an evacuated instance names the generation that it had before.
         """
         return self.named if self.before is None else self.before.consumer_generation
 
     @property
     def newest(self) -> int:
-        """The highest generation that a write of ours can have given it."""
+        """The highest generation that a write of ours can have given the consumer."""
         return self.generation or self.written or (self.named or 0) + 1
 
     def is_newest(self, generation: int) -> bool:
-        """Return whether no other request can have answered it since.
+        """Return whether no other request can have answered the claim since.
 
-        At the even generation after ours, a release of ours is under way, or another
-        request takes it over and has not answered yet.
+        At the even generation after ours, a release of ours is in progress, or another
+        request takes the claim over and has not answered yet.
         """
         is_next = generation == self.newest + 1 and generation % 2 == 0
         return generation <= self.newest or is_next
@@ -116,22 +116,22 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ClaimAnswer:
-    """What became of a claim, and what it took.
+    """The outcome of a claim, and the granted allocations.
 
     Attributes
     ----------
     result : ClaimResult
     n_attempts : int
-        How often it was sent.
+        How often the claim was sent.
     last : WriteAnswer
         Placement's last answer.
     claims : mapping
-        Consumer UUID to what it was claimed; empty where it was refused.
+        The granted claim by consumer UUID; empty where it was refused.
     is_found : bool
         Whether the consumers held all of it before: an earlier request may have
         claimed it, and it may be in use.
-    left : mapping
-        Where it was refused: what a write without an answer may claim yet, by consumer.
+    unresolved : mapping
+        Where it was refused: what an unanswered write may still claim, by consumer.
     """
 
     result: ClaimResult
@@ -139,7 +139,7 @@ class ClaimAnswer:
     last: WriteAnswer
     claims: Mapping[str, Claim] = field(default_factory=dict)
     is_found: bool = False
-    left: Mapping[str, Claim] = field(default_factory=dict)
+    unresolved: Mapping[str, Claim] = field(default_factory=dict)
 
 
 def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
@@ -152,30 +152,30 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
     waiter: Waiter | None = None,
     global_request_id: str | None = None,
     evacuated_from: AbstractSet[str] = frozenset(),
-    sending: Sending | None = None,
+    before_write: BeforeWrite | None = None,
 ) -> ClaimAnswer:
     """Claim a candidate for each consumer: all of them or none.
 
-    Several are one POST, of which Placement does not say which one it refused.
+    Several consumers are one POST; Placement does not say which one it refused.
 
     Parameters
     ----------
     allocation_requests : mapping
-        Consumer UUID to the candidate.
+        The candidate by consumer UUID.
     evacuated_from : set of str
         Providers of the host that the instance is evacuated from: what it holds there
-        is kept, and the claim is added.
-    sending : callable, optional
+        stays, and the claim is added.
+    before_write : callable, optional
         Called before each write, with the generations that it names and what is held.
 
     Raises
     ------
     AllocationUpdateFailed
-        A consumer holds what this request did not claim.
+        A consumer holds allocations that this request did not claim.
     AllocationsInDoubt
-        No answer came, and Placement could not be asked what became of it.
+        Placement did not answer, and the outcome could not be read.
     PlacementError
-        Placement could not do its part; nothing was left behind.
+        Placement could not be used; nothing was left behind.
     """
     owner = ConsumerAllocations({}, None, project_id, user_id)
     plan = _ClaimPlan(allocation_requests, owner, evacuated_from)
@@ -188,34 +188,34 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         global_request_id=global_request_id,
         assumed=dict.fromkeys(allocation_requests, NOTHING),
         takes_over=True,
-        sending=sending,
+        before_write=before_write,
     )
     try:
         rewrite.run()
     except AllocationsInDoubt as e:
-        e.left = plan.late(rewrite)
+        e.unresolved = plan.late(rewrite)
         raise
     except AllocationUpdateFailed as e:
-        e.left = plan.late(rewrite) | plan.held()
+        e.unresolved = plan.late(rewrite) | plan.held()
         raise
     result = claim_result(rewrite, plan.failed())
     answer = ClaimAnswer(result, rewrite.n_writes, rewrite.answer)
     if result is not ClaimResult.CLAIMED:
-        return replace(answer, left=plan.late(rewrite))
+        return replace(answer, unresolved=plan.late(rewrite))
     return replace(answer, claims=plan.claims(rewrite), is_found=rewrite.is_found)
 
 
 @dataclass(slots=True)
 class _ClaimPlan:
-    """Hold what is wanted, beside what is kept in an evacuation."""
+    """Plans a claim, in addition to an evacuated instance's old allocations."""
 
     requests: Mapping[str, AllocationRequest]
     owner: ConsumerAllocations
     evacuated_from: AbstractSet[str]
     before: dict[str, ConsumerAllocations] = field(default_factory=dict)
-    seen: Held = field(default_factory=dict)
+    seen: AllocationsByConsumer = field(default_factory=dict)
 
-    def __call__(self, held: Held) -> dict[str, Wanted]:
+    def __call__(self, held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
         self.seen = held
         if all(self._is_reached(uuid, mine) for uuid, mine in held.items()):
             return {}
@@ -223,26 +223,28 @@ class _ClaimPlan:
 
     def _is_reached(self, uuid: str, mine: ConsumerAllocations) -> bool:
         request = self.requests[uuid]
-        if mine.are(Claim(request, self.before.get(uuid)).whole) or mine.are(request):
+        if mine.are(Claim(request, self.before.get(uuid)).combined_request) or mine.are(
+            request
+        ):
             return True
         return uuid not in self.before and self._is_added(uuid, mine)
 
     def _is_added(self, uuid: str, mine: ConsumerAllocations) -> bool:
-        """Return whether an earlier request has added the claim to what was held."""
+        """Return whether an earlier request has added the claim already."""
         added = self.requests[uuid]["allocations"]
         kept = {u: r for u, r in mine.resources.items() if u not in added}
         before = replace(mine, resources=kept)
         if not self.evacuated_from & kept.keys():
             return False
-        if not mine.are(Claim(self.requests[uuid], before).whole):
+        if not mine.are(Claim(self.requests[uuid], before).combined_request):
             return False
         self.before[uuid] = before
         return True
 
-    def _wanted(self, uuid: str, mine: ConsumerAllocations) -> Wanted:
+    def _wanted(self, uuid: str, mine: ConsumerAllocations) -> DesiredAllocations:
         if not mine.resources:
             self.before.pop(uuid, None)
-            return Wanted(self.requests[uuid], self.owner)
+            return DesiredAllocations(self.requests[uuid], self.owner)
         if not self.evacuated_from & mine.resources.keys():
             raise AllocationUpdateFailed(
                 f"Failed to update allocations for consumer {uuid}. Error: it holds "
@@ -250,10 +252,10 @@ class _ClaimPlan:
                 f"{', '.join(sorted(mine.resources))}."
             )
         self.before[uuid] = mine
-        return Wanted(doubled(mine, self.requests[uuid]), self.owner)
+        return DesiredAllocations(doubled(mine, self.requests[uuid]), self.owner)
 
     def claims(self, rewrite: Rewrite) -> dict[str, Claim]:
-        """Return what was granted."""
+        """Return the granted claims."""
         late = self.late(rewrite)
         return {
             uuid: replace(
@@ -265,7 +267,7 @@ class _ClaimPlan:
         }
 
     def held(self) -> dict[str, Claim]:
-        """Return what consumers hold as it is wanted, by whichever request."""
+        """Return the claims that consumers hold already, made by any request."""
         return {
             uuid: Claim(request, self.before.get(uuid), written=generation)
             for uuid, request in self.requests.items()
@@ -274,7 +276,7 @@ class _ClaimPlan:
         }
 
     def late(self, rewrite: Rewrite) -> dict[str, Claim]:
-        """Return what a write without an answer has granted, or may grant late."""
+        """Return the claims that unanswered writes have made, or may make late."""
         return {
             uuid: Claim(
                 self.requests[uuid],
@@ -287,7 +289,7 @@ class _ClaimPlan:
         }
 
     def failed(self) -> str:
-        """Return what to say, in nova's words, where consumers kept changing."""
+        """Return the error text, in nova's words, where consumers kept changing."""
         providers = {p for r in self.requests.values() for p in r["allocations"]}
         return (
             f"Failed to update allocations for consumer {', '.join(self.requests)}. "
@@ -307,21 +309,21 @@ def release(
 ) -> bool:
     """Release a claim, if the consumer still holds it and nothing was written since.
 
-    What it held before the claim stays.
+    What the consumer held before the claim stays.
 
     Returns
     -------
     bool
-        Whether it was held, and is released.
+        Whether the claim was held and is now released.
 
     Raises
     ------
     AllocationsInDoubt
-        No answer came; the same call goes on from there.
+        Placement did not answer; calling again continues from there.
     AllocationUpdateFailed
         Other writers kept changing the consumer or its providers.
     PlacementError
-        Placement could not do its part.
+        Placement could not be used.
     """
     plan = _ReleasePlan(consumer_uuid, claimed)
     rewrite = Rewrite(
@@ -335,29 +337,29 @@ def release(
     )
     answer = rewrite.run().answer
     if not answer.is_done and not answer.is_concurrent_update:
-        # Its provider has shrunk: what is held cannot be written again as it is.
+        # The provider has shrunk: Placement refuses to write the same amounts again.
         plan.may_bump = False
         rewrite.run()
-    rewrite.must_be_done(f"Consumer {consumer_uuid} was not released")
+    rewrite.raise_unless_done(f"Consumer {consumer_uuid} was not released")
     return plan.was_held
 
 
 @dataclass(slots=True)
 class _ReleasePlan:
-    """Raise the generation to an even one, then write what is to stay."""
+    """Raises the generation to an even one, then writes the remaining allocations."""
 
     uuid: str
     claimed: Claim
     was_held: bool = False
     may_bump: bool = True
-    #: The highest generation that was seen: one below it is of a new claim, as the
-    #: consumer was forgotten since then.
+    #: The highest generation read so far. A lower one belongs to a new claim: the
+    #: consumer was deleted in between.
     seen: int = 0
 
-    def __call__(self, held: Held) -> dict[str, Wanted]:
+    def __call__(self, held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
         mine = held[self.uuid]
         generation = mine.consumer_generation
-        if generation is None or not mine.are(self.claimed.whole):
+        if generation is None or not mine.are(self.claimed.combined_request):
             return {}
         if generation < self.seen:
             return {}
@@ -367,5 +369,5 @@ class _ReleasePlan:
             return {}  # another request has taken it over
         self.was_held = True
         if generation % 2 == 0 or not self.may_bump:
-            return {self.uuid: Wanted(self.claimed.rest, mine)}
-        return {self.uuid: Wanted.same(mine)}
+            return {self.uuid: DesiredAllocations(self.claimed.base_request, mine)}
+        return {self.uuid: DesiredAllocations.unchanged(mine)}

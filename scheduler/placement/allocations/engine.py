@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Change what consumers hold: the one loop that writes allocations.
+"""The engine that changes consumers' allocations: the only loop that writes them.
 
     read ─▶ plan ─▶ write ──┬─▶ done ─────▶ at rest, or once more (see below)
      ▲                      ├─▶ refused ──▶ late copies are fenced off, then reported
@@ -9,16 +9,16 @@
 The rules:
 
 - A write is *in doubt* once Placement says that a consumer changed (a proxy may have
-  sent ours twice) or no answer comes. It stays so until the consumers were read.
-- A write without an answer may arrive late. The same write sent again is harmless, as
-  both name the same generations and one at most is done. Nothing else is written before
-  the generation that it names is used up.
-- A consumer that is emptied is forgotten, and its generations begin anew, so a
+  sent ours twice) or does not answer. It stays in doubt until the consumers are read.
+- An unanswered write may arrive late. Sending the same write again is harmless: both
+  name the same generations, so at most one succeeds. Nothing else is written before the
+  generation that it names is used up.
+- Placement deletes a consumer that is emptied, and its generations restart, so a
   generation does not say who wrote. Therefore what is in use *rests* at an odd
-  generation, and a release is only ever sent at an even one: a release that comes late
-  does not match what is in use.
-- What a claim finds instead of making it, it writes again, so that the request that
-  made it cannot release it any more.
+  generation, and a release is only ever sent at an even one: a late release does not
+  match what is in use.
+- A claim rewrites what it finds already claimed, so that the request that claimed it
+  cannot release it any more.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ from .limits import (
     MAX_WRITES,
 )
 
-#: GET does not show that a consumer exists which holds nothing; the refusal of a write
-#: does. Its generation is 0, as Placement removes one that is emptied.
+#: GET does not show that a consumer exists which holds nothing; the error text of a
+#: refused write does. Its generation is 0: Placement removes a consumer once emptied.
 _EXISTS_EMPTY = "expected 0 but got"
 
 #: {provider UUID: {resource class: amount}}.
 Resources = Mapping[str, Mapping[str, int]]
-#: Consumer UUID to what it holds.
-Held = Mapping[str, ConsumerAllocations]
+#: The allocations by consumer UUID.
+AllocationsByConsumer = Mapping[str, ConsumerAllocations]
 
 NOTHING = ConsumerAllocations({})
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What one consumer is to hold.
+class DesiredAllocations:
+    """The allocations that one consumer should hold.
 
     Attributes
     ----------
     request : mapping
         An allocation request.
     owner : ConsumerAllocations
-        Its project and user are the consumer's.
+        The consumer gets its project and user.
     consumer_type : str, optional
-        For clients that speak 1.38; None: the body does not name it.
+        For clients that use microversion 1.38; None: the body does not name it.
     """
 
     request: AllocationRequest
@@ -70,21 +70,21 @@ class Wanted:
     consumer_type: str | None = None
 
     @classmethod
-    def same(
+    def unchanged(
         cls, held: ConsumerAllocations, consumer_type: str | None = None
-    ) -> Wanted:
-        """Return what a consumer holds, for itself or for another."""
+    ) -> DesiredAllocations:
+        """Return a consumer's allocations, for itself or for another consumer."""
         return cls(held.request, held, consumer_type)
 
     @classmethod
-    def nothing(
+    def empty(
         cls, held: ConsumerAllocations, consumer_type: str | None = None
-    ) -> Wanted:
-        """Return nothing, instead of what a consumer holds."""
+    ) -> DesiredAllocations:
+        """Return no allocations, in place of what a consumer holds."""
         return cls({"allocations": {}}, held, consumer_type)
 
     def body(self, generation: int | None) -> dict[str, Any]:
-        """Return what Placement is sent for one consumer."""
+        """Return the request body for one consumer."""
         body = {
             **self.request,
             "project_id": self.owner.project_id,
@@ -95,41 +95,41 @@ class Wanted:
         return body if typed is None else {**body, "consumer_type": typed}
 
 
-#: What is to be written, given what is held; empty where the aim is reached. It raises
-#: AllocationUpdateFailed where the aim cannot be reached.
-Plan = Callable[[Held], Mapping[str, Wanted]]
-#: Called before a write with the generation that it names for each consumer.
-Sending = Callable[[Mapping[str, int | None], Held], None]
+#: Returns the allocations to write, given those held; empty where the goal is reached.
+#: Raises AllocationUpdateFailed where the goal cannot be reached.
+Plan = Callable[[AllocationsByConsumer], Mapping[str, DesiredAllocations]]
+#: Called before a write, with the generation that it names for each consumer.
+BeforeWrite = Callable[[Mapping[str, int | None], AllocationsByConsumer], None]
 
 
 class AllocationsInDoubt(AnswerLost):
-    """Raised when Placement does not say what became of a write.
+    """Raised when the outcome of a write is unknown.
 
     Attributes
     ----------
-    left : mapping
-        What consumers may hold of a claim that is in doubt; see `Claim`.
+    unresolved : mapping
+        The parts of a claim in doubt that consumers may hold; see `Claim`.
     """
 
-    left: Mapping[str, Any] = MappingProxyType({})
+    unresolved: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(slots=True)
 class Rewrite:
-    """One change of what some consumers hold, all of them or none; `run` makes it.
+    """One change of consumers' allocations, all or none; `run` executes it.
 
     Parameters
     ----------
     plan : callable
-        Says what is to be written, given what is held.
+        Returns the allocations to write, given those held.
     assumed : mapping, optional
-        What to plan by at first, instead of reading it: a new instance holds nothing.
+        What to plan with at first, instead of reading: a new instance holds nothing.
     takes_over : bool
-        Whether what is found as it is wanted is written again.
+        Whether to rewrite allocations that are already as desired.
     rests : bool
-        Whether what is written comes to rest at an odd generation; else `plan` is asked
-        again after each write.
-    sending : callable, optional
+        Whether a write must come to rest at an odd generation; otherwise `plan` is
+        called again after each write.
+    before_write : callable, optional
         Called before each write.
     """
 
@@ -139,34 +139,34 @@ class Rewrite:
     waiter: Waiter
     rng: Rng
     global_request_id: str | None = None
-    assumed: Held | None = None
+    assumed: AllocationsByConsumer | None = None
     takes_over: bool = False
     rests: bool = True
-    sending: Sending | None = None
-    #: What the consumers hold, where `is_known`; else it has to be read first.
-    held: Held = field(init=False)
+    before_write: BeforeWrite | None = None
+    #: The consumers' allocations, where `is_known`; otherwise they must be read first.
+    held: AllocationsByConsumer = field(init=False)
     is_known: bool = field(init=False)
-    #: What they held when they were read last.
-    read: Held = field(init=False, default_factory=dict)
+    #: The allocations as they were last read.
+    read: AllocationsByConsumer = field(init=False, default_factory=dict)
     #: Consumers that exist and hold nothing.
     hidden: set[str] = field(init=False, default_factory=set)
     #: The last write, and the generations that it named.
-    wanted: Mapping[str, Wanted] = field(init=False, default_factory=dict)
+    wanted: Mapping[str, DesiredAllocations] = field(init=False, default_factory=dict)
     named: Mapping[str, int | None] = field(init=False, default_factory=dict)
     #: The highest generation that a write can have given each consumer.
     written: dict[str, int] = field(init=False, default_factory=dict)
-    #: Generations that writes without an answer name, the first one first: they may
-    #: arrive late, if the consumer is ever at that generation again.
+    #: Generations that unanswered writes name, the first one first: such a write may
+    #: succeed late, if the consumer is ever at that generation again.
     lost: dict[str, list[int | None]] = field(init=False, default_factory=dict)
-    #: How often a write was sent; 0: there was nothing to do.
+    #: How often a write was sent; 0: nothing had to be done.
     n_writes: int = field(init=False, default=0)
     n_done: int = field(init=False, default=0)
     is_in_doubt: bool = field(init=False, default=False)
     is_reached: bool = field(init=False, default=False)
-    #: Whether Placement confirmed none of our writes before the aim was seen reached:
+    #: Whether the goal was seen reached before Placement confirmed any write of ours:
     #: another request may have reached it.
     is_found: bool = field(init=False, default=False)
-    #: Placement's last answer; 200 where the aim was found reached.
+    #: Placement's last answer; 200 where the goal was reached already.
     answer: WriteAnswer = field(init=False, default_factory=lambda: WriteAnswer(503))
     error: PlacementError | None = field(init=False, default=None)
 
@@ -174,60 +174,60 @@ class Rewrite:
         self.held, self.is_known = self.assumed or {}, self.assumed is not None
 
     def run(self) -> Self:
-        """Do what `plan` says, or leave everything as it is, and say so in `answer`.
+        """Do what `plan` returns, or change nothing; `answer` has the outcome.
 
         Raises
         ------
         AllocationsInDoubt
-            A write was sent, and Placement did not say what became of it.
+            A write was sent, and its outcome is unknown.
         AllocationUpdateFailed
-            As `plan` raises it.
+            Raised by `plan`.
         PlacementError
-            Placement could not do its part; nothing was changed.
+            Placement could not be used; nothing was changed.
         """
         for number in range(MAX_WRITES + 1):
             if number == MAX_WRITES and self.is_known:
-                break  # the last look is for what is in doubt
+                break  # the last read is for writes in doubt only
             if number:
                 self._pause(number)
-            if self._try(may_write=number < MAX_WRITES):
+            if self._try_once(may_write=number < MAX_WRITES):
                 break
         if self.is_in_doubt or (self.is_held and not self.answer.is_done):
             raise self._in_doubt() from self.error
         if self.lost and not self.answer.is_done:
-            if not self.rests:  # a release: one that comes late harms nothing
+            if not self.rests:  # a release: a late one is harmless
                 raise self._in_doubt() from self.error
             self._fence()
         if self.error is not None and not self.answer.is_done:
             raise self.error
         return self
 
-    def must_be_done(self, what: str) -> None:
-        """Raise unless it was done.
+    def raise_unless_done(self, what: str) -> None:
+        """Raise unless Placement accepted the change.
 
         Raises
         ------
         AllocationUpdateFailed
-            Other writers changed consumers or providers until the bound.
+            Other writers kept changing consumers or providers until the retry limit.
         PlacementRejected
-            Placement cannot do it, such as where a provider is gone.
+            Placement cannot do it, for example because a provider is gone.
         """
         if self.answer.is_done:
             return
         if self.answer.is_concurrent_update:
             raise AllocationUpdateFailed(
-                f"{what}: given up after {self.n_writes} tries, others kept changing "
+                f"{what}: gave up after {self.n_writes} tries, others kept changing "
                 f"the same consumers or providers: {self.answer.detail}"
             )
         raise PlacementRejected(f"{what}: {self.answer.status} {self.answer.detail}")
 
     @property
     def is_held(self) -> bool:
-        """Whether a claim is held as it is wanted, though it may not be at rest yet."""
+        """Whether the consumers hold the claim, though perhaps not at rest."""
         return self.takes_over and self.is_reached
 
-    def _try(self, *, may_write: bool) -> bool:
-        """Return whether that is all that can be done."""
+    def _try_once(self, *, may_write: bool) -> bool:
+        """Make one attempt; return whether no other one is needed or possible."""
         try:
             answer = self._attempt(may_write=may_write)
         except AllocationUpdateFailed:
@@ -246,9 +246,9 @@ class Rewrite:
         return not answer.is_concurrent_update
 
     def _attempt(self, *, may_write: bool) -> WriteAnswer | None:
-        """Read where that is needed, plan, and write until consumers are at rest.
+        """Read if needed, plan, and write until the consumers are at rest.
 
-        None: the aim is not reached, and may not be written any more.
+        None: the goal is not reached, and no more writes are allowed.
         """
         if not self.is_known:
             self._read()
@@ -275,9 +275,9 @@ class Rewrite:
         return WriteAnswer(200)
 
     def _has_landed(self) -> bool:
-        """Return whether the last write was done, though Placement did not say so.
+        """Return whether the last write succeeded without Placement's confirmation.
 
-        What is held at generation 1 may be another request's as well.
+        Allocations at generation 1 may also be another request's.
         """
         return bool(self.wanted) and all(
             self.named[uuid] is not None
@@ -287,9 +287,9 @@ class Rewrite:
         )
 
     def _write_again(self) -> WriteAnswer | None:
-        """Write what is as it should be; None: it stays as it is.
+        """Rewrite allocations that are as desired; None: they were not rewritten.
 
-        A claim has to be written. A conductor's change is done all the same.
+        A claim must be rewritten. A conductor's change is complete without it.
         """
         try:
             answer = self._write()
@@ -299,32 +299,32 @@ class Rewrite:
             return None
         if answer.is_done or (self.takes_over and answer.is_concurrent_update):
             return answer
-        # A provider has shrunk: it can only be kept. Or another writer went on from
-        # what was done here.
+        # A provider has shrunk, so what is held can stay but not be rewritten. Or
+        # another writer continued from what was written here.
         self.is_in_doubt = False
         return None
 
     @property
     def is_hidden_among_several(self) -> bool:
-        """Whether one of several consumers has a generation that cannot be read."""
+        """Whether one of several consumers has a generation that GET does not show."""
         is_empty = not any(mine.resources for mine in self.held.values())
         return (
             self.takes_over and len(self.uuids) > 1 and is_empty and bool(self.hidden)
         )
 
-    def _planned(self) -> Mapping[str, Wanted]:
+    def _planned(self) -> Mapping[str, DesiredAllocations]:
         try:
             return self.plan(self.held)
         except AllocationUpdateFailed:
-            # Two reads are no snapshot: what was moved from one consumer to the other
-            # between them is seen twice, or not at all.
+            # Two reads are no snapshot: what moved from one consumer to another between
+            # them is seen twice, or not at all.
             self._read()
             return self.plan(self.held)
 
-    def _to_rest(self) -> Mapping[str, Wanted]:
-        """Return what has to be written again although it is as it should be."""
+    def _to_rest(self) -> Mapping[str, DesiredAllocations]:
+        """Return the allocations to rewrite although they are as desired."""
         return {
-            uuid: Wanted.same(held, self._type_of(uuid))
+            uuid: DesiredAllocations.unchanged(held, self._type_of(uuid))
             for uuid, held in self.held.items()
             if held.resources and not self._rests(uuid, held.consumer_generation or 0)
         }
@@ -333,7 +333,7 @@ class Rewrite:
         if not self.n_done:
             return not self.takes_over
         if self.takes_over and uuid in self.lost:
-            # What comes late must be seen to be that, once this is deleted.
+            # A late write must be distinguishable after this consumer is deleted.
             return generation % 2 == 1 and generation > (self.lost[uuid][0] or 0) + 1
         return generation % 2 == 1
 
@@ -352,14 +352,14 @@ class Rewrite:
         self.n_writes += 1
         self.named = {uuid: self._generation(uuid) for uuid in self.wanted}
         self.written |= {u: (named or 0) + 1 for u, named in self.named.items()}
-        if self.sending is not None:
-            self.sending(self.named, self.held)
+        if self.before_write is not None:
+            self.before_write(self.named, self.held)
         answer = self._send(self.wanted, self.named)
         if answer.is_consumer_conflict:
             self.hidden.clear()
             if _EXISTS_EMPTY in answer.detail:
                 self.hidden.update(self.wanted)
-            self._doubt()
+            self._mark_in_doubt()
         return answer
 
     def _generation(self, uuid: str) -> int | None:
@@ -367,7 +367,7 @@ class Rewrite:
         return 0 if generation is None and uuid in self.hidden else generation
 
     def _send(
-        self, wanted: Mapping[str, Wanted], named: Mapping[str, int | None]
+        self, wanted: Mapping[str, DesiredAllocations], named: Mapping[str, int | None]
     ) -> WriteAnswer:
         bodies = {uuid: w.body(named[uuid]) for uuid, w in wanted.items()}
         to = self.global_request_id
@@ -376,7 +376,7 @@ class Rewrite:
         [(uuid, body)] = bodies.items()
         return self.client.put_allocations(uuid, body, global_request_id=to)
 
-    def _doubt(self) -> None:
+    def _mark_in_doubt(self) -> None:
         self.is_known = self.is_reached = False
         self.is_in_doubt = True
 
@@ -384,14 +384,14 @@ class Rewrite:
         self.error = e
         if e.is_in_flight:
             self._note_in_flight()
-        self._doubt()
+        self._mark_in_doubt()
 
     def _note_in_flight(self) -> None:
         for uuid, named in self.named.items():
             self.lost.setdefault(uuid, []).append(named)
 
     def _note_done(self) -> None:
-        """Take over what was written as what is held."""
+        """Update `held` after a successful write."""
         self.n_done += 1
         self.hidden.clear()
         written = {
@@ -401,7 +401,7 @@ class Rewrite:
         self.held = {**self.held, **written}
 
     def _fence(self) -> None:
-        """Use up the generations that late writes name; one consumer suffices."""
+        """Use up the generations that late writes name; one consumer is enough."""
         try:
             self._read()
             if not self._planned():  # it has arrived
@@ -416,7 +416,7 @@ class Rewrite:
             raise self._in_doubt() from e
 
     def _is_fenced(self) -> bool:
-        # Writing nothing to a consumer that is known and empty changes nothing.
+        # Writing nothing to a known, empty consumer changes nothing.
         uuid = max(self.lost, key=lambda u: bool(self.read[u].resources))
         held, lost = self.held[uuid], self.lost[uuid]
         named = held.consumer_generation
@@ -425,7 +425,7 @@ class Rewrite:
         if named not in lost:
             return True
         owner = held if held.resources else self.wanted[uuid].owner
-        same = Wanted(held.request, owner, self._type_of(uuid))
+        same = DesiredAllocations(held.request, owner, self._type_of(uuid))
         answer = self._send({uuid: same}, {uuid: named})
         after = (named or 0) + 1
         if answer.is_done and held.resources and after % 2 == 0:
@@ -437,9 +437,9 @@ class Rewrite:
         self.is_in_doubt = True
         self._note_in_flight()
         return AllocationsInDoubt(
-            f"{self.error or 'A write got no answer.'} It is not known whether it was "
-            f"done to the consumers {', '.join(self.uuids)}. Repeat it once Placement "
-            "answers: what is done already is recognized.",
+            f"{self.error or 'A write got no answer.'} Its outcome is unknown for the "
+            f"consumers {', '.join(self.uuids)}. Repeat the call once Placement "
+            "answers: completed changes are recognized.",
             is_in_flight=True,
         )
 
@@ -449,8 +449,8 @@ class Rewrite:
         self.waiter.sleep(float(self.rng.uniform(0, longest_s)))
 
 
-def _after(wanted: Wanted, named: int | None) -> ConsumerAllocations:
-    """Return what a consumer holds after a write that named a generation."""
+def _after(wanted: DesiredAllocations, named: int | None) -> ConsumerAllocations:
+    """Return a consumer's allocations after a write that named a generation."""
     resources = {
         uuid: dict(part["resources"])
         for uuid, part in wanted.request["allocations"].items()

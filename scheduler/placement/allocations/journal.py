@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which claims are under way: written down, so that a kill leaves none behind.
+"""The journal of unsettled claims, so that a killed process leaves none behind.
 
-A claim is noted before it is sent, noted again with its generation once Placement has
-granted it, and struck out once it is refused, released, or the answer that names it is
-about to be sent. What is noted and not struck out when a process ends may have been
+A claim is recorded before it is sent, recorded again with its generation once Placement
+has granted it, and settled once it is refused, released, or the answer that names it is
+about to be sent. An entry that is not settled when its process ends may have been
 claimed for a request that was never answered: the next process that reads the file
 hands it to `Orphans`.
 
-One point cannot be told from the other: between the note that an answer is about to be
-sent and the moment at which the broker has it, some 0.1 ms, a killed process leaves a
-claim that may have been answered. It stays: an allocation that an answer may have named
-is never released. Nor is the answer known to have reached the caller once the
-broker has it.
+One interval is ambiguous: between recording that an answer is about to be sent and the
+moment at which the broker has it, some 0.1 ms, a killed process leaves a claim that may
+have been answered. It stays: an allocation that an answer may have named is never
+released. Nor does the broker's having the answer prove that the caller received it.
 
-Notes are not synced to the disk: they outlive a process, not the machine's crash.
+Entries are not synced to the disk: they survive the process, not a machine crash.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ from ...waiting import Spawner, ThreadSpawner
 from ..candidates import AllocationRequest
 from ..client import ConsumerAllocations
 from .claims import Claim
-from .limits import JOURNAL_READS
+from .limits import JOURNAL_MAX_READS
 from .orphans import Orphan, Orphans
 
 LOG = logging.getLogger(__name__)
 
-#: Bytes after which a file is begun anew at the earliest, with what is under way only.
+#: Minimum size in bytes before a file is replaced by one with unsettled entries only.
 MAX_BYTES: Final = 1 << 20
 
 _PREFIX: Final = "claims-"
@@ -51,25 +50,25 @@ _NAME: Final = re.compile(rf"{_PREFIX}(\d+)-\w+")
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Note:
-    """One claim of one consumer.
+class JournalEntry:
+    """The journal entry of one consumer's claim.
 
     Attributes
     ----------
     number : int
-        Its own, in this process.
+        Identifies the entry within this process.
     request : mapping
         The allocations that are claimed.
     owner : mapping
         project_id and user_id.
     named : int or None
-        The consumer's generation that the claim names.
+        The consumer generation that the claim names.
     written : int or None
-        The generation that it has after the last write; None: after a first one.
+        The consumer generation after the last write; None: after the first one.
     granted : int or None
-        The generation at which it rests, once Placement has granted it.
+        The generation at which the claim rests, once Placement has granted it.
     before : ConsumerAllocations or None
-        What the consumer held, where the claim is added to it (evacuation).
+        What the consumer held before, where the claim is added to it (evacuation).
     """
 
     journal: Journal
@@ -84,73 +83,73 @@ class Note:
     is_suspected: bool = False
     is_watched: bool = False
 
-    def adapt(self, named: int, before: ConsumerAllocations | None) -> None:
-        """Note how the claim is sent again: it is about to be."""
+    def record_retry(self, named: int, before: ConsumerAllocations | None) -> None:
+        """Record the generation that the claim is about to be sent with again."""
         self.named, self.written, self.before = named, named + 1, before
         self.journal.write([self])
 
-    def rest(self, named: int) -> None:
-        """Note that the claim is about to be written once more."""
+    def record_rewrite(self, named: int) -> None:
+        """Record that the claim is about to be written once more."""
         self.written = named + 1
         self.journal.write([self])
 
-    def grant(self, generation: int | None) -> None:
-        """Note that Placement has granted the claim."""
+    def record_grant(self, generation: int | None) -> None:
+        """Record that Placement has granted the claim."""
         self.granted = generation
         self.journal.write([self])
 
-    def revoke(self) -> None:
-        """Note that the claim is released: what is held after that may be another's."""
+    def record_release(self) -> None:
+        """Record the release: the consumer may belong to another request after it."""
         if self.granted is not None:
-            self.grant(None)
+            self.record_grant(None)
 
-    def suspect(self) -> None:
-        """Note that no evidence shows whether the allocation is in use."""
+    def mark_suspected(self) -> None:
+        """Record that no evidence shows whether the allocation is in use."""
         self.is_suspected = True
         self.journal.write([self])
 
-    def strike(self) -> None:
-        """Note that nothing has to be done about the claim any more."""
-        self.journal.strike([self])
+    def settle(self) -> None:
+        """Record that nothing remains to be done about the claim."""
+        self.journal.settle([self])
 
-    def line(self) -> bytes:
-        """Return it as it stands in a file."""
+    def to_line(self) -> bytes:
+        """Return the entry as a line of the file."""
         allocations = {
             uuid: {"resources": dict(part["resources"])}
             for uuid, part in self.request["allocations"].items()
         }
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "claim": self.number,
             "consumer": self.consumer_uuid,
             "allocations": allocations,
             "owner": self.owner,
         }
         if self.named is not None:
-            told["named"] = self.named
+            fields["named"] = self.named
         if self.written is not None:
-            told["written"] = self.written
+            fields["written"] = self.written
         if self.granted is not None:
-            told["granted"] = self.granted
+            fields["granted"] = self.granted
         if self.is_suspected:
-            told["suspected"] = True
+            fields["suspected"] = True
         if self.is_watched:
-            told["watched"] = True
+            fields["watched"] = True
         if self.before is not None:
-            told["before"] = dataclasses.asdict(self.before)
-        return _line(told)
+            fields["before"] = dataclasses.asdict(self.before)
+        return _line(fields)
 
-    def orphan(self, claim: Claim | None = None) -> Orphan:
-        """Return it as an orphan; it is struck out once that is settled.
+    def to_orphan(self, claim: Claim | None = None) -> Orphan:
+        """Return the claim as an orphan, which settles the entry once it is settled.
 
         Parameters
         ----------
         claim : Claim, optional
-            What is known of it; None: what is noted.
+            What is known of the claim; None: what the entry says.
         """
         if claim is not None and claim.generation is None:
-            self.revoke()
+            self.record_release()
         is_ours = self.granted is not None
-        noted = Claim(
+        recorded = Claim(
             self.request,
             self.before,
             self.granted,
@@ -160,92 +159,92 @@ class Note:
             is_late=not is_ours or self.is_watched,
         )
         return Orphan(
-            claim or noted,
+            claim or recorded,
             dict(self.owner),
             self.is_watched,
-            settled=self.strike,
-            released=self.revoke,
-            suspected=self.suspect,
+            on_settled=self.settle,
+            on_released=self.record_release,
+            on_suspected=self.mark_suspected,
         )
 
 
-class Answer:
-    """What was claimed for one request, until it is answered; of one thread.
+class PendingAnswer:
+    """The claims of one request, made in one thread, until the request is answered.
 
-    It is made by `Journal.taking`, which tells what becomes of it.
+    Created by `Journal.track_answer`; the sender of the answer reports its progress.
     """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._notes: dict[int, Note] = {}
-        self._is_struck = False
+        self._entries: dict[int, JournalEntry] = {}
+        self._is_settled = False
 
-    def add(self, notes: Iterable[Note]) -> None:
-        """Take claims that are about to be sent."""
-        self._notes.update((note.number, note) for note in notes)
+    def add(self, entries: Iterable[JournalEntry]) -> None:
+        """Add claims that are about to be sent."""
+        self._entries.update((entry.number, entry) for entry in entries)
 
-    def drop(self, notes: Iterable[Note]) -> None:
-        """Forget claims that were refused or released, or that `Orphans` has."""
-        for note in notes:
-            self._notes.pop(note.number, None)
+    def drop(self, entries: Iterable[JournalEntry]) -> None:
+        """Remove claims that were refused or released, or that `Orphans` has."""
+        for entry in entries:
+            self._entries.pop(entry.number, None)
 
-    def sending(self) -> None:
-        """Note that the answer is about to be sent: from now on it may arrive."""
-        if self._notes and not self._is_struck:
-            self._is_struck = True
-            self._journal.strike(self._notes.values(), keep=True)
+    def mark_sending(self) -> None:
+        """Record that the answer is about to be sent: from now on it may arrive."""
+        if self._entries and not self._is_settled:
+            self._is_settled = True
+            self._journal.settle(self._entries.values(), keep_in_answer=True)
 
-    def not_sent(self) -> None:
-        """Note that it did not arrive, and cannot any more."""
-        if self._is_struck:
-            self._is_struck = False
-            self._journal.write(self._notes.values())
+    def mark_not_sent(self) -> None:
+        """Record that the answer did not arrive, and cannot any more."""
+        if self._is_settled:
+            self._is_settled = False
+            self._journal.write(self._entries.values())
 
     def close(self, orphans: Orphans) -> None:
-        """Have released what was claimed for nobody."""
-        notes, self._notes = self._notes, {}
-        if not notes or self._is_struck:
+        """Release the claims of a request whose answer was not sent."""
+        entries, self._entries = self._entries, {}
+        if not entries or self._is_settled:
             return
         LOG.warning(
-            "A request ends without its answer having been sent: %d claims are "
-            "released", len(notes),
+            "The answer of a request was not sent; releasing its %d claims",
+            len(entries),
         )  # fmt: skip
-        for note in notes.values():
-            orphans.add(note.consumer_uuid, note.orphan())
+        for entry in entries.values():
+            orphans.add(entry.consumer_uuid, entry.to_orphan())
 
 
 class Journal:
-    """Note the claims of this process; see to those of processes that were killed.
+    """Record the claims of this process; release those of killed processes.
 
-    Without a folder it knows only what is under way, for answers that cannot be sent.
-    As safe for threads as has to be; what a request claims is claimed in its thread.
+    Without a folder it tracks unsettled claims in memory only, for answers that cannot
+    be sent. Threads may share it; one request makes all of its claims in one thread.
 
     Parameters
     ----------
     orphans : Orphans
-        Releases what was claimed for nobody.
+        Releases claims that were never answered.
     """
 
     def __init__(self, orphans: Orphans, *, spawner: Spawner | None = None) -> None:
         self._orphans = orphans
         self._numbers = itertools.count(1)
         self._lock = (spawner or ThreadSpawner()).lock()
-        self._under_way: dict[int, bytes] = {}
+        self._unsettled: dict[int, bytes] = {}
         self._file: _File | None = None
         self._is_failing = False
         self._limit_bytes = MAX_BYTES
-        self._mine = threading.local()
+        self._of_thread = threading.local()
 
     @property
     def path(self) -> Path | None:
-        """This process's file."""
+        """The file of this process."""
         return self._file.path if self._file else None
 
     def open(self, folder: Path) -> None:
-        """Begin a file in a folder, and see to those whose processes live no more.
+        """Create a file in a folder, and take over those of processes that have ended.
 
-        It is called after a fork, not before. The folder is made if it is missing, for
-        its owner only; all schedulers of it have the same Placement.
+        Call it after a fork, not before. A missing folder is created for its owner
+        only; all schedulers that share a folder must use the same Placement.
 
         Raises
         ------
@@ -253,69 +252,69 @@ class Journal:
             The folder cannot be used.
         """
         make_folder(folder)
-        with _telling(folder):
+        with _report_unusable(folder):
             with self._lock:
                 self._file = _File(folder)
-            for left in sorted(folder.iterdir()):
-                if left != self.path and _NAME.fullmatch(left.name):
-                    self._adopt(left)
+            for path in sorted(folder.iterdir()):
+                if path != self.path and _NAME.fullmatch(path.name):
+                    self._take_over(path)
 
     def close(self) -> None:
-        """Remove the file, unless there is something in it for the next start.
+        """Remove the file, unless it has unsettled entries for the next start.
 
-        Then it is this process's until that ends: threads that go on may yet answer.
+        If so, this process keeps it until it ends: running threads may still answer.
         """
         with self._lock:
-            if self._file is not None and not self._under_way:
+            if self._file is not None and not self._unsettled:
                 self._file.close()
                 self._file = None
 
     @contextmanager
-    def taking(self) -> Iterator[Answer]:
-        """Have claims of this thread belong to one answer.
+    def track_answer(self) -> Iterator[PendingAnswer]:
+        """Associate claims of this thread with one answer.
 
-        At the end those are released whose answer certainly was not sent.
+        At the end, claims whose answer certainly was not sent are released.
         """
-        answer = self._mine.answer = Answer(self)
+        answer = self._of_thread.answer = PendingAnswer(self)
         try:
             yield answer
         finally:
-            self._mine.answer = None
+            self._of_thread.answer = None
             answer.close(self._orphans)
 
     @contextmanager
-    def returning(self) -> Iterator[None]:
-        """Have claims be answered once the caller has them, where nobody sends them."""
+    def answer_on_return(self) -> Iterator[None]:
+        """Count claims as answered once the caller returns, where no reply is sent."""
         if self._answer is not None:
             yield
             return
-        with self.taking() as answer:
+        with self.track_answer() as answer:
             yield
-            answer.sending()
+            answer.mark_sending()
 
     @property
-    def _answer(self) -> Answer | None:
-        answer: Answer | None = getattr(self._mine, "answer", None)
+    def _answer(self) -> PendingAnswer | None:
+        answer: PendingAnswer | None = getattr(self._of_thread, "answer", None)
         return answer
 
-    def begin(
+    def record(
         self, requests: Mapping[str, AllocationRequest], owner: Mapping[str, str]
-    ) -> dict[str, Note]:
-        """Note claims, by consumer, that are about to be sent."""
-        notes = {
-            uuid: Note(self, next(self._numbers), uuid, request, owner)
+    ) -> dict[str, JournalEntry]:
+        """Record claims, by consumer, that are about to be sent."""
+        entries = {
+            uuid: JournalEntry(self, next(self._numbers), uuid, request, owner)
             for uuid, request in requests.items()
         }
-        self.write(notes.values())
+        self.write(entries.values())
         if (answer := self._answer) is not None:
-            answer.add(notes.values())
-        return notes
+            answer.add(entries.values())
+        return entries
 
     def watch(
         self, consumer_uuid: str, claim: Claim, owner: Mapping[str, str]
     ) -> Orphan:
-        """Note a claim that is answered, and of which a write may arrive late."""
-        note = Note(
+        """Record an answered claim, of which a write may arrive late."""
+        entry = JournalEntry(
             self,
             next(self._numbers),
             consumer_uuid,
@@ -326,33 +325,35 @@ class Journal:
             before=claim.before,
             is_watched=True,
         )
-        self.write([note])
-        return note.orphan(claim)
+        self.write([entry])
+        return entry.to_orphan(claim)
 
-    def hand_over(self, note: Note) -> Note:
-        """Have a claim belong to `Orphans` instead of this thread's answer."""
+    def detach_from_answer(self, entry: JournalEntry) -> JournalEntry:
+        """Remove a claim from this thread's answer: `Orphans` handles it now."""
         if (answer := self._answer) is not None:
-            answer.drop([note])
-        return note
+            answer.drop([entry])
+        return entry
 
-    def write(self, notes: Iterable[Note]) -> None:
-        """Note claims, or note them anew."""
-        lines = {note.number: note.line() for note in notes}
+    def write(self, entries: Iterable[JournalEntry]) -> None:
+        """Write entries, new ones or new versions."""
+        lines = {entry.number: entry.to_line() for entry in entries}
         with self._lock:
-            self._under_way.update(lines)
+            self._unsettled.update(lines)
             self._append(b"".join(lines.values()))
 
-    def strike(self, notes: Iterable[Note], *, keep: bool = False) -> None:
-        """Strike claims out; with `keep`, this thread's answer keeps them in mind."""
-        notes = list(notes)
-        if not keep and (answer := self._answer) is not None:
-            answer.drop(notes)
-        if not notes:
+    def settle(
+        self, entries: Iterable[JournalEntry], *, keep_in_answer: bool = False
+    ) -> None:
+        """Settle claims; `keep_in_answer`: this thread's answer may restore them."""
+        entries = list(entries)
+        if not keep_in_answer and (answer := self._answer) is not None:
+            answer.drop(entries)
+        if not entries:
             return
-        numbers = [note.number for note in notes]
+        numbers = [entry.number for entry in entries]
         with self._lock:
             for number in numbers:
-                self._under_way.pop(number, None)
+                self._unsettled.pop(number, None)
             self._append(_line({"struck": numbers}))
 
     def _append(self, lines: bytes) -> None:
@@ -360,70 +361,70 @@ class Journal:
             return
         try:
             if self._is_failing or self._file.n_bytes > self._limit_bytes:
-                self._begin_anew(self._file)  # with the new lines, too
+                self._rewrite_file(self._file)  # with the new lines, too
             else:
                 self._file.append(lines)
         except OSError as e:
-            # A claim that cannot be struck out would be released though it is in use.
-            # What is under way is written again once there is room.
+            # A claim that cannot be settled would be released although it is in use.
+            # Unsettled entries are written again once there is space on the disk.
             self._file.empty()
             if not self._is_failing:
                 LOG.error(
                     "%s cannot be written: %s. A kill of this process may leave "
-                    "allocations behind that nobody owns", self._file.path, e,
+                    "orphaned allocations behind", self._file.path, e,
                 )  # fmt: skip
             self._is_failing = True
         else:
             self._is_failing = False
 
-    def _begin_anew(self, old: _File) -> None:
+    def _rewrite_file(self, old: _File) -> None:
         new = _File(old.path.parent)
         try:
-            # A kill now leaves what is under way in both: to see to it twice is safe.
-            new.append(b"".join(self._under_way.values()))
+            # A kill now leaves the entries in both files: releasing twice is safe.
+            new.append(b"".join(self._unsettled.values()))
         except OSError:
             new.close()
             raise
         self._file = new
-        # Twice what is under way, so that it is not written again for each new note.
+        # Twice the unsettled size, so that not each new entry replaces the file.
         self._limit_bytes = max(MAX_BYTES, 2 * new.n_bytes)
         old.close()
 
-    def _adopt(self, path: Path) -> None:
-        """See to what the process of a file has left, unless it lives."""
+    def _take_over(self, path: Path) -> None:
+        """Hand the unsettled claims of a file to `Orphans`, unless its process runs."""
         try:
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
-            return  # somebody else was faster
+            return  # another process was faster
         try:
-            if not _locked(fd, path):
+            if not _try_lock(fd, path):
                 return
-            left = list(_left_in(_all_of(fd), path))
-            for note in left:
-                note.journal, note.number = self, next(self._numbers)
+            left = list(_unsettled_in(_read_all(fd), path))
+            for entry in left:
+                entry.journal, entry.number = self, next(self._numbers)
             self.write(left)
             path.unlink()
         finally:
             os.close(fd)
         LOG.log(
             logging.WARNING if left else logging.INFO,
-            "Process %s has ended with %d claims under way: they are released unless "
+            "Process %s has ended with %d unsettled claims: they are released unless "
             "they were answered", _NAME.fullmatch(path.name)[1], len(left),  # type: ignore[index]
         )  # fmt: skip
-        for note in left:
-            self._orphans.add(note.consumer_uuid, note.orphan())
+        for entry in left:
+            self._orphans.add(entry.consumer_uuid, entry.to_orphan())
 
 
 class _File:
-    """A file that nobody else writes to: it is locked for as long as it is open."""
+    """A file that only this process writes to; it is locked while it is open."""
 
     def __init__(self, folder: Path) -> None:
         while True:
-            # For its owner only.
+            # Readable by its owner only.
             fd, name = tempfile.mkstemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=folder)
             self.path, self._fd = Path(name), fd
-            # Else somebody took it for one that was left, and is about to remove it.
-            if _locked(fd, self.path):
+            # Otherwise another process took it over, and is about to remove it.
+            if _try_lock(fd, self.path):
                 break
             os.close(fd)
         self.n_bytes = 0
@@ -445,50 +446,52 @@ class _File:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for its owner only, if it is missing.
+    """Create a folder for its owner only, if it is missing.
 
     Raises
     ------
     ConfigurationError
-        It cannot be used.
+        The folder cannot be used.
     """
-    with _telling(folder):
+    with _report_unusable(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 @contextmanager
-def _telling(folder: Path) -> Iterator[None]:
+def _report_unusable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as e:
         raise ConfigurationError(
-            f"Claims under way cannot be noted in {folder}: {e}. [moorage] "
-            "claims_directory has to be a folder that this user may write to"
+            f"Unsettled claims cannot be recorded in {folder}: {e}. [moorage] "
+            "claims_directory must be a folder that this user may write to"
         ) from e
 
 
-def suspected_in(folder: Path) -> list[Note]:
-    """Return the notes of suspected orphans that processes have in a folder.
+def suspected_in(folder: Path) -> list[JournalEntry]:
+    """Return the entries of suspected orphans in the journals of a folder.
 
     Raises
     ------
     OSError
-        It cannot be read.
+        The folder or a file cannot be read.
     """
-    for _ in range(JOURNAL_READS - 1):
+    for _ in range(JOURNAL_MAX_READS - 1):
         with suppress(FileNotFoundError):  # a process has replaced its file
             return _suspected_in(folder)
     return _suspected_in(folder)
 
 
-def _suspected_in(folder: Path) -> list[Note]:
+def _suspected_in(folder: Path) -> list[JournalEntry]:
     paths = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
-    notes = [n for path in sorted(paths) for n in _left_in(path.read_bytes(), path)]
-    return [note for note in notes if note.is_suspected]
+    entries = [
+        n for path in sorted(paths) for n in _unsettled_in(path.read_bytes(), path)
+    ]
+    return [entry for entry in entries if entry.is_suspected]
 
 
-def _locked(fd: int, path: Path) -> bool:
-    """Lock a file that is open; False: another process has it, or it is gone."""
+def _try_lock(fd: int, path: Path) -> bool:
+    """Lock an open file; False: another process has locked it, or it is gone."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.fstat(fd).st_ino == path.stat().st_ino
@@ -496,45 +499,45 @@ def _locked(fd: int, path: Path) -> bool:
         return False
 
 
-def _all_of(fd: int) -> bytes:
+def _read_all(fd: int) -> bytes:
     with os.fdopen(os.dup(fd), "rb") as file:
         return file.read()
 
 
-def _left_in(content: bytes, path: Path) -> Iterator[Note]:
-    """Yield the claims that are not struck out; they belong to no journal yet."""
-    found: dict[int, Note] = {}
-    # What follows the last line's end was being written: it was not acted upon.
+def _unsettled_in(content: bytes, path: Path) -> Iterator[JournalEntry]:
+    """Yield the entries that are not settled; they belong to no journal yet."""
+    found: dict[int, JournalEntry] = {}
+    # An incomplete last line was still being written: nothing relies on it yet.
     for line in content.split(b"\n")[:-1]:
         try:
-            told = json.loads(line)
-            if "struck" in told:
-                for number in told["struck"]:
+            fields = json.loads(line)
+            if "struck" in fields:
+                for number in fields["struck"]:
                     found.pop(number, None)
             else:
-                note = _note(told)
-                found[note.number] = note
+                entry = _parse_entry(fields)
+                found[entry.number] = entry
         except (ValueError, LookupError, TypeError) as e:
             LOG.error("A line of %s cannot be read: %r", path, e)
     yield from found.values()
 
 
-def _note(told: Mapping[str, Any]) -> Note:
-    before = told.get("before")
-    return Note(
-        journal=None,  # type: ignore[arg-type]  # whoever reads it has one
-        number=told["claim"],
-        consumer_uuid=told["consumer"],
-        request={"allocations": told["allocations"]},
-        owner=told["owner"],
-        named=told.get("named"),
-        written=told.get("written"),
-        granted=told.get("granted"),
-        is_suspected=told.get("suspected", False),
-        is_watched=told.get("watched", False),
+def _parse_entry(fields: Mapping[str, Any]) -> JournalEntry:
+    before = fields.get("before")
+    return JournalEntry(
+        journal=None,  # type: ignore[arg-type]  # the reader sets it
+        number=fields["claim"],
+        consumer_uuid=fields["consumer"],
+        request={"allocations": fields["allocations"]},
+        owner=fields["owner"],
+        named=fields.get("named"),
+        written=fields.get("written"),
+        granted=fields.get("granted"),
+        is_suspected=fields.get("suspected", False),
+        is_watched=fields.get("watched", False),
         before=ConsumerAllocations(**before) if before else None,
     )
 
 
-def _line(told: Mapping[str, Any]) -> bytes:
-    return json.dumps(told, separators=(",", ":")).encode() + b"\n"
+def _line(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode() + b"\n"

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims that may be held although no answer named them: released, or reported.
+"""Orphaned claims: allocations that no answer named; released, or reported.
 
-An orphan is left by a request that failed while Placement was away, by a process that
-was killed, or by a write without an answer that may arrive late. A thread looks at each
-until it is settled:
+An orphan is left by a request that failed while Placement was unavailable, by a killed
+process, or by a write without an answer that may arrive late. A thread checks each
+orphan until it is settled:
 
-- The consumer holds something else, or was written since: another request's. Forget it.
-- It holds nothing, or is released: see to it that a late write is refused, and watch it
-  for as long as one may come. Then forget it.
-- It holds just this, and Placement had granted it to us: release it, unless the source
-  of hosts sees the instance there.
-- It holds just this, and we do not know who claimed it: evidence decides. Another
-  scheduler announced a claim of this instance, or the source of hosts sees it on its
+- The consumer holds something else, or was written since: it belongs to another
+  request. The orphan is forgotten.
+- The consumer holds nothing, or is released: make sure that Placement refuses a late
+  write, and watch the consumer for as long as one may arrive. Then forget the orphan.
+- It holds exactly this claim, and Placement had granted it to us: release it, unless
+  the host source reports the instance there.
+- It holds exactly this claim, and the claimer is unknown: evidence decides. Another
+  scheduler published a claim of this instance, or the host source reports it on its
   host: in use, forget it. The source knows that it is gone, or has not seen it within
   ``[moorage] orphan_evidence_timeout``: release it. No evidence by then: report it as a
   suspected orphan, and leave it to the operator.
@@ -36,13 +37,17 @@ from ...instances import InstanceLocation, InstanceState
 from ...waiting import Rng, Spawner, SystemWaiter, Task, ThreadSpawner, Waiter
 from ..client import ConsumerAllocations, PlacementClient
 from .claims import Claim, release
-from .engine import Wanted
+from .engine import DesiredAllocations
 from .limits import LATE_WRITE_S, ORPHAN_FIRST_PAUSE_S, ORPHAN_MAX_PAUSE_S
 
 LOG = logging.getLogger(__name__)
 
-#: Errors that say nothing of the consumer: later, the same may succeed.
-_AWAY: Final = (PlacementIncompatible, PlacementUnauthorized, PlacementUnavailable)
+#: Errors that say nothing about the consumer: a later attempt may succeed.
+_UNAVAILABLE: Final = (
+    PlacementIncompatible,
+    PlacementUnauthorized,
+    PlacementUnavailable,
+)
 
 #: Given an instance and the providers of a claim, return where the instance is.
 Locate = Callable[[str, Collection[str]], InstanceLocation]
@@ -50,48 +55,48 @@ Locate = Callable[[str, Collection[str]], InstanceLocation]
 _UNKNOWN: Final = InstanceLocation(InstanceState.UNKNOWN)
 
 
-def locate_nothing(
+def locate_unknown(
     _instance_uuid: str, _providers: Collection[str]
 ) -> InstanceLocation:
     """Stand in for a source that does not know where instances are."""
     return _UNKNOWN
 
 
-def _nothing() -> None:
-    """Stand in where no note of the claim is kept."""
+def _do_nothing() -> None:
+    """Stand in for a callback where the claim has no journal entry."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Orphan:
-    """A claim that was, or may have been, made without being answered.
+    """A claim that was, or may have been, granted although no answer named it.
 
     Attributes
     ----------
     claim : Claim
-        Whether Placement granted it, and at which generation, is in it.
+        The claim; it says whether Placement granted it, and at which generation.
     owner : mapping
-        project_id and user_id; what a consumer that holds nothing is written with.
+        project_id and user_id; used to write a consumer that holds nothing.
     is_watched : bool
-        Whether only a write of it that may arrive late is left to watch for: an answer
-        named it, or nothing of it is held.
-    settled, released, suspected : callable
-        Called once nothing has to be done about it any more; once it is not held and
-        only a late write of it is left to watch for; and once it is reported.
+        Whether only a late write of the claim remains to be watched for: an answer
+        named the claim, or nothing of it is held.
+    on_settled, on_released, on_suspected : callable
+        Called once nothing remains to be done about the claim; once it is not held and
+        only a late write remains to be watched for; and once it is reported.
     since : float
         When it was added, on the waiter's clock.
     is_suspected : bool
         Whether it was reported as a suspected orphan.
     lock : context manager
-        Held from a look at the consumer to its release: a new request for the same
-        instance claims between the two else, and loses that.
+        Held from reading the consumer to releasing it. Otherwise a new request for the
+        same instance could claim between the two, and lose its claim.
     """
 
     claim: Claim
     owner: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     is_watched: bool = False
-    settled: Callable[[], None] = _nothing
-    released: Callable[[], None] = _nothing
-    suspected: Callable[[], None] = _nothing
+    on_settled: Callable[[], None] = _do_nothing
+    on_released: Callable[[], None] = _do_nothing
+    on_suspected: Callable[[], None] = _do_nothing
     since: float = 0.0
     is_suspected: bool = False
     lock: AbstractContextManager[object] = dataclasses.field(
@@ -100,7 +105,7 @@ class Orphan:
 
 
 class Orphans:
-    """Settle orphans in a thread of its own, which runs while there are any.
+    """Settle orphans in a separate thread, which runs while there are any.
 
     Parameters
     ----------
@@ -115,7 +120,7 @@ class Orphans:
         client: PlacementClient,
         *,
         rng: Rng,
-        locate: Locate = locate_nothing,
+        locate: Locate = locate_unknown,
         evidence_timeout_s: Callable[[], float] = lambda: LATE_WRITE_S,
         waiter: Waiter | None = None,
         spawner: Spawner | None = None,
@@ -133,23 +138,23 @@ class Orphans:
         self._thread: Task | None = None
 
     def __len__(self) -> int:
-        """Return how many allocations may be held without having been answered."""
+        """Return how many allocations may be held that no answer named."""
         return sum(not each.is_watched for each in self._all())
 
     @property
     def suspected(self) -> list[str]:
-        """Consumers that hold what no evidence explains."""
-        return [u for u, all_ in self._copy() for each in all_ if each.is_suspected]
+        """The consumers whose allocations no evidence explains."""
+        return [u for u, all_ in self._snapshot() for each in all_ if each.is_suspected]
 
-    def _copy(self) -> list[tuple[str, list[Orphan]]]:
+    def _snapshot(self) -> list[tuple[str, list[Orphan]]]:
         with self._lock:
             return [(uuid, list(all_)) for uuid, all_ in self._orphans.items()]
 
     def _all(self) -> list[Orphan]:
-        return [each for _, all_ in self._copy() for each in all_]
+        return [each for _, all_ in self._snapshot() for each in all_]
 
     def add(self, consumer_uuid: str, orphan: Orphan) -> None:
-        """Take care of a claim until it is settled."""
+        """Check a claim repeatedly until it is settled."""
         if not orphan.is_watched:
             LOG.warning(
                 "Consumer %s may hold an allocation of a request that failed; it is "
@@ -164,75 +169,78 @@ class Orphans:
                 self._thread = self._spawner.spawn(self._run, name="orphans")
         self._wake.set()
 
-    def claimed(self, consumer_uuids: Iterable[str]) -> None:
+    def forget_claimed(self, consumer_uuids: Iterable[str]) -> None:
         """Forget orphans of instances that a request was granted a claim for.
 
-        One of this process, or another scheduler's that announced it: what the consumer
-        holds now is in use. A write that may arrive late stays watched.
+        The request ran in this process, or in another scheduler that published the
+        claim: what the consumer holds now is in use. Late writes stay watched.
         """
         for uuid in consumer_uuids:
             if uuid in self._orphans:
-                for orphan in self._of(uuid):
+                for orphan in self._orphans_of(uuid):
                     if orphan.claim.is_late:
                         orphan.is_watched = True
                     else:
                         self._settle(uuid, orphan)
 
-    def release_earlier(
-        self, consumer_uuids: Iterable[str], *, besides: AbstractSet[str] = frozenset()
+    def release_before_new_claim(
+        self,
+        consumer_uuids: Iterable[str],
+        *,
+        excluding: AbstractSet[str] = frozenset(),
     ) -> None:
-        """Release what earlier requests for these instances left, as far as possible.
+        """Release the orphans of earlier requests for these instances, if possible.
 
         Parameters
         ----------
-        besides : set of str
+        excluding : set of str
             Providers that an instance is evacuated from, where it is in use.
 
         Raises
         ------
         PlacementError
-            Placement is away: the request would fail, too.
+            Placement is unavailable: the request would fail, too.
         """
         for uuid in consumer_uuids:
             if uuid not in self._orphans:
                 continue
-            for orphan in self._of(uuid):
-                if orphan.claim.request["allocations"].keys() & besides:
+            for orphan in self._orphans_of(uuid):
+                if orphan.claim.request["allocations"].keys() & excluding:
                     continue
                 try:
-                    self._look_at(uuid, orphan, is_asked_again=True)
+                    self._check(uuid, orphan, has_new_request=True)
                 except PlacementError as e:
-                    if isinstance(e, _AWAY):
+                    if isinstance(e, _UNAVAILABLE):
                         raise
-                    LOG.warning("The request goes on, though this failed: %s", e)
+                    LOG.warning("Continuing, although a release failed: %s", e)
 
     def stop(self) -> None:
-        """Try a last time, and report those that are left."""
+        """Check all orphans one last time, and report those that remain."""
         self._is_stopping = True
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
         if not self._orphans:
             return
-        # There is no later: Placement is asked once more, however lately it was away.
+        # There is no later attempt: ask Placement even while the circuit is open.
         self._client.circuit.end_pause()
-        for uuid, orphans in self._copy():
+        for uuid, orphans in self._snapshot():
             for orphan in orphans:
                 why = "nothing shows whether it is in use"
                 try:
-                    self._look_at(uuid, orphan)
+                    self._check(uuid, orphan)
                 except PlacementError as e:
                     why = str(e)
                 if orphan.is_watched:
                     self._settle(uuid, orphan)
-                elif orphan in self._of(uuid):
+                elif orphan in self._orphans_of(uuid):
                     LOG.error(
                         "Consumer %s may hold an allocation that is not in use: %s",
                         uuid,
                         why,
                     )
 
-    def _of(self, uuid: str) -> list[Orphan]:
+    def _orphans_of(self, uuid: str) -> list[Orphan]:
         with self._lock:
             return list(self._orphans.get(uuid, ()))
 
@@ -243,7 +251,7 @@ class Orphans:
                 self._wake.clear()
                 pause_s = ORPHAN_FIRST_PAUSE_S
                 continue
-            self._look_at_all()
+            self._check_all()
             with self._lock:
                 if not self._orphans:
                     self._thread = None
@@ -251,7 +259,7 @@ class Orphans:
             pause_s = min(2 * pause_s, ORPHAN_MAX_PAUSE_S, self._next_due_s())
 
     def _next_due_s(self) -> float:
-        """Return the seconds until the evidence of some orphan is overdue."""
+        """Return the seconds until the next orphan reaches its evidence timeout."""
         limit_s, now = self._evidence_timeout_s(), self._waiter.monotonic()
         left = [
             each.since + limit_s - now
@@ -260,39 +268,39 @@ class Orphans:
         ]
         return max(min(left, default=ORPHAN_MAX_PAUSE_S), 0.05)
 
-    def _look_at_all(self) -> None:
-        for uuid, orphans in self._copy():
+    def _check_all(self) -> None:
+        for uuid, orphans in self._snapshot():
             for orphan in orphans:
                 if self._is_stopping:
                     return
                 try:
-                    self._look_at(uuid, orphan)
+                    self._check(uuid, orphan)
                 except PlacementError as e:
-                    LOG.debug("Consumer %s is not settled yet: %s", uuid, e)
-                    if isinstance(e, _AWAY):
-                        return  # the others would wait, too
+                    LOG.debug("Consumer %s is not settled; retrying: %s", uuid, e)
+                    if isinstance(e, _UNAVAILABLE):
+                        return  # checking the others would fail, too
 
-    def _look_at(
-        self, uuid: str, orphan: Orphan, *, is_asked_again: bool = False
+    def _check(
+        self, uuid: str, orphan: Orphan, *, has_new_request: bool = False
     ) -> None:
-        """Settle an orphan, if that is possible now."""
+        """Settle an orphan, if possible now."""
         with orphan.lock:
-            if orphan in self._of(uuid) and self._can_settle(
-                uuid, orphan, is_asked_again=is_asked_again
+            if orphan in self._orphans_of(uuid) and self._can_settle(
+                uuid, orphan, has_new_request=has_new_request
             ):
                 self._settle(uuid, orphan)
 
-    def _can_settle(self, uuid: str, orphan: Orphan, *, is_asked_again: bool) -> bool:
-        """Do what can be done now; return whether that is all there is to do."""
+    def _can_settle(self, uuid: str, orphan: Orphan, *, has_new_request: bool) -> bool:
+        """Take the next step; return whether nothing remains to be done."""
         held = self._client.allocations(uuid)
         if orphan.is_watched:
             return self._watch(uuid, orphan, held)
-        if not held.are(orphan.claim.whole):
-            return self._is_over(uuid, orphan, held)
-        if is_asked_again or self._may_release(uuid, orphan, held):
+        if not held.are(orphan.claim.combined_request):
+            return self._finish_released(uuid, orphan, held)
+        if has_new_request or self._may_release(uuid, orphan, held):
             self._release(uuid, orphan)
-            return self._is_over(uuid, orphan, self._client.allocations(uuid))
-        return not self._is_open(uuid, orphan, held)
+            return self._finish_released(uuid, orphan, self._client.allocations(uuid))
+        return not self._needs_recheck(uuid, orphan, held)
 
     def _settle(self, uuid: str, orphan: Orphan) -> None:
         with self._lock:
@@ -303,21 +311,21 @@ class Orphans:
             if not mine:
                 self._orphans.pop(uuid, None)
         if is_there:
-            orphan.settled()
+            orphan.on_settled()
 
     def _release(self, uuid: str, orphan: Orphan, claim: Claim | None = None) -> None:
         claim = claim or orphan.claim
         if release(self._client, uuid, claim, rng=self._rng, waiter=self._waiter):
             LOG.info("Released the allocation of consumer %s", uuid)
 
-    # -- what is held just as it was claimed ------------------------------------------
+    # -- the consumer holds exactly what was claimed ----------------------------------
 
     def _may_release(
         self, uuid: str, orphan: Orphan, held: ConsumerAllocations
     ) -> bool:
         generation = held.consumer_generation or 0
         if orphan.claim.is_ours:
-            # Generations begin anew with a consumer: it may be a later request's, too.
+            # Generations restart with a new consumer: it may be a later request's, too.
             return self._location(uuid, orphan).state is not InstanceState.ON_HOST
         if not orphan.claim.is_newest(generation):
             return False
@@ -326,8 +334,10 @@ class Orphans:
             return True
         return location.state is InstanceState.PENDING and self._is_overdue(orphan)
 
-    def _is_open(self, uuid: str, orphan: Orphan, held: ConsumerAllocations) -> bool:
-        """Return whether it has to be looked at again, where it is not released."""
+    def _needs_recheck(
+        self, uuid: str, orphan: Orphan, held: ConsumerAllocations
+    ) -> bool:
+        """Return whether an orphan that was not released must be checked again."""
         if not orphan.claim.is_newest(held.consumer_generation or 0):
             return False
         if self._location(uuid, orphan).state is InstanceState.ON_HOST:
@@ -335,7 +345,7 @@ class Orphans:
             return False
         if self._is_overdue(orphan) and not orphan.is_suspected:
             orphan.is_suspected = True
-            orphan.suspected()
+            orphan.on_suspected()
             LOG.error(
                 "Suspected orphan: consumer %s holds an allocation of the resource "
                 "providers %s that no answer named; whether it is in use is not known. "
@@ -354,13 +364,15 @@ class Orphans:
     def _age_s(self, orphan: Orphan) -> float:
         return self._waiter.monotonic() - orphan.since
 
-    # -- what is not held, or not any more ---------------------------------------------
+    # -- the consumer does not hold the claim ------------------------------------------
 
-    def _is_over(self, uuid: str, orphan: Orphan, held: ConsumerAllocations) -> bool:
-        """Return whether nothing is left to do about what is not held.
+    def _finish_released(
+        self, uuid: str, orphan: Orphan, held: ConsumerAllocations
+    ) -> bool:
+        """Return whether nothing remains to be done about a claim that is not held.
 
-        A write without an answer is refused as long as the consumer is as it is now. It
-        may change until the write arrives: it stays watched.
+        Placement refuses an unanswered write as long as the consumer does not change.
+        It may change until the write arrives, so the claim stays watched.
         """
         if not orphan.claim.is_late:
             return True
@@ -368,37 +380,39 @@ class Orphans:
             orphan.claim = dataclasses.replace(
                 orphan.claim, generation=None, is_ours=False
             )
-            orphan.released()
+            orphan.on_released()
         if self._refuse_late(uuid, orphan, held):
             orphan.is_watched = True
-        return self._is_late_no_more(orphan)
+        return self._is_late_write_over(orphan)
 
     def _watch(self, uuid: str, orphan: Orphan, held: ConsumerAllocations) -> bool:
-        """Return whether no late write can come to life any more."""
+        """Return whether no late write can take effect any more."""
         claim, generation = orphan.claim, held.consumer_generation
-        may_be_late = generation == (claim.late_at or 0) + 1 != claim.generation
-        if may_be_late and held.are(claim.whole):
+        may_be_late = (
+            generation == (claim.late_write_generation or 0) + 1 != claim.generation
+        )
+        if may_be_late and held.are(claim.combined_request):
             if self._location(uuid, orphan).state is InstanceState.GONE:
                 self._release(uuid, orphan, dataclasses.replace(claim, generation=None))
-            return self._is_late_no_more(orphan)
-        if generation is None or generation == claim.late_at:
+            return self._is_late_write_over(orphan)
+        if generation is None or generation == claim.late_write_generation:
             self._refuse_late(uuid, orphan, held)
-        return self._is_late_no_more(orphan)
+        return self._is_late_write_over(orphan)
 
-    def _is_late_no_more(self, orphan: Orphan) -> bool:
+    def _is_late_write_over(self, orphan: Orphan) -> bool:
         return self._age_s(orphan) >= LATE_WRITE_S
 
     def _refuse_late(
         self, uuid: str, orphan: Orphan, held: ConsumerAllocations
     ) -> bool:
-        """Return whether a late write of the claim is refused as things are.
+        """Return whether Placement refuses a late write of the claim as of now.
 
-        A consumer that holds nothing is made known, so that a write for an unknown one
-        is refused. One that is known and empty cannot be changed without claiming.
+        A consumer that holds nothing is created, so that a write for an unknown one is
+        refused. A known, empty consumer cannot be changed without claiming.
         """
         claim = orphan.claim
-        if claim.before is not None and held.are(claim.rest):
-            return self._is_used_up(uuid, claim, held)
+        if claim.before is not None and held.are(claim.base_request):
+            return self._use_up_generation(uuid, claim, held)
         if held.resources:
             return True
         if claim.named is not None:
@@ -407,11 +421,13 @@ class Orphans:
         answer = self._client.put_allocations(uuid, body)
         return answer.is_done or answer.is_consumer_conflict
 
-    def _is_used_up(self, uuid: str, claim: Claim, held: ConsumerAllocations) -> bool:
-        """Write what is in use again, until a late claim no longer matches it."""
+    def _use_up_generation(
+        self, uuid: str, claim: Claim, held: ConsumerAllocations
+    ) -> bool:
+        """Rewrite allocations in use until a late claim's generation has passed."""
         generation = held.consumer_generation or 0
-        while generation == claim.late_at or generation % 2 == 0:
-            body = Wanted.same(held).body(generation)
+        while generation == claim.late_write_generation or generation % 2 == 0:
+            body = DesiredAllocations.unchanged(held).body(generation)
             if not self._client.put_allocations(uuid, body).is_done:
                 return False
             generation += 1

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from ...hosts import Aggregate
+from ...hosts import HostAggregate
 from . import schema
 from .instances import chunks
 from .packing import decoded, joined, json_row, packed, run, unpacked
@@ -36,7 +36,7 @@ class Directory:
 
     began_at: float
     cells: tuple[CellMapping, ...]
-    aggregates: tuple[Aggregate, ...]
+    aggregates: tuple[HostAggregate, ...]
 
 
 class DirectoryReader:
@@ -81,12 +81,12 @@ class DirectoryReader:
                 url = filled(connection or "", self._local)
                 yield CellMapping(cell_id, uuid, name or "", url)
 
-    def _aggregates(self, rows: Rows, metadata: Rows) -> Iterable[Aggregate]:
+    def _aggregates(self, rows: Rows, metadata: Rows) -> Iterable[HostAggregate]:
         of_aggregate: defaultdict[int, dict[str, str]] = defaultdict(dict)
         for aggregate_id, key, value in metadata:
             of_aggregate[aggregate_id][key] = value
         for aggregate_id, uuid, name in sorted(rows):
-            yield Aggregate(
+            yield HostAggregate(
                 id=aggregate_id,
                 uuid=uuid or "",
                 name=name or "",

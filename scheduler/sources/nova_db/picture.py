@@ -322,7 +322,7 @@ class Picture:
                 or node.num_instances >= len(here)
                 or stood_s >= _WRITTEN_S
             ):
-                table.settle(claim.node_uuid, [claim.instance_uuid])
+                table.mark_reported(claim.node_uuid, [claim.instance_uuid])
                 del waiting[key]
         self._sightings = waiting
 
@@ -357,7 +357,7 @@ class _TableChanges:
 
 def _told(table: HostTable, node_uuid: str) -> Mapping[str, Any] | None:
     """Return what a row says of its compute node; None: there is no row."""
-    record = table.reported(node_uuid)
+    record = table.as_reported(node_uuid)
     if record is None:
         return None
     return {name: getattr(record, name) for name in _OF_NODE}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from ....objects import HostReport, MalformedObject, report_data
-from ...hosts import Claimed, HostRecord, HostTable
+from ...hosts import HostRecord, HostTable, UnreportedClaim
 from . import columns
 from .asking import Asker
 from .columns import RefusedReport, columns_of, count, kept, record_of, uuids_of
@@ -96,7 +96,7 @@ class ReportedHosts:
         self._nodes_of: defaultdict[str, set[str]] = defaultdict(set)
         self._refused: dict[str, _Refusal] = {}
         #: Claims of instances that their hosts have reported, at the last look.
-        self._doubled: set[Claimed] = set()
+        self._doubled: set[UnreportedClaim] = set()
         self._looked_at = 0.0
         self.counts = Counts()
         #: When the newest message of any host came; None: none ever did.
@@ -276,7 +276,7 @@ class ReportedHosts:
         if batch.hosts:
             self._table.set_instances_of({h: self._instances(h) for h in batch.hosts})
         for uuid, added in batch.added.items():
-            self._table.settle(uuid, added)
+            self._table.mark_reported(uuid, added)
         if batch.stale:
             self._changed(batch.stale)
         for gathered in (
@@ -400,13 +400,13 @@ class ReportedHosts:
         """
         now = self._clock()
         with self._lock:
-            found: set[Claimed] = set()
+            found: set[UnreportedClaim] = set()
             for claim in self._table.claims():
                 held = self._held.get(claim.node_uuid)
                 if held is None or claim.instance_uuid not in held.instances:
                     continue
                 if claim in self._doubled and held.seen_at > self._looked_at:
-                    self._table.settle(claim.node_uuid, [claim.instance_uuid])
+                    self._table.mark_reported(claim.node_uuid, [claim.instance_uuid])
                 else:
                     found.add(claim)
             self._doubled, self._looked_at = found, now

@@ -29,18 +29,18 @@ def test_suspected_orphan_is_listed_with_its_providers(
     with EmbeddedPlacementFixture() as placement:
         journal = Journal(Orphans(placement.client, rng=None))  # type: ignore[arg-type]  # it does not wait
         journal.open(claims)
-        notes = journal.begin(
+        notes = journal.record(
             {"one": request_of("host"), "two": request_of("other")}, OWNER
         )
         assert run(arguments) == 0
         assert "No suspected orphans." in capsys.readouterr().out
-        notes["one"].suspect()
+        notes["one"].mark_suspected()
         assert run(arguments) == 1
         printed = capsys.readouterr().out
         assert "one" in printed
         assert "host" in printed
         assert "two" not in printed
-        journal.strike(notes.values())
+        journal.settle(notes.values())
         journal.close()
 
 

@@ -142,7 +142,7 @@ def _offered(*mapped: tuple[str, str]) -> HostBatch:
         for name, _ in mapped
     }
     body = {"allocation_requests": requests, "provider_summaries": summaries}
-    return table(*THREE).offered(offer(body))
+    return table(*THREE).batch_of_offer(offer(body))
 
 
 def test_foreign_filter_may_leave_candidates_out(conf: cfg.ConfigOpts) -> None:

@@ -200,7 +200,7 @@ def test_soft_policies_are_not_enforced(make: MakeScheduler) -> None:
 def test_members_that_the_filters_knew_of_are_no_strangers(
     make: MakeScheduler,
 ) -> None:
-    """A resize in place, where an operator has moved another member meanwhile."""
+    """A resize in place, while an operator moves another member."""
     resized, other = members = new_uuids(2)
     scheduler = make(1)
     group = _group(members, "anti-affinity")
@@ -231,7 +231,7 @@ def test_members_that_come_at_the_same_time(make: MakeScheduler, policy: str) ->
 
 
 class Away:
-    """A Placement that does not tell what a provider's consumers are, and no more."""
+    """A Placement whose answer does not list a provider's consumers."""
 
     def __init__(self, app: Any, *, takes_writes: bool) -> None:
         self._app = app

@@ -23,7 +23,7 @@ def _summary(root: str, capacity: int) -> dict[str, Any]:
 
 @pytest.fixture
 def ledger() -> Ledger:
-    """Host a has two providers with room for 3 and 2, host b one with room for 2."""
+    """Host a has two providers that fit 3 and 2, host b one that fits 2."""
     body = {
         "allocation_requests": [_request(a=2), _request(a2=2), _request(b=2)],
         "provider_summaries": {
@@ -36,30 +36,30 @@ def ledger() -> Ledger:
 
 
 def test_first_candidate_of_a_host_is_placements_first(ledger: Ledger) -> None:
-    assert [ledger.next_of(host) for host in ("a", "b", "z")] == [0, 2, None]
+    assert [ledger.next_candidate(host) for host in ("a", "b", "z")] == [0, 2, None]
     assert ledger.request(2) == _request(b=2)
     assert ledger.version == "1.36"
 
 
 def test_refused_candidate_is_never_named_again(ledger: Ledger) -> None:
-    ledger.refuse(0)
-    ledger.give_back(0)
-    ledger.give_back(2)
-    assert ledger.next_of("a") == 1
-    ledger.refuse(1)
-    assert ledger.next_of("a") is None
+    ledger.mark_refused(0)
+    ledger.release(0)
+    ledger.release(2)
+    assert ledger.next_candidate("a") == 1
+    ledger.mark_refused(1)
+    assert ledger.next_candidate("a") is None
 
 
 def test_what_was_taken_is_missing_for_the_next(ledger: Ledger) -> None:
-    ledger.take(0)
-    assert (ledger.next_of("a"), ledger.next_of("b")) == (1, 2)
-    ledger.take(1)
-    assert (ledger.next_of("a"), ledger.next_of("b")) == (None, 2)
+    ledger.reserve(0)
+    assert (ledger.next_candidate("a"), ledger.next_candidate("b")) == (1, 2)
+    ledger.reserve(1)
+    assert (ledger.next_candidate("a"), ledger.next_candidate("b")) == (None, 2)
 
 
 def test_what_is_given_back_can_be_taken_again(ledger: Ledger) -> None:
-    ledger.take(0)
-    ledger.take(2)
-    ledger.give_back(0)
-    ledger.give_back(2)
-    assert (ledger.next_of("a"), ledger.next_of("b")) == (0, 2)
+    ledger.reserve(0)
+    ledger.reserve(2)
+    ledger.release(0)
+    ledger.release(2)
+    assert (ledger.next_candidate("a"), ledger.next_candidate("b")) == (0, 2)

@@ -124,7 +124,9 @@ def test_nodes_of_one_service_host_share_its_instances() -> None:
 def test_function_of_a_column_is_called_once_a_distinct_value() -> None:
     calls: list[Any] = []
     rows = batch(*hosts("hypervisor_type", ["x", "y", "x"]))
-    spread = rows.spread("hypervisor_type", lambda v: calls.append(v) or v == "x", bool)
+    spread = rows.map_distinct(
+        "hypervisor_type", lambda v: calls.append(v) or v == "x", bool
+    )
     assert spread.tolist() == [True, False, True]
     assert sorted(calls) == ["x", "y"]
 
@@ -136,16 +138,16 @@ def test_aggregates_are_by_ascending_id() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "told"),
+    ("seen", "expected"),
     [
         pytest.param(NOW, datetime.datetime.fromtimestamp(NOW, datetime.UTC), id="yes"),
         pytest.param(math.inf, None, id="vouched for"),
         pytest.param(math.nan, None, id="never seen"),
     ],
 )
-def test_service_tells_when_it_was_seen(seen: float, told: Any) -> None:
+def test_service_has_the_time_it_was_last_seen(seen: float, expected: Any) -> None:
     service = batch(host(last_seen_up=seen, disabled=True))[0].service
-    assert (service["last_seen_up"], service["disabled"]) == (told, True)
+    assert (service["last_seen_up"], service["disabled"]) == (expected, True)
 
 
 def test_host_has_the_form_that_operators_search_for() -> None:
@@ -174,7 +176,9 @@ def test_memo_asks_once_for_a_value_and_again_for_a_new_one() -> None:
         return len(value)
 
     def lengths() -> list[int]:
-        found = made.batch().spread("cpu_info", length, np.int64, memo="length")
+        found = made.batch().map_distinct(
+            "cpu_info", length, np.int64, cache_key="length"
+        )
         return list(found.tolist())
 
     assert lengths() == lengths() == [1, 2]

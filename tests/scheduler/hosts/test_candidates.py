@@ -38,7 +38,7 @@ def _offer(*roots: str) -> Offer:
 def hosts() -> HostBatch:
     """Hosts a, b and c; the second and fifth candidate are of a host without row."""
     offered = _offer("b", "unknown", "a", "b", "unknown", "c", "b")
-    return table(host(host="a"), host(host="b"), host(host="c")).offered(offered)
+    return table(host(host="a"), host(host="b"), host(host="c")).batch_of_offer(offered)
 
 
 def _numbers(hosts: HostBatch) -> dict[str, list[int]]:

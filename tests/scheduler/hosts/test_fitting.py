@@ -79,7 +79,7 @@ def test_instance_that_goes_gives_back_what_it_took() -> None:
     for uuid in (ONE, TWO):
         made.consume(NODE, uuid, consumption())
     for uuid in (ONE, TWO):
-        made.give_back("h", uuid)
+        made.release_claim("h", uuid)
     [topology], [pools] = made.batch().numa_topology, made.batch().pci_stats
     assert (topology, pools) == (before.numa_topology, before.pci_stats)
 
@@ -99,7 +99,7 @@ def test_instance_that_no_report_has_stays_reckoned() -> None:
     told = numa_topology(numa_cell(0, pinned_cpus={0, 1, 2, 3}), numa_cell(1))
     made.put(record(numa_topology=HostTopology.read(told)), [])
     assert free(made) == ([4, 2], [1])
-    made.give_back("h", ONE)
+    made.release_claim("h", ONE)
     assert free(made) == ([4, 0], [1, 1])
 
 
@@ -110,7 +110,7 @@ def test_what_does_not_fit_any_more_is_left_to_the_host(field: str) -> None:
     made = table(record(**{field: values[field]}))
     before = free(made)
     made.consume(NODE, ONE, consumption())
-    made.give_back("h", ONE)
+    made.release_claim("h", ONE)
     assert free(made) == before
     [state] = made.batch()
     assert state.vcpus_used == record().vcpus_used
@@ -155,6 +155,6 @@ def test_what_is_only_planned_is_forgotten() -> None:
         planned = Need(guest=Guest.read(guest_topology(guest_cell(memory=amount))))
         took = Consumption(memory_mb=1, disk_mb=1, vcpus=2, need=planned)
         made.batch().with_instance(0, ONE, took)
-    known = made.batch().columns("numa_topology", CellArrays)
+    known = made.batch().value_arrays("numa_topology", CellArrays)
     assert len(known) <= 2 * len(made) + 1024
     assert free(made) == ([0, 0], [1, 1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances are found by host and hosts by instance; both tell the same."""
+"""Instances are found by host and hosts by instance; both agree."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_properties_are_counted_as_instances_come_and_go(moves: Any) -> None:
         if what in ("add", "remove"):
             getattr(instances, what)(host, uuid)
         elif what == "describe":
-            instances.describe(uuid, properties)
+            instances.set_image_properties(uuid, properties)
             if instances.hosts_of(uuid):
                 known[uuid] = properties
         else:

@@ -13,12 +13,12 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from moorage.scheduler.hosts import (
-    Aggregate,
-    Claimed,
     Consumption,
+    HostAggregate,
     HostBatch,
     HostRecord,
     HostTable,
+    UnreportedClaim,
 )
 from moorage.scheduler.hosts.record import INTERNED, NUMBERS
 
@@ -60,7 +60,7 @@ class Model(RuleBasedStateMachine):
         self.table = HostTable()
         self.reports: dict[str, HostRecord] = {}
         self.claims: dict[str, dict[str, Consumption]] = {}
-        self.aggregates: dict[int, Aggregate] = {}
+        self.aggregates: dict[int, HostAggregate] = {}
         self.instances: dict[str, set[str]] = {}
         self.revision = 0
         self.kept: list[tuple[HostBatch, list[Any]]] = []
@@ -101,7 +101,7 @@ class Model(RuleBasedStateMachine):
 
     @rule(node=NODES, uuids=st.sets(INSTANCES))
     def settle(self, node: str, uuids: set[str]) -> None:
-        self.table.settle(node_uuid(node), uuids)
+        self.table.mark_reported(node_uuid(node), uuids)
         for uuid in uuids:
             self.claims.get(node_uuid(node), {}).pop(uuid, None)
 
@@ -120,8 +120,8 @@ class Model(RuleBasedStateMachine):
             self.instances.setdefault(record.host, set()).add(uuid)
 
     @rule(name=HOSTS, uuid=INSTANCES)
-    def give_back(self, name: str, uuid: str) -> None:
-        self.table.give_back(name, uuid)
+    def release_claim(self, name: str, uuid: str) -> None:
+        self.table.release_claim(name, uuid)
         self.instances.get(name, set()).discard(uuid)
         for node in self._nodes_of(name):
             self.claims[node].pop(uuid, None)
@@ -239,7 +239,7 @@ def test_claim_on_unknown_node_is_left_to_its_report() -> None:
     [
         pytest.param([ONE], 7000, id="a report that includes it"),
         pytest.param([], 7000 - 512, id="a report that does not"),
-        pytest.param(None, 7000 - 512, id="a report that does not tell"),
+        pytest.param(None, 7000 - 512, id="a report without instances"),
     ],
 )
 def test_claim_stays_until_a_report_includes_it(
@@ -273,7 +273,7 @@ def test_claim_that_the_row_includes_is_settled() -> None:
     made.consume(host().uuid, ONE, SMALL)
     made.change_many({host().uuid: {"free_ram_mb": 7000}})
     assert made.batch()[0].free_ram_mb == 7000 - 512
-    made.settle(host().uuid, [ONE])
+    made.mark_reported(host().uuid, [ONE])
     assert made.batch()[0].free_ram_mb == 7000
     assert set(made.batch()[0].instances) == {ONE}
     assert made.claims() == ()
@@ -283,7 +283,7 @@ def test_claims_tell_since_when() -> None:
     made = HostTable(clock=lambda: 17.0)
     made.put(host())
     made.consume(host().uuid, ONE, SMALL)
-    assert made.claims() == (Claimed(host().uuid, "host", ONE, 17.0),)
+    assert made.claims() == (UnreportedClaim(host().uuid, "host", ONE, 17.0),)
 
 
 @pytest.mark.parametrize("column", ["uuid", "revision", "colour"])
@@ -312,7 +312,7 @@ def test_columns_are_put_as_records_are() -> None:
     one.put_many(records)
     other.put_columns({n: [getattr(r, n) for r in records] for n in COLUMNS})
     for record in records:
-        assert other.reported(record.uuid) == one.reported(record.uuid) == record
+        assert other.as_reported(record.uuid) == one.as_reported(record.uuid) == record
 
 
 def test_all_aggregates_are_replaced_at_once() -> None:
@@ -331,7 +331,7 @@ def test_all_aggregates_are_replaced_at_once() -> None:
 def test_claim_given_back_leaves_the_host_as_it_was() -> None:
     made = table(host())
     made.consume(host().uuid, ONE, SMALL)
-    made.give_back("host", ONE)
+    made.release_claim("host", ONE)
     assert made.batch()[0].free_ram_mb == 8192
     assert made.batch()[0].instances == {}
 
@@ -340,7 +340,7 @@ def test_what_a_report_included_is_not_given_back_again() -> None:
     made = table(host())
     made.consume(host().uuid, ONE, SMALL)
     made.put(host(free_ram_mb=7000), [ONE])
-    made.give_back("host", ONE)
+    made.release_claim("host", ONE)
     assert made.batch()[0].free_ram_mb == 7000
 
 
@@ -348,7 +348,7 @@ def test_dropped_node_comes_back_without_its_old_claims() -> None:
     made = table(host())
     made.consume(host().uuid, ONE, SMALL)
     made.drop(host().uuid)
-    made.give_back("host", ONE)
+    made.release_claim("host", ONE)
     made.put(host())
     assert made.batch()[0].free_ram_mb == 8192
 
@@ -366,7 +366,7 @@ def test_report_of_one_node_keeps_the_claims_on_its_hosts_other_nodes() -> None:
 
 def test_batch_of_some_nodes_leaves_unknown_ones_out() -> None:
     a, b = host(host="a"), host(host="b")
-    assert list(table(a, b).batch([b.uuid, "nobody"]).host) == ["b"]
+    assert list(table(a, b).batch([b.uuid, "unknown"]).host) == ["b"]
 
 
 def test_batch_is_in_the_order_of_rows() -> None:
@@ -416,7 +416,7 @@ def test_row_has_the_revision_of_its_last_change() -> None:
 def test_supply_is_what_hosts_have_in_all() -> None:
     a, b = host(host="a"), host(host="b")
     made = table(a, b)
-    told = [made.supply]
+    seen = [made.supply_revision]
     for same in (
         lambda: made.consume(a.uuid, ONE, SMALL),
         lambda: made.put(dataclasses.replace(a, vcpus_used=1, last_seen_up=5.0)),
@@ -424,7 +424,7 @@ def test_supply_is_what_hosts_have_in_all() -> None:
         lambda: made.drop(node_uuid("unknown")),
     ):
         same()
-        assert made.supply == told[-1]
+        assert made.supply_revision == seen[-1]
     for other in (
         lambda: made.put(host(host="c")),
         lambda: made.drop(b.uuid),
@@ -434,14 +434,16 @@ def test_supply_is_what_hosts_have_in_all() -> None:
         lambda: made.put_aggregates([aggregate(1, "a")]),
     ):
         other()
-        assert made.supply > told[-1]
-        told.append(made.supply)
+        assert made.supply_revision > seen[-1]
+        seen.append(made.supply_revision)
 
 
 def _n_held(held: HostTable, name: str) -> int:
     """How many values an interned column holds."""
     seen: list[Any] = []
-    held.batch().table_has(name, lambda each: bool(seen.append(each)), memo="count")
+    held.batch().any_value_in_table(
+        name, lambda each: bool(seen.append(each)), cache_key="count"
+    )
     return len(seen)
 
 
@@ -497,6 +499,6 @@ def test_row_as_reported_leaves_out_what_claims_took() -> None:
     made = table(host())
     made.consume(host().uuid, ONE, SMALL)
     taken = made.batch().free_ram_mb[0]
-    assert made.reported(host().uuid) == host()
+    assert made.as_reported(host().uuid) == host()
     assert made.batch().free_ram_mb[0] == taken
-    assert made.reported(node_uuid("elsewhere")) is None
+    assert made.as_reported(node_uuid("elsewhere")) is None

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from moorage.scheduler.hosts import Aggregate
+from moorage.scheduler.hosts import HostAggregate
 from moorage.scheduler.hosts.aggregates import AggregateMap
 from moorage.scheduler.placement.query import Requirements
 from moorage.scheduler.prefilters import (
@@ -35,7 +35,7 @@ def required(
         conf.set_override(gate, True, group="scheduler")
     known = AggregateMap()
     for number, (uuid, metadata) in enumerate((aggregates or {}).items()):
-        known.put(Aggregate(number, uuid, uuid, frozenset(), metadata))
+        known.put(HostAggregate(number, uuid, uuid, frozenset(), metadata))
     asked = spec(**fields)
     before = asked.obj_to_primitive()
     requirements = Requirements()

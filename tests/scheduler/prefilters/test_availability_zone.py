@@ -9,7 +9,7 @@ import pytest
 from oslo_config import cfg
 
 from moorage.objects import RequestSpec
-from moorage.scheduler.hosts.aggregates import Aggregate, AggregateMap
+from moorage.scheduler.hosts.aggregates import AggregateMap, HostAggregate
 from moorage.scheduler.placement.query import Requirements
 from moorage.scheduler.prefilters import PrefilterRequest
 from moorage.scheduler.prefilters.availability_zone import (
@@ -25,7 +25,7 @@ for _number, (_uuid, _metadata) in enumerate(
         "d": {"ssd": "east"},
     }.items()
 ):
-    AGGREGATES.put(Aggregate(_number, _uuid, _uuid, frozenset(), _metadata))
+    AGGREGATES.put(HostAggregate(_number, _uuid, _uuid, frozenset(), _metadata))
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from moorage.scheduler import conf as moorage_conf
-from moorage.scheduler.drivers.announcing import AnnouncedClaim
+from moorage.scheduler.drivers.peer_claims import PeerClaim
 from moorage.scheduler.hosts import Consumption
 from moorage.scheduler.rpc import Peers, get_transport
 from moorage.testing.builders import instance_uuid, node_uuid
 
 WITHIN_S = 60.0
 
-CLAIM = AnnouncedClaim(
+CLAIM = PeerClaim(
     node_uuid=node_uuid("h1"),
     instance_uuid=instance_uuid("a"),
     claimed_at=0.0,

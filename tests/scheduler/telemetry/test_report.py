@@ -23,7 +23,7 @@ def test_report_has_threads_decisions_notes_and_options(
     [[chosen, *_]] = select()
     text = report.report(scheduler)
     assert "test_report_has_threads" in text
-    assert "------ claim-upkeep" in text
+    assert "------ claim-reconciler" in text
     assert f" on {chosen.service_host} " in text
     assert "is_ready = True" in text
     assert "KeptStats(answers=1, requests=3" in text

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A claim is made wholly or not at all, and nothing stays behind that nobody owns."""
+"""A claim is all or nothing, and leaves no orphaned allocation behind."""
 
 import itertools
 import random
@@ -145,7 +145,7 @@ def test_repeated_claim_finds_its_own(client):
     _claim(client, consumer, _request(HOSTS[0]))
     answer = _claim(client, consumer, _request(HOSTS[0]))
     assert answer.result is ClaimResult.CLAIMED
-    # It is written again, so that whoever claimed it first cannot release it any more.
+    # It is rewritten, so that the first claimer cannot release it any more.
     assert client.allocations(consumer).consumer_generation == 3
 
 
@@ -371,11 +371,11 @@ def test_late_claim_is_reported_where_another_request_was_faster(client, server)
             server.client(timeout_s=0.5),
             consumer,
             _request(HOSTS[0]),
-            sending=sending,
+            before_write=sending,
             waiter=Counting(),
         )
     assert len(pauses) == 2, "before the second write, and before it is read"
-    left = raised.value.left[consumer]
+    left = raised.value.unresolved[consumer]
     assert (left.request, left.named, left.is_late) == (_request(HOSTS[0]), None, True)
 
 
@@ -395,7 +395,7 @@ def test_generation_of_a_deleted_consumer_is_not_named(client):
         consumer,
         _request(HOSTS[0]),
         waiter=Deleting(),
-        sending=lambda generations, _held: named.append(generations[consumer]),
+        before_write=lambda generations, _held: named.append(generations[consumer]),
     )
     assert answer.result is ClaimResult.CLAIMED
     assert named == [None, None]
@@ -407,7 +407,7 @@ def test_unknown_outcome_names_the_consumer(server):
     consumer = _consumer()
     with pytest.raises(AllocationsInDoubt, match=consumer) as raised:
         _claim(server.client(), consumer, _request(HOSTS[0]))
-    assert set(raised.value.left) == {consumer}
+    assert set(raised.value.unresolved) == {consumer}
 
 
 def test_dead_placement_is_not_asked_twice():

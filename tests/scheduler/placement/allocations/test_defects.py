@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What leaked an allocation, or released one in use, does so no more (issue 16)."""
+"""Regressions: allocations that leaked, or were released while in use (issue 16)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from keystoneauth1.adapter import Adapter
 from keystoneauth1.session import Session
 
 from moorage.objects import InstanceGroup, Selection
+from moorage.scheduler.claim_reconciler import ClaimReconciler
 from moorage.scheduler.errors import PlacementError, SchedulerError
 from moorage.scheduler.placement.embedded import TOKEN
-from moorage.scheduler.upkeep import ClaimUpkeep
 from moorage.scheduler.waiting import ThreadSpawner
 
 from ....fixtures.clouds import host, new_uuids
@@ -445,7 +445,7 @@ def test_notes_of_two_killed_workers_for_one_instance_leave_no_claim(
 
 
 class _Disk:
-    """A disk that has room for so many bytes in a folder; None: for all."""
+    """A disk with space for so many bytes in a folder; None: unlimited."""
 
     def __init__(self, folder: Path, write: Callable[[int, Any], int]) -> None:
         self._folder = str(folder)
@@ -470,7 +470,7 @@ class _Disk:
 def test_claims_under_way_while_the_disk_was_full_are_released_after_a_kill(
     cloud_of: CloudOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
-    """X is under way; W is answered, Y noted on a full disk; Z, with room; a kill."""
+    """X is unsettled; W is answered, Y written to a full disk, Z with space; a kill."""
     cloud = cloud_of("h1")
     notes, left = tmp_path / "notes", tmp_path / "left"
     disk = _Disk(notes, os.write)
@@ -540,7 +540,9 @@ def test_noting_a_claim_writes_as_much_as_it_is_however_many_are_under_way(
 def _announced(a: FaultyScheduler, uuid: str) -> Sequence[dict[str, Any]]:
     """Have a scheduler select for an instance; return what it announces to peers."""
     claims: list[dict[str, Any]] = []
-    a.scheduler.announce_to(lambda news: claims.extend(each.to_wire() for each in news))
+    a.scheduler.publish_claims_to(
+        lambda news: claims.extend(each.to_wire() for each in news)
+    )
     assert isinstance(a.answer(uuid), Selection)
     assert len(claims) == 1
     return claims
@@ -562,9 +564,9 @@ def test_claim_of_a_peer_counts_once(cloud_of: CloudOf, is_known: bool) -> None:
     hosts = [str(b.select([y])[0].service_host)]
     if not is_known:
         claims = _announced(a, x)
-    b.scheduler.hear(claims)
+    b.scheduler.apply_peer_claims(claims)
     hosts += [str(b.select([uuid])[0].service_host) for uuid in (z, last)]
-    assert hosts == ["h1", "h1", "h2"], f"on {hosts}, and h1 has room for three"
+    assert hosts == ["h1", "h1", "h2"], f"on {hosts}, and h1 has capacity for three"
     assert len(b.adapter.seen(candidates)) == 1
     refused = b.adapter.seen(lambda call: call.verb == "PUT" and call.status != 204)
     assert not refused
@@ -578,17 +580,17 @@ def test_claims_are_looked_at_though_the_clock_went_back(cloud_of: CloudOf) -> N
     [uuid] = new_uuids()
     assert isinstance(a.answer(uuid), Selection)
     # `build` makes one, too, and runs it in a thread.
-    upkeep = ClaimUpkeep(
+    reconciler = ClaimReconciler(
         a.scheduler.table,
         a.scheduler.placement,
         max_age_s=None,
         waiter=time_,
         spawner=ThreadSpawner(),
     )
-    upkeep.look()
+    reconciler.reconcile()
     cloud.client.delete_allocations(uuid)
     time_.pass_by(60.0)
     time_.wall_s -= 3600.0
-    upkeep.look()
+    reconciler.reconcile()
     [row] = a.scheduler.table.batch()
     assert row.vcpus_used == 0, "the claim still counts"

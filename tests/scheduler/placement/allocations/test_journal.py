@@ -24,7 +24,7 @@ from moorage.scheduler.placement.allocations import journal as journals
 from moorage.scheduler.placement.allocations.claims import Claim
 from moorage.scheduler.placement.allocations.journal import (
     Journal,
-    Note,
+    JournalEntry,
     suspected_in,
 )
 from moorage.scheduler.placement.allocations.orphans import Orphan, Orphans
@@ -71,18 +71,20 @@ class Process:
     ) -> None:
         """Claim as a decision does; `is_told` of what was granted, or it is killed."""
         request = request_of(provider)
-        note = self.journal.begin({consumer: request}, OWNER)[consumer]
+        note = self.journal.record({consumer: request}, OWNER)[consumer]
 
-        def sending(generations: Any, held: Any) -> None:
+        def before_write(generations: Any, held: Any) -> None:
             named, mine = generations[consumer], held[consumer]
-            if named is not None and mine.are(note.orphan().claim.whole):
-                note.rest(named)
+            if named is not None and mine.are(note.to_orphan().claim.combined_request):
+                note.record_rewrite(named)
             elif named is not None:
-                note.adapt(named, mine)
+                note.record_retry(named, mine)
 
-        answer = claim_one(self.client, consumer, request, sending=sending, **more)
+        answer = claim_one(
+            self.client, consumer, request, before_write=before_write, **more
+        )
         if is_told:
-            note.grant(answer.claims[consumer].generation)
+            note.record_grant(answer.claims[consumer].generation)
 
     @property
     def path(self) -> Path:
@@ -91,7 +93,7 @@ class Process:
         return self.journal.path
 
     def kill(self) -> None:
-        """Leave what a kill does: a file that nobody has locked any more."""
+        """Leave a file as a kill does: it is not locked any more."""
         _kill(self.journal)
 
     def held(self, consumer: str) -> dict[str, Any]:
@@ -171,7 +173,7 @@ def test_every_note_of_an_instance_is_seen_to(
     """One claim that was granted, and one that may have been sent."""
     consumer = _consumer()
     killed = Process(placement, tmp_path)
-    killed.journal.begin({consumer: request_of(OTHER)}, OWNER)
+    killed.journal.record({consumer: request_of(OTHER)}, OWNER)
     killed.claim(consumer)
     killed.kill()
     after = Process(placement, tmp_path)
@@ -189,12 +191,12 @@ def test_suspected_orphan_is_listed_until_it_is_settled(
     suspect, other = _consumer(), _consumer()
     process = Process(placement, tmp_path)
     requests = dict.fromkeys((suspect, other), request_of(HOST))
-    notes = process.journal.begin(requests, OWNER)
-    notes[suspect].orphan().suspected()
+    notes = process.journal.record(requests, OWNER)
+    notes[suspect].to_orphan().on_suspected()
     assert [note.consumer_uuid for note in suspected_in(tmp_path)] == [suspect]
-    notes[suspect].orphan().settled()
+    notes[suspect].to_orphan().on_settled()
     assert list(suspected_in(tmp_path)) == []
-    notes[other].strike()
+    notes[other].settle()
     process.journal.close()
 
 
@@ -216,9 +218,9 @@ def test_claim_whose_answer_may_have_been_sent_is_never_released(
 ) -> None:
     consumer = _consumer()
     killed = Process(placement, tmp_path)
-    with killed.journal.taking() as answer:
+    with killed.journal.track_answer() as answer:
         killed.claim(consumer)
-        answer.sending()
+        answer.mark_sending()
         killed.kill()
     after = Process(placement, tmp_path)
     assert not len(after.orphans)
@@ -231,10 +233,10 @@ def test_answer_that_was_not_sent_is_released(
 ) -> None:
     consumer = _consumer()
     process = Process(placement, tmp_path)
-    with process.journal.taking() as answer:
+    with process.journal.track_answer() as answer:
         process.claim(consumer)
-        answer.sending()
-        answer.not_sent()
+        answer.mark_sending()
+        answer.mark_not_sent()
     wait_until(lambda: not process.held(consumer))
     wait_until(lambda: not len(process.orphans))
     process.journal.close()
@@ -246,11 +248,11 @@ def test_claim_that_is_returned_in_process_stays_and_one_of_a_failure_goes(
 ) -> None:
     process = Process(placement, tmp_path)
     kept, gone = _consumer(), _consumer()
-    with process.journal.returning():
+    with process.journal.answer_on_return():
         process.claim(kept)
 
     def fail() -> None:
-        with process.journal.returning():
+        with process.journal.answer_on_return():
             process.claim(gone)
             raise ZeroDivisionError
 
@@ -268,10 +270,10 @@ def test_grant_is_forgotten_once_it_is_released_with_a_write_still_late(
 ) -> None:
     consumer, request = _consumer(), request_of(HOST)
     killed = Process(placement, tmp_path)
-    note = killed.journal.begin({consumer: request}, OWNER)[consumer]
+    note = killed.journal.record({consumer: request}, OWNER)[consumer]
     granted = claim_one(killed.client, consumer, request).claims[consumer]
-    note.grant(granted.generation)
-    killed.orphans.add(consumer, note.orphan(replace(granted, is_late=True)))
+    note.record_grant(granted.generation)
+    killed.orphans.add(consumer, note.to_orphan(replace(granted, is_late=True)))
     wait_until(lambda: not killed.held(consumer))
     wait_until(lambda: b"granted" not in killed.path.read_bytes().splitlines()[-1])
     killed.kill()
@@ -291,13 +293,13 @@ def test_suspected_orphan_is_listed_while_a_file_is_replaced(
     monkeypatch.setattr(journals, "MAX_BYTES", 0)
     consumer = _consumer()
     process = Process(placement, tmp_path)
-    notes = process.journal.begin({consumer: request_of(HOST)}, OWNER)
-    notes[consumer].orphan().suspected()
+    notes = process.journal.record({consumer: request_of(HOST)}, OWNER)
+    notes[consumer].to_orphan().on_suspected()
     is_over = threading.Event()
 
     def replace_files() -> None:
         while not is_over.wait(0.0005):
-            notes[consumer].suspect()
+            notes[consumer].mark_suspected()
 
     thread = threading.Thread(target=replace_files)
     thread.start()
@@ -316,8 +318,8 @@ def test_what_is_handed_on_is_noted_until_it_is_settled(
 ) -> None:
     consumer = _consumer()
     process = Process(placement, tmp_path)
-    note = process.journal.begin({consumer: request_of(HOST)}, OWNER)[consumer]
-    process.orphans.add(consumer, process.journal.hand_over(note).orphan())
+    note = process.journal.record({consumer: request_of(HOST)}, OWNER)[consumer]
+    process.orphans.add(consumer, process.journal.detach_from_answer(note).to_orphan())
     assert consumer in process.path.read_text()
     process.orphans.stop()
     process.journal.close()
@@ -329,7 +331,7 @@ def test_evacuated_instance_keeps_what_it_held_before(
 ) -> None:
     consumer = _consumer()
     before = Process(placement, tmp_path)
-    with before.journal.returning():
+    with before.journal.answer_on_return():
         before.claim(consumer)
     before.journal.close()
     killed = Process(placement, tmp_path)
@@ -347,7 +349,7 @@ def test_claim_that_comes_after_its_process_has_ended_is_refused(
 ) -> None:
     consumer = _consumer()
     killed = Process(placement, tmp_path)
-    killed.journal.begin({consumer: request_of(HOST)}, OWNER)
+    killed.journal.record({consumer: request_of(HOST)}, OWNER)
     killed.kill()
     after = Process(placement, tmp_path)
     wait_until(lambda: not len(after.orphans))
@@ -361,11 +363,11 @@ def test_file_is_kept_and_locked_while_threads_may_answer(
     placement: EmbeddedPlacementFixture, tmp_path: Path
 ) -> None:
     process = Process(placement, tmp_path)
-    [note] = process.journal.begin({_consumer(): request_of(HOST)}, OWNER).values()
+    [note] = process.journal.record({_consumer(): request_of(HOST)}, OWNER).values()
     process.journal.close()
     other = Process(placement, tmp_path)
     assert not len(other.orphans)
-    note.strike()
+    note.settle()
     for each in (process, other):
         each.journal.close()
     assert not _files(tmp_path)
@@ -388,10 +390,10 @@ def test_file_that_has_grown_is_begun_anew_with_what_is_under_way(
     monkeypatch.setattr(journals, "MAX_BYTES", 2000)
     process = Process(placement, tmp_path)
     under_way = _consumer()
-    process.journal.begin({under_way: request_of(HOST)}, OWNER)
+    process.journal.record({under_way: request_of(HOST)}, OWNER)
     for _ in range(100):
-        with process.journal.returning():
-            process.journal.begin({_consumer(): request_of(HOST)}, OWNER)
+        with process.journal.answer_on_return():
+            process.journal.record({_consumer(): request_of(HOST)}, OWNER)
     [file] = _files(tmp_path)
     assert file == process.path
     assert file.stat().st_size < 3000
@@ -408,11 +410,11 @@ def test_file_that_has_grown_is_begun_anew_with_what_is_under_way(
     after.journal.close()
 
 
-def test_folder_that_cannot_be_used_is_told_of(
+def test_folder_that_cannot_be_used_is_reported(
     placement: EmbeddedPlacementFixture, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match=r"\[moorage\] claims_directory has"):
+    with pytest.raises(ConfigurationError, match=r"\[moorage\] claims_directory must"):
         Process(placement, tmp_path / "file")
 
 
@@ -428,11 +430,11 @@ def test_full_disk_forgets_all_rather_than_what_was_answered(
     def full(_fd: int, _data: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with process.journal.taking() as answer:
+    with process.journal.track_answer() as answer:
         process.claim(consumer := _consumer())
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", full)
-            answer.sending()
+            answer.mark_sending()
         assert path.read_bytes() == b""
     assert "No space left on device" in caplog.text
     process.kill()
@@ -460,7 +462,7 @@ def _of(orphan: Orphan) -> tuple[Claim, bool]:
 @given(
     data=st.data(),
     ends=st.lists(
-        st.sampled_from(["struck", "kept", "again", "rests", "granted", "watched"]),
+        st.sampled_from(["settled", "kept", "again", "rests", "granted", "watched"]),
         max_size=8,
     ),
 )
@@ -476,27 +478,27 @@ def test_any_cut_of_a_file_leaves_what_was_noted_and_not_struck_out(
     written: list[tuple[int, dict[str, Any]]] = [(0, {})]
     under_way: dict[str, Any] = {}
 
-    def done(note: Note) -> None:
-        under_way[note.consumer_uuid] = _of(note.orphan())
+    def done(note: JournalEntry) -> None:
+        under_way[note.consumer_uuid] = _of(note.to_orphan())
         written.append((path.stat().st_size, dict(under_way)))
 
     before = ConsumerAllocations({OTHER: {"VCPU": 1}}, 1, "p", "u")
     for end in ends:
         consumer = _consumer()
-        [note] = journal.begin({consumer: request_of(HOST)}, OWNER).values()
+        [note] = journal.record({consumer: request_of(HOST)}, OWNER).values()
         done(note)
         if end == "again":
-            note.adapt(3, before)
+            note.record_retry(3, before)
         elif end == "rests":
-            note.rest(3)
+            note.record_rewrite(3)
         elif end == "granted":
-            note.grant(5)
+            note.record_grant(5)
         elif end == "watched":
             late = Claim(request_of(HOST), generation=3, is_ours=True, is_late=True)
             under_way["in use"] = _of(journal.watch("in use", late, OWNER))
             written.append((path.stat().st_size, dict(under_way)))
-        elif end == "struck":
-            note.strike()
+        elif end == "settled":
+            note.settle()
             del under_way[consumer]
             written.append((path.stat().st_size, dict(under_way)))
             continue

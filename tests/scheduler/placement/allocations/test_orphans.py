@@ -66,14 +66,14 @@ def _doubted(claim: Claim) -> Claim:
 
 
 def _doubtful(server: MisbehavingServer, consumer: str, **more: Any) -> Claim:
-    """A claim that arrives late, while nobody can be asked about it."""
+    """A claim that arrives late, while Placement cannot be asked about it."""
     is_evacuated, n_late = bool(more), more.pop("n_late", 1)
     client = server.client(timeout_s=1.5)
     allocations, n_reads = client.allocations, itertools.count(0)
 
     def away_after_the_first(*args: Any, **kwargs: Any) -> Any:
         if not is_evacuated or next(n_reads):
-            raise PlacementUnavailable("nobody answers")
+            raise PlacementUnavailable("no answer")
         return allocations(*args, **kwargs)
 
     client.allocations = away_after_the_first
@@ -83,7 +83,7 @@ def _doubtful(server: MisbehavingServer, consumer: str, **more: Any) -> Claim:
         server.misbehave(Misbehaviour.LATE, verb="PUT", times=n_late)
     with pytest.raises(AllocationsInDoubt) as raised:
         claim_one(client, consumer, request_of(HOST), waiter=HandTime(), **more)
-    return raised.value.left[consumer]
+    return raised.value.unresolved[consumer]
 
 
 def _held(placement: EmbeddedPlacementFixture, consumer: str) -> Any:
@@ -102,7 +102,7 @@ def _write_again(client: PlacementClient, consumer: str) -> None:
 
 
 class Watched:
-    """Orphans whose thread runs in virtual time, with what they are told of hosts."""
+    """Orphans whose thread runs in virtual time, with the evidence that they get."""
 
     def __init__(self, client: PlacementClient) -> None:
         self.time = HandTime()
@@ -123,8 +123,8 @@ class Watched:
         return InstanceLocation(self.state)
 
     def add(self, consumer: str, claim: Claim, **more: Any) -> None:
-        settled = lambda: self.settled.append(consumer)  # noqa: E731 - it is one
-        self.orphans.add(consumer, _orphaned(claim, settled=settled, **more))
+        on_settled = lambda: self.settled.append(consumer)  # noqa: E731 - it is one
+        self.orphans.add(consumer, _orphaned(claim, on_settled=on_settled, **more))
 
     def run_for(self, seconds: float) -> None:
         self._threads.run_for(seconds)
@@ -184,12 +184,12 @@ def test_claim_of_a_new_request_is_not_taken_for_the_orphan(
     assert has_looked.wait(20)
 
     def claim_anew() -> None:
-        orphans.release_earlier([consumer])
+        orphans.release_before_new_claim([consumer])
         claim_one(placement.client, consumer, request_of(HOST))
 
     request = threading.Thread(target=claim_anew)
     request.start()
-    request.join(0.5)  # where nobody waits for whom, it has claimed by now
+    request.join(0.5)  # without the lock it would have claimed by now
     may_go_on.set()
     request.join()
     orphans.stop()
@@ -199,7 +199,7 @@ def test_claim_of_a_new_request_is_not_taken_for_the_orphan(
 def test_release_whose_answer_is_lost_spares_a_claim_that_came_since(
     placement: EmbeddedPlacementFixture,
 ) -> None:
-    """A consumer that was emptied begins its generations anew."""
+    """The generations of a consumer that was emptied restart."""
     consumer, claim = _claimed(placement, HOST)
     with MisbehavingServer(placement.placement.wsgi_app) as server:
         client = server.client()
@@ -298,7 +298,7 @@ def test_consumer_that_holds_nothing_is_forgotten_where_nothing_is_on_its_way(
     watched.run_for(2)
     assert watched.settled == [consumer]
     assert claim_one(placement.client, consumer, request_of(HOST)).n_attempts == 1, (
-        "Placement was not told of it"
+        "the write did not reach Placement"
     )
 
 
@@ -347,7 +347,7 @@ def test_release_of_ours_that_was_under_way_goes_on(
 def test_what_placement_granted_us_is_released_unless_it_is_in_use(
     placement: EmbeddedPlacementFixture, watched: Watched, state: InstanceState
 ) -> None:
-    # Generations begin anew: a later request may have claimed the same at the same one.
+    # Generations restart: a later request may have claimed the same at the same one.
     consumer, claim = _claimed(placement, HOST)
     watched.state = state
     watched.add(consumer, claim)
@@ -426,8 +426,8 @@ def test_what_no_evidence_explains_is_reported_once_and_kept(
     assert watched.orphans.suspected == []
     watched.run_for(TIMEOUT_S)
     assert watched.orphans.suspected == [consumer]
-    told = f"Suspected orphan: consumer {consumer} holds an allocation of the resource"
-    assert caplog.text.count(told) == 1
+    text = f"Suspected orphan: consumer {consumer} holds an allocation of the resource"
+    assert caplog.text.count(text) == 1
     assert HOST in caplog.text
     assert len(watched.orphans) == 1
     assert watched.settled == []
@@ -453,7 +453,7 @@ def test_orphan_of_an_instance_that_was_claimed_for_since_is_forgotten(
     """Another scheduler announced it, or this process was granted it."""
     consumer, claim = _claimed(placement, HOST)
     watched.add(consumer, claim if is_ours else _doubted(claim))
-    watched.orphans.claimed([_consumer(), consumer])
+    watched.orphans.forget_claimed([_consumer(), consumer])
     assert watched.settled == [consumer]
     watched.state = InstanceState.GONE
     watched.run_for(2)
@@ -523,7 +523,7 @@ def test_orphan_with_a_late_write_is_watched_once_its_claim_is_in_use(
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
     watched.add(consumer, replace(_doubted(claim), is_late=True))
-    watched.orphans.claimed([consumer])
+    watched.orphans.forget_claimed([consumer])
     assert not watched.orphans
     assert watched.settled == []
     watched.run_for(LATE_WRITE_S + 62)
@@ -540,7 +540,7 @@ def test_new_request_finds_nothing_held(
     consumer, claim = _claimed(placement, HOST)
     orphans = _orphans(placement.client)
     orphans.add(consumer, _orphaned(claim if is_ours else _doubted(claim)))
-    orphans.release_earlier([consumer, _consumer()])
+    orphans.release_before_new_claim([consumer, _consumer()])
     assert not orphans
     assert _held(placement, consumer) == {}
     orphans.stop()
@@ -551,7 +551,7 @@ def test_evacuation_leaves_the_orphan_on_the_source_alone(
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
     watched.add(consumer, _doubted(claim))
-    watched.orphans.release_earlier([consumer], besides={HOST})
+    watched.orphans.release_before_new_claim([consumer], excluding={HOST})
     assert len(watched.orphans) == 1
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
@@ -574,7 +574,7 @@ def test_new_request_fails_and_the_orphan_is_kept_while_placement_is_away(
         orphans = _orphans(client)
         orphans.add(consumer, _orphaned(claim))
         with pytest.raises(PlacementUnavailable, match="Placement is not asked"):
-            orphans.release_earlier([consumer])
+            orphans.release_before_new_claim([consumer])
         assert len(orphans) == 1
         wait_until(lambda: not orphans)
         orphans.stop()
@@ -589,9 +589,9 @@ def test_what_placement_does_not_release_now_fails_no_new_request(
         server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=MAX_WRITES)
         orphans = _orphans(server.client(), waiter=HandTime())
         orphans.add(consumer, _orphaned(claim))
-        orphans.release_earlier([consumer])
-        told = f"The request goes on, though this failed: Consumer {consumer}"
-        assert told in caplog.text
+        orphans.release_before_new_claim([consumer])
+        expected = f"Continuing, although a release failed: Consumer {consumer}"
+        assert expected in caplog.text
         assert len(orphans) == 1, "it is tried again later"
         orphans.stop()
     assert not orphans
@@ -624,8 +624,8 @@ def test_what_cannot_be_released_is_reported_at_the_end(
         orphans = _orphans(server.client())
         orphans.add(consumer, _orphaned(claim))
         orphans.stop()
-    told = f"Consumer {consumer} may hold an allocation that is not in use: "
-    assert f"{told}GET /allocations/{consumer}" in caplog.text
+    expected = f"Consumer {consumer} may hold an allocation that is not in use: "
+    assert f"{expected}GET /allocations/{consumer}" in caplog.text
 
 
 def test_what_is_in_doubt_still_is_reported_at_the_end(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims as the other schedulers of a cloud are told of them."""
+"""Claims as schedulers publish them to the other schedulers of a cloud."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ..hosts import Consumption
 from ..placement.candidates import AllocationRequest
 from .needs import Mappings, Needs
 
-#: An amount is less: what is claimed, in MiB and in all, fits 64 bits.
+#: Upper limit of an amount: what is claimed, in MiB and in total, fits 64 bits.
 _MOST: Final = 2**48
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class AnnouncedClaim:
-    """An instance that was granted a host, and what it takes of it.
+class PeerClaim:
+    """An instance that was granted a host, and the resources that it uses there.
 
     Attributes
     ----------
     claimed_at : float
-        Seconds since the epoch, by the clock of who claimed.
+        Seconds since the epoch, by the clock of the scheduler that claimed.
     resources : mapping
         What it was granted: {provider UUID: {resource class: amount}}.
     spec_obj, limits, mappings
-        What its NUMA cells and PCI devices follow from; None and empty where it has
+        Determine its NUMA cells and PCI devices; None and empty where it has
         none of these.
     """
 
@@ -44,7 +44,7 @@ class AnnouncedClaim:
     mappings: Mappings = dataclasses.field(default_factory=dict)
 
     def to_wire(self) -> dict[str, Any]:
-        """Return it as plain data and versioned objects."""
+        """Return the claim as plain data and versioned objects."""
         taken = self.consumption
         return {
             "node_uuid": self.node_uuid,
@@ -62,20 +62,18 @@ class AnnouncedClaim:
 
     @property
     def allocation_request(self) -> AllocationRequest:
-        """What was granted, as Placement writes it."""
+        """What was granted, in Placement's form."""
         held = {uuid: {"resources": dict(r)} for uuid, r in self.resources.items()}
         return {"allocations": held, "mappings": dict(self.mappings)}
 
     @classmethod
-    def from_wire(
-        cls, message: Mapping[str, Any], conf: cfg.ConfigOpts
-    ) -> AnnouncedClaim:
-        """Read one; keys that a newer scheduler adds are left alone.
+    def from_wire(cls, message: Mapping[str, Any], conf: cfg.ConfigOpts) -> PeerClaim:
+        """Return the claim of a message; keys that a newer scheduler adds are ignored.
 
         Raises
         ------
         KeyError, TypeError, ValueError
-            It is not what `to_wire` gives.
+            The message does not have the form that `to_wire` returns.
         """
         spec_obj, limits = message["spec_obj"], dict(message["limits"])
         if spec_obj is not None and not isinstance(spec_obj, RequestSpec):
@@ -118,9 +116,9 @@ def _uuid(value: object) -> str:
     raise ValueError(f"{value!r} where a UUID is needed")
 
 
-#: Tell the other schedulers, without waiting for them.
-Announce = Callable[[Sequence[AnnouncedClaim]], None]
+#: Publishes claims to the other schedulers, without waiting for them.
+PublishClaims = Callable[[Sequence[PeerClaim]], None]
 
 
-def announce_to_nobody(claims: Sequence[AnnouncedClaim]) -> None:
-    """Stand in where there is no other scheduler to be told."""
+def publish_nothing(claims: Sequence[PeerClaim]) -> None:
+    """Stand in where there are no other schedulers."""

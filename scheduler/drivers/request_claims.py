@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The claims of one decision: made, noted, and given back if the request fails."""
+"""The claims of one decision: made, recorded, and released if the request fails."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from ..placement.allocations.claims import (
     claim,
     release,
 )
-from ..placement.allocations.engine import AllocationsInDoubt, Held
-from ..placement.allocations.journal import Note
+from ..placement.allocations.engine import AllocationsByConsumer, AllocationsInDoubt
+from ..placement.allocations.journal import JournalEntry
 from ..placement.allocations.limits import MAX_CONTENDED, MAX_REFUSED, MAX_ROUNDS
 from ..placement.candidates import AllocationRequest
 from ..placement.offers import Taken
@@ -34,7 +34,7 @@ from .base import Parts
 from .caller import Caller
 from .groups import GroupCheck
 from .ledger import Ledger
-from .placed import Placed, attributes
+from .placed import PlacedInstance, attributes
 from .rechecks import Rechecks
 from .record import RELEASED, ClaimAttempt, DecisionRecord
 from .restrictions import evacuated_from, skips_filters
@@ -43,21 +43,21 @@ LOG = logging.getLogger(__name__)
 
 
 class StaleOffer(Exception):
-    """Placement refuses what it had offered; it may offer better now."""
+    """Raised when Placement refuses what it had offered; a new query may help."""
 
 
-class Claims:
-    """Claim in Placement what a decision chose.
+class RequestClaims:
+    """Claims the candidates that a decision selected.
 
     Parameters
     ----------
-    may_doubt : bool
-        Whether to give up, by `StaleOffer`, where `MAX_REFUSED` candidates are refused.
+    may_give_up : bool
+        Whether to raise `StaleOffer` once `MAX_REFUSED` candidates were refused.
 
     Raises
     ------
     InvalidRequest
-        Neither the request nor its context says whose the instances are.
+        Neither the request nor its context has the instances' project or user.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Claims:
         record: DecisionRecord,
         rechecks: Rechecks,
         *,
-        may_doubt: bool = False,
+        may_give_up: bool = False,
     ) -> None:
         self._parts = parts
         self._global_request_id = caller.global_request_id
@@ -88,15 +88,15 @@ class Claims:
         self._record = record
         self._rechecks = rechecks
         self._wanted: dict[str, AllocationRequest] = {}
-        #: What this request has claimed, and what it found claimed and took over.
+        #: Claims that this request made, and earlier ones that it found and took over.
         self._made: dict[str, Claim] = {}
         self._found: dict[str, Claim] = {}
-        #: Of what may be claimed for us, and is not known to be released.
-        self._notes: dict[str, Note] = {}
+        #: The journal entries of claims that are not known to be released.
+        self._entries: dict[str, JournalEntry] = {}
         self._counted: list[Taken] = []
         self._has_contended = False
         self._n_contended = 0
-        self._may_doubt = may_doubt
+        self._may_give_up = may_give_up
         self._n_refused = 0
 
     def claim_host(
@@ -104,12 +104,12 @@ class Claims:
     ) -> int | None:
         """Claim one of a host's candidates for an instance, in Placement's order.
 
-        Only those that the filters left are tried.
+        Only the candidates that passed the filters are tried.
 
         Returns
         -------
         int or None
-            The candidate that was granted; None: another host has to be tried.
+            The candidate that was granted; None: another host must be tried.
         """
         node_uuid, host = hosts.value("uuid", index), hosts.value("host", index)
         if not self._group.may_try(node_uuid):
@@ -118,39 +118,41 @@ class Claims:
         if not self._rechecks.passes(uuid, chosen):
             return None
         left = hosts.candidates_of(index)
-        while (candidate := ledger.next_of(node_uuid, left)) is not None:
+        while (candidate := ledger.next_candidate(node_uuid, left)) is not None:
             if not self._rechecks.still_fits(uuid, chosen, ledger.offer, candidate):
                 self._refuse(candidate, ledger)
-                self._doubt_offer()
+                self._give_up_stale_offer()
                 continue
             answer = self._claim({uuid: ledger.request(candidate)}, [host])
             if answer.result is ClaimResult.CLAIMED:
-                if not self._keeps(uuid, node_uuid, host, answer):
-                    return None  # where the group settles, this may be tried again
-                ledger.take(candidate)
+                if not self._may_keep(uuid, node_uuid, host, answer):
+                    return None  # it may be tried again where the group settles
+                ledger.reserve(candidate)
                 return candidate
             if answer.result is ClaimResult.CONTENDED:
-                self._contend(answer)
-                break  # busy, not full: another host is the faster way
+                self._count_contended(answer)
+                break  # busy, not full: trying another host is faster
             self._refuse(candidate, ledger)
-            self._doubt_offer()
+            self._give_up_stale_offer()
         return None
 
-    def _doubt_offer(self) -> None:
-        """Give up an answer that many claims have shown to be out of date.
+    def _give_up_stale_offer(self) -> None:
+        """Raise once many refused claims have shown an answer to be stale.
 
         Raises
         ------
         StaleOffer
         """
         self._n_refused += 1
-        if self._may_doubt and self._n_refused >= MAX_REFUSED and not self._made:
+        if self._may_give_up and self._n_refused >= MAX_REFUSED and not self._made:
             raise StaleOffer
 
-    def _keeps(self, uuid: str, node_uuid: str, host: str, answer: ClaimAnswer) -> bool:
-        """Return whether an instance keeps what it was granted, for its group's sake.
+    def _may_keep(
+        self, uuid: str, node_uuid: str, host: str, answer: ClaimAnswer
+    ) -> bool:
+        """Return whether its server group's policy lets an instance keep its claim.
 
-        What it may not keep is released.
+        A claim that it may not keep is released.
         """
         with self._record.timed("group"):
             if self._group.may_stay(uuid, node_uuid, host, self._wanted[uuid]):
@@ -162,52 +164,52 @@ class Claims:
                 "does not allow it"
             )
         self._release(uuid)
-        self._note_released([uuid], "a member of its server group was there first")
+        self._record_released([uuid], "a member of its server group claimed first")
         return False
 
-    def _contend(self, answer: ClaimAnswer) -> None:
+    def _count_contended(self, answer: ClaimAnswer) -> None:
         self._has_contended = True
         self._n_contended += 1
         if self._n_contended >= MAX_CONTENDED:
             raise PlacementUnavailable(
-                f"Placement told of changing providers for {self._n_contended} claims "
+                f"Placement reported changing providers for {self._n_contended} claims "
                 f"in a row, each sent several times: {answer.last.detail}"
             )
 
     @property
     def may_add(self) -> bool:
-        """Tell whether an instance may keep what it holds, and be given more."""
+        """Whether an instance may keep what it holds, and be granted more."""
         return bool(self._evacuated_from)
 
-    def made(self, uuid: str) -> bool:
-        """Tell whether this request claimed for an instance, and has it still."""
+    def has_claimed(self, uuid: str) -> bool:
+        """Return whether this request has a claim for an instance."""
         return uuid in self._made
 
-    def earlier(self, uuid: str, ledger: Ledger) -> int | None:
-        """Return the candidate that an instance holds since an earlier request."""
+    def held_candidate(self, uuid: str, ledger: Ledger) -> int | None:
+        """Return the candidate that an instance has held since an earlier request."""
         held = self._parts.placement.allocations(
             uuid, global_request_id=self._global_request_id
         )
-        return ledger.held_by(held, besides=self._evacuated_from)
+        return ledger.candidate_held_by(held, excluding=self._evacuated_from)
 
-    def take_over(self, placed: Placed, ledger: Ledger) -> bool:
-        """Write what an instance holds since an earlier request once more.
+    def take_over(self, placed: PlacedInstance, ledger: Ledger) -> bool:
+        """Rewrite the allocations that an earlier request claimed for an instance.
 
-        The earlier request cannot release it after that. Returns whether it is kept.
+        The earlier request cannot release it after that. Returns whether it may stay.
         """
         request = {placed.instance_uuid: ledger.request(placed.candidate)}
         answer = self._claim(request, [placed.value("host")])
-        return answer.result is ClaimResult.CLAIMED and self._keeps(
+        return answer.result is ClaimResult.CLAIMED and self._may_keep(
             placed.instance_uuid, placed.value("uuid"), placed.value("host"), answer
         )
 
     def may_try_again(self, n_rounds: int) -> bool:
         """Return whether to try all hosts again, after so many rounds.
 
-        Some host was only busy since this was asked last, or the instance's server
-        group was on other hosts.
+        True if, since the last call, a host was only busy, or the instance left a host
+        because of its server group.
         """
-        if self._group.follows():
+        if self._group.retarget_after_leaving():
             return n_rounds < self._group.max_rounds
         was, self._has_contended = self._has_contended, False
         return was and n_rounds < MAX_ROUNDS
@@ -221,7 +223,7 @@ class Claims:
         with (
             self._record.timed("claim"),
             tracing.span("claim", hosts=hosts, instances=list(requests)) as span,
-            self._caring(requests),
+            self._tracked(requests),
         ):
             answer = claim(
                 self._parts.placement,
@@ -232,36 +234,38 @@ class Claims:
                 waiter=self._parts.waiter,
                 global_request_id=self._global_request_id,
                 evacuated_from=self._evacuated_from,
-                sending=self._adapt,
+                before_write=self._record_write,
             )
-            self._count(requests, answer, began)
+            self._account(requests, answer, began)
             span.set("moorage.answer", answer.result.value)
             span.set("moorage.attempts", answer.n_attempts)
-        self._note(list(requests), hosts, answer)
+        self._record_attempt(list(requests), hosts, answer)
         return answer
 
-    def _count(
+    def _account(
         self,
         requests: Mapping[str, AllocationRequest],
         answer: ClaimAnswer,
         began: int,
     ) -> None:
-        """Count what was claimed, also against cached answers that lack it."""
+        """Record claims, also against cached answers that do not include them."""
         if answer.result is not ClaimResult.CLAIMED:
-            for uuid, late in answer.left.items():
-                self._abandon(uuid, late)
-            self._strike(requests)
+            for uuid, late in answer.unresolved.items():
+                self._hand_to_orphans(uuid, late)
+            self._settle(requests)
         elif answer.is_found:
             self._found.update(answer.claims)
         else:
             self._n_contended = 0
             self._made.update(answer.claims)
             for uuid, made in answer.claims.items():
-                self._notes[uuid].grant(made.generation)
+                self._entries[uuid].record_grant(made.generation)
             taken = self._parts.kept.claimed(requests.values(), began=began)
             self._counted.append(taken)
 
-    def claim_together(self, placed: Sequence[Placed], ledger: Ledger) -> list[str]:
+    def claim_together(
+        self, placed: Sequence[PlacedInstance], ledger: Ledger
+    ) -> list[str]:
         """Claim for several instances at once; return those that got no host."""
         self._rechecks.read(placed)
         current = [each for each in placed if self._is_current(each, ledger)]
@@ -269,25 +273,27 @@ class Claims:
         left = [p.instance_uuid for p in placed if p.instance_uuid not in kept]
         return left + self._claim_halves(current, ledger) if current else left
 
-    def _is_current(self, placed: Placed, ledger: Ledger) -> bool:
-        """Return whether a host is still as it was; else take back what was taken."""
+    def _is_current(self, placed: PlacedInstance, ledger: Ledger) -> bool:
+        """Return whether a host is unchanged; otherwise release its reservation."""
         uuid, candidate = placed.instance_uuid, placed.candidate
         host = placed.chosen.values
         if not self._rechecks.passes(uuid, host):
-            ledger.give_back(candidate)
+            ledger.release(candidate)
             ledger.refuse_all(placed.value("uuid"))
             return False
         if not self._rechecks.still_fits(uuid, host, ledger.offer, candidate):
-            ledger.give_back(candidate)
+            ledger.release(candidate)
             self._refuse(candidate, ledger)
             return False
         return True
 
-    def _claim_halves(self, placed: Sequence[Placed], ledger: Ledger) -> list[str]:
+    def _claim_halves(
+        self, placed: Sequence[PlacedInstance], ledger: Ledger
+    ) -> list[str]:
         """Claim for several instances at once; return those that were refused.
 
-        Placement does not say which one it refused: what is refused as a whole is
-        tried in halves, so that the others keep theirs.
+        Placement does not say which one it refused: a refused set is split in halves,
+        so that the others keep their claims.
         """
         requests = {p.instance_uuid: ledger.request(p.candidate) for p in placed}
         answer = self._claim(requests, [p.value("host") for p in placed])
@@ -295,33 +301,37 @@ class Claims:
             return [
                 each.instance_uuid
                 for each in placed
-                if not self._stays(each, answer, ledger)
+                if not self._keeps_placed(each, answer, ledger)
             ]
         if len(placed) == 1:
-            self._undo(placed[0], answer, ledger)
+            self._return_to_ledger(placed[0], answer, ledger)
             return [placed[0].instance_uuid]
         middle = len(placed) // 2
         refused = self._claim_halves(placed[:middle], ledger)
         return refused + self._claim_halves(placed[middle:], ledger)
 
-    def _stays(self, placed: Placed, answer: ClaimAnswer, ledger: Ledger) -> bool:
+    def _keeps_placed(
+        self, placed: PlacedInstance, answer: ClaimAnswer, ledger: Ledger
+    ) -> bool:
         node_uuid, host = placed.value("uuid"), placed.value("host")
-        if self._keeps(placed.instance_uuid, node_uuid, host, answer):
+        if self._may_keep(placed.instance_uuid, node_uuid, host, answer):
             return True
-        ledger.give_back(placed.candidate)
+        ledger.release(placed.candidate)
         return False
 
-    def _undo(self, placed: Placed, answer: ClaimAnswer, ledger: Ledger) -> None:
-        """Take back what was taken on paper and is not granted."""
-        ledger.give_back(placed.candidate)
+    def _return_to_ledger(
+        self, placed: PlacedInstance, answer: ClaimAnswer, ledger: Ledger
+    ) -> None:
+        """Release a reservation in the ledger that Placement did not grant."""
+        ledger.release(placed.candidate)
         if answer.result is ClaimResult.REFUSED:
             self._refuse(placed.candidate, ledger)
 
     def _refuse(self, candidate: int, ledger: Ledger) -> None:
-        ledger.refuse(candidate)
+        ledger.mark_refused(candidate)
         self._parts.kept.refused(ledger.offer, candidate)
 
-    def _note(
+    def _record_attempt(
         self, uuids: Sequence[str], hosts: Sequence[str], answer: ClaimAnswer
     ) -> None:
         self._parts.contention.note(
@@ -339,48 +349,50 @@ class Claims:
         )
 
     @contextmanager
-    def _caring(self, requests: Mapping[str, AllocationRequest]) -> Iterator[None]:
-        """Hand what is in doubt to the orphans: Placement did not say, or a kill."""
+    def _tracked(self, requests: Mapping[str, AllocationRequest]) -> Iterator[None]:
+        """Record claims; hand those in doubt or interrupted to `Orphans`."""
         owner = {"project_id": self._project_id, "user_id": self._user_id}
-        self._notes.update(self._parts.journal.begin(requests, owner))
+        self._entries.update(self._parts.journal.record(requests, owner))
         try:
             yield
         except (AllocationsInDoubt, AllocationUpdateFailed) as e:
-            for uuid, left in e.left.items():
-                self._abandon(uuid, left)
-            self._strike(requests)
+            for uuid, unresolved in e.unresolved.items():
+                self._hand_to_orphans(uuid, unresolved)
+            self._settle(requests)
             raise
         except SchedulerError:
-            self._strike(requests)  # nothing was left behind
+            self._settle(requests)  # nothing was left behind
             raise
         except BaseException:
             for uuid in requests:
-                self._abandon(uuid)
+                self._hand_to_orphans(uuid)
             raise
 
-    def _adapt(self, generations: Mapping[str, int | None], held: Held) -> None:
-        """Note how a claim is sent again, before it is."""
+    def _record_write(
+        self, generations: Mapping[str, int | None], held: AllocationsByConsumer
+    ) -> None:
+        """Record the generation at which a claim is about to be sent again."""
         for uuid, named in generations.items():
-            note, mine = self._notes[uuid], held[uuid]
-            noted = Claim(note.request, note.before)
-            if named is not None and mine.are(noted.whole):
-                note.rest(named)
+            entry, mine = self._entries[uuid], held[uuid]
+            recorded = Claim(entry.request, entry.before)
+            if named is not None and mine.are(recorded.combined_request):
+                entry.record_rewrite(named)
             elif named is not None:
-                note.adapt(named, mine if mine.resources else None)
+                entry.record_retry(named, mine if mine.resources else None)
 
-    def _strike(self, uuids: Iterable[str]) -> None:
-        notes = [self._notes.pop(uuid) for uuid in uuids if uuid in self._notes]
-        self._parts.journal.strike(notes)
+    def _settle(self, uuids: Iterable[str]) -> None:
+        entries = [self._entries.pop(uuid) for uuid in uuids if uuid in self._entries]
+        self._parts.journal.settle(entries)
 
-    def answered(self) -> None:
-        """Note that the claims are what is answered: what is in use.
+    def mark_answered(self) -> None:
+        """Record that the answer names these claims: they are in use.
 
-        What was left of earlier requests for these instances is forgotten, and writes
-        without an answer are watched, as they may arrive once an instance is deleted.
+        Orphans of earlier requests for these instances are forgotten. Unanswered writes
+        are watched, as they may arrive after an instance is deleted.
         """
         owner = {"project_id": self._project_id, "user_id": self._user_id}
         claims = {**self._made, **self._found}
-        self._parts.orphans.claimed(claims)
+        self._parts.orphans.forget_claimed(claims)
         for uuid, mine in claims.items():
             if mine.is_late:
                 self._parts.orphans.add(
@@ -388,13 +400,13 @@ class Claims:
                 )
 
     def release(self) -> None:
-        """Give back what was claimed; what cannot be now is released later.
+        """Release all claims; those that cannot be released now are released later.
 
-        A failure to do so masks nothing.
+        A failed release does not replace the error of the request.
         """
         with self._record.timed("release"):
             self._release_made()
-        # What is in doubt is counted as free, too: Placement refuses it if it is not.
+        # Claims in doubt are counted as free, too: Placement refuses them if not.
         for taken in self._counted:
             self._parts.kept.give_back(taken)
         self._counted.clear()
@@ -406,21 +418,23 @@ class Claims:
             try:
                 self._release(left[0])
             except PlacementError as e:
-                LOG.warning("%s", e)
-                break  # the others would wait as long, one after the other
+                LOG.warning(
+                    "Releasing claims failed: %s; retrying in the background", e
+                )
+                break  # the others would wait as long, one after another
             left.pop(0)
         released = [uuid for uuid in made if uuid not in self._made]
-        self._note_released(released, "")
-        self._note_released(left, "once Placement answers")
+        self._record_released(released, "")
+        self._record_released(left, "once Placement answers")
         for uuid in left:
-            self._abandon(uuid, self._made.pop(uuid))
-        # Who claimed these is not known: evidence decides.
+            self._hand_to_orphans(uuid, self._made.pop(uuid))
+        # It is unknown who claimed these: evidence decides.
         for uuid, found in self._found.items():
-            self._abandon(uuid, found)
+            self._hand_to_orphans(uuid, found)
         self._found.clear()
 
     def _release(self, uuid: str) -> None:
-        """Release what this request has claimed for an instance."""
+        """Release this request's claim for an instance."""
         release(
             self._parts.placement,
             uuid,
@@ -431,31 +445,31 @@ class Claims:
         )
         made = self._made.pop(uuid)
         if made.is_late:
-            # It is released; a write that got no answer may claim it again.
+            # It is released; an unanswered write may claim it again.
             late = dataclasses.replace(made, generation=None, is_ours=False)
-            self._abandon(uuid, late)
+            self._hand_to_orphans(uuid, late)
         else:
-            self._strike([uuid])
+            self._settle([uuid])
 
-    def _note_released(self, uuids: Sequence[str], when: str) -> None:
+    def _record_released(self, uuids: Sequence[str], when: str) -> None:
         if uuids:
             attempt = ClaimAttempt(tuple(uuids), (), RELEASED, 0, when)
             self._record.claims.append(attempt)
 
-    def _abandon(self, uuid: str, claimed: Claim | None = None) -> None:
-        """Hand a claim to the orphans; None: what its note says of it."""
-        if uuid in self._notes:
-            note = self._parts.journal.hand_over(self._notes.pop(uuid))
-            self._parts.orphans.add(uuid, note.orphan(claimed))
+    def _hand_to_orphans(self, uuid: str, claimed: Claim | None = None) -> None:
+        """Hand a claim to `Orphans`; None: what its journal entry says."""
+        if uuid in self._entries:
+            entry = self._parts.journal.detach_from_answer(self._entries.pop(uuid))
+            self._parts.orphans.add(uuid, entry.to_orphan(claimed))
 
 
 def _owner(spec_obj: RequestSpec, caller: Caller, name: str) -> str:
-    """Return the request's project or user, else the caller's."""
+    """Return the project or user of the request, otherwise of its context."""
     mine = getattr(spec_obj, name) if name in spec_obj else None
     owner = mine or getattr(caller, name)
     if not owner:
         raise InvalidRequest(
-            f"RequestSpec.{name} is not set, and neither is it in the request context: "
-            "an allocation has to belong to somebody"
+            f"Neither RequestSpec nor the request context has a {name}: an allocation "
+            "needs an owner"
         )
     return str(owner)

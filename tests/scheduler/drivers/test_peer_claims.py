@@ -10,13 +10,13 @@ import pytest
 from oslo_config import cfg
 
 from moorage.scheduler import conf as moorage_conf
-from moorage.scheduler.drivers.announcing import AnnouncedClaim
+from moorage.scheduler.drivers.peer_claims import PeerClaim
 from moorage.scheduler.hosts import Consumption
 from moorage.testing.builders import instance_uuid, node_uuid
 
 NODE = node_uuid("h1")
 
-CLAIM = AnnouncedClaim(
+CLAIM = PeerClaim(
     node_uuid=NODE,
     instance_uuid=instance_uuid("a"),
     claimed_at=1_700_000_000.5,
@@ -34,7 +34,7 @@ def conf() -> cfg.ConfigOpts:
 
 def test_claim_crosses_the_wire(conf: cfg.ConfigOpts) -> None:
     wire = json.loads(json.dumps(CLAIM.to_wire()))
-    assert AnnouncedClaim.from_wire({**wire, "new": 1}, conf) == CLAIM
+    assert PeerClaim.from_wire({**wire, "new": 1}, conf) == CLAIM
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,4 @@ def test_what_is_no_claim_is_refused(
     conf: cfg.ConfigOpts, wrong: dict[str, Any]
 ) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
-        AnnouncedClaim.from_wire({**CLAIM.to_wire(), **wrong}, conf)
+        PeerClaim.from_wire({**CLAIM.to_wire(), **wrong}, conf)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What claims took of hosts is given back once nobody holds them any more."""
+"""Claims are released in the host table once nothing is allocated for them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 
 from moorage.objects import InstanceGroup, Selection
 from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.claim_reconciler import ClaimReconciler
 from moorage.scheduler.errors import NoValidHost, PlacementUnavailable
 from moorage.scheduler.hosts import Consumption
 from moorage.scheduler.placement.client import ConsumerAllocations
 from moorage.scheduler.service import Scheduler, build
-from moorage.scheduler.upkeep import ClaimUpkeep
 from moorage.scheduler.waiting import ThreadSpawner
 
 from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
@@ -34,7 +34,7 @@ def time_() -> HandTime:
 
 @pytest.fixture
 def scheduler(tmp_path: Path, time_: HandTime) -> Iterator[Scheduler]:
-    """A scheduler whose own upkeep does nothing yet: its claims are new."""
+    """A scheduler whose own reconciler does nothing yet: its claims are new."""
     path = write_inventory(tmp_path, host("h1"), host("h2"))
     conf = moorage_conf.load([], config_files=[])
     conf.set_override("inventory_file", str(path), group="moorage")
@@ -45,19 +45,19 @@ def scheduler(tmp_path: Path, time_: HandTime) -> Iterator[Scheduler]:
 
 
 @pytest.fixture
-def upkeep(scheduler: Scheduler, time_: HandTime) -> ClaimUpkeep:
+def reconciler(scheduler: Scheduler, time_: HandTime) -> ClaimReconciler:
     """One for a source that reports what instances use."""
-    return _upkeep(scheduler, time_)
+    return _reconciler(scheduler, time_)
 
 
-def _upkeep(
+def _reconciler(
     scheduler: Scheduler,
     time_: HandTime,
     *,
     placement: Any = None,
     max_age_s: float | None = LIMIT_S,
-) -> ClaimUpkeep:
-    return ClaimUpkeep(
+) -> ClaimReconciler:
+    return ClaimReconciler(
         scheduler.table,
         placement or scheduler.placement,
         max_age_s=max_age_s,
@@ -80,21 +80,21 @@ def _row(scheduler: Scheduler, selection: Selection) -> Any:
 
 
 def test_claim_without_an_allocation_is_given_back(
-    scheduler: Scheduler, upkeep: ClaimUpkeep, time_: HandTime
+    scheduler: Scheduler, reconciler: ClaimReconciler, time_: HandTime
 ) -> None:
     [uuid] = new_uuids()
     chosen = _claimed(scheduler, uuid, vcpus=2)
     scheduler.placement.delete_allocations(uuid)
-    upkeep.look()
+    reconciler.reconcile()
     assert _row(scheduler, chosen).vcpus_used == 2, "its build may have failed just now"
     time_.pass_by(60)
-    upkeep.look()
+    reconciler.reconcile()
     row = _row(scheduler, chosen)
     assert (row.vcpus_used, row.num_io_ops, row.instances) == (0, 0, {})
 
 
 def test_failed_build_is_no_member_of_its_group_any_more(
-    scheduler: Scheduler, upkeep: ClaimUpkeep, time_: HandTime
+    scheduler: Scheduler, reconciler: ClaimReconciler, time_: HandTime
 ) -> None:
     members = new_uuids(3)
     group = InstanceGroup(
@@ -103,9 +103,9 @@ def test_failed_build_is_no_member_of_its_group_any_more(
     for uuid in members[:2]:
         failed = _claimed(scheduler, uuid, instance_group=group)
     scheduler.placement.delete_allocations(members[1])
-    upkeep.look()
+    reconciler.reconcile()
     time_.pass_by(60)
-    upkeep.look()
+    reconciler.reconcile()
     again = _claimed(scheduler, members[2], instance_group=group)
     assert again.service_host == failed.service_host
 
@@ -139,7 +139,7 @@ def test_claims_are_looked_at_before_there_is_no_host(
 
 
 def test_instance_that_went_elsewhere_is_given_back(
-    scheduler: Scheduler, upkeep: ClaimUpkeep, time_: HandTime
+    scheduler: Scheduler, reconciler: ClaimReconciler, time_: HandTime
 ) -> None:
     [uuid] = new_uuids()
     chosen = _claimed(scheduler, uuid)
@@ -154,23 +154,23 @@ def test_instance_that_went_elsewhere_is_given_back(
         "consumer_generation": held.consumer_generation,
     }
     assert scheduler.placement.put_allocations(uuid, body).is_done
-    upkeep.look()
+    reconciler.reconcile()
     time_.pass_by(60)
-    upkeep.look()
+    reconciler.reconcile()
     assert _row(scheduler, chosen).instances == {}
 
 
 def test_claim_that_is_held_is_settled_after_a_bound(
-    scheduler: Scheduler, upkeep: ClaimUpkeep, time_: HandTime
+    scheduler: Scheduler, reconciler: ClaimReconciler, time_: HandTime
 ) -> None:
     [uuid] = new_uuids()
     chosen = _claimed(scheduler, uuid, vcpus=2)
-    upkeep.look()
+    reconciler.reconcile()
     time_.pass_by(LIMIT_S - 1)
-    upkeep.look()
+    reconciler.reconcile()
     assert _row(scheduler, chosen).vcpus_used == 2
     time_.pass_by(61)
-    upkeep.look()
+    reconciler.reconcile()
     row = _row(scheduler, chosen)
     assert row.vcpus_used == 0, "the reports should have it by now"
     assert set(row.instances) == {uuid}, "it is there all the same"
@@ -179,58 +179,58 @@ def test_claim_that_is_held_is_settled_after_a_bound(
 def test_claim_is_all_that_a_file_ever_knows(
     scheduler: Scheduler, time_: HandTime
 ) -> None:
-    unbounded = _upkeep(scheduler, time_, max_age_s=None)
+    unbounded = _reconciler(scheduler, time_, max_age_s=None)
     chosen = _claimed(scheduler, new_uuids()[0], vcpus=2)
     time_.pass_by(1e6)
-    unbounded.look()
+    unbounded.reconcile()
     assert _row(scheduler, chosen).vcpus_used == 2
 
 
 def test_claims_take_turns_to_be_looked_at(
-    scheduler: Scheduler, upkeep: ClaimUpkeep, time_: HandTime
+    scheduler: Scheduler, reconciler: ClaimReconciler, time_: HandTime
 ) -> None:
     table = scheduler.table
     some = _claims_of_nobody(scheduler, 120)
-    upkeep.look()
+    reconciler.reconcile()
     time_.pass_by(60)
-    upkeep.look()
+    reconciler.reconcile()
     assert 0 < len(table.claims()) < some, "a round is bounded"
     for _ in range(2):
-        upkeep.look()
+        reconciler.reconcile()
     assert table.claims() == ()
 
 
 def test_new_claims_do_not_keep_an_old_one_from_its_turn(
-    scheduler: Scheduler, upkeep: ClaimUpkeep, time_: HandTime
+    scheduler: Scheduler, reconciler: ClaimReconciler, time_: HandTime
 ) -> None:
     [uuid] = new_uuids()
     chosen = _claimed(scheduler, uuid)
-    upkeep.look()
+    reconciler.reconcile()
     time_.pass_by(30)
-    upkeep.look()
+    reconciler.reconcile()
     scheduler.placement.delete_allocations(uuid)
     for _ in range(20):
         _claims_of_nobody(scheduler, 60)
         time_.pass_by(30)
-        upkeep.look()
+        reconciler.reconcile()
     assert uuid not in {claim.instance_uuid for claim in scheduler.table.claims()}
     assert uuid not in _row(scheduler, chosen).instances
 
 
 @pytest.mark.parametrize("skew_s", [-1e6, 1e6], ids=["behind", "ahead"])
 def test_clock_of_who_claimed_does_not_matter(
-    scheduler: Scheduler, upkeep: ClaimUpkeep, time_: HandTime, skew_s: float
+    scheduler: Scheduler, reconciler: ClaimReconciler, time_: HandTime, skew_s: float
 ) -> None:
     [held, gone] = new_uuids(2)
     table = scheduler.table
     chosen = _claimed(scheduler, held, vcpus=2)
-    table.give_back(chosen.service_host, held)
+    table.release_claim(chosen.service_host, held)
     for uuid in (held, gone):
         taken = Consumption(1, 1, 2)
         table.consume(chosen.compute_node_uuid, uuid, taken, time_.wall_s + skew_s)
     for wait_s, n_vcpus in ((0, 4), (60, 2), (LIMIT_S, 0)):
         time_.pass_by(wait_s)
-        upkeep.look()
+        reconciler.reconcile()
         assert _row(scheduler, chosen).vcpus_used == n_vcpus
 
 
@@ -240,14 +240,14 @@ def test_claim_that_placement_cannot_tell_of_holds_up_no_other(
     """Its answer for one consumer is broken, for whatever reason."""
     sick, well = new_uuids(2)
     placement: Any = Sick(scheduler.placement, sick)
-    upkeep = _upkeep(scheduler, time_, placement=placement)
+    reconciler = _reconciler(scheduler, time_, placement=placement)
     [node, *_] = scheduler.table.batch().uuid
     for uuid in (sick, well):
         scheduler.table.consume(node, uuid, Consumption(1, 1, 1))
-    upkeep.look()
+    reconciler.reconcile()
     time_.pass_by(60)
-    upkeep.look()
-    upkeep.look()
+    reconciler.reconcile()
+    reconciler.reconcile()
     assert [claim.instance_uuid for claim in scheduler.table.claims()] == [sick]
 
 
@@ -256,24 +256,26 @@ def test_end_waits_for_no_placement_that_hangs(
 ) -> None:
     """The claims that are next in turn are not asked for any more, either."""
     placement: Any = Hanging()
-    upkeep = _upkeep(scheduler, time_, placement=placement)
+    reconciler = _reconciler(scheduler, time_, placement=placement)
     _claims_of_nobody(scheduler, 3)
-    upkeep.look()
+    reconciler.reconcile()
     time_.pass_by(60)
-    with fixtures.MonkeyPatch("moorage.scheduler.upkeep.UPKEEP_ROUND_S", 0.01):
-        upkeep.start()
+    with fixtures.MonkeyPatch(
+        "moorage.scheduler.claim_reconciler.RECONCILE_ROUND_S", 0.01
+    ):
+        reconciler.start()
         assert placement.is_asked.wait(30)
         began = time.monotonic()
-        upkeep.stop()
+        reconciler.stop()
         assert time.monotonic() - began < 10
         placement.may_answer.set()
-        upkeep.stop()
+        reconciler.stop()
     assert placement.n_asked == 1
-    assert not [t for t in threading.enumerate() if t.name == "claim-upkeep"]
+    assert not [t for t in threading.enumerate() if t.name == "claim-reconciler"]
 
 
 class Hanging:
-    """A Placement that answers when it may: nobody holds anything."""
+    """A Placement that answers when it is allowed to: nothing is allocated."""
 
     def __init__(self) -> None:
         self.is_asked, self.may_answer = threading.Event(), threading.Event()
@@ -300,7 +302,7 @@ class Sick:
 
 
 def _claims_of_nobody(scheduler: Scheduler, n: int) -> int:
-    """Claims in the table that nobody holds."""
+    """Claims in the table that have no allocation."""
     [node, *_] = scheduler.table.batch().uuid
     for uuid in new_uuids(n):
         scheduler.table.consume(node, uuid, Consumption(1, 1, 1))

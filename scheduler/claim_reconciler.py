@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pending claims compared with Placement: released once their allocations are gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from .errors import PlacementError
+from .hosts import HostTable, UnreportedClaim
+from .placement.allocations.limits import (
+    RECONCILE_GRACE_S,
+    RECONCILE_INTERVAL_S,
+    RECONCILE_MAX_READS,
+    RECONCILE_ROUND_S,
+    REVIEW_INTERVAL_S,
+    REVIEW_MAX_READS,
+    STOP_S,
+)
+from .placement.client import ConsumerAllocations, PlacementClient
+from .waiting import Spawner, Task, Waiter
+
+LOG = logging.getLogger(__name__)
+
+
+class ClaimReconciler:
+    """Reconcile the host table's pending claims with Placement's allocations.
+
+    A claim whose allocation is gone (its build failed, its instance was deleted) is
+    released in the table, together with its membership in a server group. A claim that
+    is still held, but that no report included for a long time, is assumed to be in the
+    reports: only what it consumes on top of them is released.
+
+    Parameters
+    ----------
+    max_age_s : float or None
+        Seconds after which a report should have included a claim; None: the source
+        does not report usage, so claims are the only information about it.
+    waiter : Waiter
+        Measures ages by a monotonic clock: the system clock may be set.
+    """
+
+    def __init__(
+        self,
+        table: HostTable,
+        placement: PlacementClient,
+        *,
+        max_age_s: float | None,
+        waiter: Waiter,
+        spawner: Spawner,
+    ) -> None:
+        self._table = table
+        self._placement = placement
+        self.max_age_s = max_age_s
+        self._clock = waiter.monotonic
+        self._spawner = spawner
+        # On this clock: the clock of another scheduler, which claimed, may be wrong.
+        self._known_since: dict[UnreportedClaim, float] = {}
+        self._checked_at: dict[UnreportedClaim, float] = {}
+        self._stop = spawner.event()
+        self._thread: Task | None = None
+
+    def start(self) -> None:
+        """Start checking, in a separate thread."""
+        self._thread = self._spawner.spawn(self._run, name="claim-reconciler")
+
+    def stop(self) -> None:
+        """Stop; wait for a call to Placement in progress, but at most 3 s."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(STOP_S)
+
+    def _run(self) -> None:
+        while not self._stop.wait(RECONCILE_ROUND_S):
+            self.reconcile()
+
+    def reconcile(self) -> None:
+        """Check the claims that are due, those first that have waited longest.
+
+        While Placement is unavailable, nothing changes.
+        """
+        now = self._clock()
+        claims = self._table.claims()
+        self._known_since = {c: self._known_since.get(c, now) for c in claims}
+        self._checked_at = {
+            c: self._checked_at[c] for c in claims if c in self._checked_at
+        }
+        due = [claim for claim in claims if self._is_due(claim, now)]
+        due.sort(key=self._waiting_since)
+        for claim in due[:RECONCILE_MAX_READS]:
+            if self._stop.is_set():
+                return
+            # Set first: a claim that cannot be checked must not hold up the others.
+            self._checked_at[claim] = now
+            try:
+                self._check(claim, now)
+            except PlacementError as e:
+                LOG.debug("Checking claims failed: %s; retrying later", e)
+                return
+
+    def review(self, node_uuids: Collection[str]) -> bool:
+        """Check claims on these compute nodes at once, the oldest first.
+
+        A request is waiting: the number of checks is limited, and claims that were
+        just checked are skipped.
+
+        Returns
+        -------
+        bool
+            Whether a claim was released, so that hosts have more capacity than before.
+        """
+        now, nodes = self._clock(), frozenset(node_uuids)
+        due = [
+            claim
+            for claim in self._table.claims()
+            if claim.node_uuid in nodes and self._is_reviewable(claim, now)
+        ]
+        due.sort(key=lambda claim: claim.claimed_at)
+        is_freed = False
+        for claim in due[:REVIEW_MAX_READS]:
+            self._checked_at[claim] = now
+            try:
+                is_freed |= self._check(claim, now)
+            except PlacementError as e:
+                LOG.debug("Checking claims failed: %s", e)
+                break
+        return is_freed
+
+    def _is_reviewable(self, claim: UnreportedClaim, now: float) -> bool:
+        checked_at = self._checked_at.get(claim)
+        return checked_at is None or abs(now - checked_at) >= REVIEW_INTERVAL_S
+
+    def _is_due(self, claim: UnreportedClaim, now: float) -> bool:
+        if now - self._known_since[claim] < RECONCILE_GRACE_S:
+            return False
+        return (
+            claim not in self._checked_at
+            or now - self._checked_at[claim] >= RECONCILE_INTERVAL_S
+        )
+
+    def _waiting_since(self, claim: UnreportedClaim) -> float:
+        return self._checked_at.get(claim, self._known_since[claim])
+
+    def _check(self, claim: UnreportedClaim, now: float) -> bool:
+        """Return whether the claim has ended, and was released in the table."""
+        held = self._placement.allocations(claim.instance_uuid)
+        if not self._may_be_on(claim.node_uuid, held):
+            LOG.info(
+                "Instance %s has no allocation on host %s any more: releasing its "
+                "claim in the host table",
+                claim.instance_uuid,
+                claim.host,
+            )
+            self._table.release_claim(claim.host, claim.instance_uuid)
+            return True
+        if self._is_overdue(claim, now):
+            self._table.mark_reported(claim.node_uuid, [claim.instance_uuid])
+        return False
+
+    def _is_overdue(self, claim: UnreportedClaim, now: float) -> bool:
+        limit_s, since = self.max_age_s, self._known_since.get(claim, now)
+        return limit_s is not None and now - since > limit_s
+
+    def _may_be_on(self, node_uuid: str, held: ConsumerAllocations) -> bool:
+        """Return whether a consumer may still hold something of a host.
+
+        Allocations of child providers alone do not name the host: they are assumed to
+        be its, unless the consumer holds something of another host.
+        """
+        elsewhere = any(map(self._table.has_node, held.resources))
+        return node_uuid in held.resources or (bool(held.resources) and not elsewhere)
