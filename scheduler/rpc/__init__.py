@@ -5,8 +5,8 @@ from .client import SchedulerAPI
 from .endpoints import BaseAPIEndpoint, SchedulerEndpoint
 from .peers import PEERS_TOPIC, Peers, PeersEndpoint
 from .reports import AgentAPI, connect_agents
-from .server import get_server
-from .transport import get_transport
+from .server import Server, get_server
+from .transport import get_transport, register_opts
 
 __all__ = [
     "PEERS_TOPIC",
@@ -16,7 +16,9 @@ __all__ = [
     "PeersEndpoint",
     "SchedulerAPI",
     "SchedulerEndpoint",
+    "Server",
     "connect_agents",
     "get_server",
     "get_transport",
+    "register_opts",
 ]

@@ -18,6 +18,7 @@ from moorage.scheduler.rpc import SchedulerAPI, get_transport
 
 from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
 from ..fixtures.placement_servers import MisbehavingServer, Misbehaviour
+from ..fixtures.ports import refusing_url
 from ..fixtures.rabbitmq import Broker
 from ..fixtures.scheduler_process import SchedulerProcess
 from ..fixtures.waiting import wait_until
@@ -119,3 +120,19 @@ def test_request_under_way_is_finished_before_the_end(
             assert scheduler.stop() == 0
             with pytest.raises(errors.PlacementUnavailable):
                 call.result(60)
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_broker_that_refuses_the_login_is_one_line_and_no_traceback(
+    config: list[str], tmp_path: Path, n_workers: int
+) -> None:
+    path = tmp_path / "moorage.conf"
+    lines = [line.replace("guest:guest", "guest:wrong-secret") for line in config]
+    path.write_text("\n".join(lines + _placement_at(refusing_url())))
+    line = (
+        r"\[DEFAULT\] transport_url = rabbit://guest:\*\*\*@.*Login was refused.*Check"
+    )
+    with SchedulerProcess(path, n_workers=n_workers, until=line) as scheduler:
+        scheduler.wait_for(line, times=n_workers)
+        assert scheduler.stop() == 0
+    assert not scheduler.count("Traceback|wrong-secret")

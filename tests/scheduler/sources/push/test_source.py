@@ -164,7 +164,7 @@ def test_store_that_is_away_stops_nothing(
     scheduler = following(make(url))
     assert "does not answer" in caplog.text
     (note,) = scheduler.source.notes()
-    assert "the store of hosts does not answer since" in note
+    assert "The store of hosts cannot be used since" in note
     wire.reporter.report(host(host="h1"))
     scheduler.take(*wire.taken())
     assert scheduler.table.has_node(NODE)
