@@ -140,7 +140,7 @@ class Failure:
 
     def __str__(self) -> str:
         setting = f"{self.option} = {self.value}" if self.value else self.option
-        return f"{setting}: {self.cause}" + (f". {self.remedy}." if self.remedy else "")
+        return ". ".join(filter(None, (f"{setting}: {self.cause}", self.remedy))) + "."
 
 
 def without_secrets(text: str) -> str:

@@ -88,7 +88,7 @@ def load_plugin(group: str, name: str, *, option: str = "") -> Any:  # noqa: ANN
         stevedore.NamedExtensionManager,
         group,
         names=[name],
-        warn_on_missing_entrypoint=False,  # it is raised below
+        on_missing_entrypoints_callback=None,  # it is raised below
     )
     if name not in found:
         names = {each.name for each in importlib.metadata.entry_points(group=group)}

@@ -74,7 +74,7 @@ def test_failures_arrive_as_a_stock_client_rebuilds_them(
     too_large = Serializer().serialize_entity({}, request(vcpus=99))
     unknown = Serializer().serialize_entity({}, request())
     unknown["nova_object.data"]["flavor"]["nova_object.name"] = "Florist"
-    with _serving(tmp_path, config):
+    with _serving(tmp_path, config) as scheduler:
         for spec, text in (
             (too_large, "No valid host was found. "),
             (unknown, "No valid host was found. InvalidRequest: .*Florist"),
@@ -89,6 +89,9 @@ def test_failures_arrive_as_a_stock_client_rebuilds_them(
             api.select_destinations(CONTEXT, request(memory_mb=-1), new_uuids())
         [[chosen]] = api.select_destinations(CONTEXT, request(), new_uuids())
         assert chosen.service_host == "h1"
+        n_lines = len(scheduler.log)
+        assert scheduler.stop() == 0
+    assert not [line for line in scheduler.log[n_lines:] if " INFO " not in line]
 
 
 def test_slow_call_is_kept_alive_and_ends_in_a_typed_error(

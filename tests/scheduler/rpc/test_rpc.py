@@ -11,6 +11,7 @@ from typing import Any
 
 import oslo_messaging
 import pytest
+from oslo_config import cfg
 
 from moorage.objects import (
     Aggregate,
@@ -264,3 +265,18 @@ def test_real_message_is_answered(scheduler: Scheduler, path: Path) -> None:
                 held = scheduler.placement.allocations(uuid).resources
                 assert held == claimed(chosen)
         assert isinstance(arguments["spec_obj"], RequestSpec)
+
+
+def test_client_takes_a_transport_that_oslo_messaging_has_made(
+    scheduler: Scheduler,
+) -> None:
+    conf = cfg.ConfigOpts()
+    conf([])
+    stock = oslo_messaging.get_rpc_transport(conf, url="fake:///")
+    api = SchedulerAPI(stock, timeout_s=5)
+    api.delete_instance_info(CONTEXT, "h1", new_uuids()[0])
+    with pytest.raises(oslo_messaging.MessagingTimeout):
+        SchedulerAPI(stock, timeout_s=1).select_destinations(
+            CONTEXT, request(), new_uuids()
+        )
+    stock.cleanup()
