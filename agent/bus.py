@@ -69,7 +69,9 @@ class Bus:
             raise self._away(e) from e
 
     def serve(
-        self, tell_whole: Callable[[str], object], attempt: Callable[[Work], bool]
+        self,
+        tell_whole: Callable[[str], object],
+        attempt: Callable[[Work], bool] | None = None,
     ) -> None:
         """Begin to listen, as soon as the broker lets us.
 
@@ -77,14 +79,15 @@ class Bus:
         ----------
         tell_whole : callable
             `Reporter.tell_whole`.
-        attempt : callable
+        attempt : callable, optional
             Does what it is given, and returns whether that did not raise BusAway; it
-            is called again and again until it does not.
+            is called again and again until it does not. By default the log has why.
         """
+        try_it = attempt or _logged
         # It waits for the broker, for good, and no signal ends that.
         threading.Thread(
             target=retry_until_done,
-            args=(lambda: attempt(lambda: self._start(tell_whole)), self._stopping),
+            args=(lambda: try_it(lambda: self._start(tell_whole)), self._stopping),
             name="agent-serve",
             daemon=True,
         ).start()
@@ -113,6 +116,15 @@ class Bus:
         if self._server is not None:
             self._server.stop()
             self._server.wait()
+
+
+def _logged(work: Work) -> bool:
+    try:
+        work()
+    except BusAway as e:
+        LOG.warning("Listening failed, and is repeated: %s", e)
+        return False
+    return True
 
 
 class _Questions:

@@ -267,9 +267,7 @@ def test_real_message_is_answered(scheduler: Scheduler, path: Path) -> None:
         assert isinstance(arguments["spec_obj"], RequestSpec)
 
 
-def test_client_takes_a_transport_that_oslo_messaging_has_made(
-    scheduler: Scheduler,
-) -> None:
+def test_client_takes_a_transport_that_oslo_messaging_has_made() -> None:
     conf = cfg.ConfigOpts()
     conf([])
     stock = oslo_messaging.get_rpc_transport(conf, url="fake:///")
