@@ -18,6 +18,7 @@ from ..rpc import (
     Peers,
     PeersEndpoint,
     Server,
+    UnusedReports,
     connect_agents,
     get_server,
     get_transport,
@@ -101,7 +102,7 @@ class Serving:
 
     def _made_servers(self) -> list[Server]:
         heard = PeersEndpoint(self._scheduler, self._peers.origin)
-        own = [heard, *self._scheduler.source_endpoints]
+        own = [heard, *self._scheduler.source_endpoints, UnusedReports()]
         return [
             get_server(
                 self._conf,

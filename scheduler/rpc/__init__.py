@@ -4,7 +4,7 @@
 from .client import SchedulerAPI
 from .endpoints import BaseAPIEndpoint, SchedulerEndpoint
 from .peers import PEERS_TOPIC, Peers, PeersEndpoint
-from .reports import AgentAPI, connect_agents
+from .reports import AgentAPI, UnusedReports, connect_agents
 from .server import Server, get_server
 from .transport import get_transport, register_opts
 
@@ -17,6 +17,7 @@ __all__ = [
     "SchedulerAPI",
     "SchedulerEndpoint",
     "Server",
+    "UnusedReports",
     "connect_agents",
     "get_server",
     "get_transport",

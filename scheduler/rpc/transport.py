@@ -16,7 +16,10 @@ from ..errors import ConfigurationError
 from ..failures import Failure, without_secrets
 
 _EXCHANGE = "nova"
-_DRIVER_LOG = "oslo.messaging._drivers.impl_rabbit"
+#: Loggers of the driver, and of what repeats its reading for good.
+_DRIVER_LOGS = ("oslo.messaging._drivers.impl_rabbit", "oslo_utils.excutils")
+#: Packages whose errors tell of a broker.
+_DRIVERS = frozenset({"amqp", "kombu", "oslo_messaging"})
 _OPTION = "[DEFAULT] transport_url"
 _REMEDY = "It has to be such as rabbit://USER:PASSWORD@HOST:5672/VIRTUAL_HOST"
 #: What oslo.messaging raises of a URL; ValueError of a port that is no number.
@@ -60,7 +63,10 @@ def get_transport(
 
 
 class _NamesServers(logging.Filter):
-    """Add the servers to the driver's lines of a failed connection: it names none."""
+    """Add the servers to the driver's lines of a failed connection, which names none.
+
+    A broker that refuses us is no error of a program: its traceback is left out.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +75,14 @@ class _NamesServers(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if str(record.msg).startswith("Connection failed"):
             record.msg = f"{record.msg}; {self.servers}"
+        error = record.exc_info and record.exc_info[1]
+        if isinstance(error, OSError) or _package(error) in _DRIVERS:
+            record.exc_info = None
         return True
+
+
+def _package(error: object) -> str:
+    return type(error).__module__.partition(".")[0]
 
 
 _names_servers = _NamesServers()
@@ -78,7 +91,8 @@ _names_servers = _NamesServers()
 def name_servers(url: str) -> None:
     """Have the driver's log name the broker's URL where a connection fails."""
     _names_servers.servers = f"{_OPTION} = {without_secrets(url)}".replace("%", "%%")
-    logging.getLogger(_DRIVER_LOG).addFilter(_names_servers)
+    for name in _DRIVER_LOGS:
+        logging.getLogger(name).addFilter(_names_servers)
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,12 @@ from moorage.objects import (
 )
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler import errors
-from moorage.scheduler.rpc import SchedulerAPI, get_server, get_transport
+from moorage.scheduler.rpc import (
+    SchedulerAPI,
+    UnusedReports,
+    get_server,
+    get_transport,
+)
 from moorage.scheduler.service import Scheduler, build
 
 from ...fixtures.clouds import (
@@ -278,3 +284,28 @@ def test_client_takes_a_transport_that_oslo_messaging_has_made() -> None:
             CONTEXT, request(), new_uuids()
         )
     stock.cleanup()
+
+
+def test_reports_that_no_source_takes_are_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    unused = UnusedReports()
+    for _ in range(3):
+        unused.host_reports({}, reports=[])
+    assert len(caplog.messages) == 1
+    assert "[moorage] source is not push" in caplog.text
+
+
+def test_broker_that_refuses_later_leaves_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    conf = moorage_conf.load([], config_files=[])
+    get_transport(conf, "rabbit://guest:secret@127.0.0.1:1/").cleanup()
+    driver = logging.getLogger("oslo.messaging._drivers.impl_rabbit")
+    driver.error("Connection failed: %s (retrying in %s seconds)", "refused", 1)
+    try:
+        raise oslo_messaging.MessageDeliveryFailure("refused")
+    except oslo_messaging.MessageDeliveryFailure:
+        logging.getLogger("oslo_utils.excutils").exception("Unexpected exception")
+    assert "rabbit://guest:***@127.0.0.1:1/" in caplog.text
+    assert "Traceback" not in caplog.text
