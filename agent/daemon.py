@@ -191,7 +191,8 @@ class Agent:
 
 def _placement(conf: cfg.ConfigOpts) -> PlacementClient | None:
     """Return a client where [placement] says how it is reached."""
-    if not (conf.placement.auth_type or conf.placement.endpoint_override):
+    options = conf.placement
+    if not (options.auth_type or options.auth_section or options.endpoint_override):
         return None
     return PlacementClient(make_adapter(conf))
 

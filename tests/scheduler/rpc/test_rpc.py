@@ -309,3 +309,13 @@ def test_broker_that_refuses_later_leaves_no_traceback(
         logging.getLogger("oslo_utils.excutils").exception("Unexpected exception")
     assert "rabbit://guest:***@127.0.0.1:1/" in caplog.text
     assert "Traceback" not in caplog.text
+
+
+def test_request_that_fails_early_is_recorded_with_its_instances(
+    scheduler: Scheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    uuids = [*new_uuids(), *new_uuids()]
+    with pytest.raises(errors.InvalidRequest):
+        scheduler.select_destinations(CONTEXT, request(memory_mb=-1), uuids)
+    assert "2 instance(s) failed" in caplog.text
