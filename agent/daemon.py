@@ -3,21 +3,24 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
-import oslo_messaging
 from oslo_config import cfg
-from oslo_log import log as oslo_logging
 
+from ..scheduler import logs
 from ..scheduler.conf import load
 from ..scheduler.errors import PlacementError, SchedulerError
+from ..scheduler.failures import one_line, without_secrets
+from ..scheduler.hosts import HostRecord
 from ..scheduler.placement.client import PlacementClient, make_adapter
 from ..scheduler.placement.seed import Provider
-from ..scheduler.rpc import get_transport
+from ..scheduler.rpc import get_transport, register_opts
 from . import capacity
 from .bus import Bus, BusAway
 from .provider import keep, provider_of
@@ -25,14 +28,14 @@ from .reporter import Reporter
 
 LOG = logging.getLogger(__name__)
 
-#: What an operator can mend: told in one line, without a traceback.
-_STOPS_THE_START = (
-    cfg.Error,
-    SchedulerError,
-    oslo_messaging.DriverLoadFailure,
-    oslo_messaging.InvalidTransportURL,
-    OSError,
-)
+#: What may fail and is repeated.
+_READING: Final = "Reading the state of this machine"
+_SENDING: Final = "Sending a report to the schedulers"
+LISTENING: Final = "Listening to questions of schedulers"
+_PLACEMENT: Final = "Updating this machine in Placement"
+
+#: What an operator can correct: one line, without a traceback.
+_STOPS_THE_START = (cfg.Error, SchedulerError, OSError)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -42,20 +45,31 @@ def run(argv: Sequence[str]) -> int:
     compares its inventories in Placement.
     """
     conf = cfg.ConfigOpts()
-    oslo_logging.register_options(conf)
+    logs.register_opts(conf)
     try:
+        register_opts(conf)
         load(argv, conf=conf)
         # Some options of oslo's libraries are read of the process-wide object only.
         cfg.CONF([f"--config-file={p}" for p in conf.config_file], project="moorage")
-        oslo_logging.setup(conf, "moorage")
+        logs.set_up(conf)
+        _warn_of_defaults(conf)
         wakes = _Signals()
         agent = Agent(conf)
         agent.check()
         _serve(conf, agent, wakes)
     except _STOPS_THE_START as e:
-        print(f"moorage-agent: {e}", file=sys.stderr)
+        print(f"moorage-agent: {one_line(e)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _warn_of_defaults(conf: cfg.ConfigOpts) -> None:
+    if not conf.config_file and not conf.config_dir:
+        LOG.warning(
+            "No configuration file is given or found. Defaults are used: the broker "
+            "of [DEFAULT] transport_url = %s, the host name %s",
+            without_secrets(conf.transport_url), conf.host,
+        )  # fmt: skip
 
 
 def _serve(conf: cfg.ConfigOpts, agent: Agent, wakes: _Signals) -> None:
@@ -63,7 +77,7 @@ def _serve(conf: cfg.ConfigOpts, agent: Agent, wakes: _Signals) -> None:
     bus = Bus(transport, conf.host)
     agent.use(bus)
     try:
-        bus.serve(agent.tell_whole)
+        bus.serve(agent.tell_whole, functools.partial(agent.attempt, LISTENING))
         LOG.info("Reporting %s as %s", agent.node_uuid, conf.host)
         while not wakes.is_stopping:
             agent.report()
@@ -105,7 +119,7 @@ class Agent:
         self._reporter: Reporter | None = None
         self._placement = _placement(conf)
         self._told: Provider | None = None
-        self._troubles: dict[str, str] = {}
+        self._failures: dict[str, str] = {}
 
     def use(self, bus: Bus) -> None:
         """Take the way to schedulers."""
@@ -119,16 +133,12 @@ class Agent:
         OSError
             The operating system does not tell.
         """
-        capacity.record(self._conf, self.node_uuid)
-        capacity.instances(self._conf.agent.instances_path)
+        self._read()
 
     def tell_whole(self, node_uuid: str) -> None:
         """Tell all of the machine, as a scheduler asks."""
-        try:
-            if self._reporter is not None:
-                self._reporter.tell_whole(node_uuid)
-        except BusAway as e:
-            self._is_troubled("bus", str(e))
+        if (reporter := self._reporter) is not None:
+            self.attempt(_SENDING, lambda: reporter.tell_whole(node_uuid))
 
     def look_again(self) -> None:
         """Compare with Placement at the next report, and tell all of the machine."""
@@ -137,48 +147,52 @@ class Agent:
 
     def report(self) -> None:
         """Tell the machine as it is now; what fails is told once and tried again."""
-        try:
-            record = capacity.record(self._conf, self.node_uuid)
-            its = capacity.instances(self._conf.agent.instances_path)
-        except OSError as e:
-            # No report: the schedulers take the machine as down after a while.
-            self._is_troubled("machine", str(e))
+        read: list[tuple[HostRecord, frozenset[str]]] = []
+        # Without a report the schedulers take the machine as down after a while.
+        if not self.attempt(_READING, lambda: read.append(self._read())):
             return
-        self._is_well("machine")
-        try:
-            if self._reporter is not None:
-                self._reporter.report(record, its)
-            self._is_well("bus")
-        except BusAway as e:
-            self._is_troubled("bus", str(e))
+        [(record, instances)] = read
+        if (reporter := self._reporter) is not None:
+            self.attempt(_SENDING, lambda: reporter.report(record, instances))
         # Last: a Placement that is slow to answer delays no sign of life.
-        self._keep(provider_of(self._conf, record))
+        provider = provider_of(self._conf, record)
+        if self._placement is not None and provider != self._told:
+            self.attempt(_PLACEMENT, lambda: self._keep(provider))
+
+    def _read(self) -> tuple[HostRecord, frozenset[str]]:
+        return (
+            capacity.record(self._conf, self.node_uuid),
+            capacity.instances(self._conf.agent.instances_path),
+        )
 
     def _keep(self, provider: Provider) -> None:
-        """Make Placement know the machine, where it does not yet."""
-        if self._placement is None or provider == self._told:
-            return
+        """Make Placement know the machine."""
+        if self._placement is not None and keep(self._placement, provider):
+            LOG.info("Placement was told of %s", provider.name)
+        self._told = provider
+
+    def attempt(self, part: str, work: Callable[[], object]) -> bool:
+        """Do some work; log once why it fails, and once that it succeeds again."""
+        why = ""
         try:
-            if keep(self._placement, provider):
-                LOG.info("Placement was told of %s", provider.name)
-            self._told = provider
-            self._is_well("Placement")
-        except PlacementError as e:
-            self._is_troubled("Placement", str(e))
-
-    def _is_troubled(self, part: str, why: str) -> None:
-        if self._troubles.get(part) != why:
-            LOG.warning("The %s does not do its part: %s; tried again", part, why)
-        self._troubles[part] = why
-
-    def _is_well(self, part: str) -> None:
-        if self._troubles.pop(part, None) is not None:
-            LOG.info("The %s does its part again", part)
+            work()
+        except (BusAway, PlacementError, OSError) as e:
+            why = one_line(e)
+        # Two parts may fail for one reason, such as the broker.
+        if why and why not in self._failures.values():
+            LOG.warning("%s failed, and is repeated: %s", part, why)
+        elif not why and part in self._failures:
+            LOG.info("%s succeeds again", part)
+        self._failures.pop(part, None)
+        if why:
+            self._failures[part] = why
+        return not why
 
 
 def _placement(conf: cfg.ConfigOpts) -> PlacementClient | None:
     """Return a client where [placement] says how it is reached."""
-    if not (conf.placement.auth_type or conf.placement.endpoint_override):
+    options = conf.placement
+    if not (options.auth_type or options.auth_section or options.endpoint_override):
         return None
     return PlacementClient(make_adapter(conf))
 

@@ -23,8 +23,13 @@ def load_plugins(group: str) -> dict[str, Any]:
     return _loaded(stevedore.ExtensionManager, group)
 
 
-def load_plugin(group: str, name: str) -> Any:  # noqa: ANN401 - a class or a function
+def load_plugin(group: str, name: str, *, option: str = "") -> Any:  # noqa: ANN401 - a class or a function
     """Return the plugin of that name; the others need not be fit to be imported.
+
+    Parameters
+    ----------
+    option : str, optional
+        What names the plugin, such as ``[moorage] source``.
 
     Raises
     ------
@@ -32,11 +37,17 @@ def load_plugin(group: str, name: str) -> Any:  # noqa: ANN401 - a class or a fu
         There is none, the message has the names that exist; or it cannot be imported,
         or two distributions have that name.
     """
-    found = _loaded(stevedore.NamedExtensionManager, group, names=[name])
+    found = _loaded(
+        stevedore.NamedExtensionManager,
+        group,
+        names=[name],
+        on_missing_entrypoints_callback=None,  # it is raised below
+    )
     if name not in found:
         names = {each.name for each in importlib.metadata.entry_points(group=group)}
+        named = f"{option} = {name}: " if option else ""
         raise PluginError(
-            f"{group}: there is no plugin {name!r}; there are {listed(names)}"
+            f"{named}{group}: there is no plugin {name!r}; there are {listed(names)}"
         )
     return found[name]
 

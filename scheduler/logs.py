@@ -7,7 +7,12 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from oslo_config import cfg
 from oslo_context import context as oslo_context
+from oslo_log import log as oslo_logging
+
+from .errors import ConfigurationError
+from .failures import Failure
 
 _REQUEST_ID: Final = "request_id"
 _SAME: Final = (
@@ -37,6 +42,39 @@ class LogContext(oslo_context.RequestContext):
     def to_dict(self) -> dict[str, Any]:
         """Return the context as plain data."""
         return {**super().to_dict(), "instance_uuids": list(self.instance_uuids)}
+
+
+#: Levels of libraries whose lines tell an operator nothing that ours do not.
+_LEVELS: Final = (
+    "alembic=WARNING",  # each step that was looked for
+    "amqp=ERROR",  # messages that come while a connection is closed, at each stop
+    "stevedore=ERROR",  # a missing plugin: who asks for it says so
+    "oslo_db.sqlalchemy.exc_filters=CRITICAL",  # tracebacks of errors that are handled
+)
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Register oslo.log's options, with defaults of ours."""
+    levels = [*oslo_logging.get_default_log_levels(), *_LEVELS]
+    oslo_logging.set_defaults(default_log_levels=levels)
+    oslo_logging.register_options(conf)
+
+
+def set_up(conf: cfg.ConfigOpts) -> None:
+    """Begin to log as the options say.
+
+    Raises
+    ------
+    ConfigurationError
+        The log cannot be written, or the file of log_config_append cannot be read.
+    """
+    try:
+        oslo_logging.setup(conf, "moorage")
+    except (OSError, oslo_logging.LogConfigError) as e:
+        names = ("log_config_append", "log_file", "log_dir")
+        name = next((each for each in names if conf[each]), "log_file")
+        failure = Failure.of(f"[DEFAULT] {name}", conf[name], e)
+        raise ConfigurationError(f"{failure}") from e
 
 
 @contextlib.contextmanager

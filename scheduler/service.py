@@ -7,9 +7,10 @@ import contextlib
 import dataclasses
 import logging
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from oslo_config import cfg
@@ -26,6 +27,7 @@ from .drivers.peer_claims import PeerClaim, PublishClaims, publish_nothing
 from .drivers.plugins import PluginSet, load_plugin_set
 from .drivers.record import DecisionLog, DecisionRecord
 from .entry_points import load_plugin
+from .errors import ConfigurationError
 from .hosts import HostTable
 from .instances import InstanceLocation, InstanceState
 from .notifications import (
@@ -54,6 +56,11 @@ from .sources.file import FileSource
 from .waiting import Spawner, SystemWaiter, ThreadSpawner, Waiter
 
 LOG = logging.getLogger(__name__)
+
+#: The source whose hosts the embedded Placement is told of.
+_FILE: Final = "file"
+#: Seconds between two lines in the log about how far seeding is.
+_PROGRESS_EVERY_S: Final = 2.0
 
 
 def build(  # noqa: PLR0913 - every dependency can be handed in
@@ -106,7 +113,11 @@ def build(  # noqa: PLR0913 - every dependency can be handed in
     """
     register_opts(conf)
     if source is None:
-        source = load_plugin("moorage.sources", conf.moorage.source)(conf)
+        if placement is None:
+            _check_embedded(conf)
+        source = load_plugin(
+            "moorage.sources", conf.moorage.source, option="[moorage] source"
+        )(conf)
     source.adopt(conf)
     return Scheduler(
         conf,
@@ -163,7 +174,9 @@ class Scheduler:
             check_network(conf, network)
             # Plugins first: one that is broken leaves nothing open.
             plugins = load_plugin_set(settings, clock)
-            driver = load_plugin("moorage.drivers", conf.moorage.driver)
+            driver = load_plugin(
+                "moorage.drivers", conf.moorage.driver, option="[moorage] driver"
+            )
             self._embedded = _embedded(conf) if placement is None else None
             if self._embedded is not None:
                 closing.callback(self._embedded.close)
@@ -237,6 +250,7 @@ class Scheduler:
             )
             self._clock = clock
             self._publish: PublishClaims = publish_nothing
+            self._needs: list[Callable[[], str]] = []
             #: What the source wants served on the topic of Moorage's own.
             self.source_endpoints = source.endpoints
             self.endpoints = [SchedulerEndpoint(self), BaseAPIEndpoint()]
@@ -335,19 +349,37 @@ class Scheduler:
         """Whether the process must not be forked: it has the embedded Placement."""
         return self._embedded is not None
 
+    def need(self, trouble: Callable[[], str]) -> None:
+        """Count something outside as needed to be ready.
+
+        Parameters
+        ----------
+        trouble : callable
+            Returns why it cannot be used, or an empty text; it asks nobody.
+        """
+        self._needs.append(trouble)
+
     @property
     def is_ready(self) -> bool:
-        """Tell whether Placement can do its part, and the hosts are known well enough.
+        """Return whether requests can be served.
 
-        It asks nobody.
+        That needs Placement, hosts whose state is known well enough, a source that can
+        do its part, and what `need` has named. It asks nobody.
         """
-        return self._readiness.is_ready and not self._staleness()
+        return self._readiness.is_ready and not any(self._troubles())
 
     @property
     def readiness_note(self) -> str:
         """Return why it is not ready, since when, or what else to know; or ""."""
-        notes = (self._readiness.note, self._staleness(), *self._source.notes())
-        return " ".join(note for note in notes if note)
+        notes = (self._readiness.note, *self._troubles(), *self._source.notes())
+        return " ".join(dict.fromkeys(note for note in notes if note))
+
+    def _troubles(self) -> Iterator[str]:
+        """Yield what else than Placement keeps it from being ready, or empty texts."""
+        yield self._staleness()
+        yield from self._source.troubles()
+        for trouble in self._needs:
+            yield trouble()
 
     @property
     def view_age_s(self) -> float | None:
@@ -414,7 +446,11 @@ class Scheduler:
 
     def _seed(self) -> None:
         if isinstance(self._source, FileSource):
-            count = seed(self.placement, providers(self._source.inventory))
+            count = seed(
+                self.placement,
+                providers(self._source.inventory),
+                progress=_logged_progress(),
+            )
             LOG.info(
                 "The embedded Placement was told of %d new or changed hosts", count
             )
@@ -590,11 +626,40 @@ class Scheduler:
         )
 
 
+def _logged_progress() -> Callable[[int, int], None]:
+    """Return what logs now and then how many of all hosts are done."""
+    logged_at = time.monotonic()
+
+    def log(n_done: int, n_hosts: int) -> None:
+        nonlocal logged_at
+        if time.monotonic() - logged_at >= _PROGRESS_EVERY_S:
+            logged_at = time.monotonic()
+            LOG.info(
+                "The embedded Placement is told of hosts: %d of %d", n_done, n_hosts
+            )
+
+    return log
+
+
+def _needs_embedded(conf: cfg.ConfigOpts) -> bool:
+    """Return whether nothing says how another Placement is reached."""
+    options = conf.placement
+    return not (options.auth_type or options.auth_section or options.endpoint_override)
+
+
+def _check_embedded(conf: cfg.ConfigOpts) -> None:
+    """Raise ConfigurationError for a source whose hosts it would not know."""
+    if _needs_embedded(conf) and conf.moorage.source != _FILE:
+        raise ConfigurationError(
+            "[placement] has none of auth_type, auth_section and endpoint_override: "
+            "the embedded Placement would be used, which knows no hosts of [moorage] "
+            f"source = {conf.moorage.source}. Set [placement] as in nova.conf"
+        )
+
+
 def _embedded(conf: cfg.ConfigOpts) -> EmbeddedPlacement | None:
     """Return the embedded Placement where nothing is said of another one."""
-    if conf.placement.auth_type or conf.placement.endpoint_override:
-        return None
-    if conf.placement.auth_section:
+    if not _needs_embedded(conf):
         return None
     LOG.warning(
         "[placement] has neither auth_type nor endpoint_override: the embedded "

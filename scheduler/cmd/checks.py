@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
@@ -17,16 +16,18 @@ from typing import Final
 from keystoneauth1 import exceptions as ks_errors
 from keystoneauth1 import loading as ks_loading
 from oslo_config import cfg
+from oslo_messaging.opts import list_opts as messaging_opts
 from oslo_utils import strutils
 
-from ..conf import list_opts
+from ..conf import list_opts, registered_opts
+from ..conf.values import wrong_value
 from ..entry_points import load_plugin
 from ..errors import ConfigurationError, SchedulerError
 from ..prefilters.networks import check_network
 from ..prefilters.neutron import make_network_client
 from ..sources.inventory import read_inventory
 from ..sources.nova_db.heartbeats import heartbeats_of
-from .checks_files import FileOptions, is_secret
+from .checks_files import FileOptions
 from .checks_finding import Finding
 from .checks_options import FATES, Fate, Key, Verdict, fate_of
 from .checks_plugins import available_filters, enabled_filters, weight_classes
@@ -34,9 +35,9 @@ from .checks_reach import database_findings, placement_findings
 
 _OWN: Final = Verdict(Fate.HONOURED, "an option of Moorage's own")
 _AUTH: Final = Verdict(Fate.HONOURED, "keystoneauth1 reads it, by an auth_section")
-#: oslo.config's words for the place of a value.
-_WHERE: Final = re.compile(r" from LocationInfo\(.*?\)(?= is not valid)")
 _SOURCE: Final = "Source of hosts"
+#: How much alike the names of two groups are for one to be a mistake, of 1.
+_NEARLY: Final = 0.8
 #: Groups whose options are keystoneauth1's, but for those in the table.
 _SERVICES: Final = ("placement", "neutron")
 #: Groups all of whose options are known: another name is a mistake.
@@ -59,7 +60,7 @@ def examine(conf: cfg.ConfigOpts) -> Iterator[Finding]:
         A file cannot be read.
     """
     files = FileOptions.of(conf)
-    wrong = {key: told for key in files if (told := _wrong_value(conf, files, key))}
+    wrong = {key: told for key in files if (told := _wrong_value(conf, key))}
     if not _is_any_in(wrong, "moorage", "placement", "api_database", "database"):
         yield _source(conf, files)
         yield from placement_findings(conf, files)
@@ -72,6 +73,7 @@ def examine(conf: cfg.ConfigOpts) -> Iterator[Finding]:
             yield Finding.failure(_name(key), wrong[key])
         elif finding := _option(conf, files, key):
             yield finding
+    yield from _mistyped_groups(files)
     yield from _others(conf, files)
 
 
@@ -149,18 +151,25 @@ def _registered() -> frozenset[Key]:
     )
 
 
-def _wrong_value(conf: cfg.ConfigOpts, files: FileOptions, key: Key) -> str | None:
+def _wrong_value(conf: cfg.ConfigOpts, key: Key) -> str | None:
     """Return what is wrong with a value that cannot be read, if it is read."""
-    group, option = key
-    try:
-        (conf if group == "DEFAULT" else conf[group])[option]
-    except cfg.NoSuchOptError:
-        return None
-    except (cfg.Error, ValueError) as e:
-        told = "The value cannot be used." if is_secret(option) else files.scrubbed(e)
-        told = _WHERE.sub("", told)
-        return f"The start would stop: {told}"
+    group, name = key
+    for in_group, opt, _ in registered_opts(conf):
+        if (in_group or "DEFAULT", opt.dest) == (group, name):
+            wrong = wrong_value(conf, in_group, opt)
+            return wrong and f"The start would stop: {wrong}"
     return None
+
+
+def _mistyped_groups(files: FileOptions) -> Iterator[Finding]:
+    """Yield a warning for each group whose name is nearly that of one that is read."""
+    known = {group for group, _ in (*list_opts(), *messaging_opts())} - {None}
+    for group in dict.fromkeys(group for group, _ in files):
+        close = difflib.get_close_matches(group, known, n=1, cutoff=_NEARLY)
+        if close and group not in known:
+            yield Finding.warning(
+                f"[{group}]", f"Nothing reads such a group. Is [{close[0]}] meant?"
+            )
 
 
 def _others(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[Finding]:
@@ -192,7 +201,7 @@ def _source(conf: cfg.ConfigOpts, files: FileOptions) -> Finding:
             "[moorage] source = nova_db.",
         )
     try:
-        load_plugin("moorage.sources", name)
+        load_plugin("moorage.sources", name, option="[moorage] source")
         if name == "file":
             read_inventory(inventory)
     except ConfigurationError as e:

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
 from oslo_config import cfg
 
 from ..conf.secrets import HIDDEN, is_secret_name
+from ..conf.values import config_files
 from .checks_options import Key
 
 #: Parts of the names of options whose values are URLs that have passwords.
@@ -37,12 +37,7 @@ class FileOptions:
     @classmethod
     def of(cls, conf: cfg.ConfigOpts) -> FileOptions:
         """Read the files that options were loaded from."""
-        named = conf.config_file or ()
-        folders = conf.config_dir or ()
-        paths = [named] if isinstance(named, str) else list(named)
-        for folder in [folders] if isinstance(folders, str) else folders:
-            paths += sorted(map(str, Path(folder).expanduser().glob("*.conf")))
-        return cls(paths)
+        return cls(config_files(conf))
 
     def __iter__(self) -> Iterator[Key]:
         """Yield what is set, sorted, [DEFAULT] first."""

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -11,7 +13,8 @@ from oslo_config import cfg
 from oslo_log import log as oslo_logging
 from oslo_upgradecheck import upgradecheck
 
-from ..conf import register_opts
+from ..conf import explaining, register_opts
+from ..failures import one_line
 from .checks import examine
 from .checks_finding import Finding
 
@@ -43,9 +46,14 @@ def run(argv: Sequence[str]) -> int:
     conf = cfg.ConfigOpts()
     oslo_logging.register_options(conf)
     register_opts(conf)
+    report = io.StringIO()
     try:
-        code = upgradecheck.main(conf, "moorage", UpgradeCommands(conf), list(argv))
-    except cfg.Error as e:
-        print(f"moorage-status: {e}", file=sys.stderr)
+        # Else oslo.upgradecheck prints a traceback where a pipe is closed meanwhile.
+        with explaining(argv), contextlib.redirect_stdout(report):
+            code = upgradecheck.main(conf, "moorage", UpgradeCommands(conf), list(argv))
+    except (cfg.Error, OSError) as e:
+        print(f"moorage-status: {one_line(e)}", file=sys.stderr)
         return _FAILED
+    finally:
+        sys.stdout.write(report.getvalue())
     return int(code)

@@ -13,14 +13,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import oslo_messaging
 from oslo_config import cfg
-from oslo_log import log as oslo_logging
 
+from .. import logs
 from ..conf import load
 from ..errors import SchedulerError
+from ..failures import one_line
 from ..placement.allocations.journal import make_folder
-from ..rpc import get_transport, warn_of_missing_parts
+from ..rpc import get_transport, register_opts, warn_of_missing_parts
 from ..service import Scheduler, build
 from ..telemetry.serving import ProcessTelemetry, Telemetry
 from .options import Options, copied
@@ -39,13 +39,8 @@ _GC_THRESHOLDS = (50_000, 20, 100)
 #: glibc's name for how many places memory is given out from.
 _M_ARENA_MAX = -8
 
-#: What an operator can mend: told in one line, without a traceback.
-_STOPS_THE_START = (
-    cfg.Error,
-    SchedulerError,
-    oslo_messaging.DriverLoadFailure,
-    oslo_messaging.InvalidTransportURL,
-)
+#: What an operator can correct: one line, without a traceback.
+_STOPS_THE_START = (cfg.Error, SchedulerError, OSError)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -55,11 +50,12 @@ def run(argv: Sequence[str]) -> int:
     """
     _keep_memory_together()
     conf = cfg.ConfigOpts()
-    oslo_logging.register_options(conf)
+    logs.register_opts(conf)
     try:
+        register_opts(conf)
         load(argv, conf=conf)
         _configure_oslo(conf)
-        oslo_logging.setup(conf, "moorage")
+        logs.set_up(conf)
         with Telemetry(conf) as telemetry:
             settings = copied(argv, conf)
             scheduler = build(conf, settings=settings)
@@ -75,7 +71,7 @@ def run(argv: Sequence[str]) -> int:
             finally:
                 scheduler.stop()
     except _STOPS_THE_START as e:
-        print(f"moorage-scheduler: {e}", file=sys.stderr)
+        print(f"moorage-scheduler: {one_line(e)}", file=sys.stderr)
         return 1
 
 
@@ -100,9 +96,10 @@ def _run_alone(
     with pid_file(conf.moorage.pid_file):
         scheduler.start()
         spare_the_collector()
+        serving = Serving(conf, scheduler)
         with telemetry.serve(scheduler) as seen:
             is_finished = serve(
-                Serving(conf, scheduler),
+                serving,
                 scheduler,
                 options,
                 signals,
@@ -169,8 +166,9 @@ def _supervised(
         try:
             return _work(worker, conf, scheduler, options, telemetry, folder)
         except _STOPS_THE_START as e:
-            LOG.error("Worker %d cannot start: %s", worker.number, e)
-            return 1
+            why = one_line(e)
+        LOG.error("Worker %d cannot start: %s", worker.number, why)
+        return 1
 
     supervisor = Supervisor(
         n_workers,
@@ -200,9 +198,10 @@ def _work(
         scheduler.load()
         spare_the_collector()
     scheduler.follow(claims_directory=folder)
+    serving = Serving(conf, scheduler)
     with telemetry.serve(scheduler) as seen:
         is_finished = serve(
-            Serving(conf, scheduler),
+            serving,
             scheduler,
             options,
             worker.signals,

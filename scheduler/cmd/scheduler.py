@@ -4,13 +4,8 @@
 from __future__ import annotations
 
 import sys
-import warnings
 
-# oslo.service imports eventlet even where threads are chosen, and eventlet says on
-# stderr that it is deprecated.
-warnings.filterwarnings("ignore", message=r"\s*Eventlet is deprecated")
-
-from oslo_service import backend  # noqa: E402 - the filter has to be there first
+from oslo_service import backend
 
 
 def main() -> int:

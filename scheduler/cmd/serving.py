@@ -17,10 +17,13 @@ from ..rpc import (
     PEERS_TOPIC,
     Peers,
     PeersEndpoint,
+    Server,
+    UnusedReports,
     connect_agents,
     get_server,
     get_transport,
 )
+from ..rpc.broker import BrokerWatch, broker_failure, retry_until_done
 from ..service import Scheduler
 from .options import Options
 from .signals import RELOADING, STOPPING, Signals
@@ -43,19 +46,12 @@ class Serving:
         self._conf = conf
         self._scheduler = scheduler
         self._transport = get_transport(conf)
+        self._stopping = threading.Event()
+        self._watch = BrokerWatch(self._transport)
+        scheduler.need(lambda: self._watch.trouble)
         self._peers = Peers(self._transport)
         connect_agents(self._transport, scheduler.source_endpoints)
-        heard = PeersEndpoint(scheduler, self._peers.origin)
-        own = [heard, *scheduler.source_endpoints]
-        self._servers = [
-            get_server(
-                conf,
-                self._transport,
-                scheduler.endpoints,
-                answers=scheduler.journal,
-            ),
-            get_server(conf, self._transport, own, PEERS_TOPIC),
-        ]
+        self._servers: list[Server] = []
 
     @property
     def n_under_way(self) -> int:
@@ -78,17 +74,44 @@ class Serving:
 
     def _start(self, started: Future[None]) -> None:
         try:
-            self._take_requests()
+            retry_until_done(self._begin, self._stopping)
+            self._scheduler.publish_claims_to(self._peers.announce)
+            self._watch.start()
         except BaseException as e:
             started.set_exception(e)
         else:
             started.set_result(None)
 
-    def _take_requests(self) -> None:
-        for server in self._servers:
-            server.start()
-        self._scheduler.publish_claims_to(self._peers.announce)
+    def _begin(self) -> bool:
+        """Take requests; return whether the broker lets us."""
+        if not self._watch.check():
+            return False
+        # A server that could not be started cannot be started again.
+        self._servers = self._made_servers()
+        error: Exception | None = None
+        try:
+            for server in self._servers:
+                server.start()
+        except Exception as e:  # a driver's library raises errors of its own, too
+            error = e
+        if error is not None:
+            self._watch.note(f"{broker_failure(self._conf, error)}")
+            return False
         LOG.info("Serving %d hosts as %s", len(self._scheduler.table), self._conf.host)
+        return True
+
+    def _made_servers(self) -> list[Server]:
+        heard = PeersEndpoint(self._scheduler, self._peers.origin)
+        own = [heard, *self._scheduler.source_endpoints, UnusedReports()]
+        return [
+            get_server(
+                self._conf,
+                self._transport,
+                self._scheduler.endpoints,
+                answers=self._scheduler.journal,
+            ),
+            get_server(self._conf, self._transport, own, PEERS_TOPIC),
+        ]
 
     def stop(self) -> bool:
         """Take no more requests, and finish those under way, as far as time allows.
@@ -100,6 +123,7 @@ class Serving:
         """
         began = time.monotonic()
         LOG.info("Stopping; requests under way are finished first")
+        self._stopping.set()
         # It may wait for a broker that is away, without a bound of its own.
         closing = threading.Thread(target=self._close, name="closing", daemon=True)
         closing.start()
@@ -129,6 +153,7 @@ class Serving:
             stop.join()
         for server in self._servers:
             self._try(server.wait)
+        self._try(self._watch.stop)
         self._try(self._peers.stop)
         self._try(self._transport.cleanup)
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..conf import load
+from ..failures import one_line
 from ..placement.allocations.journal import suspected_in
 
 
@@ -37,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
             )
         notes = list(suspected_in(Path(option)))
     except (cfg.Error, OSError) as e:
-        print(f"moorage-status orphans: {e}", file=sys.stderr)
+        print(f"moorage-status orphans: {one_line(e)}", file=sys.stderr)
         return 2
     if not notes:
         print("No suspected orphans.")

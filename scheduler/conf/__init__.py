@@ -7,6 +7,7 @@ in the group ``[moorage]``.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 
 from oslo_config import cfg
@@ -30,6 +31,9 @@ from . import (
     workarounds,
 )
 from .keystoneauth import auth_opts
+from .values import check_values, registered_opts
+
+__all__ = ["explaining", "list_opts", "load", "register_opts", "registered_opts"]
 
 _GROUPS = (
     default,
@@ -63,12 +67,23 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
                 continue
 
 
-def registered_opts(
-    conf: cfg.ConfigOpts,
-) -> Iterator[tuple[str | None, cfg.Opt, bool]]:
-    """Yield the group (None: DEFAULT), option and whether it is a CLI option too."""
-    for info, group in conf._all_opt_infos():  # noqa: SLF001 - no public name lists them
-        yield group.name if group else None, info["opt"], info["cli"]
+@contextlib.contextmanager
+def explaining(argv: Sequence[str]) -> Iterator[None]:
+    """Raise oslo_config.cfg.Error for what oslo.config fails by in other ways."""
+    try:
+        yield
+    except UnicodeDecodeError as e:
+        raise cfg.Error(
+            f"A configuration file is not UTF-8 text: {e.reason} at byte {e.start}. "
+            f"The arguments are {' '.join(argv) or 'none: default files are read'}"
+        ) from e
+    except FileNotFoundError as e:
+        if "--shell_completion" not in argv:
+            raise
+        raise cfg.Error(
+            "--shell_completion cannot be used: the installed oslo.config lacks its "
+            f"template {e.filename}"
+        ) from e
 
 
 def load(
@@ -96,12 +111,14 @@ def load(
     """
     conf = cfg.ConfigOpts() if conf is None else conf
     register_opts(conf)
-    conf(
-        list(argv),
-        project="moorage",
-        version=__version__,
-        default_config_files=None if config_files is None else list(config_files),
-    )
+    with explaining(argv):
+        conf(
+            list(argv),
+            project="moorage",
+            version=__version__,
+            default_config_files=None if config_files is None else list(config_files),
+        )
+    check_values(conf)
     return conf
 
 

@@ -154,6 +154,7 @@ def required(
         conf=parts.conf,
         network=_network(parts, caller),
         min_service_version=parts.table.least_service_version(),
+        are_zones_checked=parts.source.are_zones_checked,
     )
     with record.timed("prefilters"):
         _run_all(parts, request, record)

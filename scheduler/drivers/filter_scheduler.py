@@ -29,7 +29,8 @@ class FilterScheduler(BaseSchedulerDriver):
         record = DecisionRecord(
             request_id=caller.request_id,
             instance_uuids=tuple(instance_uuids or ()),
-            n_instances=0,
+            # A request that cannot be read may not say how many it asks for.
+            n_instances=len(instance_uuids or (None,)),
             started_at=parts.clock(),
         )
         try:

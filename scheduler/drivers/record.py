@@ -192,7 +192,13 @@ class DecisionRecord:
             if self.n_candidates is None
             else f"{self.n_candidates} candidate(s){' (cut)' if self.is_cut else ''}"
         )
-        funnel = "".join(f" > {s.name} {s.n_out}" for s in self.steps)
+        # A step that is repeated for later instances is written once.
+        left: dict[str, list[str]] = {}
+        for step in self.steps:
+            counts = left.setdefault(step.name, [])
+            if counts[-1:] != [str(step.n_out)]:
+                counts.append(str(step.n_out))
+        funnel = "".join(f" > {name} {'/'.join(n)}" for name, n in left.items())
         age = "" if self.view_age_s is None else f" {self.view_age_s:.1f} s old"
         return f"{asked}, {self.n_hosts} host(s){age}{funnel}"
 

@@ -13,8 +13,18 @@ import oslo_messaging.opts
 from oslo_config import cfg
 
 from ...objects import Serializer
+from ..errors import ConfigurationError
+from ..failures import Failure
 
 _EXCHANGE: Final = "nova"
+_OPTION: Final = "[oslo_messaging_notifications] transport_url"
+_REMEDY: Final = "It has to be such as rabbit://USER:PASSWORD@HOST:5672/VIRTUAL_HOST"
+#: What oslo.messaging raises of a URL; ValueError of a port that is no number.
+_UNUSABLE: Final = (
+    oslo_messaging.DriverLoadFailure,
+    oslo_messaging.InvalidTransportURL,
+    ValueError,
+)
 _DISABLED: Final = frozenset({"noop"})
 
 
@@ -70,6 +80,11 @@ def make_publishers(
     notifier : MessagingNotifier or pair of MessagingNotifier, optional
         For both formats, or (legacy, versioned); by default those that
         [oslo_messaging_notifications] asks for.
+
+    Raises
+    ------
+    ConfigurationError
+        Its transport_url cannot be used.
     """
     close: Callable[[], None] = _nothing
     if notifier is None:
@@ -98,7 +113,11 @@ def _from_conf(
         return None, None, _nothing
     # oslo.messaging's own default is "openstack"; an operator's value still wins.
     conf.set_default("control_exchange", _EXCHANGE)
-    transport = oslo_messaging.get_notification_transport(conf)
+    try:
+        transport = oslo_messaging.get_notification_transport(conf)
+    except _UNUSABLE as e:
+        url = conf.oslo_messaging_notifications.transport_url or conf.transport_url
+        raise ConfigurationError(f"{Failure.of(_OPTION, url, e, _REMEDY)}") from e
     topics = conf.notifications.versioned_notifications_topics
     serializer = Serializer()
     return (

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
@@ -16,6 +17,7 @@ from oslo_config import cfg
 from urllib3.exceptions import NewConnectionError, ProtocolError, ReadTimeoutError
 
 from .. import tracing
+from ..conf.keystoneauth import load_auth
 from ..decoding import loads
 from ..errors import (
     InvalidRequest,
@@ -26,6 +28,7 @@ from ..errors import (
     PlacementUnavailable,
     shortened,
 )
+from ..failures import Failure, cause_of, one_line
 from .candidates import AllocationCandidates, AllocationRequest
 from .circuit import Circuit, Verdict
 from .registered import Registered
@@ -221,14 +224,15 @@ def make_adapter(conf: cfg.ConfigOpts) -> Adapter:
     PlacementUnauthorized
         auth_type or an option of it cannot be used.
     """
-    try:
-        auth = ks_loading.load_auth_from_conf_options(conf, _GROUP)
-    except _NOT_ACCEPTED as e:
-        raise PlacementUnauthorized(f"[placement] auth_type cannot be used: {e}") from e
     timeout = conf.placement.timeout or conf.moorage.placement_timeout
-    session = ks_loading.load_session_from_conf_options(
-        conf, _GROUP, auth=auth, timeout=timeout
-    )
+    try:
+        auth = load_auth(conf, _GROUP)
+        session = ks_loading.load_session_from_conf_options(
+            conf, _GROUP, auth=auth, timeout=timeout
+        )
+    except _NOT_ACCEPTED as e:
+        failure = Failure.of("[placement] auth_type", conf.placement.auth_type, e)
+        raise PlacementUnauthorized(f"{failure}") from e
     for each in set(session.session.adapters.values()):
         each.init_poolmanager(_SERVERS, _CONNECTIONS)  # type: ignore[attr-defined]
     return ks_loading.load_adapter_from_conf_options(
@@ -432,7 +436,8 @@ class PlacementClient:
                 return response
         except _NOT_ACCEPTED as e:
             raise PlacementUnauthorized(
-                f"{verb} {shortened(url)} of Placement could not be asked: {e} Check "
+                f"{verb} {shortened(url)} of Placement could not be asked: "
+                f"{one_line(e)}. Check "
                 "auth_type, its options and endpoint_override in [placement]."
             ) from e
         except Exception as e:
@@ -568,17 +573,27 @@ _NOT_BUILT = (
     requests.exceptions.InvalidJSONError,
 )
 _NEVER_CONNECTED = (NewConnectionError, requests.ConnectTimeout)
+#: What begins urllib3's words in an error of requests.
+_POOL = re.compile(r": HTTPS?ConnectionPool\(")
 _MAYBE_SENT = (ProtocolError, ReadTimeoutError, requests.ReadTimeout)
 
 
 def _unreachable(verb: Verb, url: str, e: Exception) -> PlacementError:
     message = (
-        f"{verb} {shortened(url)} of Placement got no answer: {e} Check that Placement "
-        "runs, and [placement] endpoint_override and timeout."
+        f"{verb} {shortened(url)} of Placement got no answer: {_cause(e)}. Check that "
+        "it runs, and in [placement] endpoint_override, auth_url, timeout and the TLS "
+        "options."
     )
     if verb is Verb.GET or _was_never_sent(e):
         return PlacementUnavailable(message)
     return AnswerLost(message, is_in_flight=True)
+
+
+def _cause(e: Exception) -> str:
+    """Return what an error says, with its root cause instead of urllib3's wrapping."""
+    said = one_line(_POOL.split(str(e), maxsplit=1)[0])
+    root = cause_of(list(_causes(e))[-1])
+    return said if root in said else f"{said}: {root}"
 
 
 def _was_never_sent(e: BaseException) -> bool:

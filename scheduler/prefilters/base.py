@@ -68,6 +68,9 @@ class PrefilterRequest:
         not configured.
     min_service_version : int
         The lowest compute service version of all hosts; 0: none is known.
+    are_zones_checked : bool
+        Whether the sender of requests has checked that their zone exists, as nova's API
+        does.
     """
 
     spec_obj: RequestSpec
@@ -76,6 +79,7 @@ class PrefilterRequest:
     conf: cfg.ConfigOpts
     network: NetworkLookup | None = None
     min_service_version: int = 0
+    are_zones_checked: bool = True
 
 
 class Prefilter(Protocol):

@@ -12,7 +12,9 @@ from keystoneauth1 import loading as ks_loading
 from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
 
+from ..conf.keystoneauth import load_auth
 from ..errors import ConfigurationError, NetworkError
+from ..failures import Failure
 
 _GROUP = "neutron"
 _TIMEOUT_S = (
@@ -34,9 +36,10 @@ def make_network_client(conf: cfg.ConfigOpts) -> NeutronClient | None:
     if not (options.auth_type or options.auth_section or options.endpoint_override):
         return None
     try:
-        auth = ks_loading.load_auth_from_conf_options(conf, _GROUP)
+        auth = load_auth(conf, _GROUP)
     except (ksa_errors.AuthPluginException, ksa_errors.ClientException) as e:
-        raise ConfigurationError(f"[neutron] auth_type cannot be used: {e}") from e
+        failure = Failure.of("[neutron] auth_type", options.auth_type, e)
+        raise ConfigurationError(f"{failure}") from e
     session = ks_loading.load_session_from_conf_options(
         conf, _GROUP, auth=auth, timeout=options.timeout or _TIMEOUT_S
     )

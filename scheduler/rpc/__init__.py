@@ -5,9 +5,9 @@ from .client import SchedulerAPI
 from .endpoints import BaseAPIEndpoint, SchedulerEndpoint
 from .peers import PEERS_TOPIC, Peers, PeersEndpoint
 from .private_parts import warn_of_missing_parts
-from .reports import AgentAPI, connect_agents
-from .server import get_server
-from .transport import get_transport
+from .reports import AgentAPI, UnusedReports, connect_agents
+from .server import Server, get_server
+from .transport import get_transport, register_opts
 
 __all__ = [
     "PEERS_TOPIC",
@@ -17,8 +17,11 @@ __all__ = [
     "PeersEndpoint",
     "SchedulerAPI",
     "SchedulerEndpoint",
+    "Server",
+    "UnusedReports",
     "connect_agents",
     "get_server",
     "get_transport",
+    "register_opts",
     "warn_of_missing_parts",
 ]

@@ -11,6 +11,7 @@ import oslo_messaging
 from ...objects import Aggregate, InstanceList, RequestSpec, Selection, Serializer
 from .. import errors
 from .endpoints import TOPIC
+from .transport import register_opts
 
 
 class SchedulerAPI:
@@ -32,6 +33,8 @@ class SchedulerAPI:
         timeout_s: int = 1800,
         call_monitor_timeout_s: int = 60,
     ) -> None:
+        # A transport that others have made may lack some.
+        register_opts(transport.conf)
         target = oslo_messaging.Target(topic=TOPIC, version="4.0")
         self._client = oslo_messaging.get_rpc_client(
             transport, target, serializer=Serializer()

@@ -32,6 +32,27 @@ def connect_agents(
             endpoint.connect(AgentAPI(transport).report_wanted)
 
 
+class UnusedReports:
+    """Take the reports of agents where the source of hosts does not.
+
+    It is the last one that is asked.
+    """
+
+    target = oslo_messaging.Target(namespace=NAMESPACE, version="1.0")
+
+    def __init__(self) -> None:
+        self._is_warned = False
+
+    def host_reports(self, context: object, reports: object) -> None:
+        """Leave reports out; warn once."""
+        if not self._is_warned:
+            self._is_warned = True
+            LOG.warning(
+                "Agents report hosts, and the reports are ignored: [moorage] source is "
+                "not push"
+            )
+
+
 class AgentAPI:
     """Ask agents over a message bus; a question may be lost and is asked again.
 

@@ -5,13 +5,29 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 from collections.abc import Iterator, Sequence
 
 import oslo_messaging
 import oslo_messaging.opts
 from oslo_config import cfg
 
+from ..errors import ConfigurationError
+from ..failures import Failure, without_secrets
+
 _EXCHANGE = "nova"
+#: Loggers of the driver, and of what repeats its reading for good.
+_DRIVER_LOGS = ("oslo.messaging._drivers.impl_rabbit", "oslo_utils.excutils")
+#: Packages whose errors tell of a broker.
+_DRIVERS = frozenset({"amqp", "kombu", "oslo_messaging"})
+_OPTION = "[DEFAULT] transport_url"
+_REMEDY = "It has to be such as rabbit://USER:PASSWORD@HOST:5672/VIRTUAL_HOST"
+#: What oslo.messaging raises of a URL; ValueError of a port that is no number.
+_UNUSABLE = (
+    oslo_messaging.DriverLoadFailure,
+    oslo_messaging.InvalidTransportURL,
+    ValueError,
+)
 
 #: Messages that the broker sends ahead. It sends any number unless told: then one
 #: process holds what others could serve, and what it holds waits while it is busy.
@@ -27,16 +43,60 @@ def get_transport(
     ----------
     url : str, optional
         Used instead of the option, for example ``fake://``.
+
+    Raises
+    ------
+    ConfigurationError
+        The URL is none, or no driver has its scheme.
     """
-    _register(conf)
+    register_opts(conf)
+    name_servers(url or conf.transport_url)
     # oslo.messaging's own default is "openstack"; an operator's value still wins.
     conf.set_default("control_exchange", _EXCHANGE)
     group = "oslo_messaging_rabbit"
     conf.set_default("rabbit_qos_prefetch_count", _PREFETCHED, group)
-    return oslo_messaging.get_rpc_transport(conf, url=url)
+    try:
+        return oslo_messaging.get_rpc_transport(conf, url=url)
+    except _UNUSABLE as e:
+        failure = Failure.of(_OPTION, url or conf.transport_url, e, _REMEDY)
+        raise ConfigurationError(f"{failure}") from e
 
 
-def _register(conf: cfg.ConfigOpts) -> None:
+class _NamesServers(logging.Filter):
+    """Add the servers to the driver's lines of a failed connection, which names none.
+
+    A broker that refuses us is no error of a program: its traceback is left out.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.servers = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if str(record.msg).startswith("Connection failed"):
+            record.msg = f"{record.msg}; {self.servers}"
+        error = record.exc_info and record.exc_info[1]
+        if isinstance(error, OSError) or _package(error) in _DRIVERS:
+            record.exc_info = None
+        return True
+
+
+def _package(error: object) -> str:
+    return type(error).__module__.partition(".")[0]
+
+
+_names_servers = _NamesServers()
+
+
+def name_servers(url: str) -> None:
+    """Have the driver's log name the broker's URL where a connection fails."""
+    _names_servers.servers = f"{_OPTION} = {without_secrets(url)}".replace("%", "%%")
+    for name in _DRIVER_LOGS:
+        logging.getLogger(name).addFilter(_names_servers)
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Register the options of oslo.messaging, those it reads without listing, too."""
     for group, opts in (*oslo_messaging.opts.list_opts(), *_unlisted()):
         for opt in opts:
             # What another owner of this conf registered is his.

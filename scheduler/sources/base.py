@@ -37,6 +37,9 @@ class BaseHostSource(abc.ABC):
     #: Whether it comes to tell what instances use; else claims are all that is known.
     is_reporting = True
 
+    #: Whether requests come from a nova, whose API checks that a zone exists.
+    are_zones_checked = True
+
     # A class's, so that a source whose __init__ is all its own can adopt options.
     _conf: cfg.ConfigOpts | None = None
 
@@ -169,6 +172,13 @@ class BaseHostSource(abc.ABC):
         may ask a database. It raises nothing.
         """
         return InstanceLocation(InstanceState.UNKNOWN)
+
+    def troubles(self) -> Sequence[str]:
+        """Return what keeps the source from doing its part: nobody is ready then.
+
+        By default nothing does. It asks nobody.
+        """
+        return ()
 
     def notes(self) -> Sequence[str]:
         """Return what is not as it should be, for an operator; each says since when."""

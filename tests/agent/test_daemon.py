@@ -3,14 +3,20 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
 
+from moorage.scheduler.conf import load
+from moorage.scheduler.rpc import AgentAPI, get_transport
+
 from ..fixtures.agent_process import AgentProcess
+from ..fixtures.rabbitmq import Broker
 from ..fixtures.waiting import wait_until
 
 WAIT_S = 60.0
@@ -61,7 +67,69 @@ def test_agent_without_a_broker_goes_on_and_can_be_stopped(tmp_path: Path) -> No
     )
     with AgentProcess(file) as agent:
         wait_until(
-            lambda: any("bus does not do its part" in line for line in agent.log),
+            lambda: any(f"127.0.0.1:{port}" in line for line in agent.log),
             describe=lambda: "".join(agent.log),
         )
         assert agent.stop() == 0
+
+
+def _config(folder: Path, transport_url: str) -> Path:
+    file = folder / "agent.conf"
+    file.write_text(
+        "[DEFAULT]\ndebug = true\n"
+        f"host = {uuid.uuid4()}\ntransport_url = {transport_url}\n"
+        f"[agent]\ninterval = 0.5\nnode_uuid_file = {folder}/uuid\n"
+    )
+    return file
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(
+    ("login", "virtual_host", "cause"),
+    [
+        ("guest:wrong-secret", "", "Login was refused.* Check user and password"),
+        (
+            "guest:guest",
+            "/nowhere",
+            "vhost nowhere not found.* Create the virt",
+        ),
+    ],
+    ids=["password", "virtual host"],
+)
+def test_broker_that_refuses_is_one_line_and_no_traceback(
+    tmp_path: Path, login: str, virtual_host: str, cause: str
+) -> None:
+    with Broker() as broker:
+        url = broker.url_of(login)
+        if virtual_host:
+            url = url.rpartition("/")[0] + virtual_host
+        line = rf"\[DEFAULT\] transport_url = rabbit://guest:\*\*\*@\S+: .*{cause}"
+        with AgentProcess(_config(tmp_path, url)) as agent:
+            wait_until(lambda: any(re.search(line, each) for each in agent.log))
+            assert agent.stop() == 0
+    log = "".join(agent.log)
+    assert "Traceback" not in log
+    assert "secret" not in log
+
+
+@pytest.mark.broker
+def test_agent_answers_once_its_broker_user_exists(tmp_path: Path) -> None:
+    name = f"agent-{uuid.uuid4().hex[:8]}"
+    with Broker() as broker:
+        file = _config(tmp_path, broker.url_of(f"{name}:secret"))
+        conf = load([], config_files=[str(file)])
+        transport = get_transport(conf, broker.transport_url)
+        with AgentProcess(file) as agent:
+            wait_until(lambda: any("Login was refused" in line for line in agent.log))
+            broker.add_user(name, "secret")
+            node_uuid = wait_until(lambda: (tmp_path / "uuid").read_text().strip())
+
+            def answers() -> bool:
+                return any(f"whole report of {node_uuid}" in line for line in agent.log)
+
+            def asked() -> bool:
+                AgentAPI(transport).report_wanted("moorage-agent", conf.host, node_uuid)
+                return answers()
+
+            wait_until(asked, interval_s=0.2, describe=lambda: "".join(agent.log))
+        transport.cleanup()

@@ -18,6 +18,7 @@ from moorage.scheduler.rpc import SchedulerAPI, get_transport
 
 from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
 from ..fixtures.placement_servers import MisbehavingServer, Misbehaviour
+from ..fixtures.ports import refusing_url
 from ..fixtures.rabbitmq import Broker
 from ..fixtures.scheduler_process import SchedulerProcess
 from ..fixtures.waiting import wait_until
@@ -73,7 +74,7 @@ def test_failures_arrive_as_a_stock_client_rebuilds_them(
     too_large = Serializer().serialize_entity({}, request(vcpus=99))
     unknown = Serializer().serialize_entity({}, request())
     unknown["nova_object.data"]["flavor"]["nova_object.name"] = "Florist"
-    with _serving(tmp_path, config):
+    with _serving(tmp_path, config) as scheduler:
         for spec, text in (
             (too_large, "No valid host was found. "),
             (unknown, "No valid host was found. InvalidRequest: .*Florist"),
@@ -88,6 +89,9 @@ def test_failures_arrive_as_a_stock_client_rebuilds_them(
             api.select_destinations(CONTEXT, request(memory_mb=-1), new_uuids())
         [[chosen]] = api.select_destinations(CONTEXT, request(), new_uuids())
         assert chosen.service_host == "h1"
+        n_lines = len(scheduler.log)
+        assert scheduler.stop() == 0
+    assert not [line for line in scheduler.log[n_lines:] if " INFO " not in line]
 
 
 def test_slow_call_is_kept_alive_and_ends_in_a_typed_error(
@@ -119,3 +123,19 @@ def test_request_under_way_is_finished_before_the_end(
             assert scheduler.stop() == 0
             with pytest.raises(errors.PlacementUnavailable):
                 call.result(60)
+
+
+@pytest.mark.parametrize("n_workers", [1, 2])
+def test_broker_that_refuses_the_login_is_one_line_and_no_traceback(
+    config: list[str], tmp_path: Path, n_workers: int
+) -> None:
+    path = tmp_path / "moorage.conf"
+    lines = [line.replace("guest:guest", "guest:wrong-secret") for line in config]
+    path.write_text("\n".join(lines + _placement_at(refusing_url())))
+    line = (
+        r"\[DEFAULT\] transport_url = rabbit://guest:\*\*\*@.*Login was refused.*Check"
+    )
+    with SchedulerProcess(path, n_workers=n_workers, until=line) as scheduler:
+        scheduler.wait_for(line, times=n_workers)
+        assert scheduler.stop() == 0
+    assert not scheduler.count("Traceback|wrong-secret")

@@ -31,7 +31,8 @@ from moorage.scheduler.sources.inventory import read_inventory
 
 from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
 from ..fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingServer
-from ..fixtures.rabbitmq import Broker
+from ..fixtures.ports import free_port
+from ..fixtures.rabbitmq import Broker, DedicatedBroker
 from ..fixtures.scheduler_process import SchedulerProcess
 from ..fixtures.waiting import wait_until
 
@@ -205,3 +206,26 @@ def test_spans_of_a_request_come_to_the_collector(cloud: Cloud) -> None:
         "claim",
         "PUT /allocations",
     } <= names
+
+
+@pytest.mark.deep
+def test_process_is_ready_only_while_the_broker_takes_messages(cloud: Cloud) -> None:
+    with DedicatedBroker() as broker:
+        port = free_port()
+        cloud.option(f"http_port = {port}")
+        with cloud.config.open("a") as config:
+            config.write(f"[DEFAULT]\ntransport_url = {broker.transport_url}\n")
+        server = broker.transport_url.rpartition("@")[2]
+
+        def is_unready() -> bool:
+            status, text = page(port, "/readyz")
+            return status == 503 and server in text and "refused" in text
+
+        broker.stop()
+        with SchedulerProcess(cloud.config, until=server) as scheduler:
+            wait_until(is_unready)
+            broker.start()
+            wait_until(lambda: page(port, "/readyz") == (200, "Ready.\n"))
+            broker.stop()
+            wait_until(is_unready)
+        assert not scheduler.count("Traceback")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.drivers.filter_scheduler import FilterScheduler
+from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.service import build
 
 from ..fixtures.clouds import host, write_inventory
@@ -56,3 +58,44 @@ def test_scheduler_that_ends_leaves_no_thread(
     scheduler.stop()
     assert names <= started
     assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("source", ["push", "nova_db"])
+def test_embedded_placement_is_refused_for_hosts_that_it_does_not_know(
+    source: str, tmp_path: Path
+) -> None:
+    conf = moorage_conf.load([], config_files=[])
+    conf.set_override("source", source, group="moorage")
+    conf.set_override("connection", f"sqlite:///{tmp_path}/api", group="api_database")
+    with pytest.raises(ConfigurationError, match=rf"source = {source}\. Set \[placem"):
+        build(conf)
+
+
+def test_what_is_needed_outside_decides_on_readiness(tmp_path: Path) -> None:
+    conf = moorage_conf.load([], config_files=[])
+    inventory = write_inventory(tmp_path, host("h1"))
+    conf.set_override("inventory_file", str(inventory), group="moorage")
+    trouble = ["The broker is away."]
+    scheduler = build(conf)
+    scheduler.need(lambda: trouble[0])
+    scheduler.start()
+    assert not scheduler.is_ready
+    assert scheduler.readiness_note == trouble[0]
+    trouble[0] = ""
+    assert scheduler.is_ready
+    scheduler.stop()
+
+
+def test_seeding_that_takes_long_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    conf = moorage_conf.load([], config_files=[])
+    inventory = write_inventory(tmp_path, *(host(f"h{i}") for i in range(3)))
+    conf.set_override("inventory_file", str(inventory), group="moorage")
+    with fixtures.MonkeyPatch("moorage.scheduler.service._PROGRESS_EVERY_S", 0.0):
+        scheduler = build(conf)
+        scheduler.start()
+    scheduler.stop()
+    told = [m for m in caplog.messages if "is told of hosts" in m]
+    assert told[-1] == "The embedded Placement is told of hosts: 3 of 3"

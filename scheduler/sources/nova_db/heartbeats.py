@@ -18,8 +18,8 @@ from collections.abc import Collection, Mapping
 from oslo_config import cfg
 
 from ...entry_points import load_plugin
+from ...failures import cause_of
 from .changes import CellChanges
-from .parts import told
 from .reading import Service
 
 LOG = logging.getLogger(__name__)
@@ -73,7 +73,11 @@ def heartbeats_of(conf: cfg.ConfigOpts) -> BaseHeartbeats | None:
     ConfigurationError
         Its options cannot be used.
     """
-    plugin = load_plugin("moorage.heartbeats", conf.servicegroup_driver)
+    plugin = load_plugin(
+        "moorage.heartbeats",
+        conf.servicegroup_driver,
+        option="[DEFAULT] servicegroup_driver",
+    )
     found: BaseHeartbeats | None = plugin(conf)
     return found
 
@@ -125,7 +129,7 @@ class CellHeartbeats:
         try:
             found = self._heartbeats.read(_TOPIC, due) if due else {}
         except Exception as e:  # whatever a client raises; it is tried again
-            trouble = told(e)
+            trouble = cause_of(e)
         else:
             # A clock that is ahead of ours says no more than: it is up now.
             beats = {host: min(at, now) for host, at in found.items()}

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
+from ...failures import cause_of
 from .engines import is_in_memory, is_local
 
 LOG = logging.getLogger(__name__)
@@ -24,8 +24,6 @@ _LONGEST_PAUSE_S: Final = 60.0
 _PROMPT_S: Final = 1.0
 #: Attempts that may hang at once: a driver may know no time limit.
 _MAX_HANGING: Final = 3
-
-_SECRET: Final = re.compile(r"://[^/\s]*@")
 
 #: Takes over what was read; called with the lock held.
 TakeOver = Callable[[], None]
@@ -113,6 +111,9 @@ class Part:
         Since when it does not answer in time; None: it does, or was never asked.
     """
 
+    #: Whether a start goes on without it; else who starts says why it cannot be read.
+    may_be_away = True
+
     def __init__(
         self,
         what: str,
@@ -174,7 +175,14 @@ class Part:
     def describe(self) -> str:
         """Return since when it does not answer, and why, for people."""
         since = "" if self.away_since is None else f" since {_written(self.away_since)}"
-        return f"{self.what} does not answer{since}: {self.reason}"
+        return f"{self._named()} does not answer{since}: {self.reason}"
+
+    def _named(self) -> str:
+        """Return its name, with the URL that it is reached by once that is known."""
+        if self._engine is None:
+            return self.what
+        url = self._engine.url.set(query={}).render_as_string(hide_password=True)
+        return f"{self.what} ({url})"
 
     # -- attempts ----------------------------------------------------------------------
 
@@ -202,7 +210,7 @@ class Part:
             try:
                 engine = self.engine()
             except Exception as e:  # not ours: whatever is wrong with its URL
-                self.fail(told(e))
+                self.fail(cause_of(e))
                 return None
             if self.attempt is not None:
                 self._leave(self.attempt)
@@ -246,16 +254,20 @@ class Part:
             self.abandon()
 
     def _read(self, engine: sa.Engine, attempt: Attempt, read: Read) -> None:
+        take_over: TakeOver | None = None
+        reason = ""
         try:
             with _snapshot(engine) as connection:
                 take_over = read(connection, attempt.began_at)
         except Exception as e:  # whatever a driver makes of a server that talks garbage
-            with self._lock:
-                if not attempt.is_abandoned:
-                    self.fail(told(e))
-            return
+            reason = cause_of(e)
+        # Not inside of `except`: the log would repeat the error.
         with self._lock:
-            if not attempt.is_abandoned:
+            if attempt.is_abandoned:
+                return
+            if take_over is None:
+                self.fail(reason)
+            else:
                 self._take(attempt, take_over)
 
     def _take(self, attempt: Attempt, take_over: TakeOver) -> None:
@@ -263,7 +275,7 @@ class Part:
             take_over()
         except Exception as e:  # what was read has to be read again, as a whole
             LOG.exception("%s was read, but cannot be taken over", self.what)
-            self.fail(told(e))
+            self.fail(cause_of(e))
             return
         self.seen_at = attempt.began_at
         self._retry_at = None
@@ -294,7 +306,12 @@ class Part:
         self.reason = reason
         if self.away_since is None:
             self.away_since = now
-            LOG.warning("%s cannot be read and is tried again: %s", self.what, reason)
+            level = (
+                logging.WARNING if self.seen_at or self.may_be_away else logging.DEBUG
+            )
+            LOG.log(
+                level, "%s cannot be read and is tried again: %s", self._named(), reason
+            )
         else:
             LOG.debug("%s still cannot be read: %s", self.what, reason)
 
@@ -312,13 +329,6 @@ def _snapshot(engine: sa.Engine) -> Iterator[sa.Connection]:
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
             )
         yield connection
-
-
-def told(error: Exception) -> str:
-    """Return the first line of what an error says, without the password of a URL."""
-    lines = str(error).strip().splitlines()
-    text = _SECRET.sub("://***@", lines[0] if lines else "")
-    return f"{type(error).__name__}: {text}"
 
 
 def _written(moment_s: float) -> str:

@@ -15,9 +15,9 @@ from oslo_config import cfg
 from oslo_db.exception import DBDuplicateEntry
 
 from ...errors import ConfigurationError
+from ...failures import Failure, cause_of
 from .engines import Engines
 from .heartbeats import BaseHeartbeats
-from .parts import told
 from .schema import Moment
 
 LOG = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ class ServiceRecord:
             with engine.begin() as connection:
                 connection.execute(SERVICES.insert().values(row))
         except (sa.exc.IntegrityError, DBDuplicateEntry) as e:
-            LOG.debug("Another process has made the service record: %s", told(e))
+            LOG.debug("Another process has made the service record: %s", cause_of(e))
 
     def _found(self, engine: sa.Engine) -> int | None:
         row = _C.host == self._host, _C.binary == BINARY, _C.deleted == 0
@@ -195,7 +195,7 @@ class ServiceRecord:
             is_there = self.report()
         except Exception as e:  # whatever a driver raises; it is tried again
             self._tell(
-                logging.WARNING, f"cannot be written and is tried again: {told(e)}"
+                logging.WARNING, f"cannot be written and is tried again: {cause_of(e)}"
             )
             return
         if not is_there:
@@ -233,10 +233,9 @@ def record_of(
     engines = Engines(conf)
     try:
         engines.cell(connection)
-    except (sa.exc.ArgumentError, ImportError) as e:
-        raise ConfigurationError(
-            f"[database] connection cannot be used: {told(e)}"
-        ) from None
+    except (sa.exc.ArgumentError, ImportError, ValueError) as e:
+        failure = Failure.of("[database] connection", connection, e)
+        raise ConfigurationError(f"{failure}") from None
     return ServiceRecord(
         lambda: engines.cell(connection),
         conf.host,

@@ -18,6 +18,7 @@ from oslo_config import cfg
 
 from ...clock import now_s
 from ...errors import ConfigurationError
+from ...failures import Failure, cause_of
 from ...hosts import HostTable
 from ...instances import InstanceLocation, InstanceState
 from ..base import BaseHostSource, ServiceHost, ServiceState
@@ -29,7 +30,7 @@ from .engines import Engines
 from .heartbeats import BaseHeartbeats, CellHeartbeats, heartbeats_of
 from .image_properties import are_weighed, describe
 from .old_computes import ADVICE, OldCompute, described, read_old_computes
-from .parts import Part, Read, TakeOver, told
+from .parts import Part, Read, TakeOver
 from .picture import Picture
 from .schema import instances
 from .service_record import ServiceRecord, record_of
@@ -45,12 +46,17 @@ _PATIENCE_S: Final = 1.0
 #: Seconds in which the same missing compute nodes are looked for only once.
 _SAME_MISSING_S: Final = 1.0
 _MAX_TOLD: Final = 5
+_OPTION: Final = "[api_database] connection"
+_AS_URL: Final = "It has to be such as mysql+pymysql://nova:PASSWORD@HOST/nova_api"
+_AS_DB: Final = "It has to lead to nova's API database"
 #: Seconds to wait for our own thread to end.
 _STOP_S: Final = 5.0
 
 
 class _Api(Part):
     """The API database."""
+
+    may_be_away = False
 
     def __init__(
         self,
@@ -246,7 +252,7 @@ class NovaDBSource(BaseHostSource):
             with cell.engine().connect() as connection:
                 return read_states(connection, hosts)
         except sa.exc.SQLAlchemyError as e:
-            LOG.debug("%s cannot say which services are up: %s", cell.what, told(e))
+            LOG.debug("%s cannot say which services are up: %s", cell.what, cause_of(e))
             return {}
 
     def seen_at(self) -> float | None:
@@ -261,6 +267,16 @@ class NovaDBSource(BaseHostSource):
             return min(
                 (p.seen_at for p in parts if p.seen_at is not None), default=None
             )
+
+    def troubles(self) -> Sequence[str]:
+        """Return why nothing can be read: of the API database, or of any cell."""
+        with self._lock:
+            if not self._api.is_up:
+                return (self._api.describe(),)
+            cells = list(self._cells.values())
+            if cells and not any(cell.is_up for cell in cells):
+                return ("No cell's database answers.",)
+            return ()
 
     def notes(self) -> Sequence[str]:
         """Return which databases do not answer, and which rows make no sense."""
@@ -283,7 +299,9 @@ class NovaDBSource(BaseHostSource):
                 with cell.engine().connect() as connection:
                     row = connection.execute(wanted).first()
             except sa.exc.SQLAlchemyError as e:
-                LOG.debug("%s cannot say where an instance is: %s", cell.what, told(e))
+                LOG.debug(
+                    "%s cannot say where an instance is: %s", cell.what, cause_of(e)
+                )
                 state = InstanceState.UNKNOWN
                 continue
             if row is not None and row.deleted:
@@ -365,10 +383,9 @@ class NovaDBSource(BaseHostSource):
         self._api.renew()
         self._read(table, [self._api], timeout_s, is_forced=True)
         if not self._api.is_up:
-            raise ConfigurationError(
-                "nova's API database cannot be read; check [api_database] connection: "
-                f"{self._api.reason}"
-            )
+            url = self._api.engine().url.set(query={})
+            failure = Failure.of(_OPTION, url, self._api.reason, _AS_DB)
+            raise ConfigurationError(f"{failure}")
         with self._lock:
             cells = list(self._cells.values())
             for cell in cells:
@@ -618,10 +635,9 @@ def from_conf(conf: cfg.ConfigOpts) -> NovaDBSource:
     engines = Engines(conf)
     try:
         api_engine = engines.api()
-    except (sa.exc.ArgumentError, ImportError) as e:
-        raise ConfigurationError(
-            f"[api_database] connection cannot be used: {told(e)}"
-        ) from None
+    except (sa.exc.ArgumentError, ImportError, ValueError) as e:
+        failure = Failure.of(_OPTION, conf.api_database.connection, e, _AS_URL)
+        raise ConfigurationError(f"{failure}") from None
     return NovaDBSource(
         api_engine,
         engines.cell,

@@ -6,11 +6,11 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from .hosts import ReportedHosts
-from .store import HostStore, StoreAway
+from .store import HostStore, StoreAway, StoreRefused
 
 LOG = logging.getLogger(__name__)
 
@@ -59,11 +59,16 @@ class WriteBehind:
         """Make the tables, and put the hosts that the store kept on the table.
 
         A store that is away is warned of, and opened later.
+
+        Raises
+        ------
+        StoreRefused
+            It cannot be used until somebody changes something.
         """
-        try:
-            self._open(hosts)
-        except StoreAway as e:
-            self._is_away(e, now)
+        if error := self._error_of(lambda: self._open(hosts)):
+            if isinstance(error, StoreRefused):
+                raise error
+            self._is_away(error, now)
 
     def _open(self, hosts: ReportedHosts) -> None:
         self._store.upgrade()
@@ -109,18 +114,30 @@ class WriteBehind:
             self._gone, gone = set(), self._gone
         if not changed and not gone and not self.trouble:
             return
-        try:
+
+        def update() -> None:
             if not self._is_open:
                 self._open(hosts)
             self._delete(hosts, gone)
             self._write(hosts, changed)
-        except StoreAway as e:
-            with self._lock:
-                self._changed |= changed
-                self._gone |= gone
-            self._is_away(e, hosts.now())
-        else:
+
+        error = self._error_of(update)
+        if error is None:
             self._is_back()
+            return
+        with self._lock:
+            self._changed |= changed
+            self._gone |= gone
+        self._is_away(error, hosts.now())
+
+    @staticmethod
+    def _error_of(work: Callable[[], object]) -> StoreAway | None:
+        # A line that is logged inside of `except` repeats the error at its end.
+        try:
+            work()
+        except StoreAway as e:
+            return e
+        return None
 
     def _write(self, hosts: ReportedHosts, changed: set[str]) -> None:
         remaining = iter(list(changed))
@@ -139,8 +156,8 @@ class WriteBehind:
         if not self.trouble:
             self.since = now
             LOG.warning(
-                "The store of hosts does not answer: %s. Decisions go on; hosts are "
-                "written once it does.",
+                "The store of hosts cannot be used: %s Decisions go on; hosts are "
+                "written to it once it can.",
                 error,
             )
         self.trouble = str(error)

@@ -45,6 +45,8 @@ class PushSource(BaseHostSource):
         Returns now, seconds since the epoch.
     """
 
+    are_zones_checked = False
+
     def __init__(
         self,
         conf: cfg.ConfigOpts | None = None,
@@ -90,7 +92,8 @@ class PushSource(BaseHostSource):
         Raises
         ------
         ConfigurationError
-            ``[moorage] store_connection`` cannot be used at all.
+            ``[moorage] store_connection`` cannot be used until somebody changes
+            something: the URL, the database or the rights there.
         """
         store = HostStore(self.conf.moorage.store_connection)
         self._behind = WriteBehind(store)
@@ -150,14 +153,18 @@ class PushSource(BaseHostSource):
         """
         return None if self._hosts is None else self._hosts.heard_at
 
+    def troubles(self) -> Sequence[str]:
+        """Return since when the store cannot be used, and why."""
+        if self._behind is None or not self._behind.trouble:
+            return ()
+        return (
+            f"The store of hosts cannot be used since {_told(self._behind.since)}: "
+            f"{self._behind.trouble}",
+        )
+
     def notes(self) -> Sequence[str]:
-        """Tell of a store that is away, of refused hosts, of reports that are late."""
-        notes = []
-        if self._behind is not None and self._behind.trouble:
-            notes.append(
-                f"the store of hosts does not answer since "
-                f"{_told(self._behind.since)}: {self._behind.trouble}"
-            )
+        """Return `troubles`, which hosts are refused, and which reports are late."""
+        notes = [*self.troubles()]
         refused_since = None if self._hosts is None else self._hosts.refused_since
         if self._hosts is not None and refused_since is not None:
             notes.append(

@@ -17,11 +17,14 @@ from typing import Any, Final
 import sqlalchemy as sa
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import event
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 
 from ...errors import ConfigurationError
+from ...failures import Failure
 from ...hosts import HostRecord
 from .columns import RefusedReport, count, field, kept, record_of, uuid_of, uuids_of
 from .revisions import Held
@@ -59,8 +62,15 @@ _TRIES: Final = 3
 _SAME_S: Final = 5.0
 
 
+_OPTION: Final = "[moorage] store_connection"
+
+
 class StoreAway(Exception):
-    """The database does not do its part now; it is asked again later."""
+    """The database does not answer, or not as it has to; it is tried again later."""
+
+
+class StoreRefused(StoreAway, ConfigurationError):
+    """The database cannot be used until somebody changes something."""
 
 
 class HostStore:
@@ -92,14 +102,36 @@ class HostStore:
         Raises
         ------
         StoreAway
+        StoreRefused
+            It has a newer schema, or another program's tables.
         """
         with self._reached(), self._engine.connect() as connection:
             _make_private(self._engine.url)
             with _alone(connection):
+                self._check_tables(connection)
                 config = Config()
                 config.set_main_option("script_location", str(_MIGRATIONS))
                 config.attributes["connection"] = connection
                 command.upgrade(config, "head")
+
+    def _check_tables(self, connection: Connection) -> None:
+        options = {"version_table": _VERSION_TABLE}
+        context = MigrationContext.configure(connection, opts=options)
+        found = context.get_current_revision()
+        if found is None and sa.inspect(connection).has_table(HOSTS.name):
+            raise self._refused(
+                f"the database has a table {HOSTS.name} of another program",
+                "Name a database of its own",
+            )
+        steps = ScriptDirectory(str(_MIGRATIONS)).walk_revisions()
+        if found is not None and found not in {step.revision for step in steps}:
+            raise self._refused(
+                f"its tables are of a newer Moorage (revision {found})",
+                "Upgrade Moorage, or name another database",
+            )
+
+    def _refused(self, cause: str, remedy: str) -> StoreRefused:
+        return StoreRefused(f"{Failure.of(_OPTION, self.name, cause, remedy)}")
 
     def load(self) -> list[tuple[Held, HostRecord]]:
         """Return all hosts; what is no host is told and left out.
@@ -176,11 +208,19 @@ class HostStore:
         try:
             yield
         except (sa.exc.SQLAlchemyError, OSError) as e:
-            cause = getattr(e, "orig", None) or e
-            raise StoreAway(f"{self.name}: {str(cause).strip()}") from e
+            failure = Failure.of(_OPTION, self.name, e)
+            refused = StoreRefused if failure.is_refusal else StoreAway
+            raise refused(f"{failure}") from e
 
 
-_MIGRATIONS = Path(__file__).parent / "migrations"
+_MIGRATIONS: Final = Path(__file__).parent / "migrations"
+_VERSION_TABLE: Final = "moorage_version"
+_REMEDY: Final = (
+    "It has to be a URL such as sqlite:////var/lib/moorage/hosts.sqlite, "
+    "mysql+pymysql://USER:PASSWORD@HOST/DATABASE or "
+    "postgresql+psycopg2://USER:PASSWORD@HOST/DATABASE, and its driver has to be "
+    "installed (moorage[mysql], moorage[postgresql])"
+)
 
 
 def _engine(url: str) -> Engine:
@@ -192,14 +232,9 @@ def _engine(url: str) -> Engine:
             connect_args=_connect_args(parsed),
             **_isolation(parsed),
         )
-    except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ImportError) as e:
-        raise ConfigurationError(
-            f"[moorage] store_connection cannot be used: {e}. It has to be a URL such "
-            "as sqlite:////var/lib/moorage/hosts.sqlite, "
-            "mysql+pymysql://user:password@host/database or "
-            "postgresql+psycopg2://user:password@host/database, and its driver has to "
-            "be installed (moorage[mysql], moorage[postgresql])"
-        ) from e
+    except (sa.exc.ArgumentError, ImportError, ValueError) as e:
+        failure = Failure.of(_OPTION, url, e, _REMEDY)
+        raise ConfigurationError(f"{failure}") from e
     if _is_sqlite(parsed):
         event.listen(engine, "do_connect", _before_connect)
         event.listen(engine, "connect", _on_connect)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import socket
 import string
 import subprocess
@@ -845,3 +846,77 @@ def test_documentation_names_every_option_that_is_not_read() -> None:
         set()
     )
     assert {group for group, _ in unread if f"``[{group}]``" not in page} == set()
+
+
+def test_group_that_is_mistyped_is_a_warning(check: Check, hosts: str) -> None:
+    others = "[placment]\nauth_type = none\n[vnc]\nenabled = true\n"
+    report = check(hosts, others, "[oslo_messaging_rabit]\nssl = true\n")
+    found = report.checks["[placment]"]
+    assert found.code == WARNING
+    assert "Is [placement] meant?" in found.details
+    assert "rabbit" in report.checks["[oslo_messaging_rabit]"].details
+    assert "[vnc]" not in report.checks
+
+
+def test_group_of_nova_is_no_mistyped_one(check: Check, hosts: str) -> None:
+    groups = [
+        "api",
+        "barbican",
+        "barbican_service_user",
+        "cache",
+        "cinder",
+        "conductor",
+        "console",
+        "consoleauth",
+        "cors",
+        "cyborg",
+        "devices",
+        "ephemeral_storage_encryption",
+        "glance",
+        "guestfs",
+        "healthcheck",
+        "image_cache",
+        "ironic",
+        "key_manager",
+        "keystone",
+        "keystone_authtoken",
+        "libvirt",
+        "manila",
+        "mks",
+        "os_vif_linux_bridge",
+        "os_vif_ovs",
+        "oslo_concurrency",
+        "oslo_limit",
+        "oslo_middleware",
+        "oslo_policy",
+        "oslo_versionedobjects",
+        "pci",
+        "profiler",
+        "quota",
+        "remote_debug",
+        "serial_console",
+        "service_user",
+        "spice",
+        "upgrade_levels",
+        "vault",
+        "vmware",
+        "vnc",
+        "wsgi",
+        "zvm",
+        "placement_database",
+    ]
+    report = check(hosts, *(f"[{group}]\nsome = 1\n" for group in groups))
+    assert not {f"[{group}]" for group in groups} & report.checks.keys()
+
+
+def test_reader_that_closes_the_pipe_gets_no_traceback() -> None:
+    program = [sys.executable, "-m", "moorage.scheduler.cmd.status"]
+    process = subprocess.Popen(
+        [*program, "upgrade", "check"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.close()  # before anything is printed
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(60) == 128 + signal.SIGPIPE

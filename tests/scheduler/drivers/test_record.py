@@ -100,3 +100,11 @@ def test_record_is_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="moorage"):
         DecisionLog(1).add(_full())
     assert [r.getMessage() for r in caplog.records] == [f"Decision {_full().summary()}"]
+
+
+def test_step_that_later_instances_repeat_is_written_once() -> None:
+    counts = [("ComputeFilter", 3), ("NUMATopologyFilter", 3)]
+    again = [*counts, ("ComputeFilter", 3), ("NUMATopologyFilter", 2)]
+    steps = [FilterStep(name, 3, n_out, "") for name, n_out in again]
+    record = _record("u1", "u2", n_candidates=3, n_hosts=3, steps=steps)
+    assert "3 host(s) > ComputeFilter 3 > NUMATopologyFilter 3/2;" in record.summary()

@@ -4,6 +4,7 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -300,3 +301,27 @@ def test_timeout_is_theirs_or_else_ours(tmp_path, text, timeout_s):
     assert adapter.session.timeout == timeout_s
     assert not adapter.connect_retries
     assert not adapter.status_code_retries
+
+
+def test_auth_section_names_the_group_of_the_credentials(tmp_path: Path) -> None:
+    file = tmp_path / "moorage.conf"
+    text = "[placement]\nauth_section = service\n[service]\nauth_type = none\n"
+    file.write_text(f"{text}endpoint = http://127.0.0.1:1\n")
+    adapter = make_adapter(moorage_conf.load([], config_files=[str(file)]))
+    assert adapter.get_endpoint() == "http://127.0.0.1:1"
+
+
+def test_auth_section_without_credentials_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "moorage.conf"
+    file.write_text("[placement]\nauth_section = nowhere\n")
+    with pytest.raises(PlacementUnauthorized, match=r"no auth_type in \[nowhere\]"):
+        make_adapter(moorage_conf.load([], config_files=[str(file)]))
+
+
+def test_server_that_refuses_connections_is_named_with_its_port() -> None:
+    url = refusing_url()
+    with pytest.raises(PlacementUnavailable) as raised:
+        PlacementClient(adapter_to(url)).probe()
+    assert f"connection to {url}/allocations/" in str(raised.value)
+    assert "Connection refused. Check that it runs" in str(raised.value)
+    assert "ConnectionPool" not in str(raised.value)

@@ -3,18 +3,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
 from oslo_config import cfg
 
 from moorage.objects import RequestSpec
+from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.hosts.aggregates import AggregateMap, HostAggregate
 from moorage.scheduler.placement.query import Requirements
 from moorage.scheduler.prefilters import PrefilterRequest
 from moorage.scheduler.prefilters.availability_zone import (
     map_az_to_placement_aggregate,
 )
+from moorage.scheduler.sources.nova_db import NovaDBSource
+from moorage.scheduler.sources.push import PushSource
 
 AGGREGATES = AggregateMap()
 for _number, (_uuid, _metadata) in enumerate(
@@ -51,3 +55,32 @@ def test_zone(fields: dict[str, Any], member_of: list[frozenset[str]]) -> None:
     )
 
     assert requirements == Requirements(member_of=member_of)
+
+
+@pytest.mark.parametrize(
+    ("zone", "is_checked", "is_rejected"),
+    [
+        pytest.param("nowhere", True, False, id="nova's API has checked it"),
+        pytest.param("nowhere", False, True, id="nobody has checked it"),
+        pytest.param("nova", False, False, id="default zone"),
+        pytest.param("east", False, False, id="zone of an aggregate"),
+    ],
+)
+def test_zone_that_does_not_exist_is_rejected_unless_nova_has_checked_it(
+    conf: cfg.ConfigOpts, zone: str, is_checked: bool, is_rejected: bool
+) -> None:
+    request = PrefilterRequest(
+        RequestSpec(availability_zone=zone),
+        Requirements(),
+        AGGREGATES,
+        conf,
+        are_zones_checked=is_checked,
+    )
+    expected = pytest.raises(NoValidHost, match="'nowhere'")
+    with expected if is_rejected else contextlib.nullcontext():
+        map_az_to_placement_aggregate(request)
+
+
+def test_source_push_takes_requests_whose_zone_nobody_has_checked() -> None:
+    assert not PushSource.are_zones_checked
+    assert NovaDBSource.are_zones_checked

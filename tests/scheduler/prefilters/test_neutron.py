@@ -75,8 +75,8 @@ def test_no_client_unless_configured() -> None:
     assert make_network_client(options()) is None
 
 
-def test_auth_type_that_is_none_stops_the_start() -> None:
+def test_auth_type_that_does_not_exist_stops_the_start() -> None:
     conf = options()
     conf.set_override("auth_type", "nonsense", group="neutron")
-    with pytest.raises(ConfigurationError, match="auth_type cannot be used"):
+    with pytest.raises(ConfigurationError, match=r"\[neutron\] auth_type = nonsense: "):
         make_network_client(conf)

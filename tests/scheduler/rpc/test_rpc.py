@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import oslo_messaging
 import pytest
+from oslo_config import cfg
 
 from moorage.objects import (
     Aggregate,
@@ -21,7 +23,12 @@ from moorage.objects import (
 )
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler import errors
-from moorage.scheduler.rpc import SchedulerAPI, get_server, get_transport
+from moorage.scheduler.rpc import (
+    SchedulerAPI,
+    UnusedReports,
+    get_server,
+    get_transport,
+)
 from moorage.scheduler.service import Scheduler, build
 
 from ...fixtures.clouds import (
@@ -267,3 +274,51 @@ def test_real_message_is_answered(scheduler: Scheduler, path: Path) -> None:
                 held = scheduler.placement.allocations(uuid).resources
                 assert held == claimed(chosen)
         assert isinstance(arguments["spec_obj"], RequestSpec)
+
+
+def test_client_takes_a_transport_that_oslo_messaging_has_made() -> None:
+    conf = cfg.ConfigOpts()
+    conf([])
+    stock = oslo_messaging.get_rpc_transport(conf, url="fake:///")
+    api = SchedulerAPI(stock, timeout_s=5)
+    api.delete_instance_info(CONTEXT, "h1", new_uuids()[0])
+    with pytest.raises(oslo_messaging.MessagingTimeout):
+        SchedulerAPI(stock, timeout_s=1).select_destinations(
+            CONTEXT, request(), new_uuids()
+        )
+    stock.cleanup()
+
+
+def test_reports_that_no_source_takes_are_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    unused = UnusedReports()
+    for _ in range(3):
+        unused.host_reports({}, reports=[])
+    assert len(caplog.messages) == 1
+    assert "[moorage] source is not push" in caplog.text
+
+
+def test_broker_that_refuses_later_leaves_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    conf = moorage_conf.load([], config_files=[])
+    get_transport(conf, "rabbit://guest:secret@127.0.0.1:1/").cleanup()
+    driver = logging.getLogger("oslo.messaging._drivers.impl_rabbit")
+    driver.error("Connection failed: %s (retrying in %s seconds)", "refused", 1)
+    try:
+        raise oslo_messaging.MessageDeliveryFailure("refused")
+    except oslo_messaging.MessageDeliveryFailure:
+        logging.getLogger("oslo_utils.excutils").exception("Unexpected exception")
+    assert "rabbit://guest:***@127.0.0.1:1/" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+def test_request_that_fails_early_is_recorded_with_its_instances(
+    scheduler: Scheduler, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    uuids = [*new_uuids(), *new_uuids()]
+    with pytest.raises(errors.InvalidRequest):
+        scheduler.select_destinations(CONTEXT, request(memory_mb=-1), uuids)
+    assert "2 instance(s) failed" in caplog.text

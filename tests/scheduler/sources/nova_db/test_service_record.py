@@ -95,8 +95,13 @@ def test_row_that_is_gone_is_told_of_once(
     ("connection", "told"),
     [
         pytest.param(None, "is not set", id="missing"),
-        pytest.param("nonsense", "cannot be used", id="no-url"),
-        pytest.param("nosuch://host/db", "cannot be used", id="no-dialect"),
+        pytest.param("nonsense", "= nonsense: Could not parse", id="no-url"),
+        pytest.param("nosuch://host/db", "= nosuch://host/db: Can't", id="no-dialect"),
+        pytest.param(
+            "mysql+pymysql://u:secret@h:x/d",
+            r"= mysql\+pymysql://u:\*\*\*@h:x/d: invalid literal",
+            id="no-port",
+        ),
     ],
 )
 def test_wrong_connection_is_named(

@@ -24,6 +24,7 @@ from moorage.scheduler.sources.nova_db.urls import filled
 
 from ....conftest import instance_uuid, node_uuid
 from ....fixtures.database_servers import Database
+from ....fixtures.ports import refusing_url
 from .databases import INSTANCES, NODES, SERVICES, Nova, cell_uuid, node, service, us
 
 WAIT_S = 30.0
@@ -92,6 +93,7 @@ def test_scheduler_reads_the_databases_that_its_options_name(
         conf.set_override("connection", nova.connections["api"], group="api_database")
         conf.set_override("source", "nova_db", group="moorage")
         conf.set_override("refresh_interval", 0, group="moorage")
+        conf.set_override("endpoint_override", refusing_url(), group="placement")
         scheduler = build(conf)
         source = from_conf(conf)
         table = HostTable()

@@ -195,15 +195,17 @@ def test_store_that_is_away_stops_nothing(
     folder.write_text("in the way")
     url = f"sqlite:///{folder}/hosts.sqlite"
     scheduler = following(make(url))
-    assert "does not answer" in caplog.text
+    assert "cannot be used" in caplog.text
     (note,) = scheduler.source.notes()
-    assert "the store of hosts does not answer since" in note
+    assert "The store of hosts cannot be used since" in note
+    assert scheduler.source.troubles() == (note,)
     wire.reporter.report(host(host="h1"))
     scheduler.take(*wire.taken())
     assert scheduler.table.has_node(NODE)
     folder.unlink()
     scheduler.source.refresh(scheduler.table)
     wait_until(lambda: scheduler.source.notes() == [])
+    assert not scheduler.source.troubles()
     scheduler.source.stop()
     assert make(url).table.has_node(NODE)
 

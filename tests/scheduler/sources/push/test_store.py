@@ -21,10 +21,16 @@ import sqlalchemy as sa
 from moorage.agent.written import written
 from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.sources.push.revisions import Held
-from moorage.scheduler.sources.push.store import METADATA, HostStore, StoreAway
+from moorage.scheduler.sources.push.store import (
+    METADATA,
+    HostStore,
+    StoreAway,
+    StoreRefused,
+)
 from moorage.testing.builders import NOW, host, instance_uuid
 
 from ....fixtures.database_servers import Database, database_server, execute
+from ....fixtures.ports import free_port
 
 ONE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
 A = instance_uuid("a")
@@ -289,3 +295,41 @@ def test_kill_while_writing_leaves_whole_hosts(store: HostStore, database: str) 
     assert len(hosts) == 20
     (revision,) = {its.revision for its in hosts.values()}
     assert revision >= written_last
+
+
+def test_store_of_a_newer_moorage_is_refused(store: HostStore, database: str) -> None:
+    rows(database, "UPDATE moorage_version SET version_num = '999'")
+    with pytest.raises(StoreRefused, match=r"newer Moorage \(revision 999\)"):
+        store.upgrade()
+
+
+def test_tables_of_another_program_are_refused(database: str) -> None:
+    rows(database, "CREATE TABLE hosts (id INTEGER)")
+    store = HostStore(database)
+    with pytest.raises(StoreRefused, match="table hosts of another program"):
+        store.upgrade()
+    store.close()
+
+
+@pytest.mark.database
+@pytest.mark.parametrize(
+    ("kind", "login"),
+    [
+        (Database.MARIADB, "root:wrong-secret"),
+        (Database.POSTGRESQL, "nobody:wrong-secret"),
+    ],
+)
+def test_login_that_is_wrong_is_refused(kind: Database, login: str) -> None:
+    server = database_server(kind)
+    url = f"{server.partition('://')[0]}://{login}@{server.rpartition('@')[2]}/mysql"
+    store = HostStore(url)
+    with pytest.raises(StoreRefused, match="Check user and password") as raised:
+        store.upgrade()
+    assert "wrong-secret" not in str(raised.value)
+
+
+def test_server_that_is_away_is_not_refused() -> None:
+    store = HostStore(f"mysql+pymysql://root@127.0.0.1:{free_port()}/moorage")
+    with pytest.raises(StoreAway, match="Connection refused") as raised:
+        store.upgrade()
+    assert not isinstance(raised.value, StoreRefused)

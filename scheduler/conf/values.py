@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of options that cannot be used: which, where they stand, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from oslo_config import cfg
+
+from ..failures import one_line, without_secrets
+from .secrets import HIDDEN, is_secret
+
+
+def check_values(conf: cfg.ConfigOpts) -> None:
+    """Read every registered option once.
+
+    Raises
+    ------
+    oslo_config.cfg.ConfigFileValueError
+        Some cannot be used; the message names group, option, value and file of each.
+    """
+    if wrong := list(_wrong_values(conf)):
+        raise cfg.ConfigFileValueError("; ".join(wrong))
+
+
+def _wrong_values(conf: cfg.ConfigOpts) -> Iterator[str]:
+    for group, opt, _ in registered_opts(conf):
+        if wrong := wrong_value(conf, group, opt):
+            yield wrong
+
+
+def registered_opts(
+    conf: cfg.ConfigOpts,
+) -> Iterator[tuple[str | None, cfg.Opt, bool]]:
+    """Yield the group (None: DEFAULT), option and whether it is a CLI option too."""
+    for info, group in conf._all_opt_infos():  # noqa: SLF001 - no public name lists them
+        yield group.name if group else None, info["opt"], info["cli"]
+
+
+def wrong_value(conf: cfg.ConfigOpts, group: str | None, opt: cfg.Opt) -> str | None:
+    """Return what is wrong with the value of an option, on one line, or None."""
+    try:
+        (conf[group] if group else conf)[opt.dest]
+    except (cfg.Error, ValueError) as e:
+        return _described(conf, group, opt, e)
+    return None
+
+
+def config_files(conf: cfg.ConfigOpts) -> list[str]:
+    """Return the files that options were loaded from; later ones win."""
+    named, folders = conf.config_file or (), conf.config_dir or ()
+    paths = [named] if isinstance(named, str) else list(named)
+    for folder in [folders] if isinstance(folders, str) else folders:
+        paths += sorted(map(str, Path(folder).expanduser().glob("*.conf")))
+    return paths
+
+
+def _described(
+    conf: cfg.ConfigOpts, group: str | None, opt: cfg.Opt, error: Exception
+) -> str:
+    group = group or "DEFAULT"
+    written = ((f, _written(f, group, opt)) for f in reversed(config_files(conf)))
+    file, value = next((each for each in written if each[1] is not None), ("", None))
+    cause = one_line(error.__context__ or error)
+    if is_secret(opt):
+        value, cause = HIDDEN, "the value cannot be used"
+    setting = f"[{group}] {opt.name}"
+    if value is not None:
+        setting += f" = {without_secrets(value)}"
+    return f"{setting}: {cause}" + (f" ({file})" if file else "")
+
+
+def _written(file: str, group: str, opt: cfg.Opt) -> str | None:
+    """Return the text of an option in a file."""
+    sections: dict[str, dict[str, list[str]]] = {}
+    try:
+        cfg.ConfigParser(file, sections).parse()
+    except (cfg.ParseError, OSError, ValueError):
+        return None
+    values = sections.get(group, {})
+    texts = values.get(opt.name) or values.get(opt.dest)
+    return texts[-1] if texts else None

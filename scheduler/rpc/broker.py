@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the message broker can be used, and if not, why."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+import oslo_messaging
+from oslo_config import cfg
+
+from ...objects import Serializer
+from ..failures import Failure
+from .peers import NAMESPACE, PEERS_TOPIC
+
+LOG = logging.getLogger(__name__)
+
+_OPTION: Final = "[DEFAULT] transport_url"
+_REMEDY: Final = "Check this option and [oslo_messaging_rabbit]"
+#: Seconds between two attempts to use a broker that fails; the last one is repeated.
+_PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+_CHECK_EVERY_S: Final = 5.0
+#: Seconds after which a check without an outcome counts as failed.
+_MAX_CHECK_S: Final = 15.0
+_STOP_S: Final = 1.0
+
+
+def broker_failure(conf: cfg.ConfigOpts, error: BaseException) -> Failure:
+    """Return why the broker of ``[DEFAULT] transport_url`` cannot be used."""
+    url = conf.transport_url
+    if url == "rabbit://":
+        url = "rabbit:// (the default: guest at localhost:5672)"
+    return Failure.of(_OPTION, url, error, _REMEDY)
+
+
+def retry_until_done(attempt: Callable[[], bool], stopping: threading.Event) -> None:
+    """Repeat an attempt, ever more seldom, until it returns true or has to stop."""
+    pauses_s = itertools.chain(_PAUSES_S, itertools.repeat(_PAUSES_S[-1]))
+    while not stopping.is_set() and not attempt():
+        stopping.wait(next(pauses_s))
+
+
+class BrokerWatch:
+    """Check every few seconds that the broker takes a message.
+
+    The message has no content, and goes to this host's own queue.
+
+    Parameters
+    ----------
+    transport : oslo_messaging.Transport
+    """
+
+    def __init__(self, transport: oslo_messaging.Transport) -> None:
+        self._conf = transport.conf
+        target = oslo_messaging.Target(
+            topic=PEERS_TOPIC,
+            server=self._conf.host,
+            namespace=NAMESPACE,
+            version="1.0",
+        )
+        self._client = oslo_messaging.get_rpc_client(
+            transport, target, serializer=Serializer(), retry=1
+        )
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._checking_since: float | None = None
+        self._trouble = "The broker has not been connected to yet."
+
+    @property
+    def trouble(self) -> str:
+        """Why the broker cannot be used; empty: it can."""
+        since = self._checking_since
+        if since is not None and time.monotonic() - since > _MAX_CHECK_S:
+            return f"The broker has taken no message for {_MAX_CHECK_S:.0f} s."
+        return self._trouble
+
+    def check(self) -> bool:
+        """Send a message; return whether the broker took it, and log a change."""
+        self._checking_since = time.monotonic()
+        trouble = ""
+        try:
+            self._client.cast({}, "instances_claimed", origin="", claims=[])
+        except Exception as e:  # a driver's library raises errors of its own, too
+            trouble = f"{broker_failure(self._conf, e)}"
+        self._checking_since = None
+        self.note(trouble)
+        return not trouble
+
+    def note(self, trouble: str) -> None:
+        """Take note of why the broker cannot be used, or, empty, that it can."""
+        before, self._trouble = self._trouble, trouble
+        # Not inside of `except`: the log would repeat the error.
+        if trouble and trouble != before:
+            LOG.error("%s It is tried again", trouble)
+        elif before and not trouble:
+            LOG.info("The broker takes messages")
+
+    def start(self) -> None:
+        """Check from now on, in a thread."""
+        self._thread = threading.Thread(
+            target=self._run, name="broker-watch", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; a check under way is not waited for longer than a second."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(_STOP_S)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_CHECK_EVERY_S):
+            self.check()
