@@ -12,6 +12,7 @@ from typing import Any, Final
 from ...objects import RequestSpec
 from ..errors import (
     NoValidHost,
+    PlacementError,
     PlacementRejected,
     PlacementUnavailable,
     PluginError,
@@ -238,6 +239,9 @@ def _asked(
         # An unknown trait or class in a flavor: as for nova, no host has it.
         record.no_answer = "Placement refused the question"
         raise NoValidHost(f"Placement refused the question: {_refusal(e)}") from e
+    except PlacementError:
+        record.no_answer = "Placement gave no answer"
+        raise
 
 
 def _refusal(e: PlacementRejected) -> str:

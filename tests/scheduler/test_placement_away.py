@@ -62,7 +62,7 @@ def scheduler(server: MisbehavingServer, tmp_path: Path) -> Iterator[Scheduler]:
     conf = load([], config_files=[])
     path = write_inventory(tmp_path, *hosts)
     conf.set_override("inventory_file", str(path), "moorage")
-    adapter = adapter_to(server.url, timeout_s=1.5)
+    adapter = adapter_to(server.url, timeout_s=2.0)
     scheduler = service.build(conf, placement=adapter, source=InformedSource())
     yield scheduler
     scheduler.stop()
@@ -74,6 +74,8 @@ def started(scheduler: Scheduler, embedded: EmbeddedPlacementFixture) -> Schedul
     source = FileSource(scheduler.conf)
     source.start(scheduler.table)
     seed(embedded.client, providers(source.inventory))
+    # The first query of a process takes Placement longest.
+    embedded.client.read("/allocation_candidates?resources=VCPU:1")
     scheduler.start()
     return scheduler
 
@@ -113,6 +115,8 @@ def test_request_ends_with_the_first_question_that_fails(
     with pytest.raises(error):
         _ask(started, new_uuids())
     assert _n_sent(server) == n_before + 1
+    [record] = started.decisions.newest(1)
+    assert "; Placement gave no answer, 0 host(s)" in record.summary()
     assert len(_ask(started, new_uuids())) == 1
 
 
