@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Sphinx makes the documentation."""
+"""Configure Sphinx."""
 
 from moorage import __version__
 

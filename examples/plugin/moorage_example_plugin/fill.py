@@ -12,7 +12,7 @@ from moorage.weighers import BaseHostWeigher
 class FillWeigher(BaseHostWeigher):
     """Prefer hosts whose memory is used most, so that others can be switched off."""
 
-    # The figures are shares: their scale does not depend on which hosts there are.
+    # A share of the memory: its range does not depend on which hosts there are.
     minval = 0.0
     maxval = 1.0
 
