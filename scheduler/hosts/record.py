@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from .fitting import Need, Taken
+from .fitting import Need, NumaPciUsage
 from .image_properties import NO_PROPERTIES, ImageProperties
 from .numa import HostTopology
 from .pci import NO_POOLS, HostPools
@@ -140,7 +140,9 @@ class Consumption:
     image_properties: ImageProperties = NO_PROPERTIES
     need: Need | None = None
 
-    def take(self, topology: HostTopology | None, pools: HostPools) -> Taken | None:
+    def take(
+        self, topology: HostTopology | None, pools: HostPools
+    ) -> NumaPciUsage | None:
         """Return what it takes of a host's cells and devices, None for nothing."""
         return None if self.need is None else self.need.take(topology, pools)
 
