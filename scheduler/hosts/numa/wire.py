@@ -213,7 +213,7 @@ def _parsed(text: str) -> set[int]:
     excluded: set[int] = set()
     for rule in filter(None, map(str.strip, text.split(","))):
         first, _, last = rule.removeprefix("^").partition("-")
-        low = _cpu(first)
+        low = _between(0, first, _MAX_CPU)
         cpus = range(low, _between(low, last or first, _MAX_CPU) + 1)
         (excluded if rule.startswith("^") else named).update(cpus)
     return named - excluded
@@ -235,10 +235,6 @@ def _check_cpus(cpus: Cpus) -> None:
     if cpus:
         _between(0, min(cpus), _MAX_CPU)
         _between(0, max(cpus), _MAX_CPU)
-
-
-def _cpu(value: SupportsInt | str) -> int:
-    return _between(0, value, _MAX_CPU)
 
 
 def _socket(value: SupportsInt | str | None) -> int | None:

@@ -54,11 +54,11 @@ def supported(
     ndarray of bool, shape (m,)
     """
     if len(requests) == 1:
-        return _apply(rows, requests, providers, cells, n_taking=0)[0]
+        return apply_requests(rows, requests, providers, cells, n_taking=0)[0]
     # Most hosts without the devices fail one request alone.
     passing = supported_alone(rows, requests)
     left = np.flatnonzero(passing)
-    passing[left], _ = _apply(
+    passing[left], _ = apply_requests(
         rows.take(left),
         requests,
         [None if codes is None else codes[left] for codes in providers],
@@ -124,25 +124,6 @@ class FreeDevices:
         return type(self)(remaining, self.is_there & ~(gave & (remaining == 0)))
 
 
-def apply_requests(
-    rows: PoolRows,
-    requests: Sequence[PciRequest],
-    providers: Sequence[Providers],
-    cells: ChosenCells | None = None,
-) -> tuple[Mask, FreeDevices]:
-    """Return which hosts meet all requests, and what these leave of their devices.
-
-    nova's ``PciDeviceStats.apply_requests``. The parameters are those of `supported`.
-
-    Returns
-    -------
-    ndarray of bool, shape (m,)
-    FreeDevices
-        It means nothing for a host that does not meet all requests.
-    """
-    return _apply(rows, requests, providers, cells, n_taking=len(requests))
-
-
 def single_pools(
     pools: HostPools, providers: Sequence[Sequence[str]]
 ) -> tuple[PoolRows, list[Providers]]:
@@ -153,15 +134,24 @@ def single_pools(
     return arrays.rows(), codes
 
 
-def _apply(
+def apply_requests(
     rows: PoolRows,
     requests: Sequence[PciRequest],
     providers: Sequence[Providers],
-    cells: ChosenCells | None,
+    cells: ChosenCells | None = None,
     *,
-    n_taking: int,
+    n_taking: int | None = None,
 ) -> tuple[Mask, FreeDevices]:
-    """Apply requests in their order, of which the first ones take their devices."""
+    """Return which hosts meet all requests, and what these leave of their devices.
+
+    nova's ``PciDeviceStats.apply_requests``. What is left means nothing for a host that
+    does not meet all requests. The other parameters are those of `supported`.
+
+    Parameters
+    ----------
+    n_taking : int, optional
+        How many of the requests take their devices, the first ones; all by default.
+    """
     free = FreeDevices(rows.count, rows.kind != NO_KIND)
     passing = np.ones(len(rows), bool)
     for i, (request, codes) in enumerate(zip(requests, providers, strict=True)):
@@ -170,7 +160,7 @@ def _apply(
         passing &= _has_enough(free.count, order.usable, request)
         if shares is not None:
             passing &= ~(shares.decide & free.has_split(rows))
-        if i < n_taking:
+        if n_taking is None or i < n_taking:
             free = free.without(request.count, order, shares)
     return passing, free
 
