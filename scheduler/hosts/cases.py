@@ -9,17 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .candidates import Mask, Rows
-from .numa import (
-    CellMasks,
-    CellRows,
-    ChosenCells,
-)
-from .pci import (
-    PciRequest,
-    PoolRows,
-    Providers,
-    supported,
-)
+from .numa import CellMasks, CellRows, ChosenCells
+from .pci import PciRequest, PoolRows, Providers, supported
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +24,8 @@ class Cases:
     declared : sequence of ndarray of uint64, shape (m,)
         For each of the guest's networks, the host cells that declare it, as bits.
     requests : sequence of PciRequest
-        What the guest asks for of the devices in `pools`.
+    pools : PoolRows or None
+        Those of each case's host; None: there are no requests.
     providers : sequence of Providers, length n_requests
         Those that each case assigns to each request.
     """
@@ -41,7 +33,7 @@ class Cases:
     cells: CellRows
     declared: Sequence[CellMasks]
     requests: Sequence[PciRequest]
-    pools: PoolRows
+    pools: PoolRows | None
     providers: Sequence[Providers]
 
     def allow(self, at: Rows, chosen: int) -> Mask:
@@ -59,7 +51,7 @@ class Cases:
         for declared in self.declared:
             near = declared[at]
             allowed &= (near == 0) | (near & np.uint64(chosen) != 0)
-        if self.requests:
+        if self.pools is not None:
             left = at[allowed]
             allowed[allowed] = supported(
                 self.pools.take(left),

@@ -24,9 +24,10 @@ from .numa import (
     places_in_order,
 )
 from .pci import (
-    NO_POOLS,
     HostPools,
     PciRequest,
+    PoolRows,
+    Providers,
     TakenPools,
     apply_requests,
     providers_of,
@@ -38,7 +39,6 @@ Changes = Collection[tuple[str, HostTopology | HostPools | None]]
 
 _FIRST = np.zeros(1, np.intp)
 _NO_CELLS = CellRows.of_host(HostTopology(()))
-_NO_DEVICES = single_pools(NO_POOLS, ())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -140,7 +140,8 @@ class Need:
 
     def _case(self, topology: HostTopology | None, pools: HostPools) -> Cases:
         """Return a single host as an array of one, with no more than is asked for."""
-        rows, codes = _NO_DEVICES
+        rows: PoolRows | None = None
+        codes: Sequence[Providers] = ()
         if self.requests:
             rows, codes = single_pools(pools, self.providers)
         if topology is None or self.guest is None:
@@ -178,7 +179,7 @@ class Need:
 
     def _left(self, case: Cases, pools: HostPools, chosen: int) -> HostPools | None:
         """Return what the requests leave; `chosen`: the guest's cells, 0 for none."""
-        if not self.requests:
+        if case.pools is None:
             return pools
         cells = ChosenCells.of(case.cells, chosen) if chosen else None
         [passes], free = apply_requests(

@@ -152,7 +152,7 @@ class _Batch:
             self._cells,
             [_declaring(hosts, name)[at] for name in networks.names()],
             need.requests,
-            pool_rows(hosts, at),
+            pool_rows(hosts, at) if need.requests else None,
             providers,
         )
 
