@@ -13,7 +13,14 @@ from .canned import CannedPlacement
 from .clouds import Cloud, CloudSource, make_numa_cloud, options, reported
 from .guests import GUESTS, Guest
 from .nova import Nova, NovaDecision
-from .ours import Times, decide, filter_names, times, weigher_names
+from .ours import (
+    Times,
+    collecting_as_served,
+    decide,
+    filter_names,
+    times,
+    weigher_names,
+)
 from .reports import report
 from .timing import Percentiles, Plan, elapsed_ms, repeated
 
@@ -77,7 +84,8 @@ def fit_rows(
                 theirs |= _theirs(nova, smaller, guests, nova_plan)
             cloud = make_numa_cloud(n_hosts, has_pools=has_pools)
             for guest in guests:
-                ours = _Ours(cloud, guest).measured(plan)
+                with collecting_as_served():
+                    ours = _Ours(cloud, guest).measured(plan)
                 yield FitRow(
                     n_hosts, ours, theirs.get((n_novas, guest)), n_hosts / n_novas
                 )

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import functools
+import gc
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from moorage.filters import BaseHostFilter
 from moorage.objects import RequestSpec
+from moorage.scheduler.cmd import daemon
 from moorage.scheduler.drivers.plugins import load_filters, load_weighers
 from moorage.scheduler.drivers.record import DecisionRecord
 from moorage.scheduler.entry_points import load_plugins
@@ -143,6 +146,22 @@ class OurCloud:
         results = repeated(plan, run)
         ms = Percentiles.of([elapsed for elapsed, _ in results])
         return PluginTime(kind, name, request, ms, results[0][1])
+
+
+@contextmanager
+def collecting_as_served() -> Iterator[None]:
+    """Run the garbage collector as the daemon does, for nova and others, too.
+
+    With Python's own thresholds each answer of Placement has all hosts of the process
+    searched for garbage, several times, which takes longer than decoding it.
+    """
+    thresholds = gc.get_threshold()
+    daemon.spare_the_collector()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 def weigher_names() -> list[str]:

@@ -134,7 +134,8 @@ def fits_table(rows: list[FitRow]) -> Table:
         f"before. again: of one kind, while one of {CHANGING} hosts reports a new "
         "state before each; the medians of its steps follow. left out: as above. "
         "reports: reading and noting those of the hosts. One host of five is in one "
-        "of four states, all others differ. pass: hosts that pass all filters, first.",
+        "of four states, all others differ. The garbage collector runs as in the "
+        "daemon. pass: hosts that pass all filters, first.",
     )
     for row in rows:
         ours, again = row.ours, row.ours.again

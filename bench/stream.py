@@ -13,7 +13,6 @@ would be n (G + g + P) / (8 G + n P) times as fast: 500 of them 30 times if G is
 from __future__ import annotations
 
 import functools
-import gc
 import itertools
 import json
 import uuid
@@ -22,7 +21,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from moorage.scheduler.cmd import daemon
 from moorage.scheduler.conf import load
 from moorage.scheduler.drivers.record import DecisionRecord
 from moorage.scheduler.placement.client import MICROVERSION, Response
@@ -30,6 +28,7 @@ from moorage.scheduler.service import Scheduler, build
 
 from .asked import CONTEXT, Request, plain
 from .clouds import Cloud, CloudSource
+from .ours import collecting_as_served
 from .seeded import (
     CountedAdapter,
     Kind,
@@ -193,27 +192,11 @@ def _running(cloud: Cloud, adapter: CountedAdapter) -> Iterator[_Ours]:
     scheduler.start()
     ours = _Ours(cloud, adapter, scheduler)
     try:
-        with _collecting_as_served():
+        with collecting_as_served():
             yield ours
     finally:
         ours.release()
         scheduler.stop()
-
-
-@contextmanager
-def _collecting_as_served() -> Iterator[None]:
-    """Collect garbage as the daemon does, in nova's way and the bare PUTs, too.
-
-    With Python's own thresholds an answer of Placement has all hosts of the process
-    searched for garbage, and the embedded Placement's own work many times more.
-    """
-    thresholds = gc.get_threshold()
-    daemon.spare_the_collector()
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.unfreeze()
 
 
 class _Ours:

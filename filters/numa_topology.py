@@ -10,10 +10,11 @@ from typing import Self
 from ..objects import NUMATopologyLimits, RequestSpec
 from ..scheduler.conf.compute import packs_cells
 from ..scheduler.hosts import HostBatch, HostState, HostTopology
-from ..scheduler.hosts.devices import are_assigned
+from ..scheduler.hosts.devices import assigned_providers
 from ..scheduler.hosts.fitting import Need
-from ..scheduler.hosts.guests import Networks, candidates_that_fit, hosts_that_fit
+from ..scheduler.hosts.guests import candidates_that_fit, hosts_that_fit
 from ..scheduler.hosts.needs import need_of
+from ..scheduler.hosts.numa import Networks
 from .base import BaseHostFilter, Mask, everyone
 from .rejection import Rejection
 from .requested import extra_specs, image_properties, image_property
@@ -22,7 +23,7 @@ from .requested import extra_specs, image_properties, image_property
 class NUMATopologyFilter(BaseHostFilter):
     """Pass hosts that take every cell of the guest in a cell of their own.
 
-    Policies, page sizes, overcommit, devices and networks are judged as nova's
+    Policies, page sizes, overcommit, devices and networks are checked as nova's
     ``numa_fit_instance_to_host`` does, for each allocation candidate where the
     devices of a flavor are tracked in Placement.
     """
@@ -37,7 +38,7 @@ class NUMATopologyFilter(BaseHostFilter):
         """Read the guest's cells, devices and networks."""
         prepared = copy.copy(self)
         prepared._need = need_of(spec_obj, is_packed=packs_cells(self.conf))
-        prepared._networks = Networks.of(spec_obj)
+        prepared._networks = Networks.read(spec_obj)
         prepared._needs_threads = _needs_threads(spec_obj)
         return prepared
 
@@ -54,24 +55,13 @@ class NUMATopologyFilter(BaseHostFilter):
         self, hosts: HostBatch, spec_obj: RequestSpec
     ) -> Mask | None:
         """Return with which candidates the guest fits, shape (n_candidates,)."""
-        if self._need.guest is None or not are_assigned(hosts, self._need):
+        if self._need.guest is None:
             return None
-        fit = candidates_that_fit(hosts, self._need, self._networks)
+        providers = assigned_providers(hosts, self._need)
+        if providers is None:
+            return None
+        fit = candidates_that_fit(hosts, self._need, self._networks, providers)
         return fit & self._threaded(hosts)[hosts.candidates.rows]
-
-    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        """Return whether the guest fits with one of a host's candidates."""
-        host = host_state.as_batch()
-        if not self._threaded(host)[0] or self._need.guest is None:
-            return bool(self._threaded(host)[0])
-        topology, pools = host.value("numa_topology", 0), host.value("pci_stats", 0)
-        if topology is None:
-            return False
-        need = self._need.within(self._networks.limits(host_state))
-        return any(
-            need.assigned(mappings).fits(topology, pools) is not None
-            for mappings in host.candidates.mappings()
-        )
 
     def _threaded(self, hosts: HostBatch) -> Mask:
         """Return where cores have threads, if the guest cannot do without."""
@@ -99,7 +89,7 @@ class NUMATopologyFilter(BaseHostFilter):
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Rejection | None:
-        """Tell the guest's cells, and what is free in the host's."""
+        """Return the guest's cells, and what is free in the host's."""
         rejection = super().explain_rejection(host_state, spec_obj)
         if rejection is None or self._need.guest is None:
             return rejection

@@ -10,7 +10,7 @@ from ..objects import RequestSpec
 from ..scheduler.conf.compute import packs_cells
 from ..scheduler.hosts import HostBatch, HostState
 from ..scheduler.hosts.devices import (
-    are_assigned,
+    assigned_providers,
     candidates_with_devices,
     hosts_with_devices,
 )
@@ -23,7 +23,7 @@ from .rejection import Rejection
 class PciPassthroughFilter(BaseHostFilter):
     """Pass hosts whose pools have the devices, wherever in the host these are.
 
-    Where Placement tracks the devices of a flavor, each allocation candidate is judged
+    Where Placement tracks the devices of a flavor, each allocation candidate is checked
     by the providers that it maps.
     """
 
@@ -50,23 +50,15 @@ class PciPassthroughFilter(BaseHostFilter):
         self, hosts: HostBatch, spec_obj: RequestSpec
     ) -> Mask | None:
         """Return whose providers have the devices, shape (n_candidates,)."""
-        if not are_assigned(hosts, self._need):
+        providers = assigned_providers(hosts, self._need)
+        if providers is None:
             return None
-        return candidates_with_devices(hosts, self._need)
-
-    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> bool:
-        """Return whether one of a host's candidates has the devices."""
-        host = host_state.as_batch()
-        pools = host.value("pci_stats", 0)
-        return any(
-            self._need.assigned(mappings).has_devices(pools)
-            for mappings in host.candidates.mappings()
-        )
+        return candidates_with_devices(hosts, self._need, providers)
 
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Rejection | None:
-        """Tell the devices that are asked for, and those that are free."""
+        """Return the devices that are asked for, and those that are free."""
         rejection = super().explain_rejection(host_state, spec_obj)
         return rejection and rejection.because(
             "pci_stats",

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many hosts or candidates at once: which have the PCI devices that are asked for?"""
+"""Which hosts or candidates of a batch have the PCI devices that a guest asks for?"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from .batch import HostBatch
 from .candidates import Mask, Rows
@@ -16,20 +15,24 @@ from .pci import (
     PciRequest,
     PoolArrays,
     PoolRows,
+    Providers,
     providers_of,
     supported,
     supported_alone,
 )
 
-#: The providers' codes of each of some candidates, per request; None: any device.
-ProviderCodes = Sequence[npt.NDArray[np.int32] | None]
+#: What a candidate maps that has no such group.
+_NO_PROVIDER: Sequence[str | None] = (None,)
 
 
 def hosts_with_devices(hosts: HostBatch, need: Need) -> Mask:
     """Return which hosts have the devices, whichever, shape (n_hosts,)."""
-    nobody = [None] * len(need.requests)
+    any_provider = [None] * len(need.requests)
     return _answers(
-        hosts, need, "together", lambda rows: supported(rows, need.requests, nobody)
+        hosts,
+        need,
+        "together",
+        lambda rows: supported(rows, need.requests, any_provider),
     )
 
 
@@ -46,7 +49,7 @@ def hosts_with_each_device(hosts: HostBatch, need: Need) -> Mask:
 def _answers(
     hosts: HostBatch, need: Need, question: str, answer: Callable[[PoolRows], Mask]
 ) -> Mask:
-    """Return the answers for each host's pools, kept for equal devices asked for."""
+    """Return the answers for each host's pools, cached for equal devices asked for."""
     # Not the requests themselves: each has an id, which is new each time.
     asked = tuple((request.count, request.specs) for request in need.requests)
     return hosts.map_codes(
@@ -56,28 +59,12 @@ def _answers(
     )
 
 
-def are_assigned(hosts: HostBatch, need: Need) -> bool:
-    """Return whether candidates say of which providers the devices are.
-
-    Else Placement knows nothing of the devices, and all candidates of a host are alike.
-    """
-    if not need.asks_providers:
-        return False
-    alike = {tuple(mapping): mapping for mapping in hosts.candidates.mappings()}
-    return any(
-        providers_of(request, mapping)
-        for mapping in alike.values()
-        for request in need.requests
-    )
-
-
-def candidates_with_devices(hosts: HostBatch, need: Need) -> Mask:
+def candidates_with_devices(
+    hosts: HostBatch, need: Need, providers: Sequence[Providers]
+) -> Mask:
     """Return whose providers have the devices, shape (n_candidates,)."""
-    passing = np.zeros(len(hosts.candidates), bool)
-    for some, providers in candidate_providers(hosts, need):
-        rows = pool_rows(hosts, hosts.candidates.rows[some])
-        passing[some] = supported(rows, need.requests, providers, None)
-    return passing
+    rows = pool_rows(hosts, hosts.candidates.rows)
+    return supported(rows, need.requests, providers)
 
 
 def pool_rows(hosts: HostBatch, at: Rows) -> PoolRows:
@@ -86,44 +73,39 @@ def pool_rows(hosts: HostBatch, at: Rows) -> PoolRows:
     return every.take(hosts.codes("pci_stats")[at])
 
 
-def candidate_providers(
-    hosts: HostBatch, need: Need
-) -> Iterator[tuple[Rows, ProviderCodes]]:
-    """Yield candidates that map the same groups, with the providers of each request.
+def assigned_providers(hosts: HostBatch, need: Need) -> Sequence[Providers] | None:
+    """Return the providers that each candidate of a batch assigns to each request.
 
-    Yields
-    ------
-    indices : ndarray of intp, shape (m,)
-        Into ``hosts.candidates``.
-    providers : sequence of (ndarray of int32, shape (m, n)) or None
-        One a request; n: how many groups of the candidates are of the request.
+    None: Placement does not track the devices, and all candidates of a host are alike.
+
+    Returns
+    -------
+    sequence of Providers, length n_requests, or None
+        Each of shape (n_candidates, n); n: how many groups are of the request.
     """
-    pools = hosts.value_arrays("pci_stats", PoolArrays)
-    alike: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    if not need.asks_providers:
+        return None
     mappings = hosts.candidates.mappings()
-    for index, mapping in enumerate(mappings):
-        alike[tuple(mapping)].append(index)
-    for names, indices in alike.items():
-        some = [mappings[index] for index in indices]
-        yield (
-            np.array(indices, np.intp),
-            [_codes(pools, request, names, some) for request in need.requests],
-        )
+    names = set(itertools.chain.from_iterable(mappings))
+    arrays = hosts.value_arrays("pci_stats", PoolArrays)
+    codes = [_codes(arrays, request, names, mappings) for request in need.requests]
+    return None if all(each is None for each in codes) else codes
 
 
 def _codes(
-    pools: PoolArrays,
+    arrays: PoolArrays,
     request: PciRequest,
-    names: Sequence[str],
+    names: set[str],
     mappings: Sequence[Mapping[str, Sequence[str]]],
-) -> npt.NDArray[np.int32] | None:
+) -> Providers:
     """Return what `providers_of` does for one request and many mappings at once."""
     if not names:
-        uuids = providers_of(request, None)
-        columns = [[pools.provider_code(uuid)] * len(mappings) for uuid in uuids]
-    else:
-        columns = [
-            [pools.provider_code(mapping[group][0]) for mapping in mappings]
-            for group in request.groups_among(names)
-        ]
-    return np.array(columns, np.int32).T if columns else None
+        written = arrays.provider_codes(providers_of(request, None))
+        return np.tile(written, (len(mappings), 1)) if len(written) else None
+    columns = [
+        arrays.provider_codes(
+            [(mapping.get(group) or _NO_PROVIDER)[0] for mapping in mappings]
+        )
+        for group in request.groups_among(names)
+    ]
+    return np.stack(columns, axis=1) if columns else None

@@ -6,16 +6,43 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
-from .numa import Devices, FittedGuest, Guest, HostTopology, Limits, fit
-from .pci import Affinity, HostPools, PciRequest, providers_of, take, taken
-from .pci import Taken as TakenDevices
+import numpy as np
+
+from .cases import Cases
+from .numa import (
+    CellRows,
+    ChosenCells,
+    FittedGuest,
+    Guest,
+    HostTopology,
+    Limits,
+    chosen_pages,
+    declaring_cells,
+    first_permutation,
+    fitting_cells,
+    pin,
+    places_in_order,
+)
+from .pci import (
+    HostPools,
+    PciRequest,
+    PoolRows,
+    Providers,
+    TakenPools,
+    apply_requests,
+    providers_of,
+    single_pools,
+)
 
 #: Values of columns by name.
 Changes = Collection[tuple[str, HostTopology | HostPools | None]]
 
+_FIRST = np.zeros(1, np.intp)
+_NO_CELLS = CellRows.of_host(HostTopology(()))
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Taken:
+class NumaPciUsage:
     """What an instance took of a host's cells and devices.
 
     Attributes
@@ -29,7 +56,7 @@ class Taken:
     topology: HostTopology | None
     pools: HostPools
     guest: FittedGuest | None
-    devices: TakenDevices
+    devices: TakenPools
 
     def changes(self) -> Changes:
         """Return the columns that have changed, with their new values."""
@@ -57,7 +84,7 @@ class Need:
         device will do.
     limits : Limits or None
         How far the host's cells may be overcommitted, and the networks to be near to;
-        None: as far as one likes, and none.
+        None: without limit, and none.
     is_packed : bool
         Prefer cells that are in use (nova's
         ``packing_host_numa_cells_allocation_strategy``).
@@ -74,7 +101,7 @@ class Need:
 
     @property
     def asks_providers(self) -> bool:
-        """Whether candidates may assign the devices: those of ports are nobody's."""
+        """Whether candidates may assign the devices: they assign none to a port."""
         return any(not request.is_from_port for request in self.requests)
 
     def assigned(self, mappings: Mapping[str, Sequence[str]] | None) -> Need:
@@ -87,50 +114,88 @@ class Need:
         return dataclasses.replace(self, limits=limits)
 
     def fits(self, topology: HostTopology, pools: HostPools) -> FittedGuest | None:
-        """Return how the guest fits a host, its devices near to it, or None.
+        """Return how the guest fits a host, its devices near to it, or None."""
+        return self._fitted(self._case(topology, pools), topology, pools)
 
-        The rule is nova's ``numa_fit_instance_to_host``.
-        """
-        if self.guest is None:
-            return None
-        devices = Devices(
-            per_cell={n: i for n, i in pools.free_by_node.items() if n is not None},
-            are_requested=bool(self.requests),
-            suffice=lambda cells: self._left(topology, pools, cells) is not None,
-        )
-        return fit(
-            topology, self.guest, self.limits, is_packed=self.is_packed, devices=devices
-        )
-
-    def has_devices(self, pools: HostPools) -> bool:
-        """Return whether a host has the devices, near to the guest or not."""
-        return take(pools, self.requests, self.providers, None) is not None
-
-    def take(self, topology: HostTopology | None, pools: HostPools) -> Taken | None:
+    def take(
+        self, topology: HostTopology | None, pools: HostPools
+    ) -> NumaPciUsage | None:
         """Return what the instance takes of a host; None for nothing.
 
         The rule is nova's ``HostState.consume_from_request``. What does not fit any
-        more, for the host has changed meanwhile, is not taken: the host will tell.
+        more, since the host has changed, is not taken: the host will report it.
         """
-        fitted = self.fits(topology, pools) if topology is not None else None
-        cells = None
-        if fitted is not None:
-            cells = frozenset(cell.host_cell_id for cell in fitted.cells)
-        left = self._left(topology, pools, cells)
+        case = self._case(topology, pools)
+        chosen, fitted = 0, None
+        if topology is not None:
+            fitted = self._fitted(case, topology, pools)
+        if fitted is not None and topology is not None:
+            chosen = topology.bits_of(fitted.cell_ids)
+            topology = topology.with_guest(fitted)
+        left = self._left(case, pools, chosen)
         if fitted is None and left is None:
             return None
-        if fitted is not None and topology is not None:
-            topology = topology.with_guest(fitted)
         after = pools if left is None else left
-        return Taken(topology, after, fitted, taken(pools, after))
+        return NumaPciUsage(topology, after, fitted, pools.minus(after))
 
-    def _left(
-        self,
-        topology: HostTopology | None,
-        pools: HostPools,
-        cells: frozenset[int] | None,
-    ) -> HostPools | None:
-        near = None
-        if topology is not None and cells is not None:
-            near = Affinity(cells, topology.in_sockets_of(cells))
-        return take(pools, self.requests, self.providers, near)
+    def _case(self, topology: HostTopology | None, pools: HostPools) -> Cases:
+        """Return a single host as an array of one, with no more than is asked for."""
+        rows: PoolRows | None = None
+        codes: Sequence[Providers] = ()
+        if self.requests:
+            rows, codes = single_pools(pools, self.providers)
+        if topology is None or self.guest is None:
+            return Cases(_NO_CELLS, (), self.requests, rows, codes)
+        names = () if self.limits is None else self.limits.networks.names()
+        declaring = (declaring_cells(topology, name) for name in names)
+        declared = [np.array([cells], np.uint64) for cells in declaring]
+        cells = CellRows.of_host(topology)
+        return Cases(cells, declared, self.requests, rows, codes)
+
+    def _fitted(
+        self, case: Cases, topology: HostTopology, pools: HostPools
+    ) -> FittedGuest | None:
+        """Return nova's ``numa_fit_instance_to_host``."""
+        guest = self.guest
+        if guest is None or not 0 < len(guest.cells) <= len(topology.cells):
+            return None
+        places = places_in_order(
+            topology,
+            guest,
+            pools.free_by_node,
+            wants_devices=bool(self.requests),
+            is_packed=self.is_packed,
+        )
+        ratios = None if self.limits is None else self.limits.ratios
+        masks = fitting_cells(case.cells, guest, ratios)
+        chosen = first_permutation(
+            [int(mask[0]) for mask in masks],
+            places,
+            lambda cells: bool(case.allow(_FIRST, cells)[0]),
+        )
+        if chosen is None:
+            return None
+        return _pinned(case.cells, topology, guest, chosen)
+
+    def _left(self, case: Cases, pools: HostPools, chosen: int) -> HostPools | None:
+        """Return what the requests leave; `chosen`: the guest's cells, 0 for none."""
+        if case.pools is None:
+            return pools
+        cells = ChosenCells.of(case.cells, chosen) if chosen else None
+        [passes], free = apply_requests(
+            case.pools, self.requests, case.providers, cells
+        )
+        if not passes:
+            return None
+        return pools.with_free(free.count[0].tolist(), free.is_there[0].tolist())
+
+
+def _pinned(
+    rows: CellRows, topology: HostTopology, guest: Guest, chosen: Sequence[int]
+) -> FittedGuest:
+    """Return a guest on the chosen cells, which each of its cells fits."""
+    fitted = []
+    for index, (place, cell) in enumerate(zip(chosen, guest.cells, strict=True)):
+        size = cell.page_size and int(chosen_pages(rows, cell)[0, place])
+        fitted.append(pin(topology.cells[place], cell, guest.reserved(index), size))
+    return FittedGuest(tuple(fitted))

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
 from types import MappingProxyType
 
-from .fitting import Taken
+from .fitting import NumaPciUsage
 from .record import Consumption
 
 
@@ -24,7 +24,7 @@ class PendingClaim:
 
     consumption: Consumption
     claimed_at: float
-    taken: Taken | None = None
+    taken: NumaPciUsage | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

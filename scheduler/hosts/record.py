@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from .fitting import Need, Taken
+from .fitting import Need, NumaPciUsage
 from .image_properties import NO_PROPERTIES, ImageProperties
 from .numa import HostTopology
 from .pci import NO_POOLS, HostPools
@@ -140,8 +140,10 @@ class Consumption:
     image_properties: ImageProperties = NO_PROPERTIES
     need: Need | None = None
 
-    def take(self, topology: HostTopology | None, pools: HostPools) -> Taken | None:
-        """Return what it uses of a host's cells and devices; None: nothing."""
+    def take(
+        self, topology: HostTopology | None, pools: HostPools
+    ) -> NumaPciUsage | None:
+        """Return its usage of a host's cells and devices; None: nothing."""
         return None if self.need is None else self.need.take(topology, pools)
 
     def deltas(self) -> tuple[tuple[str, int], ...]:

@@ -120,7 +120,7 @@ def _can_be_pinned(host: NUMACell, guest: InstanceNUMACell, n_reserved: int) -> 
     if n_cpus + n_reserved > len(free) or (n_reserved and not n_cpus):
         return False
     cores = host.siblings or [{cpu} for cpu in host.pcpuset]
-    n_threads = max(map(len, cores))
+    n_threads = max(map(len, cores), default=1)
     n_free = [len(core & free) for core in cores]
     if guest.cpu_thread_policy == "isolate":
         is_old_style = host.pcpuset == host.cpuset
@@ -129,7 +129,8 @@ def _can_be_pinned(host: NUMACell, guest: InstanceNUMACell, n_reserved: int) -> 
         )
     if guest.cpu_thread_policy == "require":
         return sum(n_free) >= n_cpus + n_reserved and any(
-            t * sum(n >= t for n in n_free) >= n_cpus for t in range(2, max(n_free) + 1)
+            t * sum(n >= t for n in n_free) >= n_cpus
+            for t in range(2, max(n_free, default=0) + 1)
         )
     return sum(n_free) >= n_cpus + n_reserved
 

@@ -3,10 +3,22 @@
 
 from .arrays import NO_CELL, NO_SOCKET, CellArrays, CellRows
 from .cells import CellHardware, HostCell, Pages
-from .fit import Devices, declaring_cells, fit
-from .guest import FittedCell, FittedGuest, Guest, GuestCell, Limits, networks_of
-from .matching import CellMasks, can_be_placed, chosen_sets, fitting_cells
-from .pinning import fit_cell
+from .fit import (
+    ChosenCells,
+    chosen_sets,
+    declaring_cells,
+    first_permutation,
+    places_in_order,
+)
+from .guest import FittedCell, FittedGuest, Guest, GuestCell, Limits, Networks
+from .matching import (
+    CellMasks,
+    Ratios,
+    can_be_placed,
+    chosen_pages,
+    fitting_cells,
+)
+from .pinning import pin
 from .topology import HostTopology
 
 __all__ = [
@@ -16,7 +28,7 @@ __all__ = [
     "CellHardware",
     "CellMasks",
     "CellRows",
-    "Devices",
+    "ChosenCells",
     "FittedCell",
     "FittedGuest",
     "Guest",
@@ -24,12 +36,15 @@ __all__ = [
     "HostCell",
     "HostTopology",
     "Limits",
+    "Networks",
     "Pages",
+    "Ratios",
     "can_be_placed",
+    "chosen_pages",
     "chosen_sets",
     "declaring_cells",
-    "fit",
-    "fit_cell",
+    "first_permutation",
     "fitting_cells",
-    "networks_of",
+    "pin",
+    "places_in_order",
 ]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -12,10 +12,10 @@ import numpy.typing as npt
 from .cells import HostCell
 from .topology import HostTopology
 
-#: In place of a socket: the cell does not tell; -1 could be one, in reports.
+#: In place of a socket: the cell reports none. (-1 can be a socket in reports.)
 NO_SOCKET: Final = -2
-#: In place of an id: the host has fewer cells.
-NO_CELL: Final = -1
+#: In place of an id: the host has fewer cells; no PCI pool is at such a NUMA node.
+NO_CELL: Final = -4
 
 #: What is counted of a cell; memory in MiB.
 _COUNTS: Final = (
@@ -58,11 +58,11 @@ class CellRows:
     Attributes
     ----------
     n_cells : ndarray of int64, shape (m,)
-        How many are there.
+        How many cells each host has.
     shape : (int, int)
         m and n_cells.
     page_sizes : frozenset of int
-        All that occur, KiB, perhaps of other hosts only.
+        All that occur, KiB, some perhaps on other hosts only.
     """
 
     def __init__(
@@ -78,6 +78,15 @@ class CellRows:
         self.n_cells = n_cells
         self.page_sizes = page_sizes
         self.shape = len(n_cells), columns["id"].shape[0]
+
+    @classmethod
+    def of_host(cls, topology: HostTopology) -> CellRows:
+        """Return one host's cells, an array of one."""
+        n_sizes = max([len(cell.pages) for cell in topology.cells], default=0)
+        counted = _counted_cells(topology.cells, max(n_sizes, 1))
+        columns = {name: column[..., None] for name, column in counted.items()}
+        n_cells = np.array([len(topology.cells)])
+        return cls(columns, n_cells, _page_sizes(topology.cells))
 
     def __len__(self) -> int:
         return len(self.n_cells)
@@ -103,10 +112,10 @@ class CellRows:
 class CellArrays:
     """States of hosts' cells, a row each; rows are added and never changed.
 
-    One thread adds rows at a time; any may take rows out meanwhile.
+    One thread adds rows at a time; any thread may read rows at the same time.
 
     A row takes 144 bytes for each cell that the host with the most has, 24 of them a
-    page size. Room for up to as many rows again is kept free.
+    page size. The capacity is up to twice the number of rows.
     """
 
     def __init__(self) -> None:
@@ -122,8 +131,8 @@ class CellArrays:
         return self._n
 
     def rows(self, start: int = 0) -> CellRows:
-        """Return the rows from one on, as they stay whatever is added later."""
-        # In this order: what another thread has added meanwhile does no harm.
+        """Return the rows from `start` on; later additions do not change them."""
+        # Rows that another thread adds after this line are not read.
         part = slice(start, self._n)
         columns = {name: column[..., part] for name, column in self._columns.items()}
         return CellRows(columns, self._n_cells[part], self._page_sizes)
@@ -143,33 +152,42 @@ class CellArrays:
         self._n = end
 
     def _write(self, cells: Sequence[HostCell], places: Rows, rows: Rows) -> None:
-        counts = np.array([_counted(cell) for cell in cells], np.int64)
-        for name, values in zip(_COUNTS, counts.T, strict=True):
-            self._columns[name][places, rows] = values
-        self._page_sizes |= {pages.size_kb for cell in cells for pages in cell.pages}
         n_sizes = self._columns["size_kb"].shape[0]
-        pages = np.array([_counted_pages(cell, n_sizes) for cell in cells], np.int64)
-        for name, of_sizes in zip(_PAGES, pages.transpose(2, 1, 0), strict=True):
-            self._columns[name][:, places, rows] = of_sizes
+        self._page_sizes |= _page_sizes(cells)
+        for name, values in _counted_cells(cells, n_sizes).items():
+            self._columns[name][..., places, rows] = values
 
     def _reserve(self, n: int, n_cells: int, n_sizes: int) -> None:
-        """Make room. What is full is copied, so that rows taken earlier stay as is."""
+        """Grow if necessary, into new arrays: rows read earlier do not change."""
         old_sizes, old_cells, old_n = self._columns["size_kb"].shape
         if n <= old_n and n_cells <= old_cells and n_sizes <= old_sizes:
             return
-        room = max(n, 2 * self._n) if n > old_n else old_n
-        shape = (max(n_sizes, old_sizes), max(n_cells, old_cells), room)
+        capacity = max(n, 2 * self._n) if n > old_n else old_n
+        shape = (max(n_sizes, old_sizes), max(n_cells, old_cells), capacity)
         columns = {}
         for name, old in self._columns.items():
             grown = np.full(
                 shape if name in _PAGES else shape[1:], _PADDING.get(name, 0), np.int64
             )
-            kept = (*(slice(length) for length in old.shape[:-1]), slice(self._n))
-            grown[kept] = old[..., : self._n]
+            old_part = (*(slice(length) for length in old.shape[:-1]), slice(self._n))
+            grown[old_part] = old[..., : self._n]
             columns[name] = grown
-        # All at once: whoever takes rows meanwhile gets columns of one shape.
+        # In one assignment: a concurrent reader gets columns of one shape.
         self._columns = columns
-        self._n_cells = np.resize(self._n_cells, room)
+        self._n_cells = np.resize(self._n_cells, capacity)
+
+
+def _page_sizes(cells: Iterable[HostCell]) -> frozenset[int]:
+    return frozenset(pages.size_kb for cell in cells for pages in cell.pages)
+
+
+def _counted_cells(cells: Sequence[HostCell], n_sizes: int) -> dict[str, Counts]:
+    """Return the columns of cells, shape (n_cells,) or (n_sizes, n_cells)."""
+    counts = np.array([_counted(cell) for cell in cells], np.int64)
+    pages = np.array([_counted_pages(cell, n_sizes) for cell in cells], np.int64)
+    columns = dict(zip(_COUNTS, counts.reshape(-1, len(_COUNTS)).T, strict=True))
+    of_sizes = pages.reshape(-1, n_sizes, len(_PAGES)).transpose(2, 1, 0)
+    return columns | dict(zip(_PAGES, of_sizes, strict=True))
 
 
 def _counted(cell: HostCell) -> tuple[int, ...]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NUMA cells of a host, and what guests take of them."""
+"""NUMA cells of a host, and what guests use of them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Pages(NamedTuple):
 
     @property
     def total_kb(self) -> int:
-        """All of it, KiB."""
+        """All pages, KiB."""
         return self.total * self.size_kb
 
 
 @dataclass(frozen=True, slots=True)
 class CellHardware:
-    """What never changes of a cell.
+    """The part of a cell that never changes.
 
     Attributes
     ----------
@@ -44,12 +44,12 @@ class CellHardware:
     siblings : tuple of tuple of int
         CPUs by the core they are threads of, as reported.
     physnets, is_tunneled
-        The networks that are near to it; none and False where it declares none.
+        The networks near to it; none and False where it declares none.
     cpu_mask, pcpu_mask : int
-        The same CPUs as bits.
+        The same CPUs, as bits.
     cores : tuple of int
-        The threads of each core as bits; each CPU for pinning is a core where nothing
-        is reported.
+        The threads of each core as bits; where the report names no cores, each CPU
+        for pinning is one.
     n_threads : int
         Threads of its largest core, at least 1.
     """
@@ -69,10 +69,10 @@ class CellHardware:
     _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Once: it is long, and many cells have the same.
-        told = (self.id, self.cpus, self.pcpus, self.siblings, self.memory_mb)
+        # Computed once: it is long, and many cells have the same hardware.
+        cpus = (self.id, self.cpus, self.pcpus, self.siblings, self.memory_mb)
         networks = (self.socket, self.physnets, self.is_tunneled)
-        object.__setattr__(self, "_hash", hash((told, networks)))
+        object.__setattr__(self, "_hash", hash((cpus, networks)))
         cores = self.siblings or tuple((cpu,) for cpu in self.pcpus)
         object.__setattr__(self, "cpu_mask", mask_of(self.cpus))
         object.__setattr__(self, "pcpu_mask", mask_of(self.pcpus))
@@ -85,7 +85,7 @@ class CellHardware:
 
 @dataclass(frozen=True, slots=True)
 class HostCell:
-    """One cell and what is used of it.
+    """One cell, and what is used of it.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class HostCell:
 
     @property
     def free_pcpus(self) -> int:
-        """CPUs for pinning that nobody holds, as bits."""
+        """CPUs for pinning that no guest holds, as bits."""
         return self.hardware.pcpu_mask & ~self.pinned
 
     @property
@@ -145,7 +145,7 @@ class HostCell:
                 yield pages
 
     def describe(self) -> str:
-        """Return what is free, for people."""
+        """Return what is free, for users."""
         cell, n_free = self.hardware, self.free_pcpus.bit_count()
         pages = "".join(
             f", {p.free_kb // p.size_kb} of {p.total} pages of {p.size_kb} KiB free"

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The NUMA cells that a guest asks for, and the host cells that it got."""
+"""The NUMA cells that a guest asks for, and the host cells that it gets."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final, Self
+
+import numpy as np
+import numpy.typing as npt
 
 from ....objects import (
     InstanceNUMACell,
@@ -14,10 +17,13 @@ from ....objects import (
     RequestSpec,
 )
 
-#: Page sizes that are no number of KiB (nova's MEMPAGES_SMALL, _LARGE and _ANY).
+#: Page sizes that are not a number of KiB (nova's MEMPAGES_SMALL, _LARGE and _ANY).
 SMALL_PAGES: Final = -1
 LARGE_PAGES: Final = -2
 ANY_PAGES: Final = -3
+#: Thread policies (nova's CPUThreadAllocationPolicy).
+ISOLATE: Final = "isolate"
+REQUIRE: Final = "require"
 
 _SHARED: Final = (None, "shared")
 _NAMES: Final = {SMALL_PAGES: "small", LARGE_PAGES: "large", ANY_PAGES: "any"}
@@ -30,11 +36,11 @@ class GuestCell:
     Attributes
     ----------
     n_shared : int
-        Guest CPUs that float.
+        Floating guest CPUs.
     pcpus : tuple of int
         Guest CPUs to be pinned, ascending.
     page_size : int or None
-        KiB, or SMALL_PAGES, LARGE_PAGES, ANY_PAGES; None: it does not matter.
+        KiB, or SMALL_PAGES, LARGE_PAGES, ANY_PAGES; None: any memory.
     """
 
     memory_mb: int
@@ -46,7 +52,7 @@ class GuestCell:
 
     @classmethod
     def read(cls, cell: InstanceNUMACell) -> Self:
-        """Digest the object that came with the request; what is unset is None."""
+        """Read the object in a request; a field that is unset becomes None."""
         return cls(
             memory_mb=cell.memory,
             n_shared=len(cell.cpuset),
@@ -74,7 +80,7 @@ class GuestCell:
         return self.cpu_policy in _SHARED
 
     def describe(self) -> str:
-        """Return what it asks for, for people."""
+        """Return what it asks for, for users."""
         cpus = [f"{len(self.pcpus)} pinned"] if self.is_pinned else []
         cpus += [f"{self.n_shared} floating"] if self.is_floating else []
         threads = f" ({self.thread_policy} threads)" if self.thread_policy else ""
@@ -100,11 +106,11 @@ class Guest:
 
     @classmethod
     def read(cls, topology: InstanceNUMATopology) -> Self:
-        """Digest the object that came with the request."""
-        is_told = "emulator_threads_policy" in topology
-        policy = topology.emulator_threads_policy if is_told else None
+        """Read the object in a request."""
+        is_set = "emulator_threads_policy" in topology
+        policy = topology.emulator_threads_policy if is_set else None
         cells = tuple(map(GuestCell.read, topology.cells))
-        return cls(cells, policy == "isolate")
+        return cls(cells, policy == ISOLATE)
 
     def reserved(self, index: int) -> int:
         """Return how many CPUs are reserved beside those of a cell, 0 or 1."""
@@ -112,7 +118,7 @@ class Guest:
 
     @property
     def is_dedicated(self) -> bool:
-        """Whether no CPU floats, so that no limit of overcommit matters."""
+        """Whether no CPU floats, so that overcommit limits do not apply."""
         return not any(cell.is_floating for cell in self.cells)
 
     @property
@@ -120,12 +126,12 @@ class Guest:
         """The indices of cells that ask for the same."""
         alike: defaultdict[tuple[GuestCell, int], list[int]] = defaultdict(list)
         for index, cell in enumerate(self.cells):
-            # Which CPUs they are makes no difference to whether they fit.
-            alike[_without_names(cell), self.reserved(index)].append(index)
+            # The numbers of its CPUs do not decide whether a cell fits.
+            alike[_without_cpu_numbers(cell), self.reserved(index)].append(index)
         return tuple(map(tuple, alike.values()))
 
     def describe(self) -> str:
-        """Return what it asks for, for people."""
+        """Return what it asks for, for users."""
         parts = [self.cells[same[0]].describe() for same in self.groups]
         counts = [len(same) for same in self.groups]
         cells = "; ".join(f"{n} x {p}" for n, p in zip(counts, parts, strict=True))
@@ -133,7 +139,7 @@ class Guest:
         return f"{len(self.cells)} cells: {cells}{emulator}"
 
 
-def _without_names(cell: GuestCell) -> GuestCell:
+def _without_cpu_numbers(cell: GuestCell) -> GuestCell:
     return GuestCell(
         cell.memory_mb,
         cell.n_shared,
@@ -144,39 +150,60 @@ def _without_names(cell: GuestCell) -> GuestCell:
     )
 
 
-def networks_of(
-    told: RequestSpec | NUMATopologyLimits,
-) -> tuple[frozenset[str], bool]:
-    """Return the physical networks to be near to, and whether to tunnels, too."""
-    metadata = told.network_metadata if "network_metadata" in told else None
-    if not metadata:
-        return frozenset(), False
-    return (
-        frozenset(metadata.physnets if "physnets" in metadata else ()),
-        bool("tunneled" in metadata and metadata.tunneled),
-    )
-
-
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How far a host's cells may be overcommitted, and what the guest is to be near to.
+class Networks:
+    """The networks that a guest has to be near to.
 
     Attributes
     ----------
-    physnets, is_tunneled
-        Its physical networks, and whether it has tunneled ones.
+    is_tunneled : bool
+        Whether it has tunneled networks.
     """
 
-    cpu_allocation_ratio: float
-    ram_allocation_ratio: float
     physnets: frozenset[str] = frozenset()
     is_tunneled: bool = False
 
     @classmethod
+    def read(cls, source: RequestSpec | NUMATopologyLimits) -> Self:
+        """Read those of a request, or of a selection's limits."""
+        metadata = source.network_metadata if "network_metadata" in source else None
+        if not metadata:
+            return cls()
+        return cls(
+            frozenset(metadata.physnets if "physnets" in metadata else ()),
+            bool("tunneled" in metadata and metadata.tunneled),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.physnets) or self.is_tunneled
+
+    def names(self) -> list[str | None]:
+        """Return the physical networks, and None for the tunneled ones."""
+        tunnels: list[str | None] = [None] if self.is_tunneled else []
+        return [*sorted(self.physnets), *tunnels]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Overcommit limits of a host's cells, and a guest's networks."""
+
+    cpu_allocation_ratio: float
+    ram_allocation_ratio: float
+    networks: Networks = Networks()
+
+    @classmethod
     def read(cls, limits: NUMATopologyLimits) -> Self:
-        """Digest the object that a selection carries."""
+        """Read the object that a selection carries."""
         ratios = limits.cpu_allocation_ratio, limits.ram_allocation_ratio
-        return cls(*ratios, *networks_of(limits))
+        return cls(*ratios, Networks.read(limits))
+
+    @property
+    def ratios(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """The ratios of CPUs and memory, arrays of one."""
+        return (
+            np.array([self.cpu_allocation_ratio]),
+            np.array([self.ram_allocation_ratio]),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +219,7 @@ class FittedCell:
     reserved : frozenset of int
         Host CPUs for the emulator.
     idle : frozenset of int
-        Host CPUs that are kept from others, for they are threads of an isolated core.
+        Host CPUs that no other guest gets: the other threads of an isolated core.
     """
 
     host_cell_id: int
@@ -208,3 +235,8 @@ class FittedGuest:
     """A guest on the cells of a host, in the order of its own."""
 
     cells: tuple[FittedCell, ...]
+
+    @property
+    def cell_ids(self) -> tuple[int, ...]:
+        """The host cells by id."""
+        return tuple(cell.host_cell_id for cell in self.cells)

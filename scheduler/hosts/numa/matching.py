@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A guest's cells on the cells of many hosts at once.
+"""Which cells of many hosts does each cell of a guest fit?
 
-Whether one cell fits another is a matter of counts; the rules are those of
-`pinning.fit_cell`, whose answer for one pair is the same.
+Whether one cell fits another is a matter of counts. The rules are those of nova's
+``_numa_fit_instance_cell``, but with nothing left behind by an earlier try; a single
+host is an array of one. `pinning` then chooses the CPUs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ import numpy.typing as npt
 
 from .arrays import CellRows, Counts
 from .cells import cpus_of
-from .guest import ANY_PAGES, LARGE_PAGES, SMALL_PAGES, Guest, GuestCell
+from .guest import (
+    ANY_PAGES,
+    ISOLATE,
+    LARGE_PAGES,
+    REQUIRE,
+    SMALL_PAGES,
+    Guest,
+    GuestCell,
+)
 
 Mask = npt.NDArray[np.bool_]
 #: Host cells as bits, shape (n_hosts,).
@@ -37,7 +46,7 @@ def fitting_cells(
     Parameters
     ----------
     ratios : (ndarray of float64, ndarray of float64), shape (m,), or None
-        How far CPUs and memory may be overcommitted; None: without end.
+        How far CPUs and memory may be overcommitted; None: without limit.
 
     Returns
     -------
@@ -94,9 +103,9 @@ def _are_enough(masks: Sequence[CellMasks], n_cells: int) -> Mask:
 
 
 def _matched(masks: CellMasks, guest: Guest) -> Mask:
-    """Return the same for guests of many kinds of cells, whose choices are too many.
+    """Return the same for guests with too many kinds of cells for Hall's condition.
 
-    Hosts of a cloud are much alike: each row of masks that occurs is judged once.
+    Hosts of a cloud are much alike: each distinct row of masks is evaluated once.
 
     Parameters
     ----------
@@ -112,26 +121,20 @@ def _matched(masks: CellMasks, guest: Guest) -> Mask:
 
 
 def _has_matching(masks: Sequence[int]) -> bool:
-    """Return whether each guest cell can have a host cell of its mask (Kuhn's way)."""
+    """Return whether each guest cell can have a host cell of its own (Kuhn, 1955)."""
     holder: dict[int, int] = {}
 
-    def settle(index: int, tried: set[int]) -> bool:
+    def assign(index: int, tried: set[int]) -> bool:
         for place in cpus_of(masks[index]):
             if place in tried:
                 continue
             tried.add(place)
-            if place not in holder or settle(holder[place], tried):
+            if place not in holder or assign(holder[place], tried):
                 holder[place] = index
                 return True
         return False
 
-    return all(settle(index, set()) for index in range(len(masks)))
-
-
-def chosen_sets(n_host_cells: int, n_guest_cells: int) -> list[int]:
-    """Return all choices of so many of a host's cells, as bits."""
-    choices = itertools.combinations(range(n_host_cells), n_guest_cells)
-    return [sum(1 << place for place in chosen) for chosen in choices]
+    return all(assign(index, set()) for index in range(len(masks)))
 
 
 def _bits(fits: Mask, rows: CellRows) -> CellMasks:
@@ -167,8 +170,13 @@ def _is_within(cells: CellRows, guest: GuestCell, ratios: Ratios) -> Mask:
 
 
 def _has_memory(cells: CellRows, guest: GuestCell) -> Mask:
+    """Return where there is memory for a cell, and in pages of the size it asks for.
+
+    Without a page size, a pinned one needs it free; a floating one may share it, but
+    not with itself.
+    """
     if guest.page_size is not None:
-        return _has_pages(cells, guest.memory_mb * _KIB, guest.page_size)
+        return chosen_pages(cells, guest) > 0
     amount = "free" if guest.is_pinned else "total"
     plain = "free_memory_mb" if guest.is_pinned else "memory_mb"
     smallest, kib = cells["size_kb"][:, :, 0], cells[f"{amount}_kb"][:, :, 0]
@@ -182,38 +190,50 @@ def _in_pages(
 ) -> Mask:
     """Return where memory fits, and is a whole number of pages."""
     fits: Mask = (amounts_kb >= memory_kb) & (sizes_kb > 0)
-    for size_kb in cells.page_sizes:  # few; a division for each page size costs more
+    for size_kb in cells.page_sizes:  # few; cheaper than a division for each page
         if memory_kb % size_kb:
             fits &= sizes_kb != size_kb
     return fits
 
 
-def _has_pages(cells: CellRows, memory_kb: int, page_size: int) -> Mask:
+def chosen_pages(cells: CellRows, guest: GuestCell) -> Counts:
+    """Return the largest page size that a cell asks for and fits, KiB; 0: none.
+
+    Returns
+    -------
+    ndarray of int64, shape (m, n_cells)
+    """
     sizes = cells["size_kb"]
-    fits = _in_pages(cells, sizes, cells["free_kb"], memory_kb)
-    if page_size == SMALL_PAGES:
-        fits = fits[:, :, :1]
-    elif page_size == LARGE_PAGES:
-        fits = fits[:, :, 1:]
-    elif page_size != ANY_PAGES:
-        fits &= sizes == page_size
-    found: Mask = np.asarray(np.logical_or.reduce(fits, axis=2))
-    return found
+    fits = _in_pages(cells, sizes, cells["free_kb"], guest.memory_mb * _KIB)
+    if guest.page_size == SMALL_PAGES:
+        sizes, fits = sizes[:, :, :1], fits[:, :, :1]
+    elif guest.page_size == LARGE_PAGES:
+        sizes, fits = sizes[:, :, 1:], fits[:, :, 1:]
+    elif guest.page_size != ANY_PAGES:
+        fits &= sizes == guest.page_size
+    chosen: Counts = np.maximum.reduce(sizes * fits, axis=2, initial=0)
+    return chosen
 
 
 def _can_pin(cells: CellRows, guest: GuestCell, n_reserved: int) -> Mask:
-    """Return where CPUs can be pinned under the cell's thread policy."""
+    """Return where CPUs can be pinned under the cell's thread policy.
+
+    nova reserves no CPU beside a cell that pins none, and then rejects it. Isolated
+    CPUs of cores with threads need all CPUs to be for pinning and floating alike, as
+    under nova's old ``vcpu_pin_set``: elsewhere Placement has not counted the idle
+    threads (nova's bug 1889633).
+    """
     n_pinned = len(guest.pcpus)
     n_all = n_pinned + n_reserved
     if n_reserved and not n_pinned:
         return np.zeros(cells.shape, bool)
     fits: Mask = (cells["n_pcpus"] >= n_all) & (cells["n_free_pcpus"] >= n_all)
-    if guest.thread_policy == "isolate":
+    if guest.thread_policy == ISOLATE:
         fits &= (cells["n_threads"] == 1) | (cells["are_one_set"] == 1)
         fits &= (cells["whole_cores"] >= n_pinned) & (n_pinned > 0)
         fits &= cells["open_cores"] >= n_all
     else:
         fits &= cells["free_threads"] >= n_all
-        if guest.thread_policy == "require":
+        if guest.thread_policy == REQUIRE:
             fits &= cells["paired_threads"] >= max(n_pinned, 1)
     return fits

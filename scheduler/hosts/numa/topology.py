@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ....objects import NUMATopology
 from .cells import HostCell
 from .guest import FittedGuest
-from .wire import read_cells, written
+from .wire import read_cells, to_primitive
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class HostTopology:
         Raises
         ------
         ValueError
-            It is none of these; the message says what is wrong.
+            If it is none of these, or is not valid; the message says why.
         """
         return cls(read_cells(value))
 
@@ -39,24 +40,16 @@ class HostTopology:
         """Whether some core has more than one thread."""
         return any(cell.hardware.n_threads > 1 for cell in self.cells)
 
-    def in_sockets_of(self, ids: frozenset[int]) -> frozenset[int]:
-        """Return the ids of all cells in the sockets of these cells.
-
-        None where some cell does not tell its socket (nova's
-        ``_filter_pools_for_socket_affinity``).
-        """
-        cells = [cell.hardware for cell in self.cells]
-        if any(cell.socket is None for cell in cells):
-            return frozenset()
-        sockets = {cell.socket for cell in cells if cell.id in ids}
-        return frozenset(cell.id for cell in cells if cell.socket in sockets)
+    def bits_of(self, ids: Collection[int]) -> int:
+        """Return the cells of these ids, a bit each."""
+        return sum(1 << i for i, cell in enumerate(self.cells) if cell.id in ids)
 
     def with_guest(self, guest: FittedGuest) -> HostTopology:
         """Return the cells with a guest on them (``numa_usage_from_instance_numa``)."""
         return self._changed_by(guest, 1)
 
     def without_guest(self, guest: FittedGuest) -> HostTopology:
-        """Return the cells after a guest has gone."""
+        """Return the cells without a guest that was on them."""
         return self._changed_by(guest, -1)
 
     def _changed_by(self, guest: FittedGuest, sign: int) -> HostTopology:
@@ -70,8 +63,8 @@ class HostTopology:
 
     def to_object(self) -> NUMATopology:
         """Return the object that computes report."""
-        return NUMATopology.obj_from_primitive(written(self.cells))
+        return NUMATopology.obj_from_primitive(to_primitive(self.cells))
 
     def describe(self) -> str:
-        """Return what is free in each cell, for people."""
+        """Return what is free in each cell, for users."""
         return "; ".join(cell.describe() for cell in self.cells) or "no cells"

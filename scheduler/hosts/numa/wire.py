@@ -16,15 +16,15 @@ from ....objects import NUMATopology
 from ...decoding import Primitive, loads
 from .cells import CellHardware, Cpus, HostCell, Pages, cpus_of, mask_of
 
-#: A choice of cells is a word of bits.
+#: A choice of cells is a 64-bit word.
 _MAX_CELLS: Final = 64
-#: Each is a column of its own, for all hosts; no architecture has as many.
+#: Each is a column for all hosts; no architecture has as many.
 _MAX_PAGE_SIZES: Final = 16
 #: CPUs are bits; Linux knows 8192 at most.
 _MAX_CPU: Final = 2**16 - 1
-#: Two amounts, multiplied, are an int64.
+#: The product of two amounts has to fit an int64.
 _MAX_AMOUNT: Final = 2**31 - 1
-#: Texts that are remembered: some kilobytes each, and many hosts report the same.
+#: Texts in the cache: some kilobytes each, and many hosts report the same.
 _MAX_TEXTS: Final = 1024
 
 
@@ -36,7 +36,7 @@ class _Pages(msgspec.Struct, gc=False):
 
 
 class _Cell(msgspec.Struct, gc=False):
-    """A cell of a text; what never changes of it, and is long, is not decoded."""
+    """A cell in JSON; the long parts that never change stay encoded."""
 
     id: int
     memory: int
@@ -66,10 +66,10 @@ def read_cells(value: object) -> tuple[HostCell, ...]:
 @functools.lru_cache(_MAX_TEXTS)
 def _read_text(text: str) -> tuple[HostCell, ...]:
     try:
-        told = _decoded(text).data.cells
-    except msgspec.MsgspecError:  # not as it is written today
+        cells = _decoded(text).data.cells
+    except msgspec.MsgspecError:  # an older form
         return _read_any_text(text)
-    return _checked(_as_written(cell.data) for cell in told)
+    return _checked(_as_written(cell.data) for cell in cells)
 
 
 def _as_written(cell: _Cell) -> HostCell:
@@ -98,17 +98,17 @@ def _pages_as_written(pages: _Pages) -> Pages:
 def _hardware_as_written(
     cell_id: int, memory: int, socket: int | None, *texts: bytes
 ) -> CellHardware:
-    """Return the hardware that JSON texts tell of: hosts of a cloud are much alike."""
+    """Return one object for equal JSON texts: hosts of a cloud are much alike."""
     names = ("cpuset", "pcpuset", "siblings", "network_metadata")
-    told = {name: loads(text) for name, text in zip(names, texts, strict=True)}
-    return _hardware_of({"id": cell_id, "memory": memory, "socket": socket, **told})
+    data = {name: loads(text) for name, text in zip(names, texts, strict=True)}
+    return _hardware_of({"id": cell_id, "memory": memory, "socket": socket, **data})
 
 
 def _read_any_text(text: str) -> tuple[HostCell, ...]:
     try:
         return _read(loads(text))
     except json.JSONDecodeError as e:
-        raise ValueError(f"The NUMA topology is no JSON: {e}") from e
+        raise ValueError(f"The NUMA topology is not JSON: {e}") from e
 
 
 def _read(value: object) -> tuple[HostCell, ...]:
@@ -132,13 +132,13 @@ def _checked(found: Iterator[HostCell]) -> tuple[HostCell, ...]:
         cells = tuple(found)
         if len(cells) > _MAX_CELLS:
             raise ValueError(f"{len(cells)} cells, more than {_MAX_CELLS}")
-        _refuse_twins("cells of id", (cell.id for cell in cells))
+        _refuse_duplicates("cells of id", (cell.id for cell in cells))
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as e:
-        raise ValueError(f"The NUMA topology is no NUMATopology: {e!r}") from e
+        raise ValueError(f"The NUMA topology is not a NUMATopology: {e!r}") from e
     return cells
 
 
-def _refuse_twins(what: str, numbers: Iterable[int]) -> None:
+def _refuse_duplicates(what: str, numbers: Iterable[int]) -> None:
     every = list(numbers)
     if len(set(every)) < len(every):
         number, count = Counter(every).most_common(1)[0]
@@ -180,7 +180,7 @@ def _distinct(every: Iterable[Pages]) -> tuple[Pages, ...]:
     pages = tuple(every)
     if len(pages) > _MAX_PAGE_SIZES:
         raise ValueError(f"{len(pages)} sizes of pages, more than {_MAX_PAGE_SIZES}")
-    _refuse_twins("entries for pages of KiB", (each.size_kb for each in pages))
+    _refuse_duplicates("entries for pages of KiB", (each.size_kb for each in pages))
     return pages
 
 
@@ -213,7 +213,7 @@ def _parsed(text: str) -> set[int]:
     excluded: set[int] = set()
     for rule in filter(None, map(str.strip, text.split(","))):
         first, _, last = rule.removeprefix("^").partition("-")
-        low = _cpu(first)
+        low = _between(0, first, _MAX_CPU)
         cpus = range(low, _between(low, last or first, _MAX_CPU) + 1)
         (excluded if rule.startswith("^") else named).update(cpus)
     return named - excluded
@@ -221,28 +221,24 @@ def _parsed(text: str) -> set[int]:
 
 def _cpus(values: Iterable[Any]) -> Cpus:
     cpus = tuple(map(int, values))
-    _refuse_odd(cpus)
+    _check_cpus(cpus)
     return cpus
 
 
 def _siblings(values: Iterable[Iterable[Any]]) -> tuple[Cpus, ...]:
     cores = tuple([tuple(map(int, threads)) for threads in values])
-    _refuse_odd(tuple(itertools.chain.from_iterable(cores)))
+    _check_cpus(tuple(itertools.chain.from_iterable(cores)))
     return cores
 
 
-def _refuse_odd(cpus: Cpus) -> None:
+def _check_cpus(cpus: Cpus) -> None:
     if cpus:
         _between(0, min(cpus), _MAX_CPU)
         _between(0, max(cpus), _MAX_CPU)
 
 
-def _cpu(value: SupportsInt | str) -> int:
-    return _between(0, value, _MAX_CPU)
-
-
 def _socket(value: SupportsInt | str | None) -> int | None:
-    # -1 is how Linux says that it does not know; to nova that is a socket, too.
+    # Linux reports -1 for unknown; to nova that is a socket, too.
     return None if value is None else _between(-1, value, _MAX_AMOUNT)
 
 
@@ -260,16 +256,16 @@ def _between(least: int, value: SupportsInt | str, most: int) -> int:
 # -- writing ---------------------------------------------------------------------------
 
 
-def written(cells: Iterable[HostCell]) -> dict[str, Any]:
+def to_primitive(cells: Iterable[HostCell]) -> dict[str, Any]:
     """Return the primitive of the object that computes report."""
-    return _object("NUMATopology", "1.2", cells=list(map(_written_cell, cells)))
+    return _object("NUMATopology", "1.2", cells=list(map(_cell_primitive, cells)))
 
 
-def _written_cell(cell: HostCell) -> dict[str, Any]:
+def _cell_primitive(cell: HostCell) -> dict[str, Any]:
     hardware = cell.hardware
-    told = {}
+    networks = {}
     if hardware.physnets or hardware.is_tunneled:
-        told["network_metadata"] = _object(
+        networks["network_metadata"] = _object(
             "NetworkMetadata", "1.0",
             physnets=sorted(hardware.physnets), tunneled=hardware.is_tunneled,
         )  # fmt: skip
@@ -292,7 +288,7 @@ def _written_cell(cell: HostCell) -> dict[str, Any]:
             )
             for p in cell.pages
         ],
-        **told,
+        **networks,
     )  # fmt: skip
 
 

@@ -2,31 +2,36 @@
 """PCI devices: a host's pools, a guest's requests, and which hosts suffice."""
 
 from .arrays import NO_NODE, NO_PROVIDER, NOT_THERE, PoolArrays, PoolRows
-from .pools import NO_POOLS, HostPools, Pool, PoolKind, Taken
+from .pool import Pool, PoolKind
+from .pools import NO_POOLS, HostPools, TakenPools
 from .requests import PciRequest, providers_of, read_requests
 from .stats import PciDeviceStats
-from .support import Affinity, take, taken
-from .vector import NearPools, supported, supported_alone
+from .support import (
+    Providers,
+    apply_requests,
+    single_pools,
+    supported,
+    supported_alone,
+)
 
 __all__ = [
     "NOT_THERE",
     "NO_NODE",
     "NO_POOLS",
     "NO_PROVIDER",
-    "Affinity",
     "HostPools",
-    "NearPools",
     "PciDeviceStats",
     "PciRequest",
     "Pool",
     "PoolArrays",
     "PoolKind",
     "PoolRows",
-    "Taken",
+    "Providers",
+    "TakenPools",
+    "apply_requests",
     "providers_of",
     "read_requests",
+    "single_pools",
     "supported",
     "supported_alone",
-    "take",
-    "taken",
 ]

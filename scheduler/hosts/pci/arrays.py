@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
@@ -11,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..interning import Codes, Interner
-from .pools import HostPools, Pool, PoolKind, are_split
+from .pool import Pool, PoolKind
+from .pools import HostPools, are_split
 from .requests import PciRequest
 
 Mask = npt.NDArray[np.bool_]
@@ -19,11 +21,11 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 
 #: In place of a kind: the row has fewer pools.
 NO_KIND: Final = -1
-#: In place of a provider's code: the pool has none; in a request's: it needs no more.
+#: In place of a provider's code: the pool has none, or the request needs no more.
 NO_PROVIDER: Final = -1
-#: The code of a provider that no pool has; no pool's is equal to it.
+#: The code of a provider that no pool has.
 UNKNOWN_PROVIDER: Final = -2
-#: In place of a NUMA node: the devices are at none; -1 could be a node, in reports.
+#: In place of a NUMA node: the devices are at none. (-1 can be a node in reports.)
 NO_NODE: Final = -2
 #: In place of a NUMA node: the row has fewer pools.
 NOT_THERE: Final = -3
@@ -41,7 +43,7 @@ _PADDING: Final = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolRows:
-    """The pools of m hosts, padded to as many as one of all hosts known has at most.
+    """The pools of m hosts, padded to the largest number that any known host has.
 
     Attributes
     ----------
@@ -50,7 +52,7 @@ class PoolRows:
     count : ndarray of int64, shape (m, n_pools)
         Free devices.
     provider : ndarray of int32, shape (m, n_pools)
-        Codes as `PoolArrays.provider_code` gives them, or NO_PROVIDER.
+        Codes as `PoolArrays.provider_codes` returns them, or NO_PROVIDER.
     numa_node : ndarray of int32, shape (m, n_pools)
         NO_NODE: none; NOT_THERE: no pool.
     has_split : ndarray of bool, shape (m,)
@@ -81,19 +83,19 @@ class PoolRows:
             self.kinds,
         )
 
-    def judge(self, request: PciRequest) -> tuple[Mask, Mask]:
+    def match(self, request: PciRequest) -> tuple[Mask, Mask]:
         """Return which pools match a request, and which of these are usable for it.
 
-        Answers are kept with the kinds, for equal specs.
+        The answers for equal specs are cached with the kinds.
 
         Returns
         -------
         two ndarrays of bool, shape (m, n_pools)
         """
         answers = self.kinds.map_values(
-            ("PciRequest", request.specs), _judgement(request), np.int8
+            ("PciRequest", request.specs), _matcher(request), np.int8
         )
-        # The last one is what NO_KIND, -1, finds.
+        # NO_KIND, -1, finds the last one.
         by_kind = np.append(answers, np.int8(0))
         found = by_kind.take(self.kind.T, mode="wrap").T
         return (found & _MATCHES).view(bool), found == _MATCHES | _IS_USABLE
@@ -104,44 +106,48 @@ def take_rows(
 ) -> npt.NDArray[_Scalar]:
     """Return some rows of an array of shape (m, n_pools).
 
-    Its first axis is the one that is contiguous in memory, and stays it: that is five
-    times faster for sums over a few pools of many hosts.
+    The first axis is contiguous in memory, and stays so: five times faster for sums
+    over a few pools of many hosts.
     """
     return column.T.take(indices, axis=1).T
 
 
-def _judgement(request: PciRequest) -> Callable[[PoolKind], int]:
-    def judge(kind: PoolKind) -> int:
-        judgement = request.judge(kind)
-        return _MATCHES * judgement.matches | _IS_USABLE * judgement.is_usable
+def _matcher(request: PciRequest) -> Callable[[PoolKind], int]:
+    def match(kind: PoolKind) -> int:
+        found = request.match(kind)
+        return _MATCHES * found.matches | _IS_USABLE * found.is_usable
 
-    return judge
+    return match
 
 
 class PoolArrays:
     """States of hosts' pools, a row each; rows are added and never changed.
 
-    One thread adds rows at a time; any may take rows out meanwhile.
+    One thread adds rows at a time; any thread may read rows at the same time.
 
-    A row takes 20 bytes for each pool that the host with the most has, and a byte; what
-    is beside it, once for all rows, is each kind and each provider that occurs: about
-    0.2 kB a provider. Room for up to as many rows again is kept free.
+    A row takes 20 bytes for each pool that the host with the most has, and a byte. Each
+    kind and each provider that occurs is stored once for all rows: about 0.2 kB a
+    provider. The capacity is up to twice the number of rows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, n_pools: int = 0, n_hosts: int = 0) -> None:
         self._n = 0
         self._kinds = Interner()
         #: The NUMA node of each kind, by its code.
         self._nodes: list[int] = []
-        self._providers: dict[str, int] = {}
-        self._room = _Room.of((0, 0))
+        self._providers: dict[str | None, int] = {None: NO_PROVIDER}
+        self._buffers = _Buffers.of((n_pools, n_hosts))
 
     def __len__(self) -> int:
         return self._n
 
-    def provider_code(self, uuid: str) -> int:
-        """Return a resource provider's code, UNKNOWN_PROVIDER where no pool has it."""
-        return self._providers.get(uuid, UNKNOWN_PROVIDER)
+    def provider_codes(self, uuids: Sequence[str | None]) -> Codes:
+        """Return the codes of resource providers, NO_PROVIDER for None.
+
+        UNKNOWN_PROVIDER stands for one that no pool has.
+        """
+        codes = map(self._providers.get, uuids, itertools.repeat(UNKNOWN_PROVIDER))
+        return np.fromiter(codes, np.int32, len(uuids))
 
     def extend(self, values: Sequence[HostPools]) -> None:
         """Add a row for each of these, in their order."""
@@ -151,45 +157,42 @@ class PoolArrays:
         rows = np.repeat(added, [len(value.pools) for value in values])
         places = [i for value in values for i in range(len(value.pools))]
         pools = [pool for value in values for pool in value.pools]
-        written = np.array([*map(self._written, pools)], np.int64).reshape(-1, 4)
+        written = np.array([*map(self._values, pools)], np.int64).reshape(-1, 4)
         for name, column in zip(_PADDING, written.T, strict=True):
-            self._room.columns[name][places, rows] = column
-        self._room.has_split[added] = [are_split(value.pools) for value in values]
+            self._buffers.columns[name][places, rows] = column
+        self._buffers.has_split[added] = [are_split(value.pools) for value in values]
         self._n = n
 
-    def _written(self, pool: Pool) -> tuple[int, int, int, int]:
-        """Return what the columns say of a pool, in their order."""
+    def _values(self, pool: Pool) -> tuple[int, int, int, int]:
+        """Return the values of a pool, in the order of the columns."""
         kind = self._kinds.code(pool.kind)
         if kind == len(self._nodes):
             self._nodes.append(_code_of_node(pool.kind.numa_node))
-        provider = self._code_of_provider(pool.rp_uuid)
+        provider = self._providers.setdefault(pool.rp_uuid, len(self._providers) - 1)
         return kind, pool.count, provider, self._nodes[kind]
 
-    def _code_of_provider(self, uuid: str | None) -> int:
-        if uuid is None:
-            return NO_PROVIDER
-        return self._providers.setdefault(uuid, len(self._providers))
-
     def _reserve(self, n: int, n_pools: int) -> None:
-        """Make room; what is full is copied, so that rows taken earlier stay."""
-        old_pools, old_n = self._room.columns["kind"].shape
+        """Grow if necessary, into new arrays: rows read earlier do not change."""
+        old_pools, old_n = self._buffers.columns["kind"].shape
         if n > old_n or n_pools > old_pools:
             new_n = max(n, 2 * self._n) if n > old_n else old_n
-            grown = _Room.of((max(n_pools, old_pools), new_n))
-            grown.copy(self._room, self._n)
-            self._room = grown
+            grown = _Buffers.of((max(n_pools, old_pools), new_n))
+            grown.copy(self._buffers, self._n)
+            self._buffers = grown
 
     def rows(self, start: int = 0) -> PoolRows:
-        """Return the rows from one on, as they stay whatever is added later."""
-        # In this order: what another thread has added meanwhile does no harm.
+        """Return the rows from `start` on; later additions do not change them."""
+        # Rows that another thread adds after this line are not read.
         n = self._n
-        room = self._room
-        columns = {name: array[:, start:n].T for name, array in room.columns.items()}
-        return PoolRows(**columns, has_split=room.has_split[start:n], kinds=self._kinds)
+        buffers = self._buffers
+        columns = {name: array[:, start:n].T for name, array in buffers.columns.items()}
+        return PoolRows(
+            **columns, has_split=buffers.has_split[start:n], kinds=self._kinds
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Room:
+class _Buffers:
     """Arrays to be filled, of shape (n_pools, n_states), and of shape (n_states,)."""
 
     columns: dict[str, npt.NDArray[Any]]
@@ -201,7 +204,7 @@ class _Room:
         return cls(columns, np.zeros(shape[1], bool))
 
     def copy(self, other: Self, n: int) -> None:
-        """Copy the first n states of one that has no more room than this."""
+        """Copy the first n states of buffers that are not larger."""
         for name, array in other.columns.items():
             self.columns[name][: len(array), :n] = array[:, :n]
         self.has_split[:n] = other.has_split[:n]

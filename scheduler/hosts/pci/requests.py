@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What PCI devices a guest asks for, and which kinds of pools answer."""
+"""What PCI devices a guest asks for, and which kinds of pools match."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any, Final, NamedTuple
 from oslo_utils.strutils import bool_from_string
 
 from ....objects import InstancePCIRequest, InstancePCIRequests
-from .pools import Items, PoolKind, Value, hashable
+from .pool import Items, PoolKind, Value, hashable
 
 LEGACY: Final = "legacy"
 PREFERRED: Final = "preferred"
 REQUIRED: Final = "required"
 SOCKET: Final = "socket"
 
-#: Keys of a spec that are matched by Placement, or by provider. nova means the last for
-#: pools alone, but both of its lists are one (``PciDeviceStats.ignored_spec_tags``).
+#: Keys of a spec that Placement matches, or that are matched by provider. nova intends
+#: the last for pools only, but shares one list (``PciDeviceStats.ignored_spec_tags``).
 _IGNORED: Final = frozenset({"resource_class", "traits", "rp_uuids", "rp_uuid"})
 
 
@@ -32,7 +32,7 @@ class PciRequest:
     specs : tuple of tuple of (str, value)
         Each spec's pairs as they were asked for, by ascending key.
     numa_policy : str
-        How near the devices must be: required, preferred, legacy or socket.
+        How near the devices have to be: required, preferred, legacy or socket.
     is_from_port : bool
         Whether a Neutron port asks, and not an alias of the flavor.
     rp_uuids : tuple of str
@@ -48,7 +48,7 @@ class PciRequest:
 
     @classmethod
     def read(cls, request: InstancePCIRequest) -> PciRequest:
-        """Digest the object that came with the request."""
+        """Read the object in a request."""
         specs = (request.spec if "spec" in request else None) or ()
         written = (specs[0].get("rp_uuids") if specs else None) or ""
         return cls(
@@ -60,21 +60,9 @@ class PciRequest:
             rp_uuids=tuple(written.split(",")) if written else (),
         )
 
-    def matches(self, kind: PoolKind) -> bool:
-        """Return whether a kind has all that one of the specs asks for."""
-        return self.judge(kind).matches
-
-    def is_usable(self, kind: PoolKind) -> bool:
-        """Return whether a kind is none that has to be asked for expressly, and is not.
-
-        Those are PFs, VDPA and remote-managed devices, and devices that can, or cannot,
-        be live-migrated.
-        """
-        return self.judge(kind).is_usable
-
-    def judge(self, kind: PoolKind) -> Judgement:
-        """Return both answers; of all requests with equal specs they are the same."""
-        return _wishes(self.specs).judge(kind)
+    def match(self, kind: PoolKind) -> Match:
+        """Return whether a kind of pools matches the specs, and is usable for them."""
+        return _match(self.specs, kind)
 
     def groups_among(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the request groups that are this request's, in their order.
@@ -87,7 +75,7 @@ class PciRequest:
         return tuple(name for name in names if name.startswith(prefix))
 
     def describe(self) -> str:
-        """Return one line for people."""
+        """Return one line for users."""
         pairs = (", ".join(f"{k} {v}" for k, v in spec) for spec in self.specs)
         wanted = " or ".join(pair or "any" for pair in pairs) or "of no spec"
         noun = "device" if self.count == 1 else "devices"
@@ -95,7 +83,7 @@ class PciRequest:
 
 
 def read_requests(requests: InstancePCIRequests | None) -> tuple[PciRequest, ...]:
-    """Digest all PCI requests of a guest, in their order."""
+    """Read all PCI requests of a guest, in their order."""
     if requests is None or "requests" not in requests:
         return ()
     return tuple(PciRequest.read(request) for request in requests.requests or ())
@@ -106,14 +94,15 @@ def providers_of(
 ) -> tuple[str, ...]:
     """Return the resource providers of a request's devices, one a device.
 
-    None is told (an empty tuple) where Placement knows nothing of the devices: any pool
-    will do. nova's ``_get_rp_uuids_for_request``.
+    An empty tuple where Placement does not track the devices: any pool will do. nova's
+    ``_get_rp_uuids_for_request``.
 
     Parameters
     ----------
     mappings : mapping or None
         Of an allocation candidate: providers by request group, of which a PCI request's
-        have one each. None: the candidate was claimed already, and the specs tell.
+        have one each. None: the candidate was claimed already, and its providers are
+        in the specs.
     """
     if request.is_from_port:
         return ()
@@ -123,15 +112,24 @@ def providers_of(
     return tuple(uuids[0] for uuids in found if uuids)
 
 
-class Judgement(NamedTuple):
-    """What a kind of pools is to a request."""
+class Match(NamedTuple):
+    """What a kind of pools is to a request.
+
+    Attributes
+    ----------
+    matches : bool
+        It has all that one of the specs asks for.
+    is_usable : bool
+        It is not special, or the specs ask for what it is. Special are PFs, VDPA and
+        remote-managed devices, and devices that can, or cannot, be live-migrated.
+    """
 
     matches: bool
     is_usable: bool
 
 
 @dataclass(frozen=True, slots=True)
-class _Wishes:
+class _Wanted:
     """What specs ask for, prepared to be compared with many kinds."""
 
     specs: tuple[Items, ...]
@@ -140,9 +138,9 @@ class _Wishes:
     allows_remote_managed: bool
     live_migratable: str | None
 
-    def judge(self, kind: PoolKind) -> Judgement:
+    def match(self, kind: PoolKind) -> Match:
         has = dict(kind.items)
-        return Judgement(any(_has_all(has, s) for s in self.specs), self._allow(has))
+        return Match(any(_has_all(has, s) for s in self.specs), self._allow(has))
 
     def _allow(self, properties: Mapping[str, Value]) -> bool:
         dev_type = properties.get("dev_type")
@@ -156,18 +154,23 @@ class _Wishes:
         return wanted is None or properties.get("live_migratable") == wanted
 
 
+@functools.lru_cache(2**14)
+def _match(specs: tuple[Items, ...], kind: PoolKind) -> Match:
+    return _wanted(specs).match(kind)
+
+
 @functools.lru_cache(512)
-def _wishes(specs: tuple[Items, ...]) -> _Wishes:
+def _wanted(specs: tuple[Items, ...]) -> _Wanted:
     asked = [dict(spec) for spec in specs]
     movable = {spec.get("live_migratable") for spec in asked}
-    return _Wishes(
-        # A spec's count is a text, which no pool's count is equal to.
+    return _Wanted(
+        # A spec's count is a text, which never equals a pool's count.
         specs=tuple(_comparable(spec) for spec in specs if "count" not in dict(spec)),
         allows_pf=any(spec.get("dev_type") == "type-PF" for spec in asked),
         allows_vdpa=any(spec.get("dev_type") == "vdpa" for spec in asked),
         allows_remote_managed=any(_is_true(spec, "remote_managed") for spec in asked),
         live_migratable=next(
-            (wish for wish in ("true", "false") if movable == {wish}), None
+            (value for value in ("true", "false") if movable == {value}), None
         ),
     )
 
@@ -196,7 +199,7 @@ def _has_all(properties: Mapping[str, Value], spec: Items) -> bool:
 def _answers(present: Value, wanted: Value) -> bool:
     """Compare as nova's ``pci_device_prop_match``: lists by subset, texts in any case.
 
-    A property that is absent equals a wish for None.
+    An absent property equals None.
     """
     if isinstance(present, tuple) and isinstance(wanted, tuple):
         return all(each in present for each in wanted)

@@ -1,25 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host's pools as a filter of nova's protocol reads them."""
+"""A host's pools with the interface that nova's filters expect."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ....objects import InstanceNUMACell, InstancePCIRequest, NUMATopology
-from ..numa import HostTopology
+from ..numa import CellRows, ChosenCells, HostTopology
 from .pools import HostPools
 from .requests import PciRequest, providers_of
-from .support import Affinity, take
+from .support import single_pools, supported
 
 
 class PciDeviceStats:
-    """Answer what nova's object of that name answers to a filter.
+    """The part of nova's object of that name that filters use.
 
     Attributes
     ----------
     pools : list of dict
-        In nova's flat form; what is written to them changes nothing.
+        In nova's flat form; writing to them has no effect.
     """
 
     def __init__(self, pools: HostPools, topology: HostTopology | None) -> None:
@@ -44,11 +46,13 @@ class PciDeviceStats:
         """Return whether all requests can be met, near to these cells if any."""
         asked = [PciRequest.read(request) for request in requests]
         providers = [providers_of(each, provider_mapping) for each in asked]
-        near = None if not numa_cells else self._near(numa_cells)
-        return take(self._pools, asked, providers, near) is not None
+        cells = self._chosen(numa_cells) if numa_cells else None
+        rows, codes = single_pools(self._pools, providers)
+        return bool(supported(rows, asked, codes, cells)[0])
 
-    def _near(self, numa_cells: Sequence[InstanceNUMACell]) -> Affinity:
-        cells = frozenset(cell.id for cell in numa_cells)
+    def _chosen(self, numa_cells: Sequence[InstanceNUMACell]) -> ChosenCells:
+        ids = [cell.id for cell in numa_cells]
         if self._topology is None:
-            return Affinity(cells)
-        return Affinity(cells, self._topology.in_sockets_of(cells))
+            return ChosenCells(np.array([ids]), np.empty((1, 0), np.int64))
+        chosen = self._topology.bits_of(ids)
+        return ChosenCells.of(CellRows.of_host(self._topology), chosen)

@@ -1,161 +1,295 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has a host the PCI devices that a guest asks for, and what is left of them?"""
+"""Which hosts have the PCI devices that a guest asks for, and what do they have left?
+
+The rules are those of nova's ``PciDeviceStats``, for many hosts at once; a single host
+is an array of one.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
 
-from .pools import HostPools, Pool, Taken, are_split
+import numpy as np
+import numpy.typing as npt
+
+from ..interning import Codes
+from ..numa import ChosenCells
+from .arrays import (
+    NO_KIND,
+    NO_NODE,
+    NO_PROVIDER,
+    UNKNOWN_PROVIDER,
+    Mask,
+    PoolArrays,
+    PoolRows,
+    take_rows,
+)
+from .pools import HostPools
 from .requests import LEGACY, REQUIRED, SOCKET, PciRequest
 
-
-@dataclass(frozen=True, slots=True)
-class Affinity:
-    """Where on a host a guest with a NUMA topology is.
-
-    Attributes
-    ----------
-    cells : frozenset of int
-        Ids of the host cells that were chosen for it.
-    socket_cells : frozenset of int
-        Ids of all host cells in the same sockets; none where some cell of the host does
-        not tell its socket.
-    """
-
-    cells: frozenset[int]
-    socket_cells: frozenset[int] = frozenset()
+Counts = npt.NDArray[np.int64]
+#: The providers of a request's devices, one a device, shape (m, n); NO_PROVIDER pads.
+#: Where a host has none, or instead of the array None, any pool may give the devices.
+Providers = Codes | None
 
 
-def take(
-    pools: HostPools,
+def supported(
+    rows: PoolRows,
     requests: Sequence[PciRequest],
-    providers: Sequence[tuple[str, ...]],
-    affinity: Affinity | None = None,
-) -> HostPools | None:
-    """Return what all requests leave of a host's pools; None: not all can be met.
-
-    nova's ``PciDeviceStats.apply_requests``.
+    providers: Sequence[Providers],
+    cells: ChosenCells | None = None,
+) -> Mask:
+    """Return which hosts can meet all requests together.
 
     Parameters
     ----------
-    providers : sequence of tuple of str, length n_requests
-        The resource providers of each request's devices, one a device; none: any pool
-        will do. See `providers_of`.
-    affinity : Affinity or None
+    providers : sequence of Providers, length n_requests
+    cells : ChosenCells or None
         None: the guest has no NUMA topology.
+
+    Returns
+    -------
+    ndarray of bool, shape (m,)
     """
-    left = pools.pools
-    for request, uuids in zip(requests, providers, strict=True):
-        remaining = _left(left, request, Counter(uuids), affinity)
-        if remaining is None:
-            return None
-        left = remaining
-    return HostPools(left)
-
-
-def taken(before: HostPools, after: HostPools) -> Taken:
-    """Return what `after` lacks of `before`, to be given back by `HostPools.plus`."""
-    counts = {(p.kind, p.rp_uuid, p.place): p.count for p in after.pools}
-    remaining = [(p, counts.get((p.kind, p.rp_uuid, p.place))) for p in before.pools]
-    return tuple(
-        replace(pool, count=pool.count - (count or 0))
-        for pool, count in remaining
-        if count != pool.count
+    if len(requests) == 1:
+        return apply_requests(rows, requests, providers, cells, n_taking=0)[0]
+    # Most hosts without the devices fail one request alone.
+    passing = supported_alone(rows, requests)
+    left = np.flatnonzero(passing)
+    passing[left], _ = apply_requests(
+        rows.take(left),
+        requests,
+        [None if codes is None else codes[left] for codes in providers],
+        None if cells is None else cells.take(left),
+        n_taking=len(requests) - 1,
     )
+    return passing
 
 
-def _left(
-    pools: tuple[Pool, ...],
-    request: PciRequest,
-    shares: Mapping[str, int],
-    affinity: Affinity | None,
-) -> tuple[Pool, ...] | None:
-    """Return what one request leaves (nova's ``_apply_request``)."""
-    usable = _usable(pools, request, shares, affinity)
-    if not usable or _count(pools, usable) < request.count:
-        return None
-    if not shares:
-        return _without(pools, _from_first(pools, usable, request.count))
-    if are_split(pools):
-        return None
-    # nova asks no more: a provider whose pool is not usable gives nothing, and so
-    # fewer devices than were asked for may be taken.
-    return _without(pools, {i: shares[pools[i].rp_uuid or ""] for i in usable})
+def supported_alone(rows: PoolRows, requests: Sequence[PciRequest]) -> Mask:
+    """Return which hosts can meet each request by itself, wherever the devices are.
+
+    Those that cannot, cannot meet them together or near to a guest either.
+
+    Returns
+    -------
+    ndarray of bool, shape (m,)
+    """
+    passing = np.ones(len(rows), bool)
+    for request in requests:
+        _, usable = rows.match(request)
+        passing &= _has_enough(rows.count, usable, request)
+    return passing
+
+
+@dataclass(frozen=True, slots=True)
+class FreeDevices:
+    """The free devices of each pool, and the pools that are still there.
+
+    Both of shape (m, n_pools). A pool that gave its last device is removed.
+    """
+
+    count: Counts
+    is_there: Mask
+
+    def has_split(self, rows: PoolRows) -> Mask:
+        """Return whether some provider is that of several pools, shape (m,)."""
+        has_split = rows.has_split.copy()
+        at = np.flatnonzero(has_split)
+        codes = take_rows(rows.provider, at)
+        is_one = take_rows(self.is_there, at) & (codes != NO_PROVIDER)
+        # Where there is none, any codes do that differ.
+        codes = np.where(is_one, codes, UNKNOWN_PROVIDER - np.arange(codes.shape[1]))
+        codes.sort(axis=1)
+        has_split[at] = (codes[:, 1:] == codes[:, :-1]).any(axis=1)
+        return has_split
+
+    def without(self, count: int, order: _Order, shares: _Shares | None) -> Self:
+        """Return what is left after a request for so many devices."""
+        own = self.count * order.usable
+        before = order.before(own)
+        given = np.clip(count - before, 0, own)
+        # nova visits one pool even where no device is asked for.
+        is_asked = before < count if count else order.before(order.usable + 0) == 0
+        gave = order.usable & is_asked
+        if shares is not None:
+            # nova asks no more: a provider whose pool is not usable gives nothing, and
+            # so fewer devices than were asked for may be taken.
+            by_share = shares.decide[:, None]
+            given = np.where(by_share, shares.count * order.usable, given)
+            gave = np.where(by_share, order.usable, gave)
+        remaining = self.count - given
+        return type(self)(remaining, self.is_there & ~(gave & (remaining == 0)))
+
+
+def single_pools(
+    pools: HostPools, providers: Sequence[Sequence[str]]
+) -> tuple[PoolRows, list[Providers]]:
+    """Return one host's pools as an array of one, with the codes of providers."""
+    arrays = PoolArrays(len(pools.pools), 1)
+    arrays.extend([pools])
+    codes = [arrays.provider_codes(u)[None, :] if u else None for u in providers]
+    return arrays.rows(), codes
+
+
+def apply_requests(
+    rows: PoolRows,
+    requests: Sequence[PciRequest],
+    providers: Sequence[Providers],
+    cells: ChosenCells | None = None,
+    *,
+    n_taking: int | None = None,
+) -> tuple[Mask, FreeDevices]:
+    """Return which hosts meet all requests, and what these leave of their devices.
+
+    nova's ``PciDeviceStats.apply_requests``. What is left means nothing for a host that
+    does not meet all requests. The other parameters are those of `supported`.
+
+    Parameters
+    ----------
+    n_taking : int, optional
+        How many of the requests take their devices, the first ones; all by default.
+    """
+    free = FreeDevices(rows.count, rows.kind != NO_KIND)
+    passing = np.ones(len(rows), bool)
+    for i, (request, codes) in enumerate(zip(requests, providers, strict=True)):
+        shares = None if codes is None else _Shares.of(rows, codes)
+        order = _usable(rows, free, request, shares, cells)
+        passing &= _has_enough(free.count, order.usable, request)
+        if shares is not None:
+            passing &= ~(shares.decide & free.has_split(rows))
+        if n_taking is None or i < n_taking:
+            free = free.without(request.count, order, shares)
+    return passing, free
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """Which pools a request may use, and which of these come last.
+
+    Both of shape (m, n_pools); `last` None: the order is that of the pools.
+    """
+
+    usable: Mask
+    last: Mask | None
+
+    def before(self, own: Counts) -> Counts:
+        """Return how many devices the pools before each one have, shape (m, n_pools).
+
+        Parameters
+        ----------
+        own : ndarray of int64, shape (m, n_pools)
+            What each pool has, 0 where it is not usable.
+        """
+        if self.last is None:
+            return _sums_before(own)
+        first = own * ~self.last
+        after_all = first.sum(axis=1)[:, None] + _sums_before(own - first)
+        return np.where(self.last, after_all, _sums_before(first))
 
 
 def _usable(
-    pools: tuple[Pool, ...],
+    rows: PoolRows,
+    free: FreeDevices,
     request: PciRequest,
-    shares: Mapping[str, int],
-    affinity: Affinity | None,
-) -> list[int]:
-    """Return the indices of the pools that may be used, in the order of their use.
+    shares: _Shares | None,
+    cells: ChosenCells | None,
+) -> _Order:
+    """Return the pools that a request may use (nova's ``_filter_pools``).
 
-    nova's ``_filter_pools``: how near is near enough is decided by all that match,
-    before PFs and the like are left out.
+    All that match decide how near is near enough, before PFs and the like are left out.
     """
-    found = [i for i, pool in enumerate(pools) if request.matches(pool.kind)]
-    if affinity is not None and affinity.cells:
-        found = _near_enough(pools, found, request, affinity)
-    return [
-        i
-        for i in found
-        if request.is_usable(pools[i].kind)
-        and (not shares or _has_share(pools[i], shares))
-    ]
+    matching, usable = rows.match(request)
+    last = None
+    if cells is not None:
+        allowed, last = _near_enough(rows, free, request, matching, cells)
+        usable = usable & allowed
+    if shares is not None:
+        usable = usable & shares.are_held_by(free.count)
+    return _Order(usable & free.is_there, last)
 
 
 def _near_enough(
-    pools: tuple[Pool, ...], found: list[int], request: PciRequest, affinity: Affinity
-) -> list[int]:
-    """Return the pools that the policy allows (``_filter_pools_for_numa_cells``).
+    rows: PoolRows,
+    free: FreeDevices,
+    request: PciRequest,
+    matching: Mask,
+    cells: ChosenCells,
+) -> tuple[Mask, Mask | None]:
+    """Return the pools that the policy allows, and those of them that come last.
 
-    A stricter policy's suffice where they hold enough.
+    nova's ``_filter_pools_for_numa_cells``: a stricter policy's suffice on the hosts
+    where they hold enough.
     """
     policy = request.numa_policy
-    near = [i for i in found if pools[i].kind.numa_node in affinity.cells]
-    if policy == REQUIRED or _count(pools, near) >= request.count:
-        return near
+    near = _are_at(rows, cells.ids)
+    if policy == REQUIRED:
+        return near, None
+    matching_count = free.count * matching
+    is_strict = _sums(matching_count, near) >= request.count
     if policy == SOCKET:
-        cells = affinity.socket_cells
-        return [i for i in found if pools[i].kind.numa_node in cells]
-    unbound = affinity.cells | {None}
-    legacy = [i for i in found if pools[i].kind.numa_node in unbound]
-    if policy == LEGACY or _count(pools, legacy) >= request.count:
-        return legacy
-    return sorted(found, key=lambda i: pools[i].kind.numa_node not in unbound)
+        in_sockets = _are_at(rows, cells.socket_ids)
+        return np.where(is_strict[:, None], near, in_sockets), None
+    unbound = near | (rows.numa_node == NO_NODE)
+    allowed = np.where(is_strict[:, None], near, unbound)
+    if policy == LEGACY:
+        return allowed, None
+    is_far_off = _sums(matching_count, unbound) < request.count
+    return allowed | is_far_off[:, None], ~unbound
 
 
-def _has_share(pool: Pool, shares: Mapping[str, int]) -> bool:
-    share = shares.get(pool.rp_uuid, 0) if pool.rp_uuid is not None else 0
-    return 0 < share <= pool.count
+def _are_at(rows: PoolRows, ids: Counts) -> Mask:
+    """Return which pools are at one of their host's cells, shape (m, n_pools)."""
+    found = np.zeros(rows.numa_node.shape, bool, order="F")
+    for cell in ids.T:
+        found |= rows.numa_node == cell[:, None]
+    return found
 
 
-def _count(pools: tuple[Pool, ...], indices: list[int]) -> int:
-    return sum(pools[i].count for i in indices)
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """What Placement assigned to a request, by pool.
+
+    Attributes
+    ----------
+    count : ndarray of int64, shape (m, n_pools)
+        How many devices are assigned from the pool's provider.
+    decide : ndarray of bool, shape (m,)
+        Whether the host has any: where it has none, any pool will do.
+    """
+
+    count: Counts
+    decide: Mask
+
+    @classmethod
+    def of(cls, rows: PoolRows, codes: Codes) -> Self:
+        count = np.zeros(rows.provider.shape, np.int64, order="F")
+        # Pools without a provider belong to none.
+        for wanted in np.where(codes == NO_PROVIDER, UNKNOWN_PROVIDER, codes).T:
+            count += rows.provider == wanted[:, None]
+        return cls(count, (codes != NO_PROVIDER).any(axis=1))
+
+    def are_held_by(self, count: Counts) -> Mask:
+        """Return which pools hold their provider's share, if shares decide."""
+        is_share = (self.count > 0) & (self.count <= count)
+        held: Mask = is_share | ~self.decide[:, None]
+        return held
 
 
-def _from_first(
-    pools: tuple[Pool, ...], indices: list[int], count: int
-) -> dict[int, int]:
-    """Return how many devices each pool gives, by index, the first all that it has."""
-    given = {}
-    for i in indices:
-        given[i] = min(count, pools[i].count)
-        count -= given[i]
-        if not count:
-            break
-    return given
+def _has_enough(count: Counts, usable: Mask, request: PciRequest) -> Mask:
+    enough: Mask = _sums(count, usable) >= request.count
+    return enough if request.count > 0 else enough & usable.any(axis=1)
 
 
-def _without(pools: tuple[Pool, ...], given: Mapping[int, int]) -> tuple[Pool, ...]:
-    """Return the pools that are left; one that gave, and has no more, is gone."""
-    left = []
-    for i, pool in enumerate(pools):
-        if i not in given:
-            left.append(pool)
-        elif pool.count > given[i]:
-            left.append(replace(pool, count=pool.count - given[i]))
-    return tuple(left)
+def _sums(count: Counts, where: Mask) -> Counts:
+    """Return the sum of each row's counts where a mask holds, shape (m,)."""
+    sums: Counts = (count * where).sum(axis=1)
+    return sums
+
+
+def _sums_before(count: Counts) -> Counts:
+    """Return, for each pool, the sum of the row's earlier counts."""
+    sums: Counts = count.T.cumsum(axis=0).T
+    return sums - count

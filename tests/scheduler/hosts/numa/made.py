@@ -1,22 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small cells of hosts and guests, by hand and by chance."""
+"""Small cells of hosts and guests, by hand and by chance, and what fits what."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import hypothesis.strategies as st
 
+from moorage.objects import (
+    InstanceNUMACell,
+    InstancePCIRequests,
+    NetworkMetadata,
+    PciDevicePool,
+)
+from moorage.scheduler.hosts.fitting import Need
 from moorage.scheduler.hosts.numa import (
     CellHardware,
+    FittedCell,
+    FittedGuest,
     Guest,
     GuestCell,
     HostCell,
     HostTopology,
     Limits,
+    Networks,
     Pages,
 )
+from moorage.scheduler.hosts.pci import HostPools, read_requests
+from moorage.testing import builders as b
+from moorage.testing.offers import Report
+
+from ....interop.reference_fit import numa_fits
 
 SMALL, LARGE, ANY = -1, -2, -3
 SMALL_KB, LARGE_KB, HUGE_KB = 4, 2048, 1048576
@@ -72,6 +88,83 @@ def pinned(n_cpus: int = 2, **changes: Any) -> GuestCell:
 def shared(n_cpus: int = 2, **changes: Any) -> GuestCell:
     """A guest's cell with so many floating CPUs and 1 GiB."""
     return GuestCell(**{"memory_mb": 1024, "n_shared": n_cpus, **changes})
+
+
+# -- what fits what ------------------------------------------------------------------
+
+Nodes = Mapping[int, int]
+
+
+def _pools(nodes: Nodes) -> list[PciDevicePool]:
+    return [b.pci_pool(count, numa_node=node) for node, count in nodes.items()]
+
+
+def _near_device() -> InstancePCIRequests:
+    return b.pci_requests(b.pci_request(numa_policy="required"))
+
+
+def fit(
+    topology: HostTopology,
+    guest: Guest,
+    limits: Limits | None = None,
+    *,
+    nodes: Nodes = MappingProxyType({}),
+    wants_device: bool = False,
+    is_packed: bool = False,
+) -> FittedGuest | None:
+    """Return how a guest fits a host with so many free devices at each NUMA node."""
+    requests = read_requests(_near_device() if wants_device else None)
+    need = Need(guest, requests, ((),) * len(requests), limits, is_packed)
+    return need.fits(topology, HostPools.read(b.pci_pools(*_pools(nodes))))
+
+
+def fit_cell(
+    cell: HostCell, guest: GuestCell, n_reserved: int, limits: Limits | None
+) -> FittedCell | None:
+    """Return how a guest of one cell fits a host of one."""
+    fitted = fit(host(cell), Guest((guest,), bool(n_reserved)), limits)
+    return None if fitted is None else fitted.cells[0]
+
+
+def fits_by_reference(
+    topology: HostTopology,
+    guest: Guest,
+    limits: Limits | None,
+    nodes: Nodes = MappingProxyType({}),
+    *,
+    wants_device: bool = False,
+) -> bool:
+    """Return what the reference says, which tries everything, one by one."""
+    reported = topology.to_object()
+    if limits is None:
+        limits = Limits(1e9, 1e9)
+        for cell in reported.cells:
+            cell.cpu_usage = 0  # matters to the limits only
+    networks = limits.networks
+    asked = b.spec(
+        numa_topology=b.guest_topology(
+            *(_asked(number, cell) for number, cell in enumerate(guest.cells)),
+            emulator_threads_policy="isolate" if guest.is_isolated_emulator else None,
+        ),
+        network_metadata=NetworkMetadata(
+            physnets=set(networks.physnets), tunneled=networks.is_tunneled
+        ),
+        pci_requests=_near_device() if wants_device else b.pci_requests(),
+    )
+    ratios = (limits.cpu_allocation_ratio, limits.ram_allocation_ratio)
+    return numa_fits(Report("h", reported, _pools(nodes), *ratios), asked, {})
+
+
+def _asked(number: int, cell: GuestCell) -> InstanceNUMACell:
+    return b.guest_cell(
+        number,
+        cpuset=set(range(100, 100 + cell.n_shared)),
+        pcpuset=set(cell.pcpus),
+        memory=cell.memory_mb,
+        pagesize=cell.page_size,
+        cpu_policy=cell.cpu_policy,
+        cpu_thread_policy=cell.thread_policy,
+    )
 
 
 # -- by chance -----------------------------------------------------------------------
@@ -157,6 +250,9 @@ limits = st.builds(
     Limits,
     cpu_allocation_ratio=st.sampled_from([0.5, 1.0, 4.0]),
     ram_allocation_ratio=st.sampled_from([0.5, 1.0, 1.5]),
-    physnets=st.sampled_from([frozenset(), frozenset({"a"}), frozenset({"a", "b"})]),
-    is_tunneled=st.booleans(),
+    networks=st.builds(
+        Networks,
+        st.sampled_from([frozenset(), frozenset({"a"}), frozenset({"a", "b"})]),
+        st.booleans(),
+    ),
 )

@@ -1,51 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
 """All cells of a guest on those of a host: the first permutation that nova would take.
 
-The property is told against all permutations, one after the other.
+The property compares with all permutations, one after the other.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
 from moorage.scheduler.hosts.numa import (
-    Devices,
-    FittedCell,
+    NO_CELL,
+    CellRows,
+    ChosenCells,
     Guest,
     GuestCell,
+    HostCell,
     HostTopology,
     Limits,
-    fit,
-    fit_cell,
+    Networks,
+    first_permutation,
 )
 
-from .made import guests, host, host_cell, hosts, limits, mask, pinned, shared
+from .made import (
+    fit,
+    fits_by_reference,
+    guests,
+    host,
+    host_cell,
+    hosts,
+    limits,
+    mask,
+    pinned,
+    shared,
+)
 
 
 def _chosen(
-    topology: HostTopology,
-    guest: Guest,
-    limits: Limits | None = None,
-    *,
-    is_packed: bool = False,
-    devices: Devices | None = None,
+    topology: HostTopology, guest: Guest, limits: Limits | None = None, **changes: Any
 ) -> list[int] | None:
-    found = fit(topology, guest, limits, is_packed=is_packed, devices=devices)
-    return None if found is None else [cell.host_cell_id for cell in found.cells]
-
-
-def _devices(per_cell: dict[int, int], enough: set[int] | None = None) -> Devices:
-    """Devices that suffice near to some of the cells; None asks for none."""
-    return Devices(
-        per_cell=per_cell,
-        are_requested=enough is not None,
-        suffice=lambda cells: enough is not None and not enough.isdisjoint(cells),
-    )
+    found = fit(topology, guest, limits, **changes)
+    return None if found is None else list(found.cell_ids)
 
 
 # -- counts of cells -------------------------------------------------------------------
@@ -98,15 +99,15 @@ def test_used_cpus_matter_more_than_memory_to_a_floating_guest() -> None:
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_cells_with_devices_are_first_only_if_asked_for(is_packed: bool) -> None:
     topology = host(host_cell(0), host_cell(1), host_cell(2))
-    free = {0: 1, 1: 2}
-    for devices, cell in ((_devices(free, {0, 1, 2}), 1), (_devices(free), 2)):
-        assert _chosen(topology, ONE, is_packed=is_packed, devices=devices) == [cell]
+    asked: dict[str, Any] = {"nodes": {0: 1, 1: 2}, "is_packed": is_packed}
+    assert _chosen(topology, ONE, wants_device=True, **asked) == [1]
+    assert _chosen(topology, ONE, **asked) == [2]
 
 
 def test_order_of_the_report_is_kept_where_all_cells_are_needed() -> None:
     topology = host(host_cell(0, memory_usage=999), host_cell(1))
-    devices = _devices({1: 5}, {0, 1})
-    assert _chosen(topology, Guest((pinned(), pinned())), devices=devices) == [0, 1]
+    guest = Guest((pinned(), pinned()))
+    assert _chosen(topology, guest, nodes={1: 5}, wants_device=True) == [0, 1]
 
 
 def test_equal_cells_are_used_in_the_order_of_the_report() -> None:
@@ -131,7 +132,7 @@ def test_emulators_cpu_is_beside_the_first_cell_wherever_that_is() -> None:
 
 
 def _near(*physnets: str, is_tunneled: bool = False) -> Limits:
-    return Limits(1.0, 1.0, frozenset(physnets), is_tunneled)
+    return Limits(1.0, 1.0, Networks(frozenset(physnets), is_tunneled))
 
 
 NETWORKED = host(
@@ -167,41 +168,15 @@ def test_tunnels_that_no_cell_declares_are_near_to_all() -> None:
 
 def test_guest_goes_where_its_devices_suffice() -> None:
     topology = host(*(host_cell(n) for n in range(3)))
-    assert _chosen(topology, ONE, devices=_devices({}, {2})) == [2]
-    assert _chosen(topology, ONE, devices=_devices({}, set())) is None
+    assert _chosen(topology, ONE, nodes={2: 1}, wants_device=True) == [2]
+    assert _chosen(topology, ONE, wants_device=True) is None
 
 
 def test_devices_that_are_not_asked_for_reject_nobody() -> None:
-    assert _chosen(host(host_cell(0)), ONE, devices=_devices({})) == [0]
+    assert _chosen(host(host_cell(0)), ONE, nodes={1: 1}) == [0]
 
 
 # -- against all permutations ----------------------------------------------------------
-
-
-def _permutations(
-    topology: HostTopology, guest: Guest, limits: Limits | None, enough: set[int]
-) -> Iterator[tuple[FittedCell, ...]]:
-    """Yield all ways in which a guest fits, told one by one."""
-    for cells in itertools.permutations(topology.cells, len(guest.cells)):
-        pairs = zip(cells, guest.cells, strict=True)
-        fitted = [
-            fit_cell(cell, guest_cell, guest.reserved(index), limits)
-            for index, (cell, guest_cell) in enumerate(pairs)
-        ]
-        ids = {cell.id for cell in cells}
-        if all(fitted) and ids & enough and _is_near(topology, ids, limits):
-            yield tuple(cell for cell in fitted if cell is not None)
-
-
-def _is_near(topology: HostTopology, ids: set[int], limits: Limits | None) -> bool:
-    if limits is None:
-        return True
-    for name in limits.physnets:
-        near = {c.id for c in topology.cells if name in c.hardware.physnets}
-        if near and not near & ids:
-            return False
-    tunnels = {c.id for c in topology.cells if c.hardware.is_tunneled}
-    return not (limits.is_tunneled and tunnels and not tunnels & ids)
 
 
 @given(hosts(), guests(), st.none() | limits, st.sets(st.integers(0, 3)), st.booleans())
@@ -209,33 +184,70 @@ def test_guest_fits_if_and_only_if_some_permutation_does(
     topology: HostTopology,
     guest: Guest,
     limits: Limits | None,
-    enough: set[int],
+    near: set[int],
     is_packed: bool,
 ) -> None:
-    devices = _devices({0: 1}, enough)
-    found = fit(topology, guest, limits, is_packed=is_packed, devices=devices)
-    every = list(_permutations(topology, guest, limits, enough))
+    nodes = dict.fromkeys(near, 1)
+    asked: dict[str, Any] = {"nodes": nodes, "wants_device": True}
+    found = fit(topology, guest, limits, is_packed=is_packed, **asked)
+    every = [
+        cells
+        for cells in itertools.permutations(topology.cells, len(guest.cells))
+        if _fits_in_order(cells, topology, guest, limits, near)
+    ]
     assert (found is not None) == bool(every)
+    assert fits_by_reference(topology, guest, limits, **asked) == bool(every)
     if found is not None:
-        assert found.cells in every
+        assert found.cell_ids in [tuple(c.id for c in cells) for cells in every]
         if len(topology.cells) == len(guest.cells):  # then cells are not reordered
-            assert found.cells == every[0]
+            assert found.cell_ids == tuple(c.id for c in every[0])
+
+
+def _fits_in_order(
+    cells: Sequence[HostCell],
+    topology: HostTopology,
+    guest: Guest,
+    limits: Limits | None,
+    near: set[int],
+) -> bool:
+    """Return whether each guest cell fits the host cell at its place, one by one."""
+    alone = None if limits is None else replace(limits, networks=Networks())
+    pairs = enumerate(zip(cells, guest.cells, strict=True))
+    ids = {cell.id for cell in cells}
+    return (
+        all(
+            fits_by_reference(
+                host(cell), Guest((asked,), bool(guest.reserved(index))), alone
+            )
+            for index, (cell, asked) in pairs
+        )
+        and bool(ids & near)
+        and _is_near(topology, ids, limits)
+    )
+
+
+def _is_near(topology: HostTopology, ids: set[int], limits: Limits | None) -> bool:
+    if limits is None:
+        return True
+    for name in limits.networks.physnets:
+        near = {c.id for c in topology.cells if name in c.hardware.physnets}
+        if near and not near & ids:
+            return False
+    tunnels = {c.id for c in topology.cells if c.hardware.is_tunneled}
+    return not (limits.networks.is_tunneled and tunnels and not tunnels & ids)
 
 
 # -- the worst that can be asked -------------------------------------------------------
 
 
 def test_devices_are_asked_for_once_a_choice_of_cells() -> None:
-    asked: list[frozenset[int]] = []
+    asked: list[int] = []
 
-    def never(cells: frozenset[int]) -> bool:
+    def never(cells: int) -> bool:
         asked.append(cells)
         return False
 
-    topology = host(*(host_cell(n) for n in range(12)))
-    guest = Guest(tuple(pinned(1 + n % 2) for n in range(6)))
-    devices = Devices(per_cell={}, are_requested=True, suffice=never)
-    assert fit(topology, guest, devices=devices) is None
+    assert first_permutation([(1 << 12) - 1] * 6, range(12), never) is None
     assert len(asked) == len(set(asked)) == 924  # 6 of 12, not 665,280 permutations
 
 
@@ -243,6 +255,24 @@ def test_last_cell_that_fits_nowhere_is_found_without_trying_all() -> None:
     topology = host(*(host_cell(n) for n in range(16)))
     cells: list[GuestCell] = [pinned(1)] * 7
     assert _chosen(topology, Guest((*cells, pinned(9)))) is None
+
+
+@pytest.mark.parametrize(
+    ("sockets", "chosen", "near"),
+    [
+        pytest.param((0, 0, 1, 1), 0b0001, [0, 1], id="one"),
+        pytest.param((0, 0, 1, 1), 0b1001, [0, 1, 2, 3], id="two"),
+        pytest.param((-1, -1, 1, 0), 0b0001, [0, 1], id="number-minus-one"),
+        pytest.param((0, 0, 1, None), 0b0001, [], id="one-is-unknown"),
+    ],
+)
+def test_cells_of_the_same_sockets_are_found(
+    sockets: tuple[int | None, ...], chosen: int, near: list[int]
+) -> None:
+    topology = host(*(host_cell(n, socket=s) for n, s in enumerate(sockets)))
+    found = ChosenCells.of(CellRows.of_host(topology), chosen)
+    assert [n for n in found.socket_ids[0].tolist() if n != NO_CELL] == near
+    assert found.ids.tolist() == [[n for n in range(4) if chosen >> n & 1]]
 
 
 def test_eight_cells_that_share_seven_are_told_not_to_fit() -> None:

@@ -12,7 +12,7 @@ from moorage.objects import (
     NetworkMetadata,
     NUMATopologyLimits,
 )
-from moorage.scheduler.hosts.numa import Guest, GuestCell, Limits
+from moorage.scheduler.hosts.numa import Guest, GuestCell, Limits, Networks
 from moorage.testing import builders
 
 from .made import pinned, shared
@@ -102,7 +102,7 @@ def test_limits_are_read_with_their_networks() -> None:
     sent = NUMATopologyLimits(cpu_allocation_ratio=2.0, ram_allocation_ratio=1.5)
     assert Limits.read(sent) == Limits(2.0, 1.5)
     sent.network_metadata = NetworkMetadata(physnets={"a"}, tunneled=True)
-    assert Limits.read(sent) == Limits(2.0, 1.5, frozenset({"a"}), True)
+    assert Limits.read(sent) == Limits(2.0, 1.5, Networks(frozenset({"a"}), True))
 
 
 def test_description_tells_counts_and_pages() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many hosts at once are told what each would be told alone."""
+"""Many hosts at once are judged as the reference judges each alone."""
 
 from __future__ import annotations
 
@@ -18,12 +18,10 @@ from moorage.scheduler.hosts.numa import (
     can_be_placed,
     chosen_sets,
     declaring_cells,
-    fit,
-    fit_cell,
     fitting_cells,
 )
 
-from .made import guests, host, host_cell, hosts, pinned, shared
+from .made import fits_by_reference, guests, host, host_cell, hosts, pinned, shared
 
 
 def _rows(*topologies: HostTopology | None) -> CellRows:
@@ -38,7 +36,10 @@ def _fitting(
     """Return, for each cell of a guest, which host cells it fits, asked one by one."""
     return [
         sum(
-            (fit_cell(cell, wanted, guest.reserved(index), limits) is not None) << place
+            fits_by_reference(
+                host(cell), Guest((wanted,), bool(guest.reserved(index))), limits
+            )
+            << place
             for place, cell in enumerate(topology.cells if topology else ())
         )
         for index, wanted in enumerate(guest.cells)
@@ -62,7 +63,10 @@ def test_many_hosts_are_judged_as_each_alone(
     masks = fitting_cells(rows, guest, ratios)
     alone = [_fitting(topology, guest, limit) for topology, limit in cases]
     assert [mask.tolist() for mask in masks] == [list(m) for m in zip(*alone)]  # noqa: B905 - equal lengths
-    fits = [t is not None and fit(t, guest, limit) is not None for t, limit in cases]
+    fits = [
+        topology is not None and fits_by_reference(topology, guest, limit)
+        for topology, limit in cases
+    ]
     event(f"fits: {any(fits)}")
     assert can_be_placed(masks, guest).tolist() == fits
 
@@ -81,7 +85,7 @@ def test_choice_of_cells_is_kept_to(
     masks = fitting_cells(_rows(topology), guest, None)
     placed = can_be_placed(masks, guest, within=within)
     left = host(*(c for n, c in enumerate(topology.cells) if within >> n & 1))
-    assert placed.tolist() == [fit(left, guest) is not None]
+    assert placed.tolist() == [fits_by_reference(left, guest, None)]
 
 
 def test_equal_cells_share_one_array() -> None:

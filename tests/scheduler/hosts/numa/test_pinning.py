@@ -14,7 +14,6 @@ from moorage.scheduler.hosts.numa import (
     HostCell,
     Limits,
     Pages,
-    fit_cell,
 )
 
 from .made import (
@@ -25,6 +24,7 @@ from .made import (
     SMALL,
     SMALL_KB,
     cpus,
+    fit_cell,
     guest_cells,
     host_cell,
     host_cells,

@@ -6,19 +6,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from moorage.scheduler.hosts.numa import Guest, HostTopology, Pages, fit
+from moorage.scheduler.hosts.numa import Guest, HostTopology, Pages
 
-from .made import cpus, guests, host, host_cell, hosts, mask, pinned
-
-
-def test_cells_of_the_same_sockets_are_found() -> None:
-    topology = host(*(host_cell(n, socket=n // 2) for n in range(6)))
-    assert topology.in_sockets_of(frozenset({0, 5})) == {0, 1, 4, 5}
+from .made import cpus, fit, guests, host, host_cell, hosts, mask, pinned
 
 
-def test_one_cell_without_socket_leaves_nothing_known() -> None:
-    topology = host(host_cell(0, socket=0), host_cell(1, socket=None))
-    assert topology.in_sockets_of(frozenset({0})) == frozenset()
+def test_cells_are_found_by_id() -> None:
+    topology = host(host_cell(3), host_cell(1), host_cell(0))
+    assert topology.bits_of([0, 3, 7]) == 0b101
 
 
 @pytest.mark.parametrize(

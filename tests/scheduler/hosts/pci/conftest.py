@@ -1,13 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builders of pools and requests, and hypothesis strategies of both."""
+"""Builders of pools and requests, hypothesis strategies of both, and one host."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import hypothesis.strategies as st
+import numpy as np
 
-from moorage.scheduler.hosts.pci import HostPools, PciRequest
+from moorage.scheduler.hosts.numa import ChosenCells
+from moorage.scheduler.hosts.pci import (
+    HostPools,
+    PciRequest,
+    apply_requests,
+    single_pools,
+    supported,
+)
 
 PROVIDERS = ["rp-a", "rp-b", "rp-c"]
 NODES = [None, 0, 1, 2]
@@ -33,6 +42,26 @@ def request(count: int = 1, *specs: dict[str, Any], **fields: Any) -> PciRequest
 def counts(left: HostPools | None) -> list[int] | None:
     """How many devices each pool has left; None: the requests were not met."""
     return None if left is None else [pool.count for pool in left.pools]
+
+
+def chosen(*cells: int, sockets: Sequence[int] = ()) -> ChosenCells:
+    """Cells that were chosen for a guest, and those in their sockets."""
+    return ChosenCells(np.array([cells], np.int64), np.array([sockets], np.int64))
+
+
+def take(
+    host: HostPools,
+    asked: Sequence[PciRequest],
+    uuids: Sequence[Sequence[str]],
+    at: ChosenCells | None = None,
+) -> HostPools | None:
+    """Return what requests leave of a single host, an array of one."""
+    rows, codes = single_pools(host, uuids)
+    [passes], free = apply_requests(rows, asked, codes, at)
+    assert supported(rows, asked, codes, at).tolist() == [passes]
+    if not passes:
+        return None
+    return host.with_free(free.count[0].tolist(), free.is_there[0].tolist())
 
 
 def _some_of(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:

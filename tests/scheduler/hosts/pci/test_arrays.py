@@ -49,7 +49,7 @@ def expected(made: PoolArrays, value: HostPools) -> list[tuple[object, ...]]:
         (
             pool.kind,
             pool.count,
-            NO_PROVIDER if pool.rp_uuid is None else made.provider_code(pool.rp_uuid),
+            made.provider_codes([pool.rp_uuid])[0],
             NO_NODE if pool.kind.numa_node is None else pool.kind.numa_node,
         )
         for pool in value.pools
@@ -87,9 +87,9 @@ def test_no_hosts_are_no_rows() -> None:
 
 def test_no_pool_has_an_unknown_provider() -> None:
     made = arrays(HOST)
-    assert made.provider_code("rp-x") == UNKNOWN_PROVIDER
+    codes = made.provider_codes(["rp-x", "rp-a", None]).tolist()
+    assert codes == [UNKNOWN_PROVIDER, made.rows().provider[0, 1], NO_PROVIDER]
     assert UNKNOWN_PROVIDER not in made.rows().provider
-    assert made.provider_code("rp-a") in made.rows().provider
 
 
 def test_provider_of_several_pools_is_told() -> None:
@@ -135,13 +135,14 @@ def test_rows_are_judged_as_each_pool(
 ) -> None:
     made = arrays(*values)
     asked = request(1, {"vendor_id": "8086"})
-    made.rows().judge(asked)
+    made.rows().match(asked)
     made.extend(later)
-    matches, usable = made.rows().judge(asked)
+    matches, usable = made.rows().match(asked)
     for value, row, usable_row in zip([*values, *later], matches, usable, strict=True):
         kinds = [pool.kind for pool in value.pools]
         n = len(kinds)
-        told = [asked.matches(kind) for kind in kinds]
+        found = [asked.match(kind) for kind in kinds]
+        told = [match.matches for match in found]
         assert row.tolist() == told + [False] * (len(row) - n)
-        both = [m and asked.is_usable(k) for m, k in zip(told, kinds, strict=True)]
+        both = [match.matches and match.is_usable for match in found]
         assert usable_row.tolist() == both + [False] * (len(row) - n)

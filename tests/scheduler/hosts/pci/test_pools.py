@@ -71,18 +71,18 @@ _WRAPPED_LIST: dict[str, Any] = {"nova_object.data": []}
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("{", "are no JSON"),
+        ("{", "are not JSON"),
         ("5", "are int"),
         ([1], "is int, not a mapping"),
-        ({"nova_object.data": {}}, "no PciDevicePoolList: .*objects"),
+        ({"nova_object.data": {}}, "not a PciDevicePoolList: .*objects"),
         ([{"vendor_id": "8086"}], "pool 0 has no 'count'"),
         ([flat(), flat(count="x")], "pool 1: invalid literal"),
         ([flat(-1)], "pool 0: -1 is not between 0"),
         ([flat(numa_node=-2)], "pool 0: -2 is not between -1"),
-        ([flat(tag={})], "pool 0: {} is no property"),
-        ([flat(rp_uuid=5)], "pool 0: 5 is no text"),
+        ([flat(tag={})], "pool 0: {} is not a property"),
+        ([flat(rp_uuid=5)], "pool 0: 5 is not a text"),
         ([flat(float("inf"))], "pool 0: .*infinity"),
-        ({"nova_object.data": {"objects": [_WRAPPED_LIST]}}, "no PciDevicePoolList"),
+        ({"nova_object.data": {"objects": [_WRAPPED_LIST]}}, "not a PciDevicePoolList"),
     ],
 )
 def test_what_is_no_pools_is_told(value: Any, message: str) -> None:

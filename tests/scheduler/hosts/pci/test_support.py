@@ -9,25 +9,30 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from moorage.scheduler.hosts.pci import (
-    NO_POOLS,
-    Affinity,
-    HostPools,
-    PciRequest,
-    take,
-    taken,
-)
+from moorage.scheduler.hosts.numa import ChosenCells
+from moorage.scheduler.hosts.pci import NO_POOLS, HostPools, PciRequest
 
 from ....fixtures.property_tests import examples
-from .conftest import NODES, POOLS, PROVIDERS, REQUESTS, counts, flat, pools, request
+from .conftest import (
+    NODES,
+    POOLS,
+    PROVIDERS,
+    REQUESTS,
+    chosen,
+    counts,
+    flat,
+    pools,
+    request,
+    take,
+)
 
-IN_0 = Affinity(frozenset({0}), frozenset({0, 1}))
-WITHOUT_SOCKETS = Affinity(frozenset({0}))
+IN_0 = chosen(0, sockets=[0, 1])
+WITHOUT_SOCKETS = chosen(0)
 PF, VDPA = {"dev_type": "type-PF"}, {"dev_type": "vdpa"}
 
 
 def left_by(
-    host: HostPools, asked: PciRequest, *uuids: str, at: Affinity | None = None
+    host: HostPools, asked: PciRequest, *uuids: str, at: ChosenCells | None = None
 ) -> list[int] | None:
     return counts(take(host, [asked], [uuids], at))
 
@@ -85,10 +90,9 @@ def test_socket_needs_to_know_all_sockets() -> None:
     assert left_by(at_nodes(0, 1, 1, 0), asked, at=WITHOUT_SOCKETS) is None
 
 
-@pytest.mark.parametrize("at", [None, Affinity(frozenset())])
-def test_guest_without_numa_may_have_any_device(at: Affinity | None) -> None:
+def test_guest_without_numa_may_have_any_device() -> None:
     host = at_nodes(0, 0, 0, 1)
-    assert left_by(host, request(1, numa_policy="required"), at=at) == []
+    assert left_by(host, request(1, numa_policy="required"), at=None) == []
 
 
 @pytest.mark.parametrize("special", [PF, VDPA, {"remote_managed": "true"}])
@@ -187,10 +191,10 @@ def test_each_request_needs_to_have_its_providers_told() -> None:
         take(pools(A), [request(1)], [])
 
 
-AFFINITIES = st.none() | st.builds(
-    Affinity,
-    st.frozensets(st.integers(0, 2), max_size=2),
-    st.frozensets(st.integers(0, 2)),
+CHOSEN = st.none() | st.builds(
+    lambda cells, sockets: chosen(*cells, sockets=sockets),
+    st.lists(st.integers(0, 2), min_size=1, max_size=2),
+    st.lists(st.integers(0, 2)),
 )
 Asked = tuple[PciRequest, tuple[str, ...]]
 ASKED: st.SearchStrategy[Asked] = st.tuples(
@@ -199,16 +203,16 @@ ASKED: st.SearchStrategy[Asked] = st.tuples(
 
 
 @examples(4)
-@given(host=POOLS, asked=st.lists(ASKED, max_size=3), at=AFFINITIES)
+@given(host=POOLS, asked=st.lists(ASKED, max_size=3), at=CHOSEN)
 def test_what_is_taken_and_given_back_makes_the_host_whole(
-    host: HostPools, asked: list[Asked], at: Affinity | None
+    host: HostPools, asked: list[Asked], at: ChosenCells | None
 ) -> None:
     before = host.to_dicts()
     left = take(host, [r for r, _ in asked], [uuids for _, uuids in asked], at)
     assert host.to_dicts() == before
     if left is not None:
-        given = taken(host, left)
-        assert hash(given) == hash(taken(host, left))
+        given = host.minus(left)
+        assert hash(given) == hash(host.minus(left))
         assert sum(pool.count for pool in given) == host.n_free - left.n_free
         assert left.plus(given) == host
 
@@ -226,7 +230,7 @@ def test_guests_give_back_in_any_order(
     for count in asked:
         left = take(now, [request(count)], [()])
         if left is not None:
-            claims.append(taken(now, left))
+            claims.append(now.minus(left))
             now = left
     for claim in data.draw(st.permutations(claims)):
         now = now.plus(claim)

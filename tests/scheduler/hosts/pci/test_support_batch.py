@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many hosts are judged at once as each would be alone."""
+"""Many hosts are judged at once as the reference judges each alone."""
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
@@ -13,30 +15,30 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 
+from moorage.objects import NUMATopology
+from moorage.scheduler.hosts.numa import CellRows, ChosenCells, HostTopology
 from moorage.scheduler.hosts.pci import (
     NO_PROVIDER,
-    Affinity,
     HostPools,
-    NearPools,
     PciRequest,
     PoolArrays,
-    PoolRows,
     supported,
     supported_alone,
-    take,
 )
+from moorage.testing import builders as b
 
 from ....fixtures.property_tests import examples
-from .conftest import POOLS, PROVIDERS, REQUESTS, flat, pools, request
+from ....interop.reference_fit import devices_fit
+from .conftest import POOLS, PROVIDERS, REQUESTS, chosen, flat, pools, request
 
 Uuids = tuple[str, ...]
+Sockets = tuple[int | None, ...]
 
-AFFINITIES = st.builds(
-    Affinity,
-    st.frozensets(st.integers(0, 2), min_size=1, max_size=2),
-    st.frozensets(st.integers(0, 2)),
+#: Sockets of three cells.
+SOCKETS = st.sampled_from(
+    [(0, 1, 2), (0, 0, 1), (1, 0, 0), (0, 0, 0), (None, 0, 0), (0, None, 0)]
 )
-#: Of each host; or None: of no host.
+#: Providers that a candidate assigns to a request.
 UUIDS = st.lists(st.sampled_from([*PROVIDERS, "rp-unknown"]), max_size=3).map(tuple)
 
 
@@ -49,19 +51,60 @@ def arrays(hosts: Sequence[HostPools]) -> PoolArrays:
 def codes_of(made: PoolArrays, uuids: Sequence[Uuids]) -> npt.NDArray[np.int32]:
     codes = np.full((len(uuids), max(map(len, uuids))), NO_PROVIDER, np.int32)
     for row, its in zip(codes, uuids, strict=True):
-        row[: len(its)] = [made.provider_code(uuid) for uuid in its]
+        row[: len(its)] = made.provider_codes(its)
     return codes
 
 
-def near_of(rows: PoolRows, affinities: Sequence[Affinity]) -> NearPools:
-    def at(cells: list[frozenset[int]]) -> npt.NDArray[np.bool_]:
-        found = [np.isin(n, [*c]) for n, c in zip(rows.numa_node, cells, strict=True)]
-        return np.array(found, bool).reshape(rows.numa_node.shape)
-
-    return NearPools(
-        at([each.cells for each in affinities]),
-        at([each.socket_cells for each in affinities]),
+def cells_of(hosts: Sequence[Sockets], cells: int) -> ChosenCells:
+    """Return a choice of cells on hosts of these sockets."""
+    each = [ChosenCells.of(cell_rows(sockets), cells) for sockets in hosts]
+    return ChosenCells(
+        np.concatenate([one.ids for one in each]),
+        np.concatenate([one.socket_ids for one in each]),
     )
+
+
+@functools.cache
+def cell_rows(sockets: Sockets) -> CellRows:
+    return CellRows.of_host(HostTopology.read(topology(sockets)))
+
+
+@functools.cache
+def topology(sockets: Sockets) -> NUMATopology:
+    return b.numa_topology(*(b.numa_cell(n, socket=s) for n, s in enumerate(sockets)))
+
+
+def by_reference(
+    host: HostPools,
+    asked: Sequence[PciRequest],
+    uuids: Sequence[Uuids],
+    sockets: Sockets,
+    cells: int | None,
+) -> bool:
+    """Return what the reference says of a host, which knows objects of nova's."""
+    requests = [
+        SimpleNamespace(
+            count=one.count,
+            spec=[dict(spec) for spec in one.specs],
+            numa_policy=one.numa_policy,
+            alias_name="alias" if its else None,
+            request_id=f"request {number}",
+        )
+        for number, (one, its) in enumerate(zip(asked, uuids, strict=True))
+    ]
+    mappings = {
+        f"request {number}-{i}": [uuid]
+        for number, its in enumerate(uuids)
+        for i, uuid in enumerate(its)
+    }
+    report: Any = SimpleNamespace(
+        pci_pools=[SimpleNamespace(to_dict=pool.to_dict) for pool in host.pools],
+        numa_topology=topology(sockets),
+    )
+    spec: Any = SimpleNamespace(pci_requests=SimpleNamespace(requests=requests))
+    cells_there = report.numa_topology.cells
+    at = None if cells is None else [c for c in cells_there if cells >> c.id & 1]
+    return devices_fit(report, spec, mappings, at)
 
 
 @st.composite
@@ -69,24 +112,24 @@ def judged(draw: st.DrawFn) -> tuple[list[bool], list[bool]]:
     """Whether each of some hosts meets some requests: alone, and among all."""
     hosts = draw(st.lists(POOLS, min_size=1, max_size=5))
     each: Any = {"min_size": len(hosts), "max_size": len(hosts)}
-    asked = draw(st.lists(REQUESTS, min_size=1, max_size=3))
+    asked = draw(st.lists(REQUESTS.filter(lambda r: r.count), min_size=1, max_size=3))
     told = [draw(st.none() | st.lists(UUIDS, **each)) for _ in asked]
-    at = draw(st.none() | st.lists(AFFINITIES, **each))
+    sockets = draw(st.lists(SOCKETS, **each))
+    cells = draw(st.none() | st.integers(1, 7))
 
     made = arrays(hosts)
-    rows = made.rows()
     together = supported(
-        rows,
+        made.rows(),
         asked,
         [None if uuids is None else codes_of(made, uuids) for uuids in told],
-        None if at is None else near_of(rows, at),
+        None if cells is None else cells_of(sockets, cells),
     )
     assert (together.dtype, together.shape) == (np.bool_, (len(hosts),))
     alone = [
-        take(host, asked, [u[i] if u else () for u in told], at[i] if at else None)
+        by_reference(host, asked, [u[i] if u else () for u in told], sockets[i], cells)
         for i, host in enumerate(hosts)
     ]
-    return [left is not None for left in alone], together.tolist()
+    return alone, together.tolist()
 
 
 @examples(6)
@@ -101,7 +144,7 @@ def test_many_hosts_are_judged_as_each_alone(
 def answers(
     hosts: Sequence[HostPools],
     asked: Sequence[PciRequest],
-    near: NearPools | None = None,
+    near: ChosenCells | None = None,
 ) -> list[bool]:
     return supported(arrays(hosts).rows(), asked, [None] * len(asked), near).tolist()
 
@@ -131,8 +174,7 @@ def test_requests_alone_do_not_see_each_other() -> None:
 
 def test_preferred_leaves_far_devices_to_later_requests() -> None:
     host = pools(flat(1, numa_node=1), flat(1, numa_node=0, tag="x"), flat(1, tag="y"))
-    rows = arrays([host]).rows()
-    near = near_of(rows, [Affinity(frozenset({0}))])
+    near = chosen(0)
     asked = request(2, numa_policy="preferred")
     rest = request(1, {"numa_node": None})
     assert answers([host], [asked, rest]) == [True]
