@@ -56,6 +56,8 @@ class SchedulerError(Exception):
 
     #: Whether the line of a decision tells of it, so that no other has to.
     is_logged = False
+    #: Whether it stands for an unexpected error, whose traceback is needed.
+    is_unexpected = False
 
     def __init__(self, message: str = "") -> None:
         super().__init__(shortened(str(message), MAX_MESSAGE))
@@ -240,9 +242,11 @@ def as_nova(error: Exception) -> Exception:
         `error` itself if it is a NoValidHost; else one that is of its class, too,
         if that is ours.
     """
-    if isinstance(error, NoValidHost):
-        return error
+    is_ours = isinstance(error, SchedulerError)
+    if is_ours and type(error).__module__ == NoValidHost.__module__:
+        return error  # it has nova's class already
     made = _as_nova(error)
+    made.is_unexpected = not is_ours
     made.is_logged = isinstance(error, SchedulerError) and error.is_logged
     return made
 

@@ -89,12 +89,17 @@ class Serving:
         # A server that could not be started cannot be started again.
         self._servers = self._made_servers()
         error: Exception | None = None
+        begun: list[Server] = []
         try:
             for server in self._servers:
                 server.start()
+                begun.append(server)
         except Exception as e:  # a driver's library raises errors of its own, too
             error = e
         if error is not None:
+            for server in begun:
+                self._try(server.stop)
+                self._try(server.wait)
             self._watch.note(f"{broker_failure(self._conf, error)}")
             return False
         LOG.info("Serving %d hosts as %s", len(self._scheduler.table), self._conf.host)

@@ -116,6 +116,7 @@ class RequestClaims:
             return None
         chosen = attributes(hosts, index)
         if not self._rechecks.passes(uuid, chosen):
+            ledger.refuse_all(node_uuid)  # it is no alternate either
             return None
         left = hosts.candidates_of(index)
         while (candidate := ledger.next_candidate(node_uuid, left)) is not None:

@@ -75,6 +75,8 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]
         except ConfigurationError:
             raise  # an operator needs the whole of it
         except (SchedulerError, NoSuchMethod, UnsupportedVersion) as e:
+            if isinstance(e, SchedulerError) and e.is_unexpected:
+                raise  # it needs its traceback
             failure = e
         if incoming.message.get("method") == _SELECT:
             failure = _as_nova(failure)

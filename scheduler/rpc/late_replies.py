@@ -9,6 +9,7 @@ that is restarted with many calls outstanding would stop a scheduler like that.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -60,17 +61,17 @@ class LateReplies:
     def add(self, reply: LateReply) -> None:
         """Retry a reply from now on."""
         with self._changed:
-            full = len(self._kept) >= _MAX_KEPT
-            oldest = next(iter(self._kept)) if full else None
+            # The oldest expire: the thread that may be sending them gives them up.
+            n_over = max(0, len(self._kept) + 1 - _MAX_KEPT)
+            self._kept.update(dict.fromkeys(list(self._kept)[:n_over], -math.inf))
             self._kept[reply] = time.monotonic() + reply.limit_s
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="moorage late replies", daemon=True
                 )
                 self._thread.start()
-        if oldest is not None:
+        if n_over:
             LOG.warning("%d replies wait for missing queues", _MAX_KEPT)
-            self._give_up(oldest)
 
     def wait(self) -> None:
         """Return once all are sent or given up."""
@@ -91,12 +92,13 @@ class LateReplies:
     def _try(self, replies: Iterable[LateReply]) -> None:
         missing: set[str] = set()
         for reply in replies:
-            if reply.queue not in missing and self._is_done(reply):
-                self._end(reply)
-                continue
-            missing.add(reply.queue)
+            # Checked first: its caller has stopped waiting, and uses no claim.
             if time.monotonic() >= self._kept.get(reply, 0.0):
                 self._give_up(reply)
+            elif reply.queue not in missing and self._is_done(reply):
+                self._end(reply)
+            else:
+                missing.add(reply.queue)
 
     def _is_done(self, reply: LateReply) -> bool:
         try:
@@ -118,7 +120,10 @@ class LateReplies:
         with self._changed:
             is_mine = self._kept.pop(reply, None) is not None
         if is_mine:
-            reply.close()
+            try:
+                reply.close()
+            except Exception:  # the other replies are still to be sent
+                LOG.exception("Claims of an expired reply cannot be released")
             with self._changed:
                 self._changed.notify_all()
         return is_mine

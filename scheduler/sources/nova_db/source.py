@@ -251,7 +251,7 @@ class NovaDBSource(BaseHostSource):
         try:
             with cell.engine().connect() as connection:
                 return read_states(connection, hosts)
-        except sa.exc.SQLAlchemyError as e:
+        except Exception as e:  # oslo.db has classes of its own
             LOG.debug("%s cannot say which services are up: %s", cell.what, cause_of(e))
             return {}
 
@@ -298,7 +298,7 @@ class NovaDBSource(BaseHostSource):
             try:
                 with cell.engine().connect() as connection:
                     row = connection.execute(wanted).first()
-            except sa.exc.SQLAlchemyError as e:
+            except Exception as e:  # oslo.db has classes of its own
                 LOG.debug(
                     "%s cannot say where an instance is: %s", cell.what, cause_of(e)
                 )
