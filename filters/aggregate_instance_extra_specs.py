@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState, metadata_values
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .extra_specs_ops import match
 from .rejection import Rejection
 from .requested import extra_specs
@@ -29,7 +29,7 @@ class AggregateInstanceExtraSpecsFilter(BaseHostFilter):
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts' aggregates satisfy them all, shape (n_hosts,)."""
-        passing = everyone(hosts)
+        passing = all_hosts(hosts)
         for key, required in _requirements(spec_obj):
             passing &= _satisfying(hosts, key, required)
         return passing

@@ -14,13 +14,13 @@ from ..scheduler.hosts import HostAggregate, HostBatch
 
 LOG = logging.getLogger(__name__)
 
-Limits = npt.NDArray[np.int64]
+AggregateLimits = npt.NDArray[np.int64]
 
 #: What does not fit into a column of int64 is no limit at all.
 _ENDS: Final = np.iinfo(np.int64)
 
 
-def aggregate_limits(hosts: HostBatch, key: str, default: int) -> Limits:
+def aggregate_limits(hosts: HostBatch, key: str, default: int) -> AggregateLimits:
     """Return the least integer that each host's aggregates have under a key.
 
     Without one, it is the default. If one of a host's is no integer, the default is

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Rejection
 
 REASON = "never: all hosts pass"
@@ -19,7 +19,7 @@ class AllHostsFilter(BaseHostFilter):
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return yes for every host, shape (n_hosts,)."""
-        return everyone(hosts)
+        return all_hosts(hosts)
 
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec

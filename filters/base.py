@@ -127,11 +127,11 @@ class BaseHostFilter:
         return Rejection(filter=type(self).__name__, reason=self.REASON)
 
 
-def everyone(hosts: HostBatch) -> Mask:
+def all_hosts(hosts: HostBatch) -> Mask:
     """Return the mask that lets all hosts pass, shape (n_hosts,)."""
     return np.ones(len(hosts), dtype=bool)
 
 
-def no_one(hosts: HostBatch) -> Mask:
+def no_hosts(hosts: HostBatch) -> Mask:
     """Return the mask that lets no host pass, shape (n_hosts,)."""
     return np.zeros(len(hosts), dtype=bool)

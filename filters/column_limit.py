@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .aggregate_limit import Limits, aggregate_limits
+from .aggregate_limit import AggregateLimits, aggregate_limits
 from .base import BaseHostFilter, Mask
 from .rejection import Rejection
 
@@ -26,7 +26,7 @@ class ColumnLimitFilter(BaseHostFilter):
     COLUMN: ClassVar[str]
     OPTION: ClassVar[str]
 
-    def limits(self, hosts: HostBatch) -> Limits | int:
+    def limits(self, hosts: HostBatch) -> AggregateLimits | int:
         """Return the limit of each host, shape (n_hosts,), or one for all."""
         limit: int = self.conf.filter_scheduler[self.OPTION]
         return limit
@@ -54,7 +54,7 @@ class ColumnLimitFilter(BaseHostFilter):
 class AggregateColumnLimitFilter(ColumnLimitFilter):
     """The same with a limit that aggregates set under the option's name."""
 
-    def limits(self, hosts: HostBatch) -> Limits:
+    def limits(self, hosts: HostBatch) -> AggregateLimits:
         """Return the limit of each host, shape (n_hosts,)."""
         default: int = self.conf.filter_scheduler[self.OPTION]
         return aggregate_limits(hosts, self.OPTION, default)

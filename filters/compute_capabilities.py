@@ -9,7 +9,7 @@ from typing import Any
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, everyone, no_one
+from .base import BaseHostFilter, Mask, all_hosts, no_hosts
 from .extra_specs_ops import match, match_numbers
 from .rejection import Rejection
 from .requested import extra_specs
@@ -33,7 +33,7 @@ class ComputeCapabilitiesFilter(BaseHostFilter):
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return where every requirement holds, shape (n_hosts,)."""
-        passing = everyone(hosts)
+        passing = all_hosts(hosts)
         for scope, required in _requirements(spec_obj):
             passing &= _satisfying(hosts, scope, required)
         return passing
@@ -96,7 +96,9 @@ def _capable(hosts: HostBatch, name: str, keys: Sequence[str], required: str) ->
     if not hosts.has_attribute(name):
         return _in_stats(hosts, name, keys, required)
     if not hosts.is_interned(name):
-        return no_one(hosts) if keys else match_numbers(getattr(hosts, name), required)
+        return (
+            no_hosts(hosts) if keys else match_numbers(getattr(hosts, name), required)
+        )
     satisfying: Mask = hosts.map_distinct(
         name,
         lambda value: _value_satisfies(value, keys, required),

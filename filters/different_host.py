@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .hinted_instances import hinted_here, hosts_with_hinted
 from .rejection import Rejection
 from .requested import hint_values
@@ -27,7 +27,7 @@ class DifferentHostFilter(BaseHostFilter):
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts have none of them, shape (n_hosts,)."""
         having = hosts_with_hinted(hosts, spec_obj, _HINT)
-        return everyone(hosts) if having is None else ~having
+        return all_hosts(hosts) if having is None else ~having
 
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec

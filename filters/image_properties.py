@@ -15,7 +15,7 @@ from oslo_utils import versionutils
 from ..objects import ImageMetaProps, RequestSpec
 from ..scheduler.errors import ConfigurationError
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Rejection
 from .requested import image_properties, image_property
 
@@ -73,7 +73,7 @@ class ImagePropertiesFilter(BaseHostFilter):
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts support the image, shape (n_hosts,)."""
-        passing = everyone(hosts)
+        passing = all_hosts(hosts)
         for _attribute, _required, mask in self._checks(hosts):
             passing &= mask
         return passing

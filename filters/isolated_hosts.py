@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Rejection
 from .requested import image_id
 
@@ -32,7 +32,7 @@ class IsolatedHostsFilter(BaseHostFilter):
             return is_isolated
         if options.restrict_isolated_hosts_to_isolated_images:
             return ~is_isolated
-        return everyone(hosts)
+        return all_hosts(hosts)
 
     def _has_isolated_image(self, spec_obj: RequestSpec) -> bool:
         return image_id(spec_obj) in self.conf.filter_scheduler.isolated_images

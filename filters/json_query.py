@@ -9,7 +9,7 @@ from typing import Any, Final
 from ..objects import RequestSpec
 from ..scheduler.errors import InvalidRequest, excerpt
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .query_terms import MalformedQuery, check, satisfying, variables, walked
 from .rejection import Rejection
 
@@ -38,7 +38,7 @@ class JsonFilter(BaseHostFilter):
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts satisfy the query, shape (n_hosts,)."""
         query = _query(spec_obj)
-        return satisfying(hosts, query) if query else everyone(hosts)
+        return satisfying(hosts, query) if query else all_hosts(hosts)
 
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec

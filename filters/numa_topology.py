@@ -14,7 +14,7 @@ from ..scheduler.hosts.devices import are_assigned
 from ..scheduler.hosts.fitting import Need
 from ..scheduler.hosts.guests import Networks, candidates_that_fit, hosts_that_fit
 from ..scheduler.hosts.needs import need_of
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Rejection
 from .requested import extra_specs, image_properties, image_property
 
@@ -76,7 +76,7 @@ class NUMATopologyFilter(BaseHostFilter):
     def _threaded(self, hosts: HostBatch) -> Mask:
         """Return where cores have threads, if the guest cannot do without."""
         if not self._needs_threads:
-            return everyone(hosts)
+            return all_hosts(hosts)
         return hosts.map_distinct(
             "numa_topology", _may_have_threads, bool, cache_key="threads"
         )

@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from ..scheduler.errors import excerpt
 from ..scheduler.hosts import HostBatch
-from .base import Mask, everyone, no_one
+from .base import Mask, all_hosts, no_hosts
 
 _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "=": operator.eq,
@@ -110,7 +110,7 @@ def walked(host: HostBatch, variable: str) -> object:
 def satisfying(hosts: HostBatch, query: Sequence[Any]) -> Mask:
     """Return which hosts satisfy a query that `check` let pass, shape (n_hosts,)."""
     if not query:
-        return everyone(hosts)
+        return all_hosts(hosts)
     name = query[0]
     terms = [_term(hosts, term) for term in query[1:]]
     if name in _COMPARISONS:
@@ -123,11 +123,11 @@ def satisfying(hosts: HostBatch, query: Sequence[Any]) -> Mask:
 
 
 def _all(hosts: HostBatch, masks: Sequence[Mask]) -> Mask:
-    return functools.reduce(operator.and_, masks, everyone(hosts))
+    return functools.reduce(operator.and_, masks, all_hosts(hosts))
 
 
 def _any(hosts: HostBatch, masks: Sequence[Mask]) -> Mask:
-    return functools.reduce(operator.or_, masks, no_one(hosts))
+    return functools.reduce(operator.or_, masks, no_hosts(hosts))
 
 
 # -- terms -----------------------------------------------------------------------------
@@ -140,10 +140,10 @@ class _Constant:
     value: Any
 
     def is_true(self, hosts: HostBatch) -> Mask:
-        return everyone(hosts) if self.value else no_one(hosts)
+        return all_hosts(hosts) if self.value else no_hosts(hosts)
 
     def is_there(self, hosts: HostBatch) -> Mask:
-        return no_one(hosts) if self.value is None else everyone(hosts)
+        return no_hosts(hosts) if self.value is None else all_hosts(hosts)
 
     def codes(self, hosts: HostBatch) -> npt.NDArray[Any]:
         return np.zeros(len(hosts), np.int64)
@@ -162,7 +162,7 @@ class _Numbers:
         return self.array.astype(bool)
 
     def is_there(self, hosts: HostBatch) -> Mask:
-        return everyone(hosts)
+        return all_hosts(hosts)
 
     def codes(self, hosts: HostBatch) -> npt.NDArray[Any]:
         return np.unique(self.array, return_inverse=True)[1]
@@ -254,7 +254,7 @@ def _compared(hosts: HostBatch, name: str, terms: Sequence[_Term]) -> Mask:
 def _compared_numbers(hosts: HostBatch, name: str, terms: Sequence[_Term]) -> Mask:
     """Compare columns of numbers and constants, pair by pair."""
     if len(terms) < 2:
-        return no_one(hosts)
+        return no_hosts(hosts)
     pairs = [_pair(hosts, name, terms[0], term) for term in terms[1:]]
     return _any(hosts, pairs) if name == "in" else _all(hosts, pairs)
 
@@ -263,9 +263,9 @@ def _pair(hosts: HostBatch, name: str, left: _Term, right: _Term) -> Mask:
     values = [t.array if isinstance(t, _Numbers) else t for t in (left, right)]
     constants = [t.value for t in values if isinstance(t, _Constant)]
     if len(constants) == 2:
-        return everyone(hosts) if _compare(name, constants) else no_one(hosts)
+        return all_hosts(hosts) if _compare(name, constants) else no_hosts(hosts)
     if not all(isinstance(c, int | float) for c in constants):
-        return no_one(hosts)
+        return no_hosts(hosts)
     arrays = [t.value if isinstance(t, _Constant) else t for t in values]
     return np.asarray(_COMPARISONS[name](*arrays), dtype=bool)
 

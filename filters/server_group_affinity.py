@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ..objects import InstanceGroup, RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Rejection
 
 REASON = "not a host of the server group with policy affinity"
@@ -23,7 +23,7 @@ class ServerGroupAffinityFilter(BaseHostFilter):
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts the group is on, shape (n_hosts,)."""
         group_hosts = _group_hosts(hosts, spec_obj)
-        return hosts.matches("host", group_hosts) if group_hosts else everyone(hosts)
+        return hosts.matches("host", group_hosts) if group_hosts else all_hosts(hosts)
 
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec

@@ -6,7 +6,7 @@ from __future__ import annotations
 from ..objects import InstanceGroup, RequestSpec
 from ..scheduler.errors import InvalidRequest, excerpt
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Rejection
 
 _RULE = "max_server_per_host"
@@ -26,7 +26,7 @@ class ServerGroupAntiAffinityFilter(BaseHostFilter):
         """Return which hosts have room for a member, shape (n_hosts,)."""
         group = spec_obj.instance_group
         if group is None or _policy(group) != "anti-affinity":
-            return everyone(hosts)
+            return all_hosts(hosts)
         n_members = hosts.count_instances(_members(group, hosts))
         passing: Mask = n_members < max_server_per_host(group)
         if "instance_uuid" in spec_obj:

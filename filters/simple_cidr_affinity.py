@@ -10,7 +10,7 @@ import netaddr  # type: ignore[import-untyped]  # ships none
 from ..objects import RequestSpec
 from ..scheduler.errors import InvalidRequest, excerpt
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Rejection
 
 REASON = "not in the network of the hints build_near_host_ip and cidr"
@@ -43,7 +43,7 @@ class SimpleCIDRAffinityFilter(BaseHostFilter):
         """Return which hosts are in the network, shape (n_hosts,)."""
         network = _network(spec_obj)
         if network is None:
-            return everyone(hosts)
+            return all_hosts(hosts)
         addresses = hosts.map_distinct("host_ip", _packed, _PACKED, cache_key=_packed)
         first = netaddr.IPAddress(network.first, network.version)
         last = netaddr.IPAddress(network.last, network.version)

@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 _MAX_DERIVED: Final = 4
 
 
-class Derived:
+class DerivedCache:
     """Keep what readers made of one answer, which never changes: a few things."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class AllocationCandidates:
         How many requests were asked for at most.
     version : str
         The microversion that the requests were written in, and are claimed with.
-    derived : Derived
+    derived : DerivedCache
         What readers made of it, by a token of theirs: "the rows of table layout 7".
     """
 
@@ -73,7 +73,7 @@ class AllocationCandidates:
     by_host: Mapping[str, tuple[int, ...]]
     limit: int | None
     version: str
-    derived: Derived = field(default_factory=Derived, repr=False)
+    derived: DerivedCache = field(default_factory=DerivedCache, repr=False)
 
     @classmethod
     def parse(
@@ -96,7 +96,7 @@ class AllocationCandidates:
         return len(self.allocation_requests)
 
     @property
-    def is_cut(self) -> bool:
+    def is_truncated(self) -> bool:
         """Tell whether Placement may have had more than the limit let through."""
         return self.limit is not None and self.n_requests >= self.limit
 

@@ -36,7 +36,7 @@ LOG = logging.getLogger(__name__)
 _MAX_DOUBLINGS: Final = 10  # far beyond the longest pause
 
 
-class Verdict(enum.Enum):
+class CallOutcome(enum.Enum):
     """What the end of a call tells of Placement."""
 
     #: It is there, whatever it said.
@@ -113,7 +113,7 @@ class Circuit:
         outage = self._outage
         return "" if outage is None else self._told(outage)
 
-    def when_open(self, tell: Callable[[], object]) -> None:
+    def on_open(self, tell: Callable[[], object]) -> None:
         """Have `tell` called, in the thread of the last failure, when it opens."""
         self._on_opening = tell
 
@@ -124,7 +124,9 @@ class Circuit:
                 self._outage.until = self._clock()
 
     @contextmanager
-    def guarding(self, judge: Callable[[PlacementError], Verdict]) -> Iterator[None]:
+    def guarding(
+        self, judge: Callable[[PlacementError], CallOutcome]
+    ) -> Iterator[None]:
         """Guard one call; `judge` says what an error of it means.
 
         Raises
@@ -139,9 +141,9 @@ class Circuit:
             self._end(began, outage, judge(e), str(e))
             raise
         except BaseException:
-            self._end(began, outage, Verdict.UNCLEAR, "")
+            self._end(began, outage, CallOutcome.UNCLEAR, "")
             raise
-        self._end(began, outage, Verdict.ANSWERED, "")
+        self._end(began, outage, CallOutcome.ANSWERED, "")
 
     def _enter(self) -> tuple[float, _Outage | None]:
         """Return now, and the outage that the call tries to end, if there is one."""
@@ -157,15 +159,15 @@ class Circuit:
             return now, outage
 
     def _end(
-        self, began: float, tried: _Outage | None, verdict: Verdict, why: str
+        self, began: float, tried: _Outage | None, verdict: CallOutcome, why: str
     ) -> None:
         with self._lock:
             was_open = self.is_open
             if tried is not None:
                 tried.is_tried = False
-            if verdict is Verdict.ANSWERED:
+            if verdict is CallOutcome.ANSWERED:
                 self._answered()
-            elif verdict is Verdict.FAILED:
+            elif verdict is CallOutcome.FAILED:
                 self._failed(began, tried, why)
             has_opened = self.is_open and not was_open
         if has_opened and self._on_opening is not None:

@@ -30,8 +30,8 @@ from ..errors import (
 )
 from ..failures import Failure, cause_of, one_line
 from .candidates import AllocationCandidates, AllocationRequest
-from .circuit import Circuit, Verdict
-from .registered import Registered
+from .circuit import CallOutcome, Circuit
+from .registration import RegistrationCheck
 
 _T = TypeVar("_T")
 
@@ -207,7 +207,7 @@ class ConsumerAllocations:
         parts = {uuid: {"resources": dict(r)} for uuid, r in self.resources.items()}
         return {"allocations": parts}
 
-    def are(self, request: AllocationRequest) -> bool:
+    def matches(self, request: AllocationRequest) -> bool:
         """Tell whether it holds just what an allocation request asks for."""
         allocations = request["allocations"]
         wanted = {u: dict(part["resources"]) for u, part in allocations.items()}
@@ -271,7 +271,7 @@ class PlacementClient:
         self._adapter = adapter
         self.circuit = circuit or Circuit()
         self._range: tuple[str, str] | None = None
-        self._registered = Registered(self.read)
+        self._registered = RegistrationCheck(self.read)
 
     def version_range(self) -> tuple[str, str]:
         """Return the lowest and highest microversion; asked once, then remembered."""
@@ -475,7 +475,9 @@ class PlacementClient:
         return tell(url, json=body, headers=headers, raise_exc=False, **_SENT_ONCE)
 
 
-def doubled(before: ConsumerAllocations, wanted: AllocationRequest) -> dict[str, Any]:
+def combine_allocations(
+    before: ConsumerAllocations, wanted: AllocationRequest
+) -> dict[str, Any]:
     """Return an allocation request for what is held and what is wanted besides.
 
     nova's rule for an evacuation (``_move_operation_alloc_request``): a provider that
@@ -485,14 +487,14 @@ def doubled(before: ConsumerAllocations, wanted: AllocationRequest) -> dict[str,
     return {"allocations": {**wanted["allocations"], **held}}
 
 
-def _verdict(e: PlacementError) -> Verdict:
+def _verdict(e: PlacementError) -> CallOutcome:
     if isinstance(e, PlacementRejected):
-        return Verdict.ANSWERED
+        return CallOutcome.ANSWERED
     # Placement may be well: on PostgreSQL, for one, the first claims of a new project
     # race to create it, and all but one end so. Looking at what became of them tells.
     if isinstance(e, AnswerLost) and not e.is_in_flight:
-        return Verdict.UNCLEAR
-    return Verdict.FAILED
+        return CallOutcome.UNCLEAR
+    return CallOutcome.FAILED
 
 
 #: Placement's words for a provider that is not there.

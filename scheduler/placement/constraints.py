@@ -28,7 +28,7 @@ _NOT_SHARED = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
 _TREE_WORDS = "the compute node that the request names"
 
 
-class Kind(enum.StrEnum):
+class ConstraintKind(enum.StrEnum):
     """What a constraint is about."""
 
     RESOURCE = "resource"
@@ -58,7 +58,7 @@ class Constraint:
         Whether a sharing provider can meet it for a host.
     """
 
-    kind: Kind
+    kind: ConstraintKind
     words: str
     params: Params
     is_of_groups: bool = False
@@ -119,7 +119,9 @@ def constraints(params: Params) -> list[Constraint]:
     for suffix, group in question.groups.items():
         if suffix:
             words = f"group {suffix} ({_words(group)})"
-            found.append(Constraint(Kind.GROUP, words, group, is_shareable=True))
+            found.append(
+                Constraint(ConstraintKind.GROUP, words, group, is_shareable=True)
+            )
     return [*found, *_subtrees(question), *_policy(question)]
 
 
@@ -137,7 +139,7 @@ def _of_tree(group: Params) -> Iterator[Constraint]:
         elif name == "member_of":
             yield _aggregates(value, is_shareable=not has_own)
         else:
-            yield Constraint(Kind.TREE, _TREE_WORDS, [(name, value)])
+            yield Constraint(ConstraintKind.TREE, _TREE_WORDS, [(name, value)])
 
 
 _ORDER: Final = ("resources", "required", "member_of", "in_tree")
@@ -146,7 +148,7 @@ _ORDER: Final = ("resources", "required", "member_of", "in_tree")
 def _resource(pair: str) -> Constraint:
     name = pair.split(":")[0]
     return Constraint(
-        Kind.RESOURCE,
+        ConstraintKind.RESOURCE,
         _resource_words(pair),
         [("resources", pair)],
         is_shareable=name not in _NOT_SHARED,
@@ -156,7 +158,7 @@ def _resource(pair: str) -> Constraint:
 def _trait(trait: str, *, of_root: bool = False) -> Constraint:
     words = _trait_words(trait) + (" of the compute node itself" if of_root else "")
     return Constraint(
-        Kind.TRAIT,
+        ConstraintKind.TRAIT,
         words,
         [("required", trait)],
         is_of_root=of_root,
@@ -167,7 +169,7 @@ def _trait(trait: str, *, of_root: bool = False) -> Constraint:
 def _aggregates(value: str, *, is_shareable: bool) -> Constraint:
     is_forbidden = value.startswith("!")
     return Constraint(
-        Kind.AGGREGATE,
+        ConstraintKind.AGGREGATE,
         _aggregate_words(value),
         [("member_of", value)],
         # An aggregate of the root is one of its whole tree.
@@ -188,7 +190,7 @@ def _subtrees(question: _Question) -> Iterator[Constraint]:
         ]
         words = f"groups {', '.join(suffixes)} in one subtree"
         yield Constraint(
-            Kind.SUBTREE, words, params, is_of_groups=True, is_shareable=True
+            ConstraintKind.SUBTREE, words, params, is_of_groups=True, is_shareable=True
         )
 
 
@@ -198,7 +200,7 @@ def _policy(question: _Question) -> Iterator[Constraint]:
         params = [*question.suffixed(suffixes), ("group_policy", "isolate")]
         words = f"groups {', '.join(suffixes)} from a provider each"
         yield Constraint(
-            Kind.POLICY, words, params, is_of_groups=True, is_shareable=True
+            ConstraintKind.POLICY, words, params, is_of_groups=True, is_shareable=True
         )
 
 

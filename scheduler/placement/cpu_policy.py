@@ -12,7 +12,7 @@ from enum import StrEnum
 from oslo_utils import strutils
 
 from ..errors import InvalidRequest, excerpt
-from .guest import Guest, contradiction, one_of
+from .flavor_and_image import FlavorAndImage, contradiction, one_of
 
 #: No host has more; it bounds what a mask can make us count.
 _MAX_CPUS = 65536
@@ -44,7 +44,7 @@ class EmulatorPolicy(StrEnum):
 _RANK: dict[str, int] = {policy: rank for rank, policy in enumerate(CPUPolicy)}
 
 
-def cpu_policy(guest: Guest) -> CPUPolicy | None:
+def cpu_policy(guest: FlavorAndImage) -> CPUPolicy | None:
     """Return the CPU policy; the flavor's counts, or else the image's.
 
     Raises
@@ -61,7 +61,7 @@ def cpu_policy(guest: Guest) -> CPUPolicy | None:
     return CPUPolicy(chosen) if chosen else None
 
 
-def thread_policy(guest: Guest) -> ThreadPolicy | None:
+def thread_policy(guest: FlavorAndImage) -> ThreadPolicy | None:
     """Return the thread policy; "prefer" in the flavor hides the image's.
 
     Raises
@@ -78,14 +78,14 @@ def thread_policy(guest: Guest) -> ThreadPolicy | None:
     return ThreadPolicy(chosen) if chosen else None
 
 
-def emulator_policy(guest: Guest) -> EmulatorPolicy | None:
+def emulator_policy(guest: FlavorAndImage) -> EmulatorPolicy | None:
     """Return the policy for the emulator's threads, which only a flavor can set."""
     key = "hw:emulator_threads_policy"
     chosen = one_of(key, guest.extra_spec(key), list(EmulatorPolicy))
     return EmulatorPolicy(chosen) if chosen else None
 
 
-def n_dedicated_cpus(guest: Guest) -> int:
+def n_dedicated_cpus(guest: FlavorAndImage) -> int:
     """Return how many vCPUs of a mixed guest are dedicated ones.
 
     Raises
@@ -97,7 +97,7 @@ def n_dedicated_cpus(guest: Guest) -> int:
     return len(_dedicated_cpus(guest) or realtime)
 
 
-def _dedicated_cpus(guest: Guest) -> set[int]:
+def _dedicated_cpus(guest: FlavorAndImage) -> set[int]:
     key = "hw:cpu_dedicated_mask"
     mask = guest.extra_spec(key)
     if mask is None:
@@ -108,7 +108,7 @@ def _dedicated_cpus(guest: Guest) -> set[int]:
     return cpus
 
 
-def _realtime_cpus(guest: Guest) -> set[int]:
+def _realtime_cpus(guest: FlavorAndImage) -> set[int]:
     if not strutils.bool_from_string(guest.extra_spec("hw:cpu_realtime")):
         return set()
     key = "hw:cpu_realtime_mask"

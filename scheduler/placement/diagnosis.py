@@ -20,7 +20,7 @@ from ..errors import PlacementRejected, PlacementUnavailable
 from .candidates import AllocationCandidates
 from .client import MICROVERSION, PlacementClient
 from .constraints import Constraint, constraints
-from .findings import Cause, Diagnosis, Finding
+from .findings import Cause, ConstraintFinding, Diagnosis
 from .query import CandidatesQuery
 
 #: Constraints that are asked at most; of 10,000 hosts, each one may take Placement 1 s.
@@ -31,7 +31,7 @@ _SHARING = f"{_ALL}?required={os_traits.MISC_SHARES_VIA_AGGREGATE}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Left:
+class _Matched:
     """What one constraint alone leaves.
 
     Attributes
@@ -42,14 +42,14 @@ class _Left:
 
     constraint: Constraint
     roots: frozenset[str]
-    is_cut: bool = False
+    is_truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
     """The hosts of one constraint; `are_all` where there can be no others."""
 
-    finding: Finding
+    finding: ConstraintFinding
     hosts: frozenset[str]
     are_all: bool
 
@@ -108,15 +108,15 @@ class _Asker:
         one = CandidatesQuery((("limit", "1"), *params), 1)
         return bool(self._candidates(one).n_requests)
 
-    def left(self, constraint: Constraint) -> _Left:
+    def left(self, constraint: Constraint) -> _Matched:
         """Return what a constraint leaves."""
         if constraint.is_of_groups:
             answer = self._candidates(constraint.query)
-            return _Left(constraint, frozenset(answer.by_host), answer.is_cut)
+            return _Matched(constraint, frozenset(answer.by_host), answer.is_truncated)
         pairs = self.listed(constraint.path, constraint.query.microversion)
         is_of_root = constraint.is_of_root
         roots = {root for uuid, root in pairs if uuid == root or not is_of_root}
-        return _Left(constraint, frozenset(roots))
+        return _Matched(constraint, frozenset(roots))
 
     def listed(
         self, url: str, microversion: str = MICROVERSION
@@ -142,21 +142,21 @@ class _Asker:
 
 
 def _counted(
-    left: _Left, sharing: set[str], is_host: Callable[[str], bool] | None
+    left: _Matched, sharing: set[str], is_host: Callable[[str], bool] | None
 ) -> _Counted:
     """Tell hosts from sharing providers and from what is neither."""
     own = left.roots - sharing if is_host is None else left.roots
     hosts = frozenset(root for root in own if is_host is None or is_host(root))
     is_shared = left.constraint.is_shareable and bool(left.roots & sharing)
-    finding = Finding(
+    finding = ConstraintFinding(
         left.constraint.kind,
-        left.constraint.words,
+        left.constraint.description,
         n_hosts=len(hosts),
         n_unknown=len(own - hosts - sharing),
         is_shared=is_shared,
-        is_cut=left.is_cut,
+        is_truncated=left.is_truncated,
     )
-    return _Counted(finding, hosts, are_all=not is_shared and not left.is_cut)
+    return _Counted(finding, hosts, are_all=not is_shared and not left.is_truncated)
 
 
 def _concluded(counted: Sequence[_Counted], *, n_not_asked: int) -> Diagnosis:

@@ -22,11 +22,11 @@ from sqlalchemy.pool import StaticPool
 from ..errors import ConfigurationError
 
 _OPTION = "[moorage] embedded_placement_database"
-_PLUGIN = "moorage_kept_connection"
+_PLUGIN = "moorage_single_connection"
 _NEVER = -1
 
 
-class KeptConnection(CreateEnginePlugin):
+class SingleConnection(CreateEnginePlugin):
     """Keep one connection to a file, where oslo.db opens one a transaction.
 
     All requests come from one thread. It halves what a write to the file costs: no
@@ -58,7 +58,7 @@ def _write_ahead(connection: sqlite3.Connection, _record: object) -> None:
 
 def connection_url(database: str) -> str:
     """Return what [placement_database] connection has to be for a file."""
-    plugins.register(_PLUGIN, __name__, KeptConnection.__name__)
+    plugins.register(_PLUGIN, __name__, SingleConnection.__name__)
     url = URL.create("sqlite", database=database, query={"plugin": _PLUGIN})
     return url.render_as_string()
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from .constraints import Kind
+from .constraints import ConstraintKind
 
 
 class Cause(enum.StrEnum):
@@ -27,16 +27,16 @@ class Cause(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ConstraintFinding:
     """What one constraint does.
 
     Attributes
     ----------
-    kind : Kind
+    kind : ConstraintKind
     words : str
         The constraint, for people.
     n_hosts : int
-        Hosts that it alone leaves; at least so many where it `is_cut`.
+        Hosts that it alone leaves; at least so many where it `is_truncated`.
     n_hosts_without : int or None
         Hosts that the others leave together, at most; None: there are no others whose
         hosts are known.
@@ -44,21 +44,21 @@ class Finding:
         Trees that it leaves beside these, whose root is no host that the caller knows.
     is_shared : bool
         Whether a sharing provider meets it, too: then for hosts that nobody counted.
-    is_cut : bool
+    is_truncated : bool
         Whether there are more than were read.
     """
 
-    kind: Kind
+    kind: ConstraintKind
     words: str
     n_hosts: int
     n_hosts_without: int | None = None
     n_unknown: int = 0
     is_shared: bool = False
-    is_cut: bool = False
+    is_truncated: bool = False
 
     def __str__(self) -> str:
         hosts = _hosts(self.n_hosts)
-        text = f"{self.words}: {'at least ' if self.is_cut else ''}{hosts}"
+        text = f"{self.description}: {'at least ' if self.is_truncated else ''}{hosts}"
         if self.is_shared:
             text += " and those that share a provider"
         if self.n_unknown:
@@ -76,9 +76,9 @@ class Diagnosis:
     Attributes
     ----------
     cause : Cause
-    findings : tuple of Finding
+    findings : tuple of ConstraintFinding
         One a constraint that was asked.
-    culprits : tuple of Finding
+    culprits : tuple of ConstraintFinding
         ALONE: each of those that leave no host; TOGETHER: constraints that together
         leave none, while without any one of these the others of them leave some.
     refusal : str
@@ -90,8 +90,8 @@ class Diagnosis:
     """
 
     cause: Cause
-    findings: tuple[Finding, ...] = ()
-    culprits: tuple[Finding, ...] = ()
+    findings: tuple[ConstraintFinding, ...] = ()
+    culprits: tuple[ConstraintFinding, ...] = ()
     refusal: str = ""
     n_together: int | None = None
     n_not_asked: int = 0
@@ -103,7 +103,7 @@ class Diagnosis:
         return "\n".join(lines)
 
     def _headline(self) -> str:
-        culprits = "; ".join(finding.words for finding in self.culprits)
+        culprits = "; ".join(finding.description for finding in self.culprits)
         n = "Some" if self.n_together is None else self.n_together
         return {
             Cause.NONE: "Placement has allocation candidates now; if the request fits "

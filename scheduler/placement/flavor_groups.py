@@ -25,7 +25,7 @@ import os_resource_classes as orc
 from oslo_utils import uuidutils
 
 from ..errors import InvalidRequest, excerpt
-from .request_groups import RequestGroup
+from .query_groups import QueryGroup
 
 #: Suffixes as Placement takes them since microversion 1.33.
 _SUFFIX = "([a-zA-Z0-9_-]{1,64})?"
@@ -44,13 +44,13 @@ class FlavorGroups:
     `ignored` has an extra spec and the reason for each that cannot be meant.
     """
 
-    groups: dict[str, RequestGroup] = field(default_factory=dict)
+    groups: dict[str, QueryGroup] = field(default_factory=dict)
     policy: str | None = None
     ignored: list[tuple[str, str]] = field(default_factory=list)
 
-    def group(self, suffix: str) -> RequestGroup:
+    def group(self, suffix: str) -> QueryGroup:
         """Return a group, a new one where there is none of that suffix."""
-        return self.groups.setdefault(suffix, RequestGroup(suffix))
+        return self.groups.setdefault(suffix, QueryGroup(suffix))
 
 
 def flavor_groups(extra_specs: Mapping[str, str]) -> FlavorGroups:
@@ -91,7 +91,7 @@ def _read_policy(found: FlavorGroups, value: str) -> str | None:
 
 
 #: Gives a group, which is made only for what can be meant.
-_GroupOf = Callable[[str], RequestGroup]
+_GroupOf = Callable[[str], QueryGroup]
 
 
 def _read_resource(group: _GroupOf, suffix: str, name: str, value: str) -> str | None:
@@ -124,7 +124,7 @@ def _read_trait(group: _GroupOf, suffix: str, name: str, value: str) -> str | No
     return None
 
 
-def _add_any_of(group: RequestGroup, key: str, value: str) -> None:
+def _add_any_of(group: QueryGroup, key: str, value: str) -> None:
     traits = frozenset(_listed(value, _ANY_OF))
     if not all(map(_TRAIT.fullmatch, traits)):
         raise _malformed(key, value, f"{_ANY_OF} and traits with commas between them")
@@ -134,7 +134,7 @@ def _add_any_of(group: RequestGroup, key: str, value: str) -> None:
         group.required_any.add(traits)
 
 
-def _set_member_of(group: RequestGroup, key: str, value: str) -> None:
+def _set_member_of(group: QueryGroup, key: str, value: str) -> None:
     wanted = value.strip()
     uuids = frozenset(
         _uuid(key, value, listed, "in:UUID,UUID or !in:UUID,UUID, of aggregates")
@@ -146,7 +146,7 @@ def _set_member_of(group: RequestGroup, key: str, value: str) -> None:
         group.member_of.append(uuids)
 
 
-def _set_in_tree(group: RequestGroup, key: str, value: str) -> None:
+def _set_in_tree(group: QueryGroup, key: str, value: str) -> None:
     tree = _uuid(key, value, value, "the UUID of a resource provider")
     if group.in_tree not in (None, tree):
         raise _malformed(key, value, f"{group.in_tree}, as of another key, or left out")

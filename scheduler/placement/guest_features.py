@@ -14,7 +14,7 @@ import os_traits
 from oslo_log import log as logging
 
 from ..errors import InvalidRequest, excerpt
-from .guest import Guest
+from .flavor_and_image import FlavorAndImage
 
 LOG = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _PCI_POLICIES = ("required", "legacy", "preferred", "socket")
 _SECURE_BOOT = ("required", "disabled", "optional")
 
 
-def memory_encryption_traits(guest: Guest) -> set[str]:
+def memory_encryption_traits(guest: FlavorAndImage) -> set[str]:
     """Return the trait of the encryption asked for, AMD SEV where no model is named.
 
     Raises
@@ -57,7 +57,7 @@ def memory_encryption_traits(guest: Guest) -> set[str]:
     return {_MEMORY_ENCRYPTION_TRAITS[model]}
 
 
-def _check_encryptable(guest: Guest, model: str) -> None:
+def _check_encryptable(guest: FlavorAndImage, model: str) -> None:
     _check_image(guest, model, "hw_firmware_type", "uefi")
     # Without a machine type, the compute's own is checked there.
     machine_type = guest.image_property("hw_machine_type")
@@ -69,7 +69,7 @@ def _check_encryptable(guest: Guest, model: str) -> None:
         _check_image(guest, model, "hw_video_model", "none")
 
 
-def _check_image(guest: Guest, model: str, name: str, needed: object) -> None:
+def _check_image(guest: FlavorAndImage, model: str, name: str, needed: object) -> None:
     value = guest.image_property(name)
     if value != needed:
         raise _not_encryptable(model, name, value, repr(needed))
@@ -84,7 +84,7 @@ def _not_encryptable(
     )
 
 
-def tpm_traits(guest: Guest) -> set[str]:
+def tpm_traits(guest: FlavorAndImage) -> set[str]:
     """Return the traits of a virtual TPM's version and model, TIS where none is named.
 
     Raises
@@ -104,19 +104,19 @@ def tpm_traits(guest: Guest) -> set[str]:
     return {_TPM_VERSION_TRAITS[version], _TPM_MODEL_TRAITS[model]}
 
 
-def secure_boot_traits(guest: Guest) -> set[str]:
+def secure_boot_traits(guest: FlavorAndImage) -> set[str]:
     """Return UEFI secure boot's trait where it is required, not just optional."""
     is_required = guest.agreed("secure_boot", _SECURE_BOOT, prefix="os") == "required"
     return {os_traits.COMPUTE_SECURITY_UEFI_SECURE_BOOT} if is_required else set()
 
 
-def maxphysaddr_traits(guest: Guest) -> set[str]:
+def maxphysaddr_traits(guest: FlavorAndImage) -> set[str]:
     """Return the trait of the way in which physical addresses are widened."""
     mode = guest.agreed("maxphysaddr_mode", _MAXPHYSADDR_TRAITS)
     return {_MAXPHYSADDR_TRAITS[mode]} if mode else set()
 
 
-def stateless_firmware_traits(guest: Guest) -> set[str]:
+def stateless_firmware_traits(guest: FlavorAndImage) -> set[str]:
     """Return stateless firmware's trait, which only an UEFI image can ask for."""
     if not guest.image_property("hw_firmware_stateless"):
         return set()
@@ -126,7 +126,7 @@ def stateless_firmware_traits(guest: Guest) -> set[str]:
     return {os_traits.COMPUTE_SECURITY_STATELESS_FIRMWARE}
 
 
-def pci_affinity_traits(guest: Guest) -> set[str]:
+def pci_affinity_traits(guest: FlavorAndImage) -> set[str]:
     """Return the trait of hosts that can keep PCI devices and CPUs on one socket."""
     policy = guest.agreed("pci_numa_affinity_policy", _PCI_POLICIES)
     return {os_traits.COMPUTE_SOCKET_PCI_NUMA_AFFINITY} if policy == "socket" else set()
@@ -142,7 +142,7 @@ _FEATURES = (
 )
 
 
-def feature_traits(guest: Guest) -> set[str]:
+def feature_traits(guest: FlavorAndImage) -> set[str]:
     """Return the traits that a host needs for all of a guest's features.
 
     Raises
@@ -153,7 +153,7 @@ def feature_traits(guest: Guest) -> set[str]:
     return set().union(*(traits(guest) for traits in _FEATURES))
 
 
-def feature_resources(guest: Guest) -> dict[str, int]:
+def feature_resources(guest: FlavorAndImage) -> dict[str, int]:
     """Return what a guest's features use up: encryption contexts, pmem namespaces."""
     resources = dict(_pmem_namespaces(guest))
     if guest.agreed_flag("mem_encryption"):
@@ -161,7 +161,7 @@ def feature_resources(guest: Guest) -> dict[str, int]:
     return resources
 
 
-def _pmem_namespaces(guest: Guest) -> Counter[str]:
+def _pmem_namespaces(guest: FlavorAndImage) -> Counter[str]:
     labels = map(str.strip, (guest.extra_spec("hw:pmem") or "").split(","))
     return Counter(
         orc.normalize_name(f"PMEM_NAMESPACE_{label}") for label in labels if label

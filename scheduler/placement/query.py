@@ -26,12 +26,12 @@ from oslo_log import log as logging
 from ..errors import InvalidRequest, excerpt
 from .client import MICROVERSION
 from .cpu_policy import CPUPolicy, cpu_policy
+from .flavor_and_image import FlavorAndImage, set_field
 from .flavor_groups import FlavorGroups, flavor_groups
-from .flavor_resources import request_groups
-from .guest import Guest, set_field
+from .flavor_resources import query_groups
+from .query_groups import QueryGroup, joined_traits
 from .request_checks import validate_request
-from .request_groups import RequestGroup, joined_traits
-from .unsuffixed import NothingAsked, confine, without_empty_resources
+from .unsuffixed import NoResourcesRequested, confine, without_empty_resources
 
 if TYPE_CHECKING:
     from ...objects import RequestSpec
@@ -129,7 +129,7 @@ def build_query(
         The host that `requirements` name is not in the tree that the flavor names.
     """
     validate_request(spec_obj)
-    guest = Guest.of(spec_obj)
+    guest = FlavorAndImage.of(spec_obj)
     for extra_spec, reason in flavor_groups(guest.extra_specs).ignored:
         LOG.warning("Extra spec %s is ignored: %s", extra_spec, reason)
     return _query(spec_obj, guest, requirements, limit, is_pinned=True)
@@ -145,25 +145,25 @@ def build_fallback_query(
     Parameters and errors are those of `build_query`.
     """
     validate_request(spec_obj)
-    guest = Guest.of(spec_obj)
+    guest = FlavorAndImage.of(spec_obj)
     if cpu_policy(guest) is not CPUPolicy.DEDICATED:
         return None
     try:
         return _query(spec_obj, guest, requirements, limit, is_pinned=False)
-    except NothingAsked:
+    except NoResourcesRequested:
         return None
 
 
 def _query(
     spec_obj: RequestSpec,
-    guest: Guest,
+    guest: FlavorAndImage,
     requirements: Requirements,
     limit: int,
     *,
     is_pinned: bool,
 ) -> CandidatesQuery:
     asked = flavor_groups(guest.extra_specs)
-    groups = request_groups(spec_obj, guest, asked, is_pinned=is_pinned)
+    groups = query_groups(spec_obj, guest, asked, is_pinned=is_pinned)
     _add_destination(groups, spec_obj, requirements)
     for group in groups:
         group.required |= requirements.group_required.get(group.suffix, set())
@@ -183,7 +183,7 @@ def _query(
 
 
 def _add_destination(
-    groups: list[RequestGroup], spec_obj: RequestSpec, requirements: Requirements
+    groups: list[QueryGroup], spec_obj: RequestSpec, requirements: Requirements
 ) -> None:
     root = next(group for group in groups if not group.suffix)
     destination = set_field(spec_obj, "requested_destination")
@@ -199,9 +199,9 @@ def _request_level(spec_obj: RequestSpec, name: str) -> Any:  # noqa: ANN401 - o
     return set_field(set_field(spec_obj, "request_level_params"), name) or ()
 
 
-def _root_traits(spec_obj: RequestSpec, requirements: Requirements) -> RequestGroup:
+def _root_traits(spec_obj: RequestSpec, requirements: Requirements) -> QueryGroup:
     """Return a group whose traits are those of the root provider."""
-    return RequestGroup(
+    return QueryGroup(
         required=requirements.root_required.union(
             _request_level(spec_obj, "root_required")
         ),
@@ -211,7 +211,7 @@ def _root_traits(spec_obj: RequestSpec, requirements: Requirements) -> RequestGr
     )
 
 
-def _group_policy(asked: FlavorGroups, groups: list[RequestGroup]) -> str | None:
+def _group_policy(asked: FlavorGroups, groups: list[QueryGroup]) -> str | None:
     """Return the policy, "none" where groups from outside made one necessary.
 
     A flavor with several groups of resources has to say how they relate; Placement
@@ -236,8 +236,8 @@ def _is_limited(spec_obj: RequestSpec, requirements: Requirements) -> bool:
 
 
 def _params(
-    groups: list[RequestGroup],
-    root: RequestGroup,
+    groups: list[QueryGroup],
+    root: QueryGroup,
     subtrees: list[tuple[str, ...]],
     policy: str | None,
     limit: int | None,

@@ -9,7 +9,7 @@ from typing import Final
 
 from ..errors import PlacementError
 from .client import PlacementClient
-from .registered import NO_PROVIDERS
+from .registration import NO_PROVIDERS
 
 LOG = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Readiness:
         self._thread: threading.Thread | None = None
         self._has_answered = False
         self._reason = "Placement was not asked yet."
-        client.circuit.when_open(self._watch)
+        client.circuit.on_open(self._watch)
 
     @property
     def is_ready(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import InvalidRequest, excerpt
-from .guest import set_field
+from .flavor_and_image import set_field
 
 if TYPE_CHECKING:
     from ...objects import RequestSpec

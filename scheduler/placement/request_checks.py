@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import os_resource_classes as orc
 
 from ..errors import InvalidRequest, excerpt, shortened
+from .flavor_and_image import set_field
 from .flavor_groups import flavor_groups
-from .guest import set_field
 from .request_bounds import check_bounds
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from urllib.parse import quote
 from ..errors import PlacementError, PlacementRejected, PlacementUnavailable
 from .client import PlacementClient, Verb, WriteAnswer
 
-Part = list[str] | dict[str, dict[str, int | float]]
+ProviderPart = list[str] | dict[str, dict[str, int | float]]
 
 _CUSTOM = "CUSTOM_"
 _GENERATION = "resource_provider_generation"
@@ -170,7 +170,7 @@ def _identify(
     return True
 
 
-def _parts(provider: Provider) -> dict[str, Part]:
+def _parts(provider: Provider) -> dict[str, ProviderPart]:
     return {
         "inventories": {c: dict(i) for c, i in provider.inventories.items()},
         "traits": sorted(provider.traits),
@@ -182,7 +182,7 @@ def _tell(
     client: PlacementClient,
     provider: Provider,
     part: str,
-    wanted: Part,
+    wanted: ProviderPart,
     generation: int | None,
 ) -> int | None:
     """Write one part, unless it is so; return the generation after a write, or None.
@@ -204,7 +204,7 @@ def _tell(
     return _generation(provider.name, answer, _GENERATION)
 
 
-def _comparable(part: Part) -> object:
+def _comparable(part: ProviderPart) -> object:
     if isinstance(part, dict):
         return {c: {**_DEFAULTS, **inventory} for c, inventory in part.items()}
     return sorted(part)

@@ -19,39 +19,39 @@ from __future__ import annotations
 import os_resource_classes as orc
 
 from ..errors import InvalidRequest, NoValidHost
-from .request_groups import RequestGroup
+from .query_groups import QueryGroup
 
 #: What a compute node itself has, and not a provider below or beside it.
 _ROOT_CLASSES = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
 
 
-class NothingAsked(InvalidRequest):
+class NoResourcesRequested(InvalidRequest):
     """Say that a request sets every amount to 0."""
 
 
 def without_empty_resources(
-    groups: list[RequestGroup], root: RequestGroup, subtrees: list[tuple[str, ...]]
-) -> tuple[list[RequestGroup], list[tuple[str, ...]]]:
+    groups: list[QueryGroup], root: QueryGroup, subtrees: list[tuple[str, ...]]
+) -> tuple[list[QueryGroup], list[tuple[str, ...]]]:
     """Return groups and subtrees that Placement can answer, with the same meaning.
 
     Parameters
     ----------
-    groups : list of RequestGroup
+    groups : list of QueryGroup
         Of one query, one of them without a suffix; the lists' groups are changed.
-    root : RequestGroup
+    root : QueryGroup
         Whose traits are asked of the root provider; added to.
     subtrees : list of tuple of str
         Suffixes of groups that one subtree has to serve.
 
     Raises
     ------
-    NothingAsked
+    NoResourcesRequested
         No group has resources.
     NoValidHost
         The host that is wanted is not in the tree that a group is confined to.
     """
     if not any(group.resources for group in groups):
-        raise NothingAsked(
+        raise NoResourcesRequested(
             "flavor.extra_specs set every amount to 0; one resource must be asked for"
         )
     bare = [group for group in groups if not group.resources]
@@ -72,9 +72,7 @@ def _without_dropped(
     return [subtree for subtree in left if subtree]
 
 
-def _move_to_root(
-    bare: RequestGroup, root: RequestGroup, groups: list[RequestGroup]
-) -> None:
+def _move_to_root(bare: QueryGroup, root: QueryGroup, groups: list[QueryGroup]) -> None:
     root.required |= bare.required
     root.forbidden |= bare.forbidden
     for group in _served_by_root(groups):
@@ -84,7 +82,7 @@ def _move_to_root(
         confine(group, bare.in_tree)
 
 
-def confine(group: RequestGroup, tree: str | None) -> None:
+def confine(group: QueryGroup, tree: str | None) -> None:
     """Confine a group to one tree more; NoValidHost where it is in another already.
 
     Placement takes one tree a group. Two providers of one tree are not known as such.
@@ -96,7 +94,7 @@ def confine(group: RequestGroup, tree: str | None) -> None:
     group.in_tree = tree or group.in_tree
 
 
-def _served_by_root(groups: list[RequestGroup]) -> list[RequestGroup]:
+def _served_by_root(groups: list[QueryGroup]) -> list[QueryGroup]:
     with_resources = [group for group in groups if group.resources]
     of_root = [g for g in with_resources if _ROOT_CLASSES & g.resources.keys()]
     return of_root or with_resources

@@ -22,7 +22,7 @@ from moorage.scheduler.placement.allocations.limits import (
     CIRCUIT_MAX_LOST_S,
     CIRCUIT_MAX_PAUSE_S,
 )
-from moorage.scheduler.placement.circuit import Circuit, Verdict
+from moorage.scheduler.placement.circuit import CallOutcome, Circuit
 from moorage.scheduler.placement.client import AnswerLost, PlacementClient
 
 from ...fixtures.placement_servers import (
@@ -272,8 +272,8 @@ def test_pauses_double_are_jittered_and_bounded(
     assert len({round(pause_s, 3) for pause_s in pauses}) > CIRCUIT_MAX_FAILURES
 
 
-def _failed(_error: PlacementError) -> Verdict:
-    return Verdict.FAILED
+def _failed(_error: PlacementError) -> CallOutcome:
+    return CallOutcome.FAILED
 
 
 def test_failed_try_tells_the_newest_cause_and_the_first_time(
@@ -337,7 +337,7 @@ def test_opening_is_told_once_and_so_is_the_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     told = []
-    client.circuit.when_open(lambda: told.append(client.circuit.is_open))
+    client.circuit.on_open(lambda: told.append(client.circuit.is_open))
     _fail(client)
     clock.now += CIRCUIT_MAX_PAUSE_S
     _fail(client, 1)

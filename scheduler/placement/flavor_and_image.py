@@ -27,7 +27,7 @@ def set_field(obj: WireObject | None, name: str) -> Any:  # noqa: ANN401 - of it
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class FlavorAndImage:
     """What a flavor and an image ask for one guest.
 
     Attributes
@@ -45,7 +45,7 @@ class Guest:
     properties: Any
 
     @classmethod
-    def of(cls, spec_obj: RequestSpec) -> Guest:
+    def of(cls, spec_obj: RequestSpec) -> FlavorAndImage:
         """Return the guest that a request describes."""
         flavor = spec_obj.flavor
         image = set_field(spec_obj, "image")

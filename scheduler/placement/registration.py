@@ -21,7 +21,7 @@ NO_PROVIDERS: Final = (
 _URL: Final = "/resource_providers"
 
 
-class Registered:
+class RegistrationCheck:
     """Remember whether a resource provider was ever seen. It is safe for threads.
 
     Placement lists providers without a limit: where there are 10,000, the one GET that

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class RequestGroup:
+class QueryGroup:
     """One group of a query; `suffix` "" is the group that a tree serves.
 
     `member_of` holds sets of aggregates: a provider is in one of each set.
