@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do the host's aggregates have what the flavor's extra specs ask for?"""
+"""Do the host's aggregates satisfy the flavor's extra specs?"""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SCOPE = "aggregate_instance_extra_specs"
 
 
 class AggregateInstanceExtraSpecsFilter(BaseHostFilter):
-    """Pass hosts whose aggregates satisfy the extra specs that are meant for them.
+    """Pass hosts whose aggregates satisfy the extra specs that apply to aggregates.
 
-    Meant are those of scope ``aggregate_instance_extra_specs:``, and those of none.
-    One value of one of a host's aggregates is enough; without one the host is out.
+    These are the ones with scope ``aggregate_instance_extra_specs:`` or no scope. One
+    value of one of a host's aggregates must match; without a value the host fails.
     """
 
     REASON = REASON

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is the host free of the instances that the request wants to be apart from?"""
+"""Does the host have none of the instances that the request must be apart from?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HINT = "different_host"
 class DifferentHostFilter(BaseHostFilter):
     """Pass hosts with none of the instances that the hint ``different_host`` names.
 
-    Whose the instances are, and whether they exist, is not asked, as in nova.
+    The owner and the existence of the instances are not checked, as in nova.
     """
 
     REASON = REASON

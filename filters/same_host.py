@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does the host have one of the instances that the request wants to be with?"""
+"""Does the host have one of the instances that the request must be with?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HINT = "same_host"
 class SameHostFilter(BaseHostFilter):
     """Pass hosts with at least one instance that the hint ``same_host`` names.
 
-    One is enough, as in nova, whose documentation says all.
+    One is enough, as in nova, although nova's documentation requires all.
     """
 
     REASON = REASON
@@ -32,7 +32,7 @@ class SameHostFilter(BaseHostFilter):
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Rejection | None:
-        """Return which instances it would have had to have."""
+        """Return the instances that the hint names, and those that the host has."""
         rejection = super().explain_rejection(host_state, spec_obj)
         return rejection and rejection.because(
             "instances",
