@@ -113,7 +113,7 @@ def ask_again(
 
 def _is_fresh(offer: Offer, came: int) -> bool:
     """Return whether Placement was asked since then, and all that it has is offered."""
-    return offer.asked >= came and offer.is_complete
+    return offer.began >= came and offer.is_complete
 
 
 def _note_offer(record: DecisionRecord, offer: Offer) -> None:

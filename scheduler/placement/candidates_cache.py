@@ -171,7 +171,7 @@ class CandidatesCache:
                 if pending.began_at < since:
                     pending.claims.append(claim)
             for answer in self._answers:
-                if answer.asked_at < since:
+                if answer.began_at < since:
                     answer.count_claim(claim)
         return claim
 
@@ -195,7 +195,7 @@ class CandidatesCache:
 
     def age_s(self, answer: CachedAnswer) -> float:
         """Return the seconds since the GET of an answer began."""
-        return self._clock() - answer.asked_at
+        return self._clock() - answer.began_at
 
     def lift_limit(self, offer: Offer) -> bool:
         """Send the truncated queries of a useless offer without a limit for a while.
@@ -230,9 +230,9 @@ class CandidatesCache:
         self, query: CandidatesQuery, since: int | None, now: float, max_age_s: float
     ) -> Offer | None:
         answer = self._answers.find(query, now)
-        if answer is not None and now - answer.asked_at > max_age_s:
+        if answer is not None and now - answer.began_at > max_age_s:
             return None
-        if answer is None or answer.asked < max(since or 0, self._invalid_before):
+        if answer is None or answer.began < max(since or 0, self._invalid_before):
             return None
         self._counts["hits"] += 1
         if not answer.is_refreshing and self._answers.needs_refresh(answer, now):
@@ -273,7 +273,7 @@ class CandidatesCache:
                 pending.query,
                 candidates,
                 account,
-                asked=pending.began,
+                began=pending.began,
                 received=self.tick(),
                 received_at=now,
                 took_s=now - pending.began_at,

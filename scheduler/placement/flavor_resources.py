@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The groups of a request: flavor, CPU policies, ports and devices, features.
+"""The query groups of a request: flavor, CPU policies, ports and devices, features.
 
-The order counts: what is asked for by name replaces the flavor's own amount, and a
-guest's feature replaces what was asked for by name (nova 34).
+The order matters: a resource that an extra spec names replaces the flavor's own amount,
+and a guest's feature replaces what an extra spec names (nova 34).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MIB_PER_GIB = 1024
 def query_groups(
     spec_obj: RequestSpec,
     guest: FlavorAndImage,
-    asked: FlavorGroups,
+    from_flavor: FlavorGroups,
     *,
     is_pinned: bool,
 ) -> list[QueryGroup]:
@@ -48,21 +48,21 @@ def query_groups(
     spec_obj : moorage.objects.RequestSpec
         The request; it is only read.
     guest : FlavorAndImage
-        The guest that it describes.
-    asked : FlavorGroups
-        Its flavor's own groups, which are added to and among those returned.
+        Its flavor and image.
+    from_flavor : FlavorGroups
+        Its flavor's own groups, which are extended and returned among the others.
     is_pinned : bool
         Whether CPU policies mean PCPU and traits; False for hosts without PCPU.
 
     Raises
     ------
     InvalidRequest
-        A policy, mask or feature cannot be, or the disk is beyond Placement's integer.
+        A policy, mask or feature is invalid, or the disk exceeds Placement's integer.
     """
-    unsuffixed = asked.group("")
+    unsuffixed = from_flavor.group("")
     if is_pinned:
         _add_cpu_policies(unsuffixed, guest)
-    groups = [*asked.groups.values(), *_requested_groups(spec_obj)]
+    groups = [*from_flavor.groups.values(), *_requested_groups(spec_obj)]
     _add_flavor_amounts(unsuffixed, groups, spec_obj)
     unsuffixed.required |= set(guest.image_property("traits_required") or ())
     unsuffixed.required |= feature_traits(guest)
@@ -107,7 +107,7 @@ def _requested_groups(spec_obj: RequestSpec) -> list[QueryGroup]:
 def _add_flavor_amounts(
     unsuffixed: QueryGroup, groups: list[QueryGroup], spec_obj: RequestSpec
 ) -> None:
-    """Add the flavor's own amounts of what no group names, not even with 0."""
+    """Add the flavor's amounts of the classes that no group names, not even with 0."""
     named = {name for group in groups for name in group.resources}
     flavor = spec_obj.flavor
     if not named & {orc.VCPU, orc.PCPU}:

@@ -148,7 +148,7 @@ class Offer:
         Placement's answer, shared with other offers and never changed.
     is_open : ndarray of bool, shape (n_requests,), read-only
         False: claimed by another request since, or refused.
-    asked : int
+    began : int
         The tick at which the GET began.
     is_truncated : bool
         Whether the limit may have hidden candidates.
@@ -159,7 +159,7 @@ class Offer:
 
     candidates: AllocationCandidates
     is_open: Mask
-    asked: int
+    began: int
     is_truncated: bool
     _claimed: Amounts
     _answers: tuple[CachedAnswer, ...]
@@ -198,7 +198,7 @@ class Offer:
         return Offer(
             joined,
             is_open,
-            min(self.asked, other.asked),
+            min(self.began, other.began),
             self.is_truncated or other.is_truncated,
             {**mine, **other._claimed},
             self._answers + other._answers,
@@ -231,7 +231,7 @@ class CachedAnswer:
     candidates : AllocationCandidates
     account : Account
         A new one for these candidates.
-    asked, received : int
+    began, received : int
         Ticks: before the GET was sent, and after its answer had arrived.
     received_at : float
         The arrival on the cache's clock, seconds.
@@ -244,7 +244,7 @@ class CachedAnswer:
     query: CandidatesQuery
     candidates: AllocationCandidates
     account: Account
-    asked: int
+    began: int
     received: int
     received_at: float
     took_s: float
@@ -253,7 +253,7 @@ class CachedAnswer:
     _offer: Offer | None = field(init=False, default=None)
 
     @property
-    def asked_at(self) -> float:
+    def began_at(self) -> float:
         """When the GET began, on the cache's clock, seconds."""
         return self.received_at - self.took_s
 
@@ -269,7 +269,7 @@ class CachedAnswer:
 
     def release(self, claim: CountedClaim) -> None:
         """Add a released claim's amounts back, if it was counted."""
-        if claim.ended < self.asked:
+        if claim.ended < self.began:
             return  # the answer included it
         self.account.count(claim.amounts, sign=-1)
         if claim in self._overlapping:
@@ -300,7 +300,7 @@ class CachedAnswer:
         return Offer(
             self.candidates,
             account.is_open(),
-            self.asked,
+            self.began,
             self.candidates.is_truncated,
             dict(account.claimed),
             (self,),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large the parts of a request may be that tenants fill in.
+"""Size limits for the parts of a request that users control.
 
-A request beyond these bounds is refused before anything is made of it: what is made
-of values of some megabytes takes a worker many seconds. nova's API and database let
-much less through: 255 characters of a property, a name or an extra spec.
+A request beyond these limits is rejected before it is processed, because values of
+some megabytes would occupy a worker for many seconds. nova's API and database allow
+much less: 255 characters for a property, a name or an extra spec.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from ...objects import RequestSpec
     from ...objects.base import WireObject
 
-#: Characters of one image property, of a name, or of an ID.
+#: Characters of one image property, name or ID.
 MAX_TEXT: Final = 255
-#: Characters of all scheduler hints, image properties or extra specs together.
+#: Characters of all scheduler hints, of all image properties or of all extra specs.
 MAX_TOGETHER: Final = 64 * 1024
 #: Hosts that a request may ignore or force.
 MAX_HOST_NAMES: Final = 10_000
@@ -30,12 +30,12 @@ _LISTS: Final = ("ignore_hosts", "force_hosts", "force_nodes")
 
 
 def check_bounds(spec_obj: RequestSpec) -> None:
-    """Refuse a request of which some part is too large.
+    """Reject a request if a part of it is too large.
 
     Raises
     ------
     InvalidRequest
-        It names the part, and repeats its first 200 characters.
+        It names the part, and quotes its first 200 characters.
     """
     for name in _NAMES:
         _check_text(name, set_field(spec_obj, name))
@@ -84,13 +84,13 @@ def _check_together(name: str, values: Mapping[str, object]) -> None:
         largest = max(sizes, key=sizes.__getitem__)
         raise InvalidRequest(
             f"{name} have {sum(sizes.values())} characters together; they must have at "
-            f"most {MAX_TOGETHER}. Most has {excerpt(largest)}: "
+            f"most {MAX_TOGETHER}. The largest is {excerpt(largest)}: "
             f"{excerpt(', '.join(_texts(values[largest])))}"
         )
 
 
 def _texts(value: Any) -> Iterator[str]:  # noqa: ANN401 - of its field's type
-    """Yield the texts in a value, and in what it is made of."""
+    """Yield the texts in a value, recursively."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ..placement.flavor_and_image import FlavorAndImage
 from ..placement.flavor_groups import flavor_groups
-from ..placement.flavor_resources import request_groups
+from ..placement.flavor_resources import query_groups
 from .base import AggregateFacts, PrefilterRequest
 
 _PREFIX = "trait:"
@@ -25,7 +25,7 @@ def isolate_aggregates(request: PrefilterRequest) -> None:
         return
     guest = FlavorAndImage.of(request.spec_obj)
     in_flavor = flavor_groups(guest.extra_specs)
-    groups = request_groups(request.spec_obj, guest, in_flavor, is_pinned=True)
+    groups = query_groups(request.spec_obj, guest, in_flavor, is_pinned=True)
     required = {trait for group in groups for trait in group.required}
     request.requirements.forbidden_aggregates.update(
         uuid for uuid, traits in isolated if not traits <= required

@@ -421,7 +421,7 @@ def test_more_constraints_than_the_bound_are_not_asked(plain: Clinic) -> None:
     assert found.n_not_asked == 5
     assert len(found.findings) == MAX_CONSTRAINTS
     assert plain.n_gets <= MAX_CONSTRAINTS + 2
-    assert "5 more constraint(s), not asked" in str(found)
+    assert "5 more constraint(s), not queried" in str(found)
 
 
 def test_text_has_the_cause_first_and_no_host(plain: Clinic) -> None:
@@ -432,8 +432,7 @@ def test_text_has_the_cause_first_and_no_host(plain: Clinic) -> None:
     )
 
     assert str(found).splitlines() == [
-        "No host is left by these together: "
-        "VCPU 4; the compute node that the request names",
+        "No host meets these together: VCPU 4; the compute node that the request names",
         "  MEMORY_MB 4096: 2 hosts; without it no host",
         "  VCPU 4: 1 host; without it at most 1 host",
         f"  trait {GOLD} required: 1 host; without it no host",

@@ -209,7 +209,7 @@ def test_joined_offers_keep_both_accounts(cloud: Cloud) -> None:
     assert joined.is_open.tolist() == expected
     assert joined.candidates.n_requests == 6
     assert joined.free(HOSTS[0], "VCPU") == N_VCPUS - 3
-    assert joined.asked == first.asked
+    assert joined.began == first.began
 
 
 def test_joined_offer_tells_what_is_free_as_its_newer_answer_does(
