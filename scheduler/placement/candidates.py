@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 _MAX_DERIVED: Final = 4
 
 
-class DerivedCache:
+class DerivedData:
     """A small cache of data that readers derive from one immutable answer."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class AllocationCandidates:
         The query's limit on the number of requests.
     version : str
         The microversion that the requests were written in, and are claimed with.
-    derived : DerivedCache
+    derived : DerivedData
         What readers derived from it, by tokens such as "the rows of table layout 7".
     """
 
@@ -73,7 +73,7 @@ class AllocationCandidates:
     by_host: Mapping[str, tuple[int, ...]]
     limit: int | None
     version: str
-    derived: DerivedCache = field(default_factory=DerivedCache, repr=False)
+    derived: DerivedData = field(default_factory=DerivedData, repr=False)
 
     @classmethod
     def parse(

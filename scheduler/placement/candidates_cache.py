@@ -8,7 +8,7 @@
 
 GETs and claims are ordered by the *ticks* of a logical clock: each event takes the next
 integer. A GET that began before a claim ended may not show the claim; one that began
-after it does. Ages are measured by the wall clock.
+after it does. Ages are seconds of a monotonic clock.
 """
 
 from __future__ import annotations
