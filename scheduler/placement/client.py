@@ -47,7 +47,7 @@ _GROUP = "placement"
 _CONNECTIONS = 64
 _SERVERS = 2
 _N_WORDS = 12  # enough to distinguish a proxy's HTML page from Placement's answer
-_NOT_ACCEPTED = (
+_AUTH_ERRORS = (
     ksa_errors.AuthorizationFailure,
     ksa_errors.AuthPluginException,
     ksa_errors.EndpointNotFound,
@@ -230,7 +230,7 @@ def make_adapter(conf: cfg.ConfigOpts) -> Adapter:
         session = ks_loading.load_session_from_conf_options(
             conf, _GROUP, auth=auth, timeout=timeout
         )
-    except _NOT_ACCEPTED as e:
+    except _AUTH_ERRORS as e:
         failure = Failure.of("[placement] auth_type", conf.placement.auth_type, e)
         raise PlacementUnauthorized(f"{failure}") from e
     for each in set(session.session.adapters.values()):
@@ -433,14 +433,14 @@ class PlacementClient:
                 response = self._call(verb, url, microversion, body, global_request_id)
                 span.set("http.response.status_code", response.status_code)
                 return response
-        except _NOT_ACCEPTED as e:
+        except _AUTH_ERRORS as e:
             raise PlacementUnauthorized(
                 f"{verb} {shortened(url)} of Placement failed to authenticate or to "
                 f"find the endpoint: {one_line(e)}. Check "
                 "auth_type, its options and endpoint_override in [placement]."
             ) from e
         except Exception as e:
-            if any(isinstance(cause, _NOT_BUILT) for cause in _causes(e)):
+            if any(isinstance(cause, _UNSENDABLE) for cause in _causes(e)):
                 raise InvalidRequest(
                     f"{verb} {shortened(url)} of Placement cannot be sent: "
                     f"{shortened(str(e))}"
@@ -468,10 +468,10 @@ class PlacementClient:
             if verb is Verb.GET:
                 return self._adapter.get(url, headers=headers, raise_exc=False)
             return self._adapter.delete(
-                url, headers=headers, raise_exc=False, **_SENT_ONCE
+                url, headers=headers, raise_exc=False, **_NO_RETRIES
             )
         send = self._adapter.put if verb is Verb.PUT else self._adapter.post
-        return send(url, json=body, headers=headers, raise_exc=False, **_SENT_ONCE)
+        return send(url, json=body, headers=headers, raise_exc=False, **_NO_RETRIES)
 
 
 def combine_allocations(
@@ -536,7 +536,7 @@ def _write_answer(verb: Verb, url: str, response: Response) -> WriteAnswer:
 
 #: 4xx that concern Placement, the route to it or its load: credentials (401, 403), a
 #: wrong endpoint (404), a microversion (406), and a timeout or a limit of a server.
-_NO_REFUSAL: Final = frozenset({401, 403, 404, 406, 408, 429})
+_NOT_REFUSALS: Final = frozenset({401, 403, 404, 406, 408, 429})
 
 
 def _is_refusal(response: Response) -> bool:
@@ -548,7 +548,7 @@ def _is_refusal(response: Response) -> bool:
     status = response.status_code
     if status == 404:  # for a missing provider, the endpoint is right
         return _NO_PROVIDER in _refusal(response)[1]
-    return 400 <= status < 500 and status not in _NO_REFUSAL
+    return 400 <= status < 500 and status not in _NOT_REFUSALS
 
 
 def _refusal(response: Response) -> tuple[str, str]:
@@ -565,10 +565,10 @@ def _rejected(verb: Verb, url: str, status: int, detail: str) -> PlacementReject
 
 #: The adapter must not retry a write, whatever [placement] configures: the answer to
 #: the second attempt would hide what the first one did.
-_SENT_ONCE: Final[dict[str, Any]] = {"connect_retries": 0, "status_code_retries": 0}
+_NO_RETRIES: Final[dict[str, Any]] = {"connect_retries": 0, "status_code_retries": 0}
 
 #: What HTTP libraries raise for a header or a body that cannot be sent.
-_NOT_BUILT = (
+_UNSENDABLE = (
     UnicodeError,
     requests.exceptions.InvalidHeader,
     requests.exceptions.InvalidJSONError,
@@ -576,7 +576,7 @@ _NOT_BUILT = (
 _NEVER_CONNECTED = (NewConnectionError, requests.ConnectTimeout)
 #: The beginning of urllib3's text in an error of requests.
 _POOL = re.compile(r": HTTPS?ConnectionPool\(")
-_MAYBE_SENT = (ProtocolError, ReadTimeoutError, requests.ReadTimeout)
+_POSSIBLY_SENT = (ProtocolError, ReadTimeoutError, requests.ReadTimeout)
 
 
 def _unreachable(verb: Verb, url: str, e: Exception) -> PlacementError:
@@ -602,7 +602,7 @@ def _was_never_sent(e: BaseException) -> bool:
     # the request may have arrived.
     causes = list(_causes(e))
     return any(isinstance(cause, _NEVER_CONNECTED) for cause in causes) and not any(
-        isinstance(cause, _MAYBE_SENT) for cause in causes
+        isinstance(cause, _POSSIBLY_SENT) for cause in causes
     )
 
 

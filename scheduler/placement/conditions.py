@@ -24,9 +24,11 @@ from .query import CandidatesQuery
 
 #: Part of every query, and never read again: nova-compute sets the first permanently,
 #: and the second follows its service, whose state the host table has.
-_OF_ALL: Final = frozenset({os_traits.OWNER_NOVA, os_traits.COMPUTE_STATUS_DISABLED})
+_UNCHECKED_TRAITS: Final = frozenset(
+    {os_traits.OWNER_NOVA, os_traits.COMPUTE_STATUS_DISABLED}
+)
 
-_OF_GROUP: Final = re.compile(r"(required|member_of)(.*)")
+_GROUP_PARAM: Final = re.compile(r"(required|member_of)(.*)")
 _NO_TRAITS: Final[frozenset[str]] = frozenset()
 
 
@@ -69,7 +71,7 @@ def conditions_of(query: CandidatesQuery) -> Conditions:
     for name, value in query.params:
         if name == "root_required":
             root_traits |= _names(value)
-        elif (match := _OF_GROUP.fullmatch(name)) is None:
+        elif (match := _GROUP_PARAM.fullmatch(name)) is None:
             continue
         elif match[1] == "member_of":
             uuids = value.removeprefix("!").removeprefix("in:").split(",")
@@ -82,7 +84,7 @@ def conditions_of(query: CandidatesQuery) -> Conditions:
 
 def _names(value: str) -> frozenset[str]:
     names = value.removeprefix("in:").split(",")
-    return frozenset(name.removeprefix("!") for name in names) - _OF_ALL
+    return frozenset(name.removeprefix("!") for name in names) - _UNCHECKED_TRAITS
 
 
 class ProviderReader:

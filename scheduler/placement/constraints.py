@@ -23,9 +23,9 @@ Params = Sequence[tuple[str, str]]
 #: Most candidates that are read for one constraint on several groups.
 MAX_CANDIDATES: Final = 1000
 
-_OF_GROUP = re.compile(r"(resources|required|member_of|in_tree)(.*)")
+_GROUP_PARAM = re.compile(r"(resources|required|member_of|in_tree)(.*)")
 _NOT_SHARED = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
-_TREE_WORDS = "the compute node that the request names"
+_TREE_DESCRIPTION = "the compute node that the request names"
 
 
 class ConstraintKind(enum.StrEnum):
@@ -50,9 +50,9 @@ class Constraint:
         As text; an in_tree's value is omitted, as it identifies a host.
     params : sequence of (name, value)
         The query parameters of it alone.
-    is_of_groups : bool
+    needs_candidates : bool
         Whether they are for allocation candidates, not resource providers.
-    is_of_root : bool
+    must_match_root : bool
         Whether the compute node's own provider must be in the answer.
     is_shareable : bool
         Whether a sharing provider can meet it for a host.
@@ -61,18 +61,18 @@ class Constraint:
     kind: ConstraintKind
     description: str
     params: Params
-    is_of_groups: bool = False
-    is_of_root: bool = False
+    needs_candidates: bool = False
+    must_match_root: bool = False
     is_shareable: bool = False
 
     @property
     def path(self) -> str:
-        """The path and query to GET, unless it `is_of_groups`."""
+        """The path and query to GET, unless it `needs_candidates`."""
         return f"/resource_providers?{urlencode(self.params)}"
 
     @property
     def query(self) -> CandidatesQuery:
-        """The query, if it `is_of_groups`."""
+        """The query, if it `needs_candidates`."""
         limit = ("limit", str(MAX_CANDIDATES))
         return CandidatesQuery((limit, *self.params), MAX_CANDIDATES)
 
@@ -88,7 +88,7 @@ class _ParsedParams:
     def of(cls, params: Params) -> _ParsedParams:
         parsed = cls()
         for name, value in params:
-            if match := _OF_GROUP.fullmatch(name):
+            if match := _GROUP_PARAM.fullmatch(name):
                 mine = parsed.groups.setdefault(match[2], [])
                 mine.append((match[1], value))
             else:
@@ -113,19 +113,19 @@ def constraints(params: Params) -> list[Constraint]:
     ``same_subtree``, and ``group_policy=isolate``.
     """
     parsed = _ParsedParams.of(params)
-    found = list(_of_tree(parsed.groups.get("", [])))
+    found = list(_unsuffixed(parsed.groups.get("", [])))
     for value in parsed.values("root_required"):
         found += [_trait(trait, of_root=True) for trait in _traits(value)]
     for suffix, group in parsed.groups.items():
         if suffix:
-            words = f"group {suffix} ({_words(group)})"
+            description = f"group {suffix} ({_description(group)})"
             found.append(
-                Constraint(ConstraintKind.GROUP, words, group, is_shareable=True)
+                Constraint(ConstraintKind.GROUP, description, group, is_shareable=True)
             )
     return [*found, *_subtrees(parsed), *_policy(parsed)]
 
 
-def _of_tree(group: Params) -> Iterator[Constraint]:
+def _unsuffixed(group: Params) -> Iterator[Constraint]:
     """Yield the constraints of the group without a suffix, which a tree serves."""
     classes = {
         pair.split(":")[0] for pair in dict(group).get("resources", "").split(",")
@@ -139,7 +139,7 @@ def _of_tree(group: Params) -> Iterator[Constraint]:
         elif name == "member_of":
             yield _aggregates(value, is_shareable=not has_own)
         else:
-            yield Constraint(ConstraintKind.TREE, _TREE_WORDS, [(name, value)])
+            yield Constraint(ConstraintKind.TREE, _TREE_DESCRIPTION, [(name, value)])
 
 
 _ORDER: Final = ("resources", "required", "member_of", "in_tree")
@@ -149,19 +149,21 @@ def _resource(pair: str) -> Constraint:
     name = pair.split(":")[0]
     return Constraint(
         ConstraintKind.RESOURCE,
-        _resource_words(pair),
+        _resource_description(pair),
         [("resources", pair)],
         is_shareable=name not in _NOT_SHARED,
     )
 
 
 def _trait(trait: str, *, of_root: bool = False) -> Constraint:
-    words = _trait_words(trait) + (" of the compute node itself" if of_root else "")
+    description = _trait_description(trait) + (
+        " of the compute node itself" if of_root else ""
+    )
     return Constraint(
         ConstraintKind.TRAIT,
-        words,
+        description,
         [("required", trait)],
-        is_of_root=of_root,
+        must_match_root=of_root,
         is_shareable=not of_root and not trait.startswith("!"),
     )
 
@@ -170,10 +172,10 @@ def _aggregates(value: str, *, is_shareable: bool) -> Constraint:
     is_forbidden = value.startswith("!")
     return Constraint(
         ConstraintKind.AGGREGATE,
-        _aggregate_words(value),
+        _aggregate_description(value),
         [("member_of", value)],
         # An aggregate of the root applies to its whole tree.
-        is_of_root=is_forbidden,
+        must_match_root=is_forbidden,
         is_shareable=is_shareable and not is_forbidden,
     )
 
@@ -188,9 +190,13 @@ def _subtrees(parsed: _ParsedParams) -> Iterator[Constraint]:
             ("same_subtree", value),
             *(("group_policy", policy) for policy in parsed.values("group_policy")),
         ]
-        words = f"groups {', '.join(suffixes)} in one subtree"
+        description = f"groups {', '.join(suffixes)} in one subtree"
         yield Constraint(
-            ConstraintKind.SUBTREE, words, params, is_of_groups=True, is_shareable=True
+            ConstraintKind.SUBTREE,
+            description,
+            params,
+            needs_candidates=True,
+            is_shareable=True,
         )
 
 
@@ -198,29 +204,33 @@ def _policy(parsed: _ParsedParams) -> Iterator[Constraint]:
     suffixes = parsed.with_resources(s for s in parsed.groups if s)
     if len(suffixes) > 1 and "isolate" in parsed.values("group_policy"):
         params = [*parsed.suffixed(suffixes), ("group_policy", "isolate")]
-        words = f"groups {', '.join(suffixes)} from a provider each"
+        description = f"groups {', '.join(suffixes)} from a provider each"
         yield Constraint(
-            ConstraintKind.POLICY, words, params, is_of_groups=True, is_shareable=True
+            ConstraintKind.POLICY,
+            description,
+            params,
+            needs_candidates=True,
+            is_shareable=True,
         )
 
 
 # -- descriptions ------------------------------------------------------------------
 
 
-def _words(group: Params) -> str:
+def _description(group: Params) -> str:
     return ", ".join(
-        words
+        description
         for name, value in sorted(group, key=lambda param: _ORDER.index(param[0]))
-        for words in _parameter_words(name, value)
+        for description in _parameter_descriptions(name, value)
     )
 
 
-def _parameter_words(name: str, value: str) -> list[str]:
+def _parameter_descriptions(name: str, value: str) -> list[str]:
     if name == "resources":
-        return [_resource_words(pair) for pair in value.split(",")]
+        return [_resource_description(pair) for pair in value.split(",")]
     if name == "required":
-        return [_trait_words(trait) for trait in _traits(value)]
-    return [_aggregate_words(value) if name == "member_of" else _TREE_WORDS]
+        return [_trait_description(trait) for trait in _traits(value)]
+    return [_aggregate_description(value) if name == "member_of" else _TREE_DESCRIPTION]
 
 
 def _traits(value: str) -> list[str]:
@@ -228,11 +238,11 @@ def _traits(value: str) -> list[str]:
     return [value] if value.startswith("in:") else value.split(",")
 
 
-def _resource_words(pair: str) -> str:
+def _resource_description(pair: str) -> str:
     return pair.replace(":", " ")
 
 
-def _trait_words(trait: str) -> str:
+def _trait_description(trait: str) -> str:
     if trait.startswith("in:"):
         return f"one of the traits {trait.removeprefix('in:').replace(',', ', ')}"
     if trait.startswith("!"):
@@ -240,7 +250,7 @@ def _trait_words(trait: str) -> str:
     return f"trait {trait} required"
 
 
-def _aggregate_words(value: str) -> str:
+def _aggregate_description(value: str) -> str:
     uuids = value.removeprefix("!").removeprefix("in:").replace(",", ", ")
     kind = "aggregates" if "," in value else "aggregate"
     if value.startswith("!"):

@@ -94,7 +94,7 @@ def diagnose(
     elif not queries.list_providers(_ALL):
         return Diagnosis(Cause.EMPTY)
     counted = [_count_hosts(each, sharing, is_host) for each in matched]
-    return _conclude(counted, n_not_asked=len(all_constraints) - len(matched))
+    return _conclude(counted, n_not_queried=len(all_constraints) - len(matched))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +112,12 @@ class _Queries:
 
     def match(self, constraint: Constraint) -> _Matched:
         """Return the trees that a constraint leaves."""
-        if constraint.is_of_groups:
+        if constraint.needs_candidates:
             answer = self._candidates(constraint.query)
             return _Matched(constraint, frozenset(answer.by_host), answer.is_truncated)
         pairs = self.list_providers(constraint.path, constraint.query.microversion)
-        is_of_root = constraint.is_of_root
-        roots = {root for uuid, root in pairs if uuid == root or not is_of_root}
+        must_match_root = constraint.must_match_root
+        roots = {root for uuid, root in pairs if uuid == root or not must_match_root}
         return _Matched(constraint, frozenset(roots))
 
     def list_providers(
@@ -163,7 +163,7 @@ def _count_hosts(
     )
 
 
-def _conclude(counted: Sequence[_HostCount], *, n_not_asked: int) -> Diagnosis:
+def _conclude(counted: Sequence[_HostCount], *, n_not_queried: int) -> Diagnosis:
     known = [each for each in counted if each.are_all]
     n_met = Counter(host for each in known for host in each.hosts)
     cause, culprits = _find_cause(known, n_met)
@@ -178,7 +178,7 @@ def _conclude(counted: Sequence[_HostCount], *, n_not_asked: int) -> Diagnosis:
         tuple(findings.values()),
         tuple(findings[id(each)] for each in culprits),
         n_together=n_together if cause is Cause.PROVIDERS else None,
-        n_not_asked=n_not_asked,
+        n_not_queried=n_not_queried,
     )
 
 

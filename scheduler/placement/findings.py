@@ -85,7 +85,7 @@ class Diagnosis:
         Placement's error text, if REFUSED.
     n_together : int or None
         Hosts that meet each constraint, if PROVIDERS; None: unknown.
-    n_not_asked : int
+    n_not_queried : int
         Constraints beyond `MAX_CONSTRAINTS`.
     """
 
@@ -94,12 +94,12 @@ class Diagnosis:
     culprits: tuple[ConstraintFinding, ...] = ()
     refusal: str = ""
     n_together: int | None = None
-    n_not_asked: int = 0
+    n_not_queried: int = 0
 
     def __str__(self) -> str:
         lines = [self._headline(), *(f"  {finding}" for finding in self.findings)]
-        if self.n_not_asked:
-            lines.append(f"  and {self.n_not_asked} more constraint(s), not queried")
+        if self.n_not_queried:
+            lines.append(f"  and {self.n_not_queried} more constraint(s), not queried")
         return "\n".join(lines)
 
     def _headline(self) -> str:

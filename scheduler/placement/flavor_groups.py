@@ -29,8 +29,8 @@ from .query_groups import QueryGroup
 
 #: Suffixes as Placement accepts them since microversion 1.33.
 _SUFFIX = "([a-zA-Z0-9_-]{1,64})?"
-_OF_NOVA = re.compile(rf"(resources|trait){_SUFFIX}:(.*)")
-_OF_OURS = re.compile(rf"(member_of|in_tree){_SUFFIX}(?::.*)?")
+_NOVA_KEY = re.compile(rf"(resources|trait){_SUFFIX}:(.*)")
+_EXTENSION_KEY = re.compile(rf"(member_of|in_tree){_SUFFIX}(?::.*)?")
 #: As in Placement's schema of traits.
 _TRAIT = re.compile(r"[A-Z0-9_]{1,255}")
 _GROUP_POLICIES = ("none", "isolate")
@@ -70,11 +70,11 @@ def flavor_groups(extra_specs: Mapping[str, str]) -> FlavorGroups:
         problem = None
         if key == "group_policy":
             problem = _read_policy(found, value)
-        elif match := _OF_NOVA.fullmatch(key):
+        elif match := _NOVA_KEY.fullmatch(key):
             kind, suffix, name = match.groups()
             read = _read_resource if kind == "resources" else _read_trait
             problem = read(found.group, suffix or "", name, value)
-        elif match := _OF_OURS.fullmatch(key):
+        elif match := _EXTENSION_KEY.fullmatch(key):
             kind, suffix = match.groups()
             set_on = _set_member_of if kind == "member_of" else _set_in_tree
             set_on(found.group(suffix or ""), key, value)

@@ -33,7 +33,7 @@ _Demand = Mapping[str, list[tuple[int, Indices]]]
 
 #: For a provider that more candidates use, such as shared storage, the candidates are
 #: indexed in advance, so that the first claim need not scan them: 8 ms for 10,000.
-_MANY: Final = 100
+_INDEX_THRESHOLD: Final = 100
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +81,7 @@ class Account:
         self._obstacles = np.zeros(candidates.n_requests, np.int32)
         self._demand: dict[str, _Demand] = {}
         for root, indices in candidates.by_host.items():
-            if len(indices) > _MANY:
+            if len(indices) > _INDEX_THRESHOLD:
                 self._demand_on(root)
 
     def is_open(self) -> Mask:

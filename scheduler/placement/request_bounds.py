@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: Characters of one image property, name or ID.
 MAX_TEXT: Final = 255
 #: Characters of all scheduler hints, of all image properties or of all extra specs.
-MAX_TOGETHER: Final = 64 * 1024
+MAX_TOTAL_TEXT: Final = 64 * 1024
 #: Hosts that a request may ignore or force.
 MAX_HOST_NAMES: Final = 10_000
 
@@ -41,9 +41,9 @@ def check_bounds(spec_obj: RequestSpec) -> None:
         _check_text(name, set_field(spec_obj, name))
     for name in _LISTS:
         _check_host_names(name, set_field(spec_obj, name) or ())
-    _check_together("scheduler_hints", set_field(spec_obj, "scheduler_hints") or {})
+    _check_total("scheduler_hints", set_field(spec_obj, "scheduler_hints") or {})
     extra_specs = set_field(set_field(spec_obj, "flavor"), "extra_specs") or {}
-    _check_together("flavor.extra_specs", extra_specs)
+    _check_total("flavor.extra_specs", extra_specs)
     _check_image(set_field(set_field(spec_obj, "image"), "properties"))
 
 
@@ -54,7 +54,7 @@ def _check_image(properties: WireObject | None) -> None:
     for name, value in present.items():
         for text in _texts(value):
             _check_text(f"image.properties.{name}", text)
-    _check_together("image.properties", present)
+    _check_total("image.properties", present)
 
 
 def _set_fields(obj: WireObject) -> list[str]:
@@ -78,13 +78,13 @@ def _check_host_names(name: str, hosts: Sequence[str]) -> None:
         _check_text(name, host)
 
 
-def _check_together(name: str, values: Mapping[str, object]) -> None:
+def _check_total(name: str, values: Mapping[str, object]) -> None:
     sizes = {key: len(key) + sum(map(len, _texts(values[key]))) for key in values}
-    if sum(sizes.values()) > MAX_TOGETHER:
+    if sum(sizes.values()) > MAX_TOTAL_TEXT:
         largest = max(sizes, key=sizes.__getitem__)
         raise InvalidRequest(
             f"{name} have {sum(sizes.values())} characters together; they must have at "
-            f"most {MAX_TOGETHER}. The largest is {excerpt(largest)}: "
+            f"most {MAX_TOTAL_TEXT}. The largest is {excerpt(largest)}: "
             f"{excerpt(', '.join(_texts(values[largest])))}"
         )
 

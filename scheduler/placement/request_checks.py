@@ -44,7 +44,7 @@ _FLAVOR_MINIMA = {
 
 #: Fields of a group that select providers, and those that exclude providers.
 _SELECTING = ("required_traits", "aggregates")
-_FORBIDDING = ("forbidden_traits", "forbidden_aggregates")
+_EXCLUDING = ("forbidden_traits", "forbidden_aggregates")
 
 
 def validate_request(spec_obj: RequestSpec) -> None:
@@ -113,7 +113,7 @@ def _check_groups(groups: Iterable[Any], suffixes: set[str]) -> None:
 
 
 def _check_group(field: str, group: WireObject) -> None:
-    names = ("resources", *_SELECTING, *_FORBIDDING)
+    names = ("resources", *_SELECTING, *_EXCLUDING)
     if not any(set_field(group, name) for name in names):
         raise InvalidRequest(
             f"{field} requests nothing; it must have resources, traits or aggregates"
@@ -129,7 +129,7 @@ def _check_group(field: str, group: WireObject) -> None:
 def _check_findable(field: str, group: WireObject) -> None:
     amounts = (set_field(group, "resources") or {}).values()
     finds = any(amounts) or any(set_field(group, name) for name in _SELECTING)
-    if not finds and any(set_field(group, name) for name in _FORBIDDING):
+    if not finds and any(set_field(group, name) for name in _EXCLUDING):
         raise _unfindable(field)
 
 

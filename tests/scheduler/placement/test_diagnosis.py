@@ -418,7 +418,7 @@ def test_more_constraints_than_the_bound_are_not_asked(plain: Clinic) -> None:
 
     found = plain.diagnose(("resources", "VCPU:1"), ("required", ",".join(traits)))
 
-    assert found.n_not_asked == 5
+    assert found.n_not_queried == 5
     assert len(found.findings) == MAX_CONSTRAINTS
     assert plain.n_gets <= MAX_CONSTRAINTS + 2
     assert "5 more constraint(s), not queried" in str(found)
