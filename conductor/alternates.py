@@ -79,7 +79,7 @@ class _Alternate:
     request: AllocationRequest | None
 
     def is_held(self, held: ConsumerAllocations) -> bool:
-        return self.request is not None and held.are(self.request)
+        return self.request is not None and held.matches(self.request)
 
 
 @dataclass(frozen=True, slots=True)

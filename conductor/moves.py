@@ -206,7 +206,7 @@ class _Move:
 
     def __call__(self, held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
         instance, migration = held[self.instance_uuid], held[self.migration_uuid]
-        if migration.resources and instance.are(self.request):
+        if migration.resources and instance.matches(self.request):
             return {}
         if bool(migration.resources) == bool(instance.resources):
             raise _unexpected("moved", self.instance_uuid, self.migration_uuid, held)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do the host's aggregates admit the properties of the image?"""
+"""Do the host's aggregates allow the properties of the image?"""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ LOG = logging.getLogger(__name__)
 
 REASON = "an aggregate is for images with other properties"
 
-#: A key of the metadata, what the image says under it, what the aggregates admit.
+#: A key of the metadata, the image's value, the values that the aggregates allow.
 Misfit = tuple[str, str, frozenset[str]]
 
 
 class AggregateImagePropertiesIsolation(BaseHostFilter):
-    """Pass hosts whose aggregates admit every property that the image has.
+    """Pass hosts whose aggregates allow every property of the image.
 
-    Metadata under the name of an image property admits the values it lists. An image
-    without the property goes everywhere. Keys that are no image property are not
-    looked at; nova warns of each of them, for each host and request.
+    Metadata named as an image property lists the allowed values. An image without the
+    property may go to any host. Keys that are not image properties are ignored; nova
+    logs a warning for each of them, for each host and request.
     """
 
     REASON = REASON
@@ -54,7 +54,7 @@ class AggregateImagePropertiesIsolation(BaseHostFilter):
             )
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
-        """Return which hosts' aggregates admit the image, shape (n_hosts,)."""
+        """Return which hosts' aggregates allow the image, shape (n_hosts,)."""
         properties = image_properties(spec_obj)
         mask: Mask = hosts.map_distinct(
             "aggregates", lambda mine: not any(self._misfits(mine, properties)), bool
@@ -64,21 +64,21 @@ class AggregateImagePropertiesIsolation(BaseHostFilter):
     def _misfits(
         self, aggregates: Sequence[HostAggregate], properties: ImageMetaProps
     ) -> Iterator[Misfit]:
-        for key, admitted in merged_metadata(aggregates).items():
+        for key, allowed in merged_metadata(aggregates).items():
             if key.startswith(self._prefix):
                 value = image_property(properties, key)
-                if value and str(value) not in admitted:
-                    yield key, str(value), admitted
+                if value and str(value) not in allowed:
+                    yield key, str(value), allowed
 
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Rejection | None:
-        """Return the image's property and what the aggregates admit."""
+        """Return the image's property and the values that the aggregates allow."""
         rejection = super().explain_rejection(host_state, spec_obj)
         if rejection is None:
             return None
         misfits = self._misfits(host_state.aggregates, image_properties(spec_obj))
-        key, value, admitted = next(misfits)
+        key, value, allowed = next(misfits)
         return rejection.because(
-            f"aggregates' {key}", required=value, available=admitted
+            f"aggregates' {key}", required=value, available=allowed
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do the host's aggregates have what the flavor's extra specs ask for?"""
+"""Do the host's aggregates satisfy the flavor's extra specs?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState, metadata_values
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .extra_specs_ops import match
 from .rejection import Rejection
 from .requested import extra_specs
@@ -18,10 +18,10 @@ _SCOPE = "aggregate_instance_extra_specs"
 
 
 class AggregateInstanceExtraSpecsFilter(BaseHostFilter):
-    """Pass hosts whose aggregates satisfy the extra specs that are meant for them.
+    """Pass hosts whose aggregates satisfy the extra specs that apply to aggregates.
 
-    Meant are those of scope ``aggregate_instance_extra_specs:``, and those of none.
-    One value of one of a host's aggregates is enough; without one the host is out.
+    These are the ones with scope ``aggregate_instance_extra_specs:`` or no scope. One
+    value of one of a host's aggregates must match; without a value the host fails.
     """
 
     REASON = REASON
@@ -29,7 +29,7 @@ class AggregateInstanceExtraSpecsFilter(BaseHostFilter):
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts' aggregates satisfy them all, shape (n_hosts,)."""
-        passing = everyone(hosts)
+        passing = all_hosts(hosts)
         for key, required in _requirements(spec_obj):
             passing &= _satisfying(hosts, key, required)
         return passing

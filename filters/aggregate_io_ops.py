@@ -11,7 +11,7 @@ REASON = "as many I/O operations as its aggregates allow, or more"
 class AggregateIoOpsFilter(AggregateColumnLimitFilter):
     """Pass hosts with fewer I/O operations than their aggregates allow.
 
-    The metadata ``max_io_ops_per_host`` says how many, or else the option.
+    The limit is the metadata ``max_io_ops_per_host``, or else the option.
     """
 
     REASON = REASON

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The limit that the aggregates of a host set to one of its numbers."""
+"""A limit that the aggregates of a host set for one of its columns."""
 
 from __future__ import annotations
 
@@ -14,23 +14,22 @@ from ..scheduler.hosts import HostAggregate, HostBatch
 
 LOG = logging.getLogger(__name__)
 
-Limits = npt.NDArray[np.int64]
+AggregateLimits = npt.NDArray[np.int64]
 
-#: What does not fit into a column of int64 is no limit at all.
+#: Limits beyond int64 are clipped, which makes them no limit at all.
 _ENDS: Final = np.iinfo(np.int64)
 
 
-def aggregate_limits(hosts: HostBatch, key: str, default: int) -> Limits:
-    """Return the least integer that each host's aggregates have under a key.
+def aggregate_limits(hosts: HostBatch, key: str, default: int) -> AggregateLimits:
+    """Return the smallest integer that each host's aggregates have under a key.
 
-    Without one, it is the default. If one of a host's is no integer, the default is
-    used instead of them all, as in nova, with one warning for all hosts that this
-    concerns.
+    A host without one has the default. If one of a host's values is not an integer, it
+    has the default too, as in nova; one warning covers all such hosts.
 
     Parameters
     ----------
     key : str
-        Of the metadata; the name of the option that the default is of, too.
+        Of the metadata, and the name of the default's option.
 
     Returns
     -------
@@ -49,10 +48,10 @@ def aggregate_limits(hosts: HostBatch, key: str, default: int) -> Limits:
 
     limits = hosts.map_distinct("aggregates", limit, np.int64)
     if wrong:
-        told = sorted(f"{a.name}: {a.metadata[key]!r}" for a in wrong)
+        values = sorted(f"{a.name}: {a.metadata[key]!r}" for a in wrong)
         LOG.warning(
             "%s must be an integer in every aggregate of a host; it is %s; "
             "%d, the option, is used instead",
-            key, ", ".join(told), default,
+            key, ", ".join(values), default,
         )  # fmt: skip
     return limits

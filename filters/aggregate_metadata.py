@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metadata of all aggregates of a host, taken together."""
+"""The merged metadata of all aggregates of a host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Metadata = Mapping[str, frozenset[str]]
 
 
 def merged_metadata(aggregates: Iterable[HostAggregate]) -> Metadata:
-    """Return the values by key of all of them, each value split at its commas."""
+    """Return the values of all aggregates by key, each value split at its commas."""
     merged: defaultdict[str, set[str]] = defaultdict(set)
     for aggregate in aggregates:
         for key, value in aggregate.metadata.items():

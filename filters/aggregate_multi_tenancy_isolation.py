@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do the host's aggregates admit the project?"""
+"""Do the host's aggregates allow the project?"""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ _PREFIX = "filter_tenant_id"
 
 
 class AggregateMultiTenancyIsolation(BaseHostFilter):
-    """Pass hosts whose aggregates admit the project, or say nothing of projects.
+    """Pass hosts whose aggregates allow the project, or do not restrict projects.
 
-    All metadata whose key begins with ``filter_tenant_id`` lists projects. A project
-    that is listed may still go to other hosts: to keep it there is the work of the
-    prefilter ``require_tenant_aggregate``.
+    All metadata whose key begins with ``filter_tenant_id`` lists projects. A listed
+    project may still go to other hosts; the prefilter ``require_tenant_aggregate``
+    confines it to its own.
     """
 
     REASON = REASON
     run_filter_once_per_request = True
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
-        """Return which hosts' aggregates admit the project, shape (n_hosts,)."""
+        """Return which hosts' aggregates allow the project, shape (n_hosts,)."""
         project = spec_obj.project_id
 
-        def admit(aggregates: Sequence[HostAggregate]) -> bool:
+        def is_allowed(aggregates: Sequence[HostAggregate]) -> bool:
             projects = _projects(aggregates)
             return not projects or project in projects
 
-        mask: Mask = hosts.map_distinct("aggregates", admit, bool)
+        mask: Mask = hosts.map_distinct("aggregates", is_allowed, bool)
         return mask
 
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Rejection | None:
-        """Return the project and those that the aggregates admit."""
+        """Return the project and those that the aggregates allow."""
         rejection = super().explain_rejection(host_state, spec_obj)
         return rejection and rejection.because(
             f"aggregates' {_PREFIX}",

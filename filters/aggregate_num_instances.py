@@ -11,7 +11,7 @@ REASON = "as many instances as its aggregates allow, or more"
 class AggregateNumInstancesFilter(AggregateColumnLimitFilter):
     """Pass hosts with fewer instances than their aggregates allow.
 
-    The metadata ``max_instances_per_host`` says how many, or else the option.
+    The limit is the metadata ``max_instances_per_host``, or else the option.
     """
 
     REASON = REASON

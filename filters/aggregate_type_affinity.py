@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do the host's aggregates admit the flavor?"""
+"""Do the host's aggregates allow the flavor?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEY = "instance_type"
 
 
 class AggregateTypeAffinityFilter(BaseHostFilter):
-    """Pass hosts whose aggregates admit the flavor, or say nothing of flavors.
+    """Pass hosts whose aggregates allow the flavor, or do not restrict flavors.
 
     The metadata ``instance_type`` lists the names of flavors.
     """
@@ -25,20 +25,20 @@ class AggregateTypeAffinityFilter(BaseHostFilter):
     run_filter_once_per_request = True
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
-        """Return which hosts' aggregates admit the flavor, shape (n_hosts,)."""
+        """Return which hosts' aggregates allow the flavor, shape (n_hosts,)."""
         name = _flavor_name(spec_obj)
 
-        def admit(aggregates: Sequence[HostAggregate]) -> bool:
+        def is_allowed(aggregates: Sequence[HostAggregate]) -> bool:
             names = metadata_values(aggregates, _KEY)
             return not names or name in names
 
-        mask: Mask = hosts.map_distinct("aggregates", admit, bool)
+        mask: Mask = hosts.map_distinct("aggregates", is_allowed, bool)
         return mask
 
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Rejection | None:
-        """Return the flavor and those that the aggregates admit."""
+        """Return the flavor and those that the aggregates allow."""
         rejection = super().explain_rejection(host_state, spec_obj)
         return rejection and rejection.because(
             f"aggregates' {_KEY}",

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is it a host at all? Every one is."""
+"""A filter that passes every host."""
 
 from __future__ import annotations
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Rejection
 
 REASON = "never: all hosts pass"
@@ -18,11 +18,11 @@ class AllHostsFilter(BaseHostFilter):
     run_filter_once_per_request = True
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
-        """Return yes for every host, shape (n_hosts,)."""
-        return everyone(hosts)
+        """Return True for every host, shape (n_hosts,)."""
+        return all_hosts(hosts)
 
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Rejection | None:
-        """Return None: there is nothing to explain."""
+        """Return None: no host is rejected."""
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a host filter is, and the two ways to write one."""
+"""The base class of host filters, with two ways to write one."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ Mask = npt.NDArray[np.bool_]
 
 
 class BaseHostFilter:
-    """Say which hosts may take a request; a plugin overrides one of two methods.
+    """Select the hosts that may run an instance; a plugin overrides one of two methods.
 
-    `passing` answers for all hosts at once, `host_passes` for one: clearer, slower.
-    The scheduler calls `prepare` once a request and `passing` once an instance of it,
-    in several threads at a time. A filter is a pure question: it writes to no host, no
-    request and not to itself, and it does no I/O.
+    `passing` handles all hosts at once, `host_passes` one host: clearer, but slower.
+    The scheduler calls `prepare` once per request and `passing` once per instance, from
+    several threads. A filter is pure: it modifies neither hosts nor the request nor
+    itself, and does no I/O.
 
     Parameters
     ----------
     conf : oslo_config.cfg.ConfigOpts
-        Options with their values.
+        The configuration.
     clock : callable
-        Returns now, seconds since the epoch.
+        Returns the time in seconds since the epoch.
 
     Attributes
     ----------
     REASON : str
-        Why a host is rejected, in the words of the decision record.
+        Why a host is rejected, for the decision record.
     RUN_ON_REBUILD : bool
-        Whether it is asked when an instance is rebuilt where it is.
+        Whether it runs when an instance is rebuilt on its host.
     run_filter_once_per_request : bool
-        Whether the answer holds for all instances of a request, so that it is asked
+        Whether the result holds for all instances of a request, so that the filter runs
         for the first one only.
     """
 
-    REASON: ClassVar[str] = "the filter says no"
+    REASON: ClassVar[str] = "rejected by the filter"
     RUN_ON_REBUILD: ClassVar[bool] = False
     run_filter_once_per_request: ClassVar[bool] = False
 
@@ -63,9 +63,9 @@ class BaseHostFilter:
             raise TypeError(f"{cls.__name__} defines neither passing nor host_passes")
 
     def prepare(self, spec_obj: RequestSpec) -> Self:
-        """Return what answers for this request: by default the filter itself.
+        """Return the filter to use for this request: by default the filter itself.
 
-        One that has something to prepare returns a copy of itself that holds it.
+        A filter that prepares something returns a copy of itself that holds it.
         """
         return self
 
@@ -86,11 +86,11 @@ class BaseHostFilter:
     def passing_candidates(
         self, hosts: HostBatch, spec_obj: RequestSpec
     ) -> Mask | None:
-        """Return which allocation candidates pass, where those of one host differ.
+        """Return which allocation candidates pass, if those of one host can differ.
 
-        A host then passes if one of its candidates does, and only what passes is
-        claimed. `passing` has to agree. None, which is the default: a host's
-        candidates are all alike to the filter, and `passing` says it all.
+        A host then passes if one of its candidates does, and only passing candidates
+        are claimed. `passing` must agree. None, the default: the filter does not
+        distinguish the candidates of a host, and `passing` decides.
 
         Returns
         -------
@@ -102,10 +102,10 @@ class BaseHostFilter:
     def selection_limits(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Mapping[str, object]:
-        """Return what the selection of a host that passed tells the compute service.
+        """Return limits that the selection of a host passes to the compute service.
 
-        Asked for the chosen host and its alternates. The names are those of the
-        fields of ``SchedulerLimits``.
+        Called for the chosen host and its alternates. The keys are the names of fields
+        of ``SchedulerLimits``.
         """
         return {}
 
@@ -114,8 +114,8 @@ class BaseHostFilter:
     ) -> Rejection | None:
         """Return why one host does not pass, or None if it does.
 
-        Asked for on demand, never while deciding. A plugin overrides it to say what
-        was required and what is there::
+        Called on demand, never during a decision. A plugin overrides it to add the
+        required and the available value::
 
             rejection = super().explain_rejection(host_state, spec_obj)
             return rejection and rejection.because(
@@ -127,11 +127,11 @@ class BaseHostFilter:
         return Rejection(filter=type(self).__name__, reason=self.REASON)
 
 
-def everyone(hosts: HostBatch) -> Mask:
-    """Return the mask that lets all hosts pass, shape (n_hosts,)."""
+def all_hosts(hosts: HostBatch) -> Mask:
+    """Return a mask that is True for all hosts, shape (n_hosts,)."""
     return np.ones(len(hosts), dtype=bool)
 
 
-def no_one(hosts: HostBatch) -> Mask:
-    """Return the mask that lets no host pass, shape (n_hosts,)."""
+def no_hosts(hosts: HostBatch) -> Mask:
+    """Return a mask that is False for all hosts, shape (n_hosts,)."""
     return np.zeros(len(hosts), dtype=bool)

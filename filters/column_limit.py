@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What filters have in common that want a number of the host's to be below a limit."""
+"""The base of filters that require one of a host's numbers to be below a limit."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import ClassVar
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .aggregate_limit import Limits, aggregate_limits
+from .aggregate_limit import AggregateLimits, aggregate_limits
 from .base import BaseHostFilter, Mask
 from .rejection import Rejection
 
 
 class ColumnLimitFilter(BaseHostFilter):
-    """Pass hosts whose number is less than the limit, never those that reach it.
+    """Pass hosts whose number is less than the limit.
 
     Attributes
     ----------
     COLUMN : str
-        The number.
+        The column of the number.
     OPTION : str
-        The option of ``[filter_scheduler]`` that is the limit.
+        The option of ``[filter_scheduler]`` that has the limit.
     """
 
     COLUMN: ClassVar[str]
     OPTION: ClassVar[str]
 
-    def limits(self, hosts: HostBatch) -> Limits | int:
+    def limits(self, hosts: HostBatch) -> AggregateLimits | int:
         """Return the limit of each host, shape (n_hosts,), or one for all."""
         limit: int = self.conf.filter_scheduler[self.OPTION]
         return limit
@@ -39,7 +39,7 @@ class ColumnLimitFilter(BaseHostFilter):
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Rejection | None:
-        """Return the number, and the limit."""
+        """Return the number and the limit."""
         rejection = super().explain_rejection(host_state, spec_obj)
         if rejection is None:
             return None
@@ -52,9 +52,9 @@ class ColumnLimitFilter(BaseHostFilter):
 
 
 class AggregateColumnLimitFilter(ColumnLimitFilter):
-    """The same with a limit that aggregates set under the option's name."""
+    """Pass hosts below a limit that aggregates set under the option's name."""
 
-    def limits(self, hosts: HostBatch) -> Limits:
+    def limits(self, hosts: HostBatch) -> AggregateLimits:
         """Return the limit of each host, shape (n_hosts,)."""
         default: int = self.conf.filter_scheduler[self.OPTION]
         return aggregate_limits(hosts, self.OPTION, default)

@@ -14,10 +14,11 @@ REASON = "compute service disabled or down"
 
 
 class ComputeFilter(BaseHostFilter):
-    """Pass hosts whose compute service is enabled and beat lately.
+    """Pass hosts whose compute service is enabled and up.
 
-    Up: not forced down, and a heartbeat at most ``service_down_time`` seconds away
-    from now in either direction (nova's servicegroup driver "db").
+    A service is up if it is not forced down, and its last heartbeat is at most
+    ``service_down_time`` seconds from now in either direction (nova's servicegroup
+    driver "db").
     """
 
     REASON = REASON
@@ -26,15 +27,15 @@ class ComputeFilter(BaseHostFilter):
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which services are up, shape (n_hosts,)."""
         age_s = np.abs(self.clock() - hosts.last_seen_up)
-        is_vouched_for = np.isposinf(hosts.last_seen_up)
-        is_up = is_vouched_for | (age_s <= self.conf.service_down_time)
+        is_always_up = np.isposinf(hosts.last_seen_up)
+        is_up = is_always_up | (age_s <= self.conf.service_down_time)
         passing: Mask = is_up & ~hosts.forced_down & ~hosts.disabled
         return passing
 
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Rejection | None:
-        """Return whether the service is disabled or forced down, or its silence."""
+        """Return disabled, forced_down or the age of the last heartbeat."""
         rejection = super().explain_rejection(host_state, spec_obj)
         if rejection is None:
             return None

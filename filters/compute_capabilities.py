@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does the host have the capabilities that the flavor's extra specs ask for?"""
+"""Does the host have the capabilities that the flavor's extra specs require?"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, everyone, no_one
+from .base import BaseHostFilter, Mask, all_hosts, no_hosts
 from .extra_specs_ops import match, match_numbers
 from .rejection import Rejection
 from .requested import extra_specs
@@ -23,17 +23,17 @@ _MAXPHYSADDR_BITS = "hw:maxphysaddr_bits"
 class ComputeCapabilitiesFilter(BaseHostFilter):
     """Pass hosts whose attributes satisfy the extra specs of scope ``capabilities:``.
 
-    ``capabilities:cpu_info:topology:cores`` is looked up as attribute, then as keys;
-    text on the way is read as JSON. An unscoped key counts if it is an attribute of
-    the host or a key of its stats. What is missing does not satisfy.
+    ``capabilities:cpu_info:topology:cores`` names an attribute, then keys; text on the
+    path is parsed as JSON. An unscoped key applies if it is an attribute of the host or
+    a key of its stats. A missing value does not satisfy.
     """
 
     REASON = REASON
     run_filter_once_per_request = True
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
-        """Return where every requirement holds, shape (n_hosts,)."""
-        passing = everyone(hosts)
+        """Return which hosts satisfy every requirement, shape (n_hosts,)."""
+        passing = all_hosts(hosts)
         for scope, required in _requirements(spec_obj):
             passing &= _satisfying(hosts, scope, required)
         return passing
@@ -41,7 +41,7 @@ class ComputeCapabilitiesFilter(BaseHostFilter):
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Rejection | None:
-        """Return the first requirement that does not hold, and the value."""
+        """Return the first requirement that is not satisfied, and the value."""
         rejection = super().explain_rejection(host_state, spec_obj)
         if rejection is None:
             return None
@@ -58,7 +58,7 @@ class ComputeCapabilitiesFilter(BaseHostFilter):
 
 
 def _value(host: HostBatch, name: str, *keys: str) -> object:
-    """Return what the first host of a batch has under these keys, or None."""
+    """Return the first host's value under these keys, or None."""
     value = host.value(name, 0) if host.has_attribute(name) else None
     if value is None:
         value = host.value("stats", 0).get(name)
@@ -68,7 +68,7 @@ def _value(host: HostBatch, name: str, *keys: str) -> object:
 
 
 def _requirements(spec_obj: RequestSpec) -> Iterator[tuple[list[str], str]]:
-    """Yield the parts of each key that concerns us, "capabilities" first if scoped."""
+    """Yield the parts of each relevant key, "capabilities" first if scoped."""
     for key, required in extra_specs(spec_obj).items():
         if key == _MAXPHYSADDR_BITS:
             yield [_SCOPE, "cpu_info", "maxphysaddr", "bits"], f">= {required}"
@@ -82,7 +82,7 @@ def _satisfying(hosts: HostBatch, scope: Sequence[str], required: str) -> Mask:
     name = scope[0]
     if hosts.has_attribute(name):
         return _capable(hosts, name, (), required)
-    # An unscoped key that a host's stats lack is not meant for it.
+    # An unscoped key that a host's stats lack does not apply to it.
     lacks: Mask = hosts.map_distinct(
         "stats",
         lambda stats: name not in stats,
@@ -96,14 +96,16 @@ def _capable(hosts: HostBatch, name: str, keys: Sequence[str], required: str) ->
     if not hosts.has_attribute(name):
         return _in_stats(hosts, name, keys, required)
     if not hosts.is_interned(name):
-        return no_one(hosts) if keys else match_numbers(getattr(hosts, name), required)
+        return (
+            no_hosts(hosts) if keys else match_numbers(getattr(hosts, name), required)
+        )
     satisfying: Mask = hosts.map_distinct(
         name,
         lambda value: _value_satisfies(value, keys, required),
         bool,
         cache_key=(ComputeCapabilitiesFilter, tuple(keys), required),
     )
-    # nova looks in the stats for an attribute that is None.
+    # For an attribute that is None, nova reads the stats.
     is_none: Mask = hosts.map_distinct(name, lambda value: value is None, bool)
     return satisfying | (is_none & _in_stats(hosts, name, keys, required))
 
@@ -125,7 +127,7 @@ def _value_satisfies(value: object, keys: Sequence[str], required: str) -> bool:
 
 
 def _read_json(value: object) -> dict[str, Any]:
-    """Return the dict that a value is, or is the JSON text of; empty if neither."""
+    """Return a value as a dict, parsed if it is JSON text; empty if it is neither."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is the host free of the instances that the request wants to be apart from?"""
+"""Does the host have none of the instances that the request must be apart from?"""
 
 from __future__ import annotations
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .hinted_instances import hinted_here, hosts_with_hinted
 from .rejection import Rejection
 from .requested import hint_values
@@ -18,7 +18,7 @@ _HINT = "different_host"
 class DifferentHostFilter(BaseHostFilter):
     """Pass hosts with none of the instances that the hint ``different_host`` names.
 
-    Whose the instances are, and whether they exist, is not asked, as in nova.
+    The owner and the existence of the instances are not checked, as in nova.
     """
 
     REASON = REASON
@@ -27,7 +27,7 @@ class DifferentHostFilter(BaseHostFilter):
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts have none of them, shape (n_hosts,)."""
         having = hosts_with_hinted(hosts, spec_obj, _HINT)
-        return everyone(hosts) if having is None else ~having
+        return all_hosts(hosts) if having is None else ~having
 
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The little language of extra specs: an operator, then its operands."""
+"""The expression language of extra specs: an operator, then its operands."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _TEXT: dict[str, Callable[[str, str], bool]] = {
 
 
 def match(value: str | None, required: str) -> bool:
-    """Return whether `value` is what an extra spec requires.
+    """Return whether `value` satisfies an extra spec.
 
     The first word of `required` is the operator; without one, both must be equal.
-    The rules are those of nova's ``extra_specs_ops.match``, but where a number is
-    compared with what is none, or an operand is missing, the answer is no; nova fails
-    the whole request.
+    The rules are those of nova's ``extra_specs_ops.match``, except that a comparison
+    with text that is not a number, or without an operand, is false; nova fails the
+    request.
     """
     if value is None:
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the instances are that a scheduler hint names."""
+"""The hosts of the instances that a scheduler hint names."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def hosts_with_hinted(
 
 
 def hinted_here(host_state: HostState, spec_obj: RequestSpec, hint: str) -> set[str]:
-    """Return those of the instances that the host has."""
+    """Return which of the instances the host has."""
     return host_state.instances.keys() & set(hint_values(spec_obj, hint))

@@ -15,11 +15,11 @@ from oslo_utils import versionutils
 from ..objects import ImageMetaProps, RequestSpec
 from ..scheduler.errors import ConfigurationError
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Rejection
 from .requested import image_properties, image_property
 
-REASON = "architecture, hypervisor type, VM mode or version does not suit the image"
+REASON = "architecture, hypervisor type, VM mode or version does not match the image"
 
 
 def _default_architecture(conf: cfg.ConfigOpts) -> str | None:
@@ -34,17 +34,17 @@ def _default_architecture(conf: cfg.ConfigOpts) -> str | None:
 
 
 class ImagePropertiesFilter(BaseHostFilter):
-    """Pass hosts that support what the image's properties ask for.
+    """Pass hosts that support what the image's properties require.
 
-    One of the host's (architecture, hypervisor type, VM mode) triples must hold every
-    one of the three that the image names, the hypervisor's version must satisfy
+    One of the host's (architecture, hypervisor type, VM mode) triples must contain all
+    of the three that the image names, the hypervisor's version must satisfy
     ``img_hv_requested_version``, and the host's physical address bits
-    ``hw_maxphysaddr_bits``. An image that names none of the three goes everywhere.
+    ``hw_maxphysaddr_bits``. An image that names none of the three may go to any host.
 
     Raises
     ------
     ValueError
-        ``image_properties_default_architecture`` is no architecture.
+        ``image_properties_default_architecture`` is not an architecture.
     """
 
     REASON = REASON
@@ -60,7 +60,7 @@ class ImagePropertiesFilter(BaseHostFilter):
         self._properties = ImageMetaProps()
 
     def prepare(self, spec_obj: RequestSpec) -> Self:
-        """Return a copy that holds what the image asks for."""
+        """Return a copy that holds what the image requires."""
         prepared = copy.copy(self)
         prepared._properties = properties = image_properties(spec_obj)
         wanted = (
@@ -73,13 +73,13 @@ class ImagePropertiesFilter(BaseHostFilter):
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts support the image, shape (n_hosts,)."""
-        passing = everyone(hosts)
+        passing = all_hosts(hosts)
         for _attribute, _required, mask in self._checks(hosts):
             passing &= mask
         return passing
 
     def _checks(self, hosts: HostBatch) -> Iterator[tuple[str, str, Mask]]:
-        """Yield the attribute, what it has to be, and where it is."""
+        """Yield an attribute, its required value, and the hosts that have it."""
         if not self._wanted:
             return
         supports = hosts.map_distinct("supported_instances", self._supports, bool)
@@ -98,14 +98,16 @@ class ImagePropertiesFilter(BaseHostFilter):
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Rejection | None:
-        """Return the first of its attributes that does not suit."""
+        """Return the first of the host's attributes that does not match."""
         rejection = super().explain_rejection(host_state, spec_obj)
         if rejection is None:
             return None
         checks = self._checks(host_state.as_batch())
         name, required = next((n, r) for n, r, mask in checks if not mask[0])
         return rejection.because(
-            name, required=required, available=_told(name, getattr(host_state, name))
+            name,
+            required=required,
+            available=_readable(name, getattr(host_state, name)),
         )
 
     def _supports(self, supported: Sequence[Sequence[str]]) -> bool:
@@ -119,7 +121,7 @@ def _canonical_architecture(name: str | None) -> str | None:
     return canonical
 
 
-def _told(name: str, value: Any) -> object:  # noqa: ANN401 - a column's value
+def _readable(name: str, value: Any) -> object:  # noqa: ANN401 - a column's value
     if name == "supported_instances":
         return [" ".join(triple) for triple in value]
     if name == "hypervisor_version":
@@ -128,7 +130,7 @@ def _told(name: str, value: Any) -> object:  # noqa: ANN401 - a column's value
 
 
 def _satisfy_version(hosts: HostBatch, predicate: str) -> Mask:
-    """Return where the version satisfies it; a host that tells none does."""
+    """Return which hosts' versions satisfy it; an unreported version does."""
     required = versionutils.VersionPredicate(predicate)
 
     def satisfies(version: int) -> bool:
@@ -142,7 +144,7 @@ def _satisfy_version(hosts: HostBatch, predicate: str) -> Mask:
 
 
 def _has_bits(cpu_info: str | None, required: int) -> bool:
-    """Return whether a host has that many address bits; one that tells none does."""
+    """Return whether a host has that many address bits; unreported bits are enough."""
     try:
         bits = int(json.loads(cpu_info or "{}")["maxphysaddr"]["bits"])
     except (ValueError, LookupError, TypeError):

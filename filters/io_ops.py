@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does the host have few enough I/O operations going on?"""
+"""Does the host have few enough I/O operations in progress?"""
 
 from __future__ import annotations
 

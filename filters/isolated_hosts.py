@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do the image's isolation and the host's go together?"""
+"""Does the image's isolation match the host's?"""
 
 from __future__ import annotations
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Rejection
 from .requested import image_id
 
@@ -13,11 +13,11 @@ REASON = "isolated for other images, or the image is isolated to other hosts"
 
 
 class IsolatedHostsFilter(BaseHostFilter):
-    """Keep ``isolated_images`` on ``isolated_hosts``, and other images off them.
+    """Confine ``isolated_images`` to ``isolated_hosts``; other images may not go there.
 
     The latter only with ``restrict_isolated_hosts_to_isolated_images``, the default.
-    Names of hosts are compared as they are. An instance without an image ID, as one
-    that boots from a volume, has no isolated image.
+    Host names are compared literally. An instance without an image ID, such as one that
+    boots from a volume, has no isolated image.
     """
 
     REASON = REASON
@@ -25,14 +25,14 @@ class IsolatedHostsFilter(BaseHostFilter):
     run_filter_once_per_request = True
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
-        """Return which hosts suit the image, shape (n_hosts,)."""
+        """Return which hosts match the image's isolation, shape (n_hosts,)."""
         options = self.conf.filter_scheduler
         is_isolated = hosts.matches("host", options.isolated_hosts)
         if self._has_isolated_image(spec_obj):
             return is_isolated
         if options.restrict_isolated_hosts_to_isolated_images:
             return ~is_isolated
-        return everyone(hosts)
+        return all_hosts(hosts)
 
     def _has_isolated_image(self, spec_obj: RequestSpec) -> bool:
         return image_id(spec_obj) in self.conf.filter_scheduler.isolated_images
@@ -43,9 +43,9 @@ class IsolatedHostsFilter(BaseHostFilter):
         """Return the image's isolation and the host's."""
         rejection = super().explain_rejection(host_state, spec_obj)
         hosts = ", ".join(self.conf.filter_scheduler.isolated_hosts) or "nothing"
-        is_wanted = self._has_isolated_image(spec_obj)
+        some = "one of" if self._has_isolated_image(spec_obj) else "none of"
         return rejection and rejection.because(
             "host",
-            required=f"{'one of' if is_wanted else 'none of'} isolated_hosts: {hosts}",
+            required=f"{some} isolated_hosts: {hosts}",
             available=host_state.host,
         )

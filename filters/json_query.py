@@ -9,8 +9,8 @@ from typing import Any, Final
 from ..objects import RequestSpec
 from ..scheduler.errors import InvalidRequest, excerpt
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, everyone
-from .query_terms import MalformedQuery, check, satisfying, variables, walked
+from .base import BaseHostFilter, Mask, all_hosts
+from .query_terms import MalformedQuery, check, satisfying, value_of, variables
 from .rejection import Rejection
 
 REASON = "does not satisfy the JSON query of the hint query"
@@ -24,13 +24,13 @@ class JsonFilter(BaseHostFilter):
 
     ``["and", [">=", "$free_ram_mb", 1024], ["=", "$hypervisor_type", "QEMU"]]``: an
     operator, then its terms. ``$name`` is an attribute of the host, ``$name.key`` an
-    entry of it; `query_terms` has the rules. A query that cannot be read is the
-    asker's mistake, and is told as such; nova fails with whatever it stumbles over.
+    entry of it; `query_terms` has the rules. A malformed query is reported as an
+    invalid request; nova fails with an unrelated error.
 
     Raises
     ------
     InvalidRequest
-        The hint is no JSON, or no query.
+        The hint is not JSON, or not a query.
     """
 
     REASON = REASON
@@ -38,7 +38,7 @@ class JsonFilter(BaseHostFilter):
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts satisfy the query, shape (n_hosts,)."""
         query = _query(spec_obj)
-        return satisfying(hosts, query) if query else everyone(hosts)
+        return satisfying(hosts, query) if query else all_hosts(hosts)
 
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec
@@ -49,7 +49,7 @@ class JsonFilter(BaseHostFilter):
             return None
         query = _query(spec_obj)
         host = host_state.as_batch()
-        found = {name: walked(host, name) for name in sorted(variables(query))}
+        found = {name: value_of(host, name) for name in sorted(variables(query))}
         return rejection.because(
             ", ".join(name.removeprefix("$") for name in found),
             required=json.dumps(query),
@@ -58,7 +58,7 @@ class JsonFilter(BaseHostFilter):
 
 
 def _query(spec_obj: RequestSpec) -> list[Any]:
-    """Return the query as JSON has it, checked; something empty where there is none."""
+    """Return the decoded, checked query; empty if there is none."""
     text = spec_obj.get_scheduler_hint(_HINT)
     if not text:
         return []
@@ -67,9 +67,9 @@ def _query(spec_obj: RequestSpec) -> list[Any]:
         query: list[Any] = json.loads(text)
         check(query)
     except (ValueError, TypeError, RecursionError) as e:
-        # Several values are a list, which is no text.
+        # Several hint values are a list, not text.
         raise InvalidRequest(
-            f"scheduler_hints: {_HINT} {excerpt(text)} cannot be used: {_told(e)}"
+            f"scheduler_hints: {_HINT} {excerpt(text)} cannot be used: {_described(e)}"
         ) from e
     return query
 
@@ -79,6 +79,6 @@ def _check_length(text: object) -> None:
         raise MalformedQuery(f"it has more than {_MAX_CHARACTERS} characters")
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     is_ours = isinstance(error, MalformedQuery)
     return str(error) if is_ours else f"it is not the text of one JSON value: {error}"

@@ -20,7 +20,7 @@ REASON = "lacks a metric of [metrics] weight_setting"
 class MetricsFilter(BaseHostFilter):
     """Pass hosts that have every metric of ``[metrics] weight_setting``.
 
-    A host without monitors has none. nova fails the request that meets one.
+    A host without monitors has none; in nova such a host fails the request.
     """
 
     REASON = REASON
@@ -46,7 +46,7 @@ class MetricsFilter(BaseHostFilter):
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Rejection | None:
-        """Return the metrics that are asked for and those that are there."""
+        """Return the required metrics and those that the host reports."""
         rejection = super().explain_rejection(host_state, spec_obj)
         return rejection and rejection.because(
             "metrics", required=self._names, available=(host_state.metrics or {}).keys()

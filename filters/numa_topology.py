@@ -15,7 +15,7 @@ from ..scheduler.hosts.fitting import Need
 from ..scheduler.hosts.guests import candidates_that_fit, hosts_that_fit
 from ..scheduler.hosts.needs import need_of
 from ..scheduler.hosts.numa import Networks
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Rejection
 from .requested import extra_specs, image_properties, image_property
 
@@ -66,7 +66,7 @@ class NUMATopologyFilter(BaseHostFilter):
     def _threaded(self, hosts: HostBatch) -> Mask:
         """Return where cores have threads, if the guest cannot do without."""
         if not self._needs_threads:
-            return everyone(hosts)
+            return all_hosts(hosts)
         return hosts.map_distinct(
             "numa_topology", _may_have_threads, bool, cache_key="threads"
         )

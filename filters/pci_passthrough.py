@@ -16,7 +16,7 @@ from ..scheduler.hosts.devices import (
 )
 from ..scheduler.hosts.fitting import Need
 from ..scheduler.hosts.needs import need_of
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Rejection
 
 
@@ -43,7 +43,7 @@ class PciPassthroughFilter(BaseHostFilter):
         if candidates is not None:
             return hosts.any_candidate(candidates)
         if not self._need.requests:
-            return everyone(hosts)
+            return all_hosts(hosts)
         return hosts_with_devices(hosts, self._need)
 
     def passing_candidates(

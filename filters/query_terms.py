@@ -3,19 +3,19 @@
 
 A query is a list: an operator, then its terms. A term is a query, a variable
 (``$free_ram_mb``, ``$stats.key``) or a value. A term that is null, empty text or an
-attribute that a host does not have is left out.
+attribute that a host does not have is skipped.
 
 =============== =====================================================================
-``= < > <= >=`` the first term stands so to every other one; false with less than two
+``= < > <= >=`` the first term compares so to all others; false with less than two
 ``in``          the first term equals one of the others; false with less than two
 ``and or``      all terms are true; one of them is
 ``not``         one of the terms is false
 =============== =====================================================================
 
-The rules are nova's, but: a ``not`` inside another operator is what it is on its own
-(nova takes it for true, whatever it negates); values that have no order, such as a
-number and text, do not stand in one, and a key of what has no keys is an attribute
-that the host does not have (nova fails the request).
+The rules are nova's, with these exceptions: a nested ``not`` negates its terms (nova
+takes it for true); comparing values that have no order, such as a number and text, is
+false, and a key of a value without keys is an attribute that the host does not have
+(nova fails the request).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from ..scheduler.errors import excerpt
 from ..scheduler.hosts import HostBatch
-from .base import Mask, everyone, no_one
+from .base import Mask, all_hosts, no_hosts
 
 _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "=": operator.eq,
@@ -44,26 +44,26 @@ _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 }
 _OPERATORS: Final = (*_COMPARISONS, "not", "or", "and")
 
-#: What nova's HostState has in ``service`` is in columns here.
+#: Entries of ``service`` in nova's HostState that are columns here.
 _SERVICE: Final = frozenset({"host", "disabled", "forced_down"})
 
-#: Deeper than anybody writes.
+#: Deeper than any real query.
 _MAX_DEPTH: Final = 20
-#: What differs from host to host is compared in Python: at 10,000 hosts, 10 ms each.
+#: Values that differ per host are compared in Python: 10 ms each at 10,000 hosts.
 _MAX_VARIABLES: Final = 100
 
 
 class MalformedQuery(ValueError):
-    """Say what is no query, and what would be."""
+    """Raised when a query is malformed."""
 
 
 def check(query: object) -> None:
-    """Refuse what is no query; something empty is one, which everything satisfies.
+    """Reject a malformed query; an empty one is valid, and every host satisfies it.
 
     Raises
     ------
     MalformedQuery
-        It names the operator that does not exist, what is no list, or the bound that
+        It names the unknown operator, the value that is not a list, or the limit that
         is exceeded.
     """
     if query:
@@ -77,11 +77,13 @@ def _checked(query: object, depth: int = 1) -> list[Any]:
         raise MalformedQuery(f"it is nested more than {_MAX_DEPTH} deep")
     if not isinstance(query, list):
         raise MalformedQuery(
-            f"{excerpt(query)} is no list of an operator and its terms"
+            f"{excerpt(query)} is not a list of an operator and its terms"
         )
     if query[0] not in _OPERATORS:
         known = " ".join(_OPERATORS)
-        raise MalformedQuery(f"{excerpt(query[0])} is no operator; there are {known}")
+        raise MalformedQuery(
+            f"{excerpt(query[0])} is not an operator; there are {known}"
+        )
     for term in query[1:]:
         if isinstance(term, list) and term:
             _checked(term, depth + 1)
@@ -89,7 +91,7 @@ def _checked(query: object, depth: int = 1) -> list[Any]:
 
 
 def variables(query: Sequence[Any]) -> set[str]:
-    """Return the variables of a query that `check` let pass."""
+    """Return the variables of a valid query."""
     return set(_variables(query))
 
 
@@ -101,33 +103,33 @@ def _variables(query: Sequence[Any]) -> Iterator[str]:
             yield term
 
 
-def walked(host: HostBatch, variable: str) -> object:
-    """Return what a variable is for the first host of a batch; None if it is not."""
+def value_of(host: HostBatch, variable: str) -> object:
+    """Return a variable's value for the first host of a batch; None if undefined."""
     (value,) = _term(host, variable).values(host, [0])
     return value
 
 
 def satisfying(hosts: HostBatch, query: Sequence[Any]) -> Mask:
-    """Return which hosts satisfy a query that `check` let pass, shape (n_hosts,)."""
+    """Return which hosts satisfy a valid query, shape (n_hosts,)."""
     if not query:
-        return everyone(hosts)
+        return all_hosts(hosts)
     name = query[0]
     terms = [_term(hosts, term) for term in query[1:]]
     if name in _COMPARISONS:
         return _compared(hosts, name, [t for t in terms if not _is_absent(t)])
     if name == "and":
-        return _all(hosts, [t.is_true(hosts) | ~t.is_there(hosts) for t in terms])
+        return _all(hosts, [t.is_true(hosts) | ~t.is_present(hosts) for t in terms])
     if name == "or":
         return _any(hosts, [t.is_true(hosts) for t in terms])
-    return _any(hosts, [~t.is_true(hosts) & t.is_there(hosts) for t in terms])
+    return _any(hosts, [~t.is_true(hosts) & t.is_present(hosts) for t in terms])
 
 
 def _all(hosts: HostBatch, masks: Sequence[Mask]) -> Mask:
-    return functools.reduce(operator.and_, masks, everyone(hosts))
+    return functools.reduce(operator.and_, masks, all_hosts(hosts))
 
 
 def _any(hosts: HostBatch, masks: Sequence[Mask]) -> Mask:
-    return functools.reduce(operator.or_, masks, no_one(hosts))
+    return functools.reduce(operator.or_, masks, no_hosts(hosts))
 
 
 # -- terms -----------------------------------------------------------------------------
@@ -135,15 +137,15 @@ def _any(hosts: HostBatch, masks: Sequence[Mask]) -> Mask:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Constant:
-    """A value that is the same for all hosts; None: it is left out."""
+    """A value that is the same for all hosts; None: it is skipped."""
 
     value: Any
 
     def is_true(self, hosts: HostBatch) -> Mask:
-        return everyone(hosts) if self.value else no_one(hosts)
+        return all_hosts(hosts) if self.value else no_hosts(hosts)
 
-    def is_there(self, hosts: HostBatch) -> Mask:
-        return no_one(hosts) if self.value is None else everyone(hosts)
+    def is_present(self, hosts: HostBatch) -> Mask:
+        return no_hosts(hosts) if self.value is None else all_hosts(hosts)
 
     def codes(self, hosts: HostBatch) -> npt.NDArray[Any]:
         return np.zeros(len(hosts), np.int64)
@@ -154,15 +156,15 @@ class _Constant:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Numbers:
-    """A number or truth of every host, shape (n_hosts,)."""
+    """A number or bool per host, shape (n_hosts,)."""
 
     array: npt.NDArray[Any]
 
     def is_true(self, hosts: HostBatch) -> Mask:
         return self.array.astype(bool)
 
-    def is_there(self, hosts: HostBatch) -> Mask:
-        return everyone(hosts)
+    def is_present(self, hosts: HostBatch) -> Mask:
+        return all_hosts(hosts)
 
     def codes(self, hosts: HostBatch) -> npt.NDArray[Any]:
         return np.unique(self.array, return_inverse=True)[1]
@@ -179,10 +181,10 @@ class _Interned:
     keys: tuple[str, ...]
 
     def is_true(self, hosts: HostBatch) -> Mask:
-        return self.spread(hosts, bool, "is true")
+        return self.map_distinct(hosts, bool, "is true")
 
-    def is_there(self, hosts: HostBatch) -> Mask:
-        return self.spread(hosts, lambda value: value is not None, "is there")
+    def is_present(self, hosts: HostBatch) -> Mask:
+        return self.map_distinct(hosts, lambda value: value is not None, "is present")
 
     def codes(self, hosts: HostBatch) -> npt.NDArray[Any]:
         return hosts.codes(self.column).astype(np.int64)
@@ -191,7 +193,7 @@ class _Interned:
         column = (hosts.value(self.column, i) for i in index)
         return [_entry(value, self.keys) for value in column]
 
-    def spread(
+    def map_distinct(
         self, hosts: HostBatch, function: Callable[[Any], bool], question: str
     ) -> Mask:
         mask: Mask = hosts.map_distinct(
@@ -254,7 +256,7 @@ def _compared(hosts: HostBatch, name: str, terms: Sequence[_Term]) -> Mask:
 def _compared_numbers(hosts: HostBatch, name: str, terms: Sequence[_Term]) -> Mask:
     """Compare columns of numbers and constants, pair by pair."""
     if len(terms) < 2:
-        return no_one(hosts)
+        return no_hosts(hosts)
     pairs = [_pair(hosts, name, terms[0], term) for term in terms[1:]]
     return _any(hosts, pairs) if name == "in" else _all(hosts, pairs)
 
@@ -263,9 +265,9 @@ def _pair(hosts: HostBatch, name: str, left: _Term, right: _Term) -> Mask:
     values = [t.array if isinstance(t, _Numbers) else t for t in (left, right)]
     constants = [t.value for t in values if isinstance(t, _Constant)]
     if len(constants) == 2:
-        return everyone(hosts) if _compare(name, constants) else no_one(hosts)
+        return all_hosts(hosts) if _compare(name, constants) else no_hosts(hosts)
     if not all(isinstance(c, int | float) for c in constants):
-        return no_one(hosts)
+        return no_hosts(hosts)
     arrays = [t.value if isinstance(t, _Constant) else t for t in values]
     return np.asarray(_COMPARISONS[name](*arrays), dtype=bool)
 
@@ -278,7 +280,7 @@ def _compared_with_constants(
     question = json.dumps(
         [name, *([None] if p is column else [p] for p in places)], default=repr
     )
-    return column.spread(
+    return column.map_distinct(
         hosts,
         lambda value: _compare(name, [value if p is column else p for p in places]),
         question,
@@ -286,7 +288,7 @@ def _compared_with_constants(
 
 
 def _compared_distinct(hosts: HostBatch, name: str, terms: Sequence[_Term]) -> Mask:
-    """Compare any columns, once for each combination of values that occurs."""
+    """Compare any columns, once for each occurring combination of values."""
     codes = np.zeros(len(hosts), np.int64)
     for term in terms:
         more = term.codes(hosts)
@@ -299,7 +301,7 @@ def _compared_distinct(hosts: HostBatch, name: str, terms: Sequence[_Term]) -> M
 
 
 def _compare(name: str, values: Sequence[Any]) -> bool:
-    """Compare plain values, those that are None left out."""
+    """Compare plain values; None is skipped."""
     first, *others = [value for value in values if value is not None] or [None]
     if not others:
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why one filter rejects one host, in words for an operator."""
+"""Why one filter rejects one host, as text for operators."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Collection
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rejection:
-    """What a filter required of a host and what is there.
+    """What a filter required of a host, and what the host has.
 
-    It may hold host names and instance UUIDs: it is for operators, not for end users.
+    It may contain host names and instance UUIDs: it is for operators, not end users.
 
     Attributes
     ----------
@@ -20,10 +20,9 @@ class Rejection:
     reason : str
         Its ``REASON``.
     attribute : str or None
-        What of the host it looked at; None, as in the next two: the filter does not
-        tell.
+        The host's attribute; None, as for the next two, if the filter does not say.
     required, available : str or None
-        What that had to be, and what it is.
+        Its required and its actual value.
     """
 
     filter: str
@@ -35,7 +34,7 @@ class Rejection:
     def because(
         self, attribute: str, *, required: object, available: object
     ) -> Rejection:
-        """Return the same with what was looked at, required and found, as text."""
+        """Return a copy with the attribute, its required and its actual value."""
         return dataclasses.replace(
             self,
             attribute=attribute,

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is the host one of those that the request's affinity group is on?"""
+"""Is the host one of those of the request's affinity group?"""
 
 from __future__ import annotations
 
 from ..objects import InstanceGroup, RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Rejection
 
 REASON = "not a host of the server group with policy affinity"
@@ -14,8 +14,8 @@ REASON = "not a host of the server group with policy affinity"
 class ServerGroupAffinityFilter(BaseHostFilter):
     """Pass the hosts of the request's group if its policy is affinity.
 
-    A group that is on no host yet may go anywhere; the later instances of a request
-    follow its first.
+    All hosts pass for a group without hosts; later instances of a request follow its
+    first.
     """
 
     REASON = REASON
@@ -23,7 +23,7 @@ class ServerGroupAffinityFilter(BaseHostFilter):
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts the group is on, shape (n_hosts,)."""
         group_hosts = _group_hosts(hosts, spec_obj)
-        return hosts.matches("host", group_hosts) if group_hosts else everyone(hosts)
+        return hosts.matches("host", group_hosts) if group_hosts else all_hosts(hosts)
 
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec
@@ -38,7 +38,7 @@ class ServerGroupAffinityFilter(BaseHostFilter):
 
 
 def _group_hosts(hosts: HostBatch, spec_obj: RequestSpec) -> set[str]:
-    """Return the hosts that a group with policy affinity is on; else none."""
+    """Return the hosts of a group with policy affinity; else none."""
     group = spec_obj.instance_group
     if group is None or "affinity" not in _policies(group):
         return set()
@@ -47,7 +47,7 @@ def _group_hosts(hosts: HostBatch, spec_obj: RequestSpec) -> set[str]:
 
 
 def _policies(group: InstanceGroup) -> list[str]:
-    """Return the old list of policies, or what it would be."""
+    """Return the old list of policies, or its equivalent from the policy."""
     policies = group.policies if "policies" in group else None
     if policies:
         return list(policies)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does the host have room for one more member of the anti-affinity group?"""
+"""May the host have one more member of the anti-affinity group?"""
 
 from __future__ import annotations
 
 from ..objects import InstanceGroup, RequestSpec
 from ..scheduler.errors import InvalidRequest, excerpt
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Rejection
 
 _RULE = "max_server_per_host"
@@ -16,17 +16,17 @@ REASON = "already has as many members of the server group as anti-affinity allow
 class ServerGroupAntiAffinityFilter(BaseHostFilter):
     """Pass hosts with fewer members of the group than ``max_server_per_host``.
 
-    The rule's default is 1. A host that the instance is on already passes, so that it
-    can be resized in place. Instances that this request has placed already count.
+    The rule's default is 1. The host that the instance is already on passes, so that it
+    can be resized in place. Instances that this request has already placed count.
     """
 
     REASON = REASON
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
-        """Return which hosts have room for a member, shape (n_hosts,)."""
+        """Return which hosts may have one more member, shape (n_hosts,)."""
         group = spec_obj.instance_group
         if group is None or _policy(group) != "anti-affinity":
-            return everyone(hosts)
+            return all_hosts(hosts)
         n_members = hosts.count_instances(_members(group, hosts))
         passing: Mask = n_members < max_server_per_host(group)
         if "instance_uuid" in spec_obj:
@@ -50,13 +50,13 @@ class ServerGroupAntiAffinityFilter(BaseHostFilter):
 
 
 def _members(group: InstanceGroup, hosts: HostBatch) -> set[str]:
-    """Return the group's members, those placed by this request too."""
+    """Return the group's members, including those placed by this request."""
     members = (group.members if "members" in group else None) or ()
     return {*members, *hosts.placed}
 
 
 def _policy(group: InstanceGroup) -> str | None:
-    # A group of an old conductor has the list only; the object reads it as the policy.
+    # An old conductor's group has only the list; the object derives the policy from it.
     is_set = "policy" in group or "policies" in group
     return group.policy if is_set else None
 
@@ -67,7 +67,7 @@ def max_server_per_host(group: InstanceGroup) -> int:
     Raises
     ------
     InvalidRequest
-        The rule is no number of at least 1.
+        The rule is not a number of at least 1.
     """
     # Rules are text on the wire.
     given = group.get("_rules", {}).get(_RULE, "1")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is the host's address in the network that the request wants to be near?"""
+"""Is the host's address in the network that the request's hints name?"""
 
 from __future__ import annotations
 
@@ -10,30 +10,29 @@ import netaddr  # type: ignore[import-untyped]  # ships none
 from ..objects import RequestSpec
 from ..scheduler.errors import InvalidRequest, excerpt
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, everyone
+from .base import BaseHostFilter, Mask, all_hosts
 from .rejection import Rejection
 
 REASON = "not in the network of the hints build_near_host_ip and cidr"
 
 _DEFAULT_CIDR = "/24"
 
-#: A version's byte and the address: bytes sort as addresses do.
+#: A byte for the IP version, then the address: the bytes sort as the addresses do.
 _PACKED = "S17"
 
 
 class SimpleCIDRAffinityFilter(BaseHostFilter):
     """Pass hosts in the network of the hints ``build_near_host_ip`` and ``cidr``.
 
-    ``cidr`` is a prefix length, "/24" by default. Without its slash it means the same;
-    nova puts the two together as they are and searches near another address. Hints
-    that make no network are the asker's mistake, and are told as such; nova fails with
-    netaddr's exception. A host whose address is unknown, for which nova fails too, is
-    in no network.
+    ``cidr`` is a prefix length, "/24" by default. The slash is optional; without it,
+    nova concatenates the two and searches near another address. Hints that do not form
+    a network are reported as an invalid request; nova fails with netaddr's exception.
+    A host whose address is unknown does not pass; nova fails for it too.
 
     Raises
     ------
     InvalidRequest
-        The hints make no network.
+        The hints do not form a network.
     """
 
     REASON = REASON
@@ -43,7 +42,7 @@ class SimpleCIDRAffinityFilter(BaseHostFilter):
         """Return which hosts are in the network, shape (n_hosts,)."""
         network = _network(spec_obj)
         if network is None:
-            return everyone(hosts)
+            return all_hosts(hosts)
         addresses = hosts.map_distinct("host_ip", _packed, _PACKED, cache_key=_packed)
         first = netaddr.IPAddress(network.first, network.version)
         last = netaddr.IPAddress(network.last, network.version)
@@ -63,7 +62,7 @@ class SimpleCIDRAffinityFilter(BaseHostFilter):
 
 
 def _network(spec_obj: RequestSpec) -> netaddr.IPNetwork | None:
-    """Return the network that the hints make; None if they do not ask for one."""
+    """Return the network that the hints form; None if they name none."""
     address = spec_obj.get_scheduler_hint("build_near_host_ip")
     if not address:
         return None
@@ -72,7 +71,7 @@ def _network(spec_obj: RequestSpec) -> netaddr.IPNetwork | None:
     if isinstance(cidr, str) and cidr and not cidr.startswith("/"):
         cidr = f"/{cidr}"
     try:
-        # Of several values either is a list, which cannot be put together.
+        # A hint with several values is a list, for which join fails.
         return netaddr.IPNetwork("".join((address, cidr)))
     except (netaddr.AddrFormatError, ValueError, TypeError) as e:
         raise InvalidRequest(
@@ -83,7 +82,7 @@ def _network(spec_obj: RequestSpec) -> netaddr.IPNetwork | None:
 
 
 def _packed(host_ip: str | None) -> bytes:
-    # The socket's own parser: netaddr's takes 100 times as long for the same answer.
+    # The socket module's parser: netaddr's takes 100 times as long.
     for version, family in ((4, socket.AF_INET), (6, socket.AF_INET6)):
         try:
             return bytes([version, *socket.inet_pton(family, host_ip or "")])

@@ -38,12 +38,12 @@ from .notifications import (
 )
 from .placement.allocations.journal import Journal
 from .placement.allocations.orphans import Orphans
+from .placement.candidates_cache import CandidatesCache
 from .placement.circuit import Circuit
 from .placement.client import PlacementAdapter, PlacementClient, make_adapter
 from .placement.diagnosis import diagnose
 from .placement.embedded import EmbeddedPlacement
 from .placement.findings import Diagnosis
-from .placement.kept import KeptCandidates
 from .placement.readiness import Readiness
 from .placement.seed import seed
 from .prefilters import NetworkClient
@@ -143,8 +143,8 @@ class Scheduler:
         All hosts, as the source reported them and claims changed them.
     decisions : DecisionLog
         The newest decision records.
-    kept : KeptCandidates
-        What Placement answered of late; `stats` tells how much that is.
+    candidates_cache : CandidatesCache
+        Placement's recent answers; `stats` returns how many, and the counters.
     journal : Journal
         The unsettled claims. The sender of answers reports their progress to it;
         otherwise a request is answered once `select_destinations` returns.
@@ -211,13 +211,13 @@ class Scheduler:
             closing.callback(self._orphans.stop)
             self._readiness = Readiness(self.placement)
             closing.callback(self._readiness.stop)
-            self.kept = KeptCandidates(
+            self.candidates_cache = CandidatesCache(
                 self.placement,
                 max_age_s=conf.moorage.candidates_max_age,
                 max_requests=conf.moorage.candidates_max_kept,
                 clock=waiter.monotonic,
             )
-            closing.callback(self.kept.stop)
+            closing.callback(self.candidates_cache.stop)
             self._reconciler = ClaimReconciler(
                 self.table,
                 self.placement,
@@ -232,7 +232,7 @@ class Scheduler:
                     placement=self.placement,
                     orphans=self._orphans,
                     journal=self.journal,
-                    kept=self.kept,
+                    candidates_cache=self.candidates_cache,
                     table=self.table,
                     source=source,
                     prefilters=plugins.prefilters,
@@ -421,7 +421,7 @@ class Scheduler:
                 )
                 continue
             age_s = max(0.0, self._clock() - peer.claimed_at)
-            self.kept.claimed([peer.allocation_request], age_s=age_s)
+            self.candidates_cache.count_claim([peer.allocation_request], age_s=age_s)
             self.table.consume(
                 peer.node_uuid,
                 peer.instance_uuid,
@@ -511,7 +511,9 @@ class Scheduler:
             weighers=plugins.weighers,
         )
         options = self.conf.moorage
-        self.kept.bound(options.candidates_max_age, options.candidates_max_kept)
+        self.candidates_cache.set_limits(
+            options.candidates_max_age, options.candidates_max_kept
+        )
         self._reconciler.max_age_s = self._claim_max_age_s()
         self._source.refresh(self.table)
         if self._embedded is not None:

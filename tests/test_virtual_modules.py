@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any
 
-from moorage.scheduler.placement.flights import Flight
+from moorage.scheduler.placement.in_flight import InFlightGet
 from moorage.scheduler.placement.query import CandidatesQuery
 
 from .fixtures.virtual_modules import virtual_modules
@@ -17,15 +17,17 @@ from .fixtures.virtual_time import VirtualEvent, VirtualTime
 
 
 def test_names_and_what_is_bound_to_them_are_replaced_and_put_back() -> None:
-    registered: Any = importlib.import_module("moorage.scheduler.placement.registered")
+    registered: Any = importlib.import_module(
+        "moorage.scheduler.placement.registration"
+    )
     readiness: Any = importlib.import_module("moorage.scheduler.placement.readiness")
-    default = registered.Registered.__init__.__kwdefaults__
+    default = registered.RegistrationCheck.__init__.__kwdefaults__
     query = CandidatesQuery((("resources", "VCPU:1"),))
     virtual = VirtualTime(random.Random(1))
     with virtual_modules(virtual, random.Random(1)), virtual:
         virtual.sleep(5)
         assert registered.time.monotonic() == default["clock"]() == 5
-        assert isinstance(Flight(query, 0, 0.0).done, VirtualEvent)
+        assert isinstance(InFlightGet(query, 0, 0.0).done, VirtualEvent)
         done: list[float] = []
         thread = readiness.threading.Thread(
             target=lambda: done.append(virtual.monotonic()), name="thread"
@@ -36,4 +38,4 @@ def test_names_and_what_is_bound_to_them_are_replaced_and_put_back() -> None:
     assert registered.time is time
     assert default["clock"] is time.monotonic
     assert readiness.threading is threading
-    assert isinstance(Flight(query, 0, 0.0).done, threading.Event)
+    assert isinstance(InFlightGet(query, 0, 0.0).done, threading.Event)

@@ -27,7 +27,7 @@ from ..placement.query import (
     build_fallback_query,
     build_query,
 )
-from ..placement.registered import NO_PROVIDERS
+from ..placement.registration import NO_PROVIDERS
 from ..prefilters import NetworkLookup, Prefilter, PrefilterRequest
 from .base import Parts
 from .caller import Caller
@@ -64,7 +64,7 @@ def ask(
     asked : sequence of CandidatesQuery
         The request's `questions`.
     came : int
-        The moment at which the request came, as `KeptCandidates.moment` gave it.
+        The moment at which the request came, as `CandidatesCache.tick` gave it.
     n_instances : int
         Of many, it costs less to ask afresh than to check each host's candidate.
 
@@ -103,10 +103,10 @@ def ask_again(
 
     None: Placement was asked since the request came, or knows no better.
     """
-    if not parts.kept.exhausted(earlier) and _is_fresh(earlier, came):
+    if not parts.candidates_cache.lift_limit(earlier) and _is_fresh(earlier, came):
         return None
     offer = _answer(parts, caller, asked, record, came)
-    if not offer.is_news_to(earlier):
+    if not offer.has_more_than(earlier):
         return None
     _note_offer(record, offer)
     return offer
@@ -114,11 +114,11 @@ def ask_again(
 
 def _is_fresh(offer: Offer, came: int) -> bool:
     """Return whether Placement was asked since then, and all that it has is offered."""
-    return offer.asked >= came and offer.is_whole
+    return offer.began >= came and offer.is_complete
 
 
 def _note_offer(record: DecisionRecord, offer: Offer) -> None:
-    record.n_candidates, record.is_cut = offer.n_open, offer.is_cut
+    record.n_candidates, record.is_truncated = offer.n_open, offer.is_truncated
 
 
 def questions(
@@ -229,7 +229,7 @@ def _asked(
     max_age_s: float,
 ) -> Offer:
     try:
-        return parts.kept.ask(
+        return parts.candidates_cache.get(
             question,
             since=since,
             max_age_s=max_age_s if conditions_of(question) else math.inf,

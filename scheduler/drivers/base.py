@@ -16,8 +16,8 @@ from ...weighers import BaseHostWeigher
 from ..hosts import HostTable
 from ..placement.allocations.journal import Journal
 from ..placement.allocations.orphans import Orphans
+from ..placement.candidates_cache import CandidatesCache
 from ..placement.client import PlacementClient
-from ..placement.kept import KeptCandidates
 from ..prefilters import NetworkClient, Prefilter
 from ..sources.base import BaseHostSource
 from ..waiting import SystemWaiter, Waiter
@@ -65,7 +65,7 @@ class Parts:
     placement: PlacementClient
     orphans: Orphans
     journal: Journal
-    kept: KeptCandidates
+    candidates_cache: CandidatesCache
     table: HostTable
     source: BaseHostSource
     prefilters: Sequence[tuple[str, Prefilter]]

@@ -97,7 +97,7 @@ class Decision:
             self._caller.starting(None)
             return self._decided(None)
         parts, caller, record = self._parts, self._caller, self._record
-        came = parts.kept.moment()
+        came = parts.candidates_cache.tick()
         self._look()
         requirements = required(parts, caller, self._spec, record)
         asked = questions(parts, self._spec, requirements)
@@ -110,7 +110,7 @@ class Decision:
             try:
                 return self._decided(offer, may_give_up=n_asked == 1)
             except StaleOffer:
-                came = parts.kept.moment()
+                came = parts.candidates_cache.tick()
                 news = ask_again(parts, caller, asked, record, came=came, earlier=offer)
             except NoValidHost:
                 if n_asked == MAX_QUERIES:
@@ -214,7 +214,9 @@ class Decision:
         """Have the hosts as fresh as the source can give them for a decision."""
         with self._record.timed("look"):
             self._parts.source.look(self._parts.table, missing)
-        self._parts.kept.suit(self._parts.table.supply_revision)
+        self._parts.candidates_cache.invalidate_older_than(
+            self._parts.table.supply_revision
+        )
 
     def _is_outdated(self) -> bool:
         """Return whether a poll finds other hosts than those that were decided on."""

@@ -84,7 +84,7 @@ class Ledger:
         return next((n for n in numbers if is_it(n, held)), None)
 
     def _is_all_of(self, index: int, held: ConsumerAllocations) -> bool:
-        return held.are(self.request(index))
+        return held.matches(self.request(index))
 
     def _is_part_of(self, index: int, held: ConsumerAllocations) -> bool:
         parts = self._candidates.resources_of(index).items()

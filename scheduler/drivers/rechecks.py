@@ -61,7 +61,7 @@ class Rechecks:
     ) -> None:
         self._source = parts.source
         self._table = parts.table
-        self._kept = parts.kept
+        self._cache = parts.candidates_cache
         self._spec = spec_obj
         self._filters = filters
         self._record = record
@@ -105,10 +105,10 @@ class Rechecks:
         PlacementError
             Placement could not be asked.
         """
-        answer, number = offer.part_of(candidate)
+        answer, number = offer.locate(candidate)
         if not self._is_few or not conditions_of(answer.query):
             return True
-        if self._kept.age_s(answer) <= FRESH_S:
+        if self._cache.age_s(answer) <= FRESH_S:
             return True
         with self._record.timed("recheck"):
             fits = self._providers.still_fits(

@@ -112,7 +112,7 @@ class DecisionRecord:
         Allocation candidates in all answers; None: there was no answer.
     no_answer : str
         Why Placement answered no candidates, where that is known.
-    is_cut : bool
+    is_truncated : bool
         Whether the limit may have truncated an answer.
     n_hosts : int
         Hosts of the candidates that have a row.
@@ -138,7 +138,7 @@ class DecisionRecord:
     queries: list[str] = dataclasses.field(default_factory=list)
     n_candidates: int | None = None
     no_answer: str = ""
-    is_cut: bool = False
+    is_truncated: bool = False
     n_hosts: int = 0
     n_without_row: int = 0
     view_revision: int | None = None
@@ -187,10 +187,11 @@ class DecisionRecord:
         return f" ({self.reason.strip()})" if self.reason.strip() else ""
 
     def _funnel(self) -> str:
+        cut = " (cut)" if self.is_truncated else ""
         asked = (
             self.no_answer or "Placement not asked"
             if self.n_candidates is None
-            else f"{self.n_candidates} candidate(s){' (cut)' if self.is_cut else ''}"
+            else f"{self.n_candidates} candidate(s){cut}"
         )
         # A step that is repeated for later instances is written once.
         left: dict[str, list[str]] = {}

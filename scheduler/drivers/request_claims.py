@@ -29,7 +29,7 @@ from ..placement.allocations.engine import AllocationsByConsumer, AllocationsInD
 from ..placement.allocations.journal import JournalEntry
 from ..placement.allocations.limits import MAX_CONTENDED, MAX_REFUSED, MAX_ROUNDS
 from ..placement.candidates import AllocationRequest
-from ..placement.offers import Taken
+from ..placement.offers import CountedClaim
 from .base import Parts
 from .caller import Caller
 from .groups import GroupCheck
@@ -93,7 +93,7 @@ class RequestClaims:
         self._found: dict[str, Claim] = {}
         #: The journal entries of claims that are not known to be released.
         self._entries: dict[str, JournalEntry] = {}
-        self._counted: list[Taken] = []
+        self._counted: list[CountedClaim] = []
         self._has_contended = False
         self._n_contended = 0
         self._may_give_up = may_give_up
@@ -220,7 +220,7 @@ class RequestClaims:
     ) -> ClaimAnswer:
         """Claim for one instance, or for several in one POST."""
         self._wanted.update(requests)
-        began = self._parts.kept.moment()
+        began = self._parts.candidates_cache.tick()
         with (
             self._record.timed("claim"),
             tracing.span("claim", hosts=hosts, instances=list(requests)) as span,
@@ -261,7 +261,9 @@ class RequestClaims:
             self._made.update(answer.claims)
             for uuid, made in answer.claims.items():
                 self._entries[uuid].record_grant(made.generation)
-            taken = self._parts.kept.claimed(requests.values(), began=began)
+            taken = self._parts.candidates_cache.count_claim(
+                requests.values(), began=began
+            )
             self._counted.append(taken)
 
     def claim_together(
@@ -330,7 +332,7 @@ class RequestClaims:
 
     def _refuse(self, candidate: int, ledger: Ledger) -> None:
         ledger.mark_refused(candidate)
-        self._parts.kept.refused(ledger.offer, candidate)
+        self._parts.candidates_cache.exclude(ledger.offer, candidate)
 
     def _record_attempt(
         self, uuids: Sequence[str], hosts: Sequence[str], answer: ClaimAnswer
@@ -376,7 +378,7 @@ class RequestClaims:
         for uuid, named in generations.items():
             entry, mine = self._entries[uuid], held[uuid]
             recorded = Claim(entry.request, entry.before)
-            if named is not None and mine.are(recorded.combined_request):
+            if named is not None and mine.matches(recorded.combined_request):
                 entry.record_rewrite(named)
             elif named is not None:
                 entry.record_retry(named, mine if mine.resources else None)
@@ -409,7 +411,7 @@ class RequestClaims:
             self._release_made()
         # Claims in doubt are counted as free, too: Placement refuses them if not.
         for taken in self._counted:
-            self._parts.kept.give_back(taken)
+            self._parts.candidates_cache.release(taken)
         self._counted.clear()
 
     def _release_made(self) -> None:

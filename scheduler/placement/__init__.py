@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that is said to Placement: queries, candidates, claims."""
+"""The Placement client: queries, allocation candidates, claims."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answers that are kept: young ones only, and a bounded number of candidates."""
+"""Storage of cached answers, limited by age and by the number of candidates."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from .offers import Answer
+from .offers import CachedAnswer
 from .query import CandidatesQuery
 
-#: The last part of an answer's life, in which whoever asks has it renewed: as long as
-#: Placement takes with half as much to spare, within these parts of its life.
-_LAST_PART: Final = (0.25, 0.75)
-_SPARE: Final = 1.5
+#: A lookup refreshes an answer whose remaining lifetime is at most 1.5 times what
+#: Placement takes to answer, but no less and no more than these parts of its lifetime.
+_REFRESH_BOUNDS: Final = (0.25, 0.75)
+_REFRESH_MARGIN: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class KeptStats:
-    """What is kept now, and how it came about since the start.
+class CacheStats:
+    """The present size of the cache, and counters since the start.
 
     Attributes
     ----------
     answers, requests : int
-        Answers that are kept, and the allocation requests in all of them.
+        Cached answers, and the allocation requests in all of them.
     hits, shared, misses : int
-        Questions that were answered from what is kept, by a GET that somebody else
-        had begun, and by a GET of their own.
+        Lookups that were served from the cache, by another thread's GET in flight, and
+        by a GET of their own.
     refreshes : int
-        GETs in the background, beside those of `misses`.
+        GETs in the background, in addition to those of `misses`.
     dropped : int
-        Answers that had to go, or were not kept, for want of room.
-    cut : int
-        Answers that the limit may have cut.
+        Answers that were evicted, or not cached, because the cache was full.
+    truncated : int
+        Answers that the limit may have truncated.
     """
 
     answers: int = 0
@@ -43,62 +43,62 @@ class KeptStats:
     misses: int = 0
     refreshes: int = 0
     dropped: int = 0
-    cut: int = 0
+    truncated: int = 0
 
 
 class AnswerStore:
-    """Keep one answer a question. Its caller keeps threads apart.
+    """Store one answer per query. Not thread-safe by itself.
 
     Parameters
     ----------
     max_age_s : float
-        How long an answer serves once it has come.
+        Lifetime of an answer, from its arrival.
     max_requests : int
-        Most allocation requests, all answers together. An empty answer counts as one.
+        Most allocation requests, over all answers. An empty answer counts as one.
 
     Attributes
     ----------
     n_requests : int
-        Allocation requests that are kept now.
+        Allocation requests that are stored now.
     n_dropped : int
-        Answers that had to go, or were not kept, for want of room.
+        Answers that were evicted, or not stored, because the store was full.
     """
 
     def __init__(self, *, max_age_s: float, max_requests: int) -> None:
-        self.bound(max_age_s, max_requests)
-        self._answers: OrderedDict[CandidatesQuery, Answer] = OrderedDict()
+        self.set_limits(max_age_s, max_requests)
+        self._answers: OrderedDict[CandidatesQuery, CachedAnswer] = OrderedDict()
         self.n_requests = 0
         self.n_dropped = 0
 
-    def bound(self, max_age_s: float, max_requests: int) -> None:
-        """Keep answers by other limits from now on."""
+    def set_limits(self, max_age_s: float, max_requests: int) -> None:
+        """Change the limits."""
         self._max_age_s = max_age_s
         self._max_requests = max_requests
 
     def __len__(self) -> int:
         return len(self._answers)
 
-    def __iter__(self) -> Iterator[Answer]:
+    def __iter__(self) -> Iterator[CachedAnswer]:
         return iter(self._answers.values())
 
-    def find(self, query: CandidatesQuery, now: float) -> Answer | None:
-        """Return the answer to a question if it is young enough, and note its use."""
+    def find(self, query: CandidatesQuery, now: float) -> CachedAnswer | None:
+        """Return a query's answer unless it has expired, and mark it as used."""
         answer = self._answers.get(query)
         if answer is None or self._left_s(answer, now) <= 0:
             return None
         self._answers.move_to_end(query)
         return answer
 
-    def is_in_last_part(self, answer: Answer, now: float) -> bool:
-        """Tell whether a successor should be asked for, to be there in time."""
-        least, most = (part * self._max_age_s for part in _LAST_PART)
-        last_part_s = min(max(least, _SPARE * answer.took_s), most)
-        return self._left_s(answer, now) <= last_part_s
+    def needs_refresh(self, answer: CachedAnswer, now: float) -> bool:
+        """Return whether a refresh must start now to end before the answer expires."""
+        least, most = (bound * self._max_age_s for bound in _REFRESH_BOUNDS)
+        refresh_s = min(max(least, _REFRESH_MARGIN * answer.took_s), most)
+        return self._left_s(answer, now) <= refresh_s
 
-    def keep(self, answer: Answer, now: float) -> None:
-        """Keep an answer instead of its predecessor; make room where it is needed.
+    def add(self, answer: CachedAnswer, now: float) -> None:
+        """Store an answer in place of its predecessor.
 
-        What is too old goes first, then what was not used for longest.
+        Expired answers are evicted first, then the least recently used ones.
         """
         for query in [a.query for a in self if self._left_s(a, now) <= 0]:
             self.drop(query)
@@ -113,14 +113,14 @@ class AnswerStore:
             self.n_dropped += 1
 
     def drop(self, query: CandidatesQuery) -> None:
-        """Keep no answer to a question."""
+        """Remove the answer to a query."""
         answer = self._answers.pop(query, None)
         if answer is not None:
             self.n_requests -= _size(answer)
 
-    def _left_s(self, answer: Answer, now: float) -> float:
-        return self._max_age_s - (now - answer.came_at)
+    def _left_s(self, answer: CachedAnswer, now: float) -> float:
+        return self._max_age_s - (now - answer.received_at)
 
 
-def _size(answer: Answer) -> int:
+def _size(answer: CachedAnswer) -> int:
     return max(1, answer.candidates.n_requests)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Placement answered to "where would this fit?", indexed by host."""
+"""Placement's allocation candidates for one query, indexed by host."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any, Final, TypeVar
 
 from ..errors import PlacementUnavailable
 
-#: One allocation request as Placement wrote it. It is opaque: it goes back as it came.
+#: One allocation request as Placement wrote it. It is opaque and sent back unchanged.
 AllocationRequest = Mapping[str, Any]
 
 _T = TypeVar("_T")
 
-#: One for the table's layout of now, one for that of a moment ago, and as many spare.
+#: One for the host table's present layout, one for the previous one, and two to spare.
 _MAX_DERIVED: Final = 4
 
 
-class Derived:
-    """Keep what readers made of one answer, which never changes: a few things."""
+class DerivedData:
+    """A small cache of data that readers derive from one immutable answer."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, object] = {}
-        self._lock = threading.RLock()  # what is made may be made of something derived
+        self._lock = threading.RLock()  # `make` may itself derive something
 
     def get(self, token: Hashable, make: Callable[[], _T]) -> _T:
-        """Return what was made for `token`, made now where it is not kept.
+        """Return the data for `token`; call `make` if it is not cached.
 
-        It is made once; who asks meanwhile waits. The oldest goes where there are many.
+        `make` is called once; other threads wait for it. The oldest entry is evicted.
         """
         try:
             return self._made[token]  # type: ignore[return-value] # made for this token
@@ -46,7 +46,7 @@ class Derived:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllocationCandidates:
-    """Hold the answer to one GET /allocation_candidates.
+    """The answer to one GET /allocation_candidates.
 
     Attributes
     ----------
@@ -60,11 +60,11 @@ class AllocationCandidates:
     by_host : mapping
         Root provider UUID to the indices of its requests, in Placement's order.
     limit : int or None
-        How many requests were asked for at most.
+        The query's limit on the number of requests.
     version : str
         The microversion that the requests were written in, and are claimed with.
-    derived : Derived
-        What readers made of it, by a token of theirs: "the rows of table layout 7".
+    derived : DerivedData
+        What readers derived from it, by tokens such as "the rows of table layout 7".
     """
 
     allocation_requests: Sequence[AllocationRequest]
@@ -73,7 +73,7 @@ class AllocationCandidates:
     by_host: Mapping[str, tuple[int, ...]]
     limit: int | None
     version: str
-    derived: Derived = field(default_factory=Derived, repr=False)
+    derived: DerivedData = field(default_factory=DerivedData, repr=False)
 
     @classmethod
     def parse(
@@ -84,7 +84,7 @@ class AllocationCandidates:
         Raises
         ------
         PlacementUnavailable
-            The body has not the shape of an answer of Placement.
+            The body does not have the shape of Placement's answers.
         """
         requests, summaries = _parts(body)
         roots = _roots(requests, summaries)
@@ -92,21 +92,21 @@ class AllocationCandidates:
 
     @property
     def n_requests(self) -> int:
-        """Count the allocation requests."""
+        """The number of allocation requests."""
         return len(self.allocation_requests)
 
     @property
-    def is_cut(self) -> bool:
-        """Tell whether Placement may have had more than the limit let through."""
+    def is_truncated(self) -> bool:
+        """Whether Placement may have more candidates than the limit."""
         return self.limit is not None and self.n_requests >= self.limit
 
     def followed_by(self, other: AllocationCandidates) -> AllocationCandidates:
         """Return these candidates, then those of a second answer.
 
-        A host that is in both has these first.
+        For a host that is in both, these come first.
         """
         if not other.n_requests:
-            return self  # nearly always: all hosts of today report PCPU
+            return self  # nearly always: all current hosts report PCPU
         roots = self.roots + other.roots
         return AllocationCandidates(
             allocation_requests=[*self.allocation_requests, *other.allocation_requests],
@@ -118,7 +118,7 @@ class AllocationCandidates:
         )
 
     def free(self, provider_uuid: str, resource_class: str) -> int:
-        """Return capacity - used, in the class's own unit; 0 where there is none."""
+        """Return capacity - used in the class's unit; 0 where there is no inventory."""
         summary = self.provider_summaries.get(provider_uuid, {})
         resource = summary.get("resources", {}).get(resource_class)
         return int(resource["capacity"] - resource["used"]) if resource else 0
@@ -136,7 +136,7 @@ def _parts(body: object) -> tuple[list[AllocationRequest], dict[str, dict[str, A
             "provider_summaries": dict() as summaries,
         }:
             return requests, summaries
-    raise _garbage("no allocation_requests and provider_summaries in it")
+    raise _malformed_answer("it has no allocation_requests and provider_summaries")
 
 
 def _roots(
@@ -146,13 +146,13 @@ def _roots(
         root_of = {u: s["root_provider_uuid"] for u, s in summaries.items()}
         return tuple(_roots_of(request, root_of) for request in requests)
     except (KeyError, TypeError, AttributeError) as e:
-        raise _garbage(f"{type(e).__name__}: {e}") from e
+        raise _malformed_answer(f"{type(e).__name__}: {e}") from e
 
 
 def _roots_of(request: AllocationRequest, root_of: dict[str, str]) -> tuple[str, ...]:
     allocations = request["allocations"]
     for part in allocations.values():
-        part["resources"].keys()  # an AttributeError here is told as garbage
+        part["resources"].keys()  # an AttributeError here means a malformed answer
     if len(allocations) == 1:  # nearly every request
         return (root_of[next(iter(allocations))],)
     return tuple(dict.fromkeys(root_of[uuid] for uuid in allocations))
@@ -166,7 +166,7 @@ def _index(roots: tuple[tuple[str, ...], ...]) -> dict[str, tuple[int, ...]]:
     return {root: tuple(indices) for root, indices in by_host.items()}
 
 
-def _garbage(why: str) -> PlacementUnavailable:
+def _malformed_answer(why: str) -> PlacementUnavailable:
     return PlacementUnavailable(
         "The answer to GET /allocation_candidates is not Placement's: "
         f"{why}. Check that [placement] endpoint_override or the catalog's endpoint "

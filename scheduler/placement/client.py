@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask Placement, and turn every way that can fail into one typed error."""
+"""The client of Placement's API, which maps every failure to one typed error."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ from ..errors import (
 )
 from ..failures import Failure, cause_of, one_line
 from .candidates import AllocationCandidates, AllocationRequest
-from .circuit import Circuit, Verdict
-from .registered import Registered
+from .circuit import CallOutcome, Circuit
+from .registration import RegistrationCheck
 
 _T = TypeVar("_T")
 
-#: What nova 34 speaks. From 1.38 on a claim would have to name a consumer type.
+#: The microversion of nova 34. Since 1.38 a claim must name a consumer type.
 MICROVERSION = "1.36"
 
-#: A consumer that nobody has: a question about it costs next to nothing.
-_NOBODY = "00000000-0000-0000-0000-000000000000"
+#: A consumer that does not exist: a GET of its allocations costs next to nothing.
+_NO_CONSUMER = "00000000-0000-0000-0000-000000000000"
 
 _GROUP = "placement"
-#: Connections that are kept open, one for each thread that serves requests by default,
-#: and pools of them: one for Placement, one for Keystone.
+#: Size of a connection pool, one for each thread that serves requests by default, and
+#: the number of pools: one for Placement, one for Keystone.
 _CONNECTIONS = 64
 _SERVERS = 2
-_N_WORDS = 12  # enough to tell an HTML page of a proxy from an answer of Placement
-_NOT_ACCEPTED = (
+_N_WORDS = 12  # enough to distinguish a proxy's HTML page from Placement's answer
+_AUTH_ERRORS = (
     ksa_errors.AuthorizationFailure,
     ksa_errors.AuthPluginException,
     ksa_errors.EndpointNotFound,
@@ -59,20 +59,20 @@ _NOT_ACCEPTED = (
 
 
 class AnswerLost(PlacementUnavailable):
-    """Say that a write was sent and that nobody knows whether it was done.
+    """Raised when a write was sent and its outcome is unknown.
 
-    `is_in_flight` is false where Placement itself said that it failed, so that it
-    cannot be done later.
+    `is_in_flight` is false if Placement itself reported a failure, so that the write
+    cannot be executed later.
     """
 
     def __init__(self, message: str, *, is_in_flight: bool) -> None:
-        """Tell what was sent, what came, and whether it may be done yet."""
+        """Take the request and response as text; `is_in_flight`: it may yet be done."""
         super().__init__(message)
         self.is_in_flight = is_in_flight
 
 
 class Response(Protocol):
-    """What is read of a ``requests.Response``."""
+    """The part of ``requests.Response`` that is used."""
 
     @property
     def status_code(self) -> int:
@@ -84,14 +84,14 @@ class Response(Protocol):
 
     @property
     def content(self) -> bytes:
-        """Body, as it came."""
+        """Body, undecoded."""
 
     def json(self) -> Any:  # noqa: ANN401 - JSON's own types
         """Body, decoded."""
 
 
 class PlacementAdapter(Protocol):
-    """The call shape of keystoneauth1's Adapter, as far as it is used.
+    """The part of keystoneauth1's Adapter that is used.
 
     The microversion is among the headers, so that an adapter needs no service type.
     """
@@ -128,11 +128,11 @@ class PlacementAdapter(Protocol):
 
 
 class Query(Protocol):
-    """A question for allocation candidates."""
+    """A query for allocation candidates."""
 
     @property
     def params(self) -> tuple[tuple[str, str], ...]:
-        """Query parameters; "limit" is read of them."""
+        """Query parameters; "limit" is read from them."""
 
     @property
     def path(self) -> str:
@@ -140,11 +140,11 @@ class Query(Protocol):
 
     @property
     def microversion(self) -> str:
-        """What it has to be asked in; claims go in MICROVERSION all the same."""
+        """The microversion it needs; claims use MICROVERSION all the same."""
 
 
 class Verb(enum.StrEnum):
-    """Methods of HTTP that Placement knows."""
+    """HTTP methods of Placement's API."""
 
     GET = "GET"
     PUT = "PUT"
@@ -154,10 +154,10 @@ class Verb(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WriteAnswer:
-    """What Placement said to a write: done, or refused and why.
+    """Placement's answer to a write: done, or refused and why.
 
-    `code` and `detail` are those of Placement's error, empty where it was done;
-    `body` is the decoded answer of a write that has one.
+    `code` and `detail` are those of Placement's error, empty if it was done;
+    `body` is the decoded body, if there is one.
     """
 
     status: int
@@ -167,33 +167,33 @@ class WriteAnswer:
 
     @property
     def is_done(self) -> bool:
-        """Tell whether it was done."""
+        """Whether it was done."""
         return self.status < 300
 
     @property
     def is_concurrent_update(self) -> bool:
-        """Tell whether a generation was not the expected one."""
+        """Whether it was refused because of a generation."""
         return self.code == "placement.concurrent_update"
 
     @property
     def is_consumer_conflict(self) -> bool:
-        """Tell whether it was a consumer's generation; only the text tells."""
+        """Whether it was a consumer's generation, which only the text shows."""
         conflict = "consumer generation conflict" in self.detail
         return self.is_concurrent_update and conflict
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerAllocations:
-    """What one consumer holds.
+    """The allocations of one consumer.
 
     Attributes
     ----------
     resources : mapping
-        {provider UUID: {resource class: amount}}; empty where it holds nothing.
+        {provider UUID: {resource class: amount}}; empty without allocations.
     consumer_generation : int or None
-        None where it holds nothing: Placement does not tell then.
+        None without allocations: Placement does not report it then.
     project_id, user_id : str or None
-        Owner; None where it holds nothing.
+        Owner; None without allocations.
     """
 
     resources: Mapping[str, Mapping[str, int]]
@@ -207,17 +207,17 @@ class ConsumerAllocations:
         parts = {uuid: {"resources": dict(r)} for uuid, r in self.resources.items()}
         return {"allocations": parts}
 
-    def are(self, request: AllocationRequest) -> bool:
-        """Tell whether it holds just what an allocation request asks for."""
+    def matches(self, request: AllocationRequest) -> bool:
+        """Return whether they are exactly those of an allocation request."""
         allocations = request["allocations"]
         wanted = {u: dict(part["resources"]) for u, part in allocations.items()}
         return wanted == self.resources
 
 
 def make_adapter(conf: cfg.ConfigOpts) -> Adapter:
-    """Return an adapter as ``[placement]`` describes it.
+    """Return an adapter configured by ``[placement]``.
 
-    Nothing is sent yet. Without auth_type, requests carry no token.
+    It sends nothing yet. Without auth_type, requests carry no token.
 
     Raises
     ------
@@ -230,7 +230,7 @@ def make_adapter(conf: cfg.ConfigOpts) -> Adapter:
         session = ks_loading.load_session_from_conf_options(
             conf, _GROUP, auth=auth, timeout=timeout
         )
-    except _NOT_ACCEPTED as e:
+    except _AUTH_ERRORS as e:
         failure = Failure.of("[placement] auth_type", conf.placement.auth_type, e)
         raise PlacementUnauthorized(f"{failure}") from e
     for each in set(session.session.adapters.values()):
@@ -241,21 +241,20 @@ def make_adapter(conf: cfg.ConfigOpts) -> Adapter:
 
 
 class PlacementClient:
-    """Talk to one Placement through an adapter that is handed in.
+    """Call one Placement through an adapter.
 
-    It keeps no state but the version range, whether Placement is away and whether it
-    is empty, and is as safe for threads as its adapter (keystoneauth1's is). Every
-    method raises PlacementUnavailable, PlacementUnauthorized or PlacementIncompatible;
-    a question that is malformed, PlacementRejected; a request that HTTP cannot carry,
-    InvalidRequest; a write whose answer did not come, AnswerLost. While Placement is
-    away, all but a call now and then end at once in PlacementUnavailable, and nothing
-    is sent.
-    `global_request_id` travels as X-Openstack-Request-Id.
+    Its only state is the version range, the circuit and whether Placement is empty. It
+    is as thread-safe as its adapter (keystoneauth1's is). Every method raises
+    PlacementUnavailable, PlacementUnauthorized or PlacementIncompatible; for a
+    malformed query, PlacementRejected; for a request that HTTP cannot carry,
+    InvalidRequest; for a write whose response was lost, AnswerLost. While the circuit
+    is open, nearly all calls raise PlacementUnavailable at once and send nothing.
+    `global_request_id` is sent as X-Openstack-Request-Id.
 
     Attributes
     ----------
     circuit : Circuit
-        Whether Placement is away, since when, why, and when it is tried again.
+        Whether Placement is down, since when, why, and when it is retried.
     """
 
     def __init__(
@@ -266,55 +265,55 @@ class PlacementClient:
         Parameters
         ----------
         circuit : Circuit, optional
-            None: one of its own.
+            None: a new one.
         """
         self._adapter = adapter
         self.circuit = circuit or Circuit()
         self._range: tuple[str, str] | None = None
-        self._registered = Registered(self.read)
+        self._registration = RegistrationCheck(self.read)
 
     def version_range(self) -> tuple[str, str]:
-        """Return the lowest and highest microversion; asked once, then remembered."""
+        """Return the lowest and highest microversion; the result is cached."""
         if self._range is None:
-            # In 1.0 every Placement answers, whatever else it lacks.
+            # Every Placement supports 1.0.
             self._range = self._read("/", _versions, microversion="1.0")
         return self._range
 
     def check(self) -> None:
-        """Raise PlacementIncompatible unless Placement speaks what is needed."""
+        """Raise PlacementIncompatible unless Placement supports `MICROVERSION`."""
         low, high = self.version_range()
         if not _as_tuple(low) <= _as_tuple(MICROVERSION) <= _as_tuple(high):
-            self._range = None  # it may be upgraded while this process lives
+            self._range = None  # Placement may be upgraded while this process runs
             raise PlacementIncompatible(
-                f"Placement speaks microversions {low} to {high}; {MICROVERSION} to "
+                f"Placement supports microversions {low} to {high}; {MICROVERSION} to "
                 f"{MICROVERSION} is needed. Upgrade Placement to Ussuri or later."
             )
 
     def probe(self) -> None:
         """Raise the error that a claim would end in now; nothing is written.
 
-        It takes one GET, of those that cost least: of a Placement that speaks what is
-        needed, accepts the credentials and reaches its database. `check` says less.
+        One cheap GET verifies that Placement supports the microversion, accepts the
+        credentials and reaches its database. `check` verifies less.
         """
-        self.allocations(_NOBODY)
+        self.allocations(_NO_CONSUMER)
 
     def is_empty(self) -> bool:
-        """Tell whether Placement is known to have no resource provider at all.
+        """Return whether Placement is known to have no resource provider at all.
 
-        Ask where it had no candidates. It costs a GET at times until there is one, and
-        then nothing any more. It raises nothing: it is a hint to an operator.
+        For a query without candidates. It costs an occasional GET until there is a
+        provider, and nothing afterwards. It raises nothing: it is a hint to operators.
         """
-        return self._registered.is_empty()
+        return self._registration.is_empty()
 
     @property
     def was_empty(self) -> bool:
-        """Tell whether it was when `is_empty` was asked last; costs nothing."""
-        return self._registered.was_empty
+        """The last result of `is_empty`, without a GET."""
+        return self._registration.was_empty
 
     def allocation_candidates(
         self, query: Query, *, global_request_id: str | None = None
     ) -> AllocationCandidates:
-        """Ask where something fits; PlacementRejected if the question is malformed."""
+        """Return a query's candidates; PlacementRejected if the query is malformed."""
         given = dict(query.params).get("limit")
         limit = int(given) if given else None
 
@@ -328,13 +327,13 @@ class PlacementClient:
             global_request_id=global_request_id,
         )
         if answer.n_requests:
-            self._registered.see()
+            self._registration.set_registered()
         return answer
 
     def allocations(
         self, consumer_uuid: str, *, global_request_id: str | None = None
     ) -> ConsumerAllocations:
-        """Return what a consumer holds; an unknown one holds nothing."""
+        """Return a consumer's allocations; none if it does not exist."""
         url = f"/allocations/{consumer_uuid}"
 
         def held(body: object) -> ConsumerAllocations:
@@ -349,7 +348,7 @@ class PlacementClient:
         *,
         global_request_id: str | None = None,
     ) -> WriteAnswer:
-        """Replace what one consumer holds. A refusal (400, 404, 409) is an answer."""
+        """Replace one consumer's allocations. A refusal (400, 404, 409) is returned."""
         url = f"/allocations/{consumer_uuid}"
         return self.write(Verb.PUT, url, body, global_request_id=global_request_id)
 
@@ -359,7 +358,7 @@ class PlacementClient:
         *,
         global_request_id: str | None = None,
     ) -> WriteAnswer:
-        """Replace what several consumers hold, all or none; else as put_allocations."""
+        """Replace several consumers' allocations, all or none; as put_allocations."""
         return self.write(
             Verb.POST, "/allocations", bodies, global_request_id=global_request_id
         )
@@ -367,7 +366,7 @@ class PlacementClient:
     def delete_allocations(
         self, consumer_uuid: str, *, global_request_id: str | None = None
     ) -> bool:
-        """Release what a consumer holds; return whether it held anything."""
+        """Delete a consumer's allocations; return whether it had any."""
         url = f"/allocations/{consumer_uuid}"
         answer = self.write(Verb.DELETE, url, global_request_id=global_request_id)
         if not answer.is_done and answer.status != 404:
@@ -381,10 +380,10 @@ class PlacementClient:
         microversion: str = MICROVERSION,
         global_request_id: str | None = None,
     ) -> object:
-        """GET any URL of Placement, decoded."""
+        """GET any URL of Placement and return the decoded body."""
         return self._read(
             url,
-            _as_it_is,
+            _unparsed,
             microversion=microversion,
             global_request_id=global_request_id,
         )
@@ -397,14 +396,14 @@ class PlacementClient:
         *,
         global_request_id: str | None = None,
     ) -> WriteAnswer:
-        """Send one write; a refusal in Placement's own words is an answer.
+        """Send one write; a refusal by Placement itself is returned.
 
         Raises
         ------
         AnswerLost
-            It was sent, and what came back does not tell whether it was done.
+            It was sent, and the response does not show whether it was done.
         """
-        with self.circuit.guarding(_verdict):
+        with self.circuit.guarding(_outcome):
             response = self._send(verb, url, MICROVERSION, body, global_request_id)
             return _write_answer(verb, url, response)
 
@@ -416,8 +415,8 @@ class PlacementClient:
         microversion: str = MICROVERSION,
         global_request_id: str | None = None,
     ) -> _T:
-        # Inside the guard: a page of a proxy may well be JSON.
-        with self.circuit.guarding(_verdict):
+        # Parsed inside the guard: a proxy's error page may be JSON too.
+        with self.circuit.guarding(_outcome):
             response = self._send(Verb.GET, url, microversion, None, global_request_id)
             return parse(_read_answer(url, response, microversion))
 
@@ -434,20 +433,20 @@ class PlacementClient:
                 response = self._call(verb, url, microversion, body, global_request_id)
                 span.set("http.response.status_code", response.status_code)
                 return response
-        except _NOT_ACCEPTED as e:
+        except _AUTH_ERRORS as e:
             raise PlacementUnauthorized(
-                f"{verb} {shortened(url)} of Placement could not be asked: "
-                f"{one_line(e)}. Check "
+                f"{verb} {shortened(url)} of Placement failed to authenticate or to "
+                f"find the endpoint: {one_line(e)}. Check "
                 "auth_type, its options and endpoint_override in [placement]."
             ) from e
         except Exception as e:
-            if any(isinstance(cause, _NOT_BUILT) for cause in _causes(e)):
+            if any(isinstance(cause, _UNSENDABLE) for cause in _causes(e)):
                 raise InvalidRequest(
                     f"{verb} {shortened(url)} of Placement cannot be sent: "
                     f"{shortened(str(e))}"
                 ) from e
-            # An adapter that is handed in may raise anything, and a write whose
-            # outcome is unknown has to be settled whatever it was.
+            # A custom adapter may raise anything, and a write whose outcome is unknown
+            # must be settled whatever was raised.
             raise _unreachable(verb, url, e) from e
 
     def _call(
@@ -469,37 +468,39 @@ class PlacementClient:
             if verb is Verb.GET:
                 return self._adapter.get(url, headers=headers, raise_exc=False)
             return self._adapter.delete(
-                url, headers=headers, raise_exc=False, **_SENT_ONCE
+                url, headers=headers, raise_exc=False, **_NO_RETRIES
             )
-        tell = self._adapter.put if verb is Verb.PUT else self._adapter.post
-        return tell(url, json=body, headers=headers, raise_exc=False, **_SENT_ONCE)
+        send = self._adapter.put if verb is Verb.PUT else self._adapter.post
+        return send(url, json=body, headers=headers, raise_exc=False, **_NO_RETRIES)
 
 
-def doubled(before: ConsumerAllocations, wanted: AllocationRequest) -> dict[str, Any]:
-    """Return an allocation request for what is held and what is wanted besides.
+def combine_allocations(
+    before: ConsumerAllocations, wanted: AllocationRequest
+) -> dict[str, Any]:
+    """Return an allocation request for existing allocations and further wanted ones.
 
-    nova's rule for an evacuation (``_move_operation_alloc_request``): a provider that
-    is held already, such as shared storage, is not summed; mappings are dropped.
+    nova's rule for an evacuation (``_move_operation_alloc_request``): the amounts of a
+    provider in both, such as shared storage, are not summed; mappings are dropped.
     """
     held = before.request["allocations"]
     return {"allocations": {**wanted["allocations"], **held}}
 
 
-def _verdict(e: PlacementError) -> Verdict:
+def _outcome(e: PlacementError) -> CallOutcome:
     if isinstance(e, PlacementRejected):
-        return Verdict.ANSWERED
-    # Placement may be well: on PostgreSQL, for one, the first claims of a new project
-    # race to create it, and all but one end so. Looking at what became of them tells.
+        return CallOutcome.ANSWERED
+    # Placement may be healthy: on PostgreSQL, for example, the first claims of a new
+    # project race to create it, and all but one fail so. Reading the consumer shows it.
     if isinstance(e, AnswerLost) and not e.is_in_flight:
-        return Verdict.UNCLEAR
-    return Verdict.FAILED
+        return CallOutcome.UNCLEAR
+    return CallOutcome.FAILED
 
 
-#: Placement's words for a provider that is not there.
+#: Placement's error text for a provider that does not exist.
 _NO_PROVIDER: Final = "No resource provider with uuid"
 
 
-def _as_it_is(body: object) -> object:
+def _unparsed(body: object) -> object:
     return body
 
 
@@ -508,7 +509,7 @@ def _read_answer(url: str, response: Response, microversion: str) -> object:
         return _decoded(url, response)
     is_newer = _as_tuple(microversion) > _as_tuple(MICROVERSION)
     if response.status_code == 406 and is_newer:
-        # All others can be asked: it is this question that cannot.
+        # Only this query needs the newer microversion; all others still work.
         raise PlacementRejected(
             f"GET {shortened(url)} needs microversion {microversion}: "
             f"{_offered(response)}"
@@ -516,7 +517,7 @@ def _read_answer(url: str, response: Response, microversion: str) -> object:
     _raise_unaccepted(Verb.GET, url, response)
     if _is_refusal(response):
         raise _rejected(Verb.GET, url, response.status_code, _refusal(response)[1])
-    raise PlacementUnavailable(_strange(Verb.GET, url, response))
+    raise PlacementUnavailable(_unexpected(Verb.GET, url, response))
 
 
 def _write_answer(verb: Verb, url: str, response: Response) -> WriteAnswer:
@@ -528,33 +529,33 @@ def _write_answer(verb: Verb, url: str, response: Response) -> WriteAnswer:
     if _is_refusal(response) or (status == 404 and is_placements):
         return WriteAnswer(status, *_refusal(response))
     raise AnswerLost(
-        _strange(verb, url, response),
+        _unexpected(verb, url, response),
         is_in_flight=status in (502, 503, 504) or not is_placements,
     )
 
 
-#: 4xx that tell of Placement, the way to it or its load: credentials (401, 403), a
-#: wrong endpoint (404), a microversion (406), and a time-out or a limit of a server.
-_NO_REFUSAL: Final = frozenset({401, 403, 404, 406, 408, 429})
+#: 4xx that concern Placement, the route to it or its load: credentials (401, 403), a
+#: wrong endpoint (404), a microversion (406), and a timeout or a limit of a server.
+_NOT_REFUSALS: Final = frozenset({401, 403, 404, 406, 408, 429})
 
 
 def _is_refusal(response: Response) -> bool:
     """Return whether this request was refused, by Placement or a server before it.
 
     A web server refuses a URL or a header that is too long (400, 414, 431) and a body
-    that is too large (413): nothing was done, and the next request may well succeed.
+    that is too large (413): nothing was done, and the next request may succeed.
     """
     status = response.status_code
-    if status == 404:  # of a provider that is gone, the endpoint is right
+    if status == 404:  # for a missing provider, the endpoint is right
         return _NO_PROVIDER in _refusal(response)[1]
-    return 400 <= status < 500 and status not in _NO_REFUSAL
+    return 400 <= status < 500 and status not in _NOT_REFUSALS
 
 
 def _refusal(response: Response) -> tuple[str, str]:
-    """Return the error's code and what it says; of a page, its first words."""
+    """Return the error's code and detail; of a page, its first words."""
     error = _error(response)
     if error is None:
-        return "", _words(response)
+        return "", _excerpt(response)
     return error["code"], error["detail"]
 
 
@@ -562,27 +563,27 @@ def _rejected(verb: Verb, url: str, status: int, detail: str) -> PlacementReject
     return PlacementRejected(f"{verb} {shortened(url)}: {status} {detail}", detail)
 
 
-#: A write is never repeated below us, whatever [placement] says of retries: what the
-#: first one did would be hidden by the answer to the second.
-_SENT_ONCE: Final[dict[str, Any]] = {"connect_retries": 0, "status_code_retries": 0}
+#: The adapter must not retry a write, whatever [placement] configures: the answer to
+#: the second attempt would hide what the first one did.
+_NO_RETRIES: Final[dict[str, Any]] = {"connect_retries": 0, "status_code_retries": 0}
 
-#: What an HTTP library raises of a header or a body that cannot be sent.
-_NOT_BUILT = (
+#: What HTTP libraries raise for a header or a body that cannot be sent.
+_UNSENDABLE = (
     UnicodeError,
     requests.exceptions.InvalidHeader,
     requests.exceptions.InvalidJSONError,
 )
 _NEVER_CONNECTED = (NewConnectionError, requests.ConnectTimeout)
-#: What begins urllib3's words in an error of requests.
+#: The beginning of urllib3's text in an error of requests.
 _POOL = re.compile(r": HTTPS?ConnectionPool\(")
-_MAYBE_SENT = (ProtocolError, ReadTimeoutError, requests.ReadTimeout)
+_POSSIBLY_SENT = (ProtocolError, ReadTimeoutError, requests.ReadTimeout)
 
 
 def _unreachable(verb: Verb, url: str, e: Exception) -> PlacementError:
     message = (
         f"{verb} {shortened(url)} of Placement got no answer: {_cause(e)}. Check that "
-        "it runs, and in [placement] endpoint_override, auth_url, timeout and the TLS "
-        "options."
+        "it runs, and the options endpoint_override, auth_url, timeout and those of "
+        "TLS in [placement]."
     )
     if verb is Verb.GET or _was_never_sent(e):
         return PlacementUnavailable(message)
@@ -590,23 +591,23 @@ def _unreachable(verb: Verb, url: str, e: Exception) -> PlacementError:
 
 
 def _cause(e: Exception) -> str:
-    """Return what an error says, with its root cause instead of urllib3's wrapping."""
+    """Return an error's text with its root cause instead of urllib3's wrapping."""
     said = one_line(_POOL.split(str(e), maxsplit=1)[0])
     root = cause_of(list(_causes(e))[-1])
     return said if root in said else f"{said}: {root}"
 
 
 def _was_never_sent(e: BaseException) -> bool:
-    # keystoneauth1's retries chain their errors: if one of them had a connection, the
-    # request may have arrived.
+    # keystoneauth1 chains the errors of its retries: if one attempt had a connection,
+    # the request may have arrived.
     causes = list(_causes(e))
     return any(isinstance(cause, _NEVER_CONNECTED) for cause in causes) and not any(
-        isinstance(cause, _MAYBE_SENT) for cause in causes
+        isinstance(cause, _POSSIBLY_SENT) for cause in causes
     )
 
 
 def _causes(e: BaseException | None) -> Iterator[BaseException]:
-    """Walk down to what broke; urllib3 hides it in `reason`, requests in `args`."""
+    """Yield the chain of causes; urllib3 has it in `reason`, requests in `args`."""
     while e is not None:
         yield e
         inner = next((a for a in e.args if isinstance(a, BaseException)), None)
@@ -621,12 +622,12 @@ def _causes(e: BaseException | None) -> Iterator[BaseException]:
 def _raise_unaccepted(verb: Verb, url: str, response: Response) -> None:
     if response.status_code in (401, 403):
         raise PlacementUnauthorized(
-            f"{_strange(verb, url, response)} Check the credentials in [placement]."
+            f"{_unexpected(verb, url, response)} Check the credentials in [placement]."
         )
     if response.status_code == 406:
         raise PlacementIncompatible(
-            f"{_strange(verb, url, response)} Microversion {MICROVERSION} is needed: "
-            f"{_offered(response)}."
+            f"{_unexpected(verb, url, response)} Microversion {MICROVERSION} is "
+            f"needed: {_offered(response)}."
         )
 
 
@@ -634,18 +635,18 @@ def _offered(response: Response) -> str:
     error = _error(response) or {}
     if "min_version" in error:
         low, high = error["min_version"], error["max_version"]
-        return f"this Placement speaks {low} to {high}"
-    return "this Placement did not say what it speaks"
+        return f"this Placement supports {low} to {high}"
+    return "this Placement did not report the versions that it supports"
 
 
-def _strange(verb: Verb, url: str, response: Response) -> str:
-    words = _words(response)
-    came = f'"{words}"' if words else "an empty body"
-    asked = f"{verb} {shortened(url)}"
-    return f"{asked} of Placement answered {response.status_code} with {came}."
+def _unexpected(verb: Verb, url: str, response: Response) -> str:
+    excerpt = _excerpt(response)
+    came = f'"{excerpt}"' if excerpt else "an empty body"
+    request = f"{verb} {shortened(url)}"
+    return f"{request} of Placement answered {response.status_code} with {came}."
 
 
-def _words(response: Response) -> str:
+def _excerpt(response: Response) -> str:
     return " ".join(response.text[:2000].split()[:_N_WORDS])[:200]
 
 
@@ -654,14 +655,14 @@ def _decoded(url: str, response: Response) -> object:
         body: object = loads(response.content)
     except ValueError as e:
         raise PlacementUnavailable(
-            f"{_strange(Verb.GET, url, response)} This is no JSON ({e}): check that "
-            "[placement] endpoint_override is Placement's own and no proxy's."
+            f"{_unexpected(Verb.GET, url, response)} This is not JSON ({e}): check "
+            "that [placement] endpoint_override is Placement's own, not a proxy's."
         ) from e
     return body
 
 
 def _error(response: Response) -> dict[str, Any] | None:
-    """Return Placement's own error, or None where something else answered."""
+    """Return Placement's own error, or None if another server answered."""
     try:
         body = response.json()
     except ValueError:
@@ -675,7 +676,7 @@ def _error(response: Response) -> dict[str, Any] | None:
 
 
 def _is_plausible(response: Response) -> bool:
-    """Tell whether this can be Placement's: no body or JSON, never a page."""
+    """Return whether this can be Placement's: no body or JSON, never a page."""
     return not response.text or _body(response) is not None
 
 
@@ -693,7 +694,7 @@ def _versions(body: object) -> tuple[str, str]:
         }:
             return low, high
     raise PlacementUnavailable(
-        "GET / of Placement told no versions. Check that [placement] "
+        "GET / of Placement returned no versions. Check that [placement] "
         "endpoint_override is Placement's own."
     )
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether an allocation candidate still has the traits and aggregates it was found by.
+"""Whether a cached allocation candidate still has its required traits and aggregates.
 
-Placement compares them when it is asked for candidates, and not when it is sent a
-claim: a candidate of a cached answer may have lost a required trait since, gained a
-forbidden one, or changed aggregates.
+Placement checks them in a query for candidates, but not in a claim: a candidate of a
+cached answer may have lost a required trait since, gained a forbidden one, or changed
+aggregates.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from .candidates import AllocationCandidates
 from .client import PlacementClient
 from .query import CandidatesQuery
 
-#: Asked of every host, and no reason to read it again: nova-compute sets the one for
-#: good, and the other follows its service, whose state the host table has.
-_OF_ALL: Final = frozenset({os_traits.OWNER_NOVA, os_traits.COMPUTE_STATUS_DISABLED})
+#: Part of every query, and never read again: nova-compute sets the first permanently,
+#: and the second follows its service, whose state the host table has.
+_UNCHECKED_TRAITS: Final = frozenset(
+    {os_traits.OWNER_NOVA, os_traits.COMPUTE_STATUS_DISABLED}
+)
 
-_OF_GROUP: Final = re.compile(r"(required|member_of)(.*)")
+_GROUP_PARAM: Final = re.compile(r"(required|member_of)(.*)")
 _NO_TRAITS: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateCondition:
-    """Aggregates of which a provider has to be in one, or in none."""
+    """Aggregates of which a provider must be in one, or in none."""
 
     uuids: frozenset[str]
     is_forbidden: bool
@@ -40,14 +42,14 @@ class AggregateCondition:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What a question asks of providers besides amounts.
+    """A query's conditions on providers other than amounts.
 
     Attributes
     ----------
     traits : mapping
-        Names by suffix of a request group, required and forbidden ones alike.
+        Names by suffix of a query group, both required and forbidden ones.
     root_traits : frozenset of str
-        The same of the root provider.
+        The same for the root provider.
     aggregates : mapping
         By suffix.
     """
@@ -62,14 +64,14 @@ class Conditions:
 
 @functools.lru_cache(maxsize=256)
 def conditions_of(query: CandidatesQuery) -> Conditions:
-    """Return what a question asks besides amounts; false where that is nothing."""
+    """Return a query's conditions other than amounts; false if there are none."""
     traits: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
     aggregates: defaultdict[str, list[AggregateCondition]] = defaultdict(list)
     root_traits = _NO_TRAITS
     for name, value in query.params:
         if name == "root_required":
             root_traits |= _names(value)
-        elif (match := _OF_GROUP.fullmatch(name)) is None:
+        elif (match := _GROUP_PARAM.fullmatch(name)) is None:
             continue
         elif match[1] == "member_of":
             uuids = value.removeprefix("!").removeprefix("in:").split(",")
@@ -82,7 +84,7 @@ def conditions_of(query: CandidatesQuery) -> Conditions:
 
 def _names(value: str) -> frozenset[str]:
     names = value.removeprefix("in:").split(",")
-    return frozenset(name.removeprefix("!") for name in names) - _OF_ALL
+    return frozenset(name.removeprefix("!") for name in names) - _UNCHECKED_TRAITS
 
 
 class ProviderReader:
@@ -102,10 +104,10 @@ class ProviderReader:
         number: int,
         root: str,
     ) -> bool:
-        """Return whether a candidate still has what its question asks besides amounts.
+        """Return whether a candidate still meets its query's conditions.
 
-        A trait that the question names, and that has come or gone, counts as one that
-        does not fit any more, whatever other providers have.
+        If a provider gained or lost a trait that the query names, the candidate no
+        longer fits, whatever other providers have.
 
         Parameters
         ----------
@@ -115,12 +117,12 @@ class ProviderReader:
         Raises
         ------
         PlacementError
-            Placement could not be asked.
+            Placement could not be queried.
         """
         try:
             return self._fits(conditions_of(query), candidates, number, root)
         except PlacementRejected:
-            return False  # the provider is gone
+            return False  # the provider was deleted
 
     def _fits(
         self,
@@ -136,21 +138,21 @@ class ProviderReader:
             if names & self._values(provider, "traits") != names.intersection(before):
                 return False
         return all(
-            self._is_member(_with_root(provider, summaries, suffix), asked)
-            for suffix, asked in conditions.aggregates.items()
+            self._is_member(_with_root(provider, summaries, suffix), required)
+            for suffix, required in conditions.aggregates.items()
             for provider in mappings.get(suffix, ())
         )
 
     def _is_member(
-        self, providers: Iterable[str], asked: Sequence[AggregateCondition]
+        self, providers: Iterable[str], conditions: Sequence[AggregateCondition]
     ) -> bool:
-        """Return whether one of these is in all that is required, and none is in more.
+        """Return whether one provider is in all required aggregates, none in others.
 
-        Several are a provider and its root, whose aggregates are its whole tree's.
+        Several are a provider and its root, whose aggregates apply to the whole tree.
         """
         found = [self._values(provider, "aggregates") for provider in providers]
-        required = [each.uuids for each in asked if not each.is_forbidden]
-        forbidden = [each.uuids for each in asked if each.is_forbidden]
+        required = [each.uuids for each in conditions if not each.is_forbidden]
+        forbidden = [each.uuids for each in conditions if each.is_forbidden]
         is_in = any(all(its & uuids for uuids in required) for its in found)
         return is_in and not any(its & uuids for its in found for uuids in forbidden)
 
@@ -163,14 +165,14 @@ class ProviderReader:
             try:
                 self._read[provider, kind] = frozenset(body[kind])
             except (KeyError, TypeError) as e:
-                raise PlacementUnavailable(f"GET {url} answered no {kind}") from e
+                raise PlacementUnavailable(f"GET {url} returned no {kind}") from e
         return self._read[provider, kind]
 
 
 def _named_traits(
     conditions: Conditions, mappings: Mapping[str, Sequence[str]], root: str
 ) -> Mapping[str, frozenset[str]]:
-    """Return which traits the question names of each provider of a candidate."""
+    """Return which traits the query names for each provider of a candidate."""
     named: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
     if conditions.root_traits:
         named[root] |= conditions.root_traits
@@ -183,7 +185,7 @@ def _named_traits(
 def _with_root(
     provider: str, summaries: Mapping[str, Mapping[str, Any]], suffix: str
 ) -> Iterator[str]:
-    """Yield a provider and, of the group that a whole tree serves, its root."""
+    """Yield a provider and, for the group that a whole tree serves, its root."""
     yield provider
     root = summaries.get(provider, {}).get("root_provider_uuid", provider)
     if not suffix and root != provider:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The constraints of a question, and what to GET for the hosts that one alone leaves.
+"""The constraints of a query, and the GETs for the hosts that each one alone leaves.
 
-A list of providers is cheaper than allocation candidates and answers all but what
-several providers of a tree must be to each other.
+A list of providers is cheaper than allocation candidates. It covers all constraints
+except those on the relation of several providers of a tree.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .query import CandidatesQuery
 
 Params = Sequence[tuple[str, str]]
 
-#: Most candidates that are read of one constraint on several groups.
+#: Most candidates that are read for one constraint on several groups.
 MAX_CANDIDATES: Final = 1000
 
-_OF_GROUP = re.compile(r"(resources|required|member_of|in_tree)(.*)")
+_GROUP_PARAM = re.compile(r"(resources|required|member_of|in_tree)(.*)")
 _NOT_SHARED = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
-_TREE_WORDS = "the compute node that the request names"
+_TREE_DESCRIPTION = "the compute node that the request names"
 
 
-class Kind(enum.StrEnum):
-    """What a constraint is about."""
+class ConstraintKind(enum.StrEnum):
+    """The subject of a constraint."""
 
     RESOURCE = "resource"
     TRAIT = "trait"
@@ -42,58 +42,58 @@ class Kind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """One part of a question.
+    """One part of a query.
 
     Attributes
     ----------
-    words : str
-        What it asks, for people; an in_tree is not spelt out, as it names a host.
+    description : str
+        As text; an in_tree's value is omitted, as it identifies a host.
     params : sequence of (name, value)
-        What to ask for it alone.
-    is_of_groups : bool
-        Whether that asks for allocation candidates, else for resource providers.
-    is_of_root : bool
-        Whether the compute node's own provider has to be in the answer.
+        The query parameters of it alone.
+    needs_candidates : bool
+        Whether they are for allocation candidates, not resource providers.
+    must_match_root : bool
+        Whether the compute node's own provider must be in the answer.
     is_shareable : bool
         Whether a sharing provider can meet it for a host.
     """
 
-    kind: Kind
-    words: str
+    kind: ConstraintKind
+    description: str
     params: Params
-    is_of_groups: bool = False
-    is_of_root: bool = False
+    needs_candidates: bool = False
+    must_match_root: bool = False
     is_shareable: bool = False
 
     @property
     def path(self) -> str:
-        """The path and query to GET, unless it `is_of_groups`."""
+        """The path and query to GET, unless it `needs_candidates`."""
         return f"/resource_providers?{urlencode(self.params)}"
 
     @property
     def query(self) -> CandidatesQuery:
-        """What to ask where it `is_of_groups`."""
+        """The query, if it `needs_candidates`."""
         limit = ("limit", str(MAX_CANDIDATES))
         return CandidatesQuery((limit, *self.params), MAX_CANDIDATES)
 
 
 @dataclass(slots=True)
-class _Question:
+class _ParsedParams:
     """Parameters, those of groups by suffix."""
 
     groups: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     whole: list[tuple[str, str]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, params: Params) -> _Question:
-        question = cls()
+    def of(cls, params: Params) -> _ParsedParams:
+        parsed = cls()
         for name, value in params:
-            if match := _OF_GROUP.fullmatch(name):
-                mine = question.groups.setdefault(match[2], [])
+            if match := _GROUP_PARAM.fullmatch(name):
+                mine = parsed.groups.setdefault(match[2], [])
                 mine.append((match[1], value))
             else:
-                question.whole.append((name, value))
-        return question
+                parsed.whole.append((name, value))
+        return parsed
 
     def values(self, name: str) -> list[str]:
         return [value for each, value in self.whole if each == name]
@@ -106,25 +106,27 @@ class _Question:
 
 
 def constraints(params: Params) -> list[Constraint]:
-    """Return what a question consists of.
+    """Return the constraints of a query.
 
     Each resource class, trait, set of aggregates and tree of the group without a suffix
     is one, and so is each trait of the root, each other group as a whole, each
     ``same_subtree``, and ``group_policy=isolate``.
     """
-    question = _Question.of(params)
-    found = list(_of_tree(question.groups.get("", [])))
-    for value in question.values("root_required"):
+    parsed = _ParsedParams.of(params)
+    found = list(_unsuffixed(parsed.groups.get("", [])))
+    for value in parsed.values("root_required"):
         found += [_trait(trait, of_root=True) for trait in _traits(value)]
-    for suffix, group in question.groups.items():
+    for suffix, group in parsed.groups.items():
         if suffix:
-            words = f"group {suffix} ({_words(group)})"
-            found.append(Constraint(Kind.GROUP, words, group, is_shareable=True))
-    return [*found, *_subtrees(question), *_policy(question)]
+            description = f"group {suffix} ({_description(group)})"
+            found.append(
+                Constraint(ConstraintKind.GROUP, description, group, is_shareable=True)
+            )
+    return [*found, *_subtrees(parsed), *_policy(parsed)]
 
 
-def _of_tree(group: Params) -> Iterator[Constraint]:
-    """Yield what the group without a suffix asks, which a whole tree serves."""
+def _unsuffixed(group: Params) -> Iterator[Constraint]:
+    """Yield the constraints of the group without a suffix, which a tree serves."""
     classes = {
         pair.split(":")[0] for pair in dict(group).get("resources", "").split(",")
     }
@@ -137,7 +139,7 @@ def _of_tree(group: Params) -> Iterator[Constraint]:
         elif name == "member_of":
             yield _aggregates(value, is_shareable=not has_own)
         else:
-            yield Constraint(Kind.TREE, _TREE_WORDS, [(name, value)])
+            yield Constraint(ConstraintKind.TREE, _TREE_DESCRIPTION, [(name, value)])
 
 
 _ORDER: Final = ("resources", "required", "member_of", "in_tree")
@@ -146,20 +148,22 @@ _ORDER: Final = ("resources", "required", "member_of", "in_tree")
 def _resource(pair: str) -> Constraint:
     name = pair.split(":")[0]
     return Constraint(
-        Kind.RESOURCE,
-        _resource_words(pair),
+        ConstraintKind.RESOURCE,
+        _resource_description(pair),
         [("resources", pair)],
         is_shareable=name not in _NOT_SHARED,
     )
 
 
 def _trait(trait: str, *, of_root: bool = False) -> Constraint:
-    words = _trait_words(trait) + (" of the compute node itself" if of_root else "")
+    description = _trait_description(trait) + (
+        " of the compute node itself" if of_root else ""
+    )
     return Constraint(
-        Kind.TRAIT,
-        words,
+        ConstraintKind.TRAIT,
+        description,
         [("required", trait)],
-        is_of_root=of_root,
+        must_match_root=of_root,
         is_shareable=not of_root and not trait.startswith("!"),
     )
 
@@ -167,70 +171,78 @@ def _trait(trait: str, *, of_root: bool = False) -> Constraint:
 def _aggregates(value: str, *, is_shareable: bool) -> Constraint:
     is_forbidden = value.startswith("!")
     return Constraint(
-        Kind.AGGREGATE,
-        _aggregate_words(value),
+        ConstraintKind.AGGREGATE,
+        _aggregate_description(value),
         [("member_of", value)],
-        # An aggregate of the root is one of its whole tree.
-        is_of_root=is_forbidden,
+        # An aggregate of the root applies to its whole tree.
+        must_match_root=is_forbidden,
         is_shareable=is_shareable and not is_forbidden,
     )
 
 
-def _subtrees(question: _Question) -> Iterator[Constraint]:
-    for value in question.values("same_subtree"):
+def _subtrees(parsed: _ParsedParams) -> Iterator[Constraint]:
+    for value in parsed.values("same_subtree"):
         suffixes = value.split(",")
-        if len(suffixes) < 2 or not question.with_resources(suffixes):
-            continue  # it says no more than its group does
+        if len(suffixes) < 2 or not parsed.with_resources(suffixes):
+            continue  # it adds nothing to its group
         params = [
-            *question.suffixed(suffixes),
+            *parsed.suffixed(suffixes),
             ("same_subtree", value),
-            *(("group_policy", policy) for policy in question.values("group_policy")),
+            *(("group_policy", policy) for policy in parsed.values("group_policy")),
         ]
-        words = f"groups {', '.join(suffixes)} in one subtree"
+        description = f"groups {', '.join(suffixes)} in one subtree"
         yield Constraint(
-            Kind.SUBTREE, words, params, is_of_groups=True, is_shareable=True
+            ConstraintKind.SUBTREE,
+            description,
+            params,
+            needs_candidates=True,
+            is_shareable=True,
         )
 
 
-def _policy(question: _Question) -> Iterator[Constraint]:
-    suffixes = question.with_resources(s for s in question.groups if s)
-    if len(suffixes) > 1 and "isolate" in question.values("group_policy"):
-        params = [*question.suffixed(suffixes), ("group_policy", "isolate")]
-        words = f"groups {', '.join(suffixes)} from a provider each"
+def _policy(parsed: _ParsedParams) -> Iterator[Constraint]:
+    suffixes = parsed.with_resources(s for s in parsed.groups if s)
+    if len(suffixes) > 1 and "isolate" in parsed.values("group_policy"):
+        params = [*parsed.suffixed(suffixes), ("group_policy", "isolate")]
+        description = f"groups {', '.join(suffixes)} from a provider each"
         yield Constraint(
-            Kind.POLICY, words, params, is_of_groups=True, is_shareable=True
+            ConstraintKind.POLICY,
+            description,
+            params,
+            needs_candidates=True,
+            is_shareable=True,
         )
 
 
-# -- words -------------------------------------------------------------------------
+# -- descriptions ------------------------------------------------------------------
 
 
-def _words(group: Params) -> str:
+def _description(group: Params) -> str:
     return ", ".join(
-        words
+        description
         for name, value in sorted(group, key=lambda param: _ORDER.index(param[0]))
-        for words in _parameter_words(name, value)
+        for description in _parameter_descriptions(name, value)
     )
 
 
-def _parameter_words(name: str, value: str) -> list[str]:
+def _parameter_descriptions(name: str, value: str) -> list[str]:
     if name == "resources":
-        return [_resource_words(pair) for pair in value.split(",")]
+        return [_resource_description(pair) for pair in value.split(",")]
     if name == "required":
-        return [_trait_words(trait) for trait in _traits(value)]
-    return [_aggregate_words(value) if name == "member_of" else _TREE_WORDS]
+        return [_trait_description(trait) for trait in _traits(value)]
+    return [_aggregate_description(value) if name == "member_of" else _TREE_DESCRIPTION]
 
 
 def _traits(value: str) -> list[str]:
-    """Return single traits, "!" before a forbidden one; any-of stays one."""
+    """Return single traits, "!" before a forbidden one; an any-of set stays one."""
     return [value] if value.startswith("in:") else value.split(",")
 
 
-def _resource_words(pair: str) -> str:
+def _resource_description(pair: str) -> str:
     return pair.replace(":", " ")
 
 
-def _trait_words(trait: str) -> str:
+def _trait_description(trait: str) -> str:
     if trait.startswith("in:"):
         return f"one of the traits {trait.removeprefix('in:').replace(',', ', ')}"
     if trait.startswith("!"):
@@ -238,7 +250,7 @@ def _trait_words(trait: str) -> str:
     return f"trait {trait} required"
 
 
-def _aggregate_words(value: str) -> str:
+def _aggregate_description(value: str) -> str:
     uuids = value.removeprefix("!").removeprefix("in:").replace(",", ", ")
     kind = "aggregates" if "," in value else "aggregate"
     if value.startswith("!"):

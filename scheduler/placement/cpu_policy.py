@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPUs of a guest's own: what its CPU policies ask of Placement.
+"""Dedicated CPUs: what a guest's CPU policies request from Placement.
 
-The rules are those of nova 34 (``nova.virt.hardware``), which the API has applied
-before: what is wrong here was wrong there, or came around it.
+The rules are those of nova 34 (``nova.virt.hardware``). nova's API has applied them
+before, so only a request that bypassed it can fail here.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from enum import StrEnum
 from oslo_utils import strutils
 
 from ..errors import InvalidRequest, excerpt
-from .guest import Guest, contradiction, one_of
+from .flavor_and_image import FlavorAndImage, contradiction, one_of
 
-#: No host has more; it bounds what a mask can make us count.
+#: No host has more; it limits the size of the sets that a mask describes.
 _MAX_CPUS = 65536
 
 
 class CPUPolicy(StrEnum):
-    """Which of a guest's vCPUs have a host CPU of their own; from none to all."""
+    """Which of a guest's vCPUs have a dedicated host CPU, ordered from none to all."""
 
     SHARED = "shared"
     MIXED = "mixed"
@@ -35,7 +35,7 @@ class ThreadPolicy(StrEnum):
 
 
 class EmulatorPolicy(StrEnum):
-    """Whether the emulator's threads have a host CPU of their own."""
+    """Whether the emulator's threads have a dedicated host CPU."""
 
     SHARE = "share"
     ISOLATE = "isolate"
@@ -44,13 +44,13 @@ class EmulatorPolicy(StrEnum):
 _RANK: dict[str, int] = {policy: rank for rank, policy in enumerate(CPUPolicy)}
 
 
-def cpu_policy(guest: Guest) -> CPUPolicy | None:
-    """Return the CPU policy; the flavor's counts, or else the image's.
+def cpu_policy(guest: FlavorAndImage) -> CPUPolicy | None:
+    """Return the flavor's CPU policy, or else the image's.
 
     Raises
     ------
     InvalidRequest
-        A policy is unknown, or the image asks for more than the flavor grants.
+        A policy is unknown, or the image requests more than the flavor grants.
     """
     in_flavor, in_image = guest.both("cpu_policy")
     one_of("hw:cpu_policy", in_flavor, list(CPUPolicy))
@@ -61,8 +61,8 @@ def cpu_policy(guest: Guest) -> CPUPolicy | None:
     return CPUPolicy(chosen) if chosen else None
 
 
-def thread_policy(guest: Guest) -> ThreadPolicy | None:
-    """Return the thread policy; "prefer" in the flavor hides the image's.
+def thread_policy(guest: FlavorAndImage) -> ThreadPolicy | None:
+    """Return the thread policy; "prefer" in the flavor overrides the image's.
 
     Raises
     ------
@@ -78,26 +78,26 @@ def thread_policy(guest: Guest) -> ThreadPolicy | None:
     return ThreadPolicy(chosen) if chosen else None
 
 
-def emulator_policy(guest: Guest) -> EmulatorPolicy | None:
+def emulator_policy(guest: FlavorAndImage) -> EmulatorPolicy | None:
     """Return the policy for the emulator's threads, which only a flavor can set."""
     key = "hw:emulator_threads_policy"
     chosen = one_of(key, guest.extra_spec(key), list(EmulatorPolicy))
     return EmulatorPolicy(chosen) if chosen else None
 
 
-def n_dedicated_cpus(guest: Guest) -> int:
-    """Return how many vCPUs of a mixed guest are dedicated ones.
+def n_dedicated_cpus(guest: FlavorAndImage) -> int:
+    """Return how many vCPUs of a mixed guest are dedicated.
 
     Raises
     ------
     InvalidRequest
-        A mask cannot be read, or does not choose some of the flavor's vCPUs.
+        A mask is malformed, or selects none or more than the flavor's vCPUs.
     """
     realtime = _realtime_cpus(guest)
     return len(_dedicated_cpus(guest) or realtime)
 
 
-def _dedicated_cpus(guest: Guest) -> set[int]:
+def _dedicated_cpus(guest: FlavorAndImage) -> set[int]:
     key = "hw:cpu_dedicated_mask"
     mask = guest.extra_spec(key)
     if mask is None:
@@ -108,7 +108,7 @@ def _dedicated_cpus(guest: Guest) -> set[int]:
     return cpus
 
 
-def _realtime_cpus(guest: Guest) -> set[int]:
+def _realtime_cpus(guest: FlavorAndImage) -> set[int]:
     if not strutils.bool_from_string(guest.extra_spec("hw:cpu_realtime")):
         return set()
     key = "hw:cpu_realtime_mask"
@@ -128,7 +128,7 @@ def _mask(key: str, mask: str, n_vcpus: int) -> set[int]:
     try:
         cpus = parse_cpu_mask(all_cpus + mask)
     except ValueError:
-        raise _bad_mask(key, mask, 'look like "1-4,^3,6"') from None
+        raise _bad_mask(key, mask, 'be a list such as "1-4,^3,6"') from None
     if not cpus or max(cpus) >= n_vcpus:
         raise _bad_mask(key, mask, f"choose some of the vCPUs 0 to {n_vcpus - 1}")
     return cpus
@@ -144,7 +144,7 @@ def parse_cpu_mask(mask: str) -> set[int]:
     Raises
     ------
     ValueError
-        The mask cannot be read, or names a CPU above 65535.
+        The mask is malformed, or names a CPU above 65535.
     """
     included: set[int] = set()
     excluded: set[int] = set()

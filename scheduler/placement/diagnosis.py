@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Why Placement has no allocation candidates: which constraint leaves no host.
 
-The whole question is asked once more, then each of its constraints alone, one GET each.
-What constraints leave together is reckoned here from the hosts that each one leaves:
-exact where a host is one provider; where it has several below or beside it, more hosts
-may be left so than Placement would give, never fewer.
+The whole query is sent once more, then each of its constraints alone, one GET each.
+The hosts that constraints leave together are computed from those that each one leaves.
+This is exact for a host that is one provider; for a host with nested or sharing
+providers the result may contain more hosts than Placement would return, never fewer.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ..errors import PlacementRejected, PlacementUnavailable
 from .candidates import AllocationCandidates
 from .client import MICROVERSION, PlacementClient
 from .constraints import Constraint, constraints
-from .findings import Cause, Diagnosis, Finding
+from .findings import Cause, ConstraintFinding, Diagnosis
 from .query import CandidatesQuery
 
-#: Constraints that are asked at most; of 10,000 hosts, each one may take Placement 1 s.
+#: Most constraints that are queried; with 10,000 hosts each may take Placement 1 s.
 MAX_CONSTRAINTS: Final = 24
 
 _ALL = "/resource_providers"
@@ -31,25 +31,25 @@ _SHARING = f"{_ALL}?required={os_traits.MISC_SHARES_VIA_AGGREGATE}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Left:
-    """What one constraint alone leaves.
+class _Matched:
+    """The trees that one constraint alone leaves.
 
     Attributes
     ----------
     roots : frozenset of str
-        Root providers of the trees, those of sharing providers too.
+        Root providers of the trees, including sharing providers.
     """
 
     constraint: Constraint
     roots: frozenset[str]
-    is_cut: bool = False
+    is_truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
-    """The hosts of one constraint; `are_all` where there can be no others."""
+class _HostCount:
+    """The hosts that one constraint leaves; `are_all` if there can be no others."""
 
-    finding: Finding
+    finding: ConstraintFinding
     hosts: frozenset[str]
     are_all: bool
 
@@ -61,67 +61,69 @@ def diagnose(
     is_host: Callable[[str], bool] | None = None,
     global_request_id: str | None = None,
 ) -> Diagnosis:
-    """Return why Placement has no allocation candidates for a question.
+    """Return why Placement has no allocation candidates for a query.
 
-    It takes a GET for the question, one a constraint up to `MAX_CONSTRAINTS`, and at
+    It takes a GET for the query, one per constraint up to `MAX_CONSTRAINTS`, and at
     most one more, for sharing providers or for whether there are providers at all.
 
     Parameters
     ----------
     is_host : callable, optional
-        Tells whether a root provider's UUID is a host's; None: each root is one that
-        does not share.
+        Returns whether a root provider's UUID is a host's; None: each root that does
+        not share is one.
 
     Raises
     ------
     PlacementError
-        Placement could not be asked.
+        Placement could not be queried.
     """
-    asker = _Asker(client, global_request_id)
+    queries = _Queries(client, global_request_id)
     try:
-        if asker.has_candidates(query):
+        if queries.has_candidates(query):
             return Diagnosis(Cause.NONE)
     except PlacementRejected as e:
         return Diagnosis(Cause.REFUSED, refusal=e.detail or str(e))
-    every = constraints(query.params)
-    left = [asker.left(constraint) for constraint in every[:MAX_CONSTRAINTS]]
+    all_constraints = constraints(query.params)
+    matched = [
+        queries.match(constraint) for constraint in all_constraints[:MAX_CONSTRAINTS]
+    ]
     sharing: set[str] = set()
-    if any(each.roots for each in left):
-        # Also where each root is a host: a host may share its disk.
-        sharing = {uuid for uuid, _ in asker.listed(_SHARING)}
-    elif not asker.listed(_ALL):
+    if any(each.roots for each in matched):
+        # Even if each root is a host: a host may share its disk.
+        sharing = {uuid for uuid, _ in queries.list_providers(_SHARING)}
+    elif not queries.list_providers(_ALL):
         return Diagnosis(Cause.EMPTY)
-    counted = [_counted(each, sharing, is_host) for each in left]
-    return _concluded(counted, n_not_asked=len(every) - len(left))
+    counted = [_count_hosts(each, sharing, is_host) for each in matched]
+    return _conclude(counted, n_not_queried=len(all_constraints) - len(matched))
 
 
 @dataclass(frozen=True, slots=True)
-class _Asker:
-    """Ask Placement, in the name of one request."""
+class _Queries:
+    """Placement queries on behalf of one request."""
 
     client: PlacementClient
     global_request_id: str | None
 
     def has_candidates(self, query: CandidatesQuery) -> bool:
-        """Tell whether something fits: one candidate is enough to know."""
+        """Return whether the query has candidates; one is enough to know."""
         params = [param for param in query.params if param[0] != "limit"]
         one = CandidatesQuery((("limit", "1"), *params), 1)
         return bool(self._candidates(one).n_requests)
 
-    def left(self, constraint: Constraint) -> _Left:
-        """Return what a constraint leaves."""
-        if constraint.is_of_groups:
+    def match(self, constraint: Constraint) -> _Matched:
+        """Return the trees that a constraint leaves."""
+        if constraint.needs_candidates:
             answer = self._candidates(constraint.query)
-            return _Left(constraint, frozenset(answer.by_host), answer.is_cut)
-        pairs = self.listed(constraint.path, constraint.query.microversion)
-        is_of_root = constraint.is_of_root
-        roots = {root for uuid, root in pairs if uuid == root or not is_of_root}
-        return _Left(constraint, frozenset(roots))
+            return _Matched(constraint, frozenset(answer.by_host), answer.is_truncated)
+        pairs = self.list_providers(constraint.path, constraint.query.microversion)
+        must_match_root = constraint.must_match_root
+        roots = {root for uuid, root in pairs if uuid == root or not must_match_root}
+        return _Matched(constraint, frozenset(roots))
 
-    def listed(
+    def list_providers(
         self, url: str, microversion: str = MICROVERSION
     ) -> list[tuple[str, str]]:
-        """Return the UUIDs of listed providers and of their roots."""
+        """Return the UUIDs of the providers at a URL and of their roots."""
         body: Any = self.client.read(
             url,
             microversion=microversion,
@@ -132,7 +134,7 @@ class _Asker:
             return [(p["uuid"], p["root_provider_uuid"]) for p in providers]
         except (KeyError, TypeError) as e:
             raise PlacementUnavailable(
-                f"GET {url} answered no resource providers: {type(e).__name__}: {e}"
+                f"GET {url} returned no resource providers: {type(e).__name__}: {e}"
             ) from e
 
     def _candidates(self, query: CandidatesQuery) -> AllocationCandidates:
@@ -141,28 +143,30 @@ class _Asker:
         )
 
 
-def _counted(
-    left: _Left, sharing: set[str], is_host: Callable[[str], bool] | None
-) -> _Counted:
-    """Tell hosts from sharing providers and from what is neither."""
-    own = left.roots - sharing if is_host is None else left.roots
+def _count_hosts(
+    matched: _Matched, sharing: set[str], is_host: Callable[[str], bool] | None
+) -> _HostCount:
+    """Separate hosts from sharing providers and from unknown roots, and count them."""
+    own = matched.roots - sharing if is_host is None else matched.roots
     hosts = frozenset(root for root in own if is_host is None or is_host(root))
-    is_shared = left.constraint.is_shareable and bool(left.roots & sharing)
-    finding = Finding(
-        left.constraint.kind,
-        left.constraint.words,
+    is_shared = matched.constraint.is_shareable and bool(matched.roots & sharing)
+    finding = ConstraintFinding(
+        matched.constraint.kind,
+        matched.constraint.description,
         n_hosts=len(hosts),
         n_unknown=len(own - hosts - sharing),
         is_shared=is_shared,
-        is_cut=left.is_cut,
+        is_truncated=matched.is_truncated,
     )
-    return _Counted(finding, hosts, are_all=not is_shared and not left.is_cut)
+    return _HostCount(
+        finding, hosts, are_all=not is_shared and not matched.is_truncated
+    )
 
 
-def _concluded(counted: Sequence[_Counted], *, n_not_asked: int) -> Diagnosis:
+def _conclude(counted: Sequence[_HostCount], *, n_not_queried: int) -> Diagnosis:
     known = [each for each in counted if each.are_all]
     n_met = Counter(host for each in known for host in each.hosts)
-    cause, culprits = _blamed(known, n_met)
+    cause, culprits = _find_cause(known, n_met)
     n_others = {id(each): _n_without(each, known, n_met) for each in counted}
     findings = {
         id(each): replace(each.finding, n_hosts_without=n_others[id(each)])
@@ -174,14 +178,14 @@ def _concluded(counted: Sequence[_Counted], *, n_not_asked: int) -> Diagnosis:
         tuple(findings.values()),
         tuple(findings[id(each)] for each in culprits),
         n_together=n_together if cause is Cause.PROVIDERS else None,
-        n_not_asked=n_not_asked,
+        n_not_queried=n_not_queried,
     )
 
 
-def _blamed(
-    known: Sequence[_Counted], n_met: Counter[str]
-) -> tuple[Cause, Sequence[_Counted]]:
-    """Return the cause and whose fault it is; `n_met`: constraints met by a host."""
+def _find_cause(
+    known: Sequence[_HostCount], n_met: Counter[str]
+) -> tuple[Cause, Sequence[_HostCount]]:
+    """Return the cause and the culprits; `n_met`: constraints met by each host."""
     if alone := [each for each in known if not each.hosts]:
         return Cause.ALONE, alone
     if known and max(n_met.values()) < len(known):
@@ -190,9 +194,9 @@ def _blamed(
 
 
 def _n_without(
-    left_out: _Counted, known: Sequence[_Counted], n_met: Counter[str]
+    left_out: _HostCount, known: Sequence[_HostCount], n_met: Counter[str]
 ) -> int | None:
-    """Count the hosts that meet all others; None where there are no others."""
+    """Return how many hosts meet all others; None if there are no others."""
     mine = left_out.hosts if left_out.are_all else frozenset()
     n_others = len(known) - left_out.are_all
     if not n_others:
@@ -200,8 +204,8 @@ def _n_without(
     return sum(n - (host in mine) == n_others for host, n in n_met.items())
 
 
-def _conflict(known: Sequence[_Counted]) -> list[_Counted]:
-    """Return constraints that no host meets together, none of them to be spared."""
+def _conflict(known: Sequence[_HostCount]) -> list[_HostCount]:
+    """Return a minimal set of constraints that no host meets together."""
     conflict = list(known)
     for each in sorted(known, key=lambda each: -len(each.hosts)):
         rest = [other for other in conflict if other is not each]

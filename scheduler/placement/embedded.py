@@ -22,34 +22,33 @@ from oslo_config import cfg
 from ..errors import ConfigurationError
 from .in_process import InProcessAdapter, WSGIApp
 
-#: What noauth2 takes for an administrator.
+#: The token that noauth2 accepts for an administrator.
 TOKEN = "admin"
 
 _MEMORY = ":memory:"
 _URL = "http://placement.embedded"
-_TALKATIVE = ("alembic", "oslo_db", "oslo_policy", "placement")
+_VERBOSE_LOGGERS = ("alembic", "oslo_db", "oslo_policy", "placement")
 
-# placement.db_api is one for the whole process, and so is this.
-_one_per_process = threading.Lock()
+# placement.db_api is global to the process.
+_process_lock = threading.Lock()
 
 
 class EmbeddedPlacement:
     """Run openstack-placement on an SQLite file, or in memory, in this process.
 
-    Requests are answered one at a time: without that, Placement on SQLite loses
-    writes or fails with "database is locked" when threads meet. A file keeps all that
-    was answered, also where the process is killed; a loss of power may cost the last
-    writes.
+    Requests are served one at a time: otherwise Placement on SQLite loses writes of
+    concurrent threads or fails with "database is locked". A file has all completed
+    writes even if the process is killed; a power failure may lose the last ones.
 
     Parameters
     ----------
     database : str
-        Path of a file, made if it is missing, or ":memory:", which starts empty.
+        Path of a file, created if it is missing, or ":memory:", which starts empty.
 
     Attributes
     ----------
     adapter : keystoneauth1.adapter.Adapter
-        For PlacementClient; it may be used by several threads.
+        For PlacementClient; thread-safe.
     wsgi_app : callable
         The application, for serving it over HTTP; it takes the token "admin".
 
@@ -57,7 +56,7 @@ class EmbeddedPlacement:
     ------
     ConfigurationError
         openstack-placement is not installed, another one is open in this process,
-        another process has the file, or it is no database of Placement.
+        another process has the file open, or it is not a database of Placement.
     """
 
     adapter: Adapter
@@ -66,12 +65,12 @@ class EmbeddedPlacement:
     def __init__(self, database: str = _MEMORY) -> None:
         """Open it: 2 s the first time in a process (imports), 0.05 s after that."""
         _require_placement()
-        if not _one_per_process.acquire(blocking=False):
+        if not _process_lock.acquire(blocking=False):
             raise ConfigurationError(
                 "An embedded Placement is open in this process already, and Placement "
                 "allows one. Close it first, or set [placement] endpoint_override."
             )
-        self._undo: list[Callable[[], object]] = [_one_per_process.release]
+        self._undo: list[Callable[[], object]] = [_process_lock.release]
         self._guard = threading.Lock()
         try:
             self._open(database)
@@ -93,13 +92,13 @@ class EmbeddedPlacement:
         self.close()
 
     def close(self) -> None:
-        """Let go of the database; what was in memory is gone. Twice is fine."""
+        """Release the database; one in memory is lost. Idempotent."""
         with self._guard:
             while self._undo:
                 self._undo.pop()()
 
     def _open(self, database: str) -> None:
-        # Not above: without openstack-placement it cannot be imported.
+        # Imported here because it needs openstack-placement.
         from . import embedded_database as files
 
         connection = "sqlite://"
@@ -107,19 +106,19 @@ class EmbeddedPlacement:
             database = os.path.realpath(database)
             self._undo.append(files.lock(database).close)
             connection = files.connection_url(database)
-        self._hush()
+        self._quiet_loggers()
         conf = _conf(connection)
         self._patch_database(files.engine_options(conf))
         files.make_schema(database)
-        self._undo.append(_trust_schemas())
-        self._undo.append(_keep_aliases())
+        self._undo.append(_skip_schema_checks())
+        self._undo.append(_cache_aliases())
         worker = ThreadPoolExecutor(1, thread_name_prefix="embedded-placement")
         self._undo.append(worker.shutdown)
         self.wsgi_app = _serialized(_app(conf), worker)
         self.adapter = _adapter(self.wsgi_app)
 
-    def _hush(self) -> None:
-        for name in _TALKATIVE:
+    def _quiet_loggers(self) -> None:
+        for name in _VERBOSE_LOGGERS:
             logger = logging.getLogger(name)
             if logger.level == logging.NOTSET:
                 logger.setLevel(logging.WARNING)
@@ -129,24 +128,24 @@ class EmbeddedPlacement:
         from oslo_db.sqlalchemy import enginefacade
         from placement import db_api, policy
 
-        # Placement's own manager is configured once a process; a factory that is
-        # patched in can be taken out again, as Placement's own fixtures do.
+        # Placement's own manager can be configured once per process; a patched factory
+        # can be removed again, as Placement's own fixtures do.
         manager = enginefacade.transaction_context()
         manager.configure(**options)
         self._undo.append(db_api.placement_context_manager.patch_factory(manager))
         self._undo.append(manager.dispose_pool)
-        _forget_what_is_synced()
+        _reset_sync_flags()
         policy.reset()
         self._undo.append(policy.reset)
-        self._undo.append(_forget_what_is_synced)
+        self._undo.append(_reset_sync_flags)
 
 
 def _require_placement() -> None:
-    talkative = logging.getLogger("alembic")  # it tells of each plugin when imported
-    if talkative.level == logging.NOTSET:
-        talkative.setLevel(logging.WARNING)
+    logger = logging.getLogger("alembic")  # it logs each plugin when imported
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.WARNING)
     try:
-        import placement.deploy  # noqa: F401 -- asked here once, for a clear message
+        import placement.deploy  # noqa: F401 -- imported for a clear error message
     except ImportError as e:
         raise ConfigurationError(
             f"The embedded Placement is not installed ({e}). Install moorage with its "
@@ -166,7 +165,7 @@ def _conf(connection: str) -> cfg.ConfigOpts:
     conf.register_opts(cors.CORS_OPTS, "cors")
     conf.set_override("connection", connection, group="placement_database")
     conf.set_override("auth_strategy", "noauth2", group="api")
-    # Not "placement": a policy file of a Placement on this host is not ours.
+    # Not "placement": another Placement's policy file on this host must not be read.
     conf(
         [],
         project="moorage-embedded-placement",
@@ -176,18 +175,18 @@ def _conf(connection: str) -> cfg.ConfigOpts:
     return conf
 
 
-def _forget_what_is_synced() -> None:
+def _reset_sync_flags() -> None:
     from placement.objects import resource_class, trait
 
-    # A new database has none of what these remember having written.
+    # They say that the database has been populated; a new one has not.
     trait._TRAITS_SYNCED = False  # noqa: SLF001 - Placement has no public way
     resource_class._RESOURCE_CLASSES_SYNCED = False  # noqa: SLF001 - nor here
 
 
-def _trust_schemas() -> Callable[[], None]:
-    """Spare Placement the check of its own, constant schemas at every request.
+def _skip_schema_checks() -> Callable[[], None]:
+    """Stop Placement from checking its own, constant schemas at every request.
 
-    jsonschema.validate checks the schema before the body: half of what a write costs.
+    jsonschema.validate checks the schema before the body: half of a write's cost.
     """
     from placement import util
 
@@ -201,7 +200,7 @@ def _trust_schemas() -> Callable[[], None]:
 
 
 def _validate(
-    body: Any,  # noqa: ANN401 - decoded JSON, which is checked here
+    body: Any,  # noqa: ANN401 - decoded JSON, which is validated here
     schema: dict[str, Any],
     format_checker: jsonschema.FormatChecker | None = None,
 ) -> None:
@@ -211,17 +210,17 @@ def _validate(
         raise error
 
 
-def _keep_aliases() -> Callable[[], None]:
-    """Spare Placement an alias of a table, with all its columns, for every query.
+def _cache_aliases() -> Callable[[], None]:
+    """Cache the aliases of tables, which Placement creates again for every query.
 
-    A table's alias of a given name is the same each time, and SQLAlchemy changes none:
-    making them is a quarter of what a write costs, and a third of one for several.
+    SQLAlchemy does not modify an alias. Creating them, with all their columns, is a
+    quarter of a write's cost, and a third for a write of several consumers.
     """
     from placement.db.sqlalchemy import models
 
     tables = list(models.BASE.metadata.tables.values())
     for table in tables:
-        vars(table)["alias"] = _kept_by_name(table.alias)
+        vars(table)["alias"] = _cached_by_name(table.alias)
 
     def undo() -> None:
         for table in tables:
@@ -230,12 +229,12 @@ def _keep_aliases() -> Callable[[], None]:
     return undo
 
 
-def _kept_by_name(alias: Callable[..., Any]) -> Callable[..., Any]:
-    kept = functools.cache(alias)
+def _cached_by_name(alias: Callable[..., Any]) -> Callable[..., Any]:
+    cached = functools.cache(alias)
 
     def named(name: str | None = None, flat: bool = False) -> object:
-        # One without a name is another each time: a query may join two of them.
-        return alias(flat=flat) if name is None else kept(name, flat)
+        # Anonymous aliases must stay distinct: a query may join two of them.
+        return alias(flat=flat) if name is None else cached(name, flat)
 
     return named
 
@@ -248,17 +247,17 @@ def _app(conf: cfg.ConfigOpts) -> WSGIApp:
 
 
 def _serialized(app: WSGIApp, worker: ThreadPoolExecutor) -> WSGIApp:
-    # One thread of Placement's own, so that what it leaves behind in thread-local
-    # variables, its request context for one, never shows in our log lines.
+    # Placement has its own thread, so that its thread-local data, such as its request
+    # context, does not appear in our log lines.
     def one_at_a_time(
         environ: dict[str, Any], start_response: Callable[..., Any]
     ) -> list[bytes]:
-        return worker.submit(_answered, app, environ, start_response).result()
+        return worker.submit(_respond, app, environ, start_response).result()
 
     return one_at_a_time
 
 
-def _answered(
+def _respond(
     app: WSGIApp, environ: dict[str, Any], start_response: Callable[..., Any]
 ) -> list[bytes]:
     return [b"".join(app(environ, start_response))]

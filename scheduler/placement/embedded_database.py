@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SQLite under the embedded Placement: one process, one connection, one schema.
+"""The embedded Placement's SQLite database: its lock, its connection and its schema.
 
-Import it once openstack-placement is known to be installed: it needs its libraries.
+Importing this module requires openstack-placement.
 """
 
 from __future__ import annotations
@@ -22,102 +22,102 @@ from sqlalchemy.pool import StaticPool
 from ..errors import ConfigurationError
 
 _OPTION = "[moorage] embedded_placement_database"
-_PLUGIN = "moorage_kept_connection"
+_PLUGIN = "moorage_single_connection"
 _NEVER = -1
 
 
-class KeptConnection(CreateEnginePlugin):
-    """Keep one connection to a file, where oslo.db opens one a transaction.
+class SingleConnection(CreateEnginePlugin):
+    """Use one connection for a file, where oslo.db opens one per transaction.
 
-    All requests come from one thread. It halves what a write to the file costs: no
-    reading of the schema each time, and no waiting for the disk.
+    All requests come from one thread. This halves the cost of a write to the file: the
+    schema is not read each time, and no write waits for the disk.
     """
 
     def __init__(self, url: URL, kwargs: dict[str, Any]) -> None:
-        """Change what create_engine was told; SQLAlchemy calls it."""
+        """Change the arguments of create_engine; SQLAlchemy calls it."""
         super().__init__(url, kwargs)
         kwargs["poolclass"] = StaticPool
         kwargs["connect_args"]["check_same_thread"] = False
 
     def update_url(self, url: URL) -> URL:
-        """Return the URL as it is; SQLAlchemy has taken our name out of it."""
+        """Return the URL unchanged; SQLAlchemy has removed the plugin's name."""
         return url
 
     def engine_created(self, engine: Engine) -> None:
-        """Have each new connection set up."""
+        """Set up each new connection."""
         event.listen(engine, "connect", _write_ahead)
 
 
 def _write_ahead(connection: sqlite3.Connection, _record: object) -> None:
-    # What was committed outlives a killed process. A machine that loses its power may
-    # lose the last writes, and never the file.
+    # Commits survive a killed process. A power failure may lose the last writes, but
+    # does not corrupt the file.
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
-    if mode == "wal":  # there are file systems without
+    if mode == "wal":  # some file systems do not support it
         connection.execute("PRAGMA synchronous = NORMAL")
 
 
 def connection_url(database: str) -> str:
-    """Return what [placement_database] connection has to be for a file."""
-    plugins.register(_PLUGIN, __name__, KeptConnection.__name__)
+    """Return the value of [placement_database] connection for a file."""
+    plugins.register(_PLUGIN, __name__, SingleConnection.__name__)
     url = URL.create("sqlite", database=database, query={"plugin": _PLUGIN})
     return url.render_as_string()
 
 
 def engine_options(conf: cfg.ConfigOpts) -> dict[str, Any]:
-    """Return what oslo.db makes the engine with."""
+    """Return oslo.db's options for the engine."""
     options: dict[str, Any] = dict(conf.placement_database.items())
     del options["sync_on_startup"]
-    # A connection that is recycled takes a database in memory with it. The other one
-    # is a sleep after each transaction, for the sake of green threads.
+    # Recycling the connection would lose a database in memory. thread_checkin sleeps
+    # after each transaction, for green threads.
     return {**options, "connection_recycle_time": _NEVER, "thread_checkin": False}
 
 
 def lock(database: str) -> IO[str]:
-    """Return an open file that keeps other processes off a file until it is closed.
+    """Lock a database file for this process; return the lock's open file.
 
-    It is beside it, named FILE.lock, and has the process in it. The kernel lets go of
-    it when the process ends, however it ends.
+    It is named FILE.lock and contains the process ID. Closing it releases the lock; the
+    kernel does so when the process ends, however it ends.
 
     Raises
     ------
     ConfigurationError
-        Another process has it, which is named; or it cannot be written or locked.
+        Another process, which is named, has it; or it cannot be written or locked.
     """
     path = f"{database}.lock"
     try:
-        file = open(path, "a+")  # noqa: SIM115 -- it stays open as long as we are
+        file = open(path, "a+")  # noqa: SIM115 -- open until the caller closes it
     except OSError as e:
         raise ConfigurationError(f"{_OPTION}: {path} cannot be written: {e}.") from e
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _sign(file)
+        _write_pid(file)
     except BlockingIOError as e:
         with file:
-            raise _taken(database, file) from e
+            raise _locked_by_other(database, file) from e
     except OSError as e:
         file.close()
         raise ConfigurationError(f"{_OPTION}: {path} cannot be locked: {e}.") from e
     return file
 
 
-def _sign(file: IO[str]) -> None:
+def _write_pid(file: IO[str]) -> None:
     file.truncate(0)
     file.write(f"{os.getpid()}\n")
     file.flush()
 
 
-def _taken(database: str, file: IO[str]) -> ConfigurationError:
+def _locked_by_other(database: str, file: IO[str]) -> ConfigurationError:
     file.seek(0)
-    # Empty for an instant: the other one may not have signed yet.
+    # Empty for an instant: the other process may not have written its ID yet.
     holder = file.read().strip() or "of unknown id"
     return ConfigurationError(
         f"{_OPTION}: {database} is used by another process, {holder}. Stop it, name "
-        "another file, or run a Placement of its own and set [placement]."
+        "another file, or run a separate Placement and set [placement]."
     )
 
 
 def make_schema(database: str) -> None:
-    """Make the tables, or bring them up to date; a half-made file is finished.
+    """Create the tables or upgrade them; an incomplete schema is completed.
 
     Raises
     ------
@@ -129,13 +129,13 @@ def make_schema(database: str) -> None:
     except (DBError, CommandError) as e:
         raise ConfigurationError(
             f"{_OPTION}: {database} cannot be used as Placement's database: {e}. Name "
-            "another file; one that does not exist is made."
+            "another file; one that does not exist is created."
         ) from e
 
 
 def _make_schema() -> None:
     if migration.version() is None:
-        # Half a second less than every migration since the first one.
+        # Half a second faster than running all migrations since the first one.
         migration.create_schema()
         migration.stamp("head")
     else:

@@ -1,64 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is found of a question that Placement has no candidates for, and its wording."""
+"""The result of diagnosing a query without candidates, and its text."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
 
-from .constraints import Kind
+from .constraints import ConstraintKind
 
 
 class Cause(enum.StrEnum):
     """Why there are no candidates."""
 
-    #: There are some by now.
+    #: There are candidates now.
     NONE = "none"
-    #: Placement finds the question wrong: it does not know a trait or class.
+    #: Placement refuses the query: it does not know a trait or resource class.
     REFUSED = "refused"
     #: Placement has no resource providers.
     EMPTY = "empty"
-    #: Some constraints leave no host even alone.
+    #: Some constraints alone leave no host.
     ALONE = "alone"
-    #: Each constraint leaves hosts, some of them together none.
+    #: Each constraint leaves hosts, but some of them together leave none.
     TOGETHER = "together"
-    #: Hosts meet each constraint, but not with providers that give all at once.
+    #: Hosts meet each constraint, but no set of their providers meets all at once.
     PROVIDERS = "providers"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What one constraint does.
+class ConstraintFinding:
+    """The effect of one constraint.
 
     Attributes
     ----------
-    kind : Kind
-    words : str
-        The constraint, for people.
+    kind : ConstraintKind
+    description : str
+        The constraint as text.
     n_hosts : int
-        Hosts that it alone leaves; at least so many where it `is_cut`.
+        Hosts that it alone leaves; at least this many if `is_truncated`.
     n_hosts_without : int or None
-        Hosts that the others leave together, at most; None: there are no others whose
-        hosts are known.
+        Hosts that the other constraints leave together, at most; None: there are no
+        others whose hosts are known.
     n_unknown : int
-        Trees that it leaves beside these, whose root is no host that the caller knows.
+        Further trees that it leaves, whose root is not a host that the caller knows.
     is_shared : bool
-        Whether a sharing provider meets it, too: then for hosts that nobody counted.
-    is_cut : bool
-        Whether there are more than were read.
+        Whether a sharing provider meets it too, for hosts that were not counted.
+    is_truncated : bool
+        Whether there are more hosts than were read.
     """
 
-    kind: Kind
-    words: str
+    kind: ConstraintKind
+    description: str
     n_hosts: int
     n_hosts_without: int | None = None
     n_unknown: int = 0
     is_shared: bool = False
-    is_cut: bool = False
+    is_truncated: bool = False
 
     def __str__(self) -> str:
         hosts = _hosts(self.n_hosts)
-        text = f"{self.words}: {'at least ' if self.is_cut else ''}{hosts}"
+        text = f"{self.description}: {'at least ' if self.is_truncated else ''}{hosts}"
         if self.is_shared:
             text += " and those that share a provider"
         if self.n_unknown:
@@ -71,50 +71,50 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why Placement has no allocation candidates for one question.
+    """Why Placement has no allocation candidates for one query.
 
     Attributes
     ----------
     cause : Cause
-    findings : tuple of Finding
-        One a constraint that was asked.
-    culprits : tuple of Finding
-        ALONE: each of those that leave no host; TOGETHER: constraints that together
-        leave none, while without any one of these the others of them leave some.
+    findings : tuple of ConstraintFinding
+        One per constraint that was queried.
+    culprits : tuple of ConstraintFinding
+        ALONE: each of those that leave no host; TOGETHER: a minimal set of constraints
+        that together leave none.
     refusal : str
-        What Placement found wrong, where it is REFUSED.
+        Placement's error text, if REFUSED.
     n_together : int or None
-        Hosts that meet each constraint, where PROVIDERS is the cause; None: unknown.
-    n_not_asked : int
-        Constraints beyond the bound.
+        Hosts that meet each constraint, if PROVIDERS; None: unknown.
+    n_not_queried : int
+        Constraints beyond `MAX_CONSTRAINTS`.
     """
 
     cause: Cause
-    findings: tuple[Finding, ...] = ()
-    culprits: tuple[Finding, ...] = ()
+    findings: tuple[ConstraintFinding, ...] = ()
+    culprits: tuple[ConstraintFinding, ...] = ()
     refusal: str = ""
     n_together: int | None = None
-    n_not_asked: int = 0
+    n_not_queried: int = 0
 
     def __str__(self) -> str:
         lines = [self._headline(), *(f"  {finding}" for finding in self.findings)]
-        if self.n_not_asked:
-            lines.append(f"  and {self.n_not_asked} more constraint(s), not asked")
+        if self.n_not_queried:
+            lines.append(f"  and {self.n_not_queried} more constraint(s), not queried")
         return "\n".join(lines)
 
     def _headline(self) -> str:
-        culprits = "; ".join(finding.words for finding in self.culprits)
+        culprits = "; ".join(finding.description for finding in self.culprits)
         n = "Some" if self.n_together is None else self.n_together
         return {
-            Cause.NONE: "Placement has allocation candidates now; if the request fits "
-            "nowhere, its decision record tells which filter says so.",
-            Cause.REFUSED: f"Placement refuses the question: {self.refusal}",
+            Cause.NONE: "Placement has allocation candidates now; if the request still "
+            "fails, its decision record shows which filter rejected the hosts.",
+            Cause.REFUSED: f"Placement refuses the query: {self.refusal}",
             Cause.EMPTY: "Placement has no resource providers: no compute service has "
             "registered yet.",
-            Cause.ALONE: f"No host is left even alone by: {culprits}",
-            Cause.TOGETHER: f"No host is left by these together: {culprits}",
+            Cause.ALONE: f"No host meets, each taken alone: {culprits}",
+            Cause.TOGETHER: f"No host meets these together: {culprits}",
             Cause.PROVIDERS: f"{n} host(s) may meet each constraint, but none has "
-            "providers that give all of it at once.",
+            "providers that meet all of them at once.",
         }[self.cause]
 
 

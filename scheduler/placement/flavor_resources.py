@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The groups of a request: flavor, CPU policies, ports and devices, features.
+"""The query groups of a request: flavor, CPU policies, ports and devices, features.
 
-The order counts: what is asked for by name replaces the flavor's own amount, and a
-guest's feature replaces what was asked for by name (nova 34).
+The order matters: a resource that an extra spec names replaces the flavor's own amount,
+and a guest's feature replaces what an extra spec names (nova 34).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .cpu_policy import (
     n_dedicated_cpus,
     thread_policy,
 )
+from .flavor_and_image import FlavorAndImage, set_field
 from .flavor_groups import FlavorGroups
-from .guest import Guest, set_field
 from .guest_features import feature_resources, feature_traits
+from .query_groups import QueryGroup
 from .request_checks import MAX_AMOUNT
-from .request_groups import RequestGroup
 
 if TYPE_CHECKING:
     from ...objects import RequestSpec
@@ -34,31 +34,35 @@ if TYPE_CHECKING:
 _MIB_PER_GIB = 1024
 
 
-def request_groups(
-    spec_obj: RequestSpec, guest: Guest, asked: FlavorGroups, *, is_pinned: bool
-) -> list[RequestGroup]:
+def query_groups(
+    spec_obj: RequestSpec,
+    guest: FlavorAndImage,
+    from_flavor: FlavorGroups,
+    *,
+    is_pinned: bool,
+) -> list[QueryGroup]:
     """Return all groups of a request, always one without a suffix.
 
     Parameters
     ----------
     spec_obj : moorage.objects.RequestSpec
         The request; it is only read.
-    guest : Guest
-        The guest that it describes.
-    asked : FlavorGroups
-        Its flavor's own groups, which are added to and among those returned.
+    guest : FlavorAndImage
+        Its flavor and image.
+    from_flavor : FlavorGroups
+        Its flavor's own groups, which are extended and returned among the others.
     is_pinned : bool
         Whether CPU policies mean PCPU and traits; False for hosts without PCPU.
 
     Raises
     ------
     InvalidRequest
-        A policy, mask or feature cannot be, or the disk is beyond Placement's integer.
+        A policy, mask or feature is invalid, or the disk exceeds Placement's integer.
     """
-    unsuffixed = asked.group("")
+    unsuffixed = from_flavor.group("")
     if is_pinned:
         _add_cpu_policies(unsuffixed, guest)
-    groups = [*asked.groups.values(), *_requested_groups(spec_obj)]
+    groups = [*from_flavor.groups.values(), *_requested_groups(spec_obj)]
     _add_flavor_amounts(unsuffixed, groups, spec_obj)
     unsuffixed.required |= set(guest.image_property("traits_required") or ())
     unsuffixed.required |= feature_traits(guest)
@@ -68,7 +72,7 @@ def request_groups(
     return [group for group in groups if not group.suffix or not group.is_empty]
 
 
-def _add_cpu_policies(group: RequestGroup, guest: Guest) -> None:
+def _add_cpu_policies(group: QueryGroup, guest: FlavorAndImage) -> None:
     policy = cpu_policy(guest)
     n_emulator = int(emulator_policy(guest) is EmulatorPolicy.ISOLATE)
     if policy is CPUPolicy.DEDICATED:
@@ -84,10 +88,10 @@ def _add_cpu_policies(group: RequestGroup, guest: Guest) -> None:
         group.forbidden.add(os_traits.HW_CPU_HYPERTHREADING)
 
 
-def _requested_groups(spec_obj: RequestSpec) -> list[RequestGroup]:
+def _requested_groups(spec_obj: RequestSpec) -> list[QueryGroup]:
     """Return copies of the groups of ports, PCI devices and device profiles."""
     return [
-        RequestGroup(
+        QueryGroup(
             suffix=group.requester_id,
             resources=dict(set_field(group, "resources") or {}),
             required=set(set_field(group, "required_traits") or ()),
@@ -101,9 +105,9 @@ def _requested_groups(spec_obj: RequestSpec) -> list[RequestGroup]:
 
 
 def _add_flavor_amounts(
-    unsuffixed: RequestGroup, groups: list[RequestGroup], spec_obj: RequestSpec
+    unsuffixed: QueryGroup, groups: list[QueryGroup], spec_obj: RequestSpec
 ) -> None:
-    """Add the flavor's own amounts of what no group names, not even with 0."""
+    """Add the flavor's amounts of the classes that no group names, not even with 0."""
     named = {name for group in groups for name in group.resources}
     flavor = spec_obj.flavor
     if not named & {orc.VCPU, orc.PCPU}:

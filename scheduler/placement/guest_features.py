@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a guest's features ask of Placement, as traits and as resources.
+"""The traits and resources that a guest's features need from Placement.
 
-Each function answers for one feature. The rules are those of nova 34
+One function per feature. The rules are those of nova 34
 (``nova.scheduler.utils`` and ``nova.virt.hardware``).
 """
 
@@ -14,7 +14,7 @@ import os_traits
 from oslo_log import log as logging
 
 from ..errors import InvalidRequest, excerpt
-from .guest import Guest
+from .flavor_and_image import FlavorAndImage
 
 LOG = logging.getLogger(__name__)
 
@@ -42,13 +42,13 @@ _PCI_POLICIES = ("required", "legacy", "preferred", "socket")
 _SECURE_BOOT = ("required", "disabled", "optional")
 
 
-def memory_encryption_traits(guest: Guest) -> set[str]:
-    """Return the trait of the encryption asked for, AMD SEV where no model is named.
+def memory_encryption_traits(guest: FlavorAndImage) -> set[str]:
+    """Return the trait of the requested encryption, AMD SEV if no model is named.
 
     Raises
     ------
     InvalidRequest
-        The model is unknown or contradictory, or the image cannot be run with it.
+        The model is unknown or contradictory, or the image does not support it.
     """
     if not guest.agreed_flag("mem_encryption"):
         return set()
@@ -57,9 +57,9 @@ def memory_encryption_traits(guest: Guest) -> set[str]:
     return {_MEMORY_ENCRYPTION_TRAITS[model]}
 
 
-def _check_encryptable(guest: Guest, model: str) -> None:
+def _check_encryptable(guest: FlavorAndImage, model: str) -> None:
     _check_image(guest, model, "hw_firmware_type", "uefi")
-    # Without a machine type, the compute's own is checked there.
+    # Without a machine type, the compute service checks its default.
     machine_type = guest.image_property("hw_machine_type")
     if machine_type is not None and "q35" not in machine_type:
         raise _not_encryptable(model, "hw_machine_type", machine_type, "a q35")
@@ -69,28 +69,28 @@ def _check_encryptable(guest: Guest, model: str) -> None:
         _check_image(guest, model, "hw_video_model", "none")
 
 
-def _check_image(guest: Guest, model: str, name: str, needed: object) -> None:
+def _check_image(guest: FlavorAndImage, model: str, name: str, needed: object) -> None:
     value = guest.image_property(name)
     if value != needed:
         raise _not_encryptable(model, name, value, repr(needed))
 
 
 def _not_encryptable(
-    model: str, name: str, value: object, right: str
+    model: str, name: str, value: object, expected: str
 ) -> InvalidRequest:
     return InvalidRequest(
-        f"{name} of the image is {excerpt(value)}; it must be {right} for memory "
+        f"{name} of the image is {excerpt(value)}; it must be {expected} for memory "
         f"encryption with {model}"
     )
 
 
-def tpm_traits(guest: Guest) -> set[str]:
-    """Return the traits of a virtual TPM's version and model, TIS where none is named.
+def tpm_traits(guest: FlavorAndImage) -> set[str]:
+    """Return the traits of a virtual TPM's version and model, TIS if none is named.
 
     Raises
     ------
     InvalidRequest
-        Version or model is unknown or contradictory, or CRB is asked for with 1.2.
+        Version or model is unknown or contradictory, or CRB is requested with 1.2.
     """
     version = guest.agreed("tpm_version", _TPM_VERSION_TRAITS)
     if version is None:
@@ -104,20 +104,20 @@ def tpm_traits(guest: Guest) -> set[str]:
     return {_TPM_VERSION_TRAITS[version], _TPM_MODEL_TRAITS[model]}
 
 
-def secure_boot_traits(guest: Guest) -> set[str]:
-    """Return UEFI secure boot's trait where it is required, not just optional."""
+def secure_boot_traits(guest: FlavorAndImage) -> set[str]:
+    """Return the trait of UEFI secure boot if it is required, not just optional."""
     is_required = guest.agreed("secure_boot", _SECURE_BOOT, prefix="os") == "required"
     return {os_traits.COMPUTE_SECURITY_UEFI_SECURE_BOOT} if is_required else set()
 
 
-def maxphysaddr_traits(guest: Guest) -> set[str]:
-    """Return the trait of the way in which physical addresses are widened."""
+def maxphysaddr_traits(guest: FlavorAndImage) -> set[str]:
+    """Return the trait of the mode of the guest's physical address width."""
     mode = guest.agreed("maxphysaddr_mode", _MAXPHYSADDR_TRAITS)
     return {_MAXPHYSADDR_TRAITS[mode]} if mode else set()
 
 
-def stateless_firmware_traits(guest: Guest) -> set[str]:
-    """Return stateless firmware's trait, which only an UEFI image can ask for."""
+def stateless_firmware_traits(guest: FlavorAndImage) -> set[str]:
+    """Return the trait of stateless firmware, which requires a UEFI image."""
     if not guest.image_property("hw_firmware_stateless"):
         return set()
     if guest.image_property("hw_firmware_type") != "uefi":
@@ -126,8 +126,8 @@ def stateless_firmware_traits(guest: Guest) -> set[str]:
     return {os_traits.COMPUTE_SECURITY_STATELESS_FIRMWARE}
 
 
-def pci_affinity_traits(guest: Guest) -> set[str]:
-    """Return the trait of hosts that can keep PCI devices and CPUs on one socket."""
+def pci_affinity_traits(guest: FlavorAndImage) -> set[str]:
+    """Return the trait of hosts that can place PCI devices and CPUs on one socket."""
     policy = guest.agreed("pci_numa_affinity_policy", _PCI_POLICIES)
     return {os_traits.COMPUTE_SOCKET_PCI_NUMA_AFFINITY} if policy == "socket" else set()
 
@@ -142,7 +142,7 @@ _FEATURES = (
 )
 
 
-def feature_traits(guest: Guest) -> set[str]:
+def feature_traits(guest: FlavorAndImage) -> set[str]:
     """Return the traits that a host needs for all of a guest's features.
 
     Raises
@@ -153,15 +153,15 @@ def feature_traits(guest: Guest) -> set[str]:
     return set().union(*(traits(guest) for traits in _FEATURES))
 
 
-def feature_resources(guest: Guest) -> dict[str, int]:
-    """Return what a guest's features use up: encryption contexts, pmem namespaces."""
+def feature_resources(guest: FlavorAndImage) -> dict[str, int]:
+    """Return the resources of a guest's features: encryption contexts, pmem."""
     resources = dict(_pmem_namespaces(guest))
     if guest.agreed_flag("mem_encryption"):
         resources[orc.MEM_ENCRYPTION_CONTEXT] = 1
     return resources
 
 
-def _pmem_namespaces(guest: Guest) -> Counter[str]:
+def _pmem_namespaces(guest: FlavorAndImage) -> Counter[str]:
     labels = map(str.strip, (guest.extra_spec("hw:pmem") or "").split(","))
     return Counter(
         orc.normalize_name(f"PMEM_NAMESPACE_{label}") for label in labels if label

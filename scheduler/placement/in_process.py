@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A requests.Session's way to a WSGI application: a call instead of a socket."""
+"""A transport adapter for requests.Session that calls a WSGI application directly."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ WSGIApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class InProcessAdapter(BaseAdapter):
-    """Let a requests.Session call a WSGI application instead of a socket."""
+    """Send the requests of a requests.Session to a WSGI application in this process."""
 
     def __init__(self, app: WSGIApp) -> None:
-        """Take the application that is to be called."""
+        """Take the application to call."""
         super().__init__()
         self._app = app
         self._builder = HTTPAdapter()
@@ -56,7 +56,7 @@ class InProcessAdapter(BaseAdapter):
         return self._builder.build_response(request, raw)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there are no connections."""
 
 
 def _environ(request: requests.PreparedRequest) -> dict[str, Any]:

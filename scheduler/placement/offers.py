@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One answer of Placement, less what was claimed and refused since it was asked.
+"""One answer of Placement, less the claims and refusals since its GET began.
 
-    Answer ── offer() ──▶ Offer      what one decision reads; it never changes
+    CachedAnswer ── offer() ──▶ Offer      an immutable snapshot for one decision
       ▲
-      └── claimed, given back, refused   (by whoever holds the lock)
+      └── count_claim, release, exclude   (under the cache's lock)
 
-An `Offer` shares the answer and all that was derived of it; of its own it has a mask.
+An `Offer` shares the answer and the data derived from it; only its mask is its own.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ Indices = npt.NDArray[np.intp]
 #: {(provider UUID, resource class): amount}
 Amounts = Mapping[tuple[str, str], int]
 
-#: {resource class: [(amount, the candidates that ask one provider for it)]}
-_Asking = Mapping[str, list[tuple[int, Indices]]]
+#: {resource class: [(amount, the candidates that request it from one provider)]}
+_Demand = Mapping[str, list[tuple[int, Indices]]]
 
-#: Of a provider that more candidates use, such as shared storage, it is known from the
-#: start which do, lest the first claim have to look: 8 ms for 10,000.
-_MANY: Final = 100
+#: For a provider that more candidates use, such as shared storage, the candidates are
+#: indexed in advance, so that the first claim need not scan them: 8 ms for 10,000.
+_INDEX_THRESHOLD: Final = 100
 
 
 @dataclass(slots=True, eq=False)
-class Taken:
-    """What one claim took of providers.
+class CountedClaim:
+    """What one claim allocated from providers.
 
     Attributes
     ----------
     amounts : mapping
         {(provider UUID, resource class): amount}.
     began, ended : int
-        Moments: before it was sent, and after Placement had granted it.
-    is_given_back : bool
+        Ticks: before it was sent, and after Placement had granted it.
+    is_released : bool
     """
 
     amounts: Amounts
     began: int
     ended: int
-    is_given_back: bool = False
+    is_released: bool = False
 
 
 def amounts_of(requests: Iterable[AllocationRequest]) -> Counter[tuple[str, str]]:
-    """Return what some allocation requests ask for together."""
+    """Return the sums of what allocation requests contain."""
     amounts: Counter[tuple[str, str]] = Counter()
     for request in requests:
         for provider, part in request["allocations"].items():
@@ -70,19 +70,19 @@ class Account:
 
     Attributes
     ----------
-    taken : dict
+    claimed : dict
         {(provider UUID, resource class): amount} of the claims that are counted.
     """
 
     def __init__(self, candidates: AllocationCandidates) -> None:
-        self.taken: dict[tuple[str, str], int] = {}
+        self.claimed: dict[tuple[str, str], int] = {}
         self._candidates = candidates
-        #: For each candidate: its refusals, and what it asks for and gets no more.
+        #: Per candidate: its refusals plus its amounts that no longer fit.
         self._obstacles = np.zeros(candidates.n_requests, np.int32)
-        self._asking: dict[str, _Asking] = {}
+        self._demand: dict[str, _Demand] = {}
         for root, indices in candidates.by_host.items():
-            if len(indices) > _MANY:
-                self._asking_of(root)
+            if len(indices) > _INDEX_THRESHOLD:
+                self._demand_on(root)
 
     def is_open(self) -> Mask:
         """Return which candidates still fit; bool, shape (n_requests,), read-only."""
@@ -91,41 +91,41 @@ class Account:
         return is_open
 
     def count(self, amounts: Amounts, *, sign: int = 1) -> None:
-        """Take amounts of their providers, or with `sign` -1 give them back."""
+        """Subtract amounts from their providers, or with `sign` -1 add them back."""
         for (provider, name), amount in amounts.items():
             if provider in self._candidates.provider_summaries:
                 self._move(provider, name, sign * amount)
 
-    def refuse(self, index: int) -> None:
-        """Leave one candidate out for good."""
+    def exclude(self, index: int) -> None:
+        """Exclude one candidate for good."""
         self._obstacles[index] += 1
 
-    def without(self, claims: Iterable[Taken]) -> Account:
-        """Return an account in which these claims are not counted."""
-        other = copy.copy(self)  # `_asking` stays shared: it only grows
-        other.taken = dict(self.taken)
+    def without(self, claims: Iterable[CountedClaim]) -> Account:
+        """Return a copy that does not count these claims."""
+        other = copy.copy(self)  # `_demand` stays shared: it only grows
+        other.claimed = dict(self.claimed)
         other._obstacles = self._obstacles.copy()  # noqa: SLF001 - it is our copy
-        for taken in claims:
-            other.count(taken.amounts, sign=-1)
+        for claim in claims:
+            other.count(claim.amounts, sign=-1)
         return other
 
     def _move(self, provider: str, name: str, amount: int) -> None:
         key = provider, name
-        before = self._candidates.free(*key) - self.taken.get(key, 0)
+        before = self._candidates.free(*key) - self.claimed.get(key, 0)
         after = before - amount
-        self.taken[key] = self.taken.get(key, 0) + amount
-        for wanted, indices in self._asking_of(provider).get(name, ()):
+        self.claimed[key] = self.claimed.get(key, 0) + amount
+        for wanted, indices in self._demand_on(provider).get(name, ()):
             change = int(wanted > after) - int(wanted > before)
             if change:
                 self._obstacles[indices] += change
 
-    def _asking_of(self, provider: str) -> _Asking:
-        if provider not in self._asking:
-            self._asking[provider] = _asking(self._candidates, provider)
-        return self._asking[provider]
+    def _demand_on(self, provider: str) -> _Demand:
+        if provider not in self._demand:
+            self._demand[provider] = _demand(self._candidates, provider)
+        return self._demand[provider]
 
 
-def _asking(candidates: AllocationCandidates, provider: str) -> _Asking:
+def _demand(candidates: AllocationCandidates, provider: str) -> _Demand:
     root = candidates.provider_summaries[provider]["root_provider_uuid"]
     found: dict[str, dict[int, list[int]]] = {}
     for index in candidates.by_host.get(root, ()):
@@ -140,43 +140,43 @@ def _asking(candidates: AllocationCandidates, provider: str) -> _Asking:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offer:
-    """What one decision may choose from: a snapshot.
+    """The candidates that one decision may choose from: a snapshot.
 
     Attributes
     ----------
     candidates : AllocationCandidates
-        What Placement answered, shared with other offers and never changed.
+        Placement's answer, shared with other offers and never changed.
     is_open : ndarray of bool, shape (n_requests,), read-only
-        False: claimed by somebody else since, or refused.
-    asked : int
-        The moment at which Placement was asked.
-    is_cut : bool
+        False: claimed by another request since, or refused.
+    began : int
+        The tick at which the GET began.
+    is_truncated : bool
         Whether the limit may have hidden candidates.
-    is_whole : bool
-        False: a claim that Placement may have counted is counted here, too, so that
-        less may be open than there is.
+    is_complete : bool
+        False: a claim that Placement may already include is counted here as well, so
+        that fewer candidates may be open than fit.
     """
 
     candidates: AllocationCandidates
     is_open: Mask
-    asked: int
-    is_cut: bool
-    _taken: Amounts
-    _answers: tuple[Answer, ...]
-    is_whole: bool = True
+    began: int
+    is_truncated: bool
+    _claimed: Amounts
+    _answers: tuple[CachedAnswer, ...]
+    is_complete: bool = True
 
     @property
     def n_open(self) -> int:
-        """Count the candidates that may be tried."""
+        """The number of candidates that may be claimed."""
         return int(np.count_nonzero(self.is_open))
 
     def free(self, provider_uuid: str, resource_class: str) -> int:
-        """Return capacity - used - claimed since; 0 where there is none."""
+        """Return capacity - used - claimed since; 0 where there is no inventory."""
         free = self.candidates.free(provider_uuid, resource_class)
-        return free - self._taken.get((provider_uuid, resource_class), 0)
+        return free - self._claimed.get((provider_uuid, resource_class), 0)
 
-    def is_news_to(self, earlier: Offer) -> bool:
-        """Tell whether there is a candidate here that `earlier` did not offer."""
+    def has_more_than(self, earlier: Offer) -> bool:
+        """Return whether it has a candidate that `earlier` did not offer."""
         if self._answers != earlier._answers:
             return self.n_open > 0
         return bool((self.is_open & ~earlier.is_open).any())
@@ -184,7 +184,7 @@ class Offer:
     def followed_by(self, other: Offer) -> Offer:
         """Return these candidates, then those of a second answer.
 
-        A host that is in both has these first. What was joined once is kept.
+        For a host that is in both, these come first. The joined answer is cached.
         """
         joined = self.candidates.derived.get(
             ("followed by", other.candidates),
@@ -192,25 +192,25 @@ class Offer:
         )
         is_open = np.concatenate([self.is_open, other.is_open])
         is_open.flags.writeable = False
-        # Of a provider in both, the second answer tells what is used.
+        # For a provider in both, usage is the second answer's.
         theirs = other.candidates.provider_summaries
-        mine = {key: n for key, n in self._taken.items() if key[0] not in theirs}
+        mine = {key: n for key, n in self._claimed.items() if key[0] not in theirs}
         return Offer(
             joined,
             is_open,
-            min(self.asked, other.asked),
-            self.is_cut or other.is_cut,
-            {**mine, **other._taken},
+            min(self.began, other.began),
+            self.is_truncated or other.is_truncated,
+            {**mine, **other._claimed},
             self._answers + other._answers,
-            self.is_whole and other.is_whole,
+            self.is_complete and other.is_complete,
         )
 
-    def parts(self) -> tuple[Answer, ...]:
+    def answers(self) -> tuple[CachedAnswer, ...]:
         """Return the answers that are joined here, in order."""
         return self._answers
 
-    def part_of(self, index: int) -> tuple[Answer, int]:
-        """Return the answer that a candidate is of, and its number there."""
+    def locate(self, index: int) -> tuple[CachedAnswer, int]:
+        """Return the answer that a candidate belongs to, and its index there."""
         number = index
         for answer in self._answers if index >= 0 else ():
             if number < answer.candidates.n_requests:
@@ -222,85 +222,87 @@ class Offer:
 
 
 @dataclass(slots=True, eq=False)
-class Answer:
-    """One answer of Placement and its account. Its keeper holds a lock around changes.
+class CachedAnswer:
+    """One answer of Placement and its account. The cache holds a lock around changes.
 
     Attributes
     ----------
     query : CandidatesQuery
     candidates : AllocationCandidates
     account : Account
-        A new one of these candidates.
-    asked, came : int
-        Moments: before Placement was asked, and when it had answered.
-    came_at : float
-        The same on the keeper's clock, seconds.
+        A new one for these candidates.
+    began, received : int
+        Ticks: before the GET was sent, and after its answer had arrived.
+    received_at : float
+        The arrival on the cache's clock, seconds.
     took_s : float
         How long Placement took.
-    is_renewed : bool
-        Whether somebody asks for its successor, or did in vain.
+    is_refreshing : bool
+        Whether a refresh was started, even if it failed.
     """
 
     query: CandidatesQuery
     candidates: AllocationCandidates
     account: Account
-    asked: int
-    came: int
-    came_at: float
+    began: int
+    received: int
+    received_at: float
     took_s: float
-    is_renewed: bool = False
-    _unsure: list[Taken] = field(init=False, default_factory=list)
+    is_refreshing: bool = False
+    _overlapping: list[CountedClaim] = field(init=False, default_factory=list)
     _offer: Offer | None = field(init=False, default=None)
 
     @property
-    def asked_at(self) -> float:
-        """When Placement was asked, on the keeper's clock, seconds."""
-        return self.came_at - self.took_s
+    def began_at(self) -> float:
+        """When the GET began, on the cache's clock, seconds."""
+        return self.received_at - self.took_s
 
-    def claimed(self, taken: Taken) -> None:
-        """Count a claim that ended after this was asked.
+    def count_claim(self, claim: CountedClaim) -> None:
+        """Subtract a claim that ended after the GET began.
 
-        Where the two overlapped, Placement may have counted it already.
+        If the two overlapped, Placement's answer may already include it.
         """
-        self.account.count(taken.amounts)
-        if taken.began < self.came:
-            self._unsure.append(taken)
+        self.account.count(claim.amounts)
+        if claim.began < self.received:
+            self._overlapping.append(claim)
         self._offer = None
 
-    def given_back(self, taken: Taken) -> None:
-        """Count a claim no more, where it was counted."""
-        if taken.ended < self.asked:
-            return  # Placement had counted it
-        self.account.count(taken.amounts, sign=-1)
-        if taken in self._unsure:
-            self._unsure.remove(taken)
+    def release(self, claim: CountedClaim) -> None:
+        """Add a released claim's amounts back, if it was counted."""
+        if claim.ended < self.began:
+            return  # the answer included it
+        self.account.count(claim.amounts, sign=-1)
+        if claim in self._overlapping:
+            self._overlapping.remove(claim)
         self._offer = None
 
-    def refused(self, index: int) -> None:
-        """Leave out what Placement refused."""
-        self.account.refuse(index)
+    def exclude(self, index: int) -> None:
+        """Exclude a candidate that Placement refused."""
+        self.account.exclude(index)
         self._offer = None
 
     def offer(self) -> Offer:
-        """Return what is left where every claim counts that Placement may not know."""
+        """Return what is left if every claim counts that the answer may lack."""
         if self._offer is None:
-            is_whole = not self._unsure
-            self._offer = self._make_offer(self.account, is_whole=is_whole)
+            is_complete = not self._overlapping
+            self._offer = self._make_offer(self.account, is_complete=is_complete)
         return self._offer
 
-    def whole_offer(self) -> Offer:
-        """Return what may be left: less only the claims that Placement cannot know."""
-        if not self._unsure:
+    def complete_offer(self) -> Offer:
+        """Return what may be left: less only the claims that the answer must lack."""
+        if not self._overlapping:
             return self.offer()
-        return self._make_offer(self.account.without(self._unsure), is_whole=True)
+        return self._make_offer(
+            self.account.without(self._overlapping), is_complete=True
+        )
 
-    def _make_offer(self, account: Account, *, is_whole: bool) -> Offer:
+    def _make_offer(self, account: Account, *, is_complete: bool) -> Offer:
         return Offer(
             self.candidates,
             account.is_open(),
-            self.asked,
-            self.candidates.is_cut,
-            dict(account.taken),
+            self.began,
+            self.candidates.is_truncated,
+            dict(account.claimed),
             (self,),
-            is_whole,
+            is_complete,
         )

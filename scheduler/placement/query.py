@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The question that a request is to Placement: GET /allocation_candidates.
+"""A request's query to Placement: GET /allocation_candidates.
 
     flavor's extra specs ─┐
     CPU policies ─────────┤
-    ports, devices ───────┼─▶ groups ─▶ what cannot be asked so is moved ─▶ parameters
+    ports, devices ───────┼─▶ groups ─▶ groups without resources moved ─▶ parameters
     flavor's amounts ─────┤
     guest's features ─────┤
     destination, prefilters
 
-The parameters are, to the letter, nova 34's (``nova.scheduler.utils``); where nova asks
-what Placement must refuse, the question is put so that it can be answered
-(:mod:`.unsuffixed`). A flavor can ask for more than nova's (:mod:`.flavor_groups`).
-Nothing is written to the request.
+The parameters are exactly nova 34's (``nova.scheduler.utils``); where Placement would
+refuse nova's query, it is rewritten so that Placement can answer it
+(:mod:`.unsuffixed`). A flavor can request more than in nova (:mod:`.flavor_groups`).
+The request is not modified.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ from oslo_log import log as logging
 from ..errors import InvalidRequest, excerpt
 from .client import MICROVERSION
 from .cpu_policy import CPUPolicy, cpu_policy
+from .flavor_and_image import FlavorAndImage, set_field
 from .flavor_groups import FlavorGroups, flavor_groups
-from .flavor_resources import request_groups
-from .guest import Guest, set_field
+from .flavor_resources import query_groups
+from .query_groups import QueryGroup, joined_traits
 from .request_checks import validate_request
-from .request_groups import RequestGroup, joined_traits
-from .unsuffixed import NothingAsked, confine, without_empty_resources
+from .unsuffixed import NoResourcesRequested, confine, without_empty_resources
 
 if TYPE_CHECKING:
     from ...objects import RequestSpec
 
 LOG = logging.getLogger(__name__)
 
-#: The first that knows any-of traits; before, ``in:`` is refused.
+#: The first microversion with any-of traits; older ones refuse ``in:``.
 ANY_OF_MICROVERSION = "1.39"
 
-#: Hints that need every candidate: their hosts may be beyond any limit.
+#: Hints that need all candidates: their hosts may be beyond any limit.
 _UNLIMITED_HINTS = frozenset({"group", "same_host", "different_host"})
 
 
 @dataclass(slots=True)
 class Requirements:
-    """What prefilters and the driver add to a request's question.
+    """What prefilters and the driver add to a request's query.
 
     Attributes
     ----------
     root_required, root_forbidden : set of str
         Traits that the root provider, the compute node, must and must not have.
     member_of : list of frozenset of str
-        Sets of aggregate UUIDs, none empty: the host is in one of each set.
+        Non-empty sets of aggregate UUIDs: the host must be in one of each set.
     forbidden_aggregates : set of str
-        UUIDs of aggregates that the host is in none of.
+        UUIDs of aggregates that the host must not be in.
     group_required : dict
-        Traits by the suffix of a group, a port's or a device's, whose provider must
-        have them; a suffix that the request does not have means nothing.
+        Traits by the suffix of a port's or device's group, whose provider must have
+        them; a suffix that the request does not have is ignored.
     in_tree : str, optional
-        UUID of the one compute node that is meant; set by the driver.
+        UUID of the one requested compute node; set by the driver.
     is_limited : bool
-        Whether Placement may cut the candidates; cleared by the driver where the
-        hosts that are meant have several compute nodes.
+        Whether Placement may truncate the candidates; cleared by the driver where the
+        requested hosts have several compute nodes.
     """
 
     root_required: set[str] = field(default_factory=set)
@@ -78,14 +78,14 @@ class Requirements:
 
 @dataclass(frozen=True, slots=True)
 class CandidatesQuery:
-    """One question to Placement; equal questions have equal answers.
+    """One query to Placement; equal queries share a cached answer.
 
     Attributes
     ----------
     params : tuple of (name, value)
         Sorted; a name can occur more than once.
     limit : int or None
-        Most candidates that are answered, also among `params`; None: all.
+        Most candidates in the answer, also among `params`; None: all.
     """
 
     params: tuple[tuple[str, str], ...]
@@ -93,7 +93,7 @@ class CandidatesQuery:
 
     @property
     def microversion(self) -> str:
-        """What to ask it in: nova's, and a newer one only for any-of traits."""
+        """nova's microversion, or a newer one for any-of traits."""
         is_newer = any(
             name.startswith("required") and value.startswith("in:")
             for name, value in self.params
@@ -109,7 +109,7 @@ class CandidatesQuery:
 def build_query(
     spec_obj: RequestSpec, requirements: Requirements, *, limit: int
 ) -> CandidatesQuery:
-    """Return what Placement is asked for a request.
+    """Return a request's query to Placement.
 
     Parameters
     ----------
@@ -118,18 +118,18 @@ def build_query(
     requirements : Requirements
         What prefilters and the driver add.
     limit : int
-        Most allocation candidates to ask for, ``[scheduler] max_placement_results``;
+        Most allocation candidates to request, ``[scheduler] max_placement_results``;
         not used where a hint or `requirements` needs them all.
 
     Raises
     ------
     InvalidRequest
-        The request cannot be asked: the message names the field.
+        The request is invalid: the message names the field.
     NoValidHost
         The host that `requirements` name is not in the tree that the flavor names.
     """
     validate_request(spec_obj)
-    guest = Guest.of(spec_obj)
+    guest = FlavorAndImage.of(spec_obj)
     for extra_spec, reason in flavor_groups(guest.extra_specs).ignored:
         LOG.warning("Extra spec %s is ignored: %s", extra_spec, reason)
     return _query(spec_obj, guest, requirements, limit, is_pinned=True)
@@ -138,52 +138,52 @@ def build_query(
 def build_fallback_query(
     spec_obj: RequestSpec, requirements: Requirements, *, limit: int
 ) -> CandidatesQuery | None:
-    """Return the question for hosts that do not report PCPU yet, or None.
+    """Return the query for hosts that do not report PCPU yet, or None.
 
-    It is asked of a guest with dedicated CPUs only: VCPU instead of PCPU, and no
-    trait of the thread policy; not where nothing would be left of its question.
+    Only for a guest with dedicated CPUs: it has VCPU instead of PCPU, and no trait of
+    the thread policy. None also if no resources would be left in the query.
     Parameters and errors are those of `build_query`.
     """
     validate_request(spec_obj)
-    guest = Guest.of(spec_obj)
+    guest = FlavorAndImage.of(spec_obj)
     if cpu_policy(guest) is not CPUPolicy.DEDICATED:
         return None
     try:
         return _query(spec_obj, guest, requirements, limit, is_pinned=False)
-    except NothingAsked:
+    except NoResourcesRequested:
         return None
 
 
 def _query(
     spec_obj: RequestSpec,
-    guest: Guest,
+    guest: FlavorAndImage,
     requirements: Requirements,
     limit: int,
     *,
     is_pinned: bool,
 ) -> CandidatesQuery:
-    asked = flavor_groups(guest.extra_specs)
-    groups = request_groups(spec_obj, guest, asked, is_pinned=is_pinned)
+    from_flavor = flavor_groups(guest.extra_specs)
+    groups = query_groups(spec_obj, guest, from_flavor, is_pinned=is_pinned)
     _add_destination(groups, spec_obj, requirements)
     for group in groups:
         group.required |= requirements.group_required.get(group.suffix, set())
     root = _root_traits(spec_obj, requirements)
     subtrees = [tuple(sorted(s)) for s in _request_level(spec_obj, "same_subtree")]
     groups, subtrees = without_empty_resources(groups, root, subtrees)
-    policy = _group_policy(asked, groups)
+    policy = _group_policy(from_flavor, groups)
     effective = limit if _is_limited(spec_obj, requirements) else None
     params = sorted(_params(groups, root, subtrees, policy, effective))
     for name, value in params:
         if not (name.isascii() and value.isascii()):
             raise InvalidRequest(
-                f"{excerpt(name)} is {excerpt(value)} in the request's question to "
+                f"{excerpt(name)} is {excerpt(value)} in the request's query to "
                 "Placement, whose names have ASCII characters only"
             )
     return CandidatesQuery(tuple(params), effective)
 
 
 def _add_destination(
-    groups: list[RequestGroup], spec_obj: RequestSpec, requirements: Requirements
+    groups: list[QueryGroup], spec_obj: RequestSpec, requirements: Requirements
 ) -> None:
     root = next(group for group in groups if not group.suffix)
     destination = set_field(spec_obj, "requested_destination")
@@ -199,9 +199,9 @@ def _request_level(spec_obj: RequestSpec, name: str) -> Any:  # noqa: ANN401 - o
     return set_field(set_field(spec_obj, "request_level_params"), name) or ()
 
 
-def _root_traits(spec_obj: RequestSpec, requirements: Requirements) -> RequestGroup:
+def _root_traits(spec_obj: RequestSpec, requirements: Requirements) -> QueryGroup:
     """Return a group whose traits are those of the root provider."""
-    return RequestGroup(
+    return QueryGroup(
         required=requirements.root_required.union(
             _request_level(spec_obj, "root_required")
         ),
@@ -211,21 +211,21 @@ def _root_traits(spec_obj: RequestSpec, requirements: Requirements) -> RequestGr
     )
 
 
-def _group_policy(asked: FlavorGroups, groups: list[RequestGroup]) -> str | None:
-    """Return the policy, "none" where groups from outside made one necessary.
+def _group_policy(from_flavor: FlavorGroups, groups: list[QueryGroup]) -> str | None:
+    """Return the group policy; "none" where ports or devices made one necessary.
 
-    A flavor with several groups of resources has to say how they relate; Placement
-    refuses the question of one that does not.
+    A flavor with several groups of resources must set it; Placement refuses the query
+    otherwise.
     """
     suffixes = {group.suffix for group in groups if group.suffix}
-    if asked.policy or len(suffixes) < 2:
-        return asked.policy
+    if from_flavor.policy or len(suffixes) < 2:
+        return from_flavor.policy
     using = {group.suffix for group in groups if group.suffix and group.resources}
-    if len(using & asked.groups.keys()) <= 1:
+    if len(using & from_flavor.groups.keys()) <= 1:
         return "none"
     LOG.warning(
         "The flavor has several groups (resources<S>:, trait<S>:) and no group_policy; "
-        "Placement will refuse. Set its extra spec group_policy to none or isolate."
+        "Placement will refuse it. Set its extra spec group_policy to none or isolate."
     )
     return None
 
@@ -236,8 +236,8 @@ def _is_limited(spec_obj: RequestSpec, requirements: Requirements) -> bool:
 
 
 def _params(
-    groups: list[RequestGroup],
-    root: RequestGroup,
+    groups: list[QueryGroup],
+    root: QueryGroup,
     subtrees: list[tuple[str, ...]],
     policy: str | None,
     limit: int | None,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether Placement can do its part now; it is watched while it cannot."""
+"""Whether Placement can serve requests; it is polled while it cannot."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Final
 
 from ..errors import PlacementError
 from .client import PlacementClient
-from .registered import NO_PROVIDERS
+from .registration import NO_PROVIDERS
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds between two looks at a Placement that is away, where the circuit lets them.
-WATCH_EVERY_S: Final = 1.0
+#: Seconds between two polls of a Placement that is down, where the circuit permits.
+POLL_INTERVAL_S: Final = 1.0
 
-#: Seconds for which the end waits for a look that is on its way: it changes nothing.
-_END_S: Final = 3.0
+#: How long `stop` waits for a poll in flight, which changes nothing.
+_STOP_TIMEOUT_S: Final = 3.0
 
 
 class Readiness:
-    """Tell whether requests can be served, and why not.
+    """Whether Placement can serve requests, and why not.
 
-    A thread of its own runs from the start, or from when Placement went away, until it
-    answers, so that nobody's request has to find out.
+    A thread polls Placement from the start, or from when its circuit opens, until it
+    answers, so that no request has to wait for the first failure.
 
     Parameters
     ----------
     client : PlacementClient
-        Its circuit tells this object when it opens.
+        Its circuit starts the polling when it opens.
     """
 
     def __init__(self, client: PlacementClient) -> None:
@@ -38,17 +38,17 @@ class Readiness:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._has_answered = False
-        self._reason = "Placement was not asked yet."
-        client.circuit.when_open(self._watch)
+        self._reason = "Placement has not been polled yet."
+        client.circuit.on_open(self._start_polling)
 
     @property
     def is_ready(self) -> bool:
-        """Tell whether Placement answered, and has not gone away since."""
+        """Whether Placement has answered, and its circuit is not open."""
         return self._has_answered and not self._client.circuit.is_open
 
     @property
     def note(self) -> str:
-        """Return why it is not ready, or what else an operator should know, or ""."""
+        """Why it is not ready, or what else an operator should know, or ""."""
         if not self._has_answered:
             return self._reason
         if reason := self._client.circuit.reason:
@@ -56,22 +56,22 @@ class Readiness:
         return NO_PROVIDERS if self._client.was_empty else ""
 
     def start(self) -> None:
-        """Ask Placement; where it does not answer well, warn, and go on asking."""
-        if not self._look():
+        """Poll Placement once; if that fails, warn and start polling."""
+        if not self._probe():
             LOG.warning(
                 "Placement does not answer yet; requests will fail: %s", self._reason
             )
-            self._watch()
+            self._start_polling()
 
     def stop(self) -> None:
-        """Ask no more; a look on its way is not waited for longer than 3 s."""
+        """Stop polling; wait at most 3 s for a poll in flight."""
         self._stop.set()
         with self._lock:
             thread = self._thread
         if thread is not None:
-            thread.join(_END_S)
+            thread.join(_STOP_TIMEOUT_S)
 
-    def _look(self) -> bool:
+    def _probe(self) -> bool:
         try:
             self._client.probe()
         except PlacementError as e:
@@ -80,7 +80,7 @@ class Readiness:
         self._has_answered = True
         return True
 
-    def _watch(self) -> None:
+    def _start_polling(self) -> None:
         with self._lock:
             if self._thread is None and not self._stop.is_set():
                 thread = threading.Thread(
@@ -90,9 +90,9 @@ class Readiness:
                 self._thread = thread
 
     def _run(self) -> None:
-        while not self._stop.wait(WATCH_EVERY_S):
+        while not self._stop.wait(POLL_INTERVAL_S):
             if not self.is_ready and not self._client.circuit.pause_left_s:
-                self._look()
+                self._probe()
             with self._lock:
                 if self.is_ready:
                     LOG.info("Placement answers")

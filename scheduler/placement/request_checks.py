@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a request can be asked at all: its amounts, its groups, its names.
+"""Validation of a request: its amounts, its groups, its names.
 
-What an API would have refused never gets here from a well-kept cloud; what comes
-around an API is refused with the field, its value and what would be right.
+nova's API rejects most invalid requests. A request that bypassed it is rejected with
+the field, its value and the values that are allowed.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 import os_resource_classes as orc
 
 from ..errors import InvalidRequest, excerpt, shortened
+from .flavor_and_image import set_field
 from .flavor_groups import flavor_groups
-from .guest import set_field
 from .request_bounds import check_bounds
 
 if TYPE_CHECKING:
     from ...objects import RequestSpec
     from ...objects.base import WireObject
 
-#: Placement's integer: what one allocation can hold of one resource class.
+#: Placement's integer: the most that one allocation can hold of one resource class.
 MAX_AMOUNT = 2**31 - 1
 
-#: Instances of one request: far more than any quota lets through.
+#: Instances of one request: far more than any quota allows.
 MAX_INSTANCES = 10_000
 
 #: As in Placement's schemas (resource classes, group suffixes).
@@ -33,7 +33,7 @@ _CUSTOM_CLASS = re.compile(r"CUSTOM_[A-Z0-9_]{1,248}")
 _ANY_CLASS = re.compile(r"[A-Z0-9_]{1,255}")
 _SUFFIX = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
-#: Least value of each field of a flavor; vCPUs, MiB, GiB, GiB, MiB.
+#: Minimum of each field of a flavor; vCPUs, MiB, GiB, GiB, MiB.
 _FLAVOR_MINIMA = {
     "vcpus": 1,
     "memory_mb": 1,
@@ -42,21 +42,21 @@ _FLAVOR_MINIMA = {
     "swap": 0,
 }
 
-#: Fields of a group by which a provider is found, and by which it is left out.
-_FINDING = ("required_traits", "aggregates")
-_FORBIDDING = ("forbidden_traits", "forbidden_aggregates")
+#: Fields of a group that select providers, and those that exclude providers.
+_SELECTING = ("required_traits", "aggregates")
+_EXCLUDING = ("forbidden_traits", "forbidden_aggregates")
 
 
 def validate_request(spec_obj: RequestSpec) -> None:
-    """Refuse a request that no host could ever be asked for.
+    """Reject an invalid request.
 
     Raises
     ------
     InvalidRequest
         It has no flavor; a part of it is too large (`check_bounds`); an amount is below
-        its least or above Placement's largest value; a resource class or a group's name
-        cannot be one, or is there twice; a group asks for nothing, or a subtree names
-        one that is not there.
+        its minimum or above Placement's maximum; a resource class or a group's name is
+        malformed or duplicate; a group requests nothing, or a subtree names a group
+        that does not exist.
     """
     flavor = set_field(spec_obj, "flavor")
     if flavor is None:
@@ -105,22 +105,22 @@ def _check_groups(groups: Iterable[Any], suffixes: set[str]) -> None:
             )
         if suffix in suffixes:
             raise InvalidRequest(
-                f"{field}.requester_id is {suffix!r}, as of another group; each group "
-                "must have one of its own"
+                f"{field}.requester_id is {suffix!r}, as in another group; it must be "
+                "unique"
             )
         suffixes.add(suffix)
         _check_group(field, group)
 
 
 def _check_group(field: str, group: WireObject) -> None:
-    asked = ("resources", *_FINDING, *_FORBIDDING)
-    if not any(set_field(group, name) for name in asked):
+    names = ("resources", *_SELECTING, *_EXCLUDING)
+    if not any(set_field(group, name) for name in names):
         raise InvalidRequest(
-            f"{field} asks for nothing; it must have resources, traits or aggregates"
+            f"{field} requests nothing; it must have resources, traits or aggregates"
         )
     for name, amount in (set_field(group, "resources") or {}).items():
         _check_amount(f"{field}.resources[{excerpt(name)}]", amount, least=0)
-        # A class that is newer than our os-resource-classes is Placement's to judge.
+        # Placement validates classes that are newer than our os-resource-classes.
         if not _ANY_CLASS.fullmatch(name):
             raise _malformed_class(f"{field}.resources", name)
     _check_findable(field, group)
@@ -128,8 +128,8 @@ def _check_group(field: str, group: WireObject) -> None:
 
 def _check_findable(field: str, group: WireObject) -> None:
     amounts = (set_field(group, "resources") or {}).values()
-    finds = any(amounts) or any(set_field(group, name) for name in _FINDING)
-    if not finds and any(set_field(group, name) for name in _FORBIDDING):
+    finds = any(amounts) or any(set_field(group, name) for name in _SELECTING)
+    if not finds and any(set_field(group, name) for name in _EXCLUDING):
         raise _unfindable(field)
 
 
@@ -147,13 +147,13 @@ def _check_subtrees(level: WireObject | None, suffixes: set[str]) -> None:
 def _unfindable(group: str) -> InvalidRequest:
     return InvalidRequest(
         f"{group} has neither resources nor required traits or aggregates; it must "
-        "have one of them, because Placement finds no provider by what is forbidden "
-        "or by a tree alone"
+        "have one of them, because Placement finds no provider by forbidden traits "
+        "or aggregates or by a tree alone"
     )
 
 
 def _malformed_class(field: str, name: str) -> InvalidRequest:
     return InvalidRequest(
         f"{field} names the resource class {excerpt(name)}; it must be a standard one, "
-        'or CUSTOM_ and then capital letters, digits or "_"'
+        'or CUSTOM_ followed by capital letters, digits or "_"'
     )

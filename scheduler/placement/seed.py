@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell Placement of hosts that no compute service reports: demos, tests, benches."""
+"""Create resource providers without compute services: demos, tests, benchmarks."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from urllib.parse import quote
 from ..errors import PlacementError, PlacementRejected, PlacementUnavailable
 from .client import PlacementClient, Verb, WriteAnswer
 
-Part = list[str] | dict[str, dict[str, int | float]]
+ProviderPart = list[str] | dict[str, dict[str, int | float]]
 
 _CUSTOM = "CUSTOM_"
 _GENERATION = "resource_provider_generation"
 _MAX_ATTEMPTS = 3
 
-# What Placement stores where an inventory does not say (its INVENTORY_DEFAULTS).
+# Placement's defaults for an inventory's fields (its INVENTORY_DEFAULTS).
 _DEFAULTS = {
     "reserved": 0,
     "min_unit": 1,
@@ -29,7 +29,7 @@ _DEFAULTS = {
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One resource provider as it shall be.
+    """The desired state of one resource provider.
 
     Attributes
     ----------
@@ -55,16 +55,16 @@ def seed(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> int:
-    """Make providers so, those that exist already too; others are left alone.
+    """Create or update providers; other providers are not changed.
 
-    It takes one call for a provider that is made and one each for its inventories,
-    traits and aggregates where it has any. One that exists is read, three calls, and
-    what differs is written, so that its generation stays where nothing does.
+    A new provider takes one call, and one each for its inventories, traits and
+    aggregates if it has any. An existing one is read in three calls, and only parts
+    that differ are written, so that its generation is stable if nothing differs.
 
     Parameters
     ----------
     progress : callable, optional
-        Called with (providers done, providers in all) after each one.
+        Called with (providers done, number of providers) after each one.
 
     Returns
     -------
@@ -74,14 +74,14 @@ def seed(
     Raises
     ------
     PlacementRejected
-        Placement refused one; the message has its name and Placement's own words.
+        Placement refused one; the message has its name and Placement's error.
     """
     wanted = _parents_first(list(providers))
-    _define(client, wanted)
-    known = _known(client, wanted)
+    _create_custom_names(client, wanted)
+    existing = _existing(client, wanted)
     n_written = 0
     for i, provider in enumerate(wanted):
-        n_written += _make_so(client, provider, known.get(provider.uuid))
+        n_written += _reconcile(client, provider, existing.get(provider.uuid))
         if progress is not None:
             progress(i + 1, len(wanted))
     return n_written
@@ -91,16 +91,16 @@ def _parents_first(providers: list[Provider]) -> list[Provider]:
     by_uuid = {p.uuid: p for p in providers}
     done: dict[str, Provider] = {}
     for provider in providers:
-        line: list[Provider] = []
+        ancestors: list[Provider] = []
         p: Provider | None = provider
-        while p is not None and p.uuid not in done and p not in line:
-            line.append(p)
+        while p is not None and p.uuid not in done and p not in ancestors:
+            ancestors.append(p)
             p = by_uuid.get(p.parent_uuid or "")
-        done.update((p.uuid, p) for p in reversed(line))
+        done.update((p.uuid, p) for p in reversed(ancestors))
     return list(done.values())
 
 
-def _define(client: PlacementClient, providers: list[Provider]) -> None:
+def _create_custom_names(client: PlacementClient, providers: list[Provider]) -> None:
     traits = {t for p in providers for t in p.traits if t.startswith(_CUSTOM)}
     classes = {c for p in providers for c in p.inventories if c.startswith(_CUSTOM)}
     for trait in sorted(traits):
@@ -109,10 +109,10 @@ def _define(client: PlacementClient, providers: list[Provider]) -> None:
         _put(client, f"/resource_classes/{quote(resource_class)}", None, resource_class)
 
 
-def _known(
+def _existing(
     client: PlacementClient, wanted: list[Provider]
 ) -> dict[str, dict[str, Any]]:
-    """Return the providers that exist, by UUID: all, or this one."""
+    """Return the existing providers by UUID: all, or the only wanted one."""
     url = "/resource_providers"
     if len(wanted) == 1:  # an agent's own; a large cloud has thousands of others
         url += f"?uuid={wanted[0].uuid}"
@@ -130,27 +130,27 @@ def _read(client: PlacementClient, url: str, *keys: str) -> dict[str, Any]:
     )
 
 
-def _make_so(
-    client: PlacementClient, provider: Provider, known: dict[str, Any] | None
+def _reconcile(
+    client: PlacementClient, provider: Provider, existing: dict[str, Any] | None
 ) -> bool:
-    """Return whether anything had to be written."""
-    if known is None:
-        _make(client, provider)
+    """Create or update a provider; return whether anything was written."""
+    if existing is None:
+        _create(client, provider)
         return True
-    is_written = _identify(client, provider, known)
+    is_written = _update_identity(client, provider, existing)
     for part, wanted in _parts(provider).items():
-        after = _tell(client, provider, part, wanted, None)
+        after = _put_part(client, provider, part, wanted, None)
         is_written = is_written or after is not None
     return is_written
 
 
-def _make(client: PlacementClient, provider: Provider) -> None:
+def _create(client: PlacementClient, provider: Provider) -> None:
     body = {**_identity(provider), "uuid": provider.uuid}
     answer = client.write(Verb.POST, "/resource_providers", body)
     generation: int | None = _generation(provider.name, answer, "generation")
     for part, wanted in _parts(provider).items():
         if wanted:  # a new provider has nothing to clear
-            generation = _tell(client, provider, part, wanted, generation)
+            generation = _put_part(client, provider, part, wanted, generation)
 
 
 def _identity(provider: Provider) -> dict[str, str]:
@@ -160,17 +160,17 @@ def _identity(provider: Provider) -> dict[str, str]:
     return identity
 
 
-def _identify(
-    client: PlacementClient, provider: Provider, known: Mapping[str, Any]
+def _update_identity(
+    client: PlacementClient, provider: Provider, existing: Mapping[str, Any]
 ) -> bool:
     identity = _identity(provider)
-    if all(known.get(key) == value for key, value in identity.items()):
+    if all(existing.get(key) == value for key, value in identity.items()):
         return False
     _put(client, f"/resource_providers/{provider.uuid}", identity, provider.name)
     return True
 
 
-def _parts(provider: Provider) -> dict[str, Part]:
+def _parts(provider: Provider) -> dict[str, ProviderPart]:
     return {
         "inventories": {c: dict(i) for c, i in provider.inventories.items()},
         "traits": sorted(provider.traits),
@@ -178,24 +178,24 @@ def _parts(provider: Provider) -> dict[str, Part]:
     }
 
 
-def _tell(
+def _put_part(
     client: PlacementClient,
     provider: Provider,
     part: str,
-    wanted: Part,
+    wanted: ProviderPart,
     generation: int | None,
 ) -> int | None:
-    """Write one part, unless it is so; return the generation after a write, or None.
+    """Write one part if it differs; return the generation after a write, or None.
 
-    Where `generation` is None, or no longer the provider's, the part is read first.
+    If `generation` is None, or no longer the provider's, the part is read first.
     """
     url = f"/resource_providers/{provider.uuid}/{part}"
     for _ in range(_MAX_ATTEMPTS):
         if generation is None:
-            told = _read(client, url, part, _GENERATION)
-            if _comparable(told[part]) == _comparable(wanted):
+            current = _read(client, url, part, _GENERATION)
+            if _comparable(current[part]) == _comparable(wanted):
                 return None
-            generation = told[_GENERATION]
+            generation = current[_GENERATION]
         body = {part: wanted, _GENERATION: generation}
         answer = client.write(Verb.PUT, url, body)
         if not answer.is_concurrent_update:
@@ -204,7 +204,7 @@ def _tell(
     return _generation(provider.name, answer, _GENERATION)
 
 
-def _comparable(part: Part) -> object:
+def _comparable(part: ProviderPart) -> object:
     if isinstance(part, dict):
         return {c: {**_DEFAULTS, **inventory} for c, inventory in part.items()}
     return sorted(part)

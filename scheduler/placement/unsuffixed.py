@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups without resources, asked so that Placement can answer them.
+"""Groups without resources, rewritten so that Placement can answer them.
 
 Placement refuses a group that has traits, aggregates or a tree and no resources,
-unless a ``same_subtree`` names it; nova 34 asks it as ``resources=`` and finds no valid
-host. Such a group means something, though:
+unless a ``same_subtree`` names it; nova 34 sends it with ``resources=`` and finds no
+valid host. Such a group has a meaning, though:
 
-- the unsuffixed one, where a flavor asks for everything in groups of its own, speaks of
-  the host: its traits are asked of the root provider; its any-of traits, aggregates
-  and tree, which cannot be, of the groups that the compute node itself serves;
-- a suffixed one asks that some provider of the host has these traits: a
-  ``same_subtree`` of that group alone says so.
+- the unsuffixed one, if a flavor requests all resources in suffixed groups, applies to
+  the host: its traits move to the root provider; its any-of traits, aggregates and
+  tree, which cannot, to the groups that the compute node itself serves;
+- a suffixed one requires that some provider of the host has these traits: a
+  ``same_subtree`` of that group alone expresses this.
 
-A subtree loses the groups that were dropped because they ask for nothing.
+Groups that were dropped because they request nothing are removed from subtrees.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from __future__ import annotations
 import os_resource_classes as orc
 
 from ..errors import InvalidRequest, NoValidHost
-from .request_groups import RequestGroup
+from .query_groups import QueryGroup
 
-#: What a compute node itself has, and not a provider below or beside it.
+#: Classes of the compute node's own provider, not of nested or sharing providers.
 _ROOT_CLASSES = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
 
 
-class NothingAsked(InvalidRequest):
-    """Say that a request sets every amount to 0."""
+class NoResourcesRequested(InvalidRequest):
+    """Raised when a request sets every amount to 0."""
 
 
 def without_empty_resources(
-    groups: list[RequestGroup], root: RequestGroup, subtrees: list[tuple[str, ...]]
-) -> tuple[list[RequestGroup], list[tuple[str, ...]]]:
+    groups: list[QueryGroup], root: QueryGroup, subtrees: list[tuple[str, ...]]
+) -> tuple[list[QueryGroup], list[tuple[str, ...]]]:
     """Return groups and subtrees that Placement can answer, with the same meaning.
 
     Parameters
     ----------
-    groups : list of RequestGroup
-        Of one query, one of them without a suffix; the lists' groups are changed.
-    root : RequestGroup
-        Whose traits are asked of the root provider; added to.
+    groups : list of QueryGroup
+        Of one query, one of them without a suffix; the groups are modified.
+    root : QueryGroup
+        Its traits are required of the root provider; traits are added to it.
     subtrees : list of tuple of str
-        Suffixes of groups that one subtree has to serve.
+        Suffixes of groups that one subtree must serve.
 
     Raises
     ------
-    NothingAsked
+    NoResourcesRequested
         No group has resources.
     NoValidHost
-        The host that is wanted is not in the tree that a group is confined to.
+        The requested host is not in the tree that a group is confined to.
     """
     if not any(group.resources for group in groups):
-        raise NothingAsked(
-            "flavor.extra_specs set every amount to 0; one resource must be asked for"
+        raise NoResourcesRequested(
+            "flavor.extra_specs set every amount to 0; at least one must be requested"
         )
     bare = [group for group in groups if not group.resources]
     for group in bare:
@@ -72,9 +72,7 @@ def _without_dropped(
     return [subtree for subtree in left if subtree]
 
 
-def _move_to_root(
-    bare: RequestGroup, root: RequestGroup, groups: list[RequestGroup]
-) -> None:
+def _move_to_root(bare: QueryGroup, root: QueryGroup, groups: list[QueryGroup]) -> None:
     root.required |= bare.required
     root.forbidden |= bare.forbidden
     for group in _served_by_root(groups):
@@ -84,19 +82,19 @@ def _move_to_root(
         confine(group, bare.in_tree)
 
 
-def confine(group: RequestGroup, tree: str | None) -> None:
-    """Confine a group to one tree more; NoValidHost where it is in another already.
+def confine(group: QueryGroup, tree: str | None) -> None:
+    """Confine a group to a tree; NoValidHost if it is confined to another already.
 
-    Placement takes one tree a group. Two providers of one tree are not known as such.
+    Placement accepts one tree per group. Two providers of one tree count as two trees.
     """
     if tree and group.in_tree not in (None, tree):
         raise NoValidHost(
-            "It is confined to another host (in_tree) than the one that is asked for."
+            "It is confined to another host (in_tree) than the requested one."
         )
     group.in_tree = tree or group.in_tree
 
 
-def _served_by_root(groups: list[RequestGroup]) -> list[RequestGroup]:
+def _served_by_root(groups: list[QueryGroup]) -> list[QueryGroup]:
     with_resources = [group for group in groups if group.resources]
     of_root = [g for g in with_resources if _ROOT_CLASSES & g.resources.keys()]
     return of_root or with_resources

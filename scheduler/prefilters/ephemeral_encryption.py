@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import os_traits
 
-from ..placement.guest import Guest
+from ..placement.flavor_and_image import FlavorAndImage
 from .base import PrefilterRequest
 
 _FORMATS = MappingProxyType(
@@ -27,7 +27,7 @@ def ephemeral_encryption_filter(request: PrefilterRequest) -> None:
     InvalidRequest
         The format is unknown, or flavor and image conflict.
     """
-    guest = Guest.of(request.spec_obj)
+    guest = FlavorAndImage.of(request.spec_obj)
     if not guest.agreed_flag("ephemeral_encryption"):
         return
     root_required = request.requirements.root_required

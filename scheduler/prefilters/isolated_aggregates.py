@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+from ..placement.flavor_and_image import FlavorAndImage
 from ..placement.flavor_groups import flavor_groups
-from ..placement.flavor_resources import request_groups
-from ..placement.guest import Guest
+from ..placement.flavor_resources import query_groups
 from .base import AggregateFacts, PrefilterRequest
 
 _PREFIX = "trait:"
@@ -23,9 +23,9 @@ def isolate_aggregates(request: PrefilterRequest) -> None:
     isolated = [(a.uuid, traits) for a in request.aggregates if (traits := _traits(a))]
     if not isolated:
         return
-    guest = Guest.of(request.spec_obj)
+    guest = FlavorAndImage.of(request.spec_obj)
     in_flavor = flavor_groups(guest.extra_specs)
-    groups = request_groups(request.spec_obj, guest, in_flavor, is_pinned=True)
+    groups = query_groups(request.spec_obj, guest, in_flavor, is_pinned=True)
     required = {trait for group in groups for trait in group.required}
     request.requirements.forbidden_aggregates.update(
         uuid for uuid, traits in isolated if not traits <= required

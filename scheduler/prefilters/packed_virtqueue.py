@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os_traits
 
-from ..placement.guest import Guest
+from ..placement.flavor_and_image import FlavorAndImage
 from .base import PrefilterRequest
 
 
@@ -17,5 +17,5 @@ def packed_virtqueue_filter(request: PrefilterRequest) -> None:
     InvalidRequest
         Flavor and image conflict.
     """
-    if Guest.of(request.spec_obj).agreed_flag("virtio_packed_ring"):
+    if FlavorAndImage.of(request.spec_obj).agreed_flag("virtio_packed_ring"):
         request.requirements.root_required.add(os_traits.COMPUTE_NET_VIRTIO_PACKED)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import os_traits
 
-from ..placement.guest import Guest
+from ..placement.flavor_and_image import FlavorAndImage
 from ..placement.guest_features import tpm_traits
 from .base import PrefilterRequest, no_valid_host
 
@@ -30,7 +30,7 @@ def tpm_secret_security_filter(request: PrefilterRequest) -> None:
     InvalidRequest
         The TPM's version or model is invalid.
     """
-    guest = Guest.of(request.spec_obj)
+    guest = FlavorAndImage.of(request.spec_obj)
     if not tpm_traits(guest):
         return
     security = guest.extra_spec("hw:tpm_secret_security") or "user"

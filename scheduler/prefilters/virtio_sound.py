@@ -6,7 +6,7 @@ from __future__ import annotations
 import os_traits
 
 from ...objects.enums import SoundModelType
-from ..placement.guest import Guest
+from ..placement.flavor_and_image import FlavorAndImage
 from .base import PrefilterRequest
 
 
@@ -18,6 +18,8 @@ def virtio_sound_filter(request: PrefilterRequest) -> None:
     InvalidRequest
         The model is unknown, or flavor and image conflict.
     """
-    model = Guest.of(request.spec_obj).agreed("sound_model", SoundModelType.VALUES)
+    model = FlavorAndImage.of(request.spec_obj).agreed(
+        "sound_model", SoundModelType.VALUES
+    )
     if model == "virtio":
         request.requirements.root_required.add(os_traits.COMPUTE_SOUND_MODEL_VIRTIO)

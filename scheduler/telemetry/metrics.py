@@ -27,7 +27,7 @@ from ..drivers.record import OUTDATED, RELEASED, DecisionRecord, Outcome
 from ..errors import ConfigurationError
 from ..hosts import HostTable
 from ..placement.allocations.claims import ClaimResult
-from ..placement.answer_store import KeptStats
+from ..placement.answer_store import CacheStats
 from .monitored import MonitoredScheduler
 from .multiprocess import VARIABLE, folder
 
@@ -37,7 +37,7 @@ _BUCKETS_S: Final = (
     10.0, 30.0,
 )  # fmt: skip
 
-#: How a query for candidates was answered: a field of `KeptStats` by label.
+#: How a query for candidates was answered: a field of `CacheStats` by label.
 _QUERY_LABELS: Final = {
     "kept": "hits",
     "shared": "shared",
@@ -300,11 +300,11 @@ class _StateMetrics:
         self._cells: set[str] = set()
 
     def refresh(self, scheduler: MonitoredScheduler) -> None:
-        stats = scheduler.kept.stats()
+        stats = scheduler.candidates_cache.stats()
         self._queries.set_total(
             {k: getattr(stats, v) for k, v in _QUERY_LABELS.items()}
         )
-        self._answers.set_total({"cut": stats.cut, "dropped": stats.dropped})
+        self._answers.set_total({"cut": stats.truncated, "dropped": stats.dropped})
         self._reports.set_total(scheduler.report_counts)
         self._refresh_cache(stats)
         self._refresh_hosts(scheduler.table)
@@ -314,7 +314,7 @@ class _StateMetrics:
         self._suspected.set(len(scheduler.suspected_orphans))
         self._ready.set(scheduler.is_ready)
 
-    def _refresh_cache(self, stats: KeptStats) -> None:
+    def _refresh_cache(self, stats: CacheStats) -> None:
         self._kept.set(stats.requests)
         self._kept_answers.set(stats.answers)
 

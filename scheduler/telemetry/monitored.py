@@ -10,7 +10,7 @@ from oslo_config import cfg
 
 from ..drivers.record import DecisionLog
 from ..hosts import HostTable
-from ..placement.kept import KeptCandidates
+from ..placement.candidates_cache import CandidatesCache
 
 
 class MonitoredScheduler(Protocol):
@@ -25,7 +25,7 @@ class MonitoredScheduler(Protocol):
         """The newest decisions; publishes each to its subscribers."""
 
     @property
-    def kept(self) -> KeptCandidates:
+    def candidates_cache(self) -> CandidatesCache:
         """The cache of Placement's allocation candidates."""
 
     @property

@@ -134,7 +134,7 @@ def _readiness(scheduler: MonitoredScheduler) -> Iterator[str]:
 
 
 def _cache(scheduler: MonitoredScheduler) -> Iterator[str]:
-    yield str(scheduler.kept.stats())
+    yield str(scheduler.candidates_cache.stats())
 
 
 def _decisions(scheduler: MonitoredScheduler) -> Iterator[str]:

@@ -129,13 +129,13 @@ def test_no_query_lets_all_pass(hints: Any) -> None:
     ("text", "told"),
     [
         pytest.param("[", "not the text of one JSON value", id="no JSON"),
-        pytest.param('["!=", 1, 2]', "'!=' is no operator", id="operator"),
-        pytest.param('["and", ["x"]]', "'x' is no operator", id="a nested one"),
-        pytest.param('["in", "$host", ["a", "b"]]', "'a' is no op", id="a list"),
-        pytest.param('[["and"]]', r"\['and'\] is no operator", id="a list for one"),
-        pytest.param('"abc"', "'abc' is no list", id="text"),
-        pytest.param("5", "5 is no list", id="a number"),
-        pytest.param('{"a": 1}', "is no list", id="an object"),
+        pytest.param('["!=", 1, 2]', "'!=' is not an operator", id="operator"),
+        pytest.param('["and", ["x"]]', "'x' is not an operator", id="a nested one"),
+        pytest.param('["in", "$host", ["a", "b"]]', "'a' is not an op", id="a list"),
+        pytest.param('[["and"]]', r"\['and'\] is not an operator", id="a list for one"),
+        pytest.param('"abc"', "'abc' is not a list", id="text"),
+        pytest.param("5", "5 is not a list", id="a number"),
+        pytest.param('{"a": 1}', "is not a list", id="an object"),
         pytest.param('["not", ' * 21 + "1" + "]" * 21, "more than 20 deep", id="deep"),
         pytest.param(
             '["in", 1' + ", 1" * 5500 + "]", "more than 16384 characters", id="long"

@@ -163,7 +163,7 @@ def test_scheduler_refuses_at_once_and_becomes_ready_again_by_itself(
             _ask(started, new_uuids())
     assert "answered 502" in started.readiness_note
     n_sent = _n_sent(server)
-    with pytest.raises(PlacementUnavailable, match="Placement is not asked: since"):
+    with pytest.raises(PlacementUnavailable, match="Placement are suspended: since"):
         _ask(started, new_uuids())
     assert _n_sent(server) == n_sent
     wait_until(lambda: started.is_ready)

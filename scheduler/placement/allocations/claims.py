@@ -11,7 +11,12 @@ from dataclasses import dataclass, field, replace
 from ...errors import AllocationUpdateFailed
 from ...waiting import Rng, SystemWaiter, Waiter
 from ..candidates import AllocationRequest
-from ..client import ConsumerAllocations, PlacementClient, WriteAnswer, doubled
+from ..client import (
+    ConsumerAllocations,
+    PlacementClient,
+    WriteAnswer,
+    combine_allocations,
+)
 from .engine import (
     NOTHING,
     AllocationsByConsumer,
@@ -84,7 +89,7 @@ class Claim:
         """All that the consumer holds while it holds the claim."""
         if self.before is None:
             return self.request
-        return doubled(self.before, self.request)
+        return combine_allocations(self.before, self.request)
 
     @property
     def base_request(self) -> AllocationRequest:
@@ -223,9 +228,9 @@ class _ClaimPlan:
 
     def _is_reached(self, uuid: str, mine: ConsumerAllocations) -> bool:
         request = self.requests[uuid]
-        if mine.are(Claim(request, self.before.get(uuid)).combined_request) or mine.are(
-            request
-        ):
+        if mine.matches(
+            Claim(request, self.before.get(uuid)).combined_request
+        ) or mine.matches(request):
             return True
         return uuid not in self.before and self._is_added(uuid, mine)
 
@@ -236,7 +241,7 @@ class _ClaimPlan:
         before = replace(mine, resources=kept)
         if not self.evacuated_from & kept.keys():
             return False
-        if not mine.are(Claim(self.requests[uuid], before).combined_request):
+        if not mine.matches(Claim(self.requests[uuid], before).combined_request):
             return False
         self.before[uuid] = before
         return True
@@ -252,7 +257,9 @@ class _ClaimPlan:
                 f"{', '.join(sorted(mine.resources))}."
             )
         self.before[uuid] = mine
-        return DesiredAllocations(doubled(mine, self.requests[uuid]), self.owner)
+        return DesiredAllocations(
+            combine_allocations(mine, self.requests[uuid]), self.owner
+        )
 
     def claims(self, rewrite: Rewrite) -> dict[str, Claim]:
         """Return the granted claims."""
@@ -359,7 +366,7 @@ class _ReleasePlan:
     def __call__(self, held: AllocationsByConsumer) -> dict[str, DesiredAllocations]:
         mine = held[self.uuid]
         generation = mine.consumer_generation
-        if generation is None or not mine.are(self.claimed.combined_request):
+        if generation is None or not mine.matches(self.claimed.combined_request):
             return {}
         if generation < self.seen:
             return {}

@@ -281,7 +281,7 @@ class Rewrite:
         """
         return bool(self.wanted) and all(
             self.named[uuid] is not None
-            and self.read[uuid].are(wanted.request)
+            and self.read[uuid].matches(wanted.request)
             and self.read[uuid].consumer_generation == (self.named[uuid] or 0) + 1
             for uuid, wanted in self.wanted.items()
         )

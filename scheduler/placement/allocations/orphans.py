@@ -295,7 +295,7 @@ class Orphans:
         held = self._client.allocations(uuid)
         if orphan.is_watched:
             return self._watch(uuid, orphan, held)
-        if not held.are(orphan.claim.combined_request):
+        if not held.matches(orphan.claim.combined_request):
             return self._finish_released(uuid, orphan, held)
         if has_new_request or self._may_release(uuid, orphan, held):
             self._release(uuid, orphan)
@@ -391,7 +391,7 @@ class Orphans:
         may_be_late = (
             generation == (claim.late_write_generation or 0) + 1 != claim.generation
         )
-        if may_be_late and held.are(claim.combined_request):
+        if may_be_late and held.matches(claim.combined_request):
             if self._location(uuid, orphan).state is InstanceState.GONE:
                 self._release(uuid, orphan, dataclasses.replace(claim, generation=None))
             return self._is_late_write_over(orphan)
@@ -411,7 +411,7 @@ class Orphans:
         refused. A known, empty consumer cannot be changed without claiming.
         """
         claim = orphan.claim
-        if claim.before is not None and held.are(claim.base_request):
+        if claim.before is not None and held.matches(claim.base_request):
             return self._use_up_generation(uuid, claim, held)
         if held.resources:
             return True

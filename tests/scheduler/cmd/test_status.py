@@ -529,7 +529,7 @@ def test_placement_that_answers_is_a_success_and_is_only_read(
     [
         pytest.param(Misbehaviour.NOT_ACCEPTABLE, "1.30", id="too-old"),
         pytest.param(Misbehaviour.UNAUTHORIZED, "credentials", id="unauthorized"),
-        pytest.param(Misbehaviour.HTML, "no JSON", id="a-proxy"),
+        pytest.param(Misbehaviour.HTML, "not JSON", id="a-proxy"),
         pytest.param(Misbehaviour.HANG, "got no answer", id="hangs"),
     ],
 )

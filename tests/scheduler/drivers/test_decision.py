@@ -653,7 +653,7 @@ def test_record_explains_the_choice(make: MakeScheduler) -> None:
     record = scheduler.decisions.find(instance)
     assert record is not None
     assert record.outcome is Outcome.SELECTED
-    assert (record.n_candidates, record.n_hosts, record.is_cut) == (4, 4, False)
+    assert (record.n_candidates, record.n_hosts, record.is_truncated) == (4, 4, False)
     steps = {step.name: (step.n_in, step.n_out) for step in record.steps}
     assert steps["ComputeFilter"] == (4, 3)
     [placed] = record.instances

@@ -80,7 +80,7 @@ def test_each_filter_leaves_a_step(both: list[BaseHostFilter]) -> None:
     _left(both, steps=steps)
     assert steps[1:] == [
         FilterStep("AtLeastTwo", 4, 3, "too little"),
-        FilterStep("AtMostThree", 3, 2, "the filter says no"),
+        FilterStep("AtMostThree", 3, 2, "rejected by the filter"),
     ]
 
 

@@ -32,7 +32,7 @@ def _full() -> DecisionRecord:
     return _record(
         "u1",
         n_candidates=7,
-        is_cut=True,
+        is_truncated=True,
         n_hosts=5,
         steps=[FilterStep("ComputeFilter", 5, 3, "down")],
         instances=[InstanceRecord("u1", "a", 1.0, (top,), ("b",))],

@@ -9,34 +9,34 @@ from .watched import Cloud, question
 
 
 def test_least_recently_used_answers_go_first(cloud: Cloud) -> None:
-    kept = cloud.keeping(PlacementClient(cloud.watched), max_requests=7)
-    kept.ask(question(1))
-    kept.ask(question(2))
-    kept.ask(question(1))
-    kept.ask(question(3))  # three candidates each: the third has to push one out
-    stats = kept.stats()
+    cache = cloud.new_cache(PlacementClient(cloud.watched), max_requests=7)
+    cache.get(question(1))
+    cache.get(question(2))
+    cache.get(question(1))
+    cache.get(question(3))  # three candidates each: the third has to push one out
+    stats = cache.stats()
     assert (stats.answers, stats.requests, stats.dropped) == (2, 6, 1)
-    kept.ask(question(1))
+    cache.get(question(1))
     assert cloud.n_gets == 3
-    kept.ask(question(2))
+    cache.get(question(2))
     assert cloud.n_gets == 4
 
 
 def test_answer_beyond_the_bound_is_answered_and_not_kept(cloud: Cloud) -> None:
-    kept = cloud.keeping(PlacementClient(cloud.watched), max_requests=2)
-    assert kept.ask(question()).n_open == 3
-    assert (kept.stats().answers, kept.stats().requests) == (0, 0)
+    cache = cloud.new_cache(PlacementClient(cloud.watched), max_requests=2)
+    assert cache.get(question()).n_open == 3
+    assert (cache.stats().answers, cache.stats().requests) == (0, 0)
 
 
 def test_answers_that_are_too_old_make_room(cloud: Cloud) -> None:
-    cloud.kept.ask(question(1))
+    cloud.cache.get(question(1))
     cloud.clock.now += 6
-    cloud.kept.ask(question(2))
-    assert (cloud.kept.stats().answers, cloud.kept.stats().dropped) == (1, 0)
+    cloud.cache.get(question(2))
+    assert (cloud.cache.stats().answers, cloud.cache.stats().dropped) == (1, 0)
 
 
 def test_empty_answers_are_bounded_too(cloud: Cloud) -> None:
-    kept = cloud.keeping(PlacementClient(cloud.watched), max_requests=2)
+    cache = cloud.new_cache(PlacementClient(cloud.watched), max_requests=2)
     for n in (10, 11, 12):
-        assert kept.ask(question(n)).n_open == 0
-    assert kept.stats().answers == 2
+        assert cache.get(question(n)).n_open == 0
+    assert cache.stats().answers == 2

@@ -52,9 +52,11 @@ def test_requests_are_the_very_objects_that_came():
     assert candidates.version == "1.36"
 
 
-@pytest.mark.parametrize(("limit", "is_cut"), [(None, False), (4, False), (3, True)])
-def test_answer_as_long_as_the_limit_counts_as_cut(limit, is_cut):
-    assert _parse(limit=limit).is_cut is is_cut
+@pytest.mark.parametrize(
+    ("limit", "is_truncated"), [(None, False), (4, False), (3, True)]
+)
+def test_answer_as_long_as_the_limit_counts_as_cut(limit, is_truncated):
+    assert _parse(limit=limit).is_truncated is is_truncated
 
 
 def test_free_is_capacity_less_used():

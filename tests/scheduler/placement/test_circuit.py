@@ -22,7 +22,7 @@ from moorage.scheduler.placement.allocations.limits import (
     CIRCUIT_MAX_LOST_S,
     CIRCUIT_MAX_PAUSE_S,
 )
-from moorage.scheduler.placement.circuit import Circuit, Verdict
+from moorage.scheduler.placement.circuit import CallOutcome, Circuit
 from moorage.scheduler.placement.client import AnswerLost, PlacementClient
 
 from ...fixtures.placement_servers import (
@@ -37,7 +37,7 @@ from .watched import WAIT_S, Clock, question
 
 CONSUMER = "7f1d7d0a-41a9-4e2b-8f6b-2f0c9d3b6a10"
 EMPTY = {"allocations": {}, "project_id": "p", "user_id": "u"}
-REFUSED = "Placement is not asked"
+REFUSED = "Calls to Placement are suspended"
 MANY = 1000
 
 
@@ -109,11 +109,11 @@ def _assert_refused(client: PlacementClient, told: str = "") -> str:
         (Misbehaviour.ERROR, "answered 500"),
         (Misbehaviour.UNAUTHORIZED, "answered 401"),
         (Misbehaviour.FORBIDDEN, "answered 403"),
-        (Misbehaviour.NOT_ACCEPTABLE, "speaks 1.0 to 1.30"),
+        (Misbehaviour.NOT_ACCEPTABLE, "supports 1.0 to 1.30"),
         (Misbehaviour.BAD_GATEWAY, "answered 502"),
-        (Misbehaviour.HTML, "no JSON"),
+        (Misbehaviour.HTML, "not JSON"),
         (Misbehaviour.TRUNCATED, "got no answer"),
-        (Misbehaviour.GARBAGE, "no JSON"),
+        (Misbehaviour.GARBAGE, "not JSON"),
         (Misbehaviour.WRONG_SHAPE, "not Placement's"),
         (Misbehaviour.HANG, "timed out"),
     ],
@@ -128,7 +128,7 @@ def test_failures_in_a_row_open_it_and_nothing_is_sent_any_more(
     text = _assert_refused(client, told)
     assert "since 20" in text
     assert f"failed {CIRCUIT_MAX_FAILURES} time(s)" in text
-    assert f"tried again in {client.circuit.pause_left_s:.1f} s" in text
+    assert f"Next retry in {client.circuit.pause_left_s:.1f} s" in text
     assert len(server.seen) == n_seen == CIRCUIT_MAX_FAILURES
 
 
@@ -246,7 +246,7 @@ def test_one_call_tries_when_the_pause_is_over_and_others_are_refused(
     with ThreadPoolExecutor(1) as pool:
         trying = pool.submit(client.allocations, CONSUMER)
         wait_until(lambda: len(server.seen) == CIRCUIT_MAX_FAILURES + 1)
-        _assert_refused(client, "It is being tried just now")
+        _assert_refused(client, "A retry is in progress")
         assert client.circuit.is_open
         moody.go.set()
         trying.result(WAIT_S)
@@ -272,8 +272,8 @@ def test_pauses_double_are_jittered_and_bounded(
     assert len({round(pause_s, 3) for pause_s in pauses}) > CIRCUIT_MAX_FAILURES
 
 
-def _failed(_error: PlacementError) -> Verdict:
-    return Verdict.FAILED
+def _failed(_error: PlacementError) -> CallOutcome:
+    return CallOutcome.FAILED
 
 
 def test_failed_try_tells_the_newest_cause_and_the_first_time(
@@ -286,7 +286,7 @@ def test_failed_try_tells_the_newest_cause_and_the_first_time(
     _fail(client, 1)
     text = _assert_refused(client, "answered 401")
     assert f"{CIRCUIT_MAX_FAILURES + 1} time(s)" in text
-    assert text[: len("Placement is not asked: since 20")] in since
+    assert text[: len("Calls to Placement are suspended: since 20")] in since
 
 
 def test_try_that_is_killed_does_not_leave_it_open_for_ever(
@@ -337,7 +337,7 @@ def test_opening_is_told_once_and_so_is_the_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     told = []
-    client.circuit.when_open(lambda: told.append(client.circuit.is_open))
+    client.circuit.on_open(lambda: told.append(client.circuit.is_open))
     _fail(client)
     clock.now += CIRCUIT_MAX_PAUSE_S
     _fail(client, 1)

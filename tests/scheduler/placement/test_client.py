@@ -66,9 +66,9 @@ def embedded():
         (Misbehaviour.FORBIDDEN, PlacementUnauthorized, "403 with an empty body"),
         (Misbehaviour.NOT_ACCEPTABLE, PlacementIncompatible, "1.0 to 1.30"),
         (Misbehaviour.BAD_GATEWAY, PlacementUnavailable, "It works! This is a proxy"),
-        (Misbehaviour.HTML, PlacementUnavailable, "no JSON"),
+        (Misbehaviour.HTML, PlacementUnavailable, "not JSON"),
         (Misbehaviour.TRUNCATED, PlacementUnavailable, "got no answer"),
-        (Misbehaviour.GARBAGE, PlacementUnavailable, "no JSON"),
+        (Misbehaviour.GARBAGE, PlacementUnavailable, "not JSON"),
         (Misbehaviour.WRONG_SHAPE, PlacementUnavailable, "no allocation_requests"),
     ],
 )
@@ -126,7 +126,7 @@ def test_wrong_shape_of_allocations_is_unavailable(server):
 
 def test_wrong_shape_of_versions_is_unavailable(server):
     server.misbehave(Misbehaviour.WRONG_SHAPE)
-    with pytest.raises(PlacementUnavailable, match="told no versions"):
+    with pytest.raises(PlacementUnavailable, match="returned no versions"):
         server.client().check()
 
 

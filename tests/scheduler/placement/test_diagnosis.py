@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from moorage.objects import Destination
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.placement.client import PlacementClient
-from moorage.scheduler.placement.constraints import Kind
+from moorage.scheduler.placement.constraints import ConstraintKind
 from moorage.scheduler.placement.diagnosis import MAX_CONSTRAINTS, diagnose
 from moorage.scheduler.placement.findings import Cause, Diagnosis
 from moorage.scheduler.placement.query import CandidatesQuery
@@ -121,11 +121,11 @@ def plain(clinic: Clinic) -> Clinic:
 
 
 def alone(diagnosis: Diagnosis) -> dict[str, int]:
-    return {finding.words: finding.n_hosts for finding in diagnosis.findings}
+    return {finding.description: finding.n_hosts for finding in diagnosis.findings}
 
 
 def culprits(diagnosis: Diagnosis) -> list[str]:
-    return [finding.words for finding in diagnosis.culprits]
+    return [finding.description for finding in diagnosis.culprits]
 
 
 # -- the four kinds of constraint on plain hosts -------------------------------------
@@ -137,39 +137,45 @@ RACK, NOWHERE = uuid_of("rack"), uuid_of("nowhere")
     ("param", "kind", "words"),
     [
         pytest.param(
-            ("resources", "VCPU:32"), Kind.RESOURCE, "VCPU 32", id="resource amount"
+            ("resources", "VCPU:32"),
+            ConstraintKind.RESOURCE,
+            "VCPU 32",
+            id="resource amount",
         ),
         pytest.param(
             ("required", "HW_CPU_X86_AVX512F"),
-            Kind.TRAIT,
+            ConstraintKind.TRAIT,
             "trait HW_CPU_X86_AVX512F required",
             id="trait",
         ),
         pytest.param(
             ("root_required", "HW_CPU_X86_AVX512F"),
-            Kind.TRAIT,
+            ConstraintKind.TRAIT,
             "trait HW_CPU_X86_AVX512F required of the compute node itself",
             id="trait of the root",
         ),
         pytest.param(
             ("member_of", f"in:{NOWHERE}"),
-            Kind.AGGREGATE,
+            ConstraintKind.AGGREGATE,
             f"in the aggregate {NOWHERE}",
             id="aggregate",
         ),
         pytest.param(
             ("in_tree", NOWHERE),
-            Kind.TREE,
+            ConstraintKind.TREE,
             "the compute node that the request names",
             id="tree",
         ),
         pytest.param(
-            ("resources_x", "VCPU:64"), Kind.GROUP, "group _x (VCPU 64)", id="group"
+            ("resources_x", "VCPU:64"),
+            ConstraintKind.GROUP,
+            "group _x (VCPU 64)",
+            id="group",
         ),
     ],
 )
 def test_constraint_that_alone_leaves_none_is_blamed(
-    plain: Clinic, param: tuple[str, str], kind: Kind, words: str
+    plain: Clinic, param: tuple[str, str], kind: ConstraintKind, words: str
 ) -> None:
     plenty = ("resources", "MEMORY_MB:512")
     rest = () if param[0] == "resources" else (plenty,)
@@ -177,7 +183,7 @@ def test_constraint_that_alone_leaves_none_is_blamed(
     found = plain.diagnose(param, *rest)
 
     assert found.cause is Cause.ALONE
-    assert [(each.kind, each.words) for each in found.culprits] == [(kind, words)]
+    assert [(each.kind, each.description) for each in found.culprits] == [(kind, words)]
     assert found.culprits[0].n_hosts == 0
     assert found.culprits[0].n_hosts_without == (3 if rest else None)
 
@@ -279,7 +285,7 @@ def test_one_of_several_traits_is_asked_for(plain: Clinic) -> None:
     )
 
     assert found.cause is Cause.ALONE
-    assert [finding.kind for finding in found.culprits] == [Kind.TRAIT]
+    assert [finding.kind for finding in found.culprits] == [ConstraintKind.TRAIT]
 
 
 def test_hosts_that_the_scheduler_does_not_know_are_told(clinic: Clinic) -> None:
@@ -290,7 +296,7 @@ def test_hosts_that_the_scheduler_does_not_know_are_told(clinic: Clinic) -> None
     found = clinic.diagnose(("resources", "VCPU:4,MEMORY_MB:1"))
 
     vcpu = found.findings[0]
-    assert (vcpu.words, vcpu.n_hosts, vcpu.n_unknown) == ("VCPU 4", 0, 1)
+    assert (vcpu.description, vcpu.n_hosts, vcpu.n_unknown) == ("VCPU 4", 0, 1)
     assert "1 that the scheduler does not know" in str(vcpu)
 
 
@@ -412,10 +418,10 @@ def test_more_constraints_than_the_bound_are_not_asked(plain: Clinic) -> None:
 
     found = plain.diagnose(("resources", "VCPU:1"), ("required", ",".join(traits)))
 
-    assert found.n_not_asked == 5
+    assert found.n_not_queried == 5
     assert len(found.findings) == MAX_CONSTRAINTS
     assert plain.n_gets <= MAX_CONSTRAINTS + 2
-    assert "5 more constraint(s), not asked" in str(found)
+    assert "5 more constraint(s), not queried" in str(found)
 
 
 def test_text_has_the_cause_first_and_no_host(plain: Clinic) -> None:
@@ -426,8 +432,7 @@ def test_text_has_the_cause_first_and_no_host(plain: Clinic) -> None:
     )
 
     assert str(found).splitlines() == [
-        "No host is left by these together: "
-        "VCPU 4; the compute node that the request names",
+        "No host meets these together: VCPU 4; the compute node that the request names",
         "  MEMORY_MB 4096: 2 hosts; without it no host",
         "  VCPU 4: 1 host; without it at most 1 host",
         f"  trait {GOLD} required: 1 host; without it no host",
@@ -512,7 +517,9 @@ def test_plain_hosts_are_diagnosed_exactly(
     assert alone(found) == {words: len(hosts) for words, hosts in left.items()}
     assert crowd.n_gets <= 2 + len(left)
     for finding in found.findings:
-        others = [hosts for words, hosts in left.items() if words != finding.words]
+        others = [
+            hosts for words, hosts in left.items() if words != finding.description
+        ]
         n_others = len(set.intersection(*others)) if others else None
         assert finding.n_hosts_without == n_others
     blamed = [left[words] for words in culprits(found)]

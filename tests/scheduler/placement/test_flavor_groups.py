@@ -7,12 +7,12 @@ import pytest
 
 from moorage.scheduler.errors import InvalidRequest
 from moorage.scheduler.placement.flavor_groups import flavor_groups
-from moorage.scheduler.placement.request_groups import RequestGroup
+from moorage.scheduler.placement.query_groups import QueryGroup
 
 ONE, TWO, THREE = (f"7d0c2d42-0d39-4a5b-8f3c-7c3a3f3d9b0{n}" for n in range(1, 4))
 
 
-def groups(extra_specs: dict[str, str]) -> list[RequestGroup]:
+def groups(extra_specs: dict[str, str]) -> list[QueryGroup]:
     found = flavor_groups(extra_specs)
     assert not found.ignored
     return list(found.groups.values())
@@ -23,42 +23,42 @@ def groups(extra_specs: dict[str, str]) -> list[RequestGroup]:
     [
         pytest.param(
             {"trait:ANY": "in:CUSTOM_A,CUSTOM_B"},
-            RequestGroup(required_any={frozenset({"CUSTOM_A", "CUSTOM_B"})}),
+            QueryGroup(required_any={frozenset({"CUSTOM_A", "CUSTOM_B"})}),
             id="one of two traits",
         ),
         pytest.param(
             {"trait1:X": "in:A, B", "trait1:Y": "in:C,D", "trait1:Z": "in:B,A"},
-            RequestGroup("1", required_any={frozenset("AB"), frozenset("CD")}),
+            QueryGroup("1", required_any={frozenset("AB"), frozenset("CD")}),
             id="one of each set, and a set but once",
         ),
         pytest.param(
             {"trait:ANY": "in:CUSTOM_A"},
-            RequestGroup(required={"CUSTOM_A"}),
+            QueryGroup(required={"CUSTOM_A"}),
             id="one of one trait",
         ),
         pytest.param(
             {"member_of": ONE},
-            RequestGroup(member_of=[frozenset({ONE})]),
+            QueryGroup(member_of=[frozenset({ONE})]),
             id="aggregate",
         ),
         pytest.param(
             {"member_of_a-1": f"in:{ONE},{TWO}", "member_of_a-1:b": f"in:{THREE}"},
-            RequestGroup("_a-1", member_of=[frozenset({ONE, TWO}), frozenset({THREE})]),
+            QueryGroup("_a-1", member_of=[frozenset({ONE, TWO}), frozenset({THREE})]),
             id="one aggregate of each set",
         ),
         pytest.param(
             {"member_of:a": f"!{ONE}", "member_of:b": f"!in:{TWO},{THREE}"},
-            RequestGroup(forbidden_aggregates={ONE, TWO, THREE}),
+            QueryGroup(forbidden_aggregates={ONE, TWO, THREE}),
             id="none of the aggregates",
         ),
         pytest.param(
             {"in_tree2": ONE.upper(), "in_tree2:again": ONE.replace("-", "")},
-            RequestGroup("2", in_tree=ONE),
+            QueryGroup("2", in_tree=ONE),
             id="tree, however its UUID is written",
         ),
     ],
 )
-def test_words_of_placement(extra_specs: dict[str, str], group: RequestGroup) -> None:
+def test_words_of_placement(extra_specs: dict[str, str], group: QueryGroup) -> None:
     assert groups(extra_specs) == [group]
 
 

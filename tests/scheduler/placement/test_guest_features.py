@@ -9,7 +9,7 @@ import pytest
 
 from moorage.objects import ImageMetaProps
 from moorage.scheduler.errors import InvalidRequest
-from moorage.scheduler.placement.guest import Guest
+from moorage.scheduler.placement.flavor_and_image import FlavorAndImage
 from moorage.scheduler.placement.guest_features import (
     feature_resources,
     feature_traits,
@@ -19,11 +19,11 @@ UEFI = {"hw_firmware_type": "uefi"}
 STATELESS = UEFI | {"hw_firmware_stateless": True}
 
 
-def encrypted(model: str | None, properties: dict[str, Any]) -> Guest:
+def encrypted(model: str | None, properties: dict[str, Any]) -> FlavorAndImage:
     extra_specs = {"hw:mem_encryption": "true"}
     if model:
         extra_specs["hw:mem_encryption_model"] = model
-    return Guest(1, extra_specs, ImageMetaProps(**properties))
+    return FlavorAndImage(1, extra_specs, ImageMetaProps(**properties))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_image_that_cannot_be_encrypted_is_refused(
 
 
 def test_guest_without_features_asks_for_nothing() -> None:
-    guest = Guest(1, {"hw:mem_encryption": "no"}, None)
+    guest = FlavorAndImage(1, {"hw:mem_encryption": "no"}, None)
 
     assert feature_traits(guest) == set()
     assert feature_resources(guest) == {}

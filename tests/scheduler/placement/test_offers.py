@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from moorage.scheduler.placement.offers import Offer, Taken
+from moorage.scheduler.placement.offers import CountedClaim, Offer
 
 from ...fixtures.allocations import request_of
 from ...fixtures.property_tests import examples
@@ -33,47 +33,47 @@ def _index(offer: Offer, host: str) -> int:
 
 
 def test_claim_closes_what_no_longer_fits_in_every_answer(cloud: Cloud) -> None:
-    kept = cloud.kept
-    one, four = kept.ask(question(1)), kept.ask(question(4))
+    cache = cloud.cache
+    one, four = cache.get(question(1)), cache.get(question(4))
     cloud.claim(one, _index(one, HOSTS[0]))
-    assert open_hosts(kept.ask(question(1))) == set(HOSTS)
-    assert open_hosts(kept.ask(question(4))) == set(HOSTS[1:])
+    assert open_hosts(cache.get(question(1))) == set(HOSTS)
+    assert open_hosts(cache.get(question(4))) == set(HOSTS[1:])
     assert open_hosts(four) == set(HOSTS)  # what a decision reads does not change
-    assert kept.ask(question(1)).free(HOSTS[0], "VCPU") == N_VCPUS - 1
+    assert cache.get(question(1)).free(HOSTS[0], "VCPU") == N_VCPUS - 1
     assert one.free(HOSTS[0], "VCPU") == N_VCPUS
     assert cloud.n_gets == 2
 
 
 def test_give_back_opens_again(cloud: Cloud) -> None:
-    offer = cloud.kept.ask(question(3))
+    offer = cloud.cache.get(question(3))
     consumer, taken = cloud.claim(offer, _index(offer, HOSTS[0]))
-    assert open_hosts(cloud.kept.ask(question(3))) == set(HOSTS[1:])
+    assert open_hosts(cloud.cache.get(question(3))) == set(HOSTS[1:])
     for _ in range(2):  # twice is once
         cloud.release(consumer, taken)
-        assert open_hosts(cloud.kept.ask(question(3))) == set(HOSTS)
-        assert cloud.kept.ask(question(3)).free(HOSTS[0], "VCPU") == N_VCPUS
+        assert open_hosts(cloud.cache.get(question(3))) == set(HOSTS)
+        assert cloud.cache.get(question(3)).free(HOSTS[0], "VCPU") == N_VCPUS
 
 
 def test_claims_of_a_multi_create_count_together(cloud: Cloud) -> None:
-    offer = cloud.kept.ask(question(2))
+    offer = cloud.cache.get(question(2))
     request = offer.candidates.allocation_requests[_index(offer, HOSTS[1])]
-    cloud.kept.claimed([request, request])
-    assert open_hosts(cloud.kept.ask(question(2))) == {HOSTS[0], HOSTS[2]}
+    cloud.cache.count_claim([request, request])
+    assert open_hosts(cloud.cache.get(question(2))) == {HOSTS[0], HOSTS[2]}
 
 
 def test_full_shared_disk_closes_every_host(cloud: Cloud) -> None:
-    offer = cloud.kept.ask(question(1, disk_gb=60))
+    offer = cloud.cache.get(question(1, disk_gb=60))
     assert open_hosts(offer) == set(HOSTS)
     cloud.claim(offer, _index(offer, HOSTS[0]))
-    after = cloud.kept.ask(question(1, disk_gb=60))
+    after = cloud.cache.get(question(1, disk_gb=60))
     assert after.n_open == 0
     assert after.free(SHARE, "DISK_GB") == 40
 
 
 def test_claim_before_the_question_is_not_counted_twice(cloud: Cloud) -> None:
     cloud.claim_request(request_of(HOSTS[0], VCPU=2))
-    assert open_hosts(cloud.kept.ask(question(2))) == set(HOSTS)
-    assert cloud.kept.ask(question(2)).free(HOSTS[0], "VCPU") == 2
+    assert open_hosts(cloud.cache.get(question(2))) == set(HOSTS)
+    assert cloud.cache.get(question(2)).free(HOSTS[0], "VCPU") == 2
 
 
 def test_get_that_was_read_before_a_claim_and_came_after_it_lacks_the_claim(
@@ -82,7 +82,7 @@ def test_get_that_was_read_before_a_claim_and_came_after_it_lacks_the_claim(
     cloud.watched.after.append(
         lambda: cloud.claim_request(request_of(HOSTS[0], VCPU=2))
     )
-    offer = cloud.kept.ask(question(3))
+    offer = cloud.cache.get(question(3))
     assert (
         offer.candidates.free(HOSTS[0], "VCPU") == N_VCPUS
     )  # Placement did not see it
@@ -95,13 +95,13 @@ def test_claim_that_a_get_saw_counts_too_but_not_for_who_asks_afresh(
     cloud.watched.before.append(
         lambda: cloud.claim_request(request_of(HOSTS[0], VCPU=2))
     )
-    came = cloud.kept.moment()
-    offer = cloud.kept.ask(question(2))
+    came = cloud.cache.tick()
+    offer = cloud.cache.get(question(2))
     assert open_hosts(offer) == set(HOSTS[1:])  # counted by Placement and by us
-    again = cloud.kept.ask(question(2), since=came)
+    again = cloud.cache.get(question(2), since=came)
     assert open_hosts(again) == set(HOSTS)
-    assert again.is_news_to(offer)
-    assert not again.is_news_to(again)
+    assert again.has_more_than(offer)
+    assert not again.has_more_than(again)
     assert cloud.n_gets == 1  # and no further GET was needed to find out
     assert cloud.claim(again, _index(again, HOSTS[0]))[1] is not None
 
@@ -109,20 +109,20 @@ def test_claim_that_a_get_saw_counts_too_but_not_for_who_asks_afresh(
 def test_claim_that_was_sent_before_a_get_and_answered_after_it_is_unsure(
     cloud: Cloud,
 ) -> None:
-    began = cloud.kept.moment()
+    began = cloud.cache.tick()
     assert cloud.claim_unseen(HOSTS[1], request_of(HOSTS[0], VCPU=2))
-    came = cloud.kept.moment()
-    cloud.kept.ask(question(2))
-    cloud.kept.claimed([request_of(HOSTS[0], VCPU=2)], began=began)
-    assert open_hosts(cloud.kept.ask(question(2))) == set(HOSTS[1:])
-    assert open_hosts(cloud.kept.ask(question(2), since=came)) == set(HOSTS)
+    came = cloud.cache.tick()
+    cloud.cache.get(question(2))
+    cloud.cache.count_claim([request_of(HOSTS[0], VCPU=2)], began=began)
+    assert open_hosts(cloud.cache.get(question(2))) == set(HOSTS[1:])
+    assert open_hosts(cloud.cache.get(question(2), since=came)) == set(HOSTS)
 
 
 def test_claim_after_the_answer_counts_for_who_asks_afresh_too(cloud: Cloud) -> None:
-    came = cloud.kept.moment()
-    offer = cloud.kept.ask(question(3))
+    came = cloud.cache.tick()
+    offer = cloud.cache.get(question(3))
     cloud.claim(offer, _index(offer, HOSTS[0]))
-    assert open_hosts(cloud.kept.ask(question(3), since=came)) == set(HOSTS[1:])
+    assert open_hosts(cloud.cache.get(question(3), since=came)) == set(HOSTS[1:])
     assert cloud.n_gets == 1
 
 
@@ -131,18 +131,18 @@ def test_claim_that_was_given_back_during_a_get_is_not_counted(cloud: Cloud) -> 
         cloud.release(*cloud.claim_request(request_of(HOSTS[0], VCPU=2)))
 
     cloud.watched.after.append(claim_and_release)
-    assert open_hosts(cloud.kept.ask(question(3))) == set(HOSTS)
+    assert open_hosts(cloud.cache.get(question(3))) == set(HOSTS)
 
 
-def test_give_back_of_an_unsure_claim_counts_once(cloud: Cloud) -> None:
-    made: list[tuple[str, Taken | None]] = []
+def test_release_of_an_unsure_claim_counts_once(cloud: Cloud) -> None:
+    made: list[tuple[str, CountedClaim | None]] = []
     cloud.watched.after.append(
         lambda: made.append(cloud.claim_request(request_of(HOSTS[0], VCPU=2)))
     )
-    came = cloud.kept.moment()
-    cloud.kept.ask(question(2))
+    came = cloud.cache.tick()
+    cloud.cache.get(question(2))
     cloud.release(*made[0])
-    for offer in cloud.kept.ask(question(2)), cloud.kept.ask(question(2), since=came):
+    for offer in cloud.cache.get(question(2)), cloud.cache.get(question(2), since=came):
         assert offer.free(HOSTS[0], "VCPU") == N_VCPUS
 
 
@@ -150,90 +150,90 @@ def test_give_back_of_what_placement_had_counted_opens_no_more_than_it_said(
     cloud: Cloud,
 ) -> None:
     consumer, taken = cloud.claim_request(request_of(HOSTS[0], VCPU=2))
-    cloud.kept.ask(question(2))
+    cloud.cache.get(question(2))
     cloud.release(consumer, taken)
-    assert cloud.kept.ask(question(2)).free(HOSTS[0], "VCPU") == 2
+    assert cloud.cache.get(question(2)).free(HOSTS[0], "VCPU") == 2
 
 
 # -- refusals --------------------------------------------------------------------------
 
 
 def test_refused_candidate_is_left_out_until_it_is_asked_afresh(cloud: Cloud) -> None:
-    kept = cloud.kept
-    offer = kept.ask(question())
-    kept.refused(offer, _index(offer, HOSTS[2]))
-    kept.refused(offer, _index(offer, HOSTS[2]))
+    cache = cloud.cache
+    offer = cache.get(question())
+    cache.exclude(offer, _index(offer, HOSTS[2]))
+    cache.exclude(offer, _index(offer, HOSTS[2]))
     assert open_hosts(offer) == set(HOSTS)
-    assert open_hosts(kept.ask(question())) == set(HOSTS[:2])
-    assert open_hosts(kept.ask(question(2))) == set(HOSTS)
-    assert open_hosts(kept.ask(question(), since=kept.moment())) == set(HOSTS)
+    assert open_hosts(cache.get(question())) == set(HOSTS[:2])
+    assert open_hosts(cache.get(question(2))) == set(HOSTS)
+    assert open_hosts(cache.get(question(), since=cache.tick())) == set(HOSTS)
 
 
 def test_give_back_does_not_open_what_was_refused(cloud: Cloud) -> None:
-    offer = cloud.kept.ask(question(3))
+    offer = cloud.cache.get(question(3))
     consumer, taken = cloud.claim(offer, _index(offer, HOSTS[0]))
-    cloud.kept.refused(offer, _index(offer, HOSTS[0]))
+    cloud.cache.exclude(offer, _index(offer, HOSTS[0]))
     cloud.release(consumer, taken)
-    assert open_hosts(cloud.kept.ask(question(3))) == set(HOSTS[1:])
+    assert open_hosts(cloud.cache.get(question(3))) == set(HOSTS[1:])
 
 
 @pytest.mark.parametrize("index", [-1, 3])
 def test_refusal_of_what_was_never_offered_is_told(cloud: Cloud, index: int) -> None:
-    offer = cloud.kept.ask(question())
+    offer = cloud.cache.get(question())
     with pytest.raises(IndexError, match=f"candidate {index} of an offer that has 3"):
-        cloud.kept.refused(offer, index)
+        cloud.cache.exclude(offer, index)
 
 
 # -- offers ----------------------------------------------------------------------------
 
 
 def test_offer_cannot_be_written_to(cloud: Cloud) -> None:
-    offer = cloud.kept.ask(question())
+    offer = cloud.cache.get(question())
     with pytest.raises(ValueError, match="read-only"):
         offer.is_open[0] = False
 
 
 def test_unchanged_answer_is_offered_as_the_very_same_thing(cloud: Cloud) -> None:
-    first = cloud.kept.ask(question())
-    assert cloud.kept.ask(question()) is first
+    first = cloud.cache.get(question())
+    assert cloud.cache.get(question()) is first
 
 
 def test_joined_offers_keep_both_accounts(cloud: Cloud) -> None:
-    kept = cloud.kept
-    first, second = kept.ask(question(3)), kept.ask(question(1))
-    kept.refused(first.followed_by(second), 3 + _index(second, HOSTS[1]))
+    cache = cloud.cache
+    first, second = cache.get(question(3)), cache.get(question(1))
+    cache.exclude(first.followed_by(second), 3 + _index(second, HOSTS[1]))
     cloud.claim(first, _index(first, HOSTS[0]))
-    joined = kept.ask(question(3)).followed_by(kept.ask(question(1)))
+    joined = cache.get(question(3)).followed_by(cache.get(question(1)))
     expected = [h != HOSTS[0] for (h,) in first.candidates.roots]
     expected += [h != HOSTS[1] for (h,) in second.candidates.roots]
     assert joined.is_open.tolist() == expected
     assert joined.candidates.n_requests == 6
     assert joined.free(HOSTS[0], "VCPU") == N_VCPUS - 3
-    assert joined.asked == first.asked
+    assert joined.began == first.began
 
 
 def test_joined_offer_tells_what_is_free_as_its_newer_answer_does(
     cloud: Cloud,
 ) -> None:
-    first = cloud.kept.ask(question(3))
+    first = cloud.cache.get(question(3))
     cloud.claim(first, _index(first, HOSTS[0]))
-    joined = cloud.kept.ask(question(3)).followed_by(cloud.kept.ask(question(1)))
+    joined = cloud.cache.get(question(3)).followed_by(cloud.cache.get(question(1)))
     assert joined.free(HOSTS[0], "VCPU") == 1
 
 
 def test_what_was_joined_once_is_kept_with_what_was_derived_of_it(cloud: Cloud) -> None:
-    first, second = cloud.kept.ask(question(3)), cloud.kept.ask(question(1))
-    again = cloud.kept.ask(question(3)), cloud.kept.ask(question(1))
+    first, second = cloud.cache.get(question(3)), cloud.cache.get(question(1))
+    again = cloud.cache.get(question(3)), cloud.cache.get(question(1))
     joined = first.followed_by(second)
     assert again[0].followed_by(again[1]).candidates is joined.candidates
 
 
 def test_cut_part_of_a_joined_offer_is_asked_for_whole(cloud: Cloud) -> None:
-    whole, cut = cloud.kept.ask(question(3)), cloud.kept.ask(question(1, limit=2))
+    whole, cut = cloud.cache.get(question(3)), cloud.cache.get(question(1, limit=2))
     joined = whole.followed_by(cut)
-    assert joined.is_cut
-    assert cloud.kept.exhausted(joined)
-    assert cloud.kept.ask(question(1, limit=2)).n_open == 3
+    assert joined.is_truncated
+    assert cloud.cache.lift_limit(joined)
+    assert cloud.cache.get(question(1, limit=2)).n_open == 3
 
 
 # -- everything at once ----------------------------------------------------------------
@@ -254,9 +254,9 @@ class Claiming(RuleBasedStateMachine):
         self.cloud = Cloud()
         self.cloud.setUp()
         #: amount asked -> (offer as it was asked first, counted claims, refused)
-        self.model: dict[int, tuple[Offer, list[Taken], set[int]]] = {}
-        self.in_air: list[Taken] = []
-        self.counted: dict[str, Taken] = {}
+        self.model: dict[int, tuple[Offer, list[CountedClaim], set[int]]] = {}
+        self.in_air: list[CountedClaim] = []
+        self.counted: dict[str, CountedClaim] = {}
 
     def teardown(self) -> None:
         self.cloud.cleanUp()
@@ -298,12 +298,12 @@ class Claiming(RuleBasedStateMachine):
         before: list[tuple[str, int]],
         after: list[tuple[str, int]],
     ) -> object:
-        known, came = set(self.counted), self.cloud.kept.moment()
+        known, came = set(self.counted), self.cloud.cache.tick()
         self.in_air.clear()
         watched = self.cloud.watched
         watched.before += [functools.partial(self._claim, *c) for c in before]
         watched.after += [functools.partial(self._claim, *c) for c in after]
-        whole = self.cloud.kept.ask(question(amount), since=came)
+        whole = self.cloud.cache.get(question(amount), since=came)
         assert whole.is_open.all()  # what ended meanwhile may be in it already
         self.model[amount] = whole, list(self.in_air), set()
         return self._new_claims(known)
@@ -311,16 +311,16 @@ class Claiming(RuleBasedStateMachine):
     @rule(amount=amounts, choice=st.integers(0, 2))
     def refuse(self, amount: int, choice: int) -> None:
         if amount in self.model:
-            offer = self.cloud.kept.ask(question(amount))
+            offer = self.cloud.cache.get(question(amount))
             if choice < len(offer.is_open):
-                self.cloud.kept.refused(offer, choice)
+                self.cloud.cache.exclude(offer, choice)
                 self.model[amount][2].add(choice)
 
     @rule(target=claims, amount=amounts)
     def claim_what_is_offered(self, amount: int) -> object:
         """Nobody else claims, so whatever is offered is granted."""
         known = set(self.counted)
-        offer = self.cloud.kept.ask(question(amount))
+        offer = self.cloud.cache.get(question(amount))
         self.model.setdefault(amount, (offer, [], set()))
         for index in np.flatnonzero(offer.is_open)[:1].tolist():
             request = offer.candidates.allocation_requests[index]
@@ -331,7 +331,7 @@ class Claiming(RuleBasedStateMachine):
     @invariant()
     def offers_are_the_models(self) -> None:
         for amount, (first, claims, refused) in self.model.items():
-            offer = self.cloud.kept.ask(question(amount))
+            offer = self.cloud.cache.get(question(amount))
             assert offer.candidates is first.candidates
             for index, (host,) in enumerate(offer.candidates.roots):
                 taken = sum(t.amounts.get((host, "VCPU"), 0) for t in claims)

@@ -37,7 +37,7 @@ def server() -> Iterator[MisbehavingServer]:
 def test_placement_that_answers_is_ready(server: MisbehavingServer) -> None:
     readiness = Readiness(server.client())
     assert not readiness.is_ready
-    assert "not asked yet" in readiness.note
+    assert "not been polled yet" in readiness.note
     readiness.start()
     assert readiness.is_ready
     assert readiness.note == ""
@@ -49,7 +49,7 @@ def test_placement_that_answers_is_ready(server: MisbehavingServer) -> None:
         (Misbehaviour.ERROR, "answered 500"),
         (Misbehaviour.UNAUTHORIZED, "answered 401"),
         (Misbehaviour.NOT_ACCEPTABLE, "1.0 to 1.30"),
-        (Misbehaviour.HTML, "no JSON"),
+        (Misbehaviour.HTML, "not JSON"),
         (Misbehaviour.TRUNCATED, "got no answer"),
         (Misbehaviour.HANG, "timed out"),
     ],

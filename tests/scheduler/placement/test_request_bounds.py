@@ -16,7 +16,7 @@ from moorage.scheduler.errors import InvalidRequest
 from moorage.scheduler.placement.request_bounds import (
     MAX_HOST_NAMES,
     MAX_TEXT,
-    MAX_TOGETHER,
+    MAX_TOTAL_TEXT,
 )
 from moorage.scheduler.service import Scheduler, build
 
@@ -125,8 +125,8 @@ def test_uuid_that_is_there_twice_is_named_alone(scheduler: Scheduler) -> None:
 @pytest.mark.parametrize(
     "spec_obj",
     [
-        _hints(different_host=[UUID] * (MAX_TOGETHER // 36 - 2)),
-        _hints(unknown=["x" * (MAX_TOGETHER - len("unknown"))]),
+        _hints(different_host=[UUID] * (MAX_TOTAL_TEXT // 36 - 2)),
+        _hints(unknown=["x" * (MAX_TOTAL_TEXT - len("unknown"))]),
         _image(os_distro="x" * MAX_TEXT, img_signature="s" * MAX_TEXT),
         request(ignore_hosts=[f"x{i}" for i in range(MAX_HOST_NAMES)]),
         _hints(query=['["and"' + ',["<","$vcpus_used",9]' * 99 + ",1" * 7000 + "]"]),

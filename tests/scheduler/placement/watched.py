@@ -12,9 +12,9 @@ from typing import Any
 import fixtures
 
 from moorage.scheduler.placement.allocations.claims import Claim, ClaimResult
+from moorage.scheduler.placement.candidates_cache import CandidatesCache
 from moorage.scheduler.placement.client import PlacementClient
-from moorage.scheduler.placement.kept import KeptCandidates
-from moorage.scheduler.placement.offers import Offer, Taken
+from moorage.scheduler.placement.offers import CountedClaim, Offer
 from moorage.scheduler.placement.query import CandidatesQuery
 from moorage.scheduler.placement.seed import Provider, seed
 
@@ -73,9 +73,9 @@ class Watched:
 
 
 class Cloud(fixtures.Fixture):
-    """Three hosts of four VCPUs that share a disk of 100 GB, and what is kept of it.
+    """Three hosts of four VCPUs that share a disk of 100 GB, and a cache of candidates.
 
-    `kept` asks through `watched`, with `clock`; `client` goes beside both.
+    `cache` asks through `watched`, with `clock`; `client` goes beside both.
     """
 
     def __init__(self, *, max_age_s: float = 5.0, max_requests: int = 1000) -> None:
@@ -88,7 +88,7 @@ class Cloud(fixtures.Fixture):
         self.watched = Watched(self.placement.adapter)
         self.client = PlacementClient(self.placement.adapter)
         self.clock = Clock()
-        self.kept = self.keeping(PlacementClient(self.watched))
+        self.cache = self.new_cache(PlacementClient(self.watched))
         vcpus = {"VCPU": {"total": N_VCPUS}}
         near = frozenset({_AGGREGATE})
         disk = {"DISK_GB": {"total": 100}}
@@ -99,25 +99,25 @@ class Cloud(fixtures.Fixture):
             + [Provider(SHARE, SHARE, disk, traits=sharing, aggregates=near)],
         )
 
-    def keeping(self, client: PlacementClient, **changes: Any) -> KeptCandidates:
+    def new_cache(self, client: PlacementClient, **changes: Any) -> CandidatesCache:
         options = {**self._options, "clock": self.clock, **changes}
-        kept = KeptCandidates(client, **options)
-        self.addCleanup(kept.stop)
-        return kept
+        cache = CandidatesCache(client, **options)
+        self.addCleanup(cache.stop)
+        return cache
 
     @property
     def n_gets(self) -> int:
         return len(self.watched.asked)
 
-    def claim(self, offer: Offer, index: int) -> tuple[str, Taken | None]:
+    def claim(self, offer: Offer, index: int) -> tuple[str, CountedClaim | None]:
         """Claim as a decision does; the consumer, and what was taken if it was."""
         return self.claim_request(offer.candidates.allocation_requests[index])
 
-    def claim_request(self, request: Any) -> tuple[str, Taken | None]:
-        consumer, began = str(uuid.uuid4()), self.kept.moment()
+    def claim_request(self, request: Any) -> tuple[str, CountedClaim | None]:
+        consumer, began = str(uuid.uuid4()), self.cache.tick()
         if not self.claim_unseen(consumer, request):
             return consumer, None
-        return consumer, self.kept.claimed([request], began=began)
+        return consumer, self.cache.count_claim([request], began=began)
 
     def claim_unseen(self, consumer: str, request: Any) -> bool:
         """Claim as somebody else would; whether it was granted."""
@@ -125,10 +125,10 @@ class Cloud(fixtures.Fixture):
         self._claims.update(answer.claims)
         return answer.result is ClaimResult.CLAIMED
 
-    def release(self, consumer: str, taken: Taken | None = None) -> None:
+    def release(self, consumer: str, taken: CountedClaim | None = None) -> None:
         release_all(self.client, {consumer: self._claims[consumer]})
         if taken is not None:
-            self.kept.give_back(taken)
+            self.cache.release(taken)
 
 
 def open_hosts(offer: Offer) -> set[str]:
@@ -170,7 +170,7 @@ class HeldServer(MisbehavingServer):
 def n_waiting() -> int:
     """Threads that wait for another's GET."""
     frames = sys._current_frames().values()  # noqa: SLF001 - documented
-    return sum(_is_inside(frame, "wait", "flights.py") for frame in frames)
+    return sum(_is_inside(frame, "wait", "in_flight.py") for frame in frames)
 
 
 def _is_inside(frame: Any, name: str, file: str) -> bool:

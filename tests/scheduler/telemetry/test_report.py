@@ -26,7 +26,7 @@ def test_report_has_threads_decisions_notes_and_options(
     assert "------ claim-reconciler" in text
     assert f" on {chosen.service_host} " in text
     assert "is_ready = True" in text
-    assert "KeptStats(answers=1, requests=3" in text
+    assert "CacheStats(answers=1, requests=3" in text
     assert "[telemetry]\n  http_address = 127.0.0.1\n" in text
 
 

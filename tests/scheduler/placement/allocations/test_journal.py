@@ -75,7 +75,9 @@ class Process:
 
         def before_write(generations: Any, held: Any) -> None:
             named, mine = generations[consumer], held[consumer]
-            if named is not None and mine.are(note.to_orphan().claim.combined_request):
+            if named is not None and mine.matches(
+                note.to_orphan().claim.combined_request
+            ):
                 note.record_rewrite(named)
             elif named is not None:
                 note.record_retry(named, mine)

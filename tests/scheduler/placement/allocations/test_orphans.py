@@ -573,7 +573,7 @@ def test_new_request_fails_and_the_orphan_is_kept_while_placement_is_away(
         _open(client, server)
         orphans = _orphans(client)
         orphans.add(consumer, _orphaned(claim))
-        with pytest.raises(PlacementUnavailable, match="Placement is not asked"):
+        with pytest.raises(PlacementUnavailable, match="Placement are suspended"):
             orphans.release_before_new_claim([consumer])
         assert len(orphans) == 1
         wait_until(lambda: not orphans)

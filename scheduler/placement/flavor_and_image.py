@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guest that a request describes: what its flavor and its image say of it.
+"""A guest's settings in the flavor and the image of a request.
 
 An operator writes ``hw:name`` (or ``os:name``) into a flavor's extra specs, a user
-``hw_name`` into an image's properties; both speak of the same thing. An empty value
-counts as none.
+``hw_name`` into an image's properties; both are the same setting. An empty value
+counts as unset.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def set_field(obj: WireObject | None, name: str) -> Any:  # noqa: ANN401 - of its field's type
-    """Return a versioned object's field, None where it is not set or `obj` is None."""
+    """Return a versioned object's field, None if it is not set or `obj` is None."""
     return getattr(obj, name) if obj is not None and name in obj else None
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
-    """What a flavor and an image ask for one guest.
+class FlavorAndImage:
+    """The flavor's and the image's settings for one guest.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Guest:
     extra_specs : mapping
         The flavor's extra specs.
     properties : moorage.objects.ImageMetaProps or None
-        The image's properties; None where the request has no image.
+        The image's properties; None if the request has no image.
     """
 
     n_vcpus: int
@@ -45,8 +45,8 @@ class Guest:
     properties: Any
 
     @classmethod
-    def of(cls, spec_obj: RequestSpec) -> Guest:
-        """Return the guest that a request describes."""
+    def of(cls, spec_obj: RequestSpec) -> FlavorAndImage:
+        """Return the settings of a request's guest."""
         flavor = spec_obj.flavor
         image = set_field(spec_obj, "image")
         return cls(
@@ -56,22 +56,22 @@ class Guest:
         )
 
     def extra_spec(self, key: str) -> str | None:
-        """Return an extra spec, None where it is missing or empty."""
+        """Return an extra spec, None if it is missing or empty."""
         return self.extra_specs.get(key) or None
 
     def image_property(self, name: str) -> Any:  # noqa: ANN401 - of its field's type
-        """Return an image property, None where it is missing."""
+        """Return an image property, None if it is missing."""
         return set_field(self.properties, name)
 
     def both(self, name: str, prefix: str = "hw") -> tuple[str | None, Any]:
-        """Return what the flavor and the image say, each None where it says nothing."""
+        """Return the flavor's and the image's value, each None if it is unset."""
         image_value = self.image_property(f"{prefix}_{name}")
         return self.extra_spec(f"{prefix}:{name}"), image_value or None
 
     def agreed(
         self, name: str, allowed: Collection[str], prefix: str = "hw"
     ) -> str | None:
-        """Return the one value of flavor and image, None where neither has one.
+        """Return the one value of flavor and image, None if neither has one.
 
         Raises
         ------
@@ -84,12 +84,12 @@ class Guest:
         return one_of(f"{prefix}:{name}", in_flavor or in_image, allowed)
 
     def agreed_flag(self, name: str) -> bool:
-        """Return whether flavor or image turn something on.
+        """Return whether flavor or image enable something.
 
         Raises
         ------
         InvalidRequest
-            One of the two turns it on and the other turns it off.
+            One of the two enables it and the other disables it.
         """
         in_flavor = _flag(self.extra_specs.get(f"hw:{name}"))
         in_image = _flag(self.image_property(f"hw_{name}"))
@@ -110,10 +110,10 @@ def one_of(key: str, value: str | None, allowed: Collection[str]) -> str | None:
 def contradiction(
     name: str, in_flavor: str, in_image: str, prefix: str = "hw"
 ) -> InvalidRequest:
-    """Return the error of a flavor and an image that contradict each other."""
+    """Return the error for a flavor and an image that contradict each other."""
     return InvalidRequest(
         f"{prefix}:{name} is {excerpt(in_flavor)} in the flavor and {prefix}_{name} is "
-        f"{excerpt(in_image)} in the image; leave out one of them, or make them equal"
+        f"{excerpt(in_image)} in the image; remove one of them, or make them equal"
     )
 
 

@@ -138,7 +138,7 @@ def test_answer_is_kept_for_the_next_request(make: Any) -> None:
     assert sorted(cloud.select() for _ in range(3)) == [["a"], ["b"], ["c"]]
     assert cloud.adapter.n_questions == 1
     assert cloud.adapter.asked.count("PUT") == 3  # none was refused
-    assert cloud.scheduler.kept.stats().hits == 2
+    assert cloud.scheduler.candidates_cache.stats().hits == 2
 
 
 def test_age_0_asks_each_time(make: Any) -> None:
@@ -241,10 +241,12 @@ def test_claim_that_counts_twice_is_no_reason_for_no_valid_host(make: Any) -> No
 
     def rush() -> None:
         # Another decision of this scheduler claims while Placement is being asked.
-        kept, root = cloud.scheduler.kept, node_uuid("a")
-        began = kept.moment()
+        cache, root = cloud.scheduler.candidates_cache, node_uuid("a")
+        began = cache.tick()
         cloud.take("a", vcpus=4)
-        kept.claimed([{"allocations": {root: {"resources": {"VCPU": 4}}}}], began=began)
+        cache.count_claim(
+            [{"allocations": {root: {"resources": {"VCPU": 4}}}}], began=began
+        )
 
     cloud.adapter.before_question = rush
     assert cloud.select(vcpus=4) == ["a"]
@@ -265,7 +267,7 @@ def test_record_tells_of_the_answer_that_was_decided_on(make: Any) -> None:
     record = cloud.scheduler.decisions.newest()[0]
     assert [c.result for c in record.claims] == ["refused", "claimed"]
     assert len(record.queries) == 2, "both questions"
-    assert (record.n_candidates, record.n_hosts, record.is_cut) == (1, 1, False)
+    assert (record.n_candidates, record.n_hosts, record.is_truncated) == (1, 1, False)
     assert len([s for s in record.steps if s.name == "ComputeFilter"]) == 1
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from moorage.scheduler.placement.client import PlacementClient
-from moorage.scheduler.placement.registered import MIN_WAIT_S, Registered
+from moorage.scheduler.placement.registration import MIN_WAIT_S, RegistrationCheck
 from moorage.scheduler.placement.seed import Provider, seed
 
 from ...fixtures.placement_servers import (
@@ -75,7 +75,7 @@ def test_empty_placement_is_looked_at_again_after_a_while(
     embedded: EmbeddedPlacementFixture, server: MisbehavingServer
 ) -> None:
     clock = Clock()
-    registered = Registered(server.client().read, clock=clock)
+    registered = RegistrationCheck(server.client().read, clock=clock)
     assert registered.is_empty()
     _register(embedded)
     assert registered.is_empty()

@@ -20,26 +20,26 @@ def _renewing_threads() -> list[threading.Thread]:
 def test_hot_answer_is_renewed_while_the_old_one_serves(
     cloud: Cloud, server: HeldServer
 ) -> None:
-    kept = cloud.keeping(server.client())
+    cache = cloud.new_cache(server.client())
     server.go.set()
-    old = kept.ask(question())
+    old = cache.get(question())
     server.go.clear()
     cloud.clock.now += 4.5
-    assert kept.ask(question()).candidates is old.candidates
+    assert cache.get(question()).candidates is old.candidates
     wait_until(lambda: server.n_gets == 2)
-    assert kept.ask(question()).candidates is old.candidates  # and it is not held up
+    assert cache.get(question()).candidates is old.candidates  # and it is not held up
     server.go.set()
-    wait_until(lambda: kept.ask(question()).candidates is not old.candidates)
+    wait_until(lambda: cache.get(question()).candidates is not old.candidates)
     cloud.clock.now += 3.0
-    kept.ask(question())
+    cache.get(question())
     assert server.n_gets == 2
-    assert kept.stats().refreshes == 1
+    assert cache.stats().refreshes == 1
 
 
 def test_what_nobody_asks_is_never_renewed(cloud: Cloud) -> None:
-    cloud.kept.ask(question())
+    cloud.cache.get(question())
     cloud.clock.now += 3.0
-    cloud.kept.ask(question())  # young still
+    cloud.cache.get(question())  # young still
     cloud.clock.now += 1.9
     assert not _renewing_threads()
     assert cloud.n_gets == 1
@@ -50,25 +50,25 @@ def test_slow_answer_is_renewed_the_earlier(cloud: Cloud) -> None:
         cloud.clock.now += 2.0
 
     cloud.watched.before.append(take_2_s)
-    cloud.kept.ask(question())
+    cloud.cache.get(question())
     cloud.clock.now += 2.1  # 2.9 s are left, less than 1.5 times what it takes
-    cloud.kept.ask(question())
+    cloud.cache.get(question())
     wait_until(lambda: cloud.n_gets == 2)
 
 
 def test_asker_joins_a_renewal_once_the_old_answer_is_too_old(
     cloud: Cloud, server: HeldServer
 ) -> None:
-    kept = cloud.keeping(server.client())
+    cache = cloud.new_cache(server.client())
     server.go.set()
-    kept.ask(question())
+    cache.get(question())
     server.go.clear()
     cloud.clock.now += 4.5
-    kept.ask(question())
+    cache.get(question())
     wait_until(lambda: server.n_gets == 2)
     cloud.clock.now += 4.5
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(kept.ask, question())
+        asked = pool.submit(cache.get, question())
         wait_until(lambda: n_waiting() == 1)
         server.go.set()
         assert asked.result().n_open == 3
@@ -76,42 +76,42 @@ def test_asker_joins_a_renewal_once_the_old_answer_is_too_old(
 
 
 def test_renewals_are_few_at_a_time(cloud: Cloud, server: HeldServer) -> None:
-    kept = cloud.keeping(server.client())
+    cache = cloud.new_cache(server.client())
     server.go.set()
     for n in range(1, N_VCPUS + 1):
-        kept.ask(question(n))
+        cache.get(question(n))
     server.go.clear()
     cloud.clock.now += 4.5
     for _ in range(2):
         for n in range(1, N_VCPUS + 1):
-            kept.ask(question(n))
+            cache.get(question(n))
     assert len(_renewing_threads()) == 2
-    assert kept.stats().refreshes == 2
+    assert cache.stats().refreshes == 2
     server.go.set()
-    kept.stop()
+    cache.stop()
     assert not _renewing_threads()
 
 
 def test_placement_that_is_away_is_asked_once_while_the_old_answer_serves(
     cloud: Cloud, server: HeldServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kept = cloud.keeping(server.client())
+    cache = cloud.new_cache(server.client())
     server.go.set()
-    old = kept.ask(question())
+    old = cache.get(question())
     server.misbehave(Misbehaviour.ERROR, verb="GET")
     cloud.clock.now += 4.0
-    kept.ask(question())
+    cache.get(question())
     wait_until(lambda: not _renewing_threads())
-    assert kept.ask(question()).candidates is old.candidates
-    kept.stop()
+    assert cache.get(question()).candidates is old.candidates
+    cache.stop()
     assert server.n_gets == 2
-    assert "were not renewed" in caplog.text
+    assert "Refreshing cached candidates failed" in caplog.text
 
 
 def test_nothing_is_renewed_after_the_end(cloud: Cloud) -> None:
-    cloud.kept.ask(question())
-    cloud.kept.stop()
+    cloud.cache.get(question())
+    cloud.cache.stop()
     cloud.clock.now += 4.5
-    assert cloud.kept.ask(question()).n_open == 3
+    assert cloud.cache.get(question()).n_open == 3
     assert not _renewing_threads()
     assert cloud.n_gets == 1

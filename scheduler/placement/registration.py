@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether compute services have registered with Placement yet; asked seldom."""
+"""Whether any compute service has registered with Placement; checked rarely."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final
 
 from ..errors import PlacementError
 
-#: Seconds between two looks at a Placement that was empty.
+#: Seconds between two polls of a Placement that was empty.
 MIN_WAIT_S: Final = 10.0
 
-#: Why nothing fits there; it may reach an end user.
+#: Why there are no candidates then; an end user may see it.
 NO_PROVIDERS: Final = (
     "No compute service has registered with Placement yet: it has no resource provider."
 )
@@ -21,18 +21,18 @@ NO_PROVIDERS: Final = (
 _URL: Final = "/resource_providers"
 
 
-class Registered:
-    """Remember whether a resource provider was ever seen. It is safe for threads.
+class RegistrationCheck:
+    """Remember whether a resource provider was ever seen. Thread-safe.
 
-    Placement lists providers without a limit: where there are 10,000, the one GET that
-    finds them costs as much as 10 claims. None follows it.
+    Placement lists providers without a limit: with 10,000 of them, the one GET that
+    finds them costs as much as 10 claims. It is the last one.
 
     Parameters
     ----------
     read : callable
         Returns the decoded answer to a GET; it may raise PlacementError.
     clock : callable, optional
-        Returns seconds that only grow.
+        Returns monotonic seconds.
     """
 
     def __init__(
@@ -50,33 +50,33 @@ class Registered:
 
     @property
     def was_empty(self) -> bool:
-        """Tell what was found last; it asks nothing."""
+        """The last result, without a GET."""
         return self._was_empty and not self._has_seen
 
-    def see(self) -> None:
-        """Take note that there is a provider."""
+    def set_registered(self) -> None:
+        """Note that there is a provider."""
         self._has_seen = True
 
     def is_empty(self) -> bool:
-        """Tell whether there is none, as far as is known; see `PlacementClient`."""
-        # Who comes while another asks is told what was found before.
+        """Return whether none is known; see `PlacementClient.is_empty`."""
+        # While another thread polls, the last result is returned.
         if not self._has_seen and self._lock.acquire(blocking=False):
             try:
-                self._look()
+                self._poll()
             finally:
                 self._lock.release()
         return self.was_empty
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         if self._clock() < self._next_at:
             return
         self._next_at = self._clock() + MIN_WAIT_S
         try:
             body = self._read(_URL)
         except PlacementError:
-            return  # it is a hint: the error that it goes with is the greater
+            return  # only a hint: the caller reports the error that matters
         match body:
             case {"resource_providers": []}:
                 self._was_empty = True
             case {"resource_providers": [_, *_]}:
-                self.see()
+                self.set_registered()

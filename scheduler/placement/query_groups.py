@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of a Placement query: what one provider, or one tree, has to give.
+"""Groups of a Placement query: what one provider, or one tree, must provide.
 
-The group without a suffix may be served by several providers of a tree; each other
-group by one provider. What a flavor says of them is read in :mod:`.flavor_groups`.
+Several providers of a tree may serve the group without a suffix; one provider serves
+each other group. :mod:`.flavor_groups` reads them from a flavor.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class RequestGroup:
+class QueryGroup:
     """One group of a query; `suffix` "" is the group that a tree serves.
 
-    `member_of` holds sets of aggregates: a provider is in one of each set.
-    `required_any` holds sets of traits: it has one of each set.
+    `member_of` holds sets of aggregates: a provider must be in one of each set.
+    `required_any` holds sets of traits: a provider must have one of each set.
     """
 
     suffix: str = ""
@@ -30,7 +30,7 @@ class RequestGroup:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the group asks for nothing; a tree alone asks for nothing of it."""
+        """Whether the group requests nothing; `in_tree` alone does not count."""
         return not (
             self.resources
             or self.required
@@ -42,15 +42,15 @@ class RequestGroup:
 
     @property
     def finds_providers(self) -> bool:
-        """Whether Placement can find a provider by it.
+        """Whether Placement can find a provider for it.
 
-        By what is forbidden, or by a tree, it finds none without resources (its 16.0).
+        Without resources, Placement 16.0 finds none by forbidden traits or by a tree.
         """
         amounts = any(self.resources.values())
         return bool(amounts or self.required or self.required_any or self.member_of)
 
     def strip_zeros(self) -> None:
-        """Forget resources of which 0 is asked."""
+        """Remove resources with amount 0."""
         self.resources = {name: n for name, n in self.resources.items() if n}
 
     def params(self) -> Iterator[tuple[str, str]]:
@@ -72,5 +72,5 @@ class RequestGroup:
 
 
 def joined_traits(required: set[str], forbidden: set[str]) -> str:
-    """Return traits as Placement takes them: the required, then the forbidden ones."""
+    """Return traits in Placement's syntax: the required, then the forbidden ones."""
     return ",".join([*sorted(required), *(f"!{name}" for name in sorted(forbidden))])

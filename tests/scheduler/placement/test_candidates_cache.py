@@ -14,8 +14,8 @@ from moorage.scheduler.errors import (
     PlacementRejected,
     PlacementUnavailable,
 )
+from moorage.scheduler.placement.candidates_cache import CandidatesCache
 from moorage.scheduler.placement.client import PlacementClient
-from moorage.scheduler.placement.kept import KeptCandidates
 from moorage.scheduler.placement.query import CandidatesQuery
 
 from ...fixtures.allocations import request_of
@@ -36,49 +36,49 @@ N_ASKERS = 8
 
 
 def _all_ask(
-    kept: KeptCandidates, pool: ThreadPoolExecutor, n: int = N_ASKERS, **more: Any
+    cache: CandidatesCache, pool: ThreadPoolExecutor, n: int = N_ASKERS, **more: Any
 ) -> list[Future[Any]]:
-    return [pool.submit(kept.ask, question(), **more) for _ in range(n)]
+    return [pool.submit(cache.get, question(), **more) for _ in range(n)]
 
 
 # -- ages ------------------------------------------------------------------------------
 
 
 def test_answer_serves_until_it_is_too_old(cloud: Cloud) -> None:
-    first = cloud.kept.ask(question())
+    first = cloud.cache.get(question())
     cloud.clock.now += 3.7
-    assert cloud.kept.ask(question()).candidates is first.candidates
+    assert cloud.cache.get(question()).candidates is first.candidates
     cloud.clock.now += 1.3
-    assert cloud.kept.ask(question()).candidates is not first.candidates
+    assert cloud.cache.get(question()).candidates is not first.candidates
     assert cloud.n_gets == 2
     assert open_hosts(first) == set(HOSTS)
 
 
 def test_age_counts_from_when_the_answer_came(cloud: Cloud) -> None:
     cloud.watched.before.append(lambda: setattr(cloud.clock, "now", 1100.0))
-    cloud.kept.ask(question())
-    cloud.kept.ask(question())
+    cloud.cache.get(question())
+    cloud.cache.get(question())
     assert cloud.n_gets == 1
 
 
 def test_other_limit_is_another_question(cloud: Cloud) -> None:
     for limit in (None, 10, 20, 10):
-        cloud.kept.ask(question(limit=limit))
+        cloud.cache.get(question(limit=limit))
     assert cloud.n_gets == 3
 
 
 def test_age_0_asks_every_time_and_keeps_nothing(cloud: Cloud) -> None:
-    kept = cloud.keeping(PlacementClient(cloud.watched), max_age_s=0)
+    cache = cloud.new_cache(PlacementClient(cloud.watched), max_age_s=0)
     for _ in range(3):
-        assert kept.ask(question()).n_open == 3
+        assert cache.get(question()).n_open == 3
     assert cloud.n_gets == 3
-    assert (kept.stats().answers, kept.stats().misses) == (0, 3)
+    assert (cache.stats().answers, cache.stats().misses) == (0, 3)
 
 
 def test_age_0_shares_no_get(cloud: Cloud, server: HeldServer) -> None:
-    kept = cloud.keeping(server.client(), max_age_s=0)
+    cache = cloud.new_cache(server.client(), max_age_s=0)
     with ThreadPoolExecutor(2) as pool:
-        asked = _all_ask(kept, pool, 2)
+        asked = _all_ask(cache, pool, 2)
         wait_until(lambda: server.n_gets == 2)
         server.go.set()
         assert [a.result().n_open for a in asked] == [3, 3]
@@ -94,15 +94,15 @@ def test_options_have_a_default_age_and_a_bound() -> None:
 
 
 def test_concurrent_askers_share_one_get(cloud: Cloud, server: HeldServer) -> None:
-    kept = cloud.keeping(server.client())
+    cache = cloud.new_cache(server.client())
     with ThreadPoolExecutor(N_ASKERS) as pool:
-        asked = _all_ask(kept, pool)
+        asked = _all_ask(cache, pool)
         assert server.arrived.acquire(timeout=WAIT_S)
         server.go.set()
         offers = [a.result() for a in asked]
     assert server.n_gets == 1
     assert len({id(o.candidates) for o in offers}) == 1
-    stats = kept.stats()
+    stats = cache.stats()
     assert stats.misses == 1
     assert stats.shared + stats.hits == N_ASKERS - 1
 
@@ -110,9 +110,9 @@ def test_concurrent_askers_share_one_get(cloud: Cloud, server: HeldServer) -> No
 def test_different_questions_do_not_wait_for_each_other(
     cloud: Cloud, server: HeldServer
 ) -> None:
-    kept = cloud.keeping(server.client())
+    cache = cloud.new_cache(server.client())
     with ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(kept.ask, question(n)) for n in (1, 2)]
+        asked = [pool.submit(cache.get, question(n)) for n in (1, 2)]
         for _ in asked:
             assert server.arrived.acquire(timeout=WAIT_S)
         server.go.set()
@@ -122,10 +122,10 @@ def test_different_questions_do_not_wait_for_each_other(
 def test_failure_is_everybodys_and_is_not_kept(
     cloud: Cloud, server: HeldServer
 ) -> None:
-    kept = cloud.keeping(server.client())
+    cache = cloud.new_cache(server.client())
     wrong = CandidatesQuery((("resources", "CUSTOM_NOBODY_KNOWS:1"),))
     with ThreadPoolExecutor(N_ASKERS) as pool:
-        asked = [pool.submit(kept.ask, wrong) for _ in range(N_ASKERS)]
+        asked = [pool.submit(cache.get, wrong) for _ in range(N_ASKERS)]
         assert server.arrived.acquire(timeout=WAIT_S)
         # Whoever comes after the failure asks by himself: wait for all to have come.
         wait_until(lambda: n_waiting() == N_ASKERS - 1)
@@ -136,17 +136,19 @@ def test_failure_is_everybodys_and_is_not_kept(
     assert all("CUSTOM_NOBODY_KNOWS" in str(e) for e in errors)
     assert server.n_gets == 1
     with pytest.raises(PlacementRejected):
-        kept.ask(wrong)
+        cache.get(wrong)
     assert server.n_gets == 2
 
 
 def test_waiter_gives_up_at_its_own_deadline(cloud: Cloud, server: HeldServer) -> None:
-    kept = cloud.keeping(server.client())
+    cache = cloud.new_cache(server.client())
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(kept.ask, question())
+        first = pool.submit(cache.get, question())
         assert server.arrived.acquire(timeout=WAIT_S)
-        with pytest.raises(PlacementUnavailable, match="time was over"):
-            kept.ask(question(), timeout_s=0.05)
+        with pytest.raises(
+            PlacementUnavailable, match="before this request's deadline"
+        ):
+            cache.get(question(), timeout_s=0.05)
         server.go.set()
         assert first.result().n_open == 3
     assert server.n_gets == 1
@@ -169,11 +171,11 @@ def test_waiter_of_a_killed_sender_asks_by_itself(
                 raise KeyboardInterrupt
             return answer
 
-    kept = cloud.keeping(PlacementClient(Killed()))  # type: ignore[arg-type]  # only get is called
+    cache = cloud.new_cache(PlacementClient(Killed()))  # type: ignore[arg-type]  # only get is called
     with ThreadPoolExecutor(2) as pool:
-        killed = pool.submit(kept.ask, question())
+        killed = pool.submit(cache.get, question())
         assert server.arrived.acquire(timeout=WAIT_S)
-        waiter = pool.submit(kept.ask, question())
+        waiter = pool.submit(cache.get, question())
         wait_until(lambda: n_waiting() == 1)
         server.go.set()
         assert isinstance(killed.exception(), KeyboardInterrupt)
@@ -184,25 +186,25 @@ def test_waiter_of_a_killed_sender_asks_by_itself(
 
 
 def test_fresh_answer_was_asked_for_after_the_request_came(cloud: Cloud) -> None:
-    kept = cloud.kept
-    old = kept.ask(question())
-    mine = kept.moment()
-    again = kept.ask(question(), since=mine)
+    cache = cloud.cache
+    old = cache.get(question())
+    mine = cache.tick()
+    again = cache.get(question(), since=mine)
     assert again.candidates is not old.candidates
-    assert again.asked > mine > old.asked
-    assert kept.ask(question(), since=mine).candidates is again.candidates
-    assert kept.ask(question()).candidates is again.candidates
+    assert again.began > mine > old.began
+    assert cache.get(question(), since=mine).candidates is again.candidates
+    assert cache.get(question()).candidates is again.candidates
     assert cloud.n_gets == 2
 
 
 def test_those_who_ask_afresh_wait_for_the_old_get_and_share_the_next(
     cloud: Cloud, server: HeldServer
 ) -> None:
-    kept = cloud.keeping(server.client())
+    cache = cloud.new_cache(server.client())
     with ThreadPoolExecutor(N_ASKERS + 1) as pool:
-        old = pool.submit(kept.ask, question())
+        old = pool.submit(cache.get, question())
         assert server.arrived.acquire(timeout=WAIT_S)
-        asked = _all_ask(kept, pool, since=kept.moment())
+        asked = _all_ask(cache, pool, since=cache.tick())
         wait_until(lambda: n_waiting() == N_ASKERS)
         assert server.n_gets == 1
         server.go.set()
@@ -215,12 +217,12 @@ def test_those_who_ask_afresh_wait_for_the_old_get_and_share_the_next(
 def test_failure_of_an_older_get_is_not_that_of_who_asks_afresh(
     cloud: Cloud, server: HeldServer
 ) -> None:
-    kept = cloud.keeping(server.client())
+    cache = cloud.new_cache(server.client())
     server.n_failing = 1
     with ThreadPoolExecutor(2) as pool:
-        old = pool.submit(kept.ask, question())
+        old = pool.submit(cache.get, question())
         assert server.arrived.acquire(timeout=WAIT_S)
-        fresh = pool.submit(kept.ask, question(), since=kept.moment())
+        fresh = pool.submit(cache.get, question(), since=cache.tick())
         wait_until(lambda: n_waiting() == 1)
         server.go.set()
         assert isinstance(old.exception(), PlacementUnavailable)
@@ -234,15 +236,15 @@ def test_threads_claim_all_there_is_and_nobody_is_told_wrong(cloud: Cloud) -> No
     """12 VCPUs, 16 askers: 12 get one, and 4 hear that Placement has none."""
 
     def decide(_: int) -> bool:
-        came = cloud.kept.moment()
-        offer = cloud.kept.ask(question())
+        came = cloud.cache.tick()
+        offer = cloud.cache.get(question())
         while True:
             for index in offer.is_open.nonzero()[0].tolist():
                 if cloud.claim(offer, index)[1] is not None:
                     return True
-                cloud.kept.refused(offer, index)
-            again = cloud.kept.ask(question(), since=came)
-            if not again.is_news_to(offer):
+                cloud.cache.exclude(offer, index)
+            again = cloud.cache.get(question(), since=came)
+            if not again.has_more_than(offer):
                 return False
             offer = again
 
@@ -258,12 +260,12 @@ def test_unreachable_placement_is_told_as_without_keeping(cloud: Cloud) -> None:
     with HeldServer(cloud.placement.wsgi_app) as gone:
         client = gone.client(timeout_s=1)
     with pytest.raises(PlacementError):
-        cloud.keeping(client).ask(question())
+        cloud.new_cache(client).get(question())
 
 
 def test_claim_of_somebody_else_is_seen_when_asked_afresh(cloud: Cloud) -> None:
-    cloud.kept.ask(question())
+    cloud.cache.get(question())
     assert cloud.claim_unseen(HOSTS[1], request_of(HOSTS[0], VCPU=N_VCPUS))
-    assert open_hosts(cloud.kept.ask(question())) == set(HOSTS)
-    fresh = cloud.kept.ask(question(), since=cloud.kept.moment())
+    assert open_hosts(cloud.cache.get(question())) == set(HOSTS)
+    fresh = cloud.cache.get(question(), since=cloud.cache.tick())
     assert open_hosts(fresh) == set(HOSTS[1:])
