@@ -20,7 +20,7 @@ from oslo_config import cfg
 from ..filters import BaseHostFilter
 from ..objects import RequestSpec
 from ..scheduler.conf import load
-from ..scheduler.drivers.foreign import filter_from, weigher_from
+from ..scheduler.drivers.nova_plugins import make_filter, make_weigher
 from ..scheduler.errors import SchedulerError
 from ..scheduler.hosts import HostBatch, HostState
 from ..weighers import BaseHostWeigher
@@ -92,7 +92,7 @@ def _made(plugin: type | Plugin, conf: cfg.ConfigOpts) -> Plugin:
     if not isinstance(plugin, type):
         return plugin
     is_weigher = issubclass(plugin, BaseHostWeigher) or hasattr(plugin, "_weigh_object")
-    make: Callable[..., Plugin] = weigher_from if is_weigher else filter_from
+    make: Callable[..., Plugin] = make_weigher if is_weigher else make_filter
     return make(plugin, conf, lambda: NOW)
 
 

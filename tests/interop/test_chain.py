@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.objects import RequestSpec
-from moorage.scheduler.drivers.filtering import filtered
+from moorage.scheduler.drivers.filtering import filter_hosts
 from moorage.scheduler.drivers.restrictions import is_rebuild
 from moorage.scheduler.drivers.weighing import ranked
 from moorage.scheduler.errors import HostMetricNotFound, SchedulerError
@@ -69,7 +69,7 @@ def our_chain(
 ) -> dict[str, float] | type:
     """Return the weight of each node that is left, best first."""
     try:
-        hosts = filtered(
+        hosts = filter_hosts(
             [filter_.prepare(asked) for filter_ in our_filters(case.options, filters)],
             case.cloud.batch(),
             asked,
