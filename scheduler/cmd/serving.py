@@ -48,7 +48,7 @@ class Serving:
         self._transport = get_transport(conf)
         self._stopping = threading.Event()
         self._watch = BrokerWatch(self._transport)
-        scheduler.need(lambda: self._watch.trouble)
+        scheduler.add_readiness_check(lambda: self._watch.trouble)
         self._peers = Peers(self._transport)
         connect_agents(self._transport, scheduler.source_endpoints)
         self._servers: list[Server] = []
