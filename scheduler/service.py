@@ -49,7 +49,7 @@ from .placement.seed import seed
 from .prefilters import NetworkClient
 from .prefilters.networks import check_network
 from .prefilters.neutron import make_network_client
-from .rpc.endpoints import Answer, BaseAPIEndpoint, SchedulerEndpoint
+from .rpc.endpoints import BaseAPIEndpoint, Destinations, SchedulerEndpoint
 from .seeding import providers
 from .sources.base import BaseHostSource
 from .sources.file import FileSource
@@ -528,7 +528,7 @@ class Scheduler:
         instance_uuids: Sequence[str] | None = None,
         return_objects: bool = False,
         return_alternates: bool = False,
-    ) -> Answer:
+    ) -> Destinations:
         """Select a host, and alternates, for each instance of a request.
 
         Parameters
