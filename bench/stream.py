@@ -208,7 +208,7 @@ def _collecting_as_served() -> Iterator[None]:
     searched for garbage, and the embedded Placement's own work many times more.
     """
     thresholds = gc.get_threshold()
-    daemon.spare_the_collector()
+    daemon.tune_garbage_collector()
     try:
         yield
     finally:
