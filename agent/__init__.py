@@ -11,10 +11,10 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .bus import TOPIC, Bus, BusAway
+    from .bus import TOPIC, Bus, BusUnavailable
     from .reporter import Reply, Reporter
 
-__all__ = ["TOPIC", "Bus", "BusAway", "Reply", "Reporter"]
+__all__ = ["TOPIC", "Bus", "BusUnavailable", "Reply", "Reporter"]
 
 
 def __getattr__(name: str) -> object:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An agent's side of the message bus: casts to all schedulers, and their questions."""
+"""An agent's side of the message bus: casts to schedulers, and requests from them."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from .reporter import Reply
 
 LOG = logging.getLogger(__name__)
 
-#: What agents listen to, each as a server of its own.
+#: The topic on which agents listen, each as its own server.
 TOPIC: Final = "moorage-agent"
 
 _CONTEXT: Final[dict[str, Any]] = {}
-#: Tries of a cast while the broker is away, before it is given up for now.
+#: Retries of a cast while the broker is unreachable, before it fails.
 _RETRIES: Final = 1
 
 
-#: Something to do that may raise BusAway.
+#: A callable that may raise BusUnavailable.
 Work = Callable[[], object]
 
 
-class BusAway(Exception):
-    """The broker is away or refuses us; the message is for an operator."""
+class BusUnavailable(Exception):
+    """Raised when the broker is unreachable or refuses the connection; names it."""
 
 
 class Bus:
-    """Cast reports, and serve `report_wanted`.
+    """Casts reports, and serves `report_wanted`.
 
     Parameters
     ----------
@@ -60,58 +60,61 @@ class Bus:
 
         Raises
         ------
-        BusAway
-            The broker does not take them.
+        BusUnavailable
+            The broker does not accept them.
         """
         try:
             self._client.cast(_CONTEXT, "host_reports", reports=reports)
         except Exception as e:  # a driver's library raises errors of its own, too
-            raise self._away(e) from e
+            raise self._unavailable(e) from e
 
     def serve(
         self,
-        tell_whole: Callable[[str], object],
+        send_whole_report: Callable[[str], object],
         attempt: Callable[[Work], bool] | None = None,
     ) -> None:
-        """Begin to listen, as soon as the broker lets us.
+        """Start listening in the background, once the broker is reachable.
 
         Parameters
         ----------
-        tell_whole : callable
-            `Reporter.tell_whole`.
+        send_whole_report : callable
+            `Reporter.send_whole_report`.
         attempt : callable, optional
-            Does what it is given, and returns whether that did not raise BusAway; it
-            is called again and again until it does not. By default the log has why.
+            Calls its argument, and returns whether that succeeded; False if it raised
+            BusUnavailable, then it is retried. By default the error is logged.
         """
         try_it = attempt or _logged
-        # It waits for the broker, for good, and no signal ends that.
+        # It may wait for the broker forever, and no signal interrupts that.
         threading.Thread(
             target=retry_until_done,
-            args=(lambda: try_it(lambda: self._start(tell_whole)), self._stopping),
+            args=(
+                lambda: try_it(lambda: self._start(send_whole_report)),
+                self._stopping,
+            ),
             name="agent-serve",
             daemon=True,
         ).start()
 
-    def _start(self, tell_whole: Callable[[str], object]) -> None:
-        # A server that could not be started cannot be started again.
+    def _start(self, send_whole_report: Callable[[str], object]) -> None:
+        # A server that failed to start cannot be started again.
         server = oslo_messaging.get_rpc_server(
             self._transport,
             oslo_messaging.Target(topic=self.reply.topic, server=self.reply.server),
-            [_Questions(tell_whole)],
+            [_AgentEndpoint(send_whole_report)],
             serializer=Serializer(),
             access_policy=oslo_messaging.DefaultRPCAccessPolicy,
         )
         try:
             server.start()
         except Exception as e:  # as above
-            raise self._away(e) from e
+            raise self._unavailable(e) from e
         self._server = server
 
-    def _away(self, error: Exception) -> BusAway:
-        return BusAway(f"{broker_failure(self._transport.conf, error)}")
+    def _unavailable(self, error: Exception) -> BusUnavailable:
+        return BusUnavailable(f"{broker_failure(self._transport.conf, error)}")
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._stopping.set()
         if self._server is not None:
             self._server.stop()
@@ -121,25 +124,25 @@ class Bus:
 def _logged(work: Work) -> bool:
     try:
         work()
-    except BusAway as e:
-        LOG.warning("Listening failed, and is repeated: %s", e)
+    except BusUnavailable as e:
+        LOG.warning("Listening failed, retrying: %s", e)
         return False
     return True
 
 
-class _Questions:
-    """What schedulers may ask of an agent."""
+class _AgentEndpoint:
+    """The RPC methods of an agent for schedulers."""
 
     target = oslo_messaging.Target(namespace="moorage", version="1.0")
 
-    def __init__(self, tell_whole: Callable[[str], object]) -> None:
-        self._tell_whole = tell_whole
+    def __init__(self, send_whole_report: Callable[[str], object]) -> None:
+        self._send_whole_report = send_whole_report
 
     def report_wanted(
         self,
         context: object,  # noqa: ARG002 - oslo.messaging passes it
         node_uuid: str,
     ) -> None:
-        """Cast all of a node; one that is not known here is left out."""
-        LOG.debug("A scheduler asks for a whole report of %s", node_uuid)
-        self._tell_whole(node_uuid)
+        """Cast a whole report of a node; ignore an unknown node."""
+        LOG.debug("A scheduler requests a whole report of %s", node_uuid)
+        self._send_whole_report(node_uuid)

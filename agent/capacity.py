@@ -88,7 +88,7 @@ def memory_mb(meminfo: Path = _MEMINFO) -> dict[str, int]:
         if name in ("MemTotal", "MemAvailable"):
             found[name] = int(amount.split()[0]) * _KIB // _MIB
     if len(found) != 2:
-        raise OSError(f"{meminfo} does not tell both MemTotal and MemAvailable")
+        raise OSError(f"{meminfo} lacks MemTotal or MemAvailable")
     return found
 
 
@@ -100,9 +100,9 @@ def disk(path: str) -> tuple[int, int]:
     OSError
         The path does not exist.
     """
-    told = os.statvfs(path)
-    total = told.f_blocks * told.f_frsize // _MIB
-    return total, told.f_bavail * told.f_frsize // _MIB
+    stat = os.statvfs(path)
+    total = stat.f_blocks * stat.f_frsize // _MIB
+    return total, stat.f_bavail * stat.f_frsize // _MIB
 
 
 def instances(path: str | None) -> frozenset[str]:
@@ -131,7 +131,7 @@ def cell_uuid(cell: str) -> str:
     return str(uuid.uuid5(_NAMESPACE, f"cell/{cell}"))
 
 
-def kept_uuid(path: str) -> str:
+def read_node_uuid(path: str) -> str:
     """Return the node's UUID from a file; create the file if it does not exist.
 
     Raises
@@ -143,7 +143,7 @@ def kept_uuid(path: str) -> str:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if not file.exists():
-            _make_whole(file, f"{uuid.uuid4()}\n")
+            _create_atomically(file, f"{uuid.uuid4()}\n")
         text = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as e:
         raise ConfigurationError(
@@ -157,7 +157,7 @@ def kept_uuid(path: str) -> str:
     return text.lower()
 
 
-def _make_whole(file: Path, text: str) -> None:
+def _create_atomically(file: Path, text: str) -> None:
     """Create a file atomically, unless another process has."""
     with tempfile.NamedTemporaryFile("w", dir=file.parent) as new:
         new.write(text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent as a service: report, wait, report again; signals, stop."""
+"""The agent as a service: report at intervals until a signal to stop."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from ..scheduler.placement.client import PlacementClient, make_adapter
 from ..scheduler.placement.seed import Provider
 from ..scheduler.rpc import get_transport, register_opts
 from . import capacity
-from .bus import Bus, BusAway
-from .provider import keep, provider_of
+from .bus import Bus, BusUnavailable
+from .provider import provider_of, update_provider
 from .reporter import Reporter
 
 LOG = logging.getLogger(__name__)
 
-#: What may fail and is repeated.
+#: Operations that may fail and are retried, as the log names them.
 _READING: Final = "Reading the state of this machine"
 _SENDING: Final = "Sending a report to the schedulers"
-LISTENING: Final = "Listening to questions of schedulers"
+LISTENING: Final = "Listening for requests of schedulers"
 _PLACEMENT: Final = "Updating this machine in Placement"
 
-#: What an operator can correct: one line, without a traceback.
-_STOPS_THE_START = (cfg.Error, SchedulerError, OSError)
+#: Errors that an operator can correct: printed in one line, without a traceback.
+_OPERATOR_ERRORS = (cfg.Error, SchedulerError, OSError)
 
 
 def run(argv: Sequence[str]) -> int:
     """Run until SIGTERM or SIGINT; return the exit status.
 
-    SIGHUP reads the files again that set [agent], tells all of the machine, and
-    compares its inventories in Placement.
+    SIGHUP reloads the options of [agent], sends a whole report, and compares the
+    machine's inventories in Placement.
     """
     conf = cfg.ConfigOpts()
     logs.register_opts(conf)
     try:
         register_opts(conf)
         load(argv, conf=conf)
-        # Some options of oslo's libraries are read of the process-wide object only.
+        # oslo's libraries read some options only from the global object.
         cfg.CONF([f"--config-file={p}" for p in conf.config_file], project="moorage")
         logs.set_up(conf)
         _warn_of_defaults(conf)
@@ -57,7 +57,7 @@ def run(argv: Sequence[str]) -> int:
         agent = Agent(conf)
         agent.check()
         _serve(conf, agent, wakes)
-    except _STOPS_THE_START as e:
+    except _OPERATOR_ERRORS as e:
         print(f"moorage-agent: {one_line(e)}", file=sys.stderr)
         return 1
     return 0
@@ -66,7 +66,7 @@ def run(argv: Sequence[str]) -> int:
 def _warn_of_defaults(conf: cfg.ConfigOpts) -> None:
     if not conf.config_file and not conf.config_dir:
         LOG.warning(
-            "No configuration file is given or found. Defaults are used: the broker "
+            "No configuration file is given or found; using the defaults: the broker "
             "of [DEFAULT] transport_url = %s, the host name %s",
             without_secrets(conf.transport_url), conf.host,
         )  # fmt: skip
@@ -75,9 +75,9 @@ def _warn_of_defaults(conf: cfg.ConfigOpts) -> None:
 def _serve(conf: cfg.ConfigOpts, agent: Agent, wakes: _Signals) -> None:
     transport = get_transport(conf)
     bus = Bus(transport, conf.host)
-    agent.use(bus)
+    agent.connect(bus)
     try:
-        bus.serve(agent.tell_whole, functools.partial(agent.attempt, LISTENING))
+        bus.serve(agent.send_whole_report, functools.partial(agent.attempt, LISTENING))
         LOG.info("Reporting %s as %s", agent.node_uuid, conf.host)
         while not wakes.is_stopping:
             agent.report()
@@ -94,12 +94,12 @@ def _reload(conf: cfg.ConfigOpts, agent: Agent) -> None:
         conf.mutate_config_files()
         agent.check()
     except (cfg.Error, SchedulerError, OSError) as e:
-        LOG.error("The options stay as they were as far as they cannot be used: %s", e)
-    agent.look_again()
+        LOG.error("Reload failed; invalid options remain unchanged: %s", e)
+    agent.resync()
 
 
 class Agent:
-    """What reports one machine, and keeps it in Placement.
+    """Reports one machine to the schedulers, and updates it in Placement.
 
     Parameters
     ----------
@@ -108,56 +108,56 @@ class Agent:
     Raises
     ------
     ConfigurationError
-        The file that keeps the node's UUID cannot be used.
+        The file with the node's UUID cannot be used.
     PlacementError
-        [placement] cannot be used.
+        [placement] is invalid.
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
-        self.node_uuid = capacity.kept_uuid(conf.agent.node_uuid_file)
+        self.node_uuid = capacity.read_node_uuid(conf.agent.node_uuid_file)
         self._reporter: Reporter | None = None
         self._placement = _placement(conf)
-        self._told: Provider | None = None
+        self._last_provider: Provider | None = None
         self._failures: dict[str, str] = {}
 
-    def use(self, bus: Bus) -> None:
-        """Take the way to schedulers."""
+    def connect(self, bus: Bus) -> None:
+        """Set the bus to the schedulers."""
         self._reporter = Reporter(bus.cast, reply=bus.reply)
 
     def check(self) -> None:
-        """Read the machine once, so that a wrong path stops the start.
+        """Read the machine's state once, so that an invalid path stops the start.
 
         Raises
         ------
         OSError
-            The operating system does not tell.
+            The state cannot be read.
         """
         self._read()
 
-    def tell_whole(self, node_uuid: str) -> None:
-        """Tell all of the machine, as a scheduler asks."""
+    def send_whole_report(self, node_uuid: str) -> None:
+        """Send a whole report, as a scheduler requests it."""
         if (reporter := self._reporter) is not None:
-            self.attempt(_SENDING, lambda: reporter.tell_whole(node_uuid))
+            self.attempt(_SENDING, lambda: reporter.send_whole_report(node_uuid))
 
-    def look_again(self) -> None:
-        """Compare with Placement at the next report, and tell all of the machine."""
-        self._told = None
-        self.tell_whole(self.node_uuid)
+    def resync(self) -> None:
+        """Send a whole report, and compare with Placement at the next report."""
+        self._last_provider = None
+        self.send_whole_report(self.node_uuid)
 
     def report(self) -> None:
-        """Tell the machine as it is now; what fails is told once and tried again."""
+        """Report the machine's state; a failure is logged once, and retried."""
         read: list[tuple[HostRecord, frozenset[str]]] = []
-        # Without a report the schedulers take the machine as down after a while.
+        # Without reports the schedulers consider the machine down after a while.
         if not self.attempt(_READING, lambda: read.append(self._read())):
             return
         [(record, instances)] = read
         if (reporter := self._reporter) is not None:
             self.attempt(_SENDING, lambda: reporter.report(record, instances))
-        # Last: a Placement that is slow to answer delays no sign of life.
+        # Last, so that a slow Placement does not delay the heartbeat.
         provider = provider_of(self._conf, record)
-        if self._placement is not None and provider != self._told:
-            self.attempt(_PLACEMENT, lambda: self._keep(provider))
+        if self._placement is not None and provider != self._last_provider:
+            self.attempt(_PLACEMENT, lambda: self._update_placement(provider))
 
     def _read(self) -> tuple[HostRecord, frozenset[str]]:
         return (
@@ -165,22 +165,22 @@ class Agent:
             capacity.instances(self._conf.agent.instances_path),
         )
 
-    def _keep(self, provider: Provider) -> None:
-        """Make Placement know the machine."""
-        if self._placement is not None and keep(self._placement, provider):
-            LOG.info("Placement was told of %s", provider.name)
-        self._told = provider
+    def _update_placement(self, provider: Provider) -> None:
+        """Create or update the machine in Placement."""
+        if self._placement is not None and update_provider(self._placement, provider):
+            LOG.info("Updated %s in Placement", provider.name)
+        self._last_provider = provider
 
     def attempt(self, part: str, work: Callable[[], object]) -> bool:
-        """Do some work; log once why it fails, and once that it succeeds again."""
+        """Call `work`; log once that it fails, and once that it succeeds again."""
         why = ""
         try:
             work()
-        except (BusAway, PlacementError, OSError) as e:
+        except (BusUnavailable, PlacementError, OSError) as e:
             why = one_line(e)
-        # Two parts may fail for one reason, such as the broker.
+        # Two operations may fail for the same reason, such as the broker.
         if why and why not in self._failures.values():
-            LOG.warning("%s failed, and is repeated: %s", part, why)
+            LOG.warning("%s failed, retrying: %s", part, why)
         elif not why and part in self._failures:
             LOG.info("%s succeeds again", part)
         self._failures.pop(part, None)
@@ -190,7 +190,7 @@ class Agent:
 
 
 def _placement(conf: cfg.ConfigOpts) -> PlacementClient | None:
-    """Return a client where [placement] says how it is reached."""
+    """Return a client if [placement] is configured."""
     options = conf.placement
     if not (options.auth_type or options.auth_section or options.endpoint_override):
         return None
@@ -198,7 +198,7 @@ def _placement(conf: cfg.ConfigOpts) -> PlacementClient | None:
 
 
 class _Signals:
-    """Turn signals into something that the main thread waits for."""
+    """Receives signals, and wakes the main thread."""
 
     def __init__(self) -> None:
         self._wake = threading.Event()
@@ -217,8 +217,8 @@ class _Signals:
         self._wake.set()
 
     def wait_for_reload(self, timeout_s: float) -> bool:
-        """Wait for a signal, no longer than this; return whether it asks to reload."""
+        """Wait for a signal, up to a timeout; return whether to reload."""
         self._wake.wait(timeout_s)
         self._wake.clear()
-        asked, self._is_reloading = self._is_reloading, False
-        return asked and not self.is_stopping
+        is_reloading, self._is_reloading = self._is_reloading, False
+        return is_reloading and not self.is_stopping

@@ -59,7 +59,7 @@ def provider_of(conf: cfg.ConfigOpts, record: HostRecord) -> Provider:
     )
 
 
-def keep(client: PlacementClient, provider: Provider) -> bool:
+def update_provider(client: PlacementClient, provider: Provider) -> bool:
     """Create or update a provider in Placement; return whether anything was written.
 
     What other clients set is not changed: traits, aggregates, inventories of resource
@@ -71,20 +71,20 @@ def keep(client: PlacementClient, provider: Provider) -> bool:
         Placement failed.
     """
     url = f"/resource_providers/{provider.uuid}"
-    asked, key = f"/resource_providers?uuid={provider.uuid}", "resource_providers"
-    found = _read(client, asked, key)[key]
+    query, key = f"/resource_providers?uuid={provider.uuid}", "resource_providers"
+    found = _read(client, query, key)[key]
     if not found:
         return seed(client, [provider]) > 0
     is_renamed = found[0].get("name") != provider.name
     if is_renamed:
-        _done(client.write(Verb.PUT, url, {"name": provider.name}), provider)
-    return _keep_inventories(client, f"{url}/inventories", provider) or is_renamed
+        _check_done(client.write(Verb.PUT, url, {"name": provider.name}), provider)
+    return _update_inventories(client, f"{url}/inventories", provider) or is_renamed
 
 
-def _keep_inventories(client: PlacementClient, url: str, provider: Provider) -> bool:
+def _update_inventories(client: PlacementClient, url: str, provider: Provider) -> bool:
     for _ in range(_MAX_ATTEMPTS):
-        told = _read(client, url, "inventories", _GENERATION)
-        held = told["inventories"]
+        current = _read(client, url, "inventories", _GENERATION)
+        held = current["inventories"]
         others = {name: held[name] for name in held.keys() - OWN}
         wanted = others | {
             name: {**held.get(name, {}), **inventory}
@@ -93,18 +93,18 @@ def _keep_inventories(client: PlacementClient, url: str, provider: Provider) -> 
         if held == wanted:
             return False
         # Both from one answer, so that a concurrent update is not overwritten.
-        body = {"inventories": wanted, _GENERATION: told[_GENERATION]}
+        body = {"inventories": wanted, _GENERATION: current[_GENERATION]}
         answer = client.write(Verb.PUT, url, body)
         if not answer.is_concurrent_update:
             break
-    _done(answer, provider)
+    _check_done(answer, provider)
     return True
 
 
-def _done(answer: WriteAnswer, provider: Provider) -> None:
+def _check_done(answer: WriteAnswer, provider: Provider) -> None:
     if not answer.is_done:
         raise PlacementRejected(
-            f"Placement refused {provider.name}: {answer.status} {answer.detail}"
+            f"Placement rejected {provider.name}: {answer.status} {answer.detail}"
         )
 
 

@@ -156,7 +156,7 @@ def collecting_as_served() -> Iterator[None]:
     searched for garbage, several times, which takes longer than decoding it.
     """
     thresholds = gc.get_threshold()
-    daemon.spare_the_collector()
+    daemon.tune_garbage_collector()
     try:
         yield
     finally:

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every failure that the scheduler raises on purpose.
+"""The exceptions that the scheduler raises deliberately.
 
     SchedulerError
     ├── NoValidHost              a request fits nowhere (nova's own class on the wire)
-    ├── InvalidRequest           a request that cannot be asked: what is wrong where
-    ├── HostMetricNotFound       a metric that is required, of a host that lacks it
-    ├── NetworkError             Neutron could not do its part
+    ├── InvalidRequest           a malformed or contradictory request
+    ├── HostMetricNotFound       a host lacks a required metric
+    ├── NetworkError             Neutron failed
     ├── ConfigurationError       stops the start
     │   ├── PluginError          a plugin is missing, broken or named twice
-    │   └── InventoryError       the hosts' file cannot be used
-    └── PlacementError           Placement could not do its part
-        ├── PlacementUnavailable     unreachable, too slow, 5xx, or it speaks garbage
+    │   └── InventoryError       the inventory file is invalid
+    └── PlacementError           Placement failed
+        ├── PlacementUnavailable     unreachable, too slow, 5xx, or a malformed answer
         ├── PlacementUnauthorized    401, 403, or no way to authenticate
-        ├── PlacementIncompatible    it lacks the microversion that is needed
-        ├── PlacementRejected        it refused a question or a claim as malformed
-        └── AllocationUpdateFailed   somebody else changed the consumer meanwhile
+        ├── PlacementIncompatible    it lacks the required microversion
+        ├── PlacementRejected        it rejected a query or a claim as malformed
+        └── AllocationUpdateFailed   another client changed the consumer concurrently
 
-A host that a filter rejects is no failure: it is data, in the decision record.
+A host that a filter rejects is not an error, but data in the decision record.
 
 Over RPC AllocationUpdateFailed is nova's class of that name, and all others are
 ``nova.exception.NoValidHost``; see `as_nova`.
@@ -30,15 +30,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, Self
 
-#: Characters of a value from outside that a message repeats.
+#: Maximum characters of an external value in a message.
 _EXCERPT: Final = 200
-#: Characters of a whole message, whatever it is made of: it is logged, recorded and
-#: sent to the caller.
+#: Maximum characters of a whole message: it is logged, recorded and sent to the caller.
 MAX_MESSAGE: Final = 4000
 
 
 def excerpt(value: object) -> str:
-    """Return a value from outside as messages quote it: its first 200 characters."""
+    """Return an external value as messages quote it: its first 200 characters."""
     if isinstance(value, str) and len(value) > _EXCERPT:
         return f"{value[:_EXCERPT]!r}… ({len(value)} characters)"
     if isinstance(value, int) and value.bit_length() > 2 * _EXCERPT:
@@ -47,14 +46,14 @@ def excerpt(value: object) -> str:
 
 
 def shortened(text: str, most: int = _EXCERPT) -> str:
-    """Return the first characters of a text, with an ellipsis where it goes on."""
+    """Return the first characters of a text, with an ellipsis if truncated."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 
 class SchedulerError(Exception):
-    """Say that something failed, where, and what to do about it."""
+    """The base class; messages say what failed, where, and what to do about it."""
 
-    #: Whether the line of a decision tells of it, so that no other has to.
+    #: Whether a decision's log line has it, so that it is not logged again.
     is_logged = False
     #: Whether it stands for an unexpected error, whose traceback is needed.
     is_unexpected = False
@@ -62,30 +61,29 @@ class SchedulerError(Exception):
     def __init__(self, message: str = "") -> None:
         super().__init__(shortened(str(message), MAX_MESSAGE))
 
-    #: What an end user is told of it; None: its own words, which name nothing that an
-    #: end user must not know.
+    #: The text for end users; None: the message, which has nothing confidential.
     for_users: ClassVar[str | None] = "The scheduler failed."
 
 
 class NoValidHost(SchedulerError):
-    """Say that a request fits nowhere.
+    """Raised when a request fits nowhere.
 
     A stock conductor rebuilds an exception from its module, name, ``args`` and
-    ``kwargs``; these are those of ``nova.exception.NoValidHost`` (nova 34). Where nova
-    is in this process, an instance is one of that class, too: a direct call and the
-    transport ``fake:/`` hand over the exception itself, which nova's code has to catch.
+    ``kwargs``; these are those of ``nova.exception.NoValidHost`` (nova 34). If nova is
+    imported in this process, an instance is also one of that class: a direct call and
+    the transport ``fake:/`` pass the exception itself, which nova's code must catch.
 
     Parameters
     ----------
     reason : str
-        What follows "No valid host was found. ". It may reach an end user, so it has
+        The text after "No valid host was found. ". It may reach an end user, so it has
         counts and no host names.
     """
 
     for_users: ClassVar[str | None] = None
 
     def __new__(cls, *_args: object, **_kwargs: object) -> Self:
-        """Return an instance, of nova's class, too, if there is one."""
+        """Return an instance, also of nova's class if it is imported."""
         novas = _novas("NoValidHost")
         if novas is None or issubclass(cls, novas):
             return super().__new__(cls)
@@ -105,71 +103,71 @@ _NO_VALID_HOST: Final = "No valid host was found. "
 
 
 class InvalidRequest(SchedulerError):
-    """Name the field of a request that is wrong, its value, and what would be right."""
+    """Raised for an invalid request; names the field, its value, and valid ones."""
 
     for_users = None
 
 
 class HostMetricNotFound(SchedulerError):
-    """Name the metric and the host that lacks it, though it is required of all."""
+    """Raised when a host lacks a metric that is required of all hosts; names both."""
 
     for_users = "A host lacks a metric that is required of all."
 
 
 class NetworkError(SchedulerError):
-    """Say what Neutron was asked and how that failed."""
+    """Raised when a request to Neutron fails; names the request and the cause."""
 
-    for_users = "Neutron could not do its part."
+    for_users = "Neutron failed."
 
 
 class ConfigurationError(SchedulerError):
-    """Name the option or file that is wrong, and what would be right."""
+    """Raised for an invalid option or file; names it, and valid values."""
 
-    for_users = "The scheduler is not set up rightly."
+    for_users = "The scheduler is misconfigured."
 
 
 class PluginError(ConfigurationError):
-    """Name a plugin that cannot be used, its distribution, and the cause."""
+    """Raised for an unusable plugin; names it, its distribution, and the cause."""
 
 
 class InventoryError(ConfigurationError):
-    """Name the file, the host and the key that are wrong in an inventory of hosts."""
+    """Raised for an invalid inventory of hosts; names the file, host and key."""
 
 
 class PlacementError(SchedulerError):
-    """Say what Placement was asked and how that failed."""
+    """Raised when a request to Placement fails; names the request and the cause."""
 
-    for_users: ClassVar[str | None] = "Placement could not do its part."
+    for_users: ClassVar[str | None] = "Placement failed."
 
 
 class PlacementUnavailable(PlacementError):
-    """Say that Placement did not answer, or not as Placement does."""
+    """Raised when Placement does not answer, or its answer is malformed."""
 
-    for_users = "Placement was not reached, timed out or answered nonsense."
+    for_users = "Placement was unreachable, timed out or sent a malformed answer."
 
 
 class PlacementUnauthorized(PlacementError):
-    """Say that Placement or Keystone did not accept our credentials."""
+    """Raised when Placement or Keystone rejects the scheduler's credentials."""
 
-    for_users = "Placement did not accept the scheduler's credentials."
+    for_users = "Placement rejected the scheduler's credentials."
 
 
 class PlacementIncompatible(PlacementError):
-    """Say which microversion is needed and which ones Placement has."""
+    """Raised when Placement lacks the required microversion; names those it has."""
 
     for_users = "Placement is too old."
 
 
 class PlacementRejected(PlacementError):
-    """Repeat what Placement found wrong with a question or a claim.
+    """Raised when Placement rejects a query or a claim as malformed.
 
     Attributes
     ----------
     detail : str
-        Its own words.
+        Placement's error text.
     """
 
-    for_users = "Placement refused a question or a claim as malformed."
+    for_users = "Placement rejected a query or a claim as malformed."
 
     def __init__(self, message: str = "", detail: str = "") -> None:
         super().__init__(message)
@@ -177,12 +175,12 @@ class PlacementRejected(PlacementError):
 
 
 class AllocationUpdateFailed(PlacementError):
-    """Say that a consumer has allocations that this request did not make.
+    """Raised when a consumer has allocations that this request did not make.
 
     Attributes
     ----------
     unresolved : mapping
-        What consumers may hold of the claim that failed so; see `Claim`.
+        What consumers may hold of the failed claim; see `Claim`.
     """
 
     for_users: ClassVar[str | None] = None
@@ -196,9 +194,11 @@ def _tree(root: type[SchedulerError]) -> dict[str, type[SchedulerError]]:
     return found
 
 
-#: nova's message of an AllocationUpdateFailed; others of ours name the consumer, too.
+#: nova's message of an AllocationUpdateFailed; Moorage's others name the consumer, too.
 _UPDATE_FAILED: Final = "Failed to update allocations for consumer {}. Error: {}"
-_IN_NOVAS_WORDS: Final = re.compile(_UPDATE_FAILED.format(r"(\S+)", "(.*)"), re.DOTALL)
+_NOVA_UPDATE_FAILED: Final = re.compile(
+    _UPDATE_FAILED.format(r"(\S+)", "(.*)"), re.DOTALL
+)
 _UUID: Final = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.I)
 
 #: Errors that cross as a NoValidHost whose reason starts with their name.
@@ -213,34 +213,34 @@ def _novas(name: str) -> type[Exception] | None:
 
 
 def _crossing(kind: type[Exception], name: str) -> type[Any]:
-    """Return a class that nova takes for its own of that name, and we for a `kind`."""
+    """Return a subclass of `kind` that passes for nova's class of that name."""
     novas = _novas(name)
     bases = (kind,) if novas is None else (kind, novas)
     return type(name, bases, dict(_AS_NOVAS))
 
 
 def as_nova(error: Exception) -> Exception:
-    """Return a failed decision's error as it goes over RPC: one of nova's own classes.
+    """Convert a failed decision's error to one of nova's classes, for RPC.
 
     AllocationUpdateFailed crosses as nova-scheduler sends it, with nova's message: a
     conductor sets states and records the action's event by it. All others cross as
-    NoValidHost, the one class that nova 34's conductor ends every operation well for.
+    NoValidHost, the only class that nova 34's conductor handles in every operation.
     After any other, an evacuated or rebuilt instance stays REBUILDING (its migration
     "accepted"), and after all but RemoteError a live migration leaves a running
-    instance in ERROR; nova's own scheduler says NoValidHost of a Placement that is
-    away, too. The reason has the error's class and what an end user may read of it;
-    the rest is in the log, and in the traceback that goes with it.
+    instance in ERROR; nova's scheduler raises NoValidHost for an unreachable Placement,
+    too. The reason has the error's class and its text for end users; the rest is in
+    the log, and in the traceback that is sent along.
 
     Parameters
     ----------
     error : Exception
-        Of any class; one that is not ours crosses as SchedulerError.
+        Of any class; one that is not a SchedulerError crosses as SchedulerError.
 
     Returns
     -------
     Exception
-        `error` itself if it is a NoValidHost; else one that is of its class, too,
-        if that is ours.
+        `error` itself if it is a NoValidHost; otherwise an error that is also of its
+        class if that is a SchedulerError.
     """
     is_ours = isinstance(error, SchedulerError)
     if is_ours and type(error).__module__ == NoValidHost.__module__:
@@ -256,8 +256,8 @@ def _as_nova(error: Exception) -> SchedulerError:
         return _made(type(error), "AllocationUpdateFailed", **_update_failed(error))
     kind = type(error) if isinstance(error, SchedulerError) else SchedulerError
     name = next(c.__name__ for c in kind.__mro__ if _CROSSING.get(c.__name__) is c)
-    told = str(error) if kind.for_users is None else kind.for_users
-    reason = f"{name}: {told}"
+    text = str(error) if kind.for_users is None else kind.for_users
+    reason = f"{name}: {text}"
     message = f"{_NO_VALID_HOST}{reason}"
     return _made(kind, "NoValidHost", message=message, reason=reason)
 
@@ -274,10 +274,10 @@ def _made(
 
 
 def _update_failed(error: AllocationUpdateFailed) -> dict[str, str]:
-    """Return nova's message of a failed update, and what it is made of."""
+    """Return nova's message of a failed update, and its arguments."""
     text = str(error)
-    if said := _IN_NOVAS_WORDS.fullmatch(text):
-        consumer, why = said.groups()
+    if match := _NOVA_UPDATE_FAILED.fullmatch(text):
+        consumer, why = match.groups()
     else:
         named = _UUID.search(text)
         consumer, why = "" if named is None else named[0], text
@@ -286,12 +286,12 @@ def _update_failed(error: AllocationUpdateFailed) -> dict[str, str]:
 
 
 def from_nova(message: str) -> SchedulerError:
-    """Return the error that a scheduler had, of what a NoValidHost over RPC says.
+    """Return the scheduler's error that a NoValidHost over RPC stands for.
 
     Parameters
     ----------
     message : str
-        As `as_nova` and `NoValidHost` write it.
+        In the form of `as_nova` and `NoValidHost`.
     """
     _, _, reason = message.partition(_NO_VALID_HOST)
     name, _, text = reason.partition(": ")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place where a scheduler's parts are wired together."""
+"""The composition root: builds a scheduler from its parts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from . import logs, tracing
 from .claim_reconciler import ClaimReconciler
 from .clock import now_s
 from .conf import register_opts
-from .drivers.asking import questions, required
 from .drivers.base import BaseSchedulerDriver, Parts
 from .drivers.caller import Caller
 from .drivers.peer_claims import PeerClaim, PublishClaims, publish_nothing
+from .drivers.placement_queries import build_queries, build_requirements
 from .drivers.plugins import PluginSet, load_plugin_set
 from .drivers.record import DecisionLog, DecisionRecord
 from .entry_points import load_plugin
@@ -49,7 +49,7 @@ from .placement.seed import seed
 from .prefilters import NetworkClient
 from .prefilters.networks import check_network
 from .prefilters.neutron import make_network_client
-from .rpc.endpoints import Answer, BaseAPIEndpoint, SchedulerEndpoint
+from .rpc.endpoints import BaseAPIEndpoint, Destinations, SchedulerEndpoint
 from .seeding import providers
 from .sources.base import BaseHostSource
 from .sources.file import FileSource
@@ -57,13 +57,13 @@ from .waiting import Spawner, SystemWaiter, ThreadSpawner, Waiter
 
 LOG = logging.getLogger(__name__)
 
-#: The source whose hosts the embedded Placement is told of.
+#: The source whose hosts are seeded into the embedded Placement.
 _FILE: Final = "file"
-#: Seconds between two lines in the log about how far seeding is.
+#: Seconds between two log lines about the progress of seeding.
 _PROGRESS_EVERY_S: Final = 2.0
 
 
-def build(  # noqa: PLR0913 - every dependency can be handed in
+def build(  # noqa: PLR0913 - every dependency can be passed in
     conf: cfg.ConfigOpts,
     *,
     settings: cfg.ConfigOpts | None = None,
@@ -76,40 +76,40 @@ def build(  # noqa: PLR0913 - every dependency can be handed in
     spawner: Spawner | None = None,
     rng: np.random.Generator | None = None,
 ) -> Scheduler:
-    """Return a scheduler; what is not handed in is made as `conf` says.
+    """Return a scheduler; dependencies that are not given are created from `conf`.
 
     Parameters
     ----------
     conf : oslo_config.cfg.ConfigOpts
-        Ours or nova's own; options of ours that it lacks are registered.
+        Moorage's or nova's; missing options of Moorage are registered.
     settings : oslo_config.cfg.ConfigOpts, optional
         The options that the driver and its plugins read, if not `conf`: a copy that
         does not change while decisions run. `Scheduler.reset` can switch to another.
     placement : keystoneauth1.adapter.Adapter, optional
-        Or anything with its get, put, post and delete.
+        Or any object with its get, put, post and delete.
     source : BaseHostSource, optional
-        Where the state of hosts comes from.
+        The source of the hosts' state.
     notifier : MessagingNotifier or pair of MessagingNotifier, optional
-        Publishes decisions: oslo.messaging's Notifier, or anything with its prepare
+        Publishes decisions: oslo.messaging's Notifier, or any object with its prepare
         and info; a pair has one for legacy and one for versioned payloads.
     network : NetworkClient, optional
-        Neutron: python-neutronclient's client, or anything with its show_port,
+        Neutron: python-neutronclient's client, or any object with its show_port,
         show_subnet and list_subnets.
     clock : callable, optional
-        Returns now, seconds since the epoch; `now_s` by default. A source
-        keeps its own, and the age of what it has read is the difference of the two:
-        hand in one that was made with this clock.
+        Returns the current time, seconds since the epoch; `now_s` by default. A
+        source has its own clock, and the age of its state is measured with both: pass
+        a source that was created with this clock.
     waiter : Waiter, optional
-        Waits, and measures ages: the system's time by default.
+        Waits, and measures ages; the system's clock by default.
     spawner : Spawner, optional
-        Starts the threads that release claims, and makes their locks.
+        Starts the threads that release claims, and creates their locks.
     rng : numpy.random.Generator, optional
-        The same seed, requests and hosts give the same answers.
+        With the same seed, requests and hosts the answers are the same.
 
     Raises
     ------
     ConfigurationError
-        An option, a plugin or a file cannot be used.
+        An option, a plugin or a file is invalid.
     """
     register_opts(conf)
     if source is None:
@@ -134,22 +134,22 @@ def build(  # noqa: PLR0913 - every dependency can be handed in
 
 
 class Scheduler:
-    """Select destinations for instances; made by `build`.
+    """Selects destinations for instances; created by `build`.
 
     Attributes
     ----------
     conf : oslo_config.cfg.ConfigOpts
     table : HostTable
-        All hosts, as the source reported them and claims changed them.
+        All hosts, in the state that the source reported, with claims applied.
     decisions : DecisionLog
         The newest decision records.
     candidates_cache : CandidatesCache
-        Placement's recent answers; `stats` returns how many, and the counters.
+        The cached answers of Placement; `stats` has their numbers.
     journal : Journal
         The unsettled claims. The sender of answers reports their progress to it;
         otherwise a request is answered once `select_destinations` returns.
     endpoints : list
-        What an oslo.messaging RPC server serves.
+        The endpoints for an oslo.messaging RPC server.
     """
 
     def __init__(  # noqa: PLR0913 - as `build`
@@ -172,7 +172,7 @@ class Scheduler:
             self.decisions = DecisionLog(conf.moorage.decision_records)
             self._source = source
             check_network(conf, network)
-            # Plugins first: one that is broken leaves nothing open.
+            # Plugins first: a broken one must not leave anything open.
             plugins = load_plugin_set(settings, clock)
             driver = load_plugin(
                 "moorage.drivers", conf.moorage.driver, option="[moorage] driver"
@@ -250,32 +250,32 @@ class Scheduler:
             )
             self._clock = clock
             self._publish: PublishClaims = publish_nothing
-            self._needs: list[Callable[[], str]] = []
-            #: What the source wants served on the topic of Moorage's own.
+            self._readiness_checks: list[Callable[[], str]] = []
+            #: The source's endpoints, to be served on Moorage's own topic.
             self.source_endpoints = source.endpoints
             self.endpoints = [SchedulerEndpoint(self), BaseAPIEndpoint()]
-            # All of it is let go of by `stop`, or now if some part cannot be made.
+            # Closed by `stop`, or by `closing` if a later part cannot be created.
             self._closing = closing.pop_all()
 
     def start(self) -> None:
-        """Read the hosts, and see whether Placement answers.
+        """Read the hosts, and check whether Placement answers.
 
-        A Placement that is away, does not accept the credentials or is too old is only
-        warned of, and asked on until it can do its part: `is_ready` tells.
+        If Placement is unreachable, rejects the credentials or is too old, a warning is
+        logged and the check is repeated until it succeeds; see `is_ready`.
 
         Raises
         ------
         ConfigurationError
-            The hosts cannot be read, or `check` says no.
+            The hosts cannot be read, or `check` fails.
         """
         self.load()
         self.check()
         self.follow()
 
     def load(self) -> None:
-        """Read the hosts, the first half of `start`; no thread is left behind.
+        """Read the hosts, the first half of `start`; starts no thread.
 
-        A process may be forked after it, and each child calls `follow`.
+        The process may be forked after this; each child calls `follow`.
 
         Raises
         ------
@@ -287,17 +287,17 @@ class Scheduler:
             self._seed()
 
     def check(self) -> None:
-        """Refuse to serve hosts that it must not; part of `start`, after `load`.
+        """Check that the hosts may be served; part of `start`, after `load`.
 
         Raises
         ------
         ConfigurationError
-            As of the source, such as a nova-compute that is too old.
+            The source refuses, for example because a nova-compute is too old.
         """
         self._source.check()
 
     def reseed_for_worker(self, number: int) -> None:
-        """Break ties and choose pauses differently from the process that was forked.
+        """Use other tie breakers and retry delays than the parent process.
 
         Parameters
         ----------
@@ -311,12 +311,14 @@ class Scheduler:
         )
 
     def follow(self, *, claims_directory: Path | None = None) -> None:
-        """Keep up with the hosts and with Placement, the second half of `start`.
+        """Start the background threads, the second half of `start`.
+
+        They keep the hosts up to date, check Placement and release stale claims.
 
         Parameters
         ----------
         claims_directory : Path, optional
-            Used where the option of that name is not set.
+            Used if the option of that name is not set.
 
         Raises
         ------
@@ -331,9 +333,9 @@ class Scheduler:
         self._reconciler.start()
 
     def release_leftover_claims(self, claims_directory: Path) -> None:
-        """Release the claims that killed processes left there, where Placement answers.
+        """Release the claims of killed processes, as far as Placement answers.
 
-        For the parent process of the workers, before it stops.
+        Called by the parent process of the workers before it stops.
 
         Raises
         ------
@@ -346,46 +348,46 @@ class Scheduler:
 
     @property
     def must_not_fork(self) -> bool:
-        """Whether the process must not be forked: it has the embedded Placement."""
+        """Whether forking is impossible because of the embedded Placement."""
         return self._embedded is not None
 
-    def need(self, trouble: Callable[[], str]) -> None:
-        """Count something outside as needed to be ready.
+    def add_readiness_check(self, check: Callable[[], str]) -> None:
+        """Add a condition for being ready.
 
         Parameters
         ----------
-        trouble : callable
-            Returns why it cannot be used, or an empty text; it asks nobody.
+        check : callable
+            Returns the problem, or an empty text; must return at once, without I/O.
         """
-        self._needs.append(trouble)
+        self._readiness_checks.append(check)
 
     @property
     def is_ready(self) -> bool:
-        """Return whether requests can be served.
+        """Whether requests can be served.
 
-        That needs Placement, hosts whose state is known well enough, a source that can
-        do its part, and what `need` has named. It asks nobody.
+        Placement must answer, the state of hosts must be recent enough, the source must
+        report no problem, and the added checks must succeed. Does no I/O.
         """
-        return self._readiness.is_ready and not any(self._troubles())
+        return self._readiness.is_ready and not any(self._problems())
 
     @property
     def readiness_note(self) -> str:
-        """Return why it is not ready, since when, or what else to know; or ""."""
-        notes = (self._readiness.note, *self._troubles(), *self._source.notes())
+        """Why the scheduler is not ready and since when, with other notes; or ""."""
+        notes = (self._readiness.note, *self._problems(), *self._source.notes())
         return " ".join(dict.fromkeys(note for note in notes if note))
 
-    def _troubles(self) -> Iterator[str]:
-        """Yield what else than Placement keeps it from being ready, or empty texts."""
+    def _problems(self) -> Iterator[str]:
+        """Yield the problems other than Placement's, or empty texts."""
         yield self._staleness()
         yield from self._source.troubles()
-        for trouble in self._needs:
-            yield trouble()
+        for check in self._readiness_checks:
+            yield check()
 
     @property
     def view_age_s(self) -> float | None:
         """Seconds since the oldest part of the hosts' state was read.
 
-        None: the source vouches for it.
+        None: the source's state does not age.
         """
         return self._source.age_s(self._clock())
 
@@ -400,7 +402,7 @@ class Scheduler:
 
     @property
     def report_counts(self) -> Mapping[str, int]:
-        """How many reports of hosts came to what; none where the source takes none."""
+        """The numbers of host reports by outcome; empty if the source takes none."""
         return self._source.report_counts()
 
     def publish_claims_to(self, publish: PublishClaims) -> None:
@@ -433,9 +435,9 @@ class Scheduler:
     def _locate(
         self, instance_uuid: str, providers: Collection[str]
     ) -> InstanceLocation:
-        """Return where an instance is, as evidence of who uses some providers.
+        """Return an instance's location, as evidence that it uses some providers.
 
-        An instance on another host, as while it is moved, is no evidence.
+        A location on another host, as during a move, counts as unknown.
         """
         location = self._source.locate_instance(instance_uuid)
         hosts = {self.table.host_of(node_uuid) for node_uuid in providers} - {None}
@@ -451,17 +453,15 @@ class Scheduler:
                 providers(self._source.inventory),
                 progress=_logged_progress(),
             )
-            LOG.info(
-                "The embedded Placement was told of %d new or changed hosts", count
-            )
+            LOG.info("Seeded the embedded Placement: %d new or changed hosts", count)
 
     def stop(self) -> None:
-        """Let go of everything; the scheduler cannot be used any more."""
+        """Stop all threads and close all connections; the scheduler cannot restart."""
         self._closing.close()
 
     @property
     def n_orphans(self) -> int:
-        """How many allocations may be held without having been answered."""
+        """The number of allocations that may be held without an answered request."""
         return len(self._orphans)
 
     @property
@@ -470,7 +470,7 @@ class Scheduler:
         return self._orphans.suspected
 
     def load_plugins(self, settings: cfg.ConfigOpts | None = None) -> PluginSet:
-        """Return the plugins that options name, for `reset`; none is in use yet.
+        """Return the plugins that options name, for `reset`, without using them yet.
 
         Parameters
         ----------
@@ -480,25 +480,25 @@ class Scheduler:
         Raises
         ------
         PluginError
-            One of them cannot be used.
+            One of them is unknown or broken.
         """
         return load_plugin_set(settings or self.conf, self._clock)
 
     def reset(self, plugins: PluginSet | None = None) -> None:
-        """Load plugins and read the hosts again, as SIGHUP asks.
+        """Reload plugins and hosts, as on SIGHUP.
 
         Decisions that begin later use the new filters, weighers and prefilters;
-        decisions under way go on with those they began with.
+        running decisions finish with the old ones.
 
         Parameters
         ----------
         plugins : PluginSet, optional
-            What to use instead of loading them.
+            Plugins to use instead of loading them.
 
         Raises
         ------
         PluginError
-            A plugin cannot be used; plugins and hosts remain unchanged.
+            A plugin is unknown or broken; plugins and hosts remain unchanged.
         ConfigurationError
             The source cannot be read; the hosts remain unchanged.
         """
@@ -530,7 +530,7 @@ class Scheduler:
         instance_uuids: Sequence[str] | None = None,
         return_objects: bool = False,
         return_alternates: bool = False,
-    ) -> Answer:
+    ) -> Destinations:
         """Select a host, and alternates, for each instance of a request.
 
         Parameters
@@ -539,12 +539,12 @@ class Scheduler:
             The request context: the dict of the wire, or nova's RequestContext.
         spec_obj : RequestSpec
         instance_uuids : sequence of str, optional
-            One an instance; None: an old conductor, which claims by itself.
+            One an instance; None: an old conductor, which claims the resources itself.
         return_objects : bool
-            Whether to answer Selection objects; else dicts with host, nodename and
-            limits, without alternates.
+            Whether to return Selection objects; otherwise dicts with host, nodename
+            and limits, without alternates.
         return_alternates : bool
-            Whether to answer alternates, too.
+            Whether to return alternates, too.
 
         Returns
         -------
@@ -553,11 +553,11 @@ class Scheduler:
         Raises
         ------
         NoValidHost
-            Some instance fits nowhere; nothing is left claimed.
+            At least one instance fits nowhere; no claim remains.
         InvalidRequest
-            The request cannot be asked.
+            The request is malformed or contradictory.
         PlacementError
-            Placement could not do its part.
+            Placement failed.
         """
         uuids = tuple(instance_uuids or ())
         caller = Caller.of(context)
@@ -578,8 +578,8 @@ class Scheduler:
             if notifications is not None:
                 caller = dataclasses.replace(
                     caller,
-                    starting=notifications.start,
-                    placing=notifications.record_placement,
+                    on_start=notifications.start,
+                    on_placed=notifications.record_placement,
                 )
             selections = self._driver.select_destinations(
                 caller,
@@ -594,77 +594,75 @@ class Scheduler:
             return [mine[0].to_dict() for mine in selections]
 
     def diagnose(self, context: object, spec_obj: RequestSpec) -> tuple[Diagnosis, ...]:
-        """Tell why Placement has no allocation candidates for a request.
+        """Explain why Placement has no allocation candidates for a request.
 
-        It is dear, about a GET a constraint, and never done while deciding.
+        It is expensive, about a GET a constraint, and no decision calls it.
 
         Returns
         -------
         tuple of Diagnosis
-            One a question; a guest with dedicated CPUs has two, the second one for
-            hosts that do not report PCPU yet. ``str()`` of one is for people.
+            One a query; a guest with dedicated CPUs has two, the second one for hosts
+            that do not report PCPU yet. ``str()`` of one is for people.
 
         Raises
         ------
         NoValidHost
-            Placement is not even asked: a prefilter rejects the request, or no host
-            has the name that is wanted.
+            There is no query: a prefilter rejects the request, or no host has the
+            requested name.
         InvalidRequest
-            The request cannot be asked.
+            The request is malformed or contradictory.
         PlacementError
-            Placement could not do its part.
+            Placement failed.
         """
         caller, parts = Caller.of(context), self._driver.parts
         unread = DecisionRecord(caller.request_id, (), 0, parts.clock())
-        requirements = required(parts, caller, spec_obj, unread)
+        requirements = build_requirements(parts, caller, spec_obj, unread)
         return tuple(
             diagnose(
                 self.placement,
-                question,
+                query,
                 is_host=self.table.has_node,
                 global_request_id=caller.global_request_id,
             )
-            for question in questions(parts, spec_obj, requirements)
+            for query in build_queries(parts, spec_obj, requirements)
         )
 
 
 def _logged_progress() -> Callable[[int, int], None]:
-    """Return what logs now and then how many of all hosts are done."""
+    """Return a callback that logs the progress of seeding at intervals."""
     logged_at = time.monotonic()
 
     def log(n_done: int, n_hosts: int) -> None:
         nonlocal logged_at
         if time.monotonic() - logged_at >= _PROGRESS_EVERY_S:
             logged_at = time.monotonic()
-            LOG.info(
-                "The embedded Placement is told of hosts: %d of %d", n_done, n_hosts
-            )
+            LOG.info("Seeding the embedded Placement: %d of %d hosts", n_done, n_hosts)
 
     return log
 
 
 def _needs_embedded(conf: cfg.ConfigOpts) -> bool:
-    """Return whether nothing says how another Placement is reached."""
+    """Return whether no option names another Placement."""
     options = conf.placement
     return not (options.auth_type or options.auth_section or options.endpoint_override)
 
 
 def _check_embedded(conf: cfg.ConfigOpts) -> None:
-    """Raise ConfigurationError for a source whose hosts it would not know."""
+    """Raise ConfigurationError for a source whose hosts it would not have."""
     if _needs_embedded(conf) and conf.moorage.source != _FILE:
         raise ConfigurationError(
             "[placement] has none of auth_type, auth_section and endpoint_override: "
-            "the embedded Placement would be used, which knows no hosts of [moorage] "
+            "the embedded Placement would be used, which has no hosts of [moorage] "
             f"source = {conf.moorage.source}. Set [placement] as in nova.conf"
         )
 
 
 def _embedded(conf: cfg.ConfigOpts) -> EmbeddedPlacement | None:
-    """Return the embedded Placement where nothing is said of another one."""
+    """Return the embedded Placement, if no option names another one."""
     if not _needs_embedded(conf):
         return None
     LOG.warning(
-        "[placement] has neither auth_type nor endpoint_override: the embedded "
-        "Placement is used, which no compute service reports to"
+        "[placement] has neither auth_type nor endpoint_override: using the embedded "
+        "Placement, to which no compute service reports"
     )
     return EmbeddedPlacement(conf.moorage.embedded_placement_database)

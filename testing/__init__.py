@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For whoever tests a plugin or a conductor: needs the extra ``testing`` of moorage.
+"""Tools to test plugins and conductors; needs the extra ``testing`` of moorage.
 
-`check_plugin` proves that a filter or weigher keeps the contract. Builders make hosts
-and requests, strategies draw them, and fixtures run a Placement and a whole scheduler.
+`check_plugin` checks that a filter or weigher fulfills the contract. Builders create
+hosts and requests, strategies draw them, and fixtures run Placement and a scheduler.
 """
 
 from .builders import aggregate, batch, group, host, image, options, spec, table

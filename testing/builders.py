@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builders of what a plugin decides on: hosts, aggregates, requests, options."""
+"""Builders for the input of plugins: hosts, aggregates, requests, options."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from ..scheduler.hosts import (
 
 CELL = str(uuid.uuid5(uuid.NAMESPACE_DNS, "cell"))
 
-#: Now, for every clock that a test hands in.
+#: The current time of every clock in tests.
 NOW = 1_700_000_000.0
 
 _PLAIN = HostRecord(
@@ -63,17 +63,17 @@ _PLAIN = HostRecord(
 
 
 def node_uuid(name: str) -> str:
-    """The UUID of the compute node of that name."""
+    """Return the UUID of the compute node of that name."""
     return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"node.{name}"))
 
 
 def instance_uuid(name: object) -> str:
-    """The UUID of the instance of that name."""
+    """Return the UUID of the instance of that name."""
     return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"instance.{name}"))
 
 
 def host(**changes: Any) -> HostRecord:
-    """A host with 6 of 8 vCPUs, 8 of 16 GiB and 50 of 100 GB free."""
+    """Return a host with 6 of 8 vCPUs, 8 of 16 GiB and 50 of 100 GB free."""
     name = changes.get("host", "host")
     node = changes.get("nodename", name)
     names = {"nodename": node, "hypervisor_hostname": node, "uuid": node_uuid(node)}
@@ -81,7 +81,7 @@ def host(**changes: Any) -> HostRecord:
 
 
 def hosts(column: str, values: Iterable[Any], **changes: Any) -> list[HostRecord]:
-    """Hosts named a, b, … that differ in one column."""
+    """Return hosts named a, b, … that differ in one column."""
     return [
         host(**{"host": chr(ord("a") + i), column: value, **changes})
         for i, value in enumerate(values)
@@ -94,7 +94,7 @@ def table(
     instances: Mapping[str, Iterable[str]] | None = None,
     images: Mapping[str, Mapping[str, str]] | None = None,
 ) -> HostTable:
-    """A host table of these records.
+    """Return a host table of these records.
 
     Parameters
     ----------
@@ -110,8 +110,8 @@ def table(
         made.put_aggregate(aggregate)
     for name, uuids in (instances or {}).items():
         made.set_instances(name, list(uuids))
-    for uuid_, kept in (images or {}).items():
-        metadata = {f"image_{name}": text for name, text in kept.items()}
+    for uuid_, properties in (images or {}).items():
+        metadata = {f"image_{name}": text for name, text in properties.items()}
         its = properties_of_instance(Instance(uuid=uuid_, system_metadata=metadata))
         if its is not None:
             made.instances.set_image_properties(uuid_, its)
@@ -119,12 +119,12 @@ def table(
 
 
 def batch(*records: HostRecord, **more: Any) -> HostBatch:
-    """All rows of a table of these records."""
+    """Return all rows of a table of these records."""
     return table(*records, **more).batch()
 
 
 def aggregate(number: int, *names: str, **metadata: str) -> HostAggregate:
-    """An aggregate of the hosts of these names."""
+    """Return an aggregate of the hosts of these names."""
     return HostAggregate(
         id=number,
         uuid=str(uuid.uuid5(uuid.NAMESPACE_DNS, f"aggregate.{number}")),
@@ -135,20 +135,20 @@ def aggregate(number: int, *names: str, **metadata: str) -> HostAggregate:
 
 
 def group(policy: str, **fields: Any) -> InstanceGroup:
-    """A server group of that policy, on no host and without members."""
+    """Return a server group of that policy, without hosts and members."""
     return InstanceGroup(**{"policy": policy, "hosts": [], "members": [], **fields})
 
 
 def image(**properties: Any) -> ImageMeta:
-    """An image with these properties."""
+    """Return an image with these properties."""
     return ImageMeta(properties=ImageMetaProps(**properties))
 
 
 def spec(**changes: Any) -> RequestSpec:
-    """A request for one instance of 1 vCPU, 1 GiB and 10 GB.
+    """Return a request for one instance of 1 vCPU, 1 GiB and 10 GB.
 
-    The flavor's sizes and ``extra_specs`` may be changed as well as the request's own
-    fields; a ``flavor`` replaces all of them.
+    Changes may be the flavor's sizes and ``extra_specs`` as well as the request's own
+    fields; a ``flavor`` replaces all of the flavor's.
     """
     plain: dict[str, Any] = {
         "flavor": Flavor(
@@ -171,7 +171,7 @@ def spec(**changes: Any) -> RequestSpec:
     return RequestSpec(**{**plain, **changes})
 
 
-#: What `spec` takes of a flavor by itself.
+#: The flavor fields that `spec` accepts directly, and their defaults.
 FLAVOR: Mapping[str, Any] = {
     "vcpus": 1,
     "memory_mb": 1024,
@@ -193,26 +193,26 @@ _NONE = (
 
 
 def options(**filter_scheduler: Any) -> cfg.ConfigOpts:
-    """Our options, some of the group [filter_scheduler] changed."""
+    """Return Moorage's options, with changes in the group [filter_scheduler]."""
     made = load([], config_files=[])
     for name, value in filter_scheduler.items():
         made.set_override(name, value, group="filter_scheduler")
     return made
 
 
-# -- NUMA topologies and PCI devices, as they cross the wire -----------------------
+# -- NUMA topologies and PCI devices, in wire form ---------------------------------
 
 
 def pages(size_kb: int, total: int, *, used: int = 0) -> NUMAPagesTopology:
-    """Memory pages of one size, none reserved."""
+    """Return memory pages of one size, none reserved."""
     return NUMAPagesTopology(size_kb=size_kb, total=total, used=used, reserved=0)
 
 
 def numa_cell(number: int = 0, **changes: Any) -> NUMACell:
-    """A cell with 4 CPUs, for pinning or not, and 4 GiB in pages of 4 KiB, all free.
+    """Return a cell with 4 CPUs, pinnable and shared, and 4 GiB of 4 KiB pages, free.
 
-    Its CPUs follow those of the cells before it, each a core of its own; its socket
-    has its number.
+    Its CPUs follow those of the cells before it, one thread a core; its socket has the
+    cell's number.
     """
     cpus = set(range(4 * number, 4 * number + 4))
     plain = {
@@ -231,12 +231,12 @@ def numa_cell(number: int = 0, **changes: Any) -> NUMACell:
 
 
 def numa_topology(*cells: NUMACell) -> NUMATopology:
-    """What a compute reports of its cells."""
+    """Return a compute's report of its cells."""
     return NUMATopology(cells=list(cells))
 
 
 def guest_cell(number: int = 0, **changes: Any) -> InstanceNUMACell:
-    """A cell with 1 GiB and 2 CPUs to be pinned, which follow those of the others."""
+    """Return a cell with 1 GiB and 2 pinned CPUs, which follow those of the others."""
     plain = {
         "id": number,
         "cpuset": set(),
@@ -254,25 +254,25 @@ def guest_cell(number: int = 0, **changes: Any) -> InstanceNUMACell:
 def guest_topology(
     *cells: InstanceNUMACell, emulator_threads_policy: str | None = None
 ) -> InstanceNUMATopology:
-    """What a request asks of the cells of a host."""
+    """Return a request's NUMA topology."""
     return InstanceNUMATopology(
         cells=list(cells), emulator_threads_policy=emulator_threads_policy
     )
 
 
 def pci_pool(count: int = 1, **changes: Any) -> PciDevicePool:
-    """So many devices 8086:1520 without a NUMA node; what is no field is a tag."""
+    """Return a pool of devices 8086:1520 without a NUMA node; other keys are tags."""
     plain = {"vendor_id": "8086", "product_id": "1520", "numa_node": None}
     return PciDevicePool.from_dict({**plain, "count": count, **changes})
 
 
 def pci_pools(*pools: PciDevicePool) -> PciDevicePoolList:
-    """What a compute reports of its free devices."""
+    """Return a compute's report of its free devices."""
     return PciDevicePoolList(objects=list(pools))
 
 
 def pci_request(count: int = 1, **changes: Any) -> InstancePCIRequest:
-    """So many devices 8086:1520, for a port."""
+    """Return a request for devices 8086:1520, for a port."""
     plain = {
         "alias_name": None,
         "count": count,
@@ -284,5 +284,5 @@ def pci_request(count: int = 1, **changes: Any) -> InstancePCIRequest:
 
 
 def pci_requests(*requests: InstancePCIRequest) -> InstancePCIRequests:
-    """All devices that an instance asks for."""
+    """Return all device requests of an instance."""
     return InstancePCIRequests(requests=list(requests))

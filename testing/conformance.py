@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every filter and weigher holds, ours and anybody's.
+"""Check the contract of filters and weighers, Moorage's own and third-party ones.
 
-`check_plugin` tries one plugin on many hosts and requests; `check_filter` and
-`check_weigher` on given ones. Each raises an AssertionError that names the plugin and
-the property that it breaks.
+`check_plugin` checks one plugin with many hosts and requests; `check_filter` and
+`check_weigher` with given ones. Each raises an AssertionError that names the plugin and
+the violated property.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oslo_config import cfg
 from ..filters import BaseHostFilter
 from ..objects import RequestSpec
 from ..scheduler.conf import load
-from ..scheduler.drivers.foreign import filter_from, weigher_from
+from ..scheduler.drivers.nova_plugins import make_filter, make_weigher
 from ..scheduler.errors import SchedulerError
 from ..scheduler.hosts import HostBatch, HostState
 from ..weighers import BaseHostWeigher
@@ -43,23 +43,23 @@ def check_plugin(
     conf: cfg.ConfigOpts | None = None,
     max_examples: int = 100,
 ) -> None:
-    """Try a plugin on hosts and requests of all kinds.
+    """Check a plugin with hosts and requests of all kinds.
 
     Parameters
     ----------
     plugin : type or BaseHostFilter or BaseHostWeigher
-        A class, also one that was written for nova, or a plugin that is made.
+        A class, also one that was written for nova, or an instance.
     batches, requests : hypothesis strategies, optional
-        What it is tried on: by default those of `moorage.testing.batches` and
-        `moorage.testing.requests`, which take the values that a plugin reads.
+        The input: by default `moorage.testing.batches` and `moorage.testing.requests`,
+        which accept the values that a plugin reads.
     conf : oslo_config.cfg.ConfigOpts, optional
-        The options with which a class is made; by default all have their defaults.
+        The options for creating a class; by default all have their defaults.
 
     Raises
     ------
     AssertionError
-        It broke the contract. The message has the plugin and the property; its note
-        has the smallest hosts and request that show it, as calls of the builders.
+        The contract is violated. The message names the plugin and the property; its
+        note has the smallest failing hosts and request, as calls of the builders.
     """
     made = _made(plugin, conf or load([], config_files=[]))
     check = check_filter if isinstance(made, BaseHostFilter) else check_weigher
@@ -68,9 +68,9 @@ def check_plugin(
         max_examples=max_examples,
         deadline=None,
         database=None,
-        # Its own words for an example are addresses of hosts, and all that was drawn.
+        # Its own output has only addresses of hosts, and every drawn value.
         verbosity=Verbosity.quiet,
-        # To explain a failure takes minutes here, and says little more.
+        # Explaining a failure takes minutes here, and adds little.
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=[HealthCheck.too_slow],
     )
@@ -78,21 +78,21 @@ def check_plugin(
         hosts=any_batches() if batches is None else batches,
         spec_obj=any_requests() if requests is None else requests,
     )
-    def keeps_the_contract(hosts: HostBatch, spec_obj: RequestSpec) -> None:
+    def fulfills_contract(hosts: HostBatch, spec_obj: RequestSpec) -> None:
         try:
             check(made, hosts, spec_obj)  # type: ignore[arg-type]
         except AssertionError as e:
             e.add_note(shown(hosts, spec_obj))
             raise
 
-    keeps_the_contract()
+    fulfills_contract()
 
 
 def _made(plugin: type | Plugin, conf: cfg.ConfigOpts) -> Plugin:
     if not isinstance(plugin, type):
         return plugin
     is_weigher = issubclass(plugin, BaseHostWeigher) or hasattr(plugin, "_weigh_object")
-    make: Callable[..., Plugin] = weigher_from if is_weigher else filter_from
+    make: Callable[..., Plugin] = make_weigher if is_weigher else make_filter
     return make(plugin, conf, lambda: NOW)
 
 
@@ -171,7 +171,7 @@ class _Trial:
     def check(
         self, method: str, ask: Callable[[HostBatch], Answers], dtype: np.dtype[Any]
     ) -> None:
-        """Expect of a whole-batch form all that holds for it alone."""
+        """Check the properties of the whole-batch form."""
         before = seen_of(self._plugin, self._hosts, self._spec)
         answers = self._watched(method, lambda: ask(self._hosts))
         self._expect_unchanged(method, self._plugin, before)
@@ -203,7 +203,7 @@ class _Trial:
     def check_one(
         self, whole: str, one: str, ask: Callable[[HostState], bool | float]
     ) -> None:
-        """Expect of the form for one host that it agrees with the whole-batch form."""
+        """Check that the per-host form agrees with the whole-batch form."""
         answers = self._answers[whole]
         if answers is None:
             return
@@ -215,7 +215,7 @@ class _Trial:
         )
 
     def _watched(self, method: str, ask: Callable[[], T]) -> T | None:
-        """Return the answer, None where the plugin refuses the request."""
+        """Return the answer, or None if the plugin refuses the request."""
         answer = None
         with no_io() as tried:
             try:
@@ -223,8 +223,8 @@ class _Trial:
             except SchedulerError:
                 pass
             except Exception as error:
-                # Whatever somebody else's code raises is told as what it is: a
-                # property that is broken, with the plugin's name.
+                # Third-party code may raise anything: that is a violated property,
+                # reported with the plugin's name.
                 if not tried:
                     self._fail(
                         f"{method} answers any request, or refuses it with an error "

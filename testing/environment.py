@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures for whoever tests a plugin or a conductor: a Placement, a scheduler."""
+"""Fixtures to test plugins and conductors: a Placement, a scheduler."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TIMEOUT_S = 60
 
 
 class PlacementFixture(fixtures.Fixture):
-    """A real Placement in this process, in memory; there can be one at a time.
+    """A real Placement in this process, in memory; one at a time.
 
     Attributes
     ----------
@@ -44,12 +44,12 @@ class PlacementFixture(fixtures.Fixture):
 
 
 class SchedulerFixture(fixtures.Fixture):
-    """A scheduler of given hosts, a real Placement that knows them, and a bus.
+    """A scheduler with given hosts, a real Placement that has them, and a bus.
 
     Parameters
     ----------
     *hosts : HostRecord
-        Made with `moorage.testing.host`, for example.
+        Created with `moorage.testing.host`, for example.
     aggregates : iterable of HostAggregate
     instances : mapping, optional
         Instance UUIDs by service host.
@@ -59,13 +59,13 @@ class SchedulerFixture(fixtures.Fixture):
     Attributes
     ----------
     scheduler : Scheduler
-        To be called directly; its `decisions` tell why.
+        For direct calls; its `decisions` explain the results.
     api : SchedulerAPI
-        What a conductor calls, over a transport in memory.
+        A conductor's client, over a transport in memory.
     transport : oslo_messaging.Transport
-        For a client of one's own.
+        For other clients.
     placement : PlacementClient
-        The Placement that the scheduler asks.
+        A client of the scheduler's Placement.
     """
 
     scheduler: Scheduler
@@ -129,7 +129,7 @@ class SchedulerFixture(fixtures.Fixture):
 
 
 def _in_use(record: HostRecord) -> dict[str, int]:
-    """Return what Placement must keep back so that it and the table tell the same."""
+    """Return the reserved amounts with which Placement agrees with the table."""
     used = {
         "VCPU": (record.vcpus_used, record.cpu_allocation_ratio),
         "MEMORY_MB": (
@@ -142,7 +142,7 @@ def _in_use(record: HostRecord) -> dict[str, int]:
 
 
 class _Given(BaseHostSource):
-    """Put given hosts into the table."""
+    """Puts given hosts into the table."""
 
     def __init__(
         self,

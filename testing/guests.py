@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cells and devices that requests ask for, made at random so that they nearly fit."""
+"""Random NUMA cells and PCI devices of requests that nearly fit a host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .hardware import PCI_KINDS, PCI_PROVIDERS
 
 _KIB = 1024
 
-#: Of a guest cell: CPUs to be pinned, floating CPUs, MiB.
+#: The size of a guest cell: pinned CPUs, floating CPUs, MiB.
 Sizes = tuple[int, int, int]
 
 _PINNED = ("dedicated", "mixed")
@@ -29,7 +29,7 @@ _POLICIES = (*["dedicated"] * 4, "mixed", "mixed", "shared", None)
 _THREADS = (None, None, "prefer", "isolate", "require")
 _EMULATOR = (None, None, None, "share", "isolate")
 
-#: Unset, any, large, small, sizes that hosts have, one that none has; KiB.
+#: Unset, any, large, small, sizes that hosts have, one that no host has; KiB.
 _PAGE_SIZES = (None, None, None, None, None, -3, -3, -2, -1, 4, 2048, 2048, 1 << 20, 64)
 
 _NUMA_POLICIES = (None, "legacy", "required", "required", "preferred", "socket")
@@ -42,15 +42,15 @@ _SMALL: Mapping[str | None, Sizes] = {
     None: (0, 1, 256),
 }
 
-#: How many CPUs more than there are free: mostly none, or fewer.
+#: The number of requested CPUs beyond the free ones, mostly 0 or less.
 _EXCESS = (-6, -5, -4, -3, -2, -2, -1, -1, 0, 0, 1)
 
 
 def random_guest(rng: random.Random, host: NUMATopology) -> InstanceNUMATopology:
-    """Return what nearly fits some cells of a host: 1 to 4 cells, alike or not.
+    """Return 1 to 4 guest cells, equal or not, that nearly fit cells of a host.
 
-    Few have a cell more than the host. CPUs, pages and memory are near to what is
-    free; the CPU policy is one for all cells, as nova's API sees to.
+    Few have a cell more than the host. CPUs, pages and memory are near the free
+    amounts; all cells have the same CPU policy, as nova's API ensures.
     """
     near = rng.sample(host.cells, len(host.cells))
     most = min(4, len(near) + (rng.random() < 0.1))
@@ -83,7 +83,7 @@ def _policy(rng: random.Random, near: NUMACell) -> str | None:
 
 
 def _cells(sizes: Sequence[Sizes]) -> list[InstanceNUMACell]:
-    """Return guest cells; those of a CPU's number follow each other."""
+    """Return guest cells with consecutive CPU numbers."""
     numbers, cells = itertools.count(), list[InstanceNUMACell]()
     for n_pinned, n_floating, memory_mb in sizes:
         cells.append(
@@ -104,7 +104,7 @@ def _sizes(
     page_size: int | None,
     n_cells: int,
 ) -> Sizes:
-    # Where all of several cells have to fit, each has to be easier to fit.
+    # If several cells must all fit, each must be easier to fit.
     if n_cells > 1 and rng.random() < 0.7:
         return _SMALL[policy]
     n_pinned = n_floating = 0
@@ -132,7 +132,7 @@ def random_pci_requests(
 ) -> list[InstancePCIRequest]:
     """Return 1 to 3 requests for devices of these pools, few for others.
 
-    Ports and aliases, with every policy; the specs tell much or little.
+    For ports and aliases, with every policy; the specs have few or many keys.
     """
     kinds = [_kind(pool) for pool in near]
     if not kinds or rng.random() < 0.2:
@@ -162,14 +162,14 @@ def _request(
 
 
 def _spec(rng: random.Random, kind: dict[str, str]) -> dict[str, str]:
-    """Return what a spec tells of a kind: the IDs, the rest or not."""
+    """Return a spec of a kind: its IDs, and some of the other keys."""
     spec = {
         key: rng.choice([value, value.upper()])
         for key, value in kind.items()
         if key.endswith("_id") or rng.random() < 0.5
     }
     if "dev_type" in spec:
-        # The one tag whose case matters, where it is asked for what is special.
+        # The only case-sensitive tag, if special devices are requested.
         spec["dev_type"] = kind["dev_type"]
     if rng.random() < 0.1:
         spec["resource_class"], spec["traits"] = "CUSTOM_NIC", ""

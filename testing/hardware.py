@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NUMA topologies and PCI pools as computes report them, made at random."""
+"""Random NUMA topologies and PCI pools, as computes report them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from . import builders
 
 _KIB = 1024
 
-#: What pools of one kind of device have in common: their IDs and tags.
+#: The IDs and tags that pools of one kind of device share.
 PCI_KINDS: Sequence[Mapping[str, str]] = (
     {"product_id": "1520", "dev_type": "type-PCI"},
     {"product_id": "10fb", "dev_type": "type-PF", "physical_network": "net1"},
@@ -40,13 +40,13 @@ PCI_KINDS: Sequence[Mapping[str, str]] = (
 #: Providers of devices, which pools, specs and candidates may name.
 PCI_PROVIDERS = tuple(builders.node_uuid(f"provider {i}") for i in range(8))
 
-#: No cell of any host: what drivers report of devices of a cell that nova left out.
+#: A cell that no host has: drivers report it for devices of cells that nova omitted.
 FOREIGN_NODE = 9
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Model:
-    """The hardware that some hosts have in common.
+    """The hardware that some hosts share.
 
     Attributes
     ----------
@@ -55,8 +55,8 @@ class Model:
     memory_mb : int
         Of a cell; pages of each size get the same share of it.
     n_shared : int or None
-        CPUs of a cell that are only for floating; None: all are for both, as an old
-        ``vcpu_pin_set`` has it.
+        CPUs of a cell that are only for floating guests; None: all are for both, as
+        with an old ``vcpu_pin_set``.
     are_adjacent : bool
         Whether a core's threads have neighbouring numbers, as on few machines.
     """
@@ -97,13 +97,13 @@ def random_model(rng: random.Random) -> Model:
 
 
 def random_topology(rng: random.Random, model: Model) -> NUMATopology:
-    """Return what a host reports: partly used, its sockets and networks told or not."""
+    """Return a host's partly used topology, with or without sockets and networks."""
     per_socket = rng.choice([1, 2, None])
     has_networks, has_odd_socket = rng.random() < 0.5, rng.random() < 0.05
     cells = [_cell(rng, model, number) for number in range(model.n_cells)]
     for cell in cells:
-        is_told = per_socket and not (has_odd_socket and cell.id == 0)
-        cell.socket = cell.id // per_socket if is_told else None
+        has_socket = per_socket and not (has_odd_socket and cell.id == 0)
+        cell.socket = cell.id // per_socket if has_socket else None
         if has_networks and rng.random() < 0.4:
             cell.network_metadata = NetworkMetadata(
                 physnets={net for net in ("net1", "net2") if rng.random() < 0.5},

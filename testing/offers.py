@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Placement offers on hosts with NUMA cells and PCI devices, for hypothesis."""
+"""Hypothesis strategy for Placement's candidates with NUMA cells and PCI devices."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Mappings = Mapping[str, Sequence[str]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """What a compute tells of its cells and devices."""
+    """A compute's report of its cells and devices."""
 
     host: str
     numa_topology: NUMATopology | None
@@ -55,7 +55,7 @@ class Report:
         return {"numa_topology": topology, "pci_stats": json.dumps(pools)}
 
     def record(self) -> HostRecord:
-        """Return the host as our table is told of it."""
+        """Return the host's record for the host table."""
         texts = self.texts()
         return builders.host(
             host=self.host,
@@ -69,7 +69,7 @@ class Report:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Offers:
-    """Some hosts, some requests, and the candidates of each host for each request.
+    """Hosts, requests, and the candidates of each host for each request.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Offers:
     mappings: Sequence[Sequence[Sequence[Mappings]]]
 
     def __len__(self) -> int:
-        """Count hosts times requests times candidates."""
+        """Return the number of hosts times requests times candidates."""
         return sum(len(each) for of_host in self.mappings for each in of_host)
 
 
@@ -91,8 +91,8 @@ def offers(
 ) -> st.SearchStrategy[Offers]:
     """Draw hosts of one model or two, and requests that nearly fit the first of them.
 
-    Hosts may have no topology, requests no cells or no devices. All follows from one
-    number, so that no two draws are alike; a smaller number is no simpler.
+    Hosts may have no topology, requests no cells or no devices. Everything follows from
+    one seed, so that no two draws are equal; a smaller seed is not simpler.
     """
     return st.integers(0, 2**32 - 1).map(
         lambda seed: random_offers(
@@ -137,7 +137,7 @@ def random_report(rng: random.Random, name: str, model: Model) -> Report:
 
 
 def random_request(rng: random.Random, near: Report) -> RequestSpec:
-    """Return what nearly fits a host: cells, devices, or mostly both."""
+    """Return a request that nearly fits a host: cells, devices, or mostly both."""
     wanted = rng.choice(["both", "both", "both", "cells", "cells", "devices"])
     guest, devices = None, list[InstancePCIRequest]()
     if wanted != "devices":
@@ -172,7 +172,7 @@ _NETWORKS: Sequence[tuple[Sequence[str] | None, bool]] = (
 def _extra_specs(
     rng: random.Random, guest: InstanceNUMATopology | None
 ) -> dict[str, str]:
-    """Return what the flavor says of CPUs: nothing, the same, rarely something else."""
+    """Return the flavor's CPU policies: none, the guest's, rarely others."""
     if rng.random() < 0.05:
         return {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "require"}
     if guest is None or rng.random() < 0.1:
@@ -185,7 +185,7 @@ def _extra_specs(
 
 
 def _groups(devices: Sequence[InstancePCIRequest]) -> list[RequestGroup]:
-    """Return the groups that nova asks Placement for: one a device of an alias."""
+    """Return nova's request groups for Placement: one a device of an alias."""
     return [
         RequestGroup(
             requester_id=f"{request.request_id}-{number}",
@@ -213,7 +213,7 @@ def _candidates(
 
 
 def _providers(report: Report, spec: RequestSpec) -> list[str]:
-    """Return what providers are drawn from: mostly those of devices that are right."""
+    """Return the providers to draw from: mostly those of matching devices."""
     wanted = {
         each["product_id"].lower()
         for request in spec.pci_requests.requests
@@ -221,7 +221,7 @@ def _providers(report: Report, spec: RequestSpec) -> list[str]:
     }
     flat = [pool.to_dict() for pool in report.pci_pools]
     every: list[str | None] = [pool.get("rp_uuid") for pool in flat]
-    right = [
+    matching = [
         pool.get("rp_uuid") for pool in flat if pool["product_id"].lower() in wanted
     ]
-    return [*filter(None, right * 4 + every), PCI_PROVIDERS[-1]]
+    return [*filter(None, matching * 4 + every), PCI_PROVIDERS[-1]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""See whether a block of code does I/O, or changes what it was only to read."""
+"""Detect whether a block of code does I/O, or modifies its input."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..scheduler.hosts.record import INTERNED, NUMBERS
 
 
 class ForbiddenIO(Exception):
-    """Stop a plugin in the middle of something that a plugin must not do."""
+    """Raised in a plugin when it attempts I/O."""
 
 
 #: Audit events of Python that are I/O: https://docs.python.org/3/library/audit_events
@@ -42,8 +42,8 @@ _EVENTS = frozenset(
     }
 )
 
-#: What talks over a connection that was made before; that is no audit event.
-_TALK = ("recv", "recv_into", "send", "sendall")
+#: The methods that use an existing connection, for which there is no audit event.
+_SOCKET_IO = ("recv", "recv_into", "send", "sendall")
 
 _MODULES = (*importlib.machinery.all_suffixes(), *importlib.machinery.BYTECODE_SUFFIXES)
 
@@ -52,20 +52,20 @@ _local = threading.local()
 
 @contextmanager
 def no_io() -> Iterator[list[str]]:
-    """Raise `ForbiddenIO` in this thread where the block opens, connects or talks.
+    """Raise `ForbiddenIO` in this thread if the block opens files or uses the network.
 
     Yields
     ------
     list of str
-        What was tried, also where the block caught the error. The import of a module
-        is not counted: libraries do that at their first call.
+        The attempts, including those of which the block caught the error. The import of
+        a module does not count: libraries import modules at their first call.
     """
     _install_hook()
     tried: list[str] = []
     _local.tried = tried
     try:
         with ExitStack() as stack:
-            for name in _TALK:
+            for name in _SOCKET_IO:
                 guard = _guarded(name, getattr(socket.socket, name))
                 stack.enter_context(mock.patch.object(socket.socket, name, guard))
             yield tried
@@ -75,7 +75,7 @@ def no_io() -> Iterator[list[str]]:
 
 @functools.cache
 def _install_hook() -> None:
-    # A hook cannot be removed; it does nothing in threads that are not watched.
+    # A hook cannot be removed; it does nothing in other threads.
     sys.addaudithook(_hook)
 
 
@@ -110,7 +110,7 @@ def _refuse(tried: list[str], what: str) -> None:
 def seen_of(
     plugin: object, hosts: HostBatch, spec_obj: RequestSpec
 ) -> dict[str, object]:
-    """Return all that a plugin can see as values that can be compared later."""
+    """Return a snapshot of all input of a plugin, for later comparison."""
     return {
         "the hosts": _columns(hosts),
         "the request": spec_obj.obj_to_primitive(),
@@ -125,9 +125,9 @@ def _columns(hosts: HostBatch) -> list[list[str]]:
 
 
 def _attributes(thing: object) -> dict[str, tuple[int, str]]:
-    # The text tells of what was put into a container, the id of what was replaced.
+    # The text reveals changes inside a container, the id a replaced object.
     return {
         name: (id(value), repr(value))
         for name, value in vars(thing).items()
-        if not name.startswith("__")  # copy.copy keeps notes of its own in a class
+        if not name.startswith("__")  # copy.copy stores its own attributes in a class
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts and requests as calls of the builders that make them."""
+"""Format hosts and requests as calls of the builders that create them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from . import builders
 
 
 def shown(hosts: HostBatch, spec_obj: RequestSpec) -> str:
-    """Return calls of `batch` and `spec` that make the same again."""
+    """Return calls of `batch` and `spec` that create the same hosts and request."""
     return f"hosts = {shown_hosts(hosts)}\nspec_obj = {shown_request(spec_obj)}"
 
 
 def shown_hosts(hosts: HostBatch) -> str:
-    """Return a call of `batch`; of each host it names what differs from `host()`."""
+    """Return a call of `batch`, with the differences of each host from `host()`."""
     arguments = [_host(hosts, index) for index in range(len(hosts))]
     aggregates = {each.id: each for row in hosts for each in row.aggregates}
     if aggregates:
-        told = ", ".join(_aggregate(each) for each in aggregates.values())
-        arguments.append(f"aggregates=[{told}]")
+        calls = ", ".join(_aggregate(each) for each in aggregates.values())
+        arguments.append(f"aggregates=[{calls}]")
     instances = {row.host: sorted(row.instances) for row in hosts if row.instances}
     if instances:
         arguments.append(f"instances={instances}")
@@ -53,7 +53,7 @@ def _aggregate(aggregate: HostAggregate) -> str:
 
 
 def shown_request(spec_obj: RequestSpec) -> str:
-    """Return a call of `spec` that names what differs from `spec()`."""
+    """Return a call of `spec`, with the differences from `spec()`."""
     plain = builders.spec()
     changes = dict(_changes(spec_obj, plain))
     of_flavor = dict(_changes(spec_obj.flavor, plain.flavor))
@@ -74,12 +74,12 @@ def _changes(changed: WireObject, plain: WireObject) -> Iterator[tuple[str, obje
 
 
 def _call(name: str, arguments: dict[str, object]) -> str:
-    told = (f"{key}={_shown(value)}" for key, value in arguments.items())
-    return f"{name}({', '.join(told)})"
+    pairs = (f"{key}={_shown(value)}" for key, value in arguments.items())
+    return f"{name}({', '.join(pairs)})"
 
 
 def _shown(value: object) -> str:
-    """Return a value as Python code, as far as there is any."""
+    """Return a value as Python code, as far as possible."""
     if isinstance(value, WireObject):
         fields = {n: getattr(value, n) for n in value.fields if n in value}
         return _call(type(value).__name__, fields)

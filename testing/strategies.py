@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts and requests of all kinds, for hypothesis to draw from."""
+"""Hypothesis strategies for hosts and requests of all kinds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .offers import random_report, random_request
 
 _GIB = 1024
 
-#: Few names, so that hosts, aggregates, groups and hints meet in them.
+#: Few names, so that hosts, aggregates, groups and hints refer to the same ones.
 HOST_NAMES = tuple(f"h{i}" for i in range(6))
 INSTANCES = tuple(builders.instance_uuid(i) for i in range(8))
 PROJECTS = ("project", "other", "a,b")
@@ -63,7 +63,7 @@ _RNG = random.Random(34)
 _REPORTS = tuple(random_report(_RNG, "h", random_model(_RNG)) for _ in range(8))
 _NEEDS = tuple(random_request(_RNG, near) for near in _REPORTS for _ in range(3))
 
-#: In what a host may differ from `moorage.testing.host`.
+#: The values in which a host may differ from `moorage.testing.host`.
 COLUMNS: Mapping[str, Sequence[Any]] = {
     "cell_uuid": CELLS[1:],
     "total_usable_ram_mb": (0, 65536),
@@ -98,7 +98,7 @@ COLUMNS: Mapping[str, Sequence[Any]] = {
     ),
 }
 
-#: What the metadata of an aggregate may say: right, clashing and wrong values.
+#: The metadata that an aggregate may have: valid, conflicting and invalid values.
 METADATA: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(
         (
@@ -199,8 +199,8 @@ PROPERTIES: Mapping[str, Sequence[Any]] = {
     "hw_vif_multiqueue_enabled": (True, False),
 }
 
-#: Properties of the images that instances were made of, as texts.
-_KEPT: Sequence[Mapping[str, str]] = (
+#: Properties of the images from which instances were created, as texts.
+_IMAGE_PROPERTIES: Sequence[Mapping[str, str]] = (
     {"os_distro": "debian"},
     {"os_distro": "debian", "hw_disk_bus": "virtio", "hw_architecture": "x86_64"},
     {"hw_disk_bus": "scsi", "hw_vif_multiqueue_enabled": "True"},
@@ -227,14 +227,14 @@ _QUERIES = st.sampled_from(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cloud:
-    """Hosts, the instances on each, and aggregates: all that a host table is told.
+    """The content of a host table: hosts, the instances on each, and aggregates.
 
     Attributes
     ----------
     instances : mapping
         Instance UUIDs by service host.
     images : mapping
-        The properties of their images by instance, as they are kept with it: texts.
+        The properties of their images by instance, as nova stores them: texts.
     """
 
     records: tuple[HostRecord, ...]
@@ -258,16 +258,16 @@ def clouds(
     metadata: Mapping[str, Sequence[str]] | None = None,
     columns: Mapping[str, Sequence[Any]] | None = None,
 ) -> st.SearchStrategy[Cloud]:
-    """Draw some hosts of mixed hardware, in aggregates that contradict each other.
+    """Draw hosts of mixed hardware, in aggregates with contradictory metadata.
 
     Parameters
     ----------
     max_hosts : int
         At least 1.
     metadata : mapping, optional
-        Values by key that aggregates may have, beside those of `METADATA`.
+        Values by key that aggregates may have, in addition to `METADATA`.
     columns : mapping, optional
-        Values by attribute that hosts may have, beside those of `COLUMNS`.
+        Values by attribute that hosts may have, in addition to `COLUMNS`.
     """
     return st.builds(
         Cloud,
@@ -279,7 +279,7 @@ def clouds(
             max_size=3,
         ),
         images=st.dictionaries(
-            st.sampled_from(INSTANCES), st.sampled_from(_KEPT), max_size=3
+            st.sampled_from(INSTANCES), st.sampled_from(_IMAGE_PROPERTIES), max_size=3
         ),
     )
 
@@ -288,7 +288,7 @@ def clouds(
 def _records(
     draw: st.DrawFn, max_hosts: int, columns: Mapping[str, Sequence[Any]] | None
 ) -> tuple[HostRecord, ...]:
-    # A name that is drawn twice is a service host with two nodes, as with Ironic.
+    # A name drawn twice is a service host with two nodes, as with Ironic.
     names = draw(st.lists(st.sampled_from(HOST_NAMES), min_size=1, max_size=max_hosts))
     changes = _some(COLUMNS, columns, 8)
     return tuple(
@@ -317,10 +317,10 @@ def _some(
     first: Mapping[str, Sequence[Any]] | None,
     most: int,
 ) -> st.SearchStrategy[dict[str, Any]]:
-    """Draw some keys, each with one of its values; one draw a pair, for speed."""
+    """Draw keys, each with one of its values; a single draw a pair, for speed."""
     pairs = st.sampled_from(_pairs({**known, **(first or {})}))
     if first:
-        # What a plugin's author asks for must not be rare among all the others.
+        # The values of a plugin's author must not be rare among all the others.
         pairs = st.sampled_from(_pairs(first)) | pairs
     return st.lists(pairs, max_size=most).map(dict)
 
@@ -337,9 +337,9 @@ def batches(
     metadata: Mapping[str, Sequence[str]] | None = None,
     columns: Mapping[str, Sequence[Any]] | None = None,
 ) -> HostBatch:
-    """Draw hosts as a plugin gets them; see `clouds` for what differs in them.
+    """Draw batches of hosts, as a plugin receives them; see `clouds`.
 
-    Some have an instance that the request placed already.
+    In some, the request has already placed an instance.
     """
     cloud = draw(clouds(max_hosts=max_hosts, metadata=metadata, columns=columns))
     hosts = cloud.batch()
@@ -401,15 +401,15 @@ def requests(
     extra_specs: Mapping[str, Sequence[str]] | None = None,
     hints: Mapping[str, Sequence[Sequence[str]]] | None = None,
 ) -> st.SearchStrategy[RequestSpec]:
-    """Draw requests: flavors, images, groups, hints, also some that make no sense.
+    """Draw requests: flavors, images, groups and hints, including invalid ones.
 
     Parameters
     ----------
     extra_specs : mapping, optional
-        Values by key that a flavor may have, beside those of our own plugins.
+        Values by key that a flavor may have, in addition to those of our own plugins.
     hints : mapping, optional
-        Values by name of the scheduler hint, beside those of our own plugins; each
-        value is a list of texts, as in a request: ``{"rack": [["r1"], ["r2"]]}``.
+        Values by name of the scheduler hint, in addition to those of our own plugins;
+        each value is a list of texts, as in a request: ``{"rack": [["r1"], ["r2"]]}``.
     """
     return st.builds(
         _request,
@@ -474,7 +474,7 @@ def _request(  # noqa: PLR0913 - one for each part that is drawn, by name
 
 
 def _cells_and_devices(needs: RequestSpec | None) -> dict[str, Any]:
-    """Return the fields of a request that ask for NUMA cells and PCI devices."""
+    """Return the fields of a request that request NUMA cells and PCI devices."""
     if needs is None:
         return {}
     names = ("numa_topology", "pci_requests", "network_metadata", "requested_resources")

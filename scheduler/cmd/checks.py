@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Moorage would make of a nova's configuration, finding by finding.
+"""Check a nova configuration for use with Moorage.
 
-Nothing is written anywhere, and no finding has a value that may hold a password.
+The checks write nothing, and no result contains a value that may hold a password.
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ from ..prefilters.neutron import make_network_client
 from ..sources.inventory import read_inventory
 from ..sources.nova_db.heartbeats import heartbeats_of
 from .checks_files import FileOptions
-from .checks_finding import Finding
-from .checks_options import FATES, Fate, Key, Verdict, fate_of
+from .checks_options import FATES, Fate, Key, OptionFate, fate_of
 from .checks_plugins import available_filters, enabled_filters, weight_classes
-from .checks_reach import database_findings, placement_findings
+from .checks_result import CheckResult
+from .checks_services import database_findings, placement_findings
 
-_OWN: Final = Verdict(Fate.HONOURED, "an option of Moorage's own")
-_AUTH: Final = Verdict(Fate.HONOURED, "keystoneauth1 reads it, by an auth_section")
+_OWN: Final = OptionFate(Fate.HONOURED, "Moorage's own option")
+_AUTH: Final = OptionFate(Fate.HONOURED, "keystoneauth1 reads it, by an auth_section")
 _SOURCE: Final = "Source of hosts"
-#: How much alike the names of two groups are for one to be a mistake, of 1.
+#: The similarity of two group names, 0 to 1, from which one counts as misspelt.
 _NEARLY: Final = 0.8
-#: Groups whose options are keystoneauth1's, but for those in the table.
+#: Groups whose options are keystoneauth1's, except for those in the table.
 _SERVICES: Final = ("placement", "neutron")
-#: Groups all of whose options are known: another name is a mistake.
+#: Groups whose options are all known: any other name is a mistake.
 _STRICT: Final = frozenset(
     {"scheduler", "filter_scheduler", "metrics", "moorage", "agent", "telemetry"}
 )
 
 
-def examine(conf: cfg.ConfigOpts) -> Iterator[Finding]:
-    """Yield what is to be said of the files that `conf` was loaded from.
+def run_checks(conf: cfg.ConfigOpts) -> Iterator[CheckResult]:
+    """Yield the results of all checks of the files that `conf` was loaded from.
 
     Parameters
     ----------
     conf : oslo_config.cfg.ConfigOpts
-        With all options of ours.
+        With all of Moorage's options registered.
 
     Raises
     ------
     oslo_config.cfg.Error
-        A file cannot be read.
+        A file is unreadable.
     """
     files = FileOptions.of(conf)
-    wrong = {key: told for key in files if (told := _wrong_value(conf, key))}
+    wrong = {key: why for key in files if (why := _wrong_value(conf, key))}
     if not _is_any_in(wrong, "moorage", "placement", "api_database", "database"):
         yield _source(conf, files)
         yield from placement_findings(conf, files)
@@ -70,11 +70,11 @@ def examine(conf: cfg.ConfigOpts) -> Iterator[Finding]:
         yield from _network(conf, files)
     for key in files:
         if key in wrong:
-            yield Finding.failure(_name(key), wrong[key])
+            yield CheckResult.failure(_name(key), wrong[key])
         elif finding := _option(conf, files, key):
             yield finding
-    yield from _mistyped_groups(files)
-    yield from _others(conf, files)
+    yield from _misspelt_groups(files)
+    yield from _other_options(conf, files)
 
 
 def _is_any_in(wrong: Mapping[Key, str], *groups: str) -> bool:
@@ -89,10 +89,10 @@ def _name(key: Key) -> str:
 # -- option by option ------------------------------------------------------------------
 
 
-def _option(conf: cfg.ConfigOpts, files: FileOptions, key: Key) -> Finding | None:
-    if key in _SPECIAL and (finding := _specially(conf, files, key)):
+def _option(conf: cfg.ConfigOpts, files: FileOptions, key: Key) -> CheckResult | None:
+    if key in _SPECIAL and (finding := _special_result(conf, files, key)):
         return finding
-    if key[0] in _SERVICES and key not in FATES and not _is_of_service(conf, key):
+    if key[0] in _SERVICES and key not in FATES and not _is_service_option(conf, key):
         return _unknown(key)
     verdict = fate_of(*key) or (_OWN if key in _registered() else None)
     if verdict is None and key[0] in _auth_sections(conf):
@@ -100,25 +100,27 @@ def _option(conf: cfg.ConfigOpts, files: FileOptions, key: Key) -> Finding | Non
     if verdict is None:
         return _unknown(key) if key[0] in _STRICT else None
     if verdict.fate is Fate.IGNORED:
-        return Finding.warning(_name(key), f"{verdict}.")
-    return Finding.success(_name(key), f"{verdict}.")
+        return CheckResult.warning(_name(key), f"{verdict}.")
+    return CheckResult.success(_name(key), f"{verdict}.")
 
 
-def _specially(conf: cfg.ConfigOpts, files: FileOptions, key: Key) -> Finding | None:
+def _special_result(
+    conf: cfg.ConfigOpts, files: FileOptions, key: Key
+) -> CheckResult | None:
     try:
         return _SPECIAL[key](conf, files)
-    except cfg.Error:  # an option that goes with it; the report has that, too
-        return Finding.warning(
-            _name(key), "It cannot be judged while another value cannot be used."
+    except cfg.Error:  # a related option is invalid; the report has that, too
+        return CheckResult.warning(
+            _name(key), "It cannot be checked while a related value is invalid."
         )
 
 
-def _unknown(key: Key) -> Finding:
+def _unknown(key: Key) -> CheckResult:
     group, option = key
     known = {name for in_group, name in {*FATES, *_registered()} if in_group == group}
     close = difflib.get_close_matches(option, known, n=1)
-    guess = f" Is {close[0]} meant?" if close else ""
-    return Finding.warning(
+    guess = f" Did you mean {close[0]}?" if close else ""
+    return CheckResult.warning(
         _name(key), f"Neither nova 34 nor Moorage has such an option.{guess}"
     )
 
@@ -128,15 +130,15 @@ def _auth_sections(conf: cfg.ConfigOpts) -> frozenset[str]:
     return frozenset(name for name in named if name)
 
 
-def _is_of_service(conf: cfg.ConfigOpts, key: Key) -> bool:
-    """Tell whether keystoneauth1 knows an option, with what auth_type adds."""
+def _is_service_option(conf: cfg.ConfigOpts, key: Key) -> bool:
+    """Return whether keystoneauth1 has an option, including those of the auth_type."""
     group, option = key
     if key in _registered() or not conf[group].auth_type:
         return key in _registered()
     try:
         added = ks_loading.get_auth_plugin_conf_options(conf[group].auth_type)
     except ks_errors.NoMatchingPlugin:
-        return True  # the check of the service says so
+        return True  # the check of the service reports it
     names = {opt.name for opt in added}
     names |= {old.name for opt in added for old in opt.deprecated_opts if old.name}
     return option in {name.replace("-", "_") for name in names}
@@ -152,27 +154,27 @@ def _registered() -> frozenset[Key]:
 
 
 def _wrong_value(conf: cfg.ConfigOpts, key: Key) -> str | None:
-    """Return what is wrong with a value that cannot be read, if it is read."""
+    """Return the error of an invalid value of a registered option, or None."""
     group, name = key
     for in_group, opt, _ in registered_opts(conf):
         if (in_group or "DEFAULT", opt.dest) == (group, name):
             wrong = wrong_value(conf, in_group, opt)
-            return wrong and f"The start would stop: {wrong}"
+            return wrong and f"The scheduler would not start: {wrong}"
     return None
 
 
-def _mistyped_groups(files: FileOptions) -> Iterator[Finding]:
-    """Yield a warning for each group whose name is nearly that of one that is read."""
+def _misspelt_groups(files: FileOptions) -> Iterator[CheckResult]:
+    """Yield a warning for each unknown group whose name resembles a known one."""
     known = {group for group, _ in (*list_opts(), *messaging_opts())} - {None}
     for group in dict.fromkeys(group for group, _ in files):
         close = difflib.get_close_matches(group, known, n=1, cutoff=_NEARLY)
         if close and group not in known:
-            yield Finding.warning(
-                f"[{group}]", f"Nothing reads such a group. Is [{close[0]}] meant?"
+            yield CheckResult.warning(
+                f"[{group}]", f"This group is not read. Did you mean [{close[0]}]?"
             )
 
 
-def _others(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[Finding]:
+def _other_options(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[CheckResult]:
     known = _registered()
     read = _STRICT | _auth_sections(conf)
     others = Counter(
@@ -183,142 +185,145 @@ def _others(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[Finding]:
         and group not in read
     )
     if others:
-        told = ", ".join(f"{n} of [{group}]" for group, n in sorted(others.items()))
-        yield Finding.success(
-            "Other options", f"None of a scheduler's business: {told}."
+        listing = ", ".join(f"{n} of [{group}]" for group, n in sorted(others.items()))
+        yield CheckResult.success(
+            "Other options", f"Unrelated to the scheduler: {listing}."
         )
 
 
 # -- where hosts come from -------------------------------------------------------------
 
 
-def _source(conf: cfg.ConfigOpts, files: FileOptions) -> Finding:
+def _source(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult:
     name, inventory = conf.moorage.source, conf.moorage.inventory_file
     if name == "file" and not inventory:
-        return Finding.failure(
+        return CheckResult.failure(
             _SOURCE,
-            "[moorage] source is not set, nor is [moorage] inventory_file. For a nova: "
-            "[moorage] source = nova_db.",
+            "Neither [moorage] source nor [moorage] inventory_file is set. For a nova "
+            "cloud, set [moorage] source = nova_db.",
         )
     try:
         load_plugin("moorage.sources", name, option="[moorage] source")
         if name == "file":
             read_inventory(inventory)
     except ConfigurationError as e:
-        return Finding.failure(_SOURCE, files.scrubbed(e))
+        return CheckResult.failure(_SOURCE, files.redacted(e))
     if name in ("file", "push") and ("api_database", "connection") in files:
-        return Finding.warning(
+        return CheckResult.warning(
             _SOURCE,
             f"Hosts come from {name!r}, and not from nova's databases, which "
-            "[api_database] names: nova's computes are not among them unless told.",
+            "[api_database] names: nova's computes are not included automatically.",
         )
-    return Finding.success(_SOURCE, f"{name}")
+    return CheckResult.success(_SOURCE, f"{name}")
 
 
-def _network(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[Finding]:
+def _network(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[CheckResult]:
     try:
         client = make_network_client(conf)
         check_network(conf, client)
     except ConfigurationError as e:
-        told = files.scrubbed(e)
-        yield Finding.failure("Neutron", f"The start would stop: {told}.")
+        why = files.redacted(e)
+        yield CheckResult.failure("Neutron", f"The scheduler would not start: {why}.")
         return
     if client is not None:
-        yield Finding.success("Neutron", "It is asked where a request needs it.")
+        yield CheckResult.success("Neutron", "Queried if a request needs it.")
 
 
 # -- options whose value decides -------------------------------------------------------
 
 
-def _heartbeats(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
+def _heartbeats(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult | None:
     name, source = "[DEFAULT] servicegroup_driver", conf.moorage.source
     if conf.servicegroup_driver == "db":
         return None
     if source != "nova_db":
-        return Finding.success(name, f"Heartbeats come from the source {source!r}.")
+        return CheckResult.success(name, f"Heartbeats come from the source {source!r}.")
     try:
         if heartbeats := heartbeats_of(conf):
             heartbeats.read("compute", [conf.host])
     except ConfigurationError as e:
-        return Finding.failure(name, files.scrubbed(f"The start would stop: {e}."))
-    except Exception as e:  # whatever a plugin or its client raises
-        why = files.scrubbed(f"{type(e).__name__}: {e}")
-        return Finding.failure(
+        why = files.redacted(f"The scheduler would not start: {e}.")
+        return CheckResult.failure(name, why)
+    except Exception as e:  # a plugin or its client may raise anything
+        why = files.redacted(f"{type(e).__name__}: {e}")
+        return CheckResult.failure(
             name, f"Heartbeats cannot be read, and every host counts as down: {why}."
         )
-    return Finding.success(name, f"Heartbeats are read by {conf.servicegroup_driver}.")
-
-
-def _backend(_conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
-    if files.get("DEFAULT", "concurrency_backend") != "eventlet":
-        return None
-    return Finding.warning(
-        "[DEFAULT] concurrency_backend",
-        "Ignored: threads are used, never eventlet. Plugins of your own that rely on "
-        "greenlets have to be changed.",
+    return CheckResult.success(
+        name, f"Heartbeats are read by {conf.servicegroup_driver}."
     )
 
 
-def _tracking(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
+def _backend(_conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult | None:
+    if files.get("DEFAULT", "concurrency_backend") != "eventlet":
+        return None
+    return CheckResult.warning(
+        "[DEFAULT] concurrency_backend",
+        "Ignored: Moorage always uses threads, never eventlet. Third-party plugins "
+        "that rely on greenlets must be changed.",
+    )
+
+
+def _tracking(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult | None:
     text = files.get("filter_scheduler", "track_instance_changes")
     if strutils.bool_from_string(text, default=True):
         return None
     if conf.moorage.source != "file":
         return None
-    return Finding.warning(
+    return CheckResult.warning(
         "[filter_scheduler] track_instance_changes",
-        "It is off on the computes, too: they do not tell of their instances, and a "
-        "file knows those only that it lists. Affinity is judged by these.",
+        "It is off on the computes, too: they do not report their instances, so that "
+        "affinity is checked only against the instances listed in the inventory file.",
     )
 
 
-def _discovery(conf: cfg.ConfigOpts, _files: FileOptions) -> Finding | None:
+def _discovery(conf: cfg.ConfigOpts, _files: FileOptions) -> CheckResult | None:
     name, interval = (
         "[scheduler] discover_hosts_in_cells_interval",
         conf.scheduler.discover_hosts_in_cells_interval,
     )
     if interval >= 0 and conf.moorage.source != "nova_db":
-        return Finding.warning(
+        return CheckResult.warning(
             name, f"Ignored: the source {conf.moorage.source!r} has no host mappings."
         )
     return None
 
 
-def _periodic(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
+def _periodic(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult | None:
     is_on = strutils.bool_from_string(files.get("DEFAULT", "periodic_enable"), True)
     if is_on or conf.scheduler.discover_hosts_in_cells_interval < 0:
         return None
-    return Finding.warning(
+    return CheckResult.warning(
         "[DEFAULT] periodic_enable",
-        "Ignored: hosts are discovered all the same. To end that, set [scheduler] "
+        "Ignored: hosts are discovered nevertheless. To disable that, set [scheduler] "
         "discover_hosts_in_cells_interval = -1.",
     )
 
 
-def _record(conf: cfg.ConfigOpts, _files: FileOptions) -> Finding | None:
+def _record(conf: cfg.ConfigOpts, _files: FileOptions) -> CheckResult | None:
     if not conf.moorage.register_service:
         return None
     name = "[moorage] register_service"
     if conf.moorage.source != "nova_db":
-        return Finding.warning(
+        return CheckResult.warning(
             name, f"Ignored: the source {conf.moorage.source!r} has no such table."
         )
     if not conf.database.connection:
-        return Finding.failure(
-            name, "The start would stop: [database] connection is not set."
+        return CheckResult.failure(
+            name, "The scheduler would not start: [database] connection is not set."
         )
     return None
 
 
-def _driver(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
+def _driver(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult | None:
     try:
         load_plugin("moorage.drivers", conf.moorage.driver)
     except SchedulerError as e:
-        return Finding.failure("[moorage] driver", files.scrubbed(e))
+        return CheckResult.failure("[moorage] driver", files.redacted(e))
     return None
 
 
-_Special = Callable[[cfg.ConfigOpts, FileOptions], Finding | None]
+_Special = Callable[[cfg.ConfigOpts, FileOptions], CheckResult | None]
 
 _SPECIAL: Final[Mapping[Key, _Special]] = MappingProxyType(
     {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What configuration files say, before anybody makes sense of it."""
+"""The raw options of configuration files."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..conf.secrets import HIDDEN, is_secret_name
 from ..conf.values import config_files
 from .checks_options import Key
 
-#: Parts of the names of options whose values are URLs that have passwords.
+#: Parts of the names of options whose values are URLs that may have passwords.
 _URL_PARTS: Final = ("connection", "transport_url")
-#: A shorter text is found in words that are none of it.
+#: A shorter text would also match parts of other words.
 _LEAST_LENGTH: Final = 4
 
 
@@ -40,23 +40,23 @@ class FileOptions:
         return cls(config_files(conf))
 
     def __iter__(self) -> Iterator[Key]:
-        """Yield what is set, sorted, [DEFAULT] first."""
+        """Yield the options that are set, sorted, [DEFAULT] first."""
         return iter(sorted(self._values, key=lambda k: (k[0] != "DEFAULT", k)))
 
     def __contains__(self, key: Key) -> bool:
         return key in self._values
 
     def get(self, group: str, name: str) -> str | None:
-        """Return the text that counts of an option that has one value."""
+        """Return the effective text of an option that has a single value."""
         values = self._values.get((group, name))
         return values[-1] if values else None
 
-    def scrubbed(self, text: object) -> str:
-        """Return somebody else's message on one line, without any secret of a file."""
-        told = " ".join(str(text).split())
+    def redacted(self, text: object) -> str:
+        """Return a message on one line, with the secrets of all files replaced."""
+        redacted = " ".join(str(text).split())
         for secret in sorted(self._secrets(), key=len, reverse=True):
-            told = told.replace(secret, HIDDEN)
-        return told
+            redacted = redacted.replace(secret, HIDDEN)
+        return redacted
 
     def _secrets(self) -> set[str]:
         found: set[str] = set()
@@ -68,12 +68,12 @@ class FileOptions:
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether the value of an option may hold a password."""
+    """Return whether the value of an option may hold a password."""
     return is_secret_name(name) or any(part in name for part in _URL_PARTS)
 
 
 def _passwords(value: str) -> Iterator[str]:
-    """Yield what may be the passwords in a URL, which may name several servers."""
+    """Yield the possible passwords in a URL, which may name several servers."""
     _, _, rest = value.partition("://")
     for server in rest.split("/")[0].split(","):
         userinfo, at, _ = server.rpartition("@")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of each option of nova's that touches scheduling: one table.
+"""How Moorage treats each nova option related to scheduling, in one table.
 
 The options are those of nova 34 and of the oslo libraries that its scheduler uses. A
-group's ``*`` stands for its options that have no line of their own.
+group's ``*`` stands for its options without a line of their own.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ Key = tuple[str, str]
 
 
 class Fate(enum.Enum):
-    """What becomes of an option, in the words of the report."""
+    """The treatment of an option, in the words of the report."""
 
     HONOURED = "Honoured"
     ELSEWHERE = "Honoured elsewhere"
-    NEEDLESS = "Not read, and not missed"
+    NEEDLESS = "Not needed"
     IGNORED = "Ignored"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The fate of an option, and who reads it or why nobody does."""
+class OptionFate:
+    """The treatment of an option, and who reads it or why it is not read."""
 
     fate: Fate
     why: str = ""
@@ -37,30 +37,30 @@ class Verdict:
         return f"{self.fate.value}: {self.why}" if self.why else self.fate.value
 
 
-def fate_of(group: str, name: str) -> Verdict | None:
-    """Return what becomes of an option; None: it is none of a scheduler's business."""
+def fate_of(group: str, name: str) -> OptionFate | None:
+    """Return the treatment of an option; None: it is unrelated to schedulers."""
     return FATES.get((group, name)) or FATES.get((group, "*"))
 
 
 def _lines(
     fate: Fate, why: str, group: str, names: str
-) -> Iterator[tuple[Key, Verdict]]:
-    verdict = Verdict(fate, why)
+) -> Iterator[tuple[Key, OptionFate]]:
+    verdict = OptionFate(fate, why)
     return (((group, name), verdict) for name in names.split())
 
 
 _BUILDS_REQUESTS: Final = (
-    "nova's API and conductor read it, before a scheduler is asked"
+    "nova's API and conductor read it, before they call a scheduler"
 )
 _COMPUTES: Final = "the computes read it"
 _CONDUCTOR: Final = "the conductor reads it"
 _KEYSTONEAUTH: Final = "keystoneauth1 reads it"
 _MESSAGING: Final = "oslo.messaging reads it"
 _OWN_RETRIES: Final = (
-    "a database that is away is asked again by rules of Moorage's own; see [moorage] "
+    "Moorage retries an unreachable database by its own rules; see [moorage] "
     "cell_timeout and cell_grace"
 )
-_OWN_THREADS: Final = "each cell's database has a thread of its own, where it needs one"
+_OWN_THREADS: Final = "each cell's database has its own thread, if it needs one"
 _POOLS: Final = (
     "connection_debug connection_parameters connection_recycle_time connection_trace "
     "max_overflow max_pool_size mysql_sql_mode mysql_wsrep_sync_wait pool_timeout "
@@ -99,8 +99,8 @@ _TABLE: Final = (
     ),
     (
         Fate.NEEDLESS,
-        "instances come from the source of hosts, and what computes tell of them is "
-        "always heard",
+        "instances come from the source of hosts, and the computes' updates are always "
+        "processed",
         "filter_scheduler", "track_instance_changes",
     ),
     (Fate.ELSEWHERE, _BUILDS_REQUESTS, "filter_scheduler", "pci_in_placement"),
@@ -118,7 +118,7 @@ _TABLE: Final = (
     ),
     (Fate.HONOURED, _KEYSTONEAUTH, "neutron", "*"),
     (
-        Fate.HONOURED, "how often a connection is tried again", "neutron",
+        Fate.HONOURED, "how often a connection is retried", "neutron",
         "http_retries",
     ),
     (
@@ -130,7 +130,7 @@ _TABLE: Final = (
         "service_metadata_proxy metadata_proxy_shared_secret",
     ),
     (
-        Fate.NEEDLESS, "Neutron is not asked for its extensions", "neutron",
+        Fate.NEEDLESS, "Neutron's extensions are not queried", "neutron",
         "extension_sync_interval",
     ),
     (
@@ -154,7 +154,7 @@ _TABLE: Final = (
         for group in ("database", "api_database")
         for line in (
             (Fate.NEEDLESS, _OWN_RETRIES, group, _RETRIES_OF_OSLO_DB),
-            (Fate.NEEDLESS, "it changes nothing here", group, _UNREAD_OF_OSLO_DB),
+            (Fate.NEEDLESS, "it has no effect here", group, _UNREAD_OF_OSLO_DB),
             (
                 Fate.IGNORED, "only [" + group + "] connection is read from", group,
                 "slave_connection",
@@ -176,7 +176,7 @@ _TABLE: Final = (
         "notification_format versioned_notifications_topics",
     ),
     (
-        Fate.HONOURED, "the scheduler's notifications are INFO, in nova, too",
+        Fate.HONOURED, "the scheduler's notifications are INFO, as in nova",
         "notifications", "default_level",
     ),
     (
@@ -184,10 +184,10 @@ _TABLE: Final = (
         "notify_on_state_change bdms_in_notifications include_share_mapping",
     ),
     (
-        Fate.ELSEWHERE, "who calls the scheduler reads it; calls from 4.0 to 4.5 are "
+        Fate.ELSEWHERE, "the scheduler's callers read it; calls from 4.0 to 4.5 are "
         "served", "upgrade_levels", "scheduler",
     ),
-    (Fate.ELSEWHERE, "who calls reads it", "upgrade_levels", "baseapi compute"),
+    (Fate.ELSEWHERE, "the callers read it", "upgrade_levels", "baseapi compute"),
     (
         Fate.NEEDLESS, "objects of a newer nova are read without the conductor's help",
         "upgrade_levels", "conductor",
@@ -208,12 +208,12 @@ _TABLE: Final = (
         Fate.HONOURED, "by the source nova_db", "DEFAULT", "servicegroup_driver",
     ),
     (
-        Fate.HONOURED, "where [moorage] register_service is set, which it is not by "
+        Fate.HONOURED, "if [moorage] register_service is set, which it is not by "
         "default", "DEFAULT", "report_interval",
     ),
-    (Fate.NEEDLESS, "nobody is told an address", "DEFAULT", "my_ip"),
+    (Fate.NEEDLESS, "no address is published", "DEFAULT", "my_ip"),
     (
-        Fate.NEEDLESS, "each periodic task has an option of its own that ends it",
+        Fate.NEEDLESS, "each periodic task has its own option that disables it",
         "DEFAULT", "periodic_enable",
     ),
     (
@@ -226,7 +226,7 @@ _TABLE: Final = (
         "cell_worker_thread_pool_size thread_pool_statistic_period",
     ),
     (Fate.NEEDLESS, "threads are always used", "DEFAULT", "concurrency_backend"),
-    (Fate.NEEDLESS, "no state is kept in files there", "DEFAULT", "state_path"),
+    (Fate.NEEDLESS, "no state is stored there", "DEFAULT", "state_path"),
     (
         Fate.ELSEWHERE, _BUILDS_REQUESTS, "DEFAULT",
         "default_schedule_zone allow_resize_to_same_host",
@@ -253,7 +253,7 @@ _TABLE: Final = (
         "publish_errors instance_format instance_uuid_format rate_limit_interval "
         "rate_limit_burst rate_limit_except_level fatal_deprecations",
     ),
-    # -- what the others read ----------------------------------------------------------
+    # -- other services ----------------------------------------------------------------
     (
         Fate.HONOURED, "the same value as on the computes", "compute",
         "packing_host_numa_cells_allocation_strategy",
@@ -294,15 +294,15 @@ _TABLE: Final = (
         "wait_for_vif_plugged_event_during_hard_reboot",
     ),
     (
-        Fate.HONOURED, "by oslo.cache, where [DEFAULT] servicegroup_driver is mc",
+        Fate.HONOURED, "by oslo.cache, if [DEFAULT] servicegroup_driver is mc",
         "cache", "*",
     ),
-    (Fate.IGNORED, "there are no traces for OSprofiler", "profiler", "*"),
+    (Fate.IGNORED, "OSprofiler is not supported", "profiler", "*"),
     (Fate.HONOURED, "", "oslo_reports", "log_dir"),
-    (Fate.IGNORED, "SIGUSR2 alone asks for a report", "oslo_reports", "*"),
+    (Fate.IGNORED, "only SIGUSR2 triggers a report", "oslo_reports", "*"),
 )  # fmt: skip
 
-#: Every option that touches scheduling, and what becomes of it.
-FATES: Final[Mapping[Key, Verdict]] = MappingProxyType(
+#: Every option related to scheduling, and its treatment.
+FATES: Final[Mapping[Key, OptionFate]] = MappingProxyType(
     {key: verdict for line in _TABLE for key, verdict in _lines(*line)}
 )

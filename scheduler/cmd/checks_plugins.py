@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether each filter and weigher that a configuration names can be had."""
+"""Check that each filter and weigher that a configuration names can be loaded."""
 
 from __future__ import annotations
 
@@ -12,73 +12,74 @@ from oslo_config import cfg
 from ..drivers.plugins import REMOVED_FILTERS, load_filters, load_weighers
 from ..errors import SchedulerError
 from .checks_files import FileOptions
-from .checks_finding import Finding
+from .checks_result import CheckResult
 
 _GROUP = "filter_scheduler"
 
 
-def available_filters(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
-    """Tell which dotted paths cannot be imported, or None."""
+def available_filters(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult | None:
+    """Return a failure that names the dotted paths that cannot be imported, or None."""
     paths = conf.filter_scheduler.available_filters
     wrong = dict(_refused_paths(conf, paths))
-    return _finding("available_filters", wrong.values(), files)
+    return _option_result("available_filters", wrong.values(), files)
 
 
 def _refused_paths(
     conf: cfg.ConfigOpts, paths: Iterable[str]
 ) -> Iterator[tuple[str, str]]:
     for path in paths:
-        with _instead(conf, available_filters=[path], enabled_filters=[]):
+        with _overridden(conf, available_filters=[path], enabled_filters=[]):
             try:
                 load_filters(conf, time.time)
             except SchedulerError as e:
                 yield path, str(e)
 
 
-def enabled_filters(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
-    """Tell which names are unknown, refused, broken or left out, or None."""
+def enabled_filters(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult | None:
+    """Return a result for unknown, refused, broken or removed names, or None."""
     paths = conf.filter_scheduler.available_filters
     refused = dict(_refused_paths(conf, paths))
     usable = [path for path in paths if path not in refused]
     wrong: list[str] = []
     removed: list[str] = []
     for name in dict.fromkeys(conf.filter_scheduler.enabled_filters):
-        with _instead(conf, available_filters=usable, enabled_filters=[name]):
+        with _overridden(conf, available_filters=usable, enabled_filters=[name]):
             try:
                 if not load_filters(conf, time.time):
-                    does_its_work = REMOVED_FILTERS[name]
-                    removed.append(f"{name} (what does its work: {does_its_work})")
+                    replacement = REMOVED_FILTERS[name]
+                    removed.append(f"{name} (replacement: {replacement})")
             except SchedulerError as e:
                 wrong.append(str(e))
-    told = f"Left out, as filters of older releases: {', '.join(removed)}."
+    note = f"Ignored, as filters of older releases: {', '.join(removed)}."
     if removed and not wrong:
-        return Finding.warning(_name("enabled_filters"), told)
-    return _finding("enabled_filters", wrong, files, besides=told if removed else "")
+        return CheckResult.warning(_name("enabled_filters"), note)
+    return _option_result("enabled_filters", wrong, files, note=note if removed else "")
 
 
-def weight_classes(conf: cfg.ConfigOpts, files: FileOptions) -> Finding | None:
-    """Tell which names are unknown or broken, or None."""
+def weight_classes(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult | None:
+    """Return a failure that names unknown or broken weighers, or None."""
     wrong: list[str] = []
     for path in conf.filter_scheduler.weight_classes:
-        with _instead(conf, weight_classes=[path]):
+        with _overridden(conf, weight_classes=[path]):
             try:
                 load_weighers(conf, time.time)
             except SchedulerError as e:
                 wrong.append(str(e))
-    return _finding("weight_classes", wrong, files)
+    return _option_result("weight_classes", wrong, files)
 
 
-def _finding(
-    option: str, wrong: Iterable[str], files: FileOptions, *, besides: str = ""
-) -> Finding | None:
-    told = [each.removeprefix(f"{_name(option)}: ") for each in wrong]
-    if not told:
+def _option_result(
+    option: str, wrong: Iterable[str], files: FileOptions, *, note: str = ""
+) -> CheckResult | None:
+    errors = [each.removeprefix(f"{_name(option)}: ") for each in wrong]
+    if not errors:
         return None
-    # All that exist are listed once, after the last of those that do not.
-    short = [each.partition("; there are ")[0] for each in told[:-1]]
-    causes = "; ".join([*short, told[-1]])
-    return Finding.failure(
-        _name(option), files.scrubbed(f"The start would stop: {causes}. {besides}")
+    # The list of existing plugins is shown once, after the last error.
+    short = [each.partition("; there are ")[0] for each in errors[:-1]]
+    causes = "; ".join([*short, errors[-1]])
+    return CheckResult.failure(
+        _name(option),
+        files.redacted(f"The scheduler would not start: {causes}. {note}"),
     )
 
 
@@ -87,8 +88,8 @@ def _name(option: str) -> str:
 
 
 @contextlib.contextmanager
-def _instead(conf: cfg.ConfigOpts, **values: list[str]) -> Iterator[None]:
-    """Let options of the group have other values meanwhile."""
+def _overridden(conf: cfg.ConfigOpts, **values: list[str]) -> Iterator[None]:
+    """Override options of the group temporarily."""
     for name, value in values.items():
         conf.set_override(name, value, group=_GROUP)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The findings as oslo.upgradecheck reports them: a table or JSON, and a code."""
+"""Report check results with oslo.upgradecheck: a table or JSON, and a code."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from oslo_upgradecheck import upgradecheck
 
 from ..conf import explaining, register_opts
 from ..failures import one_line
-from .checks import examine
-from .checks_finding import Finding
+from .checks import run_checks
+from .checks_result import CheckResult
 
-#: As of nova-status: no check failed, the command did.
+#: As in nova-status: not a check failed, but the command.
 _FAILED: Final = 255
 
 
 class UpgradeCommands(upgradecheck.UpgradeCommands):
-    """The checks of ``moorage-status upgrade check``, one for each finding."""
+    """The checks of ``moorage-status upgrade check``, one for each result."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
 
     def check(self) -> upgradecheck.Code:
-        """Look at everything, print the report, and return the worst code."""
+        """Run all checks, print the report, and return the worst code."""
         self._upgrade_checks = tuple(
-            (finding.name, (_told, {"finding": finding}))
-            for finding in examine(self._conf)
+            (finding.name, (_to_result, {"finding": finding}))
+            for finding in run_checks(self._conf)
         )
         return super().check()
 
 
-def _told(_commands: UpgradeCommands, finding: Finding) -> upgradecheck.Result:
+def _to_result(_commands: UpgradeCommands, finding: CheckResult) -> upgradecheck.Result:
     return upgradecheck.Result(finding.code, finding.details)
 
 
@@ -48,7 +48,7 @@ def run(argv: Sequence[str]) -> int:
     register_opts(conf)
     report = io.StringIO()
     try:
-        # Else oslo.upgradecheck prints a traceback where a pipe is closed meanwhile.
+        # Otherwise oslo.upgradecheck prints a traceback if the pipe is closed.
         with explaining(argv), contextlib.redirect_stdout(report):
             code = upgradecheck.main(conf, "moorage", UpgradeCommands(conf), list(argv))
     except (cfg.Error, OSError) as e:

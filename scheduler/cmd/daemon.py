@@ -20,10 +20,10 @@ from ..conf import load
 from ..errors import SchedulerError
 from ..failures import one_line
 from ..placement.allocations.journal import make_folder
-from ..rpc import get_transport, register_opts, warn_of_missing_parts
+from ..rpc import get_transport, register_opts, warn_of_missing_api
 from ..service import Scheduler, build
 from ..telemetry.serving import ProcessTelemetry, Telemetry
-from .options import Options, copied
+from .options import Options, copy_options
 from .pid_file import pid_file
 from .serving import Serving, serve
 from .signals import RELOADING, STOPPING, Signals
@@ -32,23 +32,23 @@ from .systemd import State, notify
 
 LOG = logging.getLogger(__name__)
 
-#: New containers before the youngest are searched for cycles, and how many searches
-#: go before one of the next older ones.
+#: Thresholds of the cyclic collector: new containers before a collection of the
+#: youngest generation, and collections before one of the next older generation.
 _GC_THRESHOLDS = (50_000, 20, 100)
 
-#: glibc's name for how many places memory is given out from.
+#: glibc's parameter for the maximum number of malloc arenas.
 _M_ARENA_MAX = -8
 
-#: What an operator can correct: one line, without a traceback.
-_STOPS_THE_START = (cfg.Error, SchedulerError, OSError)
+#: Errors that an operator can correct: logged in one line, without a traceback.
+_OPERATOR_ERRORS = (cfg.Error, SchedulerError, OSError)
 
 
 def run(argv: Sequence[str]) -> int:
     """Run until SIGTERM or SIGINT; return the exit status.
 
-    SIGHUP reads options, plugins and hosts again.
+    SIGHUP reloads options, plugins and hosts.
     """
-    _keep_memory_together()
+    _use_one_malloc_arena()
     conf = cfg.ConfigOpts()
     logs.register_opts(conf)
     try:
@@ -57,12 +57,12 @@ def run(argv: Sequence[str]) -> int:
         _configure_oslo(conf)
         logs.set_up(conf)
         with Telemetry(conf) as telemetry:
-            settings = copied(argv, conf)
+            settings = copy_options(argv, conf)
             scheduler = build(conf, settings=settings)
             try:
-                # It connects to nothing yet, and says what is wrong with the options.
+                # Does not connect yet, but checks the options.
                 get_transport(conf).cleanup()
-                warn_of_missing_parts()
+                warn_of_missing_api()
                 options = Options(argv, conf, settings)
                 n_workers = _n_workers(conf, scheduler)
                 if n_workers == 1:
@@ -70,7 +70,7 @@ def run(argv: Sequence[str]) -> int:
                 return _run_workers(n_workers, conf, scheduler, options, telemetry)
             finally:
                 scheduler.stop()
-    except _STOPS_THE_START as e:
+    except _OPERATOR_ERRORS as e:
         print(f"moorage-scheduler: {one_line(e)}", file=sys.stderr)
         return 1
 
@@ -79,8 +79,8 @@ def _n_workers(conf: cfg.ConfigOpts, scheduler: Scheduler) -> int:
     n_workers: int = conf.scheduler.workers or os.cpu_count() or 1
     if n_workers > 1 and scheduler.must_not_fork:
         LOG.warning(
-            "The embedded Placement runs inside one process: there is one worker, not "
-            "%d as [scheduler] workers has it", n_workers,
+            "Starting one worker instead of %d ([scheduler] workers): the embedded "
+            "Placement runs inside one process", n_workers,
         )  # fmt: skip
         return 1
     return n_workers
@@ -95,7 +95,7 @@ def _run_alone(
     signals = Signals((*STOPPING, RELOADING))
     with pid_file(conf.moorage.pid_file):
         scheduler.start()
-        spare_the_collector()
+        tune_garbage_collector()
         serving = Serving(conf, scheduler)
         with telemetry.serve(scheduler) as seen:
             is_finished = serve(
@@ -103,12 +103,12 @@ def _run_alone(
                 scheduler,
                 options,
                 signals,
-                _telling(seen, notify),
+                _report_state(seen, notify),
             )
     if not is_finished:
         scheduler.stop()
         telemetry.close()
-        end(1)  # threads that go on would be waited for
+        end(1)  # otherwise Python would wait for the running threads
     return 0
 
 
@@ -121,7 +121,7 @@ def _run_workers(
 ) -> int:
     scheduler.load()
     scheduler.check()
-    spare_the_collector()
+    tune_garbage_collector()
     with _claims_directory(conf) as folder:
         status = _supervised(n_workers, conf, scheduler, options, telemetry, folder)
         if any(folder.iterdir()):
@@ -131,10 +131,10 @@ def _run_workers(
 
 @contextlib.contextmanager
 def _claims_directory(conf: cfg.ConfigOpts) -> Iterator[Path]:
-    """Return the folder for the workers' notes of claims.
+    """Yield the folder for the workers' journals of claims.
 
-    Where no option names one, it is made, and removed in the end, but for what nobody
-    could look after.
+    Without the option it is a temporary one, which is removed at the end unless some
+    claims could not be settled.
     """
     if option := conf.moorage.claims_directory:
         folder = Path(option)
@@ -142,7 +142,7 @@ def _claims_directory(conf: cfg.ConfigOpts) -> Iterator[Path]:
         yield folder
         return
     folder = Path(tempfile.mkdtemp(prefix="moorage-claims-"))
-    LOG.info("Claims under way are noted in %s", folder)
+    LOG.info("Recording unsettled claims in %s", folder)
     try:
         yield folder
     finally:
@@ -150,7 +150,7 @@ def _claims_directory(conf: cfg.ConfigOpts) -> Iterator[Path]:
             folder.rmdir()
         except OSError as e:
             LOG.error(
-                "%s names consumers that may hold what is nobody's: %s", folder, e
+                "%s has consumers that may hold orphaned allocations: %s", folder, e
             )
 
 
@@ -165,7 +165,7 @@ def _supervised(
     def work(worker: Worker) -> int:
         try:
             return _work(worker, conf, scheduler, options, telemetry, folder)
-        except _STOPS_THE_START as e:
+        except _OPERATOR_ERRORS as e:
             why = one_line(e)
         LOG.error("Worker %d cannot start: %s", worker.number, why)
         return 1
@@ -173,7 +173,7 @@ def _supervised(
     supervisor = Supervisor(
         n_workers,
         work,
-        # What is wrong is said once here, and no worker tries it.
+        # Errors are logged once here, and no worker reloads.
         reload=lambda: options.reload(scheduler.load_plugins) is not None,
         stop_timeout_s=lambda: conf.graceful_shutdown_timeout,
     )
@@ -193,10 +193,10 @@ def _work(
     if worker.is_first:
         scheduler.reseed_for_worker(worker.number)
     else:
-        # What was read at the start is out of date by now.
+        # What the parent read at the start is stale by now.
         scheduler = build(conf, settings=options.settings)
         scheduler.load()
-        spare_the_collector()
+        tune_garbage_collector()
     scheduler.follow(claims_directory=folder)
     serving = Serving(conf, scheduler)
     with telemetry.serve(scheduler) as seen:
@@ -205,52 +205,52 @@ def _work(
             scheduler,
             options,
             worker.signals,
-            _telling(seen, worker.tell),
+            _report_state(seen, worker.report),
             lifeline=worker.lifeline,
         )
     scheduler.stop()
     return 0 if is_finished else 1
 
 
-def _telling(
-    seen: ProcessTelemetry, tell: Callable[[State], None]
+def _report_state(
+    seen: ProcessTelemetry, report_state: Callable[[State], None]
 ) -> Callable[[State], None]:
-    """Have probes see, too, that a process is about to end."""
+    """Return a callback that also makes the readiness probe fail while stopping."""
 
-    def told(state: State) -> None:
+    def report(state: State) -> None:
         seen.is_stopping = seen.is_stopping or state is State.STOPPING
-        tell(state)
+        report_state(state)
 
-    return told
+    return report
 
 
 def _configure_oslo(conf: cfg.ConfigOpts) -> None:
-    """Let oslo's libraries read our files, too.
+    """Load the files into oslo.config's global object, too.
 
-    Some of their options are read of the process-wide object only. Ours are not
-    registered there: a plugin that imports nova registers nova's of the same names.
+    oslo's libraries read some options only from there. Moorage's are not registered
+    there: a plugin that imports nova registers nova's options of the same names.
     """
     files = [f"--config-file={path}" for path in conf.config_file]
     cfg.CONF(files, project="moorage")
 
 
-def _keep_memory_together() -> None:
-    """Let all threads take memory from one place, and give it back there.
+def _use_one_malloc_arena() -> None:
+    """Make all threads share one malloc arena.
 
-    glibc has up to eight places a CPU, and a thread's own keeps what it was given once:
-    with many candidates, several times what a decision needs. The GIL lets one thread
-    at a time ask, so they are not in each other's way.
+    glibc has up to eight arenas a CPU, and a thread's own arena retains freed memory:
+    with many candidates, several times what a decision needs. Because of the GIL only
+    one thread at a time allocates, so a shared arena causes no contention.
     """
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(_M_ARENA_MAX, 1)
 
 
-def spare_the_collector() -> None:
-    """Let the cyclic collector look at what is new, and less often.
+def tune_garbage_collector() -> None:
+    """Freeze the existing objects, and collect cyclic garbage less often.
 
-    Decoding Placement's answer for 10,000 hosts makes 100,000 containers, none of
-    them in a cycle: with Python's own thresholds each answer has all hosts searched
-    for garbage, several times, which takes longer than the decoding.
+    Decoding Placement's answer for 10,000 hosts creates 100,000 containers, none of
+    them in a cycle: with Python's default thresholds each answer triggers several
+    collections over all hosts, which take longer than the decoding.
     """
     gc.collect()
     gc.freeze()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that are read again while the service runs."""
+"""Reload options while the service runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BUILT_IN: Final = frozenset(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Option:
-    """What the files say of an option, or its default."""
+    """An option and its value in the files, or its default."""
 
     opt: cfg.Opt
     value: Any
@@ -36,8 +36,8 @@ class _Option:
 _Values: TypeAlias = Mapping[tuple[str, str], _Option]
 
 
-def copied(argv: Sequence[str], *confs: cfg.ConfigOpts) -> cfg.ConfigOpts:
-    """Return all options that some objects have, read of the files as they are now.
+def copy_options(argv: Sequence[str], *confs: cfg.ConfigOpts) -> cfg.ConfigOpts:
+    """Return the options of some objects, read again from the files.
 
     Parameters
     ----------
@@ -76,12 +76,12 @@ class Options:
     conf : oslo_config.cfg.ConfigOpts
         The options that the service reads, all of them registered.
     settings : oslo_config.cfg.ConfigOpts
-        A copy of `conf` for what decides.
+        A copy of `conf` for the driver and its plugins.
 
     Attributes
     ----------
     settings : oslo_config.cfg.ConfigOpts
-        The options in force. A reload does not change it, but makes another one.
+        The current options. A reload does not change the object, but replaces it.
 
     Raises
     ------
@@ -95,64 +95,64 @@ class Options:
         self._argv = argv
         self._conf = conf
         self.settings = settings
-        self._at_start = self._now = _values(copied(argv, conf, settings))
+        self._at_start = self._now = _values(copy_options(argv, conf, settings))
 
     def reload(self, prepare: Callable[[cfg.ConfigOpts], T]) -> T | None:
         """Read the files again; return what was prepared with the new options, or None.
 
-        Options that may change while the service runs take effect. The log tells what
-        changed, and what needs a restart. If a file, a value or what is prepared is
-        wrong, one error says so, nothing changes, and None is returned.
+        Mutable options take effect. The changes are logged, and which of them need a
+        restart. If a file or a value is invalid, or `prepare` fails, one error is
+        logged, nothing changes, and None is returned.
 
         Parameters
         ----------
         prepare : callable
-            Makes something of the options that would be in force, before they are.
+            Called with the new options before they take effect.
         """
         try:
             return self._reload(prepare)
         except (cfg.Error, SchedulerError, ValueError, OSError) as e:
-            refused = e
-        # Within "except", oslo.log would repeat the error at the end of the line.
+            failure = e
+        # Inside "except", oslo.log would repeat the error at the end of the line.
         LOG.error(
-            "Reload refused; options, plugins and hosts remain unchanged: %s", refused
+            "Reload failed; options, plugins and hosts remain unchanged: %s", failure
         )
         return None
 
     def _reload(self, prepare: Callable[[cfg.ConfigOpts], T]) -> T:
-        # oslo.config itself reads the values only once it has taken the files.
-        new = copied(self._argv, self._conf, self.settings)
+        # oslo.config itself checks the values only after switching to the files.
+        new = copy_options(self._argv, self._conf, self.settings)
         values = _values(new)
-        self._keep_others(new, values)
+        self._keep_immutable(new, values)
         prepared = prepare(new)
-        # A plugin may have registered options of its own.
+        # A plugin may have registered its own options.
         values = {**_values(new), **values}
-        with _quiet(logging.getLogger("oslo_config.cfg")):
+        with _muted(logging.getLogger("oslo_config.cfg")):
             self._conf.mutate_config_files()
         for key, option in values.items():
-            self._tell(key, option)
+            self._log_change(key, option)
         self._at_start = {**values, **self._at_start}
         self._now, self.settings = values, new
         return prepared
 
-    def _keep_others(self, new: cfg.ConfigOpts, values: _Values) -> None:
-        """Give the options that need a restart the value that they have."""
+    def _keep_immutable(self, new: cfg.ConfigOpts, values: _Values) -> None:
+        """Override the options that need a restart with their current values."""
         for (group, name), option in values.items():
             at_start = self._at_start.get((group, name), option)
             if not option.opt.mutable and at_start.value != option.value:
                 where = None if group == "DEFAULT" else group
                 new.set_override(option.opt.dest, at_start.value, where)
 
-    def _tell(self, key: tuple[str, str], now: _Option) -> None:
+    def _log_change(self, key: tuple[str, str], now: _Option) -> None:
         before = (self._now if now.opt.mutable else self._at_start).get(key, now)
         if now.value == before.value:
             return
         values = [HIDDEN] * 2 if is_secret(now.opt) else [before.value, now.value]
         if now.opt.mutable:
-            LOG.info("[%s] %s was %s and is %s from now on", *key, *values)
+            LOG.info("[%s] %s changed from %s to %s", *key, *values)
         else:
             LOG.warning(
-                "[%s] %s was %s and will be %s after a restart only", *key, *values
+                "[%s] %s changed from %s to %s; restart to apply", *key, *values
             )
 
 
@@ -166,8 +166,8 @@ def _values(conf: cfg.ConfigOpts) -> _Values:
 
 
 @contextlib.contextmanager
-def _quiet(logger: logging.Logger) -> Iterator[None]:
-    """Let a logger say nothing meanwhile: it tells no defaults, and any secret."""
+def _muted(logger: logging.Logger) -> Iterator[None]:
+    """Mute a logger, because it omits defaults and logs secrets."""
     logger.addFilter(_nothing)
     try:
         yield

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file with the process to send signals to."""
+"""A PID file."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from ..errors import ConfigurationError
 
 @contextlib.contextmanager
 def pid_file(path: str | None) -> Iterator[None]:
-    """Keep this process's id in a file, and remove the file in the end.
+    """Write this process's id to a file, and remove the file at the end.
 
-    A lock, which ends with the process and is not inherited by a fork, tells a file in
-    use from a stale one, which is replaced.
+    A lock, which ends with the process and is not inherited by a fork, distinguishes a
+    file in use from a stale one, which is replaced.
 
     Parameters
     ----------
     path : str, optional
-        None: there is no file.
+        None: no file is written.
 
     Raises
     ------
     ConfigurationError
-        The file cannot be written, or another process uses it.
+        The file is not writable, or another process uses it.
     """
     if path is None:
         yield
@@ -56,7 +56,7 @@ def _locked(path: str) -> int:
         except BaseException:
             os.close(fd)
             raise
-        os.close(fd)  # the process that had it has removed it since
+        os.close(fd)  # its previous owner has removed it since
 
 
 def _is_at(path: str, fd: int) -> bool:
@@ -68,5 +68,5 @@ def _is_at(path: str, fd: int) -> bool:
 
 def _cause(error: OSError) -> str:
     if isinstance(error, BlockingIOError | PermissionError) and error.filename is None:
-        return "a moorage-scheduler that runs uses it; each needs its own"
+        return "a running moorage-scheduler uses it; each needs its own"
     return f"it cannot be written: {error.strerror}"

@@ -10,8 +10,7 @@ from oslo_service import backend
 
 def main() -> int:
     """Run with the process's arguments until SIGTERM; return the exit status."""
-    # The choice has to be made before oslo.messaging is imported, which else takes
-    # eventlet for us.
+    # Must precede the import of oslo.messaging, which otherwise selects eventlet.
     backend.init_backend(backend.BackendType.THREADING)
     from .daemon import run
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one process does: serve requests until a signal, and end in good order."""
+"""The main loop of a process: serve requests until a signal, and stop gracefully."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from oslo_config import cfg
 from ..errors import SchedulerError
 from ..rpc import (
     PEERS_TOPIC,
+    IgnoredReports,
     Peers,
     PeersEndpoint,
     Server,
-    UnusedReports,
     connect_agents,
     get_server,
     get_transport,
@@ -31,15 +31,15 @@ from .systemd import State
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds for which a broker that is away is waited for when nothing is under way.
+#: Seconds to wait for an unreachable broker at shutdown while nothing is in progress.
 _BROKER_S: Final = 10.0
-_LOOK_EVERY_S: Final = 0.1
+_POLL_S: Final = 0.1
 
 
 class Serving:
-    """A scheduler on the message bus: all connections of a process.
+    """A scheduler on the message bus, with all connections of a process.
 
-    Made after a fork: nothing of it is shared between processes.
+    Created after a fork: processes must not share connections.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, scheduler: Scheduler) -> None:
@@ -48,23 +48,23 @@ class Serving:
         self._transport = get_transport(conf)
         self._stopping = threading.Event()
         self._watch = BrokerWatch(self._transport)
-        scheduler.need(lambda: self._watch.trouble)
+        scheduler.add_readiness_check(lambda: self._watch.problem)
         self._peers = Peers(self._transport)
         connect_agents(self._transport, scheduler.source_endpoints)
         self._servers: list[Server] = []
 
     @property
     def n_under_way(self) -> int:
-        """How many requests and casts are being served."""
+        """The number of requests and casts in progress."""
         return sum(server.n_under_way for server in self._servers)
 
     def start(self) -> Future[None]:
-        """Begin to take requests, once the broker is there; it is waited for elsewhere.
+        """Start serving in the background, once the broker is reachable.
 
         Returns
         -------
         Future
-            Done when requests are taken.
+            Done when requests are served.
         """
         started: Future[None] = Future()
         threading.Thread(
@@ -75,7 +75,7 @@ class Serving:
     def _start(self, started: Future[None]) -> None:
         try:
             retry_until_done(self._begin, self._stopping)
-            self._scheduler.publish_claims_to(self._peers.announce)
+            self._scheduler.publish_claims_to(self._peers.publish)
             self._watch.start()
         except BaseException as e:
             started.set_exception(e)
@@ -83,11 +83,11 @@ class Serving:
             started.set_result(None)
 
     def _begin(self) -> bool:
-        """Take requests; return whether the broker lets us."""
+        """Start the servers; return whether the broker accepts them."""
         if not self._watch.check():
             return False
-        # A server that could not be started cannot be started again.
-        self._servers = self._made_servers()
+        # A server that failed to start cannot be started again.
+        self._servers = self._make_servers()
         error: Exception | None = None
         begun: list[Server] = []
         try:
@@ -100,14 +100,14 @@ class Serving:
             for server in begun:
                 self._try(server.stop)
                 self._try(server.wait)
-            self._watch.note(f"{broker_failure(self._conf, error)}")
+            self._watch.record(f"{broker_failure(self._conf, error)}")
             return False
         LOG.info("Serving %d hosts as %s", len(self._scheduler.table), self._conf.host)
         return True
 
-    def _made_servers(self) -> list[Server]:
-        heard = PeersEndpoint(self._scheduler, self._peers.origin)
-        own = [heard, *self._scheduler.source_endpoints, UnusedReports()]
+    def _make_servers(self) -> list[Server]:
+        peers = PeersEndpoint(self._scheduler, self._peers.origin)
+        own = [peers, *self._scheduler.source_endpoints, IgnoredReports()]
         return [
             get_server(
                 self._conf,
@@ -119,35 +119,35 @@ class Serving:
         ]
 
     def stop(self) -> bool:
-        """Take no more requests, and finish those under way, as far as time allows.
+        """Stop serving, and finish the requests in progress, as far as time allows.
 
         Returns
         -------
         bool
-            Whether all were finished; else some of them go on in their threads.
+            Whether all were finished; otherwise some still run in their threads.
         """
         began = time.monotonic()
-        LOG.info("Stopping; requests under way are finished first")
+        LOG.info("Stopping; finishing the requests in progress first")
         self._stopping.set()
-        # It may wait for a broker that is away, without a bound of its own.
+        # It may wait for an unreachable broker without a time limit.
         closing = threading.Thread(target=self._close, name="closing", daemon=True)
         closing.start()
         limit_s = self._conf.manager_shutdown_timeout
         while closing.is_alive():
-            closing.join(_LOOK_EVERY_S)
+            closing.join(_POLL_S)
             passed_s = time.monotonic() - began
             if passed_s > limit_s or (passed_s > _BROKER_S and not self.n_under_way):
                 break
         if n_left := self.n_under_way:
             LOG.error(
                 "%d requests are not finished within manager_shutdown_timeout, %d s: "
-                "their answers are lost, and what they claim may have to be released",
+                "their answers are lost, and their claims may have to be released",
                 n_left, limit_s,
             )  # fmt: skip
         return not n_left
 
     def _close(self) -> None:
-        # All at once: each looks up to a second later whether it is to stop.
+        # In parallel: each takes up to a second to notice.
         stops = [
             threading.Thread(target=self._try, args=(server.stop,), daemon=True)
             for server in self._servers
@@ -165,8 +165,8 @@ class Serving:
     def _try(self, close: Callable[[], None]) -> None:
         try:
             close()
-        except Exception as e:  # whatever the broker's library raises: the rest goes on
-            LOG.warning("A connection to the broker is not closed well: %r", e)
+        except Exception as e:  # the broker's library may raise anything
+            LOG.warning("Closing a connection to the broker failed: %r", e)
 
 
 def serve(
@@ -174,52 +174,52 @@ def serve(
     scheduler: Scheduler,
     options: Options,
     signals: Signals,
-    tell: Callable[[State], None],
+    report_state: Callable[[State], None],
     *,
     lifeline: int | None = None,
 ) -> bool:
-    """Serve until a signal asks for the end; SIGHUP reads options and hosts again.
+    """Serve until a signal to stop; SIGHUP reloads options and hosts.
 
     Parameters
     ----------
-    tell : callable
-        Is told what the process is about to do.
+    report_state : callable
+        Called with each new state of the process.
     lifeline : int, optional
-        A file that asks for the end, too, once it can be read.
+        A file descriptor that becomes readable when the parent has ended: stop then.
 
     Returns
     -------
     bool
-        As of `Serving.stop`.
+        As `Serving.stop`.
     """
     started, is_ready = serving.start(), False
     also = () if lifeline is None else (lifeline,)
     while True:
-        came, gone = signals.wait(None if is_ready else _LOOK_EVERY_S, also=also)
+        came, gone = signals.wait(None if is_ready else _POLL_S, also=also)
         if gone:
-            LOG.error("The process that started this one is gone")
+            LOG.error("The parent process has ended; stopping")
         if gone or came & STOPPING:
-            tell(State.STOPPING)
-            # It may have begun since the last look.
+            report_state(State.STOPPING)
+            # It may have begun since the last check.
             has_begun = started.done() or serving.n_under_way
             return serving.stop() if has_begun else True
         if not is_ready and started.done():
-            started.result()  # raises what went wrong
+            started.result()  # raises the error, if any
             is_ready = True
-            tell(State.READY)
+            report_state(State.READY)
         if RELOADING in came:
-            tell(State.RELOADING)
+            report_state(State.RELOADING)
             reload(scheduler, options)
             if is_ready:
-                tell(State.READY)
+                report_state(State.READY)
 
 
 def reload(scheduler: Scheduler, options: Options) -> None:
-    """Read options, plugins and hosts again; what cannot be used changes nothing."""
+    """Reload options, plugins and hosts; on an error they remain unchanged."""
     plugins = options.reload(scheduler.load_plugins)
     if plugins is None:
         return
     try:
         scheduler.reset(plugins)
     except SchedulerError as e:
-        LOG.error("Reading the hosts again failed, they remain unchanged: %s", e)
+        LOG.error("Reloading the hosts failed; they remain unchanged: %s", e)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""moorage-status orphans: list the allocations that nothing shows to be in use."""
+"""moorage-status orphans: list allocations without evidence of use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(argv: Sequence[str]) -> int:
     Returns
     -------
     int
-        0: there is none. 1: there are some. 2: the folder cannot be read.
+        0: there is none. 1: there are some. 2: the folder is unreadable.
     """
     try:
         conf = load(list(argv))
@@ -36,16 +36,16 @@ def run(argv: Sequence[str]) -> int:
             raise cfg.Error(
                 "[moorage] claims_directory is not set: orphans are in the log only"
             )
-        notes = list(suspected_in(Path(option)))
+        entries = list(suspected_in(Path(option)))
     except (cfg.Error, OSError) as e:
         print(f"moorage-status orphans: {one_line(e)}", file=sys.stderr)
         return 2
-    if not notes:
+    if not entries:
         print("No suspected orphans.")
         return 0
     table = Table("consumer", "resource providers", title="Suspected orphans")
-    for note in notes:
-        providers = ", ".join(sorted(note.request["allocations"]))
-        table.add_row(note.consumer_uuid, providers)
+    for entry in entries:
+        providers = ", ".join(sorted(entry.request["allocations"]))
+        table.add_row(entry.consumer_uuid, providers)
     Console().print(table)
     return 1

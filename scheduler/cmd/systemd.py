@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tell systemd how the service is; see sd_notify(3).
+"""Notify systemd of the state of the service; see sd_notify(3).
 
-oslo.service's module of this name says READY=1 and nothing else.
+oslo.service's module of this name supports only READY=1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LOG = logging.getLogger(__name__)
 
 
 class State(enum.Enum):
-    """What a service is about to do."""
+    """The state of a service."""
 
     READY = "READY=1"
     RELOADING = "RELOADING=1"
@@ -24,7 +24,7 @@ class State(enum.Enum):
 
 
 def notify(state: State, status: str = "") -> None:
-    """Tell the state, and a line for people; without systemd, do nothing."""
+    """Notify systemd of a state and a status line; without systemd, do nothing."""
     lines = [state.value, f"STATUS={status}"]
     if state is State.RELOADING:
         microseconds = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
@@ -36,10 +36,10 @@ def _notify(*lines: str) -> None:
     path = os.environ.get("NOTIFY_SOCKET")
     if not path:
         return
-    # "@" stands for the first byte of a name that is no file.
+    # "@" stands for the first byte of an abstract socket's name.
     address = f"\0{path[1:]}" if path.startswith("@") else path
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
             s.sendto("\n".join(lines).encode(), address)
     except OSError as e:
-        LOG.warning("systemd cannot be told %s: %s", lines[0], e)
+        LOG.warning("Notifying systemd of %s failed: %s", lines[0], e)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a scheduler driver is, and what it is handed."""
+"""The interface of scheduler drivers, and the parts that a driver receives."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from .record import DecisionLog
 
 
 def none_has_ended(_node_uuids: Collection[str]) -> bool:
-    """Stand in where nobody looks after claims."""
+    """Return False: the default of `Parts.review`."""
     return False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parts:
-    """What a driver works with; nothing of it is global.
+    """The dependencies of a driver; none of them is global.
 
     Attributes
     ----------
@@ -43,17 +43,17 @@ class Parts:
     prefilters : sequence of (name, prefilter)
         In the order in which they run.
     clock : callable
-        Returns now, seconds since the epoch.
+        Returns the current time, seconds since the epoch.
     rng : numpy.random.Generator
-        Shuffles, chooses within ``host_subset_size``, spreads retries in time.
+        Shuffles, chooses within ``host_subset_size``, adds jitter to retries.
     tie_seed : int
         Orders hosts of equal weight, the same way until the next start.
     network : NetworkClient or None
-        Neutron, for the prefilters that ask it; None: it is not configured.
+        The Neutron client for prefilters; None: not configured.
     waiter : Waiter
-        Waits between tries.
+        Waits between retries.
     contention : Contention
-        How often Placement has refused recent claims.
+        The rate at which Placement has refused recent claims.
     publish_claims : callable
         Publishes claims to the other schedulers.
     review : callable
@@ -83,12 +83,12 @@ class Parts:
 
 
 class BaseSchedulerDriver(abc.ABC):
-    """Select where instances go. One driver serves many threads at a time.
+    """Selects hosts for instances; must be thread-safe.
 
     Attributes
     ----------
     parts : Parts
-        Replaced as a whole when plugins are loaded again: a decision reads it once.
+        Replaced as a whole when plugins are reloaded: a decision reads it once.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -108,7 +108,7 @@ class BaseSchedulerDriver(abc.ABC):
         Parameters
         ----------
         instance_uuids : sequence of str, optional
-            None: an old conductor, which claims by itself.
+            None: an old conductor, which claims the resources itself.
 
         Returns
         -------
@@ -119,9 +119,9 @@ class BaseSchedulerDriver(abc.ABC):
         Raises
         ------
         NoValidHost
-            Some instance fits nowhere. Nothing is left claimed of the request.
+            At least one instance fits nowhere. No claim of the request remains.
         InvalidRequest
-            The request cannot be asked.
+            The request is malformed or contradictory.
         PlacementError
-            Placement could not do its part.
+            Placement failed.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who asks: what a decision needs of a request context."""
+"""The caller of a decision: the parts of a request context that it needs."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from ..errors import InvalidRequest, excerpt
 from ..hosts import Consumption, HostBatch
 from ..placement.query import Requirements
 
-Starting = Callable[[Requirements | None], None]
-Placing = Callable[[HostBatch, int, Consumption], None]
+OnStart = Callable[[Requirements | None], None]
+OnPlaced = Callable[[HostBatch, int, Consumption], None]
 
 
-def tell_nobody(*told: object) -> None:
-    """Stand in where nobody wants to know how far a request is."""
+def ignore_progress(*_progress: object) -> None:
+    """Do nothing: the default of the callbacks of `Caller`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Caller:
-    """The parts of a request context that are handed on.
+    """The parts of a request context that are passed on, and two callbacks.
 
     Attributes
     ----------
     request_id : str or None
         nova's own id of the API request, for logs and the record.
     global_request_id : str or None
-        What Placement is told as ``X-Openstack-Request-Id``.
-    starting : callable
-        Called once a request is known to have candidates, with what it requires of
-        Placement; None for a rebuild, for which Placement is not asked.
-    placing : callable
-        Called once all instances have their hosts, with where the last one is: the
-        hosts as it found them, the index of its own, and what it takes of that.
+        Sent to Placement as ``X-Openstack-Request-Id``.
+    on_start : callable
+        Called once a request is known to have candidates, with its requirements;
+        None for a rebuild, which needs no candidates.
+    on_placed : callable
+        Called once all instances have their hosts, with the placement of the last one:
+        the ranked hosts, the index of its host, and its consumption.
     """
 
     request_id: str | None = None
     global_request_id: str | None = None
     project_id: str | None = None
     user_id: str | None = None
-    starting: Starting = tell_nobody
-    placing: Placing = tell_nobody
+    on_start: OnStart = ignore_progress
+    on_placed: OnPlaced = ignore_progress
 
     @classmethod
     def of(cls, context: object) -> Self:
@@ -52,7 +52,7 @@ class Caller:
         Raises
         ------
         InvalidRequest
-            A request id is none that an HTTP header or a log line can have.
+            A request id contains characters not allowed in an HTTP header.
         """
         request_id = _request_id(context, "request_id")
         return cls(

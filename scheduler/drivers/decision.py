@@ -29,32 +29,37 @@ from .accepting import (
     first_accepted,
     reserve_in_ledger,
 )
-from .asking import ask, ask_again, questions, required
 from .base import Parts
 from .caller import Caller
-from .filtering import filtered, limits
-from .instances import NOT_ENOUGH, of_instance, uuids_of
+from .filtering import collect_limits, filter_hosts
+from .instances import NOT_ENOUGH, instance_uuids_of, spec_of_instance
 from .ledger import Ledger
-from .needs import Mappings, Needs, tell_providers
+from .needs import Mappings, Needs, fill_provider_mapping
 from .peer_claims import PeerClaim
-from .placed import ChosenHost, PlacedInstance, attributes
+from .placed import ChosenHost, PlacedInstance, read_attributes
+from .placement_queries import (
+    build_queries,
+    build_requirements,
+    query_candidates,
+    requery_candidates,
+)
 from .rechecks import MAX_RECHECKED, Rechecks
 from .record import TOP_INSTANCES, DecisionRecord, InstanceRecord
 from .request_claims import RequestClaims, StaleOffer
-from .restrictions import evacuated_from, is_rebuild, restricted, skips_filters
-from .selections import selection
-from .weighing import Ranking, ranked
+from .restrictions import evacuated_from, is_rebuild, restrict_hosts, skips_filters
+from .selections import make_selection
+from .weighing import Ranking, rank_hosts
 
 LOG = logging.getLogger(__name__)
 
 
 class Decision:
-    """Decide one request. It is made for it, and used once.
+    """The decision of one request; an instance is used once.
 
     Raises
     ------
     InvalidRequest
-        The request cannot be asked.
+        The request is malformed or contradictory.
     """
 
     def __init__(
@@ -71,7 +76,7 @@ class Decision:
         self._parts = parts
         self._caller = caller
         self._spec = spec_obj
-        self._uuids = uuids_of(spec_obj, instance_uuids)
+        self._uuids = instance_uuids_of(spec_obj, instance_uuids)
         self._is_rebuild = is_rebuild(spec_obj)
         # An old conductor, which names no instances, claims by itself.
         self._is_claimed = instance_uuids is not None and not self._is_rebuild
@@ -87,51 +92,55 @@ class Decision:
     def run(self) -> list[list[Selection]]:
         """Return a list an instance; see `BaseSchedulerDriver`.
 
-        Where an answer of Placement that was kept, or cut by the limit, holds no host,
-        Placement is asked afresh before that is said; also where it refuses much of
-        what it had offered. So are claims on its hosts, which may have ended, and the
-        source for the state of hosts.
+        If a cached or truncated answer of Placement has no suitable host, Placement is
+        queried again before the request fails; also if it refuses many claims on the
+        candidates of an answer. Before a request fails, claims on those hosts, which
+        may have ended, are reviewed, and the source is polled for the hosts' state.
         """
         if self._is_rebuild:
-            self._look()
-            self._caller.starting(None)
-            return self._decided(None)
+            self._refresh_hosts()
+            self._caller.on_start(None)
+            return self._decide(None)
         parts, caller, record = self._parts, self._caller, self._record
         came = parts.candidates_cache.tick()
-        self._look()
-        requirements = required(parts, caller, self._spec, record)
-        asked = questions(parts, self._spec, requirements)
-        offer = ask(
-            parts, caller, asked, record, came=came, n_instances=len(self._uuids)
+        self._refresh_hosts()
+        requirements = build_requirements(parts, caller, self._spec, record)
+        queries = build_queries(parts, self._spec, requirements)
+        offer = query_candidates(
+            parts, caller, queries, record, came=came, n_instances=len(self._uuids)
         )
-        caller.starting(requirements)
+        caller.on_start(requirements)
         n_asked = 1
         while True:
             try:
-                return self._decided(offer, may_give_up=n_asked == 1)
+                return self._decide(offer, may_give_up=n_asked == 1)
             except StaleOffer:
                 came = parts.candidates_cache.tick()
-                news = ask_again(parts, caller, asked, record, came=came, earlier=offer)
+                news = requery_candidates(
+                    parts, caller, queries, record, came=came, earlier=offer
+                )
             except NoValidHost:
                 if n_asked == MAX_QUERIES:
                     raise
                 is_freed = parts.review(offer.candidates.by_host) | self._is_outdated()
-                news = ask_again(parts, caller, asked, record, came=came, earlier=offer)
+                news = requery_candidates(
+                    parts, caller, queries, record, came=came, earlier=offer
+                )
                 if news is None and not is_freed:
                     raise
             record.restart()
             n_asked += 1
             offer = offer if news is None else news
 
-    def _decided(
+    def _decide(
         self, offer: Offer | None, *, may_give_up: bool = False
     ) -> list[list[Selection]]:
-        hosts, ledger = self._hosts(offer)
+        hosts, ledger = self._load_hosts(offer)
         with self._record.timed("hosts"):
-            hosts = restricted(hosts, self._spec, self._record.steps)
+            hosts = restrict_hosts(hosts, self._spec, self._record.steps)
         if ledger is None or not self._is_claimed:
             placed = self._place(hosts, self._uuids, None, accept_any)
-            self._tell(placed)
+            self._report_placement(placed)
             return self._selections(placed, None)
         claims = RequestClaims(
             self._parts,
@@ -153,11 +162,13 @@ class Decision:
             self._uuids, excluding=evacuated_from(self._spec, self._parts.table)
         )
         try:
-            placed = self._claimed(hosts, ledger, claims)
+            placed = self._claim_all(hosts, ledger, claims)
             selections = self._selections(placed, ledger)
-            # Not before: a request that is decided on anew is as it came.
-            tell_providers(self._spec, ledger.request(placed[-1].candidate)["mappings"])
-            self._tell(placed)
+            # Not earlier: a request that is decided again must be unchanged.
+            fill_provider_mapping(
+                self._spec, ledger.request(placed[-1].candidate)["mappings"]
+            )
+            self._report_placement(placed)
             self._consume(placed, claims, ledger)
             claims.mark_answered()
         except BaseException:
@@ -165,10 +176,10 @@ class Decision:
             raise
         return selections
 
-    def _tell(self, placed: Sequence[PlacedInstance]) -> None:
+    def _report_placement(self, placed: Sequence[PlacedInstance]) -> None:
         [last] = (p for p in placed if p.instance_uuid == self._uuids[-1])
         assert last.ranking is not None
-        self._caller.placing(last.ranking.hosts, last.index, last.consumption)
+        self._caller.on_placed(last.ranking.hosts, last.index, last.consumption)
 
     def _consume(
         self, placed: Sequence[PlacedInstance], claims: RequestClaims, ledger: Ledger
@@ -210,8 +221,8 @@ class Decision:
 
     # -- hosts -----------------------------------------------------------------------
 
-    def _look(self, missing: Collection[str] = ()) -> None:
-        """Have the hosts as fresh as the source can give them for a decision."""
+    def _refresh_hosts(self, missing: Collection[str] = ()) -> None:
+        """Have the source refresh the hosts for a decision, as well as it can."""
         with self._record.timed("look"):
             self._parts.source.look(self._parts.table, missing)
         self._parts.candidates_cache.invalidate_older_than(
@@ -219,26 +230,26 @@ class Decision:
         )
 
     def _is_outdated(self) -> bool:
-        """Return whether a poll finds other hosts than those that were decided on."""
+        """Poll the source; return whether hosts have changed since the decision."""
         table = self._parts.table
         with self._record.timed("look"):
             is_polled = self._parts.source.poll(table)
         return is_polled and table.revision != self._record.view_revision
 
-    def _offered(self, offer: Offer) -> HostBatch:
-        """Return the hosts of Placement's candidates, looked for if they are new."""
+    def _hosts_of_offer(self, offer: Offer) -> HostBatch:
+        """Return the hosts of Placement's candidates; refresh if some are new."""
         table, by_host = self._parts.table, offer.candidates.by_host
         with self._record.timed("hosts"):
             hosts = table.batch_of_offer(offer)
         if len(hosts) < len(by_host):
             missing = table.missing(by_host)
             if missing:
-                self._look(missing)
+                self._refresh_hosts(missing)
                 with self._record.timed("hosts"):
                     hosts = table.batch_of_offer(offer)
         return hosts
 
-    def _hosts(self, offer: Offer | None) -> tuple[HostBatch, Ledger | None]:
+    def _load_hosts(self, offer: Offer | None) -> tuple[HostBatch, Ledger | None]:
         """Return the hosts of Placement's candidates; all of them for a rebuild."""
         table = self._parts.table
         ledger = None
@@ -246,20 +257,22 @@ class Decision:
             hosts = table.batch()
         else:
             ledger = Ledger(offer)
-            hosts = self._offered(offer)
-            self._note_unknown(offer.candidates, hosts)
+            hosts = self._hosts_of_offer(offer)
+            self._record_unknown_providers(offer.candidates, hosts)
         self._record.n_hosts = len(hosts)
         self._record.view_revision = hosts.revision
         self._record.view_age_s = self._parts.source.age_s(self._parts.clock())
         return hosts, ledger
 
-    def _note_unknown(self, candidates: AllocationCandidates, hosts: HostBatch) -> None:
+    def _record_unknown_providers(
+        self, candidates: AllocationCandidates, hosts: HostBatch
+    ) -> None:
         self._record.n_without_row = len(candidates.by_host) - len(hosts)
         if not len(hosts):
             LOG.error(
                 "Placement has %d allocation candidate(s), but none of their %d root "
-                "provider(s) is a host of ours, for example not %s: do the source of "
-                "hosts and Placement tell of the same cloud?",
+                "provider(s) is a known host, for example not %s: do the source of "
+                "hosts and Placement describe the same cloud?",
                 candidates.n_requests,
                 len(candidates.by_host),
                 next(iter(candidates.by_host)),
@@ -267,13 +280,14 @@ class Decision:
 
     # -- a host for each instance ------------------------------------------------------
 
-    def _claimed(
+    def _claim_all(
         self, hosts: HostBatch, ledger: Ledger, claims: RequestClaims
     ) -> list[PlacedInstance]:
         """Place and claim all instances, several in one POST if Placement grants it.
 
-        What it refuses moves to other candidates and hosts, together at first, then
-        one by one; what it granted stays. The last one placed has seen all others.
+        Refused instances move to other candidates and hosts, together at first, then
+        one by one; granted claims stay. The instance that is placed last is placed with
+        all others taken into account.
         """
         placed: list[PlacedInstance] = []
         left = list(self._uuids)
@@ -287,10 +301,10 @@ class Decision:
             placed += [each for each in planned if each.instance_uuid not in left]
         if left:
             seen = _after(hosts, placed)
-            placed += self._claimed_singly(seen, left, ledger, claims)
+            placed += self._claim_singly(seen, left, ledger, claims)
         return placed
 
-    def _claimed_singly(
+    def _claim_singly(
         self,
         hosts: HostBatch,
         uuids: Sequence[str],
@@ -299,24 +313,23 @@ class Decision:
     ) -> list[PlacedInstance]:
         """Place and claim instances one by one.
 
-        A request that is repeated, for its answer was lost, gets the host that it was
-        given before.
+        A request that is repeated because its answer was lost gets the same host again.
         """
         if claims.may_add:
-            # Else it would be given a third host, besides this one and the source.
-            placed = self._placed_earlier(hosts, uuids, ledger, claims)
+            # Otherwise it would get a third host, besides this one and the source.
+            placed = self._adopt_earlier_claim(hosts, uuids, ledger, claims)
             if placed is not None:
                 return placed
         claim = claim_in_placement(ledger, claims)
         try:
             return self._place(hosts, uuids, ledger, claim, claims.may_try_again)
         except AllocationUpdateFailed:
-            placed = self._placed_earlier(hosts, uuids, ledger, claims)
+            placed = self._adopt_earlier_claim(hosts, uuids, ledger, claims)
             if placed is None:
                 raise
             return placed
 
-    def _placed_earlier(
+    def _adopt_earlier_claim(
         self,
         hosts: HostBatch,
         uuids: Sequence[str],
@@ -340,10 +353,10 @@ class Decision:
         accept: Accept,
         may_try_again: Callable[[int], bool] = lambda _rounds: False,
     ) -> list[PlacedInstance]:
-        """Give each instance the best host that accepts it, or raise NoValidHost.
+        """Select the best accepting host for each instance, or raise NoValidHost.
 
-        A host that a filter rejected once does not come back for a later instance.
-        Where none accepted and some were only busy, all are tried again, a few times.
+        A host that a filter rejected is not considered for later instances. If none
+        accepted and some were only busy, all are tried again, a few times.
         """
         placed: list[PlacedInstance] = []
         for number, uuid in enumerate(uuids):
@@ -373,14 +386,14 @@ class Decision:
         return placed
 
     def _limits(self, hosts: HostBatch, index: int) -> dict[str, object]:
-        return limits(
+        return collect_limits(
             self._filters, hosts[index], self._spec, is_rebuild=self._is_rebuild
         )
 
     def _rank(self, hosts: HostBatch, uuid: str, number: int) -> Ranking:
-        spec_obj = of_instance(self._spec, uuid)
+        spec_obj = spec_of_instance(self._spec, uuid)
         with self._record.timed("filters"):
-            hosts = filtered(
+            hosts = filter_hosts(
                 self._filters,
                 hosts,
                 spec_obj,
@@ -389,7 +402,7 @@ class Decision:
                 steps=self._record.steps,
             )
         with self._record.timed("weighers"):
-            return ranked(
+            return rank_hosts(
                 self._weighers,
                 hosts,
                 spec_obj,
@@ -401,7 +414,7 @@ class Decision:
             )
 
     def _ties(self, hosts: HostBatch) -> npt.NDArray[np.float64]:
-        """Return what orders equal hosts: the same for a row until the next start."""
+        """Return tie breakers, which are constant for a row until the next start."""
         n_rows = int(hosts.rows.max()) + 1 if len(hosts) else 0
         of_rows = _random_order(self._parts.tie_seed, 1 << n_rows.bit_length())
         ties: npt.NDArray[np.float64] = of_rows[hosts.rows]
@@ -416,7 +429,7 @@ class Decision:
         others = last.ranking
         assert others is not None
         if self._n_alternates and len(placed) > 1:
-            # Alternates are of hosts as they are with all instances on them.
+            # Alternates are ranked with all instances of the request on their hosts.
             after = others.hosts.with_instance(
                 last.index, last.instance_uuid, last.consumption
             )
@@ -429,17 +442,17 @@ class Decision:
             mine = of_instance[uuid]
             cell = mine.value("cell_uuid")
             if cell not in alternates:
-                # The same for all instances there: they are in each one's list.
+                # All instances in a cell share the alternates.
                 found = self._alternates(others, cell, chosen, ledger)
                 alternates[cell] = list(itertools.islice(found, self._n_alternates))
-            selections.append([self._of_placed(mine, ledger), *alternates[cell]])
-            self._note_instance(mine, selections[-1])
+            selections.append([self._selected(mine, ledger), *alternates[cell]])
+            self._record_instance(mine, selections[-1])
         return selections
 
     def _alternates(
         self, others: Ranking, cell: str, chosen: set[str], ledger: Ledger | None
     ) -> Iterator[Selection]:
-        """Yield hosts of a cell that no instance has and that would do, best first."""
+        """Yield suitable hosts of a cell without an instance of ours, best first."""
         hosts = others.hosts
         for index in others:
             node = hosts.value("uuid", index)
@@ -450,10 +463,10 @@ class Decision:
                 candidate = ledger.next_candidate(node, hosts.candidates_of(index))
             if candidate is not None:
                 its_limits = self._limits(hosts, index)
-                host = attributes(hosts, index)
+                host = read_attributes(hosts, index)
                 yield self._selection(host, its_limits, candidate, ledger)
 
-    def _of_placed(self, placed: PlacedInstance, ledger: Ledger | None) -> Selection:
+    def _selected(self, placed: PlacedInstance, ledger: Ledger | None) -> Selection:
         return self._selection(
             placed.chosen.values, placed.limits, placed.candidate, ledger
         )
@@ -467,11 +480,11 @@ class Decision:
     ) -> Selection:
         zone = self._parts.conf.default_availability_zone
         if ledger is None:
-            return selection(host, zone, its_limits)
+            return make_selection(host, zone, its_limits)
         request = ledger.request(candidate)
-        return selection(host, zone, its_limits, request, ledger.version)
+        return make_selection(host, zone, its_limits, request, ledger.version)
 
-    def _note_instance(
+    def _record_instance(
         self, placed: PlacedInstance, selections: Sequence[Selection]
     ) -> None:
         self._record.instances.append(
@@ -498,7 +511,7 @@ def _mappings(ledger: Ledger | None, candidate: int) -> Mappings | None:
 
 
 def _after(hosts: HostBatch, placed: Sequence[PlacedInstance]) -> HostBatch:
-    """Return the hosts with the instances that were placed on them."""
+    """Return the hosts with the placed instances counted on them."""
     for each in placed:
         [index] = hosts.matches("uuid", [each.value("uuid")]).nonzero()[0]
         hosts = hosts.with_instance(int(index), each.instance_uuid, each.consumption)

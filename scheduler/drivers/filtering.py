@@ -15,7 +15,7 @@ from .. import tracing
 from ..errors import PluginError, SchedulerError
 from ..hosts import HostBatch, HostState
 from .record import FilterStep
-from .restrictions import is_rebuild as asks_for_rebuild
+from .restrictions import is_rebuild as is_rebuild_request
 from .restrictions import skips_filters
 
 LOG = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ LOG = logging.getLogger(__name__)
 Mask = npt.NDArray[np.bool_]
 
 
-def filtered(
+def filter_hosts(
     filters: Sequence[BaseHostFilter],
     hosts: HostBatch,
     spec_obj: RequestSpec,
@@ -32,26 +32,26 @@ def filtered(
     is_rebuild: bool,
     steps: list[FilterStep],
 ) -> HostBatch:
-    """Return the hosts that every filter lets pass; `steps` learns how many each left.
+    """Return the hosts that pass every filter; append a step for each to `steps`.
 
     Parameters
     ----------
     filters : sequence of BaseHostFilter
         Prepared for this request.
     index : int
-        Which instance of the request this is: filters that run once a request are
-        asked for the first only, 0.
+        The number of the instance in the request: filters that run once a request
+        run for the first only, 0.
     is_rebuild : bool
-        Ask only the filters that say so with ``RUN_ON_REBUILD``.
+        Run only the filters with ``RUN_ON_REBUILD``.
 
     Raises
     ------
     PluginError
-        A filter failed, or its answer is no mask of the hosts.
+        A filter failed, or its result is not a mask of the hosts.
     """
     LOG.debug("Starting with %d host(s)", len(hosts))
     first = len(steps)
-    for filter_ in _asked(filters, index, is_rebuild):
+    for filter_ in _applicable(filters, index, is_rebuild):
         if not len(hosts):
             break
         n_in = len(hosts)
@@ -66,18 +66,18 @@ def filtered(
     return hosts
 
 
-def explain(
+def explain_rejections(
     filters: Sequence[BaseHostFilter], host_state: HostState, spec_obj: RequestSpec
 ) -> list[Rejection]:
-    """Return every filter's reason against one host; none if the host passes.
+    """Return the reasons of all filters that reject a host; none if the host passes.
 
-    Only the filters that are asked for such a request: none where hosts are forced,
-    those with ``RUN_ON_REBUILD`` for a rebuild. It is no part of a decision.
+    Only filters that apply to the request run: none if hosts are forced, those with
+    ``RUN_ON_REBUILD`` for a rebuild. A decision does not record these reasons.
 
     Parameters
     ----------
     filters : sequence of BaseHostFilter
-        Prepared for this request or not.
+        Prepared for this request, or not.
 
     Raises
     ------
@@ -86,12 +86,12 @@ def explain(
     """
     if skips_filters(spec_obj):
         return []
-    asked = _asked(filters, 0, asks_for_rebuild(spec_obj))
-    reasons = (_explained(filter_, host_state, spec_obj) for filter_ in asked)
+    applicable = _applicable(filters, 0, is_rebuild_request(spec_obj))
+    reasons = (_explain_one(filter_, host_state, spec_obj) for filter_ in applicable)
     return [reason for reason in reasons if reason is not None]
 
 
-def _explained(
+def _explain_one(
     filter_: BaseHostFilter, host_state: HostState, spec_obj: RequestSpec
 ) -> Rejection | None:
     try:
@@ -103,13 +103,13 @@ def _explained(
 
 
 def _failed(filter_: BaseHostFilter, error: Exception) -> PluginError:
-    # Whatever somebody else's code raises, the error names the filter.
+    # Third-party code may raise anything: the error names the filter.
     return PluginError(
         f"filter {type(filter_).__name__} failed: {type(error).__name__}: {error}"
     )
 
 
-def _asked(
+def _applicable(
     filters: Sequence[BaseHostFilter], index: int, is_rebuild: bool
 ) -> Iterator[BaseHostFilter]:
     for filter_ in filters:
@@ -134,24 +134,24 @@ def _passed(
     return hosts if mask.all() else hosts.take(mask)
 
 
-def _checked(filter_: BaseHostFilter, answer: Mask, length: int) -> Mask:
-    mask = np.asarray(answer)
+def _checked(filter_: BaseHostFilter, result: Mask, length: int) -> Mask:
+    mask = np.asarray(result)
     if mask.shape != (length,) or mask.dtype != bool:
         raise PluginError(
-            f"filter {type(filter_).__name__} answered an array of shape {mask.shape} "
-            f"and type {mask.dtype}; it has to be bool of shape ({length},)"
+            f"filter {type(filter_).__name__} returned an array of shape {mask.shape} "
+            f"and type {mask.dtype}; it must be bool of shape ({length},)"
         )
     return mask
 
 
-def limits(
+def collect_limits(
     filters: Sequence[BaseHostFilter],
     host_state: HostState,
     spec_obj: RequestSpec,
     *,
     is_rebuild: bool,
 ) -> dict[str, object]:
-    """Return what the filters that were asked add to a host's selection.
+    """Return the limits that the filters add to a host's selection.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def limits(
         A filter failed.
     """
     merged: dict[str, object] = {}
-    for filter_ in _asked(filters, 0, is_rebuild):
+    for filter_ in _applicable(filters, 0, is_rebuild):
         try:
             merged.update(filter_.selection_limits(host_state, spec_obj))
         except SchedulerError:
@@ -170,7 +170,7 @@ def limits(
 
 
 def _log_step(name: str, n_hosts: int) -> None:
-    # Operators search for this wording, which is nova's.
+    # The wording is nova's: operators search for it.
     if n_hosts:
         LOG.debug("Filter %s returned %d host(s)", name, n_hosts)
     else:

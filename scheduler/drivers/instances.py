@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The instances of a request, one by one."""
+"""The instances of a request."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from ..errors import InvalidRequest, NoValidHost, excerpt
 NOT_ENOUGH: Final = "There are not enough hosts available."
 
 
-def uuids_of(spec_obj: RequestSpec, instance_uuids: Sequence[str] | None) -> list[str]:
-    """Return an entry an instance; UUIDs that are given beat ``num_instances``.
+def instance_uuids_of(
+    spec_obj: RequestSpec, instance_uuids: Sequence[str] | None
+) -> list[str]:
+    """Return a UUID an instance; given UUIDs take precedence over ``num_instances``.
 
-    An old conductor gives none: its instances have UUIDs that no instance has.
+    An old conductor gives none: placeholders that no real instance has stand for them.
     """
     if instance_uuids is not None:
         return _checked(instance_uuids)
@@ -36,15 +38,15 @@ def _checked(instance_uuids: Sequence[str]) -> list[str]:
         raise NoValidHost(NOT_ENOUGH)  # nova's answer to a request for none
     for each in instance_uuids:
         if not uuidutils.is_uuid_like(each):
-            raise InvalidRequest(f"instance_uuids: {excerpt(each)} is no UUID")
+            raise InvalidRequest(f"instance_uuids: {excerpt(each)} is not a UUID")
     [(uuid, count)] = Counter(instance_uuids).most_common(1)
     if count > 1:
-        raise InvalidRequest(f"instance_uuids: an instance is there twice: {uuid}")
+        raise InvalidRequest(f"instance_uuids: duplicate instance: {uuid}")
     return list(instance_uuids)
 
 
-def of_instance(spec_obj: RequestSpec, uuid: str) -> RequestSpec:
-    """Return the request for one instance; the request itself is left alone."""
+def spec_of_instance(spec_obj: RequestSpec, uuid: str) -> RequestSpec:
+    """Return the request for one instance; the given request is not modified."""
     if "instance_uuid" in spec_obj and spec_obj.instance_uuid == uuid:
         return spec_obj
     mine = copy.copy(spec_obj)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each instance of a request takes of its host once it is claimed there."""
+"""The resources that an instance of a request consumes on its host once claimed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Mappings = Mapping[str, Sequence[str]]
 
 
 class Needs:
-    """Tell what an instance takes; on which host and candidate, is told later.
+    """The consumption of an instance, of which `on_host` makes that on one host.
 
     Parameters
     ----------
@@ -43,14 +43,14 @@ class Needs:
     def on_host(
         self, limits: Mapping[str, object], mappings: Mappings | None
     ) -> Consumption:
-        """Return what an instance takes of a host.
+        """Return what an instance consumes on a host.
 
         Parameters
         ----------
         limits : mapping
-            What the filters tell of the host; see `BaseHostFilter.selection_limits`.
+            The host's limits from the filters; see `BaseHostFilter.selection_limits`.
         mappings : mapping or None
-            Those of the candidate that was claimed; None: none was.
+            Those of the claimed candidate; None: nothing was claimed.
         """
         if not self._need:
             return self._plain
@@ -63,10 +63,10 @@ def _limits(limits: Mapping[str, object]) -> Limits | None:
     return Limits.read(of_cells) if isinstance(of_cells, NUMATopologyLimits) else None
 
 
-def tell_providers(spec_obj: RequestSpec, mappings: Mappings) -> None:
-    """Say in the request's groups which providers they were claimed from, as nova does.
+def fill_provider_mapping(spec_obj: RequestSpec, mappings: Mappings) -> None:
+    """Set the providers of each request group, as nova does after a claim.
 
-    A group that the candidate does not map is left as it is.
+    A group that the candidate does not map is unchanged.
     """
     groups = spec_obj.requested_resources if "requested_resources" in spec_obj else None
     for group in groups or ():

@@ -11,8 +11,8 @@ from ..hosts import Consumption, HostBatch
 from .record import WeighedHost
 from .weighing import Ranking
 
-#: What is read of a chosen host once its instance is placed: what a selection has, and
-#: what is compared with the host's state just before the claim.
+#: The attributes of a chosen host that are read after placing: those of a selection,
+#: and those that are compared with the host's state just before the claim.
 _ATTRIBUTES = (
     "uuid",
     "host",
@@ -26,14 +26,14 @@ _ATTRIBUTES = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChosenHost:
-    """What is kept of a chosen host: the hosts that were ranked take megabytes.
+    """A chosen host, without its ranking, which takes megabytes.
 
     Attributes
     ----------
     values : mapping
-        Of its attributes, by name.
+        Its attributes, by name.
     top_hosts : tuple of WeighedHost
-        The best hosts of the ranking, for the record; may be left out.
+        The best hosts of the ranking, for the record; may be empty.
     """
 
     values: Mapping[str, Any]
@@ -42,16 +42,16 @@ class ChosenHost:
 
     @classmethod
     def of(cls, ranking: Ranking, index: int, *, has_top: bool) -> Self:
-        """Return what is kept of one host of a ranking."""
+        """Return one host of a ranking."""
         return cls(
-            attributes(ranking.hosts, index),
+            read_attributes(ranking.hosts, index),
             float(ranking.total[index]),
             ranking.top() if has_top else (),
         )
 
 
-def attributes(hosts: HostBatch, index: int) -> dict[str, Any]:
-    """Return what is read of a chosen host once its instance is placed."""
+def read_attributes(hosts: HostBatch, index: int) -> dict[str, Any]:
+    """Return the attributes of a chosen host."""
     return {name: hosts.value(name, index) for name in _ATTRIBUTES}
 
 
@@ -79,5 +79,5 @@ class PlacedInstance:
         return str(self.chosen.values[name])
 
     def without_ranking(self) -> Self:
-        """Return the same without the hosts that were ranked."""
+        """Return a copy without the ranking, which frees its hosts."""
         return dataclasses.replace(self, ranking=None)

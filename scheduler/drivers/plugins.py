@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters, weighers and prefilters by the names operators write."""
+"""Load filters, weighers and prefilters by the names in the options."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ..entry_points import listed, load_plugins
 from ..errors import ConfigurationError, PluginError
 from ..prefilters import DEFAULT_PREFILTERS
 from ..prefilters.base import Prefilter
-from .foreign import filter_from, weigher_from
+from .nova_plugins import make_filter, make_weigher
 
 LOG = logging.getLogger(__name__)
 
 _NOVA = "nova.scheduler."
 _ALL_WEIGHERS = "nova.scheduler.weights.all_weighers"
 
-#: Filters of older releases of nova, and what does their work now.
+#: Filters of older releases of nova, and their replacements.
 REMOVED_FILTERS: Mapping[str, str] = MappingProxyType(
     {
         "RamFilter": "Placement's MEMORY_MB",
@@ -42,12 +42,12 @@ REMOVED_FILTERS: Mapping[str, str] = MappingProxyType(
         "RetryFilter": "the alternates that every selection carries",
         "AvailabilityZoneFilter": "the prefilter map_az_to_placement_aggregate",
         "TypeAffinityFilter": (
-            "nothing: AggregateTypeAffinityFilter can keep flavors to hosts"
+            "none: AggregateTypeAffinityFilter can restrict flavors to hosts"
         ),
     }
 )
 
-#: Those that must not be left out quietly: hosts would be trusted without a proof.
+#: Filters that must not be skipped: hosts would be trusted without attestation.
 REFUSED_FILTERS: Mapping[str, str] = MappingProxyType(
     {
         "TrustedFilter": (
@@ -63,7 +63,7 @@ _Made = TypeVar("_Made", BaseHostFilter, BaseHostWeigher)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PluginSet:
-    """The plugins that decide together, and the options that they were made with.
+    """The plugins of a decision, and the options that they were created with.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ def load_filters(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostFilter]:
     Raises
     ------
     PluginError
-        One is unknown, no filter, or cannot be made.
+        One is unknown, is not a filter, or cannot be created.
     """
     known: dict[str, Any] = load_plugins("moorage.filters")
     for path in conf.filter_scheduler.available_filters:
@@ -113,26 +113,26 @@ def load_filters(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostFilter]:
             f"[filter_scheduler] enabled_filters: there is no filter "
             f"{', '.join(map(repr, unknown))}; there are {listed(known)}"
         )
-    return [_made(filter_from, name, known[name], conf, clock) for name in names]
+    return [_made(make_filter, name, known[name], conf, clock) for name in names]
 
 
 def _without_removed(enabled: Sequence[str], known: Container[str]) -> list[str]:
-    """Return the names but those of removed filters, of which one warning tells.
+    """Return the names without those of removed filters; log one warning for them.
 
-    A plugin that has such a name is what the operator means by it.
+    An installed plugin with such a name is used.
     """
     for name in enabled:
         if name in REFUSED_FILTERS and name not in known:
             raise PluginError(
-                f"[filter_scheduler] enabled_filters: there is no {name} any more: "
+                f"[filter_scheduler] enabled_filters: {name} has been removed: "
                 f"{REFUSED_FILTERS[name]}"
             )
     removed = [n for n in enabled if n in REMOVED_FILTERS and n not in known]
     if removed:
-        told = "; ".join(f"{name}: {REMOVED_FILTERS[name]}" for name in removed)
+        listing = "; ".join(f"{name}: {REMOVED_FILTERS[name]}" for name in removed)
         LOG.warning(
-            "[filter_scheduler] enabled_filters: filters of older releases are left "
-            "out, and can be removed there. What does their work: %s", told,
+            "[filter_scheduler] enabled_filters: ignoring filters of older releases; "
+            "remove them from the option. Their replacements: %s", listing,
         )  # fmt: skip
     return [name for name in enabled if name not in removed]
 
@@ -143,14 +143,14 @@ def load_weighers(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostWeigher]:
     Raises
     ------
     PluginError
-        One is unknown, no weigher, or cannot be made.
+        One is unknown, is not a weigher, or cannot be created.
     """
     known = load_plugins("moorage.weighers")
     wanted: dict[str, Any] = {}
     for path in conf.filter_scheduler.weight_classes:
         wanted.update(_weigher_classes(path, known))
     return [
-        _made(weigher_from, name, wanted[name], conf, clock) for name in sorted(wanted)
+        _made(make_weigher, name, wanted[name], conf, clock) for name in sorted(wanted)
     ]
 
 
@@ -169,13 +169,13 @@ def _weigher_classes(path: str, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _classes(path: str) -> Sequence[type]:
-    """Import what a dotted path names: a class, or a function that returns classes."""
+    """Import a dotted path: a class, or a function that returns classes."""
     module, _, name = path.rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name)
         return [found] if inspect.isclass(found) else list(found())
     except Exception as e:
-        # Whatever somebody else's module raises must stop the start, named.
+        # Third-party code may raise anything; the error must stop the start.
         raise PluginError(f"{path} cannot be used: {type(e).__name__}: {e}") from e
 
 
@@ -189,8 +189,8 @@ def _made(
     try:
         return wrap(plugin, conf, clock)
     except Exception as e:
-        # As above: a plugin that cannot be made is named. An error of ours names the
-        # option, and needs no type.
+        # The error names the plugin. A ConfigurationError names the option, and needs
+        # no type.
         cause = e if isinstance(e, ConfigurationError) else f"{type(e).__name__}: {e}"
         raise PluginError(
             f"plugin {name!r} ({_origin(plugin)}) cannot be made: {cause}"
@@ -198,7 +198,7 @@ def _made(
 
 
 def _origin(plugin: type) -> str:
-    """Return the module of a plugin, and the distribution that it came with."""
+    """Return the module of a plugin and its distribution."""
     package = plugin.__module__.partition(".")[0]
     names = importlib.metadata.packages_distributions().get(package, ())
     versions = {f"{name} {importlib.metadata.version(name)}" for name in names}
@@ -206,7 +206,7 @@ def _origin(plugin: type) -> str:
 
 
 def load_prefilters(order: Sequence[str]) -> list[tuple[str, Prefilter]]:
-    """Return all prefilters: ours in their order, then third parties' by name.
+    """Return all prefilters: built-in ones in order, then third parties' by name.
 
     Raises
     ------

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Check a chosen host once more, just before it is claimed, where it may have changed.
+"""Check chosen hosts again for changes just before they are claimed.
 
 A decision reads the host table, which a source refreshes about once a second, and
-answers of Placement that are cached for some seconds or a minute. What an operator says
-of a compute service in between, and the traits and aggregates that Placement does not
-compare with a claim, are read for the chosen hosts only.
+answers of Placement that are cached for some seconds or a minute. The state of a
+compute service, and the traits and aggregates, which Placement does not check when it
+grants a claim, are read again for the chosen hosts only.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from ..placement.conditions import ProviderReader, conditions_of
 from ..placement.offers import Offer
 from ..sources.base import ServiceHost, ServiceState
 from .base import Parts
-from .filtering import explain
+from .filtering import explain_rejections
 from .placed import PlacedInstance
 from .record import OUTDATED, ClaimAttempt, DecisionRecord
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds for which an answer of Placement is as good as one of now.
+#: The age in seconds up to which an answer of Placement counts as current.
 FRESH_S: Final = 1.0
-#: Instances of a request up to which candidates of an older answer are checked, with a
-#: GET or two a host; for more, Placement is asked for candidates afresh.
+#: The number of instances up to which candidates of an older answer are checked, with a
+#: GET or two a host; for more, Placement is queried for candidates again.
 MAX_RECHECKED: Final = 10
-_CHANGED: Final = "its traits or aggregates in Placement are not what is asked for now"
+_CHANGED: Final = "its traits or aggregates in Placement no longer match the request"
 
 
-#: Attributes of a chosen host, as `attributes` returns them.
+#: Attributes of a chosen host, as `read_attributes` returns them.
 HostValues = Mapping[str, Any]
 
 
 class Rechecks:
-    """Read the present state of hosts that one decision has chosen, each once.
+    """Reads the current state of the chosen hosts of one decision, each once.
 
     Parameters
     ----------
     filters : sequence of BaseHostFilter
-        Prepared for this request; those that judge it.
+        Prepared for this request.
     is_few : bool
-        Whether candidates are checked, too; else Placement was asked afresh.
+        Whether to check candidates, too; otherwise they come from a new answer.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Rechecks:
         )
 
     def passes(self, uuid: str, host: HostValues) -> bool:
-        """Return whether a host still passes the filters; the record notes if not."""
+        """Return whether a host still passes the filters; record it if not."""
         key = _service_host(host)
         self._read([key])
         state = self._states[key]
@@ -83,14 +83,14 @@ class Rechecks:
             for now in self._table.batch([host["uuid"]]).with_numbers(
                 dataclasses.asdict(state)
             )
-            for rejection in explain(self._filters, now, self._spec)
+            for rejection in explain_rejections(self._filters, now, self._spec)
         ]
         for rejection in rejections:
             self._note(uuid, key[1], f"{rejection.filter}: {rejection.reason}")
         return not rejections
 
     def read(self, placed: Iterable[PlacedInstance]) -> None:
-        """Read the services of all these hosts at once."""
+        """Read the compute services of all these hosts at once."""
         self._read(_service_host(each.chosen.values) for each in placed)
 
     def still_fits(
@@ -98,12 +98,12 @@ class Rechecks:
     ) -> bool:
         """Return whether a candidate still has the traits and aggregates asked for.
 
-        It is taken for granted of an answer that is younger than `FRESH_S`.
+        Candidates of an answer younger than `FRESH_S` are not checked.
 
         Raises
         ------
         PlacementError
-            Placement could not be asked.
+            Placement could not be queried.
         """
         answer, number = offer.locate(candidate)
         if not self._is_few or not conditions_of(answer.query):
@@ -127,7 +127,7 @@ class Rechecks:
         self._states.update((host, found.get(host)) for host in unread)
 
     def _note(self, uuid: str, host: str, why: str) -> None:
-        LOG.info("Host %s is not claimed for instance %s: %s", host, uuid, why)
+        LOG.info("Not claiming host %s for instance %s: %s", host, uuid, why)
         self._record.claims.append(ClaimAttempt((uuid,), (host,), OUTDATED, 0, why))
 
 

@@ -34,7 +34,7 @@ from .base import Parts
 from .caller import Caller
 from .groups import GroupCheck
 from .ledger import Ledger
-from .placed import PlacedInstance, attributes
+from .placed import PlacedInstance, read_attributes
 from .rechecks import Rechecks
 from .record import RELEASED, ClaimAttempt, DecisionRecord
 from .restrictions import evacuated_from, skips_filters
@@ -114,7 +114,7 @@ class RequestClaims:
         node_uuid, host = hosts.value("uuid", index), hosts.value("host", index)
         if not self._group.may_try(node_uuid):
             return None
-        chosen = attributes(hosts, index)
+        chosen = read_attributes(hosts, index)
         if not self._rechecks.passes(uuid, chosen):
             ledger.refuse_all(node_uuid)  # it is no alternate either
             return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request itself says of hosts: wanted, forced, ignored."""
+"""The restrictions to hosts that a request names: requested, forced, ignored."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _CHECK_TYPE = "_nova_check_type"
 
 
 def is_rebuild(spec_obj: RequestSpec) -> bool:
-    """Return whether the question is if an instance may be rebuilt where it is."""
+    """Return whether a request checks if an instance can be rebuilt on its host."""
     return _check_types(spec_obj) == ["rebuild"]
 
 
 def skips_filters(spec_obj: RequestSpec) -> bool:
-    """Return whether hosts are forced, so that no filter is asked (nova's rule)."""
+    """Return whether hosts are forced, so that no filter runs (nova's rule)."""
     is_forced = bool(_names(spec_obj, "force_hosts") or _names(spec_obj, "force_nodes"))
     return is_forced and not _check_types(spec_obj)
 
@@ -36,7 +36,7 @@ def _names(spec_obj: RequestSpec, field: str) -> list[str]:
     return list(getattr(spec_obj, field) or []) if field in spec_obj else []
 
 
-def _wanted(spec_obj: RequestSpec) -> tuple[str | None, str | None, str | None]:
+def _requested(spec_obj: RequestSpec) -> tuple[str | None, str | None, str | None]:
     """Return the host, node and cell of the requested destination."""
     destination = spec_obj.requested_destination
     if destination is None:
@@ -48,40 +48,40 @@ def _wanted(spec_obj: RequestSpec) -> tuple[str | None, str | None, str | None]:
     return host, node, cell.uuid if cell else None
 
 
-def aim(
+def restrict_to_requested_host(
     spec_obj: RequestSpec,
     table: HostTable,
     requirements: Requirements,
     poll: Callable[[], object],
 ) -> None:
-    """Narrow the question for Placement to the host that a request names.
+    """Restrict the query for Placement to the host that a request names.
 
-    One compute node becomes ``in_tree``; where a host has several, none may be beyond
-    the limit.
+    A single compute node becomes ``in_tree``; for a host with several, the query has no
+    limit, so that it returns all of them.
 
     Parameters
     ----------
     poll : callable
-        Refreshes the table; called where no compute node has that name yet.
+        Refreshes the table; called if no compute node has that name yet.
 
     Raises
     ------
     NoValidHost
         No compute node has that name.
     """
-    host, node, cell = _wanted(spec_obj)
+    host, node, cell = _requested(spec_obj)
     if not host and not node:
         host = next(iter(_names(spec_obj, "force_hosts")), None)
         node = next(iter(_names(spec_obj, "force_nodes")), None)
     if not host and not node:
         return
-    wanted = host or None, node or None, cell
-    nodes = table.nodes_of(*wanted)
+    requested = host or None, node or None, cell
+    nodes = table.nodes_of(*requested)
     if not nodes:
         poll()
-        nodes = table.nodes_of(*wanted)
+        nodes = table.nodes_of(*requested)
     if not nodes:
-        # The wording, with its last blank, is nova's: API users see it.
+        # The wording, with the trailing space, is nova's: API users see it.
         raise NoValidHost(f"No such host - host: {host} node: {node} ")
     if len(nodes) == 1:
         requirements.in_tree = nodes[0]
@@ -89,16 +89,16 @@ def aim(
         requirements.is_limited = False
 
 
-def restricted(
+def restrict_hosts(
     hosts: HostBatch, spec_obj: RequestSpec, steps: list[FilterStep]
 ) -> HostBatch:
-    """Return the hosts that the request allows; `steps` learns how many.
+    """Return the hosts that the request allows; append their numbers to `steps`.
 
     The order is nova's: the requested destination, ``ignore_hosts``, ``force_hosts``,
-    ``force_nodes``. Ignored and forced hosts are compared without regard to case, the
-    others as they are.
+    ``force_nodes``. Names of ignored and forced hosts are case-insensitive, all others
+    are case-sensitive.
     """
-    host, node, cell = _wanted(spec_obj)
+    host, node, cell = _requested(spec_obj)
     exact = (("host", host), ("nodename", node), ("cell_uuid", cell))
     for column, value in exact:
         if value:
@@ -122,15 +122,15 @@ def _step(
     hosts: HostBatch, mask: np.ndarray, name: str, steps: list[FilterStep]
 ) -> HostBatch:
     left = hosts.take(mask)
-    steps.append(FilterStep(name, len(hosts), len(left), "the request says so"))
+    steps.append(FilterStep(name, len(hosts), len(left), "required by the request"))
     return left
 
 
 def evacuated_from(spec_obj: RequestSpec, table: HostTable) -> frozenset[str]:
-    """Return the providers of the host that an instance may be evacuated from.
+    """Return the providers of the host from which an instance may be evacuated.
 
-    A conductor that evacuates lets the instance keep what it holds there, and puts
-    the host into ``ignore_hosts``.
+    A conductor that evacuates leaves the instance's allocations there in place, and
+    puts the host into ``ignore_hosts``.
     """
     ignored = _names(spec_obj, "ignore_hosts")
     if not ignored:

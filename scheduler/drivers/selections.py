@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Selections: the form in which a conductor gets a selected host."""
+"""Make Selection objects, the form in which a conductor receives a selected host."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ..hosts import metadata_values
 from ..placement.candidates import AllocationRequest
 
 
-def selection(
+def make_selection(
     host: Mapping[str, Any],
     default_availability_zone: str,
     limits: Mapping[str, object],
     allocation_request: AllocationRequest | None = None,
     allocation_request_version: str | None = None,
 ) -> Selection:
-    """Return the selection of one host, of which `host` has the attributes.
+    """Return the selection of one host from its attributes.
 
-    Without an allocation request that field is ``null``, as a stock conductor expects
-    where nothing is claimed.
+    Without an allocation request the field is ``null``, as a stock conductor expects
+    if nothing is claimed.
     """
     zones = metadata_values(host["aggregates"], "availability_zone")
     return Selection(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weigh hosts and put them in order."""
+"""Weigh and rank hosts."""
 
 from __future__ import annotations
 
@@ -24,58 +24,60 @@ LOG = logging.getLogger(__name__)
 
 Order = npt.NDArray[np.intp]
 
-#: Enough for the chosen host, its alternates, and some hosts that are full meanwhile.
+#: Enough for the chosen host, its alternates, and some hosts that have become full.
 _N_BEST = 64
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Part:
-    """What one weigher said: enough to tell its share in any host's weight.
+class WeigherScores:
+    """The raw weights of one weigher, from which its part in a host's weight follows.
 
-    The scaled figures of all hosts are not kept: at 10,000 hosts, getting the memory
-    for those of every weigher would cost more than all the arithmetic.
+    The normalized weights of all hosts are not stored: at 10,000 hosts, allocating the
+    memory for those of every weigher would cost more than all the arithmetic.
 
     Attributes
     ----------
     raw : ndarray of float64, shape (n_hosts,)
     multipliers : ndarray of float64, shape (n_hosts,), or None
-        None: all hosts are alike to the weigher.
+        None: the weigher does not distinguish the hosts.
     """
 
     name: str
     raw: Weights
-    scale: WeightRange
+    weight_range: WeightRange
     multipliers: Weights | None
 
-    def of_hosts(self, indices: Order) -> list[WeigherPart]:
-        """Return the shares in the weights of some hosts."""
-        # They are few: Python's own numbers are faster than arrays, and as exact.
+    def parts_of(self, indices: Order) -> list[WeigherPart]:
+        """Return the weigher's parts in the weights of some hosts."""
+        # For few hosts, Python's own numbers are faster than arrays, and as exact.
         raw = self.raw[indices].tolist()
         if self.multipliers is None:
             return [WeigherPart(self.name, each, 0.0, 0.0) for each in raw]
         multipliers = self.multipliers[indices].tolist()
-        scaled = map(self.scale.normalize_one, raw)
+        normalized = map(self.weight_range.normalize_one, raw)
         return [
-            WeigherPart(self.name, each, share, share * multiplier)
-            for each, share, multiplier in zip(raw, scaled, multipliers, strict=True)
+            WeigherPart(self.name, each, score, score * multiplier)
+            for each, score, multiplier in zip(
+                raw, normalized, multipliers, strict=True
+            )
         ]
 
 
 class Ranking:
-    """Order hosts by weight, best first, with what each weigher said of them.
+    """Hosts ordered by weight, best first, with each weigher's scores.
 
-    Only the best are put in order at once: hardly a decision reads further.
+    Only the best are sorted at once: hardly any decision reads further.
 
     Parameters
     ----------
     total : ndarray of float64, shape (n_hosts,)
         The weight of each host, in the order of `hosts`.
     ties : ndarray of float64, shape (n_hosts,)
-        What orders hosts of equal weight, the least first.
+        Tie breakers for hosts of equal weight, the lowest first.
     n_best : int
-        How many are put in order at once, at least.
-    parts : sequence of Part
-        What the total is the sum of.
+        The minimum number of hosts that are sorted at once.
+    scores : sequence of WeigherScores
+        The scores of which the total is the sum.
     """
 
     def __init__(
@@ -84,13 +86,13 @@ class Ranking:
         total: Weights,
         ties: npt.NDArray[np.float64],
         n_best: int = _N_BEST,
-        parts: Sequence[Part] = (),
+        scores: Sequence[WeigherScores] = (),
     ) -> None:
         self.hosts = hosts
         self.total = total
         self._ties = ties
-        self._parts = parts
-        # The least weight of those that are put in order at once.
+        self._scores = scores
+        # The lowest weight of the hosts that are sorted at once.
         self._bound = -np.inf
         if len(total) > 4 * n_best:
             self._bound = np.partition(total, len(total) - n_best)[-n_best]
@@ -114,12 +116,12 @@ class Ranking:
             yield from self._ordered(self.total < self._bound).tolist()
 
     def n_near_best(self, at_most: int, nearness: float) -> int:
-        """Count the first hosts that weigh nearly as much as the best one.
+        """Return the number of first hosts whose weights are near the best one.
 
         Parameters
         ----------
         nearness : float
-            Within which share of what all weights span.
+            The maximum distance, as a share of the range of all weights.
         """
         if not len(self.total):
             return 0
@@ -128,9 +130,9 @@ class Ranking:
         return int(np.count_nonzero(best >= best[0] - near))
 
     def top(self) -> tuple[WeighedHost, ...]:
-        """Return the first hosts of the order as the decision record has them."""
+        """Return the first hosts in the form of the decision record."""
         indices = self.best[:TOP_HOSTS]
-        by_weigher = [part.of_hosts(indices) for part in self._parts]
+        by_weigher = [scores.parts_of(indices) for scores in self._scores]
         return tuple(
             WeighedHost(
                 host=self.hosts.value("host", index),
@@ -142,7 +144,7 @@ class Ranking:
         )
 
 
-def ranked(  # noqa: PLR0913 - five by name
+def rank_hosts(  # noqa: PLR0913 - five by name
     weighers: Sequence[BaseHostWeigher],
     hosts: HostBatch,
     spec_obj: RequestSpec,
@@ -153,11 +155,11 @@ def ranked(  # noqa: PLR0913 - five by name
     n_choices: int = 1,
     nearness: float = 0.0,
 ) -> Ranking:
-    """Return hosts ordered by the sum of their multiplied, scaled weights.
+    """Return hosts ordered by the sum of their multiplied, normalized weights.
 
-    One host alone is not weighed (nova's rule). Equal weights are ordered by `ties`,
-    or anew each time with ``shuffle_best_same_weighed_hosts``; with
-    ``host_subset_size`` N one of the N best is moved to the front.
+    A single host is not weighed (nova's rule). Equal weights are ordered by `ties`,
+    or at random with ``shuffle_best_same_weighed_hosts``; with ``host_subset_size`` N
+    one of the N best is moved to the front.
 
     Parameters
     ----------
@@ -165,75 +167,75 @@ def ranked(  # noqa: PLR0913 - five by name
         Prepared for this request.
     ties : ndarray of float64, shape (n_hosts,)
     n_choices : int
-        How many of the best hosts to put in random order, those that weigh nearly as
-        much as the best one.
+        The maximum number of hosts near the best one to put in random order.
     nearness : float
         See `Ranking.n_near_best`.
 
     Raises
     ------
     PluginError
-        A weigher failed, or its answer is no array of finite weights of the hosts.
+        A weigher failed, or its result is not an array of the hosts' finite weights.
     """
     options = conf.filter_scheduler
     if options.shuffle_best_same_weighed_hosts:
         ties = rng.random(len(hosts))
-    total, scaled = np.zeros(len(hosts)), np.empty(len(hosts))
-    parts = []
+    total, normalized = np.zeros(len(hosts)), np.empty(len(hosts))
+    scores = []
     if len(hosts) > 1:
         for weigher in weighers:
             name = type(weigher).__name__
             with tracing.span(name, kind="weigher", hosts_in=len(hosts)):
-                raw = _figures(name, hosts, partial(weigher.weigh_all, hosts, spec_obj))
-                scale = WeightRange.of(raw, weigher.minval, weigher.maxval)
+                raw = _checked(name, hosts, partial(weigher.weigh_all, hosts, spec_obj))
+                weight_range = WeightRange.of(raw, weigher.minval, weigher.maxval)
                 multipliers = None
-                if not scale.is_flat:
-                    ask = partial(weigher.multipliers, hosts)
-                    multipliers = _figures(name, hosts, ask)
+                if not weight_range.is_flat:
+                    compute = partial(weigher.multipliers, hosts)
+                    multipliers = _checked(name, hosts, compute)
                     with np.errstate(over="ignore", invalid="ignore"):
-                        total += scale.normalize(raw, out=scaled) * multipliers
-            parts.append(Part(name, raw, scale, multipliers))
+                        weight_range.normalize(raw, out=normalized)
+                        total += normalized * multipliers
+            scores.append(WeigherScores(name, raw, weight_range, multipliers))
     _make_finite(total)
     subset_size = options.host_subset_size
     n_best = max(_N_BEST, subset_size, n_choices)
-    ranking = Ranking(hosts, total, ties, n_best, parts)
+    ranking = Ranking(hosts, total, ties, n_best, scores)
     if n_choices > 1:
-        # Not only the first: where that is refused, the next in order would be, too.
+        # Not only the first: if that is refused, the next in order would be, too.
         n_near = ranking.n_near_best(n_choices, nearness)
         ranking.best[:n_near] = rng.permutation(ranking.best[:n_near])
     _move_one_of_the_best(ranking.best, subset_size, rng)
     return ranking
 
 
-def _figures(name: str, hosts: HostBatch, ask: Callable[[], Weights]) -> Weights:
+def _checked(name: str, hosts: HostBatch, compute: Callable[[], Weights]) -> Weights:
     try:
-        figures = np.asarray(ask(), dtype=np.float64)
+        values = np.asarray(compute(), dtype=np.float64)
     except SchedulerError:
         raise
     except Exception as e:
-        # Whatever somebody else's code raises, the error names the weigher.
+        # Third-party code may raise anything: the error names the weigher.
         raise PluginError(f"weigher {name} failed: {type(e).__name__}: {e}") from e
-    if figures.shape != (len(hosts),):
+    if values.shape != (len(hosts),):
         raise PluginError(
-            f"weigher {name} answered an array of shape {figures.shape}; "
-            f"it has to be ({len(hosts)},)"
+            f"weigher {name} returned an array of shape {values.shape}; "
+            f"it must be ({len(hosts)},)"
         )
-    if not np.isfinite(figures).all():
-        # One of them would make every weight NaN, and the order a matter of chance.
-        raise PluginError(f"weigher {name} answered NaN or infinity for some host")
-    return figures
+    if not np.isfinite(values).all():
+        # A single one would make every weight NaN, and the order random.
+        raise PluginError(f"weigher {name} returned NaN or infinity for some host")
+    return values
 
 
 def _make_finite(total: Weights) -> None:
-    """Let hosts whose weight cannot be computed weigh least: NaN has no order.
+    """Give hosts whose weight cannot be computed the lowest: NaN has no order.
 
-    Figures and multipliers are finite, but their products and sums may not be.
+    Weights and multipliers are finite, but their products and sums may not be.
     """
     is_nan = np.isnan(total)
     if is_nan.any():
         LOG.warning(
-            "The weight of %d of %d host(s) cannot be computed, which puts them last: "
-            "figures or multipliers of weighers are too large",
+            "The weight of %d of %d host(s) cannot be computed, which ranks them last: "
+            "raw weights or multipliers are too large",
             np.count_nonzero(is_nan),
             len(total),
         )

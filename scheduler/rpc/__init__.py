@@ -4,8 +4,8 @@
 from .client import SchedulerAPI
 from .endpoints import BaseAPIEndpoint, SchedulerEndpoint
 from .peers import PEERS_TOPIC, Peers, PeersEndpoint
-from .private_parts import warn_of_missing_parts
-from .reports import AgentAPI, UnusedReports, connect_agents
+from .private_api import warn_of_missing_api
+from .reports import AgentAPI, IgnoredReports, connect_agents
 from .server import Server, get_server
 from .transport import get_transport, register_opts
 
@@ -13,15 +13,15 @@ __all__ = [
     "PEERS_TOPIC",
     "AgentAPI",
     "BaseAPIEndpoint",
+    "IgnoredReports",
     "Peers",
     "PeersEndpoint",
     "SchedulerAPI",
     "SchedulerEndpoint",
     "Server",
-    "UnusedReports",
     "connect_agents",
     "get_server",
     "get_transport",
     "register_opts",
-    "warn_of_missing_parts",
+    "warn_of_missing_api",
 ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the message broker can be used, and if not, why."""
+"""Check whether the message broker can be used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 
 _OPTION: Final = "[DEFAULT] transport_url"
 _REMEDY: Final = "Check this option and [oslo_messaging_rabbit]"
-#: Seconds between two attempts to use a broker that fails; the last one is repeated.
+#: Back-off: seconds between two attempts to use the broker; the last one is repeated.
 _PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 _CHECK_EVERY_S: Final = 5.0
 #: Seconds after which a check without an outcome counts as failed.
@@ -38,16 +38,16 @@ def broker_failure(conf: cfg.ConfigOpts, error: BaseException) -> Failure:
 
 
 def retry_until_done(attempt: Callable[[], bool], stopping: threading.Event) -> None:
-    """Repeat an attempt, ever more seldom, until it returns true or has to stop."""
+    """Repeat an attempt with back-off until it returns true, or until `stopping`."""
     pauses_s = itertools.chain(_PAUSES_S, itertools.repeat(_PAUSES_S[-1]))
     while not stopping.is_set() and not attempt():
         stopping.wait(next(pauses_s))
 
 
 class BrokerWatch:
-    """Check every few seconds that the broker takes a message.
+    """Checks every few seconds that the broker accepts a message.
 
-    The message has no content, and goes to this host's own queue.
+    The message is empty, and goes to this host's own queue.
 
     Parameters
     ----------
@@ -68,46 +68,46 @@ class BrokerWatch:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._checking_since: float | None = None
-        self._trouble = "The broker has not been connected to yet."
+        self._problem = "The broker is not connected yet."
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why the broker cannot be used; empty: it can."""
         since = self._checking_since
         if since is not None and time.monotonic() - since > _MAX_CHECK_S:
-            return f"The broker has taken no message for {_MAX_CHECK_S:.0f} s."
-        return self._trouble
+            return f"The broker has accepted no message for {_MAX_CHECK_S:.0f} s."
+        return self._problem
 
     def check(self) -> bool:
-        """Send a message; return whether the broker took it, and log a change."""
+        """Send a message; return whether the broker accepted it, and log a change."""
         self._checking_since = time.monotonic()
-        trouble = ""
+        problem = ""
         try:
             self._client.cast({}, "instances_claimed", origin="", claims=[])
         except Exception as e:  # a driver's library raises errors of its own, too
-            trouble = f"{broker_failure(self._conf, e)}"
+            problem = f"{broker_failure(self._conf, e)}"
         self._checking_since = None
-        self.note(trouble)
-        return not trouble
+        self.record(problem)
+        return not problem
 
-    def note(self, trouble: str) -> None:
-        """Take note of why the broker cannot be used, or, empty, that it can."""
-        before, self._trouble = self._trouble, trouble
-        # Not inside of `except`: the log would repeat the error.
-        if trouble and trouble != before:
-            LOG.error("%s It is tried again", trouble)
-        elif before and not trouble:
-            LOG.info("The broker takes messages")
+    def record(self, problem: str) -> None:
+        """Record why the broker cannot be used, or, with an empty text, that it can."""
+        before, self._problem = self._problem, problem
+        # Not inside `except`: the log would repeat the error.
+        if problem and problem != before:
+            LOG.error("%s; retrying", problem.rstrip("."))
+        elif before and not problem:
+            LOG.info("The broker accepts messages")
 
     def start(self) -> None:
-        """Check from now on, in a thread."""
+        """Start checking, in a thread."""
         self._thread = threading.Thread(
             target=self._run, name="broker-watch", daemon=True
         )
         self._thread.start()
 
     def stop(self) -> None:
-        """End; a check under way is not waited for longer than a second."""
+        """Stop; wait at most a second for a running check."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(_STOP_S)

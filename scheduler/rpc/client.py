@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client that a conductor uses."""
+"""The RPC client for conductors."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .transport import register_opts
 
 
 class SchedulerAPI:
-    """Ask a scheduler over a message bus, as nova's own client does.
+    """Calls schedulers over a message bus, as nova's own client does.
 
     Parameters
     ----------
     transport : oslo_messaging.Transport
     timeout_s : int
-        Longest wait for an answer.
+        Maximum wait for an answer.
     call_monitor_timeout_s : int
-        Longest wait for a sign of life while a call is served.
+        Maximum wait for a heartbeat while a call is served.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class SchedulerAPI:
         timeout_s: int = 1800,
         call_monitor_timeout_s: int = 60,
     ) -> None:
-        # A transport that others have made may lack some.
+        # A transport from elsewhere may lack some.
         register_opts(transport.conf)
         target = oslo_messaging.Target(topic=TOPIC, version="4.0")
         self._client = oslo_messaging.get_rpc_client(
@@ -55,11 +55,11 @@ class SchedulerAPI:
         Raises
         ------
         NoValidHost
-            Some instance fits nowhere, and nothing is claimed.
+            At least one instance fits nowhere; nothing is claimed.
         SchedulerError
-            The scheduler failed; the class is that of its error, if it is ours.
+            The scheduler failed; the class is that of its error.
         oslo_messaging.RemoteError
-            It failed in a way that has no class of ours.
+            The scheduler failed with an error that is not a SchedulerError.
         oslo_messaging.MessagingTimeout
             No scheduler answered in time.
         """
@@ -84,17 +84,17 @@ class SchedulerAPI:
     def update_aggregates(
         self, context: dict[str, Any], aggregates: Sequence[Aggregate]
     ) -> None:
-        """Tell all schedulers of aggregates as they are now."""
+        """Send the current state of aggregates to all schedulers."""
         self._cast("4.1", context, "update_aggregates", aggregates=list(aggregates))
 
     def delete_aggregate(self, context: dict[str, Any], aggregate: Aggregate) -> None:
-        """Tell all schedulers that an aggregate is gone."""
+        """Notify all schedulers of a deleted aggregate."""
         self._cast("4.1", context, "delete_aggregate", aggregate=aggregate)
 
     def update_instance_info(
         self, context: dict[str, Any], host_name: str, instance_info: InstanceList
     ) -> None:
-        """Tell all schedulers of instances that a host has."""
+        """Send instances of a host to all schedulers."""
         self._cast(
             "4.2",
             context,
@@ -106,7 +106,7 @@ class SchedulerAPI:
     def delete_instance_info(
         self, context: dict[str, Any], host_name: str, instance_uuid: str
     ) -> None:
-        """Tell all schedulers that a host has an instance no more."""
+        """Notify all schedulers that an instance has left a host."""
         self._cast(
             "4.2",
             context,
@@ -118,7 +118,7 @@ class SchedulerAPI:
     def sync_instance_info(
         self, context: dict[str, Any], host_name: str, instance_uuids: Sequence[str]
     ) -> None:
-        """Tell all schedulers of every instance that a host has."""
+        """Send the complete list of a host's instances to all schedulers."""
         self._cast(
             "4.2",
             context,
@@ -135,7 +135,7 @@ class SchedulerAPI:
 
 
 def _raise_ours(error: oslo_messaging.RemoteError) -> NoReturn:
-    """Raise the error of ours that came over the wire, or the remote one."""
+    """Raise the SchedulerError that came over the wire, or the remote error."""
     cls = getattr(errors, str(error.exc_type), None)
     if cls is errors.NoValidHost:
         raise errors.from_nova(str(error.value)) from error

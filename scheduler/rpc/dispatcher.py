@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a message to an endpoint's method, also where the message makes no sense."""
+"""Dispatch messages to the methods of endpoints, and reject malformed ones."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ from ..errors import (
 
 LOG = logging.getLogger(__name__)
 
-#: Characters of what is wrong with a message, in the log and in the answer.
-_MAX_TOLD: Final = 500
+#: Maximum characters of an error in a message, in the log and in the answer.
+_MAX_CHARS: Final = 500
 
 _SELECT: Final = "select_destinations"
 _VERSION: Final = re.compile(r"[0-9]{1,9}\.[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
 class MethodsOnly(RPCAccessPolicyBase):  # type: ignore[misc]
-    """Let public methods be called; an endpoint has other attributes: its target."""
+    """Allows only public methods; an endpoint has other attributes, such as target."""
 
     def is_allowed(self, endpoint: object, method: str) -> bool:
-        """Return whether a name is that of a public method."""
+        """Return whether a name belongs to a public method."""
         is_public = not method.startswith("_")
         return is_public and inspect.ismethod(getattr(endpoint, method))
 
 
 class Dispatcher(RPCDispatcher):  # type: ignore[misc]
-    """Read a message's arguments and hand them to the endpoint that has its method.
+    """Reads a message's arguments, and calls the endpoint that has its method.
 
-    oslo.messaging's own one, but that a message which makes no sense fails as one whose
-    arguments an endpoint refuses, and that a failure which the scheduler raises on
-    purpose leaves one line in the log, where oslo.messaging's server logs a traceback.
+    In contrast to oslo.messaging's dispatcher, a malformed message fails like one with
+    invalid arguments, and an error that the scheduler raises deliberately is logged in
+    one line, where oslo.messaging's server logs a traceback.
     """
 
     def dispatch(self, incoming: Any) -> Any:
@@ -61,19 +61,19 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]
         Raises
         ------
         oslo_messaging.ExpectedException
-            It holds what is answered: InvalidRequest where the message makes no sense
-            (its version, its method, its arguments' names or types; what cannot be
-            read), as NoValidHost if it is a request for destinations (see `as_nova`);
-            or another failure that is no accident.
+            It holds the error to answer: InvalidRequest for a malformed message (its
+            version, its method, its arguments' names or types; unreadable objects), as
+            NoValidHost if it is a request for destinations (see `as_nova`); or another
+            deliberate error.
         """
         try:
             self._check(incoming.message)
             return super().dispatch(incoming)
         except MalformedObject as e:
-            # The path to what is wrong may have texts as long as the bounds let them.
-            failure: Exception = InvalidRequest(shortened(str(e), _MAX_TOLD))
+            # The path to the error may have texts as long as the limits allow.
+            failure: Exception = InvalidRequest(shortened(str(e), _MAX_CHARS))
         except ConfigurationError:
-            raise  # an operator needs the whole of it
+            raise  # an operator needs the traceback
         except (SchedulerError, NoSuchMethod, UnsupportedVersion) as e:
             if isinstance(e, SchedulerError) and e.is_unexpected:
                 raise  # it needs its traceback
@@ -84,7 +84,7 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]
         raise _expected(failure)
 
     def _check(self, message: dict[str, Any]) -> None:
-        """Refuse what oslo.messaging's dispatcher stumbles over."""
+        """Reject messages with which oslo.messaging's dispatcher would crash."""
         version, method = message.get("version", "1.0"), message.get("method")
         if not isinstance(version, str) or not _VERSION.fullmatch(version):
             raise InvalidRequest(
@@ -104,7 +104,7 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]
                 raise InvalidRequest(f"{method}: {shortened(str(e))}") from None
 
     def _methods(self, name: str, namespace: object) -> list[Callable[..., Any]]:
-        """Return the methods of that name, of the endpoints of a namespace."""
+        """Return the methods of that name in the endpoints of a namespace."""
         return [
             getattr(endpoint, name)
             for endpoint in self.endpoints
@@ -124,7 +124,7 @@ def _as_nova(failure: Exception) -> Exception:
 
 
 def _expected(failure: Exception) -> oslo_messaging.ExpectedException:
-    """Return what has oslo.messaging's server answer a failure and log nothing."""
+    """Wrap a failure so that oslo.messaging's server answers it without logging."""
     try:
         raise failure from failure.__cause__
     except Exception:
@@ -132,7 +132,7 @@ def _expected(failure: Exception) -> oslo_messaging.ExpectedException:
 
 
 def _log(incoming: Any, failure: Exception) -> None:
-    """Log a failure in one line, unless the line of a decision has it."""
+    """Log a failure in one line, unless a decision's log line has it."""
     if isinstance(failure, SchedulerError) and failure.is_logged:
         return
     context = incoming.ctxt
@@ -142,8 +142,8 @@ def _log(incoming: Any, failure: Exception) -> None:
         context, request_id = {}, None
     with logs.request(context, ()):
         LOG.warning(
-            "Request %s for %s is refused: %s",
+            "Rejected request %s for %s: %s",
             request_id or "-",
             excerpt(incoming.message.get("method")),
-            shortened(str(failure), _MAX_TOLD),
+            shortened(str(failure), _MAX_CHARS),
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a scheduler's RPC server serves: topic "scheduler" 4.5, baseapi 1.1."""
+"""The endpoints of a scheduler's RPC server: topic "scheduler" 4.5, baseapi 1.1."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..hosts import HostAggregate, HostTable, properties_of_instance
 
 TOPIC: Final = "scheduler"
 
-#: Instances of one request, at most: far more than any quota lets through.
+#: Maximum number of instances in one request: far more than any quota allows.
 MAX_INSTANCES: Final = 10_000
 
-#: What select_destinations answers: objects, or dicts to an old conductor.
-Answer = list[list[Selection]] | list[dict[str, Any]]
+#: The result of select_destinations: objects, or dicts for an old conductor.
+Destinations = list[list[Selection]] | list[dict[str, Any]]
 
 
-class SelectsDestinations(Protocol):
-    """The part of the scheduler that the endpoints serve."""
+class DestinationSelector(Protocol):
+    """The part of the scheduler that the endpoints use."""
 
     @property
     def table(self) -> HostTable:
@@ -37,21 +37,21 @@ class SelectsDestinations(Protocol):
         instance_uuids: Sequence[str] | None = None,
         return_objects: bool = False,
         return_alternates: bool = False,
-    ) -> Answer:
+    ) -> Destinations:
         """Select hosts for instances."""
         ...
 
 
 class SchedulerEndpoint:
-    """Serve the scheduler's methods, in every form since 4.0.
+    """Serves the scheduler's methods, in every form since 4.0.
 
-    A method's context is the request context, the dict of the wire. Casts can come as
-    calls, too: they answer None.
+    A method's context is the request context, the dict of the wire. A cast may also
+    arrive as a call: it returns None.
     """
 
     target = oslo_messaging.Target(version="4.5")
 
-    def __init__(self, scheduler: SelectsDestinations) -> None:
+    def __init__(self, scheduler: DestinationSelector) -> None:
         self._scheduler = scheduler
 
     def select_destinations(
@@ -63,17 +63,17 @@ class SchedulerEndpoint:
         instance_uuids: list[str] | None = None,
         return_objects: bool = False,
         return_alternates: bool = False,
-    ) -> Answer:
-        """Select hosts; dicts instead of `spec_obj` are what 4.0 to 4.2 send.
+    ) -> Destinations:
+        """Select hosts; clients of 4.0 to 4.2 send dicts instead of `spec_obj`.
 
         Raises
         ------
         oslo_messaging.ExpectedException
-            It holds NoValidHost: some instance fits nowhere.
+            It holds NoValidHost: at least one instance fits nowhere.
         NoValidHost
-            In nova's class of that name, nearly whatever else failed; see `as_nova`.
+            As nova's class of that name, for nearly all other errors; see `as_nova`.
         AllocationUpdateFailed
-            In nova's class of that name: a consumer has other allocations.
+            As nova's class of that name: a consumer has other allocations.
         """
         try:
             if spec_obj is None:
@@ -88,7 +88,7 @@ class SchedulerEndpoint:
                 context, spec_obj, instance_uuids, return_objects, return_alternates
             )
         except NoValidHost:
-            # As oslo_messaging.expected_exceptions, which hides the signature.
+            # Like oslo_messaging.expected_exceptions, which hides the signature.
             raise oslo_messaging.ExpectedException() from None
         except Exception as e:
             # oslo.messaging's server logs both, with their tracebacks.
@@ -97,7 +97,7 @@ class SchedulerEndpoint:
     def update_aggregates(
         self, context: object, aggregates: Aggregate | AggregateList | list[Aggregate]
     ) -> None:
-        """Take aggregates as they are now."""
+        """Store the current state of aggregates."""
         several = [aggregates] if isinstance(aggregates, Aggregate) else aggregates
         _check(several, list | tuple | AggregateList, "aggregates: a list of Aggregate")
         for aggregate in several:
@@ -106,14 +106,14 @@ class SchedulerEndpoint:
             self._scheduler.table.put_aggregate(_aggregate(aggregate))
 
     def delete_aggregate(self, context: object, aggregate: Aggregate) -> None:
-        """Forget an aggregate."""
+        """Remove an aggregate."""
         _check(aggregate, Aggregate, "aggregate: an Aggregate")
         self._scheduler.table.drop_aggregate(aggregate.id)
 
     def update_instance_info(
         self, context: object, host_name: str, instance_info: InstanceList
     ) -> None:
-        """Take instances that a host has, among others."""
+        """Add instances to a host."""
         _check(host_name, str, "host_name: a text")
         _check(instance_info, InstanceList, "instance_info: an InstanceList")
         described = {i.uuid: properties_of_instance(i) for i in instance_info}
@@ -126,7 +126,7 @@ class SchedulerEndpoint:
     def delete_instance_info(
         self, context: object, host_name: str, instance_uuid: str
     ) -> None:
-        """Forget an instance of a host, and give back what it had consumed."""
+        """Remove an instance from a host, and release its consumption."""
         _check(host_name, str, "host_name: a text")
         _check(instance_uuid, str, "instance_uuid: a text")
         self._scheduler.table.release_claim(host_name, instance_uuid)
@@ -134,7 +134,7 @@ class SchedulerEndpoint:
     def sync_instance_info(
         self, context: object, host_name: str, instance_uuids: list[str]
     ) -> None:
-        """Take a host's word for which instances it has."""
+        """Replace the instances of a host."""
         _check(host_name, str, "host_name: a text")
         _check(instance_uuids, list | tuple, "instance_uuids: a list of texts")
         for uuid in instance_uuids:
@@ -155,8 +155,8 @@ def _check_request(spec_obj: object, instance_uuids: object) -> None:
         _check(instance_uuids, list, "instance_uuids: a list of UUIDs, or None,")
     elif len(instance_uuids) > MAX_INSTANCES:
         raise InvalidRequest(
-            f"instance_uuids: there are {len(instance_uuids)}; there must be at most "
-            f"{MAX_INSTANCES}"
+            f"instance_uuids: {len(instance_uuids)} instances; at most {MAX_INSTANCES} "
+            "are allowed"
         )
 
 
@@ -175,7 +175,7 @@ def _from_dicts(
     try:
         return RequestSpec.from_primitives(context, request_spec, properties)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as e:
-        # Whatever is in dicts that nobody checked, down to texts that are no JSON.
+        # The dicts are not validated, down to texts that are not JSON.
         raise InvalidRequest(
             "request_spec and filter_properties cannot be read as those of RPC 4.0: "
             f"{type(e).__name__}: {shortened(str(e))}"
@@ -193,14 +193,14 @@ def _aggregate(aggregate: Aggregate) -> HostAggregate:
 
 
 class BaseAPIEndpoint:
-    """Serve the namespace that all of nova's services have in common."""
+    """Serves the namespace that all of nova's services share."""
 
     target = oslo_messaging.Target(namespace="baseapi", version="1.1")
 
     def ping(self, context: object, arg: object) -> dict[str, Any]:
-        """Answer that this service is alive."""
+        """Answer to show that this service is alive."""
         return {"service": TOPIC, "arg": arg}
 
     def get_backdoor_port(self, context: object) -> None:
-        """Answer that there is no backdoor."""
+        """Return None: there is no backdoor."""
         return

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replies whose caller's queue is missing, retried by one thread for all of them.
+"""Retry replies whose caller's queue is missing, in one thread for all of them.
 
-A queue is missing for a moment while a broker fails over, and for good once its caller
-is gone. oslo.messaging waits for it in the thread that served the call; a conductor
-that is restarted with many calls outstanding would stop a scheduler like that.
+A queue is missing for a moment while a broker fails over, and permanently once its
+caller is gone. oslo.messaging waits for it in the thread that served the call: the
+restart of a conductor with many outstanding calls would block all threads.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Final
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds between two tries.
+#: Seconds between two attempts.
 _EVERY_S: Final = 0.5
-#: Replies that are kept; the oldest one is given up for the next.
-_MAX_KEPT: Final = 1000
+#: Maximum number of waiting replies; the oldest one is dropped for a new one.
+_MAX_WAITING: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class LateReply:
     Attributes
     ----------
     queue : str
-        Where it goes.
+        The caller's queue.
     limit_s : float
-        How long it is retried, in seconds; its caller waits no longer.
+        Seconds for which it is retried; its caller waits no longer.
     send : callable
-        Return whether it was sent, or fail for good; False: its queue is missing.
+        Sends it and returns True; False: its queue is missing. An error is final.
     close : callable
-        Called once, when it was sent or is given up.
+        Called once, when it has been sent or dropped.
     """
 
     queue: str
@@ -47,54 +47,56 @@ class LateReply:
 
 
 class LateReplies:
-    """Retry replies until they are sent or their callers wait no more."""
+    """Retries replies until they are sent or their callers have timed out."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        #: Each with the time at which it is given up.
-        self._kept: dict[LateReply, float] = {}
+        #: The deadline of each reply.
+        self._waiting: dict[LateReply, float] = {}
         self._thread: threading.Thread | None = None
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._waiting)
 
     def add(self, reply: LateReply) -> None:
-        """Retry a reply from now on."""
+        """Add a reply to retry."""
         with self._changed:
-            # The oldest expire: the thread that may be sending them gives them up.
-            n_over = max(0, len(self._kept) + 1 - _MAX_KEPT)
-            self._kept.update(dict.fromkeys(list(self._kept)[:n_over], -math.inf))
-            self._kept[reply] = time.monotonic() + reply.limit_s
+            # The oldest expire: the thread that may be sending them drops them.
+            n_over = max(0, len(self._waiting) + 1 - _MAX_WAITING)
+            self._waiting.update(dict.fromkeys(list(self._waiting)[:n_over], -math.inf))
+            self._waiting[reply] = time.monotonic() + reply.limit_s
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="moorage late replies", daemon=True
                 )
                 self._thread.start()
         if n_over:
-            LOG.warning("%d replies wait for missing queues", _MAX_KEPT)
+            LOG.warning(
+                "%d replies wait for missing queues; dropping the oldest", _MAX_WAITING
+            )
 
     def wait(self) -> None:
-        """Return once all are sent or given up."""
+        """Wait until all replies are sent or dropped."""
         with self._changed:
-            while self._kept:
+            while self._waiting:
                 self._changed.wait()
 
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait(_EVERY_S)
-                if not self._kept:
+                if not self._waiting:
                     self._thread = None
                     return
-                kept = list(self._kept)
-            self._try(kept)
+                waiting = list(self._waiting)
+            self._try(waiting)
 
     def _try(self, replies: Iterable[LateReply]) -> None:
         missing: set[str] = set()
         for reply in replies:
             # Checked first: its caller has stopped waiting, and uses no claim.
-            if time.monotonic() >= self._kept.get(reply, 0.0):
-                self._give_up(reply)
+            if time.monotonic() >= self._waiting.get(reply, 0.0):
+                self._drop(reply)
             elif reply.queue not in missing and self._is_done(reply):
                 self._end(reply)
             else:
@@ -103,11 +105,11 @@ class LateReplies:
     def _is_done(self, reply: LateReply) -> bool:
         try:
             return reply.send()
-        except Exception:  # whatever the broker's library raises: the others go on
-            LOG.exception("A reply to %s cannot be sent", reply.queue)
+        except Exception:  # the broker's library may raise anything
+            LOG.exception("Sending a reply to %s failed", reply.queue)
             return True
 
-    def _give_up(self, reply: LateReply) -> None:
+    def _drop(self, reply: LateReply) -> None:
         if self._end(reply):
             LOG.error(
                 "A reply was not sent within %.0f s: the caller's queue %s is missing",
@@ -116,9 +118,9 @@ class LateReplies:
             )
 
     def _end(self, reply: LateReply) -> bool:
-        """Forget a reply; return whether this call did."""
+        """Remove a reply; return whether this call removed it."""
         with self._changed:
-            is_mine = self._kept.pop(reply, None) is not None
+            is_mine = self._waiting.pop(reply, None) is not None
         if is_mine:
             try:
                 reply.close()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedulers of one cloud tell each other what they have claimed.
+"""Exchange claims between the schedulers of one cloud.
 
-It goes over a topic of our own, as fan-out casts: a scheduler that misses one sees the
+They are fan-out casts on Moorage's own topic. A scheduler that misses one sees the
 instance a little later, once its host reports it.
 """
 
@@ -22,52 +22,52 @@ from ..waiting import Spawner, ThreadSpawner
 
 LOG = logging.getLogger(__name__)
 
-#: Not nova's "scheduler": a nova-scheduler beside us would not know the methods.
+#: Not nova's "scheduler": a nova-scheduler in the same cloud lacks the methods.
 PEERS_TOPIC: Final = "moorage"
 NAMESPACE: Final = "moorage"
 
-#: Claims told of in one cast, and kept while the broker is away, at most.
-_MAX_TOLD: Final = 100
-_MAX_KEPT: Final = 10_000
+#: Maximum number of claims in one cast, and in the queue while the broker is away.
+_MAX_PER_CAST: Final = 100
+_MAX_QUEUED: Final = 10_000
 
 
-class HearsOfClaims(Protocol):
-    """The part of the scheduler that is told of claims."""
+class AppliesPeerClaims(Protocol):
+    """The part of the scheduler that receives claims."""
 
     def apply_peer_claims(self, claims: Sequence[dict[str, Any]]) -> None:
-        """Take the claims of another scheduler."""
+        """Apply the claims of another scheduler."""
 
 
 class PeersEndpoint:
-    """Hear what other schedulers have claimed.
+    """Receives the claims of other schedulers.
 
     Parameters
     ----------
     origin : str
-        The own name, whose casts come back, too, and are left alone.
+        The name of this process, whose own casts come back and are ignored.
     """
 
     target = oslo_messaging.Target(namespace=NAMESPACE, version="1.0")
 
-    def __init__(self, scheduler: HearsOfClaims, origin: str) -> None:
+    def __init__(self, scheduler: AppliesPeerClaims, origin: str) -> None:
         self._scheduler = scheduler
         self._origin = origin
 
     def instances_claimed(
         self, context: object, origin: str, claims: list[dict[str, Any]]
     ) -> None:
-        """Take claims, as `PeerClaim.to_wire` writes them."""
+        """Apply claims in the form of `PeerClaim.to_wire`."""
         if origin != self._origin:
             self._scheduler.apply_peer_claims(claims)
 
 
 class Peers:
-    """Announce claims to other schedulers, in a thread of its own: no decision waits.
+    """Publishes claims to other schedulers, in its own thread: no decision waits.
 
     Attributes
     ----------
     origin : str
-        This process, by a name that no other has.
+        A unique name of this process.
     """
 
     def __init__(
@@ -88,20 +88,20 @@ class Peers:
         self._is_stopping = False
         self._thread = spawner.spawn(self._run, name="peers")
 
-    def announce(self, claims: Sequence[PeerClaim]) -> None:
-        """Announce claims soon; where the broker is away for long, never."""
+    def publish(self, claims: Sequence[PeerClaim]) -> None:
+        """Queue claims for publication; drop them if the queue is full."""
         with self._lock:
-            n_free = _MAX_KEPT - len(self._claims)
+            n_free = _MAX_QUEUED - len(self._claims)
             self._claims.extend(claims[:n_free])
         if n_free < len(claims):
             LOG.warning(
-                "Other schedulers are not sent a claim: %d wait for the broker",
-                _MAX_KEPT,
+                "Dropping claims for other schedulers: %d already wait for the broker",
+                _MAX_QUEUED,
             )
         self._has_news.set()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Announce the last claims, if the broker takes them in time."""
+        """Publish the queued claims, if the broker accepts them in time; stop."""
         self._is_stopping = True
         self._has_news.set()
         self._thread.join(timeout_s)
@@ -111,15 +111,15 @@ class Peers:
             self._has_news.wait()
             self._has_news.clear()
             while claims := self._next():
-                self._tell(claims)
+                self._cast(claims)
 
     def _next(self) -> Sequence[PeerClaim]:
-        """Return what fits into one cast."""
+        """Remove and return the claims for one cast."""
         with self._lock:
-            n_claims = min(len(self._claims), _MAX_TOLD)
+            n_claims = min(len(self._claims), _MAX_PER_CAST)
             return [self._claims.popleft() for _ in range(n_claims)]
 
-    def _tell(self, claims: Sequence[PeerClaim]) -> None:
+    def _cast(self, claims: Sequence[PeerClaim]) -> None:
         try:
             self._client.cast(
                 {},
@@ -129,5 +129,5 @@ class Peers:
             )
         except Exception as e:  # a driver's library raises errors of its own, too
             LOG.warning(
-                "Other schedulers are not told of %d claims: %s", len(claims), e
+                "Publishing %d claims to other schedulers failed: %s", len(claims), e
             )

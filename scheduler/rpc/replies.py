@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a reply: whether it was sent, may have been, or certainly was not."""
+"""Track replies: whether one was sent, may have been sent, or was not sent."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from typing import Any, Final, Protocol
 
 import oslo_messaging
 
-#: What says of a socket that the other end is gone.
+#: The poll events of a socket whose peer has closed the connection.
 _GONE: Final = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
 
 
-#: What `sys.exc_info` tells of a failure.
+#: A failure as `sys.exc_info` returns it.
 _Failure = tuple[type[BaseException], BaseException, TracebackType] | None
 
 
-class Answer(Protocol):
-    """What was claimed for one message; it is released unless the reply was sent."""
+class TrackedAnswer(Protocol):
+    """The claims made for one message; they are released unless the reply was sent."""
 
     def mark_sending(self) -> None:
-        """Note that from now on the reply may arrive."""
+        """Record that the reply may arrive from now on."""
 
     def mark_not_sent(self) -> None:
-        """Note that it did not arrive, and cannot any more."""
+        """Record that the reply did not arrive and cannot arrive later."""
 
 
-class Answers(Protocol):
-    """Who wants to know: the scheduler's journal of claims."""
+class AnswerTracker(Protocol):
+    """The receiver of the progress of replies: the scheduler's journal of claims."""
 
-    def track_answer(self) -> AbstractContextManager[Answer]:
-        """Have what this thread claims belong to one answer."""
+    def track_answer(self) -> AbstractContextManager[TrackedAnswer]:
+        """Assign all claims of this thread to one answer."""
         ...
 
 
-class _QueueMissing(Exception):
-    """Raised where the broker does not have the queue that a reply goes to."""
+class _QueueMissingError(Exception):
+    """Raised when the broker does not have the queue of a reply."""
 
 
-class Watched:
-    """A message whose reply is watched on its way; all else is oslo.messaging's.
+class TrackedMessage:
+    """Wraps a message of oslo.messaging, and tracks its reply.
 
-    Of its rabbit driver, each attempt is seen: it waits without end for a broker that
-    is away, and for 60 s for a queue that is missing, then goes on as if nothing was.
-    Here the first attempt that finds no queue is the last: `send` makes the next one.
-    What has no public name is looked at with care; of other drivers a reply counts as
-    sent as soon as it is begun. A failure is no answer: it tells of nothing claimed.
+    With the rabbit driver, each attempt is tracked: the driver retries forever while
+    the broker is away, and for 60 s while a queue is missing, then drops the reply
+    silently. Here it stops at the first attempt without a queue: `send` retries.
+    Private names are accessed defensively; with other drivers a reply counts as sent
+    once sending begins. A failure is not tracked: no claim depends on it.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Watched:
         Whether the reply's queue was missing.
     """
 
-    def __init__(self, message: Any, answer: Answer) -> None:
+    def __init__(self, message: Any, answer: TrackedAnswer) -> None:
         self._message = message
         self._answer = answer
         self._content: tuple[object, _Failure] = (None, None)
@@ -68,71 +68,71 @@ class Watched:
 
     @property
     def queue(self) -> str:
-        """The queue that the reply goes to."""
+        """The queue of the reply."""
         return str(getattr(self._message, "reply_q", ""))
 
     @property
     def timeout_s(self) -> float:
-        """Seconds for which the caller waits without a sign of life; or inf."""
-        told = getattr(self._message, "client_timeout", None)
-        return math.inf if told is None else float(told)
+        """Seconds for which the caller waits without a heartbeat; or inf."""
+        timeout_s = getattr(self._message, "client_timeout", None)
+        return math.inf if timeout_s is None else float(timeout_s)
 
     def reply(self, reply: object = None, failure: _Failure = None) -> None:
         """Send the answer, or the failure."""
         self._content = reply, failure
-        self._watch(None if failure else _Attempts(self._answer))
+        self._track(None if failure else _SendAttempts(self._answer))
         self.is_late = not self.send()
         if self.is_late and failure is not None:
             _clear(failure[1])
 
     def send(self) -> bool:
-        """Try to send the reply; return False where its queue is missing."""
+        """Try to send the reply; return False if its queue is missing."""
         try:
             self._message.reply(*self._content)
-        except _QueueMissing:
+        except _QueueMissingError:
             return False
         return True
 
-    def _watch(self, attempts: _Attempts | None) -> None:
+    def _track(self, attempts: _SendAttempts | None) -> None:
         send = getattr(self._message, "_send_reply", None)
         if send is None:
             if attempts is not None:
                 self._answer.mark_sending()
             return
 
-        def watched(connection: Any, *args: object, **kwargs: object) -> None:
+        def tracked(connection: Any, *args: object, **kwargs: object) -> None:
             link = connection if attempts is None else _Connection(connection, attempts)
             try:
                 send(link, *args, **kwargs)
             except oslo_messaging.MessageUndeliverable as e:
-                raise _QueueMissing from e
+                raise _QueueMissingError from e
 
-        self._message._send_reply = watched  # noqa: SLF001 - no public name, see Watched
+        self._message._send_reply = tracked  # noqa: SLF001 - no public name, see TrackedMessage
 
 
 def _clear(error: BaseException | None) -> None:
-    """Let go of what the frames of a traceback hold, such as a whole decision."""
+    """Release what the frames of a traceback refer to, such as a whole decision."""
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
 
 
-class _Attempts:
-    """What became of the attempts to send one reply."""
+class _SendAttempts:
+    """The outcome of the attempts to send one reply."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: TrackedAnswer) -> None:
         self._answer = answer
         self._may_have_arrived = False
 
     def send(self, connection: Any, queue: str, body: object) -> None:
-        _wait_for_broker(connection)
+        _reconnect_if_closed(connection)
         link = _link(connection)
         self._answer.mark_sending()
         try:
             connection.direct_send(queue, body)
         except oslo_messaging.MessageUndeliverable:
-            # The broker has no such queue. It was sent before, perhaps, if a link broke
-            # meanwhile.
+            # The broker has no such queue. An earlier attempt may have arrived if the
+            # connection broke in between.
             self._may_have_arrived |= link is None or _link(connection) is not link
             if not self._may_have_arrived:
                 self._answer.mark_not_sent()
@@ -143,9 +143,9 @@ class _Attempts:
 
 
 class _Connection:
-    """A connection that tells when it sends a reply."""
+    """Wraps a connection, and tracks the replies that it sends."""
 
-    def __init__(self, connection: Any, attempts: _Attempts) -> None:
+    def __init__(self, connection: Any, attempts: _SendAttempts) -> None:
         self._connection = connection
         self._attempts = attempts
 
@@ -156,16 +156,15 @@ class _Connection:
         self._attempts.send(self._connection, queue, body)
 
 
-def _wait_for_broker(connection: Any) -> None:
-    """Have a connection made anew whose broker is gone, before anything is sent.
+def _reconnect_if_closed(connection: Any) -> None:
+    """Reconnect before sending, if the broker has closed the connection.
 
-    The driver would find out by sending, and nobody knows then whether that arrived.
+    The driver would notice only when sending; the reply's arrival is then unknown.
     """
-
     if not _is_gone(_link(connection)):
         return
 
-    def look() -> None:
+    def check() -> None:
         if _is_gone(_link(connection)):
             raise ConnectionResetError("the broker has closed the connection")
 
@@ -173,11 +172,11 @@ def _wait_for_broker(connection: Any) -> None:
     lock = getattr(connection, "_connection_lock", None)
     if ensure is not None and lock is not None:
         with lock:
-            ensure(look)
+            ensure(check)
 
 
 def _link(connection: Any) -> Any:
-    """Return the AMQP connection that stands at present, or None."""
+    """Return the current AMQP connection, or None."""
     return getattr(getattr(connection, "channel", None), "connection", None)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way from a scheduler back to the agents that report to it."""
+"""Request host reports from agents."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ LOG = logging.getLogger(__name__)
 
 
 @runtime_checkable
-class AsksAgents(Protocol):
-    """An endpoint of a source that may ask an agent for a whole report."""
+class RequestsReports(Protocol):
+    """An endpoint of a source that requests whole reports from agents."""
 
     def connect(self, ask: Callable[[str, str, str], bool]) -> None:
-        """Take the way to agents: ``ask(topic, server, node_uuid)``."""
+        """Set the callback for requests: ``ask(topic, server, node_uuid)``."""
 
 
 def connect_agents(
     transport: oslo_messaging.Transport, endpoints: Iterable[object]
 ) -> None:
-    """Give the way to agents to the endpoints that ask them."""
+    """Connect the endpoints that request reports to the agents."""
     for endpoint in endpoints:
-        if isinstance(endpoint, AsksAgents):
+        if isinstance(endpoint, RequestsReports):
             endpoint.connect(AgentAPI(transport).report_wanted)
 
 
-class UnusedReports:
-    """Take the reports of agents where the source of hosts does not.
+class IgnoredReports:
+    """Ignores the reports of agents if the source of hosts does not use them.
 
-    It is the last one that is asked.
+    It must be the last endpoint, so that a source's own one takes precedence.
     """
 
     target = oslo_messaging.Target(namespace=NAMESPACE, version="1.0")
@@ -44,17 +44,16 @@ class UnusedReports:
         self._is_warned = False
 
     def host_reports(self, context: object, reports: object) -> None:
-        """Leave reports out; warn once."""
+        """Ignore reports; warn once."""
         if not self._is_warned:
             self._is_warned = True
             LOG.warning(
-                "Agents report hosts, and the reports are ignored: [moorage] source is "
-                "not push"
+                "Ignoring the host reports of agents: [moorage] source is not push"
             )
 
 
 class AgentAPI:
-    """Ask agents over a message bus; a question may be lost and is asked again.
+    """Calls agents over a message bus; a lost request is repeated by the source.
 
     Parameters
     ----------
@@ -63,20 +62,20 @@ class AgentAPI:
 
     def __init__(self, transport: oslo_messaging.Transport) -> None:
         target = oslo_messaging.Target(namespace=NAMESPACE, version="1.0")
-        # Without a bound a broker that is away would hold the caller for good.
+        # Without a limit, an unreachable broker would block the caller forever.
         self._client = oslo_messaging.get_rpc_client(
             transport, target, serializer=Serializer(), retry=1
         )
 
     def report_wanted(self, topic: str, server: str, node_uuid: str) -> bool:
-        """Ask the agent that listens there for a whole report of a node.
+        """Request a whole report of a node from the agent that listens there.
 
-        Return whether the broker took the question.
+        Return whether the broker accepted the request.
         """
         client = self._client.prepare(topic=topic, server=server)
         try:
             client.cast({}, "report_wanted", node_uuid=node_uuid)
         except Exception as e:  # a driver's library raises errors of its own, too
-            LOG.warning("The agent %s cannot be asked for a report: %r", server, e)
+            LOG.warning("Requesting a report from agent %s failed: %r", server, e)
             return False
         return True

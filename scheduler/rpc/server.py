@@ -18,14 +18,14 @@ from ...objects import Serializer
 from .dispatcher import Dispatcher, MethodsOnly
 from .endpoints import TOPIC
 from .late_replies import LateReplies, LateReply
-from .private_parts import SERVER, missing_of, warn_of_missing_parts
-from .replies import Answers, Watched
+from .private_api import SERVER, missing_of, warn_of_missing_api
+from .replies import AnswerTracker, TrackedMessage
 
-#: Seconds after which one message more is taken although no thread is free: the broker
-#: closes a connection without signs of life, after 60 s unless told.
-_LIFE_EVERY_S: Final = 20.0
-#: Seconds after which it is seen that a server whose threads are all busy has to stop.
-_LOOK_EVERY_S: Final = 0.05
+#: Seconds after which another message is fetched although no thread is free: the broker
+#: closes a connection without heartbeats, by default after 60 s.
+_MAX_WAIT_S: Final = 20.0
+#: Seconds between two checks whether a server whose threads are all busy must stop.
+_STOP_CHECK_S: Final = 0.05
 
 
 def get_server(
@@ -34,7 +34,7 @@ def get_server(
     endpoints: Sequence[object],
     topic: str = TOPIC,
     *,
-    answers: Answers | None = None,
+    answers: AnswerTracker | None = None,
 ) -> Server:
     """Return a server for a topic and for this host's own queue of it.
 
@@ -43,10 +43,10 @@ def get_server(
 
     Parameters
     ----------
-    answers : Answers, optional
-        Is told what becomes of replies; for a scheduler, its journal.
+    answers : AnswerTracker, optional
+        Receives the progress of replies; for a scheduler, its journal.
     """
-    warn_of_missing_parts()
+    warn_of_missing_api()
     dispatcher = Dispatcher(list(endpoints), Serializer(), MethodsOnly)
     target = oslo_messaging.Target(topic=topic, server=conf.host)
     server = Server(transport, target, dispatcher)
@@ -55,28 +55,28 @@ def get_server(
 
 
 class Server(RPCServer):  # type: ignore[misc]
-    """Take a message from the broker only when a thread is free to serve it.
+    """Fetches a message from the broker only when a thread is free to serve it.
 
-    oslo.messaging's own server acknowledges each message at once, however many it has
-    to serve already: they wait here while others are idle, and are lost with the
+    oslo.messaging's own server acknowledges each message at once, regardless of its
+    load: messages wait here while other servers are idle, and are lost with the
     process. It also keeps its connection until the last message is served: until then
-    the broker goes on to send it messages that nobody looks at.
+    the broker continues to send it messages that are never processed.
     """
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
-        # Idle threads of futurist's, the default, look up only once a second whether
-        # they are to end: each stop would take that long.
+        # Idle threads of futurist's executor, the default, check only once a second
+        # whether to end: each stop would take that long.
         self._executor_cls = ThreadPoolExecutor
         self._changed = threading.Condition()
         self._n_under_way = 0
         self._late = LateReplies()
         self._is_whole = not missing_of(SERVER)
-        self.answers: Answers | None = None
+        self.answers: AnswerTracker | None = None
 
     @property
     def n_under_way(self) -> int:
-        """How many messages are being served, or wait for their caller's queue."""
+        """The number of messages in process, or waiting for their caller's queue."""
         return self._n_under_way + len(self._late)
 
     def _create_listener(self) -> _Listener:
@@ -86,31 +86,33 @@ class Server(RPCServer):  # type: ignore[misc]
         if not self._is_whole:
             super()._on_incoming(incoming)
             return
-        # Called by the one thread that takes messages: it takes the next one after.
+        # Called by the only thread that fetches messages; blocks the next fetch.
         with self._changed:
             self._n_under_way += 1
         future = self._work_executor.submit(self._process_incoming, incoming)
         future.add_done_callback(self._served)
-        until = time.monotonic() + _LIFE_EVERY_S
+        until = time.monotonic() + _MAX_WAIT_S
         with self._changed:
             while self._is_full() and time.monotonic() < until:
-                self._changed.wait(_LOOK_EVERY_S)
+                self._changed.wait(_STOP_CHECK_S)
 
     def _process_incoming(self, incoming: Sequence[Any]) -> None:
-        # Called in a thread of its own, from the dispatch to the end of the reply.
+        # Runs in its own thread, from the dispatch to the end of the reply.
         if self.answers is None:
             super()._process_incoming(incoming)
             return
         with contextlib.ExitStack() as tracking:
             answer = tracking.enter_context(self.answers.track_answer())
-            messages = [Watched(message, answer) for message in incoming]
+            messages = [TrackedMessage(message, answer) for message in incoming]
             super()._process_incoming(messages)
             for message in messages:
                 if message.is_late:
                     self._add_late(message, tracking.pop_all())
 
-    def _add_late(self, message: Watched, tracking: contextlib.ExitStack) -> None:
-        """Have a reply retried elsewhere; the answer is tracked until that ends."""
+    def _add_late(
+        self, message: TrackedMessage, tracking: contextlib.ExitStack
+    ) -> None:
+        """Retry a reply in the background; the answer is tracked until that ends."""
         options = self.conf.oslo_messaging_rabbit
         limit_s = min(options.kombu_missing_consumer_retry_timeout, message.timeout_s)
         reply = LateReply(message.queue, limit_s, message.send, tracking.close)
@@ -127,10 +129,10 @@ class Server(RPCServer):  # type: ignore[misc]
 
 
 class _Listener:
-    """A listener that closes its connection when it stops: answers go by others.
+    """Wraps a listener, and closes its connection when it stops: replies use others.
 
-    The broker then has back at once what was not begun. It is oslo.messaging's own one;
-    what has no public name in it is looked at with care, for other drivers lack it.
+    The broker then requeues unprocessed messages at once. Private names are accessed
+    defensively, as other drivers lack them.
     """
 
     def __init__(self, listener: Any, late: LateReplies) -> None:
@@ -140,7 +142,7 @@ class _Listener:
 
     @property
     def is_taking(self) -> bool:
-        """Whether it takes messages; one that does not say so does."""
+        """Whether it fetches messages; True if the driver does not say."""
         shutdown = getattr(self._poll, "_shutdown", None)
         return shutdown is None or not shutdown.is_set()
 
@@ -149,11 +151,11 @@ class _Listener:
 
     def stop(self) -> None:
         self._listener.stop()
-        # While it closes, what the broker has sent meanwhile would be acknowledged, and
-        # looked at by nobody.
+        # While it closes, messages that arrive would be acknowledged, but never
+        # processed.
         connection = getattr(self._poll, "conn", None)
         for consumer in getattr(connection, "_consumers", ()):
-            consumer.callback = _leave_it
+            consumer.callback = _ignore_message
         self._listener.cleanup()
 
     def cleanup(self) -> None:
@@ -161,5 +163,5 @@ class _Listener:
         self._late.wait()
 
 
-def _leave_it(message: object) -> None:
-    """Do not acknowledge a message: the broker gives it to somebody else."""
+def _ignore_message(message: object) -> None:
+    """Do not acknowledge a message: the broker delivers it to another server."""

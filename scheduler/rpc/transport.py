@@ -16,21 +16,21 @@ from ..errors import ConfigurationError
 from ..failures import Failure, without_secrets
 
 _EXCHANGE = "nova"
-#: Loggers of the driver, and of what repeats its reading for good.
+#: Loggers of the driver, and of the helper that repeats its reads forever.
 _DRIVER_LOGS = ("oslo.messaging._drivers.impl_rabbit", "oslo_utils.excutils")
-#: Packages whose errors tell of a broker.
+#: Packages whose errors are caused by a broker.
 _DRIVERS = frozenset({"amqp", "kombu", "oslo_messaging"})
 _OPTION = "[DEFAULT] transport_url"
-_REMEDY = "It has to be such as rabbit://USER:PASSWORD@HOST:5672/VIRTUAL_HOST"
-#: What oslo.messaging raises of a URL; ValueError of a port that is no number.
+_REMEDY = "It must look like rabbit://USER:PASSWORD@HOST:5672/VIRTUAL_HOST"
+#: What oslo.messaging raises for an invalid URL; ValueError for its port.
 _UNUSABLE = (
     oslo_messaging.DriverLoadFailure,
     oslo_messaging.InvalidTransportURL,
     ValueError,
 )
 
-#: Messages that the broker sends ahead. It sends any number unless told: then one
-#: process holds what others could serve, and what it holds waits while it is busy.
+#: The broker's prefetch count. By default it is unlimited: a busy process would hold
+#: messages that others could serve.
 _PREFETCHED = 4
 
 
@@ -47,7 +47,7 @@ def get_transport(
     Raises
     ------
     ConfigurationError
-        The URL is none, or no driver has its scheme.
+        The URL is malformed, or there is no driver for its scheme.
     """
     register_opts(conf)
     name_servers(url or conf.transport_url)
@@ -63,9 +63,9 @@ def get_transport(
 
 
 class _NamesServers(logging.Filter):
-    """Add the servers to the driver's lines of a failed connection, which names none.
+    """Adds the servers to the driver's log of a failed connection, which names none.
 
-    A broker that refuses us is no error of a program: its traceback is left out.
+    The traceback is removed: a refused connection is not a programming error.
     """
 
     def __init__(self) -> None:
@@ -89,17 +89,17 @@ _names_servers = _NamesServers()
 
 
 def name_servers(url: str) -> None:
-    """Have the driver's log name the broker's URL where a connection fails."""
+    """Add the broker's URL to the driver's log lines of failed connections."""
     _names_servers.servers = f"{_OPTION} = {without_secrets(url)}".replace("%", "%%")
     for name in _DRIVER_LOGS:
         logging.getLogger(name).addFilter(_names_servers)
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register the options of oslo.messaging, those it reads without listing, too."""
+    """Register the options of oslo.messaging, including those it does not list."""
     for group, opts in (*oslo_messaging.opts.list_opts(), *_unlisted()):
         for opt in opts:
-            # What another owner of this conf registered is his.
+            # Options that another owner of this conf registered are left unchanged.
             with contextlib.suppress(cfg.DuplicateOptError):
                 conf.register_opt(opt, group=group)
 
@@ -107,7 +107,7 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
 def _unlisted() -> Iterator[tuple[str, Sequence[cfg.Opt]]]:
     """Yield the groups that oslo.messaging 18.3 reads of any conf, but does not list.
 
-    Without them a server on a conf of its own swallows every message.
+    Without them, a server on a separate conf drops every message.
     """
     for name in ("metrics", "tracing"):
         group = f"oslo_messaging_{name}"

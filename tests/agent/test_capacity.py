@@ -51,9 +51,9 @@ def test_cell_is_that_of_an_inventory_file_or_a_uuid(tmp_path: Path) -> None:
 
 def test_uuid_is_kept(tmp_path: Path) -> None:
     path = str(tmp_path / "new" / "node_uuid")
-    first = capacity.kept_uuid(path)
+    first = capacity.read_node_uuid(path)
     assert str(uuid.UUID(first)) == first
-    assert capacity.kept_uuid(path) == first
+    assert capacity.read_node_uuid(path) == first
 
 
 def test_processes_that_start_together_keep_one_uuid(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_processes_that_start_together_keep_one_uuid(tmp_path: Path) -> None:
 
     def start(_: int) -> str:
         together.wait()
-        return capacity.kept_uuid(str(path))
+        return capacity.read_node_uuid(str(path))
 
     with ThreadPoolExecutor(n_processes) as pool:
         for _ in range(20):
@@ -77,7 +77,7 @@ def test_file_without_a_uuid_is_told(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "node_uuid"
     path.write_bytes(text)
     with pytest.raises(ConfigurationError, match="node_uuid_file"):
-        capacity.kept_uuid(str(path))
+        capacity.read_node_uuid(str(path))
 
 
 def test_instances_are_folders_named_by_uuid(

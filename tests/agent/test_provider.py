@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from oslo_config import cfg
 
-from moorage.agent.provider import keep, provider_of
+from moorage.agent.provider import provider_of, update_provider
 from moorage.scheduler.errors import PlacementRejected
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.seed import seed
@@ -59,8 +59,8 @@ def test_placement_is_told_once(
     conf: cfg.ConfigOpts, placement: PlacementClient
 ) -> None:
     provider = provider_of(conf, RECORD)
-    assert keep(placement, provider)
-    assert not keep(placement, provider)
+    assert update_provider(placement, provider)
+    assert not update_provider(placement, provider)
     assert told(placement, "inventories")["VCPU"]["total"] == 4
 
 
@@ -82,7 +82,7 @@ def test_what_others_said_of_it_stays(
     )
     seed(placement, [given])
     more = provider_of(conf, dataclasses.replace(RECORD, vcpus_total=8))
-    assert keep(placement, more)
+    assert update_provider(placement, more)
     inventories = told(placement, "inventories")
     assert set(inventories) == {"VCPU", "MEMORY_MB", "CUSTOM_BERTH"}, "no disk any more"
     assert inventories["CUSTOM_BERTH"]["total"] == 3
@@ -110,12 +110,12 @@ def test_what_somebody_writes_meanwhile_stays(
     conf: cfg.ConfigOpts, placement: PlacementClient
 ) -> None:
     provider = provider_of(conf, RECORD)
-    keep(placement, provider)
+    update_provider(placement, provider)
     berths = {**provider.inventories, "CUSTOM_BERTH": {"total": 3}}
     other = dataclasses.replace(provider, inventories=berths)
     client: Any = Interrupted(placement, lambda: seed(placement, [other]))
     more = provider_of(conf, dataclasses.replace(RECORD, vcpus_total=8))
-    assert keep(client, more)
+    assert update_provider(client, more)
     inventories = told(placement, "inventories")
     assert inventories["CUSTOM_BERTH"]["total"] == 3
     assert inventories["VCPU"]["total"] == 8
@@ -125,9 +125,11 @@ def test_machine_that_is_renamed_is_so_in_placement(
     conf: cfg.ConfigOpts, placement: PlacementClient
 ) -> None:
     provider = provider_of(conf, RECORD)
-    keep(placement, provider)
-    assert keep(placement, dataclasses.replace(provider, name="h2"))
+    update_provider(placement, provider)
+    assert update_provider(placement, dataclasses.replace(provider, name="h2"))
     body: Any = placement.read(URL)
     assert body["name"] == "h2"
     with pytest.raises(PlacementRejected, match="name"):
-        keep(placement, dataclasses.replace(provider, uuid=node_uuid("h3"), name="h2"))
+        update_provider(
+            placement, dataclasses.replace(provider, uuid=node_uuid("h3"), name="h2")
+        )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from moorage.agent import Reply, Reporter
-from moorage.agent.written import written
+from moorage.agent.values import report_values
 from moorage.scheduler.hosts import HostPools, HostTopology
 from moorage.scheduler.sources.push.columns import record_of
 from moorage.testing.builders import (
@@ -143,19 +143,19 @@ def test_many_hosts_go_in_few_casts(reporter: Reporter, sent: Sent) -> None:
 
 
 def test_whole_report_is_told_when_asked(reporter: Reporter, sent: Sent) -> None:
-    assert not reporter.tell_whole(NODE)
+    assert not reporter.send_whole_report(NODE)
     reporter.report(host(host="h1"), [A])
-    assert reporter.tell_whole(NODE)
+    assert reporter.send_whole_report(NODE)
     assert sent.kinds == ["HostReport", "HostReport"]
     assert (sent.last["revision"], sent.last["instances"]) == (1, [A])
     reporter.forget(NODE)
-    assert not reporter.tell_whole(NODE)
+    assert not reporter.send_whole_report(NODE)
 
 
 def test_mapping_may_leave_out_what_has_a_default(
     reporter: Reporter, sent: Sent
 ) -> None:
-    whole = written(host(host="h1"))
+    whole = report_values(host(host="h1"))
     less = {k: v for k, v in whole.items() if k not in ("stats", "failed_builds")}
     reporter.report(less)
     assert sent.last["stats"] == {}
@@ -174,12 +174,12 @@ def test_bad_value_is_refused_before_it_is_sent(
     reporter: Reporter, sent: Sent, changes: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ValueError, match=words):
-        reporter.report(written(host(host="h1")) | changes)
+        reporter.report(report_values(host(host="h1")) | changes)
     assert sent == []
 
 
 def test_missing_column_is_told(reporter: Reporter) -> None:
-    less = written(host(host="h1"))
+    less = report_values(host(host="h1"))
     del less["free_ram_mb"]
     with pytest.raises(ValueError, match="host 'h1': free_ram_mb: not given"):
         reporter.report(less)
@@ -195,4 +195,4 @@ def test_record_is_read_as_it_was_written() -> None:
         ),
         last_seen_up=5.0,
     )
-    assert record_of(json.loads(json.dumps(written(record))), 5.0) == record
+    assert record_of(json.loads(json.dumps(report_values(record))), 5.0) == record

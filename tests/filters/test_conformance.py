@@ -13,7 +13,7 @@ from hypothesis import given
 
 from moorage.filters import BaseHostFilter
 from moorage.objects import ImageMeta, ImageMetaProps, RequestSpec
-from moorage.scheduler.drivers.filtering import explain
+from moorage.scheduler.drivers.filtering import explain_rejections
 from moorage.scheduler.drivers.plugins import load_filters
 from moorage.scheduler.entry_points import load_plugins
 from moorage.scheduler.hosts import Consumption, HostAggregate, HostBatch, HostRecord
@@ -215,7 +215,7 @@ def test_all_reasons_are_those_of_the_filters_that_reject(
             for f in FILTERS
             if not f.prepare(asked).host_passes(row, asked)
         ]
-        told = explain(FILTERS, row, asked)
+        told = explain_rejections(FILTERS, row, asked)
         assert [(t.filter, t.reason) for t in told] == rejecting
 
 

@@ -68,7 +68,7 @@ def _serve(scheduler: Scheduler, url: str, stack: ExitStack) -> None:
     server.start()
     stack.callback(server.wait)
     stack.callback(server.stop)
-    scheduler.publish_claims_to(peers.announce)
+    scheduler.publish_claims_to(peers.publish)
 
 
 def _selected(scheduler: Scheduler, uuid: str, **changes: Any) -> Selection:

@@ -165,7 +165,7 @@ def test_lost_message_is_asked_for(cloud: Cloud) -> None:
         lost.extend(reports) if is_losing else bus.cast(reports)
 
     reporter = Reporter(send, reply=bus.reply)
-    bus.serve(reporter.tell_whole)
+    bus.serve(reporter.send_whole_report)
     try:
         with cloud.scheduler():
 

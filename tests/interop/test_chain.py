@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.objects import RequestSpec
-from moorage.scheduler.drivers.filtering import filtered
+from moorage.scheduler.drivers.filtering import filter_hosts
 from moorage.scheduler.drivers.restrictions import is_rebuild
-from moorage.scheduler.drivers.weighing import ranked
+from moorage.scheduler.drivers.weighing import rank_hosts
 from moorage.scheduler.errors import HostMetricNotFound, SchedulerError
 from moorage.testing import requests
 
@@ -69,7 +69,7 @@ def our_chain(
 ) -> dict[str, float] | type:
     """Return the weight of each node that is left, best first."""
     try:
-        hosts = filtered(
+        hosts = filter_hosts(
             [filter_.prepare(asked) for filter_ in our_filters(case.options, filters)],
             case.cloud.batch(),
             asked,
@@ -77,7 +77,7 @@ def our_chain(
             is_rebuild=is_rebuild(asked),
             steps=[],
         )
-        ranking = ranked(
+        ranking = rank_hosts(
             [
                 weigher.prepare(asked)
                 for weigher in our_weighers(case.options, weighers)

@@ -56,8 +56,8 @@ def test_nova_catches_what_it_would_of_its_own_scheduler(seen: dict[str, Any]) -
     told = "No valid host was found. "
     assert seen["too large"] == [told, told]
     assert seen["Placement away"] == [
-        f"{told}PlacementUnavailable: Placement was not reached, timed out or answered "
-        "nonsense.",
+        f"{told}PlacementUnavailable: Placement was unreachable, timed out or sent a "
+        "malformed answer.",
         True,
     ]
 

@@ -77,7 +77,7 @@ def test_what_is_needed_outside_decides_on_readiness(tmp_path: Path) -> None:
     conf.set_override("inventory_file", str(inventory), group="moorage")
     trouble = ["The broker is away."]
     scheduler = build(conf)
-    scheduler.need(lambda: trouble[0])
+    scheduler.add_readiness_check(lambda: trouble[0])
     scheduler.start()
     assert not scheduler.is_ready
     assert scheduler.readiness_note == trouble[0]
@@ -97,5 +97,5 @@ def test_seeding_that_takes_long_is_logged(
         scheduler = build(conf)
         scheduler.start()
     scheduler.stop()
-    told = [m for m in caplog.messages if "is told of hosts" in m]
-    assert told[-1] == "The embedded Placement is told of hosts: 3 of 3"
+    logged = [m for m in caplog.messages if "Seeding" in m]
+    assert logged[-1] == "Seeding the embedded Placement: 3 of 3 hosts"

@@ -17,7 +17,7 @@ TIMEOUT_S = 1.0
 
 def well_behaved(worker: Worker) -> int:
     """Serve until a signal, and end in good order."""
-    worker.tell(State.READY)
+    worker.report(State.READY)
     while True:
         came, gone = worker.signals.wait(also=(worker.lifeline,))
         names = [signal.Signals(number).name for number in came]
@@ -41,7 +41,7 @@ def raises(_worker: Worker) -> int:
 
 def does_not_end(worker: Worker) -> int:
     """Go on, whatever signals come."""
-    worker.tell(State.READY)
+    worker.report(State.READY)
     while True:
         time.sleep(0.1)
 

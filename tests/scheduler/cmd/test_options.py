@@ -9,7 +9,7 @@ import pytest
 from oslo_config import cfg
 
 from moorage.scheduler import conf as moorage_conf
-from moorage.scheduler.cmd.options import Options, copied
+from moorage.scheduler.cmd.options import Options, copy_options
 from moorage.scheduler.errors import PluginError
 from moorage.scheduler.rpc import get_transport
 
@@ -25,7 +25,7 @@ class Files:
         self.argv = ["--config-file", str(self.path)]
         self.conf = moorage_conf.load(self.argv)
         get_transport(self.conf).cleanup()
-        self.options = Options(self.argv, self.conf, copied(self.argv, self.conf))
+        self.options = Options(self.argv, self.conf, copy_options(self.argv, self.conf))
 
     def reload(self) -> bool:
         """Read the file again; return whether it could be used."""
@@ -49,12 +49,12 @@ def test_changed_option_takes_effect_and_is_told_with_its_default(
     assert files.reload()
     assert files.conf.filter_scheduler.cpu_weight_multiplier == -2.0
     assert [r.getMessage() for r in caplog.records] == [
-        "[filter_scheduler] cpu_weight_multiplier was 1.0 and is -2.0 from now on"
+        "[filter_scheduler] cpu_weight_multiplier changed from 1.0 to -2.0"
     ]
     files.write()
     assert files.reload()
     assert files.conf.filter_scheduler.cpu_weight_multiplier == 1.0
-    assert "was -2.0 and is 1.0 from now on" in caplog.text
+    assert "changed from -2.0 to 1.0" in caplog.text
 
 
 def test_nothing_is_told_where_nothing_changed(
@@ -71,14 +71,14 @@ def test_what_needs_a_restart_keeps_its_value_and_is_told_each_time(
     for _ in range(2):
         assert files.reload()
     assert files.conf.moorage.decision_records == 1000
-    told = "[moorage] decision_records was 1000 and will be 7 after a restart only"
+    told = "[moorage] decision_records changed from 1000 to 7; restart to apply"
     assert [r.getMessage() for r in caplog.records] == [told] * 2
 
 
 def test_secret_is_never_told(files: Files, caplog: pytest.LogCaptureFixture) -> None:
     files.write(password="two")
     assert files.reload()
-    assert "[DEFAULT] transport_url was *** and will be ***" in caplog.text
+    assert "[DEFAULT] transport_url changed from *** to ***" in caplog.text
     assert "guest" not in caplog.text
 
 
@@ -88,7 +88,7 @@ def test_secret_that_its_owner_does_not_mark_is_never_told(
     group, name = "oslo_messaging_kafka", "ssl_client_key_password"
     files.write(f"[{group}]", f"{name} = hush")
     assert files.reload()
-    assert f"[{group}] {name} was *** and will be ***" in caplog.text
+    assert f"[{group}] {name} changed from *** to ***" in caplog.text
     assert "hush" not in caplog.text
 
 
@@ -110,7 +110,7 @@ def test_broken_file_changes_nothing_and_is_named(
     assert files.conf.filter_scheduler.host_subset_size == 1
     [record] = caplog.records
     assert record.levelname == "ERROR"
-    assert "Reload refused" in record.getMessage()
+    assert "Reload failed" in record.getMessage()
     assert str(files.path) in record.getMessage()
     files.path.write_text(text)
     assert files.reload()
@@ -157,7 +157,7 @@ def test_what_cannot_be_prepared_changes_nothing_and_is_named(
     assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
         (
             "ERROR",
-            "Reload refused; options, plugins and hosts remain unchanged: "
+            "Reload failed; options, plugins and hosts remain unchanged: "
             "there is no filter X",
         )
     ]
@@ -178,8 +178,8 @@ def test_option_that_a_plugin_registers_at_a_reload_is_known_from_then_on(
     assert files.options.reload(register)
     assert files.options.settings.burst.racks == 4
     assert files.options.settings.burst.rows == 3
-    assert "[burst] racks was 2 and is 4 from now on" in caplog.text
-    assert "[burst] rows was 3 and will be 5 after a restart only" in caplog.text
+    assert "[burst] racks changed from 2 to 4" in caplog.text
+    assert "[burst] rows changed from 3 to 5; restart to apply" in caplog.text
 
 
 def test_what_is_read_for_each_decision_may_be_changed() -> None:

@@ -46,7 +46,7 @@ DATABASE = f"{PLACEMENT}[moorage]\nsource = nova_db\n[api_database]\nconnection 
         ),
         pytest.param(
             "[moorage]\nsource = push\n",
-            "the embedded Placement would be used, which knows no hosts",
+            "the embedded Placement would be used, which has no hosts",
             id="embedded",
         ),
         pytest.param(f"{STORE}sqlite:////proc/x/y", "No such file", id="directory"),

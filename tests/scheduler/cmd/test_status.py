@@ -217,7 +217,9 @@ def test_files_with_nothing_wrong_are_a_success_but_for_the_embedded_placement(
             id="elsewhere",
         ),
         pytest.param("[quota] cores = 5", SUCCESS, "Honoured elsewhere", id="group"),
-        pytest.param("[DEFAULT] my_ip = 10.0.0.1", SUCCESS, "Not read", id="needless"),
+        pytest.param(
+            "[DEFAULT] my_ip = 10.0.0.1", SUCCESS, "Not needed", id="needless"
+        ),
         pytest.param("[DEFAULT] debug = true", SUCCESS, "oslo.log", id="oslo"),
         pytest.param(
             "[database] slave_connection = x", WARNING, "Ignored: only", id="ignored"
@@ -243,13 +245,13 @@ def test_files_with_nothing_wrong_are_a_success_but_for_the_embedded_placement(
         pytest.param(
             "[filter_scheduler] track_instance_changes = false",
             WARNING,
-            "Affinity is judged by these",
+            "affinity is checked only against",
             id="untracked",
         ),
         pytest.param(
             "[filter_scheduler] track_instance_changes = true",
             SUCCESS,
-            "is always heard",
+            "are always processed",
             id="tracked",
         ),
         pytest.param(
@@ -276,7 +278,7 @@ def test_files_with_nothing_wrong_are_a_success_but_for_the_embedded_placement(
         pytest.param(
             "[scheduler] max_attemps = 2",
             WARNING,
-            "Is max_attempts meant?",
+            "Did you mean max_attempts?",
             id="unknown",
         ),
         pytest.param(
@@ -286,7 +288,10 @@ def test_files_with_nothing_wrong_are_a_success_but_for_the_embedded_placement(
             id="of-an-old-nova",
         ),
         pytest.param(
-            "[moorage] sorce = file", WARNING, "Is source meant?", id="unknown-of-ours"
+            "[moorage] sorce = file",
+            WARNING,
+            "Did you mean source?",
+            id="unknown-of-ours",
         ),
         pytest.param(
             "[moorage] driver = none", FAILURE, "there is no plugin 'none'", id="driver"
@@ -365,7 +370,7 @@ ENABLED = "[filter_scheduler]\nenabled_filters = ComputeFilter,{}\n"
     ("names", "code", "details"),
     [
         pytest.param("NUMATopologyFilter", SUCCESS, "Honoured", id="known"),
-        pytest.param("RamFilter", WARNING, "RamFilter (what does its work:", id="old"),
+        pytest.param("RamFilter", WARNING, "RamFilter (replacement:", id="old"),
         pytest.param("TrustedFilter", FAILURE, "a trait", id="refused"),
         pytest.param("NoFilter", FAILURE, "'NoFilter'; there are Aggr", id="unknown"),
     ],
@@ -853,7 +858,7 @@ def test_group_that_is_mistyped_is_a_warning(check: Check, hosts: str) -> None:
     report = check(hosts, others, "[oslo_messaging_rabit]\nssl = true\n")
     found = report.checks["[placment]"]
     assert found.code == WARNING
-    assert "Is [placement] meant?" in found.details
+    assert "Did you mean [placement]?" in found.details
     assert "rabbit" in report.checks["[oslo_messaging_rabit]"].details
     assert "[vnc]" not in report.checks
 

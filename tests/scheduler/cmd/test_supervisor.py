@@ -97,12 +97,12 @@ def test_reload_reaches_this_process_and_all_workers(start: Start) -> None:
 
 def test_worker_that_dies_at_once_is_replaced_ever_later(start: Start) -> None:
     process = start("dies_at_once", 1)
-    process.read_until("was killed by SIGKILL: it is replaced in 4 s")
+    process.read_until("was killed by SIGKILL: replacing it in 4 s")
     told = [line.partition(", ")[2].partition(", ")[2] for line in process.seen]
     assert [line.strip() for line in told if line] == [
-        "ended with status 3: it is replaced in 1 s",
-        "was killed by SIGKILL: it is replaced in 2 s",
-        "was killed by SIGKILL: it is replaced in 4 s",
+        "ended with status 3: replacing it in 1 s",
+        "was killed by SIGKILL: replacing it in 2 s",
+        "was killed by SIGKILL: replacing it in 4 s",
     ]
     began = time.monotonic()
     process.send(signal.SIGTERM)

@@ -47,4 +47,4 @@ def test_systemd_that_does_not_listen_is_warned_of(
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
     notify(State.READY)
-    assert "systemd cannot be told READY=1" in caplog.text
+    assert "Notifying systemd of READY=1" in caplog.text

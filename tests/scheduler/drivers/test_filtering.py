@@ -12,7 +12,7 @@ from oslo_config import cfg
 
 from moorage.filters import BaseHostFilter
 from moorage.objects import RequestSpec
-from moorage.scheduler.drivers.filtering import explain, filtered
+from moorage.scheduler.drivers.filtering import explain_rejections, filter_hosts
 from moorage.scheduler.drivers.record import FilterStep
 from moorage.scheduler.errors import NoValidHost, PluginError
 from moorage.scheduler.hosts import HostBatch
@@ -50,7 +50,7 @@ def _left(
     is_rebuild: bool = False,
     steps: list[FilterStep] | None = None,
 ) -> str:
-    left = filtered(
+    left = filter_hosts(
         filters,
         batch(*FOUR),
         spec(),
@@ -117,7 +117,7 @@ class Odd(BaseHostFilter):
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        pytest.param(None, "answered an array of shape", id="none"),
+        pytest.param(None, "returned an array of shape", id="none"),
         pytest.param(True, r"of shape \(\) and type bool", id="one for all"),
         pytest.param([True], r"of shape \(1,\)", id="too short"),
         pytest.param([1, 0, 1, 0], "type int64", id="numbers"),
@@ -173,7 +173,7 @@ def test_log_has_the_words_that_operators_search_for(
 
 def test_reasons_of_a_host_are_all_told(conf: cfg.ConfigOpts) -> None:
     filters = [AtLeastTwo(conf), AtMostThree(conf), NoOne(conf)]
-    told = explain(filters, batch(*FOUR)[0], spec())
+    told = explain_rejections(filters, batch(*FOUR)[0], spec())
     assert [(t.filter, t.reason) for t in told] == [
         ("AtLeastTwo", "too little"),
         ("NoOne", NoOne.REASON),
@@ -185,12 +185,14 @@ def test_only_the_filters_that_are_asked_have_reasons(conf: cfg.ConfigOpts) -> N
     filters = [AtMostThree(conf), NoOne(conf)]
     last = batch(*FOUR)[3]
     rebuild = spec(scheduler_hints={"_nova_check_type": ["rebuild"]})
-    assert [t.filter for t in explain(filters, last, rebuild)] == ["AtMostThree"]
-    assert explain(filters, last, spec(force_hosts=["d"])) == []
+    assert [t.filter for t in explain_rejections(filters, last, rebuild)] == [
+        "AtMostThree"
+    ]
+    assert explain_rejections(filters, last, spec(force_hosts=["d"])) == []
 
 
 def test_filter_that_cannot_explain_is_named(conf: cfg.ConfigOpts) -> None:
     odd = Odd(conf)
     odd.answer = ZeroDivisionError("by 0")
     with pytest.raises(PluginError, match="filter Odd failed: ZeroDivisionError: by 0"):
-        explain([odd], batch(*FOUR)[0], spec())
+        explain_rejections([odd], batch(*FOUR)[0], spec())

@@ -95,7 +95,9 @@ def test_removed_filters_have_one_warning(caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_filter_that_attested_hosts_stops_the_start() -> None:
-    with pytest.raises(PluginError, match=r"no TrustedFilter any more.*trait:CUSTOM_"):
+    with pytest.raises(
+        PluginError, match=r"TrustedFilter has been removed.*trait:CUSTOM_"
+    ):
         _filters(enabled_filters=["ComputeFilter", "TrustedFilter"])
 
 

@@ -10,10 +10,10 @@ import pytest
 from moorage.objects import CellMapping, Destination
 from moorage.scheduler.drivers.record import FilterStep
 from moorage.scheduler.drivers.restrictions import (
-    aim,
     evacuated_from,
     is_rebuild,
-    restricted,
+    restrict_hosts,
+    restrict_to_requested_host,
     skips_filters,
 )
 from moorage.scheduler.errors import NoValidHost
@@ -69,7 +69,7 @@ def test_restriction(fields: dict[str, Any], left: str) -> None:
     changes = {**fields}
     if to := changes.pop("to", None):
         changes["requested_destination"] = _to(**to)
-    hosts = restricted(TABLE.batch(), spec(**changes), [])
+    hosts = restrict_hosts(TABLE.batch(), spec(**changes), [])
     assert " ".join(hosts.nodename) == left
 
 
@@ -78,7 +78,7 @@ def test_each_restriction_leaves_a_step() -> None:
     asked = spec(
         requested_destination=_to(host="a"), ignore_hosts=["b"], force_nodes=["n2"]
     )
-    restricted(TABLE.batch(), asked, steps)
+    restrict_hosts(TABLE.batch(), asked, steps)
     assert [(s.name, s.n_in, s.n_out) for s in steps] == [
         ("requested_destination host", 3, 2),
         ("ignore_hosts", 2, 2),
@@ -139,7 +139,7 @@ def test_question_is_narrowed_to_the_host_that_is_named(
     fields: dict[str, Any], in_tree: str | None, is_limited: bool
 ) -> None:
     requirements = Requirements()
-    aim(spec(**fields), TABLE, requirements, bool)
+    restrict_to_requested_host(spec(**fields), TABLE, requirements, bool)
     assert requirements.in_tree == (in_tree and node_uuid(in_tree))
     assert requirements.is_limited is is_limited
 
@@ -158,7 +158,7 @@ def test_question_is_narrowed_to_the_host_that_is_named(
 )
 def test_unknown_host_is_told_in_novas_words(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(NoValidHost) as caught:
-        aim(spec(**fields), TABLE, Requirements(), bool)
+        restrict_to_requested_host(spec(**fields), TABLE, Requirements(), bool)
     assert str(caught.value) == f"No valid host was found. No such host - {told}"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from moorage.objects import RequestSpec
 from moorage.scheduler.drivers.plugins import load_weighers
-from moorage.scheduler.drivers.weighing import Ranking, ranked
+from moorage.scheduler.drivers.weighing import Ranking, rank_hosts
 from moorage.scheduler.errors import PluginError
 from moorage.scheduler.hosts import HostBatch
 from moorage.weighers import BaseHostWeigher
@@ -31,7 +31,7 @@ def _ranked(
     **changes: Any,
 ) -> Ranking:
     conf = options(**changes)
-    return ranked(
+    return rank_hosts(
         [cls(conf) for cls in weighers],
         rows,
         spec(),
@@ -69,7 +69,7 @@ def test_failed_builds_weigh_more_than_all_else() -> None:
         host(host="c", free_ram_mb=9999, failed_builds=50),
     )
     conf = options()
-    ranking = ranked(
+    ranking = rank_hosts(
         load_weighers(conf, lambda: NOW),
         rows,
         spec(),
@@ -183,13 +183,13 @@ class Odd(BaseHostWeigher):
 
 
 ANSWERS = [
-    pytest.param(None, "answered an array of shape", id="none"),
-    pytest.param(1.0, r"of shape \(\); it has to be \(4,\)", id="one for all"),
+    pytest.param(None, "returned an array of shape", id="none"),
+    pytest.param(1.0, r"of shape \(\); it must be \(4,\)", id="one for all"),
     pytest.param([1.0], r"of shape \(1,\)", id="too short"),
     pytest.param([[1.0]] * 4, r"of shape \(4, 1\)", id="a matrix"),
     pytest.param(["x"] * 4, "failed: ValueError", id="text"),
-    pytest.param([1, 2, 3, np.nan], "answered NaN or infinity", id="not a number"),
-    pytest.param([1, 2, 3, -np.inf], "answered NaN or infinity", id="infinity"),
+    pytest.param([1, 2, 3, np.nan], "returned NaN or infinity", id="not a number"),
+    pytest.param([1, 2, 3, -np.inf], "returned NaN or infinity", id="infinity"),
     pytest.param(KeyError("x"), "failed: KeyError: 'x'", id="failure"),
 ]
 
@@ -255,7 +255,7 @@ def _chosen(n_choices: int, **changes: Any) -> set[str]:
     rows = batch(*(host(host=f"h{i}", free_ram_mb=mb) for i, mb in enumerate(_NEARLY)))
     rng = np.random.default_rng(3)
     rankings = (
-        ranked(
+        rank_hosts(
             [RAMWeigher(options(**changes))],
             rows,
             spec(),

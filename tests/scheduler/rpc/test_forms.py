@@ -294,7 +294,7 @@ def endpoint(scheduler: Scheduler) -> SchedulerEndpoint:
         ),
         ({"request_spec": {}}, "flavor is missing"),
         ({"spec_obj": request(), "instance_uuids": "x"}, "a list of UUIDs"),
-        ({"spec_obj": request(), "instance_uuids": ["x"]}, "'x' is no UUID"),
+        ({"spec_obj": request(), "instance_uuids": ["x"]}, "'x' is not a UUID"),
         (
             {"spec_obj": request(), "instance_uuids": ["x"] * (MAX_INSTANCES + 1)},
             f"at most {MAX_INSTANCES}",

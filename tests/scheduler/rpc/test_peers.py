@@ -42,7 +42,7 @@ def test_end_is_not_held_up_by_claims_that_wait(
     stuck: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     peers = Peers(stuck)
-    peers.announce([CLAIM] * 20_000)
+    peers.publish([CLAIM] * 20_000)
     assert "wait for the broker" in caplog.text
     ending = threading.Thread(target=peers.stop, args=(0.1,), daemon=True)
     ending.start()

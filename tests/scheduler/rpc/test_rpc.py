@@ -24,8 +24,8 @@ from moorage.objects import (
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler import errors
 from moorage.scheduler.rpc import (
+    IgnoredReports,
     SchedulerAPI,
-    UnusedReports,
     get_server,
     get_transport,
 )
@@ -292,7 +292,7 @@ def test_client_takes_a_transport_that_oslo_messaging_has_made() -> None:
 def test_reports_that_no_source_takes_are_warned_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    unused = UnusedReports()
+    unused = IgnoredReports()
     for _ in range(3):
         unused.host_reports({}, reports=[])
     assert len(caplog.messages) == 1

@@ -79,8 +79,8 @@ _METHODS: Any = (5, None, [], {}, True)
         ({"args": _asked(spec_obj=[])}, "spec_obj: a RequestSpec"),
         ({"args": _asked(instance_uuids=5)}, "instance_uuids: a list"),
         ({"args": _asked(instance_uuids={"a": 1})}, "instance_uuids: a list"),
-        ({"args": _asked(instance_uuids=[5])}, "5 is no UUID"),
-        ({"args": _asked(instance_uuids=[[]])}, r"\[\] is no UUID"),
+        ({"args": _asked(instance_uuids=[5])}, "5 is not a UUID"),
+        ({"args": _asked(instance_uuids=[[]])}, r"\[\] is not a UUID"),
         ({"args": {"request_spec": request()}}, "request_spec: a dict"),
         ({"args": _asked(spec_obj=request(vcpus=-1))}, "vcpus is -1"),
         (
@@ -137,11 +137,11 @@ def test_context_that_makes_no_sense_is_no_obstacle(call: Call, context: Any) ->
         (request(vcpus=99), "found. $"),
         (
             request(extra_specs={"trait:CUSTOM_NO_SUCH": "required"}),
-            "Placement refused the question: .*No such trait.*CUSTOM_NO_SUCH",
+            "Placement rejected the query: .*No such trait.*CUSTOM_NO_SUCH",
         ),
         (
             request(extra_specs={"resources:CUSTOM_NO_SUCH": "1"}),
-            "Placement refused the question: .*No such resource class CUSTOM_NO_SUCH",
+            "Placement rejected the query: .*No such resource class CUSTOM_NO_SUCH",
         ),
         (request(force_hosts=["no-such-host"]), "No such host"),
     ],

@@ -418,7 +418,7 @@ def test_one_whole_report_mends_all(steps: list[Any]) -> None:
     for step in steps:
         story.go(*step)
     story.report()
-    story.wire.reporter.tell_whole(NODE)
+    story.wire.reporter.send_whole_report(NODE)
     scheduler.take(*story.wire.taken())
     assert story.is_right()
     scheduler.source.stop()
@@ -443,7 +443,7 @@ def test_next_sign_of_life_mends_all_by_a_question(
     now += 60
     asker.ask_due()
     for _, _, node in story.asked:
-        story.wire.reporter.tell_whole(node)
+        story.wire.reporter.send_whole_report(node)
     scheduler.take(*story.wire.taken())
     assert story.is_right()
     scheduler.source.stop()
@@ -459,7 +459,7 @@ def test_a_gap_is_noticed_and_asked_about(scheduler: Scheduler, wire: Wire) -> N
     assert scheduler.source.counts.gaps == 1
     assert scheduler.value(NODE, "vcpus_used") == 2
     assert len(scheduler.asker) == 1
-    wire.reporter.tell_whole(NODE)
+    wire.reporter.send_whole_report(NODE)
     scheduler.take(*wire.taken())
     assert scheduler.value(NODE, "vcpus_used") == 4
     assert len(scheduler.asker) == 0

@@ -242,7 +242,7 @@ def test_url_that_is_none_stops_the_start() -> None:
 def test_gap_is_asked_about_by_itself(scheduler: Scheduler, wire: Wire) -> None:
     def ask(topic: str, server: str, node: str) -> bool:
         assert (topic, server) == ("moorage-agent", "agent-1")
-        return wire.reporter.tell_whole(node)
+        return wire.reporter.send_whole_report(node)
 
     wire.reporter.report(host(host="h1"))
     wire.taken()  # lost

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from moorage.agent.written import written
+from moorage.agent.values import report_values
 from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.sources.push.revisions import Held
 from moorage.scheduler.sources.push.store import (
@@ -69,7 +69,7 @@ def held(name: str, revision: int = 1, **changes: Any) -> tuple[str, Held]:
     """What is held of a host of that name."""
     its = {"incarnation": ONE, "seen_at": NOW, "instances": {A}, **changes}
     record = host(host=name, stats={"é": "☃"})
-    return record.uuid, Held(revision=revision, data=written(record), **its)
+    return record.uuid, Held(revision=revision, data=report_values(record), **its)
 
 
 def kept(store: HostStore) -> dict[str, Held]:
@@ -265,13 +265,15 @@ import sys
 from moorage.scheduler.sources.push.store import HostStore
 from moorage.scheduler.sources.push.revisions import Held
 from moorage.testing.builders import host
-from moorage.agent.written import written
+from moorage.agent.values import report_values
 store = HostStore(sys.argv[1])
 revision = 0
 while True:
     revision += 1
     store.write({
-        record.uuid: Held(sys.argv[2], revision, written(record), set(), 1.0 * revision)
+        record.uuid: Held(
+            sys.argv[2], revision, report_values(record), set(), 1.0 * revision
+        )
         for record in map(lambda i: host(host=f"h{i}"), range(20))
     })
     print(revision, flush=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ask Placement what a request means to it, and where that would fit."""
+"""Translate a request into queries for allocation candidates, and send them."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ from .base import Parts
 from .caller import Caller
 from .rechecks import FRESH_S, MAX_RECHECKED
 from .record import DecisionRecord, FilterStep
-from .restrictions import aim
+from .restrictions import restrict_to_requested_host
 
 LOG = logging.getLogger(__name__)
 
-#: What Placement's reasons begin with, and what says nothing.
+#: The prefix of Placement's error details, which carries no information.
 _MALFORMED: Final = (
     "The server could not comply with the request since it is either malformed or "
     "otherwise incorrect."
 )
-#: Characters of a question that a record has: more than most web servers take.
+#: Maximum characters of a query in a record: more than most web servers accept.
 _MAX_QUERY: Final = 8192
 
 
-def ask(
+def query_candidates(
     parts: Parts,
     caller: Caller,
-    asked: Sequence[CandidatesQuery],
+    queries: Sequence[CandidatesQuery],
     record: DecisionRecord,
     *,
     came: int,
@@ -57,31 +57,31 @@ def ask(
 ) -> Offer:
     """Return Placement's candidates for a request, at least one that is open.
 
-    An answer that is kept will do, if there is an open one in it.
+    A cached answer is used if it has an open one.
 
     Parameters
     ----------
-    asked : sequence of CandidatesQuery
-        The request's `questions`.
+    queries : sequence of CandidatesQuery
+        As `build_queries` returns them.
     came : int
         The moment at which the request came, as `CandidatesCache.tick` gave it.
     n_instances : int
-        Of many, it costs less to ask afresh than to check each host's candidate.
+        For many, a new query costs less than a check of each host's candidate.
 
     Raises
     ------
     NoValidHost
         There are none.
     PlacementError
-        Placement could not be asked.
+        Placement could not be queried.
     """
     max_age_s = FRESH_S if n_instances > MAX_RECHECKED else math.inf
-    offer = _answer(parts, caller, asked, record, None, max_age_s)
+    offer = _query_all(parts, caller, queries, record, None, max_age_s)
     if not offer.n_open and not _is_fresh(offer, came):
-        offer = _answer(parts, caller, asked, record, came)
-    _note_offer(record, offer)
+        offer = _query_all(parts, caller, queries, record, came)
+    _record_offer(record, offer)
     if not offer.n_open:
-        paths = ", ".join(question.path for question in asked)
+        paths = ", ".join(query.path for query in queries)
         LOG.info("Placement has no allocation candidates for %s", paths)
         if parts.placement.is_empty():
             LOG.warning("%s", NO_PROVIDERS)
@@ -90,44 +90,44 @@ def ask(
     return offer
 
 
-def ask_again(
+def requery_candidates(
     parts: Parts,
     caller: Caller,
-    asked: Sequence[CandidatesQuery],
+    queries: Sequence[CandidatesQuery],
     record: DecisionRecord,
     *,
     came: int,
     earlier: Offer,
 ) -> Offer | None:
-    """Return Placement's candidates afresh, where these may be better than earlier.
+    """Query Placement again, where its answer may be better than the earlier one.
 
-    None: Placement was asked since the request came, or knows no better.
+    Return None if Placement was queried since the request came, or has nothing new.
     """
     if not parts.candidates_cache.lift_limit(earlier) and _is_fresh(earlier, came):
         return None
-    offer = _answer(parts, caller, asked, record, came)
+    offer = _query_all(parts, caller, queries, record, came)
     if not offer.has_more_than(earlier):
         return None
-    _note_offer(record, offer)
+    _record_offer(record, offer)
     return offer
 
 
 def _is_fresh(offer: Offer, came: int) -> bool:
-    """Return whether Placement was asked since then, and all that it has is offered."""
+    """Return whether an offer is newer than that, and has all of Placement's answer."""
     return offer.began >= came and offer.is_complete
 
 
-def _note_offer(record: DecisionRecord, offer: Offer) -> None:
+def _record_offer(record: DecisionRecord, offer: Offer) -> None:
     record.n_candidates, record.is_truncated = offer.n_open, offer.is_truncated
 
 
-def questions(
+def build_queries(
     parts: Parts, spec_obj: RequestSpec, requirements: Requirements
 ) -> list[CandidatesQuery]:
-    """Return what Placement is to be asked for a request.
+    """Return a request's queries for allocation candidates.
 
-    A guest with dedicated CPUs is asked for twice: hosts that do not report PCPU yet
-    come after those that do.
+    A guest with dedicated CPUs has two: the second one finds hosts that do not report
+    PCPU yet, which come after those that do.
     """
     limit = parts.conf.scheduler.max_placement_results
     query = build_query(spec_obj, requirements, limit=limit)
@@ -137,15 +137,15 @@ def questions(
     return [query] if fallback in (None, query) else [query, fallback]
 
 
-def required(
+def build_requirements(
     parts: Parts, caller: Caller, spec_obj: RequestSpec, record: DecisionRecord
 ) -> Requirements:
-    """Return what a request requires of Placement besides amounts; prefilters tell.
+    """Run the prefilters; return what a request requires besides resource amounts.
 
     Raises
     ------
     NoValidHost
-        A prefilter says so, or the host that is wanted does not exist.
+        A prefilter rejects the request, or the requested host does not exist.
     """
     requirements = Requirements()
     request = PrefilterRequest(
@@ -159,7 +159,9 @@ def required(
     )
     with record.timed("prefilters"):
         _run_all(parts, request, record)
-    aim(spec_obj, parts.table, requirements, lambda: parts.source.poll(parts.table))
+    restrict_to_requested_host(
+        spec_obj, parts.table, requirements, lambda: parts.source.poll(parts.table)
+    )
     return requirements
 
 
@@ -179,7 +181,7 @@ def _run(name: str, prefilter: Prefilter, request: PrefilterRequest) -> None:
     except SchedulerError:
         raise
     except Exception as e:
-        # Whatever somebody else's code raises, the error names the prefilter.
+        # Third-party code may raise anything: the error names the prefilter.
         raise PluginError(f"prefilter {name} failed: {type(e).__name__}: {e}") from e
 
 
@@ -201,49 +203,49 @@ def _provider_aggregates(
         raise PlacementUnavailable(f"GET {url} answered no aggregates: {body}") from e
 
 
-def _answer(
+def _query_all(
     parts: Parts,
     caller: Caller,
-    questions: Sequence[CandidatesQuery],
+    queries: Sequence[CandidatesQuery],
     record: DecisionRecord,
     since: int | None,
     max_age_s: float = math.inf,
 ) -> Offer:
-    """Return the answers to some questions as one, less what is known to be gone."""
+    """Return the answers to all queries as one, without candidates known to be gone."""
     offer: Offer | None = None
-    for question in questions:
-        record.queries.append(shortened(question.path, _MAX_QUERY))
+    for query in queries:
+        record.queries.append(shortened(query.path, _MAX_QUERY))
         with record.timed("placement"):
-            part = _asked(parts, caller, question, record, since, max_age_s)
+            part = _query_one(parts, caller, query, record, since, max_age_s)
         offer = part if offer is None else offer.followed_by(part)
     assert offer is not None
     return offer
 
 
-def _asked(
+def _query_one(
     parts: Parts,
     caller: Caller,
-    question: CandidatesQuery,
+    query: CandidatesQuery,
     record: DecisionRecord,
     since: int | None,
     max_age_s: float,
 ) -> Offer:
     try:
         return parts.candidates_cache.get(
-            question,
+            query,
             since=since,
-            max_age_s=max_age_s if conditions_of(question) else math.inf,
+            max_age_s=max_age_s if conditions_of(query) else math.inf,
             global_request_id=caller.global_request_id,
         )
     except PlacementRejected as e:
         # An unknown trait or class in a flavor: as for nova, no host has it.
-        record.no_answer = "Placement refused the question"
-        raise NoValidHost(f"Placement refused the question: {_refusal(e)}") from e
+        record.no_answer = "Placement rejected the query"
+        raise NoValidHost(f"Placement rejected the query: {_refusal(e)}") from e
     except PlacementError:
         record.no_answer = "Placement gave no answer"
         raise
 
 
 def _refusal(e: PlacementRejected) -> str:
-    """Return why, in Placement's own words: of a URL it says nothing."""
+    """Return the reason in Placement's words, which do not contain a URL."""
     return shortened(e.detail.removeprefix(_MALFORMED)).strip() or "no reason given"

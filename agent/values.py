@@ -10,16 +10,16 @@ from typing import Any
 from ..scheduler.hosts import HostRecord
 
 
-def written(record: HostRecord) -> dict[str, Any]:
+def report_values(record: HostRecord) -> dict[str, Any]:
     """Return the columns as values of HostReport's fields, without `last_seen_up`."""
-    told = {
+    plain = {
         column.name: getattr(record, column.name)
         for column in dataclasses.fields(record)
         if column.name != "last_seen_up"
     }
     topology = record.numa_topology
     return {
-        **told,
+        **plain,
         "stats": dict(record.stats),
         "metrics": None if record.metrics is None else dict(record.metrics),
         "supported_instances": [list(each) for each in record.supported_instances],

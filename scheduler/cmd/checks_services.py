@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether Placement and nova's databases answer as is needed; they are only read."""
+"""Check that Placement and nova's databases can be used; they are only read."""
 
 from __future__ import annotations
 
@@ -20,73 +20,79 @@ from ..sources.nova_db.directory import CellMapping, DirectoryReader
 from ..sources.nova_db.engines import Engines
 from ..sources.nova_db.old_computes import ADVICE, described, read_old_computes
 from .checks_files import FileOptions
-from .checks_finding import Finding, Pending
+from .checks_result import CheckResult, TimedCall
 
-#: Seconds that Placement may take for both of its questions.
+#: Time limit in seconds for both requests to Placement.
 PLACEMENT_S: Final = 10.0
 
 _PLACEMENT: Final = "Placement"
 _RETRIES: Final = "Placement's own retries"
 _RETRY_COUNT: Final = "allocation_conflict_retry_count"
 _API: Final = "API database"
-_AS_URL: Final = "such as mysql+pymysql://nova:…@db/nova_api"
+_AS_URL: Final = "like mysql+pymysql://nova:…@db/nova_api"
 
 
-def placement_findings(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[Finding]:
-    """Tell whether a Placement is named, and whether it can do its part."""
+def placement_findings(
+    conf: cfg.ConfigOpts, files: FileOptions
+) -> Iterator[CheckResult]:
+    """Check whether Placement is configured, and whether it can be used."""
     options = conf.placement
     if not (options.auth_type or options.auth_section or options.endpoint_override):
         yield _embedded(conf)
         return
-    pending = Pending(lambda: _asked(conf))
+    pending = TimedCall(lambda: _check_placement(conf))
     try:
         yield pending.result(PLACEMENT_S)
     except (PlacementError, TimeoutError) as e:
-        yield Finding.failure(_PLACEMENT, files.scrubbed(e))
+        yield CheckResult.failure(_PLACEMENT, files.redacted(e))
     yield _retries(files)
 
 
-def _embedded(conf: cfg.ConfigOpts) -> Finding:
-    told = (
+def _embedded(conf: cfg.ConfigOpts) -> CheckResult:
+    problem = (
         "[placement] has none of auth_type, auth_section and endpoint_override: the "
-        "embedded Placement would run, which no compute reports to."
+        "embedded Placement would run, to which no compute reports."
     )
     if conf.moorage.source == "file":
-        return Finding.warning(_PLACEMENT, f"{told} It is for trials, with one worker.")
-    return Finding.failure(_PLACEMENT, f"{told} Set them as in nova.conf.")
+        return CheckResult.warning(
+            _PLACEMENT, f"{problem} It is for trials, with one worker."
+        )
+    return CheckResult.failure(_PLACEMENT, f"{problem} Set them as in nova.conf.")
 
 
-def _asked(conf: cfg.ConfigOpts) -> Finding:
+def _check_placement(conf: cfg.ConfigOpts) -> CheckResult:
     client = PlacementClient(make_adapter(conf))
     client.check()
     client.probe()
     _, highest = client.version_range()
-    return Finding.success(
-        _PLACEMENT, f"It answers, and speaks {highest}; {MICROVERSION} is needed."
+    return CheckResult.success(
+        _PLACEMENT, f"It answers and supports {highest}; {MICROVERSION} is needed."
     )
 
 
-def _retries(files: FileOptions) -> Finding:
+def _retries(files: FileOptions) -> CheckResult:
     value = files.get("placement", _RETRY_COUNT)
     if value == "1":
-        return Finding.success(_RETRIES, f"{_RETRY_COUNT} is 1.")
-    told = (
-        "Placement does not tell it over its API. Give placement.conf as a further "
-        "--config-file to have it looked at."
+        return CheckResult.success(_RETRIES, f"{_RETRY_COUNT} is 1.")
+    state = (
+        "Placement's API does not show the value. Pass placement.conf as another "
+        "--config-file to have it checked."
     )
     if value is not None:
-        told = f"It is {value}."
-    return Finding.warning(
+        state = f"It is {value}."
+    return CheckResult.warning(
         _RETRIES,
-        f"Set [placement] {_RETRY_COUNT} = 1 in placement.conf: Placement 16, where it "
-        f"retries claims by itself, can grant more than a provider has. {told}",
+        f"Set [placement] {_RETRY_COUNT} = 1 in placement.conf: Placement 16 can grant "
+        f"more than a provider has if it retries claims internally. {state}",
     )
 
 
-def database_findings(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[Finding]:
-    """Tell whether the source nova_db can read the API database and each cell's."""
+def database_findings(
+    conf: cfg.ConfigOpts, files: FileOptions
+) -> Iterator[CheckResult]:
+    """Check whether the source nova_db can read the API database and each cell's."""
     if not conf.api_database.connection:
-        yield Finding.failure(
+        yield CheckResult.failure(
             _API,
             "[api_database] connection is not set; the source nova_db needs the URL of "
             f"nova's API database, {_AS_URL}.",
@@ -100,7 +106,7 @@ def database_findings(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[Find
 
 
 class _Databases:
-    """The databases that lead from ``[api_database]``, each asked in good time."""
+    """The databases that ``[api_database]`` leads to, each read with a time limit."""
 
     def __init__(self, conf: cfg.ConfigOpts, files: FileOptions) -> None:
         self._engines = Engines(conf)
@@ -108,16 +114,16 @@ class _Databases:
         self._local: str | None = conf.database.connection
         self._is_ffu = conf.workarounds.disable_compute_service_check_for_ffu
         self._files = files
-        # A driver waits for whole seconds, and more than once.
+        # A driver's timeout is in whole seconds, and may apply more than once.
         self._limit_s = 2 * conf.moorage.cell_timeout + 1
         self._cells: tuple[CellMapping, ...] = ()
 
-    def findings(self) -> Iterator[Finding]:
-        yield self._outcome(_API, Pending(self._read_api))
+    def findings(self) -> Iterator[CheckResult]:
+        yield self._outcome(_API, TimedCall(self._read_api))
         pending = [
             (
                 f"Cell {cell.name or cell.uuid}",
-                Pending(functools.partial(self._read_cell, cell)),
+                TimedCall(functools.partial(self._read_cell, cell)),
             )
             for cell in self._cells
         ]
@@ -128,24 +134,24 @@ class _Databases:
         """Close all connections that are not in use."""
         self._engines.dispose()
 
-    def _outcome(self, name: str, work: Pending) -> Finding:
+    def _outcome(self, name: str, work: TimedCall) -> CheckResult:
         try:
             return work.result(self._limit_s)
         except ModuleNotFoundError as e:
-            return Finding.failure(
+            return CheckResult.failure(
                 name,
                 f"The database's driver {e.name} is not installed: install moorage "
                 "with its extra mysql or postgresql.",
             )
         except sa.exc.ArgumentError:  # its message may have the URL
-            told = f"Its URL cannot be used; it has to be one {_AS_URL}."
-            return Finding.failure(name, told)
-        except Exception as e:  # whatever a driver raises: it is what is to be told
+            why = f"Its URL cannot be used; it must look {_AS_URL}."
+            return CheckResult.failure(name, why)
+        except Exception as e:  # a driver may raise anything
             cause = getattr(e, "inner_exception", None) or e  # oslo.db's wrapping
-            told = self._files.scrubbed(getattr(cause, "orig", None) or cause)
-            return Finding.failure(name, f"It cannot be read: {told}")
+            why = self._files.redacted(getattr(cause, "orig", None) or cause)
+            return CheckResult.failure(name, f"It cannot be read: {why}")
 
-    def _read_api(self) -> Finding:
+    def _read_api(self) -> CheckResult:
         with _connected(self._engines.api()) as connection:
             directory = DirectoryReader(self._local).read(connection, time.time())
         self._cells = tuple(
@@ -155,22 +161,22 @@ class _Databases:
             cell.name or cell.uuid for cell in directory.cells if "{" in cell.connection
         ]
         if unfilled:
-            return Finding.failure(
+            return CheckResult.failure(
                 _API,
                 f"The database URLs of the cells {', '.join(unfilled)} are templates, "
                 "which [database] connection does not fill: set it as in nova.conf.",
             )
         if not self._cells:
-            return Finding.failure(
-                _API, "It has no enabled cell but cell0: there are no hosts."
+            return CheckResult.failure(
+                _API, "It has no enabled cell except cell0: there are no hosts."
             )
-        return Finding.success(
+        return CheckResult.success(
             _API,
             f"{len(self._cells)} enabled cells, {len(directory.aggregates)} aggregates",
         )
 
-    def _read_cell(self, cell: CellMapping) -> Finding:
-        """Look at one row of each table, with all the columns that will be read."""
+    def _read_cell(self, cell: CellMapping) -> CheckResult:
+        """Read one row of each table, with all columns that the source reads."""
         nodes = schema.compute_nodes
         with _connected(self._engines.cell(cell.connection)) as connection:
             for table in schema.CELL.sorted_tables:
@@ -182,14 +188,15 @@ class _Databases:
             ).scalar_one()
             old = read_old_computes(connection)
         if old and not self._is_ffu:
-            return Finding.failure(
-                _name(cell), f"The start would stop: {described(old)}. {ADVICE}."
+            return CheckResult.failure(
+                _name(cell),
+                f"The scheduler would not start: {described(old)}. {ADVICE}.",
             )
         if old:
-            return Finding.warning(_name(cell), f"{described(old)}.")
+            return CheckResult.warning(_name(cell), f"{described(old)}.")
         if not n_nodes:
-            return Finding.warning(_name(cell), "It has no compute nodes.")
-        return Finding.success(_name(cell), f"{n_nodes} compute nodes")
+            return CheckResult.warning(_name(cell), "It has no compute nodes.")
+        return CheckResult.success(_name(cell), f"{n_nodes} compute nodes")
 
 
 def _name(cell: CellMapping) -> str:
@@ -200,6 +207,6 @@ def _name(cell: CellMapping) -> str:
 def _connected(engine: sa.Engine) -> Iterator[sa.Connection]:
     path = engine.url.database
     if engine.dialect.name == "sqlite" and not Path(path or "").is_file():
-        raise FileNotFoundError(f"there is no file {path}")  # SQLite would make it
+        raise FileNotFoundError(f"there is no file {path}")  # SQLite would create it
     with engine.connect() as connection:
         yield connection

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from oslo_config import cfg
 
-from moorage.scheduler.drivers.foreign import filter_from, weigher_from
+from moorage.scheduler.drivers.nova_plugins import make_filter, make_weigher
 from moorage.scheduler.errors import PluginError
 from moorage.scheduler.hosts import HostBatch
 from moorage.weighers.ram import RAMWeigher
@@ -48,13 +48,13 @@ def _clock() -> float:
 
 
 def test_foreign_filter_answers_for_each_host(conf: cfg.ConfigOpts) -> None:
-    filter_ = filter_from(NovaFilter, conf, _clock)
+    filter_ = make_filter(NovaFilter, conf, _clock)
     mask = filter_.passing(batch(*THREE), spec())
     assert (mask.dtype, mask.tolist()) == (bool, [False, True, True])
 
 
 def test_foreign_filter_keeps_its_name_and_rules(conf: cfg.ConfigOpts) -> None:
-    filter_ = filter_from(NovaFilter, conf, _clock)
+    filter_ = make_filter(NovaFilter, conf, _clock)
     assert type(filter_).__name__ == "NovaFilter"
     assert filter_.RUN_ON_REBUILD
     assert filter_.run_filter_once_per_request
@@ -62,13 +62,13 @@ def test_foreign_filter_keeps_its_name_and_rules(conf: cfg.ConfigOpts) -> None:
 
 def test_foreign_filter_without_rules_has_novas_defaults(conf: cfg.ConfigOpts) -> None:
     bare = type("Bare", (), {"host_passes": lambda _self, _host, _spec: True})
-    filter_ = filter_from(bare, conf, _clock)
+    filter_ = make_filter(bare, conf, _clock)
     assert not filter_.RUN_ON_REBUILD
     assert not filter_.run_filter_once_per_request
 
 
 def test_foreign_weigher_answers_for_each_host(conf: cfg.ConfigOpts) -> None:
-    weigher = weigher_from(NovaWeigher, conf, _clock)
+    weigher = make_weigher(NovaWeigher, conf, _clock)
     rows = batch(*THREE, aggregates=[aggregate(1, "b")])
     assert weigher.weigh_all(rows, spec()).tolist() == [1.0, 2.0, 3.0]
     assert weigher.multipliers(rows).tolist() == [1.0, -1.0, 1.0]
@@ -83,7 +83,7 @@ def test_foreign_multiplier_that_is_not_finite_is_1(
         return math.nan if host_state.aggregates else 2.0
 
     odd = type("Odd", (NovaWeigher,), {"weight_multiplier": multiplier})
-    weigher = weigher_from(odd, conf, _clock)
+    weigher = make_weigher(odd, conf, _clock)
     rows = batch(*THREE, aggregates=[aggregate(1, "b")])
     for _ in range(2):
         assert weigher.multipliers(rows).tolist() == [2.0, 1.0, 2.0]
@@ -92,27 +92,27 @@ def test_foreign_multiplier_that_is_not_finite_is_1(
 
 def test_foreign_weigher_without_multiplier_counts_once(conf: cfg.ConfigOpts) -> None:
     bare = type("Bare", (), {"_weigh_object": lambda _self, _host, _spec: 1})
-    weigher = weigher_from(bare, conf, _clock)
+    weigher = make_weigher(bare, conf, _clock)
     assert weigher.multipliers(batch(*THREE)).tolist() == [1.0] * 3
     assert (weigher.minval, weigher.maxval) == (None, None)
 
 
 def test_class_of_ours_is_made_with_options_and_clock(conf: cfg.ConfigOpts) -> None:
-    weigher = weigher_from(RAMWeigher, conf, _clock)
+    weigher = make_weigher(RAMWeigher, conf, _clock)
     assert type(weigher) is RAMWeigher
     assert (weigher.conf, weigher.clock) == (conf, _clock)
 
 
 @pytest.mark.parametrize("cls", [object, NovaWeigher, RAMWeigher])
 def test_class_that_is_no_filter_is_refused(cls: type, conf: cfg.ConfigOpts) -> None:
-    with pytest.raises(PluginError, match=f"{cls.__name__} is no filter"):
-        filter_from(cls, conf, _clock)
+    with pytest.raises(PluginError, match=f"{cls.__name__} is not a filter"):
+        make_filter(cls, conf, _clock)
 
 
 @pytest.mark.parametrize("cls", [object, NovaFilter])
 def test_class_that_is_no_weigher_is_refused(cls: type, conf: cfg.ConfigOpts) -> None:
-    with pytest.raises(PluginError, match=f"{cls.__name__} is no weigher"):
-        weigher_from(cls, conf, _clock)
+    with pytest.raises(PluginError, match=f"{cls.__name__} is not a weigher"):
+        make_weigher(cls, conf, _clock)
 
 
 class NovaCandidateFilter:
@@ -146,7 +146,7 @@ def _offered(*mapped: tuple[str, str]) -> HostBatch:
 
 
 def test_foreign_filter_may_leave_candidates_out(conf: cfg.ConfigOpts) -> None:
-    filter_ = filter_from(NovaCandidateFilter, conf, _clock)
+    filter_ = make_filter(NovaCandidateFilter, conf, _clock)
     hosts = _offered(("b", "y"), ("a", "z"), ("b", "z"), ("c", "y"), ("c", "y"))
     mask = filter_.passing_candidates(hosts, spec())
     assert mask is not None
@@ -164,13 +164,13 @@ def test_foreign_filter_may_shorten_the_list_itself(conf: cfg.ConfigOpts) -> Non
             return mine
 
     hosts = _offered(("a", "y"), ("a", "z"), ("b", "z"))
-    mask = filter_from(InPlace, conf, _clock).passing_candidates(hosts, spec())
+    mask = make_filter(InPlace, conf, _clock).passing_candidates(hosts, spec())
     assert mask is not None
     assert mask.tolist() == [True, False, False]
 
 
 def test_foreign_filter_tells_limits(conf: cfg.ConfigOpts) -> None:
-    filter_ = filter_from(NovaCandidateFilter, conf, _clock)
+    filter_ = make_filter(NovaCandidateFilter, conf, _clock)
     [*_, last] = _offered(("c", "y"))
     assert filter_.selection_limits(last, spec()) == {"memory_mb": 3}
 
@@ -178,5 +178,5 @@ def test_foreign_filter_tells_limits(conf: cfg.ConfigOpts) -> None:
 def test_foreign_filter_that_judges_hosts_leaves_candidates_alone(
     conf: cfg.ConfigOpts,
 ) -> None:
-    filter_ = filter_from(NovaFilter, conf, _clock)
+    filter_ = make_filter(NovaFilter, conf, _clock)
     assert filter_.passing_candidates(_offered(("a", "y")), spec()) is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One line of the report, and how long may be waited for one."""
+"""The results of checks, and a time limit for checks."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from oslo_upgradecheck.upgradecheck import Code
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What was looked at, how that is, and what to do about it."""
+class CheckResult:
+    """What was checked, its state, and what to do about it."""
 
     name: str
     code: Code
     details: str
 
     @classmethod
-    def success(cls, name: str, details: str) -> Finding:
-        """All is well."""
+    def success(cls, name: str, details: str) -> CheckResult:
+        """Return a result without problems."""
         return cls(name, Code.SUCCESS, details)
 
     @classmethod
-    def warning(cls, name: str, details: str) -> Finding:
-        """It will run, and something is different."""
+    def warning(cls, name: str, details: str) -> CheckResult:
+        """Return a result of which Moorage runs, but behaves differently."""
         return cls(name, Code.WARNING, details)
 
     @classmethod
-    def failure(cls, name: str, details: str) -> Finding:
-        """It will not run, or find no host."""
+    def failure(cls, name: str, details: str) -> CheckResult:
+        """Return a result of which Moorage does not run, or finds no host."""
         return cls(name, Code.FAILURE, details)
 
 
-class Pending:
-    """Work in a thread of its own, which nobody waits for longer than he wants."""
+class TimedCall:
+    """A check in its own thread, so that waiting for it can time out."""
 
-    def __init__(self, work: Callable[[], Finding]) -> None:
-        self._outcome: queue.SimpleQueue[Finding | Exception] = queue.SimpleQueue()
+    def __init__(self, work: Callable[[], CheckResult]) -> None:
+        self._outcome: queue.SimpleQueue[CheckResult | Exception] = queue.SimpleQueue()
         threading.Thread(target=self._run, args=(work,), daemon=True).start()
 
-    def _run(self, work: Callable[[], Finding]) -> None:
+    def _run(self, work: Callable[[], CheckResult]) -> None:
         try:
             self._outcome.put(work())
         except Exception as e:  # raised again in `result`
             self._outcome.put(e)
 
-    def result(self, timeout_s: float) -> Finding:
-        """Return what came of it, or raise that; TimeoutError if it takes longer."""
+    def result(self, timeout_s: float) -> CheckResult:
+        """Return or raise the outcome; TimeoutError if it takes longer."""
         try:
             outcome = self._outcome.get(timeout=timeout_s)
         except queue.Empty:

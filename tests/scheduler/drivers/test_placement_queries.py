@@ -63,7 +63,7 @@ def test_record_says_that_placement_refused(make: MakeScheduler) -> None:
     with pytest.raises(NoValidHost, match=r"No such trait.*CUSTOM_NO_SUCH"):
         scheduler.select_destinations(CONTEXT, asked, new_uuids())
     [record] = scheduler.decisions.newest()
-    assert "; Placement refused the question, 0 host(s)" in record.summary()
+    assert "; Placement rejected the query, 0 host(s)" in record.summary()
     assert "CUSTOM_NO_SUCH" in record.reason
 
 

@@ -15,14 +15,14 @@ from packaging.requirements import Requirement
 
 from moorage.scheduler.conf import load
 from moorage.scheduler.rpc import get_server, get_transport
-from moorage.scheduler.rpc.private_parts import warn_of_missing_parts
+from moorage.scheduler.rpc.private_api import warn_of_missing_api
 
 
 @pytest.fixture(autouse=True)
 def _afresh() -> Iterator[None]:
-    warn_of_missing_parts.cache_clear()
+    warn_of_missing_api.cache_clear()
     yield
-    warn_of_missing_parts.cache_clear()
+    warn_of_missing_api.cache_clear()
 
 
 def _warned(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -68,9 +68,9 @@ def test_tested_versions_have_every_part(caplog: pytest.LogCaptureFixture) -> No
 @pytest.mark.parametrize(
     ("cls", "name", "lost"),
     [
-        (amqpdriver.AMQPIncomingMessage, "_send_reply", "reply reached nobody"),
-        (impl_rabbit.Connection, "direct_send", "reply reached nobody"),
-        (impl_rabbit.Connection, "_connection_lock", "reply reached nobody"),
+        (amqpdriver.AMQPIncomingMessage, "_send_reply", "reply was not delivered"),
+        (impl_rabbit.Connection, "direct_send", "reply was not delivered"),
+        (impl_rabbit.Connection, "_connection_lock", "reply was not delivered"),
         (impl_rabbit.Connection, "_consumers", "not begun"),
         (amqpdriver.AMQPListener, "_shutdown", "not begun"),
     ],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters and weighers that were written for nova, taken as they are."""
+"""Adapters for filters and weighers that were written for nova."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from ..hosts import HostBatch, HostState
 LOG = logging.getLogger(__name__)
 
 
-def filter_from(
+def make_filter(
     cls: type, conf: cfg.ConfigOpts, clock: Callable[[], float]
 ) -> BaseHostFilter:
-    """Make a filter of a class of ours, or of any with ``host_passes``.
+    """Return an instance of a `BaseHostFilter`, or wrap any class with ``host_passes``.
 
     Raises
     ------
     PluginError
-        It is neither.
+        The class is neither.
     """
     if issubclass(cls, BaseHostFilter):
         return cls(conf, clock=clock)
     if not callable(getattr(cls, "host_passes", None)):
         raise PluginError(
-            f"{cls.__module__}.{cls.__name__} is no filter: it is no BaseHostFilter "
-            "and has no host_passes(host_state, spec_obj)"
+            f"{cls.__module__}.{cls.__name__} is not a filter: it is not a "
+            "BaseHostFilter and has no host_passes(host_state, spec_obj)"
         )
     theirs = cls()
     wrapper = type(
@@ -55,22 +55,22 @@ def filter_from(
     return made
 
 
-def weigher_from(
+def make_weigher(
     cls: type, conf: cfg.ConfigOpts, clock: Callable[[], float]
 ) -> BaseHostWeigher:
-    """Make a weigher of a class of ours, or of any with ``_weigh_object``.
+    """Return an instance of a `BaseHostWeigher`, or wrap any with ``_weigh_object``.
 
     Raises
     ------
     PluginError
-        It is neither.
+        The class is neither.
     """
     if issubclass(cls, BaseHostWeigher):
         return cls(conf, clock=clock)
     if not callable(getattr(cls, "_weigh_object", None)):
         raise PluginError(
-            f"{cls.__module__}.{cls.__name__} is no weigher: it is no BaseHostWeigher "
-            "and has no _weigh_object(host_state, request)"
+            f"{cls.__module__}.{cls.__name__} is not a weigher: it is not a "
+            "BaseHostWeigher and has no _weigh_object(host_state, request)"
         )
     theirs = cls()
     wrapper = type(
@@ -87,22 +87,22 @@ def weigher_from(
 
 
 class _NovaFilter(Protocol):
-    """What is called of a filter that was written for nova."""
+    """The required method of a filter that was written for nova."""
 
     def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> object:
         """Return whether the host passes."""
 
 
 class _NovaWeigher(Protocol):
-    """What is called of a weigher that was written for nova."""
+    """The required method of a weigher that was written for nova."""
 
     def _weigh_object(self, host_state: HostState, spec_obj: RequestSpec) -> float:
-        """Return the raw figure of the host."""
+        """Return the raw weight of the host."""
         ...
 
 
 class _ForeignFilter(BaseHostFilter):
-    """Ask somebody else's filter, one host at a time."""
+    """Calls a filter written for nova, one host at a time."""
 
     def __init__(
         self, theirs: _NovaFilter, conf: cfg.ConfigOpts, clock: Callable[[], float]
@@ -116,29 +116,29 @@ class _ForeignFilter(BaseHostFilter):
     def passing_candidates(
         self, hosts: HostBatch, spec_obj: RequestSpec
     ) -> Mask | None:
-        """Return which candidates its ``filter_candidates`` left to each host."""
+        """Return the mask of the candidates that ``filter_candidates`` left."""
         if not hasattr(self._theirs, "filter_candidates"):
             return None
         candidates = hosts.candidates
-        kept = np.zeros(len(candidates), bool)
+        passing = np.zeros(len(candidates), bool)
         for host, mine in zip(hosts, candidates.by_row(len(hosts)), strict=True):
             offered = [candidates.requests[n] for n in candidates.numbers[mine]]
-            host.allocation_candidates = [*offered]  # it may shorten the list itself
+            host.allocation_candidates = [*offered]  # it may modify the list in place
             if self._theirs.host_passes(host, spec_obj):
                 left = set(map(id, host.allocation_candidates))
-                kept[mine] = [id(each) in left for each in offered]
-        return kept
+                passing[mine] = [id(each) in left for each in offered]
+        return passing
 
     def selection_limits(
         self, host_state: HostState, spec_obj: RequestSpec
     ) -> Mapping[str, object]:
-        """Return what it writes to the limits of a host that it lets pass."""
+        """Return the limits that the filter writes to a passing host."""
         self._theirs.host_passes(host_state, spec_obj)
         return host_state.limits
 
 
 class _ForeignWeigher(BaseHostWeigher):
-    """Ask somebody else's weigher, one host at a time."""
+    """Calls a weigher written for nova, one host at a time."""
 
     def __init__(
         self, theirs: _NovaWeigher, conf: cfg.ConfigOpts, clock: Callable[[], float]
@@ -149,16 +149,16 @@ class _ForeignWeigher(BaseHostWeigher):
 
     def _log_multiplier(self) -> None:
         LOG.warning(
-            "weigher %s: a multiplier is no finite number, perhaps in an aggregate's "
-            "metadata; 1 is used instead",
+            "weigher %s: a multiplier is not a finite number, perhaps in an "
+            "aggregate's metadata; using 1 instead",
             type(self).__name__,
         )
 
     def weigh_host(self, host_state: HostState, spec_obj: RequestSpec) -> float:
-        figure = self._theirs._weigh_object(  # noqa: SLF001 - nova's name of the method
+        weight = self._theirs._weigh_object(  # noqa: SLF001 - nova's name of the method
             host_state, spec_obj
         )
-        return float(figure)
+        return float(weight)
 
     def multipliers(self, hosts: HostBatch) -> Weights:
         multiplier = getattr(self._theirs, "weight_multiplier", None)

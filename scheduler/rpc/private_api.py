@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is used of oslo.messaging that has no public name, and what is lost without it.
+"""The private API of oslo.messaging in use, and the effects if it is missing.
 
-``setup.cfg`` names the versions that this was tested with; another one may lack a part.
-All of it serves what oslo.messaging has no other way for, and none of it is needed to
-answer a request.
+``setup.cfg`` names the tested versions; others may lack some of it. There is no public
+API for these purposes, and none of it is needed to answer a request.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ LOG = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Part:
-    """Methods and attributes of one class, and what is lost without them."""
+class PrivateApi:
+    """Methods and attributes of one class, and the effect if they are missing."""
 
     module: str
     cls: str
@@ -33,85 +32,87 @@ class Part:
 
 
 _WAITING: Final = (
-    "messages that wait for a free thread are held by this process, not by the broker, "
-    "and are lost with it"
+    "messages that wait for a free thread are held by this process instead of the "
+    "broker, and are lost with it"
 )
 _STOPPING: Final = (
-    "at the end, requests that were not begun are finished here or lost, and do not go "
-    "back to the broker at once"
+    "at shutdown, requests that have not begun are finished here or lost, and do not "
+    "return to the broker at once"
 )
 _REPLIES: Final = (
-    "a claim whose reply reached nobody counts as answered, and is not released"
+    "a claim whose reply was not delivered counts as answered, and is not released"
 )
 
-SERVER: Final = Part(
+SERVER: Final = PrivateApi(
     "oslo_messaging.rpc.server",
     "RPCServer",
     ("_create_listener", "_executor_cls", "_on_incoming", "_process_incoming",
      "_work_executor"),
     _WAITING,
 )  # fmt: skip
-PARTS: Final[Sequence[Part]] = (
+PRIVATE_API: Final[Sequence[PrivateApi]] = (
     SERVER,
-    Part(
+    PrivateApi(
         "oslo_messaging._drivers.base",
         "PollStyleListenerAdapter",
         ("_poll_style_listener",),
         _STOPPING,
     ),
-    Part(
+    PrivateApi(
         "oslo_messaging._drivers.amqpdriver",
         "AMQPListener",
         ("_shutdown", "conn"),
         _STOPPING,
     ),
-    Part(
+    PrivateApi(
         "oslo_messaging._drivers.amqpdriver",
         "AMQPIncomingMessage",
         ("_send_reply",),
         _REPLIES,
     ),
-    Part(
+    PrivateApi(
         "oslo_messaging._drivers.impl_rabbit",
         "Connection",
         ("_connection_lock", "channel", "direct_send", "ensure"),
         _REPLIES,
     ),
-    Part(
+    PrivateApi(
         "oslo_messaging._drivers.impl_rabbit",
         "Connection",
         ("_consumers",),
         _STOPPING,
     ),
-    Part("oslo_messaging._drivers.impl_rabbit", "Consumer", ("callback",), _STOPPING),
+    PrivateApi(
+        "oslo_messaging._drivers.impl_rabbit", "Consumer", ("callback",), _STOPPING
+    ),
 )
 
 
 @functools.cache
-def warn_of_missing_parts() -> None:
-    """Log what this oslo.messaging lacks, once a process."""
-    for part in PARTS:
-        if missing := missing_of(part):
+def warn_of_missing_api() -> None:
+    """Log which private API this oslo.messaging lacks, once a process."""
+    for api in PRIVATE_API:
+        if missing := missing_of(api):
             LOG.warning(
-                "oslo.messaging %s has no %s in %s.%s: %s. Versions that have it are "
-                "those that the requirements of moorage name",
+                "oslo.messaging %s has no %s in %s.%s: %s. Install a version that the "
+                "requirements of moorage name",
                 importlib.metadata.version("oslo.messaging"),
-                ", ".join(missing), part.module, part.cls, part.lost,
+                ", ".join(missing), api.module, api.cls, api.lost,
             )  # fmt: skip
 
 
-def missing_of(part: Part) -> Sequence[str]:
-    """Return the names that a class, or an object of it, does not have."""
+def missing_of(api: PrivateApi) -> Sequence[str]:
+    """Return the names that neither a class nor its instances have."""
     try:
-        cls = getattr(importlib.import_module(part.module), part.cls)
+        cls = getattr(importlib.import_module(api.module), api.cls)
     except (AttributeError, ImportError):
-        return part.names
+        return api.names
     known = {*dir(cls), *_attributes(cls)}
-    return [name for name in part.names if name not in known]
+    return [name for name in api.names if name not in known]
 
 
 def _attributes(cls: type) -> Iterator[str]:
-    """Yield the attributes that methods of a class assign."""
+    """Yield the attributes that the methods of a class assign."""
     for base in inspect.getmro(cls):
         for method in vars(base).values():
             function = inspect.unwrap(method) if callable(method) else None
