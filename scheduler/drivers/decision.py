@@ -213,7 +213,7 @@ class Decision:
     def _look(self, missing: Collection[str] = ()) -> None:
         """Have the hosts as fresh as the source can give them for a decision."""
         with self._record.timed("look"):
-            self._parts.source.look(self._parts.table, missing)
+            self._parts.source.refresh_if_stale(self._parts.table, missing)
         self._parts.kept.suit(self._parts.table.supply_revision)
 
     def _is_outdated(self) -> bool:

@@ -174,7 +174,7 @@ def test_heartbeats_go_on_when_the_database_is_back(
         source, table = from_conf(conf), HostTable()
         try:
             source.start(table)
-            source.follow(table)
+            source.start_polling(table)
             wait_until(lambda: "cannot be written and is tried again" in caplog.text)
             proxy.do(Wrong.NOTHING)
             wait_until(lambda: nova.ask("service_record", host=HOST) is not None)

@@ -86,14 +86,14 @@ class NovaDBSource(BaseHostSource):
     conf : oslo_config.cfg.ConfigOpts, optional
         Those of the scheduler that uses it by default.
     refresh_interval : float, optional
-        Seconds between looks, made by a thread of its own from `follow` on. 0, the
-        default: no thread; each decision looks before it decides.
+        Seconds between polls, made by a thread of its own from `start_polling` on. 0,
+        the default: no thread; each decision polls first.
     clock : callable
         Seconds since the epoch.
     engines : Engines, optional
         Whose connections are closed at the end; those handed in are left alone.
     record : ServiceRecord, optional
-        The scheduler's own row in nova's database, written from `follow` to `stop`.
+        The scheduler's own row in nova's database, written while polling.
     heartbeats : BaseHeartbeats, optional
         Where the heartbeats of computes are, if not in the rows of ``services``.
     """
@@ -188,7 +188,7 @@ class NovaDBSource(BaseHostSource):
         self._settings = None
         self._read_all(table)
 
-    def follow(self, table: HostTable) -> None:
+    def start_polling(self, table: HostTable) -> None:
         """Look every `refresh_interval` seconds from now on, if that is not 0."""
         if self._record is not None:
             self._record.start()
@@ -199,7 +199,7 @@ class NovaDBSource(BaseHostSource):
         )
         self._follower.start()
 
-    def look(self, table: HostTable, missing: Collection[str] = ()) -> None:
+    def refresh_if_stale(self, table: HostTable, missing: Collection[str] = ()) -> None:
         """Look now if nothing is looked at in the background, or for missing nodes.
 
         Callers share one look that begins after they asked. It does not wait for a cell

@@ -107,10 +107,10 @@ class PushSource(BaseHostSource):
         self._behind.open(self._hosts, self._clock())
         store.close()  # a fork must not share connections
 
-    def follow(self, table: HostTable) -> None:  # noqa: ARG002 - the base class's
+    def start_polling(self, table: HostTable) -> None:  # noqa: ARG002 - the base class's
         """Begin to write to the store, to ask for reports and to forget hosts."""
         if self._hosts is None or self._behind is None:
-            raise RuntimeError("PushSource.follow: start comes first")
+            raise RuntimeError("PushSource.start_polling: call start first")
         self._behind.start(self._hosts)
         self._thread = threading.Thread(
             target=self._tick,

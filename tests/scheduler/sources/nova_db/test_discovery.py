@@ -95,11 +95,11 @@ def test_discovery_is_made_every_so_often(
     conf.set_override("discover_hosts_in_cells_interval", interval, group="scheduler")
     table, source = HostTable(), nova.source(conf)
     source.start(table)
-    source.look(table)
+    source.refresh_if_stale(table)
     assert _mapped(nova) == ({"a": 2} if is_mapped else {})
     nova.host("later", "cell2", mapped=0)
-    source.look(table)
+    source.refresh_if_stale(table)
     assert "later" not in _mapped(nova)
     nova.clock.now += 61
-    source.look(table)
+    source.refresh_if_stale(table)
     assert ("later" in _mapped(nova)) is is_mapped

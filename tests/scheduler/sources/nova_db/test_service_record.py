@@ -124,7 +124,7 @@ def test_nothing_is_written_unless_it_is_asked_for(
         conf.set_override("connection", url, group="database")
         source, table = from_conf(conf), HostTable()
         source.start(table)
-        source.follow(table)
-        source.look(table)
+        source.start_polling(table)
+        source.refresh_if_stale(table)
         source.stop()
     assert counts(engine) == []

@@ -28,7 +28,7 @@ Make = Callable[..., Scheduler]
 
 
 def following(scheduler: Scheduler) -> Scheduler:
-    scheduler.source.follow(scheduler.table)
+    scheduler.source.start_polling(scheduler.table)
     return scheduler
 
 
@@ -265,8 +265,8 @@ def test_reports_before_the_start_are_left_out(wire: Wire) -> None:
 
 
 def test_follow_needs_a_start() -> None:
-    with pytest.raises(RuntimeError, match="start comes first"):
-        PushSource().follow(HostTable())
+    with pytest.raises(RuntimeError, match="call start first"):
+        PushSource().start_polling(HostTable())
 
 
 def test_instance_is_located_by_the_reports(make: Make, wire: Wire) -> None:
