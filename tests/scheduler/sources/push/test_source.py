@@ -258,7 +258,7 @@ def test_gap_is_asked_about_by_itself(scheduler: Scheduler, wire: Wire) -> None:
 def test_reports_before_the_start_are_left_out(wire: Wire) -> None:
     source = PushSource()
     wire.reporter.report(host(host="h1"))
-    source.take(wire.taken())
+    source.apply(wire.taken())
     assert source.seen_at() is None
     assert source.notes() == []
     source.stop()
