@@ -16,9 +16,13 @@ from oslo_config import cfg
 from ..errors import PlacementError
 from ..placement.client import MICROVERSION, PlacementClient, make_adapter
 from ..sources.nova_db import schema
-from ..sources.nova_db.directory import CellMapping, DirectoryReader
+from ..sources.nova_db.directory import CellMappingRow, DirectoryReader
 from ..sources.nova_db.engines import Engines
-from ..sources.nova_db.old_computes import ADVICE, described, read_old_computes
+from ..sources.nova_db.old_computes import (
+    ADVICE,
+    describe_old_computes,
+    read_old_computes,
+)
 from .checks_files import FileOptions
 from .checks_finding import Finding, Pending
 
@@ -110,7 +114,7 @@ class _Databases:
         self._files = files
         # A driver waits for whole seconds, and more than once.
         self._limit_s = 2 * conf.moorage.cell_timeout + 1
-        self._cells: tuple[CellMapping, ...] = ()
+        self._cells: tuple[CellMappingRow, ...] = ()
 
     def findings(self) -> Iterator[Finding]:
         yield self._outcome(_API, Pending(self._read_api))
@@ -169,7 +173,7 @@ class _Databases:
             f"{len(self._cells)} enabled cells, {len(directory.aggregates)} aggregates",
         )
 
-    def _read_cell(self, cell: CellMapping) -> Finding:
+    def _read_cell(self, cell: CellMappingRow) -> Finding:
         """Look at one row of each table, with all the columns that will be read."""
         nodes = schema.compute_nodes
         with _connected(self._engines.cell(cell.connection)) as connection:
@@ -183,16 +187,17 @@ class _Databases:
             old = read_old_computes(connection)
         if old and not self._is_ffu:
             return Finding.failure(
-                _name(cell), f"The start would stop: {described(old)}. {ADVICE}."
+                _name(cell),
+                f"The start would stop: {describe_old_computes(old)}. {ADVICE}.",
             )
         if old:
-            return Finding.warning(_name(cell), f"{described(old)}.")
+            return Finding.warning(_name(cell), f"{describe_old_computes(old)}.")
         if not n_nodes:
             return Finding.warning(_name(cell), "It has no compute nodes.")
         return Finding.success(_name(cell), f"{n_nodes} compute nodes")
 
 
-def _name(cell: CellMapping) -> str:
+def _name(cell: CellMappingRow) -> str:
     return f"Cell {cell.name or cell.uuid}"
 
 

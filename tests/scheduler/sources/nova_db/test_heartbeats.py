@@ -197,7 +197,7 @@ def _wrong(**changes: Any) -> cfg.ConfigOpts:
         pytest.param({"enabled": False}, r"\[cache\] enabled = true", id="disabled"),
         pytest.param({"memcache_servers": []}, "memcache_servers", id="no servers"),
         pytest.param(
-            {"backend": "dogpile.cache.null"}, "keeps nothing", id="keeps nothing"
+            {"backend": "dogpile.cache.null"}, "stores nothing", id="stores nothing"
         ),
         pytest.param(
             {"backend": "dogpile.cache.pylibmc"},

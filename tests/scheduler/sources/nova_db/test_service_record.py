@@ -87,7 +87,7 @@ def test_row_that_is_gone_is_told_of_once(
     record.start()
     counted.wait_for(4)
     record.stop()
-    assert caplog.text.count("The service record of control is gone") == 1
+    assert caplog.text.count("The service record of control was deleted") == 1
     assert counts(engine) == [1]
 
 

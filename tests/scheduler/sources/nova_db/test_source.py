@@ -19,8 +19,8 @@ from moorage.scheduler.instances import InstanceState
 from moorage.scheduler.service import build
 from moorage.scheduler.sources.nova_db import NovaDBSource, from_conf, schema
 from moorage.scheduler.sources.nova_db.engines import with_time_limits
-from moorage.scheduler.sources.nova_db.sharing import SharedLook
-from moorage.scheduler.sources.nova_db.urls import filled
+from moorage.scheduler.sources.nova_db.shared_refresh import SharedRefresh
+from moorage.scheduler.sources.nova_db.urls import fill_template
 
 from ....conftest import instance_uuid, node_uuid
 from ....fixtures.database_servers import Database
@@ -173,7 +173,7 @@ def test_same_missing_nodes_are_looked_for_once_a_second(
 
 
 def test_callers_share_a_look_that_began_after_they_asked() -> None:
-    shared, n_runs = SharedLook(), 0
+    shared, n_runs = SharedRefresh(), 0
     is_under_way, may_end = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -200,7 +200,7 @@ def test_look_that_fails_lets_the_next_one_begin() -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
-    shared = SharedLook()
+    shared = SharedRefresh()
     with pytest.raises(ZeroDivisionError):
         shared.run(fail)
     done: list[int] = []
@@ -296,7 +296,7 @@ LOCAL = "mysql+pymysql://nova:s3@db.local:3307/nova?charset=utf8#x"
 def test_templates_are_filled_as_nova_fills_them(
     template: str, local: str | None, url: str
 ) -> None:
-    assert filled(template, local) == url
+    assert fill_template(template, local) == url
 
 
 @pytest.mark.parametrize(
