@@ -16,8 +16,8 @@ from ..scheduler.hosts import HostRecord
 from ..scheduler.sources.push.columns import (
     COLUMNS,
     RefusedReport,
-    columns_of,
-    told_name,
+    read_columns,
+    reported_name,
 )
 from .values import report_values
 
@@ -220,7 +220,7 @@ def _values(given: Mapping[str, Any], before: _Node | None) -> dict[str, Any]:
     """Return the columns as they are sent, or raise ValueError."""
     whole = {**_DEFAULTS, **given}
     whole.pop("last_seen_up", None)
-    name = told_name(whole)
+    name = reported_name(whole)
     unknown = whole.keys() - COLUMNS.keys()
     missing = COLUMNS.keys() - whole.keys()
     if unknown or missing:
@@ -228,6 +228,6 @@ def _values(given: Mapping[str, Any], before: _Node | None) -> dict[str, Any]:
         wrong += [f"{each}: not given" for each in sorted(missing)]
         raise RefusedReport(name, ", ".join(wrong))
     known = {} if before is None else before.values
-    columns_of({n: v for n, v in whole.items() if known.get(n, known) != v}, name)
+    read_columns({n: v for n, v in whole.items() if known.get(n, known) != v}, name)
     whole["uuid"] = whole["uuid"].lower()
     return whole

@@ -328,7 +328,7 @@ class Scheduler:
         option = self.conf.moorage.claims_directory
         if folder := Path(option) if option else claims_directory:
             self.journal.open(folder)
-        self._source.follow(self.table)
+        self._source.start_polling(self.table)
         self._readiness.start()
         self._reconciler.start()
 

@@ -16,9 +16,13 @@ from oslo_config import cfg
 from ..errors import PlacementError
 from ..placement.client import MICROVERSION, PlacementClient, make_adapter
 from ..sources.nova_db import schema
-from ..sources.nova_db.directory import CellMapping, DirectoryReader
+from ..sources.nova_db.directory import CellMappingRow, DirectoryReader
 from ..sources.nova_db.engines import Engines
-from ..sources.nova_db.old_computes import ADVICE, described, read_old_computes
+from ..sources.nova_db.old_computes import (
+    ADVICE,
+    describe_old_computes,
+    read_old_computes,
+)
 from .checks_files import FileOptions
 from .checks_result import CheckResult, TimedCall
 
@@ -116,7 +120,7 @@ class _Databases:
         self._files = files
         # A driver's timeout is in whole seconds, and may apply more than once.
         self._limit_s = 2 * conf.moorage.cell_timeout + 1
-        self._cells: tuple[CellMapping, ...] = ()
+        self._cells: tuple[CellMappingRow, ...] = ()
 
     def findings(self) -> Iterator[CheckResult]:
         yield self._outcome(_API, TimedCall(self._read_api))
@@ -175,7 +179,7 @@ class _Databases:
             f"{len(self._cells)} enabled cells, {len(directory.aggregates)} aggregates",
         )
 
-    def _read_cell(self, cell: CellMapping) -> CheckResult:
+    def _read_cell(self, cell: CellMappingRow) -> CheckResult:
         """Read one row of each table, with all columns that the source reads."""
         nodes = schema.compute_nodes
         with _connected(self._engines.cell(cell.connection)) as connection:
@@ -190,16 +194,17 @@ class _Databases:
         if old and not self._is_ffu:
             return CheckResult.failure(
                 _name(cell),
-                f"The scheduler would not start: {described(old)}. {ADVICE}.",
+                "The scheduler would not start: "
+                f"{describe_old_computes(old)}. {ADVICE}.",
             )
         if old:
-            return CheckResult.warning(_name(cell), f"{described(old)}.")
+            return CheckResult.warning(_name(cell), f"{describe_old_computes(old)}.")
         if not n_nodes:
             return CheckResult.warning(_name(cell), "It has no compute nodes.")
         return CheckResult.success(_name(cell), f"{n_nodes} compute nodes")
 
 
-def _name(cell: CellMapping) -> str:
+def _name(cell: CellMappingRow) -> str:
     return f"Cell {cell.name or cell.uuid}"
 
 

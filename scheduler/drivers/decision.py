@@ -224,7 +224,7 @@ class Decision:
     def _refresh_hosts(self, missing: Collection[str] = ()) -> None:
         """Have the source refresh the hosts for a decision, as well as it can."""
         with self._record.timed("look"):
-            self._parts.source.look(self._parts.table, missing)
+            self._parts.source.refresh_if_stale(self._parts.table, missing)
         self._parts.candidates_cache.invalidate_older_than(
             self._parts.table.supply_revision
         )

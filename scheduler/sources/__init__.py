@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the state of hosts comes from."""
+"""Sources of host state: nova's databases, reports over RPC, or a file."""

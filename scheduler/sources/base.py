@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a source of host state is."""
+"""The interface of a source of host state."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..instances import InstanceLocation, InstanceState
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ServiceState:
-    """What an operator has said of a compute service."""
+    """How an operator has marked a compute service."""
 
     disabled: bool
     forced_down: bool
 
 
-#: A service host, by the UUID of its cell and its name.
+#: A service host: the UUID of its cell, and its name.
 ServiceHost = tuple[str, str]
 
 
@@ -31,16 +31,16 @@ class BaseHostSource(abc.ABC):
     Parameters
     ----------
     conf : oslo_config.cfg.ConfigOpts, optional
-        Options with their values; those of the scheduler that uses it by default.
+        The options; defaults to those of the scheduler that uses the source.
     """
 
-    #: Whether it comes to tell what instances use; else claims are all that is known.
+    #: Whether it reports the usage of instances; otherwise only claims are known.
     is_reporting = True
 
-    #: Whether requests come from a nova, whose API checks that a zone exists.
+    #: Whether requests come from nova, whose API checks that a zone exists.
     are_zones_checked = True
 
-    # A class's, so that a source whose __init__ is all its own can adopt options.
+    # A class attribute: a subclass may define __init__ without calling super's.
     _conf: cfg.ConfigOpts | None = None
 
     def __init__(self, conf: cfg.ConfigOpts | None = None) -> None:
@@ -53,71 +53,71 @@ class BaseHostSource(abc.ABC):
         Raises
         ------
         RuntimeError
-            None were given, and no scheduler uses the source yet.
+            No options were given, and no scheduler uses the source yet.
         """
         if self._conf is None:
             raise RuntimeError(f"{type(self).__name__} has no options yet")
         return self._conf
 
     def adopt(self, conf: cfg.ConfigOpts) -> None:
-        """Take a scheduler's options where none were given."""
+        """Use a scheduler's options if none were given."""
         if self._conf is None:
             self._conf = conf
 
     @abc.abstractmethod
     def start(self, table: HostTable) -> None:
-        """Fill the table, once, before the first decision; leave no thread behind.
+        """Fill the table once, before the first decision.
 
-        A process may be forked after it.
+        No thread may be left running: the process may be forked afterwards.
 
         Raises
         ------
         ConfigurationError
-            The state of hosts cannot be had; the message says from where, and why.
+            Host state cannot be read; the message names the place and the cause.
         """
 
     def check(self) -> None:
-        """Say whether to serve what `start` has read; by default it is.
+        """Refuse to serve what `start` has read; by default, accept it.
 
-        Called after it once a service: a worker that comes later is not asked.
+        Called once a service, after `start`; not in workers that are started later.
 
         Raises
         ------
         ConfigurationError
-            No; the message says why, and what to do.
+            The state must not be served; the message says why, and what to do.
         """
         return
 
-    def follow(self, table: HostTable) -> None:  # noqa: ARG002 - for those that do
+    def start_polling(self, table: HostTable) -> None:  # noqa: ARG002 - for those that do
         """Keep the table fresh from now on; called once in each process that decides.
 
-        By default nothing: the state of hosts changes by `refresh` only.
+        Does nothing by default: host state changes by `refresh` only.
         """
         return
 
-    def look(
+    def refresh_if_stale(
         self,
         table: HostTable,  # noqa: ARG002 - as above
         missing: Collection[str] = (),  # noqa: ARG002 - as above
     ) -> None:
-        """Make the table as fresh as a decision needs it; by default it is.
+        """Make the table as fresh as a decision needs it; does nothing by default.
 
-        Called before each decision, by many threads at a time, and again where
-        Placement names compute nodes that have no row. It never fails: what cannot be
-        read stays as it is, and `notes` tells.
+        Called before each decision, by many threads at a time, and again when
+        Placement returns compute nodes that have no row. It never fails: what cannot be
+        read stays as it is, and is reported in `notes`.
 
         Parameters
         ----------
         missing : collection of str
-            UUIDs of such nodes.
+            UUIDs of the compute nodes without a row.
         """
         return
 
     def poll(self, table: HostTable) -> bool:  # noqa: ARG002 - for those that poll
-        """Read now what the next poll would read; return whether that was done.
+        """Poll immediately; return whether that was done.
 
-        Called before a request fails for the state of hosts. By default the table is
-        as fresh as it can be, and nothing is read. It raises nothing.
+        Called before a request fails because of host state. By default nothing is read:
+        the table is as fresh as it can be. It raises nothing.
         """
         return False
 
@@ -125,34 +125,33 @@ class BaseHostSource(abc.ABC):
         self,
         hosts: Collection[ServiceHost],  # noqa: ARG002 - for sources that know
     ) -> Mapping[ServiceHost, ServiceState]:
-        """Return the present state of some compute services.
+        """Return the current state of some compute services.
 
-        Called before a decision claims on these hosts, and only worth an answer where
-        the table may be older than the decision and one service can be read at little
-        cost. Hosts whose state is not known are left out, by default all. It raises
-        nothing.
+        Called before a decision claims on these hosts. Override it only if the table
+        may be older than the decision and reading one service is cheap. Hosts whose
+        state is unknown are left out; by default, all are. It raises nothing.
         """
         return {}
 
     def refresh(self, table: HostTable) -> None:
-        """Look at everything again, as SIGHUP asks.
+        """Read everything again; called on SIGHUP.
 
         Raises
         ------
         ConfigurationError
-            It cannot be read; the hosts stay as they were.
+            Host state cannot be read; the hosts stay as they were.
         """
         self.start(table)
 
     def seen_at(self) -> float | None:
-        """Return when the oldest part of what the table holds was read.
+        """Return when the oldest part of the table's contents was read.
 
-        Seconds since the epoch; None: the source vouches for it, however old.
+        Seconds since the epoch; None if the contents never become stale.
         """
         return None
 
     def age_s(self, now: float) -> float | None:
-        """Return the seconds since `seen_at`; None where the source vouches for it.
+        """Return the seconds since `seen_at`; None if that is None.
 
         Parameters
         ----------
@@ -166,36 +165,36 @@ class BaseHostSource(abc.ABC):
         self,
         instance_uuid: str,  # noqa: ARG002 - for sources that know
     ) -> InstanceLocation:
-        """Return where an instance is; by default that is not known.
+        """Return where an instance is; by default, that is unknown.
 
-        Called for allocations whose request had no answer, in a thread of its own: it
-        may ask a database. It raises nothing.
+        Called in its own thread for allocations whose request was never answered, so it
+        may query a database. It raises nothing.
         """
         return InstanceLocation(InstanceState.UNKNOWN)
 
     def troubles(self) -> Sequence[str]:
-        """Return what keeps the source from doing its part: nobody is ready then.
+        """Return the faults that make the scheduler not ready; by default, none.
 
-        By default nothing does. It asks nobody.
+        It waits for no database or network.
         """
         return ()
 
     def notes(self) -> Sequence[str]:
-        """Return what is not as it should be, for an operator; each says since when."""
+        """Return faults for an operator to read; each says since when it exists."""
         return ()
 
     def report_counts(self) -> Mapping[str, int]:
-        """Return how many reports of hosts came to what since the start, by a word.
+        """Return the number of host reports since the start, by outcome.
 
-        By default none come.
+        Empty by default.
         """
         return {}
 
     @property
     def endpoints(self) -> Sequence[object]:
-        """What an RPC server on the scheduler's topic serves for this source."""
+        """The RPC endpoints to serve on the scheduler's topic for this source."""
         return ()
 
     def stop(self) -> None:
-        """Let go of what `start` and `follow` took; by default nothing."""
+        """Release what `start` and `start_polling` acquired; by default nothing."""
         return

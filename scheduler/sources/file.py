@@ -20,7 +20,7 @@ LOG = logging.getLogger(__name__)
 class FileSource(BaseHostSource):
     """Fill the host table from ``[moorage] inventory_file``.
 
-    Services count as up unless the file says otherwise: a file has no heartbeat.
+    Services count as up unless the file marks them down: a file has no heartbeats.
     """
 
     is_reporting = False
@@ -31,12 +31,12 @@ class FileSource(BaseHostSource):
 
     @property
     def inventory(self) -> Inventory:
-        """What the file said when it was read last; it is read if it never was.
+        """The inventory as last read; the first access reads the file.
 
         Raises
         ------
         ConfigurationError
-            No file is configured, or it cannot be used.
+            No file is configured, or it is not usable.
         """
         if self._inventory is None:
             self._inventory = self._read()
@@ -71,7 +71,7 @@ class FileSource(BaseHostSource):
         )
 
     def refresh(self, table: HostTable) -> None:
-        """Read the file again; hosts and aggregates that it has no more are dropped."""
+        """Read the file again; drop hosts and aggregates that were removed from it."""
         before, now = self.inventory, self._read()
         self._inventory = now
         for id_ in {a.id for a in before.aggregates} - {a.id for a in now.aggregates}:
@@ -79,13 +79,13 @@ class FileSource(BaseHostSource):
         nodes = {host.record.uuid for host in now.hosts}
         for uuid in {host.record.uuid for host in before.hosts} - nodes:
             table.drop(uuid)
-        # A host whose instances the file tells no more has them no more.
-        gone = dict.fromkeys(_instances(before), frozenset[str]())
-        self._put_all(table, {**gone, **_instances(now)})
+        # Hosts whose instances were removed from the file lose them in the table.
+        removed = dict.fromkeys(_instances(before), frozenset[str]())
+        self._put_all(table, {**removed, **_instances(now)})
 
 
 def _instances(inventory: Inventory) -> Mapping[str, Collection[str]]:
-    """Return the instances of each service host of which the file tells any."""
+    """Return the instances of each service host that has any in the file."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for host in inventory.hosts:
         if host.instances:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An inventory file: hosts, cells, aggregates and traits, checked as a whole."""
+"""Reading and validating an inventory file of hosts, cells, aggregates and traits."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from ..errors import InventoryError
 from ..hosts import HostAggregate, HostPools, HostRecord, HostTopology
 from .inventory_schema import SCHEMA
 
-#: UUIDs that a file leaves out are made of the names, so that they stay the same.
+#: UUIDs that a file omits are derived from the names, so that they stay the same.
 _NAMESPACE = uuid.UUID("6d6f6f72-6167-5000-8000-696e76656e74")
 _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]+")
-_MAX_TOLD = 20
+_MAX_LISTED = 20
 _MIB_PER_GIB = 1024
 _TRAITS = frozenset(os_traits.get_traits())
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InventoryHost:
-    """One host of the file: its row, and what only Placement is told of it.
+    """One host of the file: its row, and the data that is for Placement only.
 
     Attributes
     ----------
     reserved : mapping
-        Amounts of VCPU, MEMORY_MB and DISK_GB that no instance may have: those kept
-        for the host itself, and those that the file says are in use, the latter
-        divided by the allocation ratio: capacity is (total - reserved) * ratio.
+        Amounts of VCPU, MEMORY_MB and DISK_GB that instances cannot use: those reserved
+        for the host itself, and those in use according to the file, the latter divided
+        by the allocation ratio, as capacity is (total - reserved) * ratio.
     resources : mapping
-        Further inventories by resource class, in Placement's own terms.
+        Further inventories by resource class, in Placement's format.
     """
 
     record: HostRecord
@@ -55,7 +55,7 @@ class InventoryHost:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Inventory:
-    """All that an inventory file says.
+    """The contents of an inventory file.
 
     Attributes
     ----------
@@ -74,52 +74,52 @@ def read_inventory(path: str | Path) -> Inventory:
     Raises
     ------
     InventoryError
-        The file cannot be read, or some of it is wrong: each mistake is told with
-        file, host and key. Nothing is used of a file with a mistake.
+        The file cannot be read or is invalid. Each mistake is listed with file, host
+        and key; a file with a mistake is rejected as a whole.
     """
     document = _load(Path(path))
-    mistakes = list(_misfits(document))
+    mistakes = list(_schema_errors(document))
     if not mistakes:
-        mistakes = list(_contradictions(document))
+        mistakes = list(_consistency_errors(document))
     if mistakes:
-        raise InventoryError(_told(path, mistakes))
+        raise InventoryError(_message(path, mistakes))
     return _inventory(document)
 
 
-def _load(path: Path) -> Any:  # noqa: ANN401 - what YAML has, not checked yet
+def _load(path: Path) -> Any:  # noqa: ANN401 - YAML's types, not validated yet
     try:
-        # CSafeLoader is ten times faster, where libyaml is there.
+        # CSafeLoader is ten times faster; it needs libyaml.
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         return yaml.load(path.read_text("utf-8"), Loader=loader)
     except OSError as e:
         raise InventoryError(f"{path}: cannot be read: {e.strerror}") from e
     except (yaml.YAMLError, UnicodeDecodeError) as e:
-        raise InventoryError(f"{path}: is no YAML or JSON: {e}") from e
+        raise InventoryError(f"{path}: not valid YAML or JSON: {e}") from e
 
 
-def _told(path: str | Path, mistakes: Sequence[str]) -> str:
-    told = [f"{path}: {mistake}" for mistake in mistakes[:_MAX_TOLD]]
-    if len(mistakes) > _MAX_TOLD:
-        told.append(f"{path}: and {len(mistakes) - _MAX_TOLD} more")
-    return "\n".join(told)
+def _message(path: str | Path, mistakes: Sequence[str]) -> str:
+    lines = [f"{path}: {mistake}" for mistake in mistakes[:_MAX_LISTED]]
+    if len(mistakes) > _MAX_LISTED:
+        lines.append(f"{path}: and {len(mistakes) - _MAX_LISTED} more")
+    return "\n".join(lines)
 
 
-# -- what is wrong ---------------------------------------------------------------------
+# -- validation ------------------------------------------------------------------------
 
 
-def _misfits(document: object) -> Iterator[str]:
-    """Yield where the document has not the form of an inventory."""
+def _schema_errors(document: object) -> Iterator[str]:
+    """Yield the places where the document does not match the schema."""
     for error in sorted(_VALIDATOR.iter_errors(document), key=_order):
         yield f"{_place(document, list(error.absolute_path))}{error.message}"
 
 
 def _is_integer(_checker: object, value: object) -> bool:
-    """Return whether a value is written as an integer; 4.0 is not."""
+    """Return whether a value was written as an integer; 4.0 was not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_number(checker: object, value: object) -> bool:
-    """Return whether a value is a number to reckon with; YAML has .nan and .inf."""
+    """Return whether a value is a finite number; YAML also has .nan and .inf."""
     is_float = isinstance(value, float) and math.isfinite(value)
     return is_float or _is_integer(checker, value)
 
@@ -133,15 +133,15 @@ _VALIDATOR = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
 
 
 def _order(error: jsonschema.ValidationError) -> list[tuple[str, Any]]:
-    """Return what sorts by place: by name, by number; YAML's keys may be either."""
+    """Return a sort key by path; YAML's keys may be names or numbers."""
     return [(type(key).__name__, key) for key in error.absolute_path]
 
 
 def _place(
-    document: Any,  # noqa: ANN401 - as `_load` has it
+    document: Any,  # noqa: ANN401 - as `_load` returns it
     path: Sequence[str | int],
 ) -> str:
-    """Name the host, aggregate or cell, and the key, that a path leads to."""
+    """Return the name of the host, aggregate or cell, and the key, of a path."""
     if len(path) < 2:
         return f"key '{path[0]}': " if path else ""
     section, index, *keys = path
@@ -153,16 +153,18 @@ def _place(
     return f"{place}, key '{key}': " if key else f"{place}: "
 
 
-def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield where a well-formed document names what is not there, or names it twice."""
+def _consistency_errors(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield references to undefined names, duplicates and wrong values."""
     cells = [cell["name"] for cell in document["cells"]]
     hosts, aggregates = document["hosts"], document.get("aggregates", [])
     names = {host["host"] for host in hosts}
-    yield from _doubles("cell", cells)
-    yield from _doubles("node", (host.get("node", host["host"]) for host in hosts))
+    yield from _duplicates("cell", cells)
+    yield from _duplicates("node", (host.get("node", host["host"]) for host in hosts))
     for items in (document["cells"], aggregates, hosts):
-        yield from _doubles("uuid", (i["uuid"].lower() for i in items if "uuid" in i))
-    yield from _doubles("aggregate", (a["name"] for a in aggregates))
+        yield from _duplicates(
+            "uuid", (i["uuid"].lower() for i in items if "uuid" in i)
+        )
+    yield from _duplicates("aggregate", (a["name"] for a in aggregates))
     for host in hosts:
         for key, wrong in _wrong_values(host, cells):
             yield f"host '{host['host']}', key '{key}': {wrong}"
@@ -174,16 +176,16 @@ def _contradictions(document: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def _doubles(what: str, names: Iterable[str]) -> Iterator[str]:
+def _duplicates(what: str, names: Iterable[str]) -> Iterator[str]:
     for name, count in Counter(names).items():
         if count > 1:
-            yield f"{what} '{name}' is there {count} times"
+            yield f"{what} '{name}' is defined {count} times"
 
 
 def _wrong_values(
     host: Mapping[str, Any], cells: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the keys of a host whose values are wrong, with what is wrong."""
+    """Yield (key, message) for each wrong value of a host."""
     yield from _wrong_names(host, cells)
     yield from _wrong_amounts(host)
     yield from _unreadable(host)
@@ -196,10 +198,13 @@ def _wrong_names(
         yield "cell", f"there is no cell '{host['cell']}', only {', '.join(cells)}"
     for trait in host.get("traits", ()):
         if not _CUSTOM.fullmatch(trait) and trait not in _TRAITS:
-            yield "traits", f"'{trait}' is no standard trait and not CUSTOM_*"
+            yield "traits", f"'{trait}' is neither a standard trait nor CUSTOM_*"
     for name in host.get("resources", ()):
         if name not in os_resource_classes.STANDARDS and not _CUSTOM.fullmatch(name):
-            yield "resources", f"'{name}' is no standard resource class, not CUSTOM_*"
+            yield (
+                "resources",
+                f"'{name}' is neither a standard resource class nor CUSTOM_*",
+            )
 
 
 def _wrong_amounts(host: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -234,7 +239,7 @@ def _canonical(triple: Sequence[str]) -> tuple[str, ...]:
     return (spec.arch, spec.hv_type, spec.vm_mode)
 
 
-# -- what is said ----------------------------------------------------------------------
+# -- conversion ------------------------------------------------------------------------
 
 
 def _uuid(item: Mapping[str, Any], kind: str, name: str) -> str:
@@ -246,7 +251,7 @@ def _inventory(document: Mapping[str, Any]) -> Inventory:
     cells = {c["name"]: _uuid(c, "cell", c["name"]) for c in document["cells"]}
     aggregates = tuple(
         HostAggregate(
-            id=-number,  # never one of nova's, which casts may tell of
+            id=-number,  # nova's ids, which casts may name, are positive
             uuid=_uuid(item, "aggregate", item["name"]),
             name=item["name"],
             hosts=frozenset(item["hosts"]),
@@ -264,18 +269,19 @@ def _host(item: Mapping[str, Any], cells: Mapping[str, str]) -> InventoryHost:
         record=_record(item, cells),
         traits=frozenset(item.get("traits", ())),
         reserved={
-            "VCPU": item.get("reserved_host_cpus", 0) + _held(item, "vcpus", "cpu"),
+            "VCPU": item.get("reserved_host_cpus", 0)
+            + _hardware_used(item, "vcpus", "cpu"),
             "MEMORY_MB": item.get("reserved_host_memory_mb", 0)
-            + _held(item, "memory_mb", "ram"),
-            "DISK_GB": reserved_disk_gb + _held(item, "local_gb", "disk"),
+            + _hardware_used(item, "memory_mb", "ram"),
+            "DISK_GB": reserved_disk_gb + _hardware_used(item, "local_gb", "disk"),
         },
         resources=item.get("resources", {}),
         instances=frozenset(item.get("instances", ())),
     )
 
 
-def _held(item: Mapping[str, Any], amount: str, ratio: str) -> int:
-    """Return how much of the hardware it takes to serve what is in use."""
+def _hardware_used(item: Mapping[str, Any], amount: str, ratio: str) -> int:
+    """Return the amount of hardware that the usage takes up."""
     used: int = item.get(f"{amount}_used", 0)
     per_unit: float = item.get(f"{ratio}_allocation_ratio", 1.0)
     return math.ceil(used / per_unit)
@@ -310,12 +316,12 @@ def _topology(reported: object) -> HostTopology | None:
     return None if reported is None else HostTopology.read(reported)
 
 
-#: Keys with what a nova-compute reports, as an object or as its JSON text.
+#: Keys whose values nova-compute reports, as an object or as its JSON text.
 _REPORTED: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
     {"numa_topology": _topology, "pci_stats": HostPools.read}
 )
 
-#: Keys of the file that are columns under the same name.
+#: Keys of the file that are columns of the same name.
 _COPIED = (
     "cpu_allocation_ratio",
     "ram_allocation_ratio",

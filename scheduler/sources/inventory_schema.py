@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The form of an inventory file, as a JSON schema."""
+"""The JSON schema of an inventory file."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ SCHEMA: Final = _object(
             ),
         },
         "hosts": {"type": "array", "minItems": 1, "items": _HOST},
-        # Anchors that YAML's merge keys refer to; not read otherwise.
+        # Holds anchors for YAML's merge keys; not read otherwise.
         "templates": {"type": "object"},
     },
 )

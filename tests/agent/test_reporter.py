@@ -12,7 +12,7 @@ import pytest
 from moorage.agent import Reply, Reporter
 from moorage.agent.values import report_values
 from moorage.scheduler.hosts import HostPools, HostTopology
-from moorage.scheduler.sources.push.columns import record_of
+from moorage.scheduler.sources.push.columns import read_record
 from moorage.testing.builders import (
     host,
     instance_uuid,
@@ -195,4 +195,4 @@ def test_record_is_read_as_it_was_written() -> None:
         ),
         last_seen_up=5.0,
     )
-    assert record_of(json.loads(json.dumps(report_values(record))), 5.0) == record
+    assert read_record(json.loads(json.dumps(report_values(record))), 5.0) == record

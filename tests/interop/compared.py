@@ -61,7 +61,7 @@ class Both:
 
     def look(self) -> None:
         """Look as a decision does."""
-        self.source.look(self.table)
+        self.source.refresh_if_stale(self.table)
 
     def novas(self, **how: Any) -> dict[str, Any]:
         """Return what a new HostManager says; see nova_host_manager.py."""

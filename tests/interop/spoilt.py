@@ -75,7 +75,7 @@ class Spoilt:
     def look(self, *, after_s: float = 0.0) -> None:
         """Look as a decision does, when so much time has passed."""
         self.now += after_s
-        self.source.look(self.table)
+        self.source.refresh_if_stale(self.table)
 
     def hosts(self) -> set[str]:
         """Return the nodes of the first cell that have a row."""

@@ -174,8 +174,8 @@ def test_heartbeats_go_on_when_the_database_is_back(
         source, table = from_conf(conf), HostTable()
         try:
             source.start(table)
-            source.follow(table)
-            wait_until(lambda: "cannot be written and is tried again" in caplog.text)
+            source.start_polling(table)
+            wait_until(lambda: "cannot be written; retrying" in caplog.text)
             proxy.do(Wrong.NOTHING)
             wait_until(lambda: nova.ask("service_record", host=HOST) is not None)
             wait_until(lambda: ask(nova)["rest"]["report_count"] > 1)

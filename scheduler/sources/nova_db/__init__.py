@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source "nova_db": host state from the databases of a nova.
+"""The source "nova_db": host state from nova's databases.
 
-Of the API database it reads cells and aggregates, of each cell's database compute
-nodes, services and instances. What it makes of them is what nova's own host manager
-would make; what changed since the last look is all that a look reads (`changes`). It
-writes host mappings (`discovery`) and the scheduler's own row among nova's services
-(`service_record`), where an option asks for it.
+It reads cells and aggregates from the API database, and compute nodes, services and
+instances from each cell's database. The result equals that of nova's own host manager;
+a poll reads only what changed since the last one (`changes`). Where options enable it,
+it also writes host mappings (`discovery`) and the scheduler's own row in ``services``
+(`service_record`).
 """
 
 from .cells import CellStatus

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One cell of a nova: its database, and what was read of it."""
+"""One cell of a nova: its database, and the readers of it."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from collections.abc import Callable
 import sqlalchemy as sa
 
 from .changes import CellReader
-from .directory import CellMapping
+from .directory import CellMappingRow
 from .heartbeats import CellHeartbeats
 from .image_properties import ImagePropertiesReader
 from .old_computes import OldCompute
-from .parts import Part
+from .polled_database import PolledDatabase
 from .settings import Ratios
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CellStatus:
-    """How a cell is, for people and metrics.
+    """The status of a cell, for operators and metrics.
 
     Attributes
     ----------
     n_hosts : int
-        Compute nodes that are known of it; none once it was away for too long.
+        Its known compute nodes; 0 once it was unavailable for too long.
     seen_at : float or None
-        When its database was read last, seconds since the epoch; None: never.
+        When its database was last read, seconds since the epoch; None: never.
     is_up : bool
-        Whether its database answered in time when it was asked last.
+        Whether its database answered in time when it was last read.
     """
 
     uuid: str
@@ -39,12 +39,12 @@ class CellStatus:
     is_up: bool
 
 
-class Cell(Part):
-    """A cell's database, read by a reader that is renewed after each failure."""
+class CellDatabase(PolledDatabase):
+    """A cell's database, whose readers are replaced after each failure."""
 
     def __init__(
         self,
-        mapping: CellMapping,
+        mapping: CellMappingRow,
         connect: Callable[[str], sa.Engine],
         ratios: Ratios,
         lock: threading.RLock,
@@ -56,15 +56,15 @@ class Cell(Part):
         self.mapping = mapping
         self.ratios = ratios
         self._make_heartbeats = heartbeats
-        #: When all was compared, and what could not be understood then or since.
+        #: When all rows were last compared, and the errors of invalid rows.
         self.compared_at: float | None = None
-        self.troubles: tuple[str, ...] = ()
-        #: Computes that were too old when it was read first; None: it was not yet.
+        self.row_errors: tuple[str, ...] = ()
+        #: Computes that were too old at the first read; None: not read yet.
         self.old_computes: tuple[OldCompute, ...] | None = None
-        self.renew()
+        self.reset()
 
-    def renew(self) -> None:
-        """Read everything next time."""
+    def reset(self) -> None:
+        """Replace the readers, so that the next attempt reads everything."""
         self.reader = CellReader(self.mapping.uuid, self.ratios)
         self.images = ImagePropertiesReader()
         self.heartbeats = self._make_heartbeats()

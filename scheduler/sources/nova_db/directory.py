@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nova's API database says: which cells there are, and the aggregates."""
+"""Reading cells and aggregates from nova's API database."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ...hosts import HostAggregate
 from . import schema
 from .instances import chunks
 from .packing import decoded, joined, json_row, packed, run, unpacked
-from .urls import filled
+from .urls import fill_template
 
 Rows = list[list[Any]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class CellMapping:
-    """An enabled cell, and how to connect to its database."""
+class CellMappingRow:
+    """An enabled cell, and the URL of its database."""
 
     id: int
     uuid: str
@@ -32,22 +32,22 @@ class CellMapping:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Directory:
-    """All that the API database says, as one look found it."""
+    """The cells and aggregates that one poll read."""
 
     began_at: float
-    cells: tuple[CellMapping, ...]
+    cells: tuple[CellMappingRow, ...]
     aggregates: tuple[HostAggregate, ...]
 
 
 class DirectoryReader:
-    """Read the API database; the hosts of aggregates only where they changed.
+    """Read the API database; the hosts of aggregates only if they changed.
 
-    After a failure a new one has to be made.
+    It must be replaced after a failure.
     """
 
     def __init__(self, local_connection: str | None) -> None:
         self._local = local_connection
-        #: Hosts by aggregate, and what the database added up of their rows, and of all.
+        #: Hosts by aggregate, the checksums of their rows, and the total checksum.
         self._hosts: dict[int, frozenset[str]] = {}
         self._sums: dict[int, tuple[Any, ...]] = {}
         self._total: Rows | None = None
@@ -55,31 +55,31 @@ class DirectoryReader:
     def read(
         self, connection: sa.Connection, began_at: float, *, in_full: bool = False
     ) -> Directory:
-        """Return what it says now.
+        """Return the current cells and aggregates.
 
         Parameters
         ----------
         began_at : float
             Now, seconds since the epoch.
         in_full : bool
-            Read also the hosts of aggregates that look unchanged.
+            Also read the hosts of aggregates whose checksum is unchanged.
         """
         if in_full:
             self._sums, self._total = {}, None
         found: Sequence[Sequence[Any]] = run(connection, _EVERYTHING).all()
-        told = {what: decoded([text or ""]) for what, text in found}
-        self._read_hosts(connection, told["hosts"])
+        rows = {what: decoded([text or ""]) for what, text in found}
+        self._read_hosts(connection, rows["hosts"])
         return Directory(
             began_at=began_at,
-            cells=tuple(self._cells(told["cells"])),
-            aggregates=tuple(self._aggregates(told["aggregates"], told["metadata"])),
+            cells=tuple(self._cells(rows["cells"])),
+            aggregates=tuple(self._aggregates(rows["aggregates"], rows["metadata"])),
         )
 
-    def _cells(self, rows: Rows) -> Iterable[CellMapping]:
+    def _cells(self, rows: Rows) -> Iterable[CellMappingRow]:
         for cell_id, uuid, name, connection, is_disabled in sorted(rows):
             if uuid != schema.CELL0 and not is_disabled:
-                url = filled(connection or "", self._local)
-                yield CellMapping(cell_id, uuid, name or "", url)
+                url = fill_template(connection or "", self._local)
+                yield CellMappingRow(cell_id, uuid, name or "", url)
 
     def _aggregates(self, rows: Rows, metadata: Rows) -> Iterable[HostAggregate]:
         of_aggregate: defaultdict[int, dict[str, str]] = defaultdict(dict)
@@ -100,8 +100,8 @@ class DirectoryReader:
         c = schema.aggregate_hosts.c
         by_aggregate = sa.select(c.aggregate_id, *_sums_of_hosts())
         query = by_aggregate.group_by(c.aggregate_id)
-        told = {i: (n, ids) for i, n, ids in connection.execute(query).all()}
-        differing = [i for i, each in told.items() if self._sums.get(i) != each]
+        sums = {i: (n, ids) for i, n, ids in connection.execute(query).all()}
+        differing = [i for i, each in sums.items() if self._sums.get(i) != each]
         for some in chunks(differing):
             found: defaultdict[int, set[str]] = defaultdict(set)
             every = packed(c.id, c.aggregate_id, c.host)
@@ -110,21 +110,21 @@ class DirectoryReader:
                 if host is not None:
                     found[aggregate_id].add(sys.intern(host))
             self._hosts.update({i: frozenset(hosts) for i, hosts in found.items()})
-        self._hosts = {i: hosts for i, hosts in self._hosts.items() if i in told}
-        self._sums, self._total = told, total
+        self._hosts = {i: hosts for i, hosts in self._hosts.items() if i in sums}
+        self._sums, self._total = sums, total
 
 
 def _sums_of_hosts() -> tuple[sa.ColumnElement[Any], ...]:
-    """Return what tells sets of rows apart that come and go and are never changed.
+    """Return a checksum of rows that are inserted and deleted, but never updated.
 
-    A new row has an id higher than any before: as many of them have a higher sum. Only
-    SQLite may give a row the id of one that is gone.
+    A new row has a higher id than any before, so the same number of rows then has a
+    higher sum. Only SQLite may reuse the id of a deleted row.
     """
     return sa.func.count(), sa.func.sum(schema.aggregate_hosts.c.id)
 
 
 def _everything() -> sa.CompoundSelect[Any]:
-    """Return what selects all but the hosts of aggregates, of which only sums."""
+    """Return a query for everything but hosts of aggregates; of these, a checksum."""
     cells, aggregates = schema.cell_mappings.c, schema.aggregates.c
     metadata = schema.aggregate_metadata.c
     columns = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""New compute nodes get their host mappings."""
+"""Discovery of hosts: host mappings for new compute nodes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import logging
 import sqlalchemy as sa
 from oslo_db.exception import DBDuplicateEntry
 
-from .directory import CellMapping
+from .directory import CellMappingRow
 from .schema import compute_nodes, host_mappings
 
 LOG = logging.getLogger(__name__)
 
 
 def discover_hosts(
-    api_engine: sa.Engine, cell_engine: sa.Engine, cell: CellMapping, now: float
+    api_engine: sa.Engine, cell_engine: sa.Engine, cell: CellMappingRow, now: float
 ) -> int:
     """Map the hosts of a cell's compute nodes whose ``mapped`` is 0 (cf. nova-manage).
 
-    Others may do the same at the same time. A host that is mapped to another cell is
-    left alone. ``updated_at`` stays as the compute wrote it.
+    Several processes may do so at once. A host that is mapped to another cell is
+    skipped. ``updated_at`` stays as the compute wrote it.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def discover_hosts(
     Returns
     -------
     int
-        How many compute nodes are mapped now that were not.
+        The number of compute nodes newly mapped.
     """
     c = compute_nodes.c
     unmapped = sa.select(c.id, c.host).where(
@@ -46,12 +46,16 @@ def discover_hosts(
             for node_id in mapped:
                 update = compute_nodes.update().where(c.id == node_id, c.deleted == 0)
                 connection.execute(update.values(mapped=1))
-        LOG.info("Cell %s: mapped %s", cell.name or cell.uuid, ", ".join(sorted(ours)))
+        LOG.info(
+            "Cell %s: mapped %s",
+            cell.name or cell.uuid,
+            ", ".join(sorted(ours)),
+        )
     return len(mapped)
 
 
-def _is_mapped(engine: sa.Engine, cell: CellMapping, host: str, now: float) -> bool:
-    """Return whether a host is mapped to this cell, after mapping it if it was not."""
+def _is_mapped(engine: sa.Engine, cell: CellMappingRow, host: str, now: float) -> bool:
+    """Map a host to this cell unless it is mapped; return whether it is to this one."""
     cell_id = _cell_of(engine, host)
     if cell_id is None:
         try:
@@ -59,12 +63,12 @@ def _is_mapped(engine: sa.Engine, cell: CellMapping, host: str, now: float) -> b
                 row = {"host": host, "cell_id": cell.id, "created_at": int(now * 1e6)}
                 connection.execute(host_mappings.insert().values(row))
         except (sa.exc.IntegrityError, DBDuplicateEntry):
-            LOG.debug("Host %s was mapped by somebody else meanwhile", host)
+            LOG.debug("Host %s was mapped concurrently by another process", host)
         cell_id = _cell_of(engine, host)
     if cell_id is not None and cell_id != cell.id:
         LOG.warning(
-            "Host %s has a compute node in cell %s that is not mapped, and is mapped "
-            "to another cell",
+            "Host %s has an unmapped compute node in cell %s, but is mapped to "
+            "another cell",
             host,
             cell.name or cell.uuid,
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engines of nova's databases, none of whose calls waits longer than a cell may."""
+"""Engines of nova's databases, with timeouts of ``[moorage] cell_timeout``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from oslo_config import cfg
 from oslo_db.sqlalchemy import engines
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
-#: What of oslo.db's options an engine takes.
-_TAKEN = (
+#: The options of oslo.db that are passed to an engine.
+_OPTIONS = (
     "mysql_sql_mode",
     "mysql_wsrep_sync_wait",
     "connection_recycle_time",
@@ -29,19 +29,19 @@ _TAKEN = (
 
 
 def is_local(engine: sa.Engine) -> bool:
-    """Return whether an engine is read by whoever asks: SQLite does not hang."""
+    """Return whether an engine is read in the caller's thread: SQLite does not hang."""
     return engine.dialect.name == "sqlite"
 
 
 def is_in_memory(engine: sa.Engine) -> bool:
-    """Return whether an engine's database may be that of one thread only."""
+    """Return whether only one thread may be able to use an engine's database."""
     return isinstance(engine.pool, StaticPool | SingletonThreadPool)
 
 
 def with_time_limits(connection: str, timeout_s: float) -> sa.URL:
-    """Return a database URL that tells its driver how long to wait.
+    """Return a database URL with the driver's timeouts added.
 
-    Limits that the URL sets itself stay. PyMySQL and psycopg2 know whole seconds.
+    Timeouts that the URL sets itself stay. PyMySQL and psycopg2 take whole seconds.
     """
     url = sa.make_url(connection)
     whole_s = str(max(1, math.ceil(timeout_s)))
@@ -61,11 +61,11 @@ def with_time_limits(connection: str, timeout_s: float) -> sa.URL:
 
 @functools.cache
 def _sharing(plain: type[Any]) -> type[Any]:
-    """Return a class of PyMySQL's connections that share what TLS needs.
+    """Return a subclass of PyMySQL's connection that shares one SSL context.
 
-    Where nothing is said of TLS, PyMySQL reads all certificates that the machine trusts
-    for each connection, which takes longer than to connect, and checks none. What
-    reads them is private: without it, connections are those of PyMySQL.
+    Without TLS options, PyMySQL loads all trusted certificates of the machine for each
+    connection, which takes longer than to connect, and verifies none. The overridden
+    method is private: if PyMySQL drops it, connections behave as PyMySQL's own.
     """
     lock = threading.Lock()
     shared: list[object] = []
@@ -83,7 +83,7 @@ def _sharing(plain: type[Any]) -> type[Any]:
 
 
 def _share_tls(engine: sa.Engine) -> None:
-    """Have all connections that PyMySQL makes for such engines share what TLS needs."""
+    """Make all PyMySQL connections of such engines share one SSL context."""
     connection = _sharing(engine.dialect.loaded_dbapi.connections.Connection)
 
     @sa.event.listens_for(engine, "do_connect")
@@ -94,12 +94,12 @@ def _share_tls(engine: sa.Engine) -> None:
 
 
 class Engines:
-    """Make the engines of the API database and of cells, each once a connection.
+    """Create the engines of the API database and of cells, one for each connection URL.
 
     Parameters
     ----------
     conf : oslo_config.cfg.ConfigOpts
-        With ``[database]``, whose pool options hold for cells, ``[api_database]`` and
+        With ``[database]``, whose pool options apply to cells, ``[api_database]`` and
         ``[moorage] cell_timeout``.
     """
 
@@ -109,7 +109,7 @@ class Engines:
         self._made: dict[str, sa.Engine] = {}
 
     def api(self) -> sa.Engine:
-        """Return the engine of the API database; it is not connected to yet."""
+        """Return the engine of the API database, which is not connected yet."""
         return self._engine(self._conf.api_database.connection, self._conf.api_database)
 
     def cell(self, connection: str) -> sa.Engine:
@@ -118,7 +118,7 @@ class Engines:
         Raises
         ------
         sqlalchemy.exc.ArgumentError
-            The text is no database URL.
+            The text is not a database URL.
         """
         return self._engine(connection, self._conf.database)
 
@@ -128,8 +128,8 @@ class Engines:
             if engine is None:
                 engine = engines.create_engine(
                     with_time_limits(connection, self._conf.moorage.cell_timeout),
-                    max_retries=0,  # whoever reads tries again
-                    **{name: getattr(options, name) for name in _TAKEN},
+                    max_retries=0,  # the poll retries
+                    **{name: getattr(options, name) for name in _OPTIONS},
                 )
                 if engine.driver == "pymysql":
                     _share_tls(engine)
@@ -137,7 +137,7 @@ class Engines:
             return engine
 
     def dispose(self) -> None:
-        """Close all connections; the engines can be used again."""
+        """Close all connections; the engines stay usable."""
         with self._lock:
             for engine in self._made.values():
                 engine.dispose()

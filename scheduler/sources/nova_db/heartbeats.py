@@ -3,8 +3,8 @@
 
 ``[DEFAULT] servicegroup_driver`` names an entry point of ``moorage.heartbeats``, as
 nova's option of that name names a driver of its service group API. The plugin is called
-with the options. It returns what reads and writes heartbeats, or None: the rows of
-``services`` have them.
+with the options. It returns a `BaseHeartbeats`, or None if heartbeats are in the rows
+of ``services``.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from oslo_config import cfg
 from ...entry_points import load_plugin
 from ...failures import cause_of
 from .changes import CellChanges
-from .reading import Service
+from .reading import ComputeService
 
 LOG = logging.getLogger(__name__)
 
 _TOPIC = "compute"
-#: Seconds between two heartbeats where [DEFAULT] report_interval says nothing.
+#: Seconds between heartbeats if [DEFAULT] report_interval is not positive.
 _INTERVAL_S = 10
 
 
 class BaseHeartbeats(abc.ABC):
-    """Read and write heartbeats; several threads at a time do so."""
+    """Read and write heartbeats; must be thread-safe."""
 
     @abc.abstractmethod
     def read(self, topic: str, hosts: Collection[str]) -> Mapping[str, float]:
@@ -42,7 +42,7 @@ class BaseHeartbeats(abc.ABC):
 
     @abc.abstractmethod
     def write(self, topic: str, host: str, seen_at: float) -> None:
-        """Note that a service is up.
+        """Store that a service is up.
 
         Parameters
         ----------
@@ -51,7 +51,7 @@ class BaseHeartbeats(abc.ABC):
         """
 
     def disconnect(self) -> None:
-        """Close connections: the process may be forked next; by default there are none.
+        """Close connections, before the process may be forked; by default, no-op.
 
         The next call opens new ones.
         """
@@ -59,19 +59,19 @@ class BaseHeartbeats(abc.ABC):
 
 
 def of_database(_conf: cfg.ConfigOpts) -> None:
-    """Return None: nova's driver "db" keeps heartbeats in the rows of ``services``."""
+    """Return None: nova's driver "db" stores heartbeats in the rows of ``services``."""
     return
 
 
 def heartbeats_of(conf: cfg.ConfigOpts) -> BaseHeartbeats | None:
-    """Return what ``[DEFAULT] servicegroup_driver`` names.
+    """Return the heartbeats that ``[DEFAULT] servicegroup_driver`` selects.
 
     Raises
     ------
     PluginError
         There is no such plugin, or it cannot be imported.
     ConfigurationError
-        Its options cannot be used.
+        Its options are invalid.
     """
     plugin = load_plugin(
         "moorage.heartbeats",
@@ -83,40 +83,39 @@ def heartbeats_of(conf: cfg.ConfigOpts) -> BaseHeartbeats | None:
 
 
 class CellHeartbeats:
-    """The heartbeats of one cell's computes, put into what is read of its database.
+    """The heartbeats of one cell's computes, merged into the changes of its database.
 
-    It belongs to a `CellReader`, and is renewed with it. Only hosts whose next
-    heartbeat is due are asked for. A heartbeat that cannot be read stays as it is: it
-    counts until ``service_down_time``.
+    It belongs to a `CellReader`, and is replaced with it. Only heartbeats that are due
+    are read. If reading fails, the last heartbeat counts until ``service_down_time``.
 
     Parameters
     ----------
     heartbeats : BaseHeartbeats
     interval_s : float
-        Seconds between two heartbeats of a compute; 0 or less: 10.
+        Seconds between heartbeats of a compute; 0 or less: 10.
     """
 
     def __init__(self, heartbeats: BaseHeartbeats, interval_s: float) -> None:
         self._heartbeats = heartbeats
         self._interval_s = interval_s if interval_s > 0 else _INTERVAL_S
-        self._services: dict[int, Service] = {}
+        self._services: dict[int, ComputeService] = {}
         self._seen_at: dict[str, float] = {}
         self._is_troubled = False
 
-    def put_into(self, changes: CellChanges) -> CellChanges:
-        """Return the changes with the heartbeats of services, and those that are new.
+    def merge_into(self, changes: CellChanges) -> CellChanges:
+        """Return the changes with heartbeats, plus services with a new heartbeat.
 
-        What the rows say of heartbeats is dropped: nobody keeps it up to date.
+        The heartbeats in the rows are replaced: nova does not update them.
         """
         for row_id, service in changes.services.items():
             if service is None:
                 self._services.pop(row_id, None)
             else:
                 self._services[row_id] = service
-        news = self._read(changes.began_at)
+        updated = self._read(changes.began_at)
         services = dict(changes.services)
         for row_id, service in self._services.items():
-            if row_id in services or service.host in news:
+            if row_id in services or service.host in updated:
                 seen_at = self._seen_at.get(service.host, math.nan)
                 services[row_id] = service._replace(last_seen_up=seen_at)
         return dataclasses.replace(changes, services=services)
@@ -128,18 +127,18 @@ class CellHeartbeats:
         due = {h for h in hosts if not self._is_fresh(h, now)}
         try:
             found = self._heartbeats.read(_TOPIC, due) if due else {}
-        except Exception as e:  # whatever a client raises; it is tried again
-            trouble = cause_of(e)
+        except Exception as e:  # whatever a client raises; it is retried
+            cause = cause_of(e)
         else:
-            # A clock that is ahead of ours says no more than: it is up now.
+            # A future time, of a host with a fast clock, counts as now.
             beats = {host: min(at, now) for host, at in found.items()}
-            news = {h for h, at in beats.items() if self._seen_at.get(h) != at}
+            updated = {h for h, at in beats.items() if self._seen_at.get(h) != at}
             self._seen_at |= beats
             self._recovered()
-            return news
+            return updated
         level = logging.DEBUG if self._is_troubled else logging.WARNING
         self._is_troubled = True
-        LOG.log(level, "Reading heartbeats failed, retrying: %s", trouble)
+        LOG.log(level, "Reading heartbeats failed, retrying: %s", cause)
         return ()
 
     def _is_fresh(self, host: str, now: float) -> bool:

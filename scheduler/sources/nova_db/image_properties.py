@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which image properties the instances of a cell have, read where that can matter.
+"""Reading the image properties of a cell's instances, only if they are weighed.
 
-nova keeps them in ``instance_system_metadata``, which is the largest table that is read
-here and has an index by instance only. So they are read by instance: of those that came
-to a host, of those whose row changed, as at a rebuild, and once in a while of all.
+nova stores them in ``instance_system_metadata``, the largest table read here, which has
+an index by instance only. So they are read by instance: of those new on a host, of
+those whose row changed, as at a rebuild, and at each full comparison of all.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from ...hosts import HostTable, properties_of_instance
 from ...hosts.image_properties import NO_PROPERTIES, ImageProperties
 from .changes import CellChanges
 from .instances import chunks
-from .schema import Moment, instance_system_metadata, instances
+from .schema import UtcMicroseconds, instance_system_metadata, instances
 
 _MULTIPLIER: Final = "image_props_weight_multiplier"
 
-#: Of a cell's time limit: what is not read in it is read at the next looks.
+#: Share of a cell's time limit; what is not read in it is read at the next polls.
 _SHARE: Final = 0.25
 #: Instances in one statement.
 _CHUNK: Final = 500
-#: Seconds for which a row may change again and keep its time: its second, and a commit.
+#: Seconds in which a row may change again with the same time: its second, and a commit.
 _HOT_S: Final = 3.0
-#: Seconds by which a row may be committed later than another one of the same time.
+#: Seconds by which a row may be committed after another one of the same time.
 _OVERLAP_S: Final = 60.0
 _US_PER_S: Final = 1_000_000
 _MAX_IMAGES: Final = 4096
 
-#: What nova notes of every image, and weighs nowhere.
+#: Properties that nova stores of every image and never weighs.
 _NEVER_COUNTED: Final = tuple(
     f"image_{name}"
     for name in (
@@ -45,30 +45,30 @@ _NEVER_COUNTED: Final = tuple(
     )
 )  # fmt: skip
 
-#: What is kept of an image: (key, value) pairs, in the order of their keys.
-Kept = tuple[tuple[str, str], ...]
+#: The metadata of an image: (key, value) pairs, sorted by key.
+MetadataItems = tuple[tuple[str, str], ...]
 #: Image properties by instance.
-Described = Mapping[str, ImageProperties]
+PropertiesByInstance = Mapping[str, ImageProperties]
 
 
 def are_weighed(conf: cfg.ConfigOpts, table: HostTable) -> bool:
-    """Return whether ImagePropertiesWeigher multiplies any host by anything."""
+    """Return whether ImagePropertiesWeigher has a multiplier for any host."""
     return bool(conf.filter_scheduler[_MULTIPLIER]) or any(
         _MULTIPLIER in aggregate.metadata for aggregate in table.aggregates
     )
 
 
-def describe(table: HostTable, described: Described) -> None:
-    """Tell the table; instances that are on no host there are left out."""
-    for some in chunks(described):  # decisions go on in between
-        # Nothing comes to a host by this: each is described where it is.
-        table.add_instances("", (), {uuid: described[uuid] for uuid in some})
+def write_properties(table: HostTable, properties: PropertiesByInstance) -> None:
+    """Write properties to the table, except those of instances it has on no host."""
+    for some in chunks(properties):  # decisions may run in between
+        # Adds no instance to a host: only the properties of known ones are set.
+        table.add_instances("", (), {uuid: properties[uuid] for uuid in some})
 
 
 class ImagePropertiesReader:
     """The image properties of one cell's instances; used by one thread at a time.
 
-    After a failure a new one has to be made, together with the cell's reader.
+    It must be replaced after a failure, together with the cell's reader.
     """
 
     _c = instance_system_metadata.c
@@ -85,21 +85,21 @@ class ImagePropertiesReader:
     _late = sa.select(instances.c.uuid, instances.c.updated_at).where(
         instances.c.deleted == 0,
         instances.c.host.is_not(None),
-        instances.c.updated_at >= sa.bindparam("since", type_=Moment),
+        instances.c.updated_at >= sa.bindparam("since", type_=UtcMicroseconds),
     )
 
     def __init__(self) -> None:
         self._of_host: dict[str, frozenset[str]] = {}
         self._is_on = False
-        #: Instances to be read: at once, and when there is time.
+        #: Instances to be read: now, and when there is time.
         self._urgent: set[str] = set()
         self._later: set[str] = set()
-        #: Times of the rows that changed of late, and since when they are so.
+        #: Times of the recently changed rows, and when each was first read.
         self._versions: dict[str, tuple[int, float]] = {}
         self._mark_us = 0
-        self._parsed: dict[Kept, ImageProperties] = {}
+        self._parsed: dict[MetadataItems, ImageProperties] = {}
 
-    def look(
+    def read_changes(
         self,
         connection: sa.Connection,
         changes: CellChanges,
@@ -107,22 +107,22 @@ class ImagePropertiesReader:
         is_on: bool,
         limit_s: float,
         in_full: bool = False,
-    ) -> Described:
-        """Return what there is to tell of instances that came or changed.
+    ) -> PropertiesByInstance:
+        """Return the properties of instances that are new on a host or changed.
 
         Parameters
         ----------
         changes : CellChanges
-            What the same look found.
+            The changes that the same poll found.
         is_on : bool
-            Whether they are weighed; otherwise nothing is read.
+            Whether properties are weighed; otherwise nothing is read.
         limit_s : float
-            The cell's time limit; a part of it is taken at most, and the rest is read
-            at the next looks.
+            The cell's time limit; at most a share of it is used, and the rest is read
+            at the next polls.
         in_full : bool
-            Read those of all instances again, a few at each look.
+            Read those of all instances again, a few at each poll.
         """
-        came = self._come(changes)
+        arrived = self._arrived(changes)
         was_on, self._is_on = self._is_on, is_on
         if not is_on:
             self._urgent.clear()
@@ -130,28 +130,28 @@ class ImagePropertiesReader:
             return {}
         if not was_on:
             self._versions.clear()
-            came = self._all()
+            arrived = self._all()
         elif in_full:
             self._later = self._all()
-        self._urgent.update(came)
+        self._urgent.update(arrived)
         self._urgent.update(self._changed(connection, changes.began_at))
         return self._read(connection, time.monotonic() + _SHARE * limit_s)
 
     def _all(self) -> set[str]:
         return set().union(*self._of_host.values())
 
-    def _come(self, changes: CellChanges) -> set[str]:
+    def _arrived(self, changes: CellChanges) -> set[str]:
         """Return the instances that are new on their hosts."""
-        came: set[str] = set()
+        arrived: set[str] = set()
         for host, uuids in changes.instances.items():
             before = self._of_host.pop(host, frozenset())
             if uuids:
                 self._of_host[host] = uuids
-                came |= uuids - before
-        return came
+                arrived |= uuids - before
+        return arrived
 
     def _changed(self, connection: sa.Connection, now: float) -> set[str]:
-        """Return the instances whose rows changed, or did a moment ago."""
+        """Return the instances whose rows changed now or a moment ago."""
         since_us = max(0, self._mark_us - int(_OVERLAP_S * _US_PER_S))
         if not self._mark_us:
             since_us = int((now - _OVERLAP_S) * _US_PER_S)
@@ -164,12 +164,12 @@ class ImagePropertiesReader:
             self._versions[uuid] = known
             if abs(now - known[1]) < _HOT_S:
                 changed.add(uuid)
-            # One row whose time is ahead must not hide the others' changes.
+            # One row with a future time must not hide the others' changes.
             if self._mark_us < version_us <= now * _US_PER_S:
                 self._mark_us = version_us
         return changed
 
-    def _read(self, connection: sa.Connection, ends_at: float) -> Described:
+    def _read(self, connection: sa.Connection, ends_at: float) -> PropertiesByInstance:
         found: dict[str, ImageProperties] = {}
         while self._urgent and (not found or time.monotonic() < ends_at):
             found.update(self._read_some(connection, self._urgent))
@@ -177,21 +177,23 @@ class ImagePropertiesReader:
             found.update(self._read_some(connection, self._later))
         return found
 
-    def _read_some(self, connection: sa.Connection, wanted: set[str]) -> Described:
+    def _read_some(
+        self, connection: sa.Connection, wanted: set[str]
+    ) -> PropertiesByInstance:
         some = [wanted.pop() for _ in range(min(_CHUNK, len(wanted)))]
-        kept: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+        items: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
         for uuid, key, value in connection.execute(self._query, {"uuids": some}):
             if value is not None:
-                kept[uuid].append((key, value))
-        return {uuid: self._properties(uuid, tuple(kept[uuid])) for uuid in some}
+                items[uuid].append((key, value))
+        return {uuid: self._parse(uuid, tuple(items[uuid])) for uuid in some}
 
-    def _properties(self, uuid: str, kept: Kept) -> ImageProperties:
-        """Return what is kept of an image, read once for all of its instances."""
-        properties = self._parsed.get(kept)
+    def _parse(self, uuid: str, items: MetadataItems) -> ImageProperties:
+        """Return the properties of an image, parsed once for all of its instances."""
+        properties = self._parsed.get(items)
         if properties is None:
             if len(self._parsed) >= _MAX_IMAGES:
                 self._parsed.clear()
-            instance = Instance(uuid=uuid, system_metadata=dict(kept))
+            instance = Instance(uuid=uuid, system_metadata=dict(items))
             properties = properties_of_instance(instance) or NO_PROPERTIES
-            self._parsed[kept] = properties
+            self._parsed[items] = properties
         return properties

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heartbeats in memcached, as nova's service group driver "mc" keeps them.
+"""Heartbeats in memcached, as nova's service group driver "mc" stores them.
 
-nova stores the time of a heartbeat under ``topic:host`` through oslo.cache, which has
-its servers and client library from ``[cache]``, and changes the key. With the same
-options here, oslo.cache finds what it stored there.
+nova stores the time of a heartbeat under ``topic:host`` through oslo.cache, which takes
+its servers and client library from ``[cache]`` and mangles the key. With the same
+options here, oslo.cache finds what nova stored.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from ...errors import ConfigurationError
 from .heartbeats import BaseHeartbeats
 
 _DRIVER = "[DEFAULT] servicegroup_driver = mc"
-#: oslo.cache's default, which keeps nothing.
+#: oslo.cache's default, which stores nothing.
 _NULL = "dogpile.cache.null"
 
 
 class MemcachedHeartbeats(BaseHeartbeats):
     """Read and write heartbeats in the memcached of ``[cache]``.
 
-    How old a heartbeat may be is not asked of the cache: ``service_down_time`` is
-    compared with the time that is stored.
+    The cache's own expiry is ignored: the stored time is compared with
+    ``service_down_time``.
 
     Raises
     ------
     ConfigurationError
-        oslo.cache or the library of the back-end is not installed, or ``[cache]`` does
-        not lead to a server.
+        oslo.cache or the library of the back-end is not installed, or ``[cache]`` names
+        no server.
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -58,7 +58,7 @@ class MemcachedHeartbeats(BaseHeartbeats):
             )
         if options.backend == _NULL:
             raise ConfigurationError(
-                f"{_DRIVER}: [cache] backend {_NULL} keeps nothing; set the backend "
+                f"{_DRIVER}: [cache] backend {_NULL} stores nothing; set the backend "
                 "of the computes, such as dogpile.cache.pymemcache"
             )
 
@@ -66,7 +66,7 @@ class MemcachedHeartbeats(BaseHeartbeats):
         region = self._core.create_region()
         try:
             self._core.configure_cache_region(self._conf, region)
-        except Exception as e:  # an ImportError, or whatever a back-end says of options
+        except Exception as e:  # an ImportError, or whatever a back-end raises
             raise ConfigurationError(
                 f"[cache] backend {self._conf.cache.backend} cannot be used: "
                 f"{type(e).__name__}: {e}"
@@ -84,17 +84,17 @@ class MemcachedHeartbeats(BaseHeartbeats):
         }
 
     def write(self, topic: str, host: str, seen_at: float) -> None:
-        """Note that a service is up, as nova does."""
+        """Store that a service is up, as nova does."""
         moment = datetime.datetime.fromtimestamp(seen_at, datetime.UTC)
         self._region.set(f"{topic}:{host}", moment.replace(tzinfo=None))
 
     def disconnect(self) -> None:
-        """Forget all connections, which a forked process must not share."""
+        """Replace the connections, which a forked process must not share."""
         self._region = self._connected()
 
 
 def _seconds(moment: datetime.datetime) -> float:
-    """Return seconds since the epoch; nova stores UTC without saying so."""
+    """Return seconds since the epoch; nova stores naive UTC."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=datetime.UTC)
     return moment.timestamp()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compute nodes of a cell, and what changed of them."""
+"""Reading the compute nodes of a cell, and what changed in them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from .checksums import TableChecksum, bucket_of, checksum_queries, ids_of, late_ids
 from .packing import LongRow, LongRows, exact, run
-from .reading import LONG_TEXTS, RATIOS, NodeRow, Service, read_node
-from .schema import Moment, compute_nodes, microseconds
+from .reading import LONG_TEXTS, RATIOS, ComputeService, NodeRow, read_node
+from .schema import UtcMicroseconds, compute_nodes, microseconds
 from .settings import Ratios
-from .signatures import Signatures, bucket_of, ids_of, late_ids, sum_queries
-from .times import HOT_S, SKEW_S, SMALL, US_PER_S, Mark, is_recent
+from .times import HOT_S, SKEW_S, SMALL, US_PER_S, HighWaterMark, is_recent
 
-#: Rows up to which late ones are asked for by their ids.
+#: Most late rows that are selected by id.
 _FEW: Final = 256
-#: Written into the statement, as by `written_out`.
+#: Rendered into the statement, as by `inline_numbers`.
 _IDS: Final = sa.bindparam(
     "ids", None, sa.Integer, expanding=True, literal_execute=True
 )
@@ -30,18 +30,18 @@ LOG = logging.getLogger(__name__)
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Node:
-    """A compute node's row, as a look found it.
+    """A compute node's row, as a poll read it.
 
     Attributes
     ----------
     version_us : int or None
         Its ``updated_at``, microseconds since the epoch.
     seen_at : float
-        When the look began that first saw it as it is, seconds since the epoch by our
-        own clock.
-    told : mapping or None
-        All that it says, by `HostRecord`'s names; None once the host table has it.
-    shown_with : Service or None
+        When the poll began that first read this version, seconds since the epoch by the
+        local clock.
+    values : mapping or None
+        Its values by `HostRecord`'s names; None once they are in the host table.
+    shown_with : ComputeService or None
         The service that its row in the host table was made with; None: it has no row.
     """
 
@@ -53,48 +53,48 @@ class Node:
     num_instances: int
     version_us: int | None
     seen_at: float
-    told: Mapping[str, Any] | None
-    shown_with: Service | None = None
+    values: Mapping[str, Any] | None
+    shown_with: ComputeService | None = None
 
     @classmethod
-    def of(cls, row: NodeRow, told: Mapping[str, Any], seen_at: float) -> Node:
-        """Return the node of a row, and what is read of it."""
+    def of(cls, row: NodeRow, values: Mapping[str, Any], seen_at: float) -> Node:
+        """Return the node of a row that was read as these values."""
         return cls(
             row.id,
-            told["cell_uuid"],
-            told["uuid"],
-            told["host"],
-            told["nodename"],
-            told["num_instances"],
+            values["cell_uuid"],
+            values["uuid"],
+            values["host"],
+            values["nodename"],
+            values["num_instances"],
             row.version_us,
             seen_at,
-            told,
+            values,
         )
 
-    def renew(self, other: Node) -> bool:
-        """Become as another is, if both are of one node; return whether they are."""
+    def update_from(self, other: Node) -> bool:
+        """Copy another row's state if both are of one node; return whether they are."""
         if (self.uuid, self.names) != (other.uuid, other.names):
             return False
         self.num_instances = other.num_instances
         self.version_us = other.version_us
         self.seen_at = other.seen_at
-        self.told = other.told
+        self.values = other.values
         return True
 
     @property
     def names(self) -> str | tuple[str, str]:
-        """Host and node name; that of both where it is one."""
+        """Host and node name; a single string where they are equal."""
         return self.host if self.host == self.nodename else (self.host, self.nodename)
 
     @property
     def order(self) -> tuple[float, str, int]:
-        """What two rows of one host are ordered by; the highest counts."""
+        """The sort key of several rows of one host; the highest one counts."""
         written = -math.inf if self.version_us is None else self.version_us
         return written, self.cell_uuid, self.id
 
 
 def _rows_of_nodes() -> LongRows:
-    """Return what selects all nodes, in the order of `NodeRow`."""
+    """Return a query for all nodes, with the fields of `NodeRow` in order."""
     c = compute_nodes.c
     columns: dict[str, sa.ColumnElement[Any]] = {column.name: column for column in c}
     columns["version_us"] = microseconds(c.updated_at)
@@ -109,17 +109,17 @@ class Nodes:
     _c = compute_nodes.c
     _live = _c.deleted == 0
     _query = _rows_of_nodes().where(_live)
-    #: When a row was written; of those without a time, whether they tell something.
+    #: The row's time; for rows without one, whether the compute has reported.
     _number = sa.func.coalesce(
         microseconds(_c.updated_at), sa.case((_c.free_disk_gb.is_(None), 0), else_=1)
     )
-    # Of the rows without a time only those that are new, or tell something by now.
+    # Of the rows without a time, only new ones and those that have reported.
     _is_late = sa.or_(
-        _c.updated_at >= sa.bindparam("mark", type_=Moment),
+        _c.updated_at >= sa.bindparam("mark", type_=UtcMicroseconds),
         _c.updated_at.is_(None)
         & (_c.free_disk_gb.is_not(None) | (_c.id > sa.bindparam("highest"))),
     )
-    sums = sum_queries(_c.id, _number, _live, late=_is_late)
+    sums = checksum_queries(_c.id, _number, _live, late=_is_late)
     _late = _query.where(
         sa.or_(_is_late, _c.id.in_(sa.bindparam("again", expanding=True)))
     )
@@ -133,27 +133,27 @@ class Nodes:
         self._ratios = ratios
         #: A hash of each row that was read.
         self._known: dict[int, int] = {}
-        #: Rows that may change again without a new time, and since when they are so.
+        #: Rows that may change again with the same time, and since when.
         self._hot: dict[int, float] = {}
-        #: Rows that may change and never have a time.
+        #: Rows that may change without ever having a time.
         self._timeless: set[int] = set()
         self._highest = 0
-        self._mark = Mark()
-        self._signatures = Signatures()
-        #: By id, of the rows that cannot be understood.
-        self.troubles: dict[int, str] = {}
+        self._mark = HighWaterMark()
+        self._checksum = TableChecksum()
+        #: Error messages of invalid rows, by id.
+        self.row_errors: dict[int, str] = {}
 
     @property
     def is_small(self) -> bool:
-        """Whether the table is read whole at each look."""
+        """Whether the table is read whole at each poll."""
         return len(self._known) <= SMALL
 
     def begin(self, now: float) -> dict[str, int]:
-        """Begin a look, or begin it again; return the values that `sums` needs."""
+        """Begin or restart a poll; return the parameters of `sums`."""
         self._hot = {i: at for i, at in self._hot.items() if is_recent(at, now)}
         return {"mark": self._mark.us, "highest": self._highest}
 
-    def look(
+    def read_changes(
         self,
         connection: sa.Connection,
         now: float,
@@ -161,14 +161,14 @@ class Nodes:
         in_full: bool,
         total: Sequence[Any] | None = None,
     ) -> dict[int, Node | None]:
-        """Return what changed since the last time.
+        """Return what changed since the last call.
 
         Parameters
         ----------
         in_full : bool
             Compare every row.
         total : sequence, optional
-            What the database answers to `sums.total`, where that is known.
+            The result of `sums.total`, if it was already queried.
         """
         asked = self.begin(now)
         n_known = len(self._known)
@@ -178,25 +178,25 @@ class Nodes:
         total = total or run(connection, self.sums.total, asked).one()
         again = self._hot.keys() | self._timeless
         wanted = again
-        if not self._signatures.agrees(total):
+        if not self._checksum.matches(total):
             wanted = again.union(late_ids(total))
         changes: dict[int, Node | None] = {}
         if len(wanted) > max(_FEW, len(again)):
             rows = self._late.read(connection, {**asked, "again": list(again)})
-            changes = self._take(rows, now)
+            changes = self._read_rows(rows, now)
         elif wanted:
             are_few = len(wanted) <= _FEW
             rows = self._by_id.read(connection, {"ids": list(wanted)}, are_few=are_few)
-            changes = self._take(rows, now)
-        if not self._signatures.agrees(total):
-            told = connection.execute(self.sums.by_bucket)
-            for bucket in self._signatures.differing(told.all()):
+            changes = self._read_rows(rows, now)
+        if not self._checksum.matches(total):
+            buckets = connection.execute(self.sums.by_bucket)
+            for bucket in self._checksum.differing(buckets.all()):
                 changes.update(self._compare(connection, bucket, now))
         return changes
 
     def _whole(self, connection: sa.Connection, now: float) -> dict[int, Node | None]:
         seen: set[int] = set()
-        changes = self._take(self._query.read(connection), now, seen)
+        changes = self._read_rows(self._query.read(connection), now, seen)
         changes.update(self._drop(self._known.keys() - seen))
         return changes
 
@@ -208,10 +208,10 @@ class Nodes:
         theirs: dict[int, int] = dict(query.all())
         ours = {i for i in self._known if bucket_of(i) == bucket}
         changes = self._drop(ours - theirs.keys())
-        changed = [i for i, v in theirs.items() if not self._signatures.has(i, v)]
+        changed = [i for i, v in theirs.items() if not self._checksum.has(i, v)]
         if changed:
             rows = self._by_id.read(connection, {"ids": changed}, are_few=True)
-            changes.update(self._take(rows, now))
+            changes.update(self._read_rows(rows, now))
         return changes
 
     def _drop(self, ids: Collection[int]) -> dict[int, Node | None]:
@@ -219,45 +219,45 @@ class Nodes:
             del self._known[row_id]
             self._hot.pop(row_id, None)
             self._timeless.discard(row_id)
-            self._signatures.drop(row_id)
-            self.troubles.pop(row_id, None)
+            self._checksum.drop(row_id)
+            self.row_errors.pop(row_id, None)
         return dict.fromkeys(ids)
 
-    def _take(
+    def _read_rows(
         self,
         rows: Iterable[LongRow],
         now: float,
         seen: set[int] | None = None,
     ) -> dict[int, Node | None]:
-        """Return the nodes of the rows that are not as they were."""
+        """Return the nodes of the rows that have changed."""
         changes: dict[int, Node | None] = {}
-        is_new = not self._known  # else all would be read again by the next look
-        for content, values, texts in rows:
-            row_id = values[0]
+        is_new = not self._known  # otherwise the next poll would read all again
+        for content, columns, texts in rows:
+            row_id = columns[0]
             if seen is not None:
                 seen.add(row_id)
             if self._known.get(row_id) == content:
                 continue
             self._known[row_id] = content
-            row = NodeRow(*values, *texts)
-            self._note(row, now, is_new=is_new)
+            row = NodeRow(*columns, *texts)
+            self._remember(row, now, is_new=is_new)
             try:
-                told = read_node(row, self._cell_uuid, self._ratios)
+                values = read_node(row, self._cell_uuid, self._ratios)
             except ValueError as e:
-                self._tell(row, e)  # and keep its last state
+                self._log_row_error(row, e)  # and keep its last state
                 continue
-            self.troubles.pop(row_id, None)
-            changes[row_id] = None if told is None else Node.of(row, told, now)
+            self.row_errors.pop(row_id, None)
+            changes[row_id] = None if values is None else Node.of(row, values, now)
         return changes
 
-    def _note(self, row: NodeRow, now: float, *, is_new: bool) -> None:
-        """Remember when a row was written, and whether it is to be read again."""
+    def _remember(self, row: NodeRow, now: float, *, is_new: bool) -> None:
+        """Remember a row's time, and whether it must be read again."""
         row_id, version_us = row.id, row.version_us
         self._highest = max(self._highest, row_id)
         is_reported = row.free_disk_gb is not None
         number = int(is_reported) if version_us is None else version_us
-        self._signatures.put(row_id, number)
-        self._mark.note(version_us, now)
+        self._checksum.put(row_id, number)
+        self._mark.observe(version_us, now)
         self._timeless.discard(row_id)
         if version_us is not None:
             if not is_new or version_us / US_PER_S > now - HOT_S - SKEW_S:
@@ -265,13 +265,13 @@ class Nodes:
         elif is_reported:
             self._timeless.add(row_id)
 
-    def _tell(self, row: NodeRow, error: ValueError) -> None:
-        told = f"compute node {row.hypervisor_hostname} (uuid {row.uuid}): {error}"
-        if self.troubles.get(row.id) != told:
-            self.troubles[row.id] = told
+    def _log_row_error(self, row: NodeRow, error: ValueError) -> None:
+        text = f"compute node {row.hypervisor_hostname} (uuid {row.uuid}): {error}"
+        if self.row_errors.get(row.id) != text:
+            self.row_errors[row.id] = text
             LOG.error(
-                "Cell %s has a row that cannot be understood; its host stays as it was "
-                "or is left out: %s",
+                "Cell %s has an invalid row; its host keeps its last state or is left "
+                "out: %s",
                 self._cell_uuid,
-                told,
+                text,
             )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes that are too old for the nova whose scheduler this replaces."""
+"""Detection of computes that are too old for nova 34, whose scheduler this replaces."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from .schema import services
 #: nova 34's OLDEST_SUPPORTED_SERVICE_VERSION (nova/objects/service.py), Gazpacho's.
 OLDEST_SUPPORTED: Final = 72
 
-#: What to do about it.
+#: The remedy, for messages.
 ADVICE: Final = (
-    "Upgrade them, or set [workarounds] disable_compute_service_check_for_ffu while a "
-    "fast-forward upgrade is going on"
+    "Upgrade them, or set [workarounds] disable_compute_service_check_for_ffu during a "
+    "fast-forward upgrade"
 )
 
-_MAX_TOLD: Final = 5
+_MAX_LISTED: Final = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OldCompute:
-    """A nova-compute that nova 34 does not work with."""
+    """A nova-compute that nova 34 does not support."""
 
     host: str
     version: int
 
 
 def read_old_computes(connection: sa.Connection) -> tuple[OldCompute, ...]:
-    """Return the computes of a cell that are too old, the oldest ones first.
+    """Return the computes of a cell that are too old, oldest first.
 
-    Those that are forced down do not count, and a cell with one of version 0 counts as
-    one without computes (nova's ``get_minimum_version_all_cells``).
+    Those that are forced down do not count; if one has version 0, the cell counts as
+    having no computes (nova's ``get_minimum_version_all_cells``).
     """
     c = services.c
     query = sa.select(c.host, c.version).where(
@@ -50,13 +50,12 @@ def read_old_computes(connection: sa.Connection) -> tuple[OldCompute, ...]:
     return tuple(OldCompute(row.host or "", row.version) for row in rows)
 
 
-def described(computes: Sequence[OldCompute]) -> str:
-    """Return which computes are too old, for people."""
-    named = [f"{each.host} ({each.version})" for each in computes[:_MAX_TOLD]]
-    if len(computes) > _MAX_TOLD:
-        named.append(f"and {len(computes) - _MAX_TOLD} more")
+def describe_old_computes(computes: Sequence[OldCompute]) -> str:
+    """Return a message that names the computes."""
+    named = [f"{each.host} ({each.version})" for each in computes[:_MAX_LISTED]]
+    if len(computes) > _MAX_LISTED:
+        named.append(f"and {len(computes) - _MAX_LISTED} more")
     return (
         f"nova 34 supports nova-compute from service version {OLDEST_SUPPORTED} "
-        "(Gazpacho) on, and there are older ones: "
-        f"{', '.join(named)}"
+        f"(Gazpacho) on; these are older: {', '.join(named)}"
     )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows that the database writes as JSON, many of them in one text.
+"""Queries whose rows the database returns as JSON, many rows in one text.
 
-To take a row apart costs a driver that is written in Python more than all the rest that
-is done with it; JSON is decoded in C, and of thousands of rows at once. Long texts,
-which are JSON mostly, are not written as such once more: they stand beside their row's.
+A driver written in Python takes longer to parse a row than all other processing takes;
+JSON is decoded in C, thousands of rows at once. Long texts, most of which are JSON
+themselves, are not encoded again: they stand beside their row's JSON.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from sqlalchemy.sql.compiler import SQLCompiler
 
 from ...decoding import loads
 
-#: Bits of an id that rows of one text may differ in: 256 rows, some ten kilobytes, or
-#: with long texts a megabyte or two.
+#: Low bits of the id in which rows of one text differ: 256 rows, about ten kilobytes,
+#: or one to two megabytes with long texts.
 _BITS: Final = 8
-#: Bytes of one text. MariaDB's default is a mebibyte, MySQL's 1024 bytes; both cut off
-#: what is longer.
+#: Longest text in bytes. MariaDB's default is a mebibyte, MySQL's 1024 bytes; both
+#: truncate longer ones.
 _MAX_BYTES: Final = 2**24
-#: Between long texts, and between rows that have such; no JSON has it.
+#: Separates long texts, and rows that have such; JSON never contains it.
 _END: Final = "\x1f"
-#: Noted of a connection whose session takes as much.
+#: Set in the info of a connection whose session allows `_MAX_BYTES`.
 _WIDE: Final = "moorage.group_concat_max_len"
 
 
 class json_row(functions.GenericFunction[str]):
-    """Whole numbers, texts and NULLs of one row as the text of a JSON array."""
+    """Integers, texts and NULLs of one row as the text of a JSON array."""
 
     type = sa.Text()
     inherit_cache = True
@@ -54,7 +54,7 @@ def _as_json_in_postgresql(
 
 
 class exact(functions.GenericFunction[str]):
-    """A number with a fraction as a text that loses nothing; NULL for NULL."""
+    """A floating-point number as text without loss of precision; NULL for NULL."""
 
     type = sa.Text()
     inherit_cache = True
@@ -77,28 +77,30 @@ def _exact_in_sqlite(element: exact, compiler: SQLCompiler, **kw: object) -> str
     return f"CASE WHEN {number} IS NOT NULL THEN printf('%!.17g', {number}) END"
 
 
-class in_a_row(functions.GenericFunction[str]):
-    """Texts, none of them NULL, with `_END` between them."""
+class concat_fields(functions.GenericFunction[str]):
+    """Texts, none of them NULL, separated by `_END`."""
 
     type = sa.Text()
     inherit_cache = True
 
 
-@compiles(in_a_row, "mysql")
-@compiles(in_a_row, "mariadb")
-@compiles(in_a_row, "postgresql")
-def _in_a_row(element: in_a_row, compiler: SQLCompiler, **kw: object) -> str:
+@compiles(concat_fields, "mysql")
+@compiles(concat_fields, "mariadb")
+@compiles(concat_fields, "postgresql")
+def _concat_fields(element: concat_fields, compiler: SQLCompiler, **kw: object) -> str:
     return f"concat_ws('{_END}', {compiler.process(element.clauses, **kw)})"
 
 
-@compiles(in_a_row, "sqlite")
-def _in_a_row_in_sqlite(element: in_a_row, compiler: SQLCompiler, **kw: object) -> str:
+@compiles(concat_fields, "sqlite")
+def _concat_fields_in_sqlite(
+    element: concat_fields, compiler: SQLCompiler, **kw: object
+) -> str:
     texts = [compiler.process(text, **kw) for text in element.clauses]
     return f" || '{_END}' || ".join(texts)
 
 
 class joined(functions.GenericFunction[str]):
-    """The texts of all rows of a group, with commas between them."""
+    """The texts of all rows of a group, separated by commas."""
 
     type = sa.Text()
     inherit_cache = True
@@ -106,7 +108,7 @@ class joined(functions.GenericFunction[str]):
 
 
 class joined_rows(joined):
-    """The texts of all rows of a group, with `_END` between them."""
+    """The texts of all rows of a group, separated by `_END`."""
 
     inherit_cache = True
     separator = _END
@@ -134,20 +136,20 @@ def _joined_in_postgresql(element: joined, compiler: SQLCompiler, **kw: object) 
 def packed(
     row_id: sa.ColumnElement[int], *columns: sa.ColumnElement[Any]
 ) -> sa.Select[str]:
-    """Return what selects the columns, to be run by `unpacked`.
+    """Return a query for the columns, to be run by `unpacked`.
 
     Parameters
     ----------
     row_id : column expression
-        The table's primary key, by which rows are put together.
+        The table's primary key, by which rows are grouped.
     columns : column expressions
-        Whole numbers and short texts.
+        Integers and short texts.
     """
-    return sa.select(joined(json_row(*columns))).group_by(bunch_of(row_id))
+    return sa.select(joined(json_row(*columns))).group_by(group_of(row_id))
 
 
-def bunch_of(row_id: sa.ColumnElement[int], bits: int = _BITS) -> sa.ColumnElement[int]:
-    """Return a number that all rows share whose ids differ in the lowest bits only."""
+def group_of(row_id: sa.ColumnElement[int], bits: int = _BITS) -> sa.ColumnElement[int]:
+    """Return an expression that is equal for ids that differ in the low bits only."""
     return row_id.op(">>", return_type=sa.BigInteger())(bits)
 
 
@@ -156,7 +158,7 @@ def unpacked(
     query: sa.Select[str],
     values: Mapping[str, object] | None = None,
 ) -> list[list[Any]]:
-    """Return the rows that a query made by `packed` finds, in no order."""
+    """Return the rows of a query made by `packed`, in no particular order."""
     return decoded(run(connection, query, values).scalars())
 
 
@@ -165,18 +167,18 @@ def run(
     query: sa.Executable,
     values: Mapping[str, object] | None = None,
 ) -> sa.CursorResult[Any]:
-    """Run a query that has `joined` texts, which may be long."""
+    """Run a query with `joined` texts, which may be long."""
     if connection.dialect.name in ("mysql", "mariadb") and _WIDE not in connection.info:
         connection.exec_driver_sql(f"SET SESSION group_concat_max_len = {_MAX_BYTES}")
         connection.info[_WIDE] = True
     return connection.execute(query, values)
 
 
-def written_out(query: sa.CompoundSelect[Any]) -> sa.CompoundSelect[Any]:
-    """Return the query with its fixed numbers in its text.
+def inline_numbers(query: sa.CompoundSelect[Any]) -> sa.CompoundSelect[Any]:
+    """Return the query with its constant integers rendered into its text.
 
-    A driver that is written in Python takes longer to quote them, each time, than to
-    read what a short answer says.
+    A driver written in Python takes longer to quote them for each execution than to
+    read a short result.
     """
 
     def number(element: object, **_: object) -> sa.ColumnElement[Any] | None:
@@ -189,18 +191,18 @@ def written_out(query: sa.CompoundSelect[Any]) -> sa.CompoundSelect[Any]:
 
 
 def decoded(texts: Iterable[str]) -> list[list[Any]]:
-    """Return what texts of `json_row` say, or of several of them `joined`."""
+    """Return the rows in texts of `json_row`, or of several of them `joined`."""
     rows: list[list[Any]] = loads(f"[{','.join(texts)}]")
     return rows
 
 
 class LongRow(NamedTuple):
-    """A row with long texts; one that is NULL is empty.
+    """A row with long texts; NULL is read as an empty text.
 
     Attributes
     ----------
     content : int
-        A hash of all of it.
+        A hash of the whole row.
     """
 
     content: int
@@ -210,18 +212,18 @@ class LongRow(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LongRows:
-    """What selects rows with long texts, many rows in one text.
+    """Queries for rows with long texts, many rows in one text.
 
-    Where that cannot be, as a text has what ends a field, or the texts together are
-    longer than the database makes any, the fields are selected one by one.
+    If a text contains the separator, or the combined texts exceed the database's limit,
+    the fields are selected separately.
 
     Attributes
     ----------
     packed, single : Select
-        All rows of a bunch in one text, and how many they are; each row in a text of
-        its own, which takes the database less where there are few.
+        All rows of a group in one text, with their number; or each row in its own text,
+        which is cheaper for the database if there are few.
     plain : Select
-        Each field by itself.
+        Each field separately.
     """
 
     packed: sa.Select[str, int]
@@ -235,22 +237,22 @@ class LongRows:
         columns: Iterable[sa.ColumnElement[Any]],
         texts: Sequence[sa.ColumnElement[Any]],
     ) -> LongRows:
-        """Select columns as `packed` does, and long texts beside them."""
+        """Select columns as `packed` does, with long texts beside them."""
         short = json_row(*columns)
         nothing = sa.literal_column("''", sa.Text)
-        # Last: what was cut off has no end of it.
+        # The JSON is last: a truncated text then lacks its end.
         fields = [*(sa.func.coalesce(text, nothing) for text in texts), short]
-        row = in_a_row(*fields)
+        row = concat_fields(*fields)
         return cls(
             packed=sa.select(joined_rows(row), sa.func.count()).group_by(
-                bunch_of(row_id)
+                group_of(row_id)
             ),
             single=sa.select(row, sa.literal_column("1", sa.Integer)),
             plain=sa.select(*fields),
         )
 
     def where(self, *conditions: sa.ColumnElement[bool]) -> LongRows:
-        """Select only the rows that fulfil the conditions."""
+        """Select only the rows that match the conditions."""
         return LongRows(
             packed=self.packed.where(*conditions),
             single=self.single.where(*conditions),
@@ -264,7 +266,7 @@ class LongRows:
         *,
         are_few: bool = False,
     ) -> list[LongRow]:
-        """Return the rows that are found, in no order; `are_few`: some hundred."""
+        """Return the rows, in no particular order; `are_few`: at most some hundred."""
         n_fields = len(self.plain.selected_columns)
         query = self.single if are_few else self.packed
         try:
@@ -282,17 +284,17 @@ def _split(
     Raises
     ------
     ValueError
-        The texts have more or less than that.
+        The number of fields is wrong.
     """
     for bunch, n_rows in bunches:
         fields = (bunch or "").split(_END)
         if len(fields) != n_rows * n_fields:
-            raise ValueError("Not all fields of all rows are there")
+            raise ValueError("Some fields are missing or surplus")
         yield from zip(*[iter(fields)] * n_fields, strict=True)
 
 
 def _long_rows(found: Iterable[Sequence[Any]]) -> list[LongRow]:
-    """Return rows whose last field is what `json_row` wrote."""
+    """Return rows whose last field is the text of `json_row`."""
     rows = list(map(tuple, found))
     values_of_all = decoded(row[-1] for row in rows)
     return [

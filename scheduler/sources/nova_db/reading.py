@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of nova's tables, read as nova's host manager reads them."""
+"""Conversion of rows of nova's tables, equal to that of nova's host manager."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from .settings import Ratios
 
 _MIB_PER_GIB: Final = 1024
 _US_PER_S: Final = 1e6
-#: Amounts are columns of int64 that are added to.
+#: Limit of amounts, which are summed as int64.
 _MAX_AMOUNT: Final = 2**53
-#: Texts that are remembered: many hosts report the same.
+#: Texts in each cache: many hosts report the same.
 _MAX_TEXTS: Final = 1024
 
 V = TypeVar("V")
 
-#: Written as shares, read as percentages (nova's MonitorMetricList.from_json).
+#: Stored as fractions, read as percentages (nova's MonitorMetricList.from_json).
 _PERCENTAGES: Final = frozenset(
     f"cpu.{which}percent" for which in ("user.", "kernel.", "idle.", "iowait.", "")
 )
 
 
 class NodeRow(NamedTuple):
-    """What is read of a row of ``compute_nodes``; allocation ratios are texts.
+    """The columns read of a row of ``compute_nodes``; allocation ratios are texts.
 
-    Long texts are the last ones; one that is NULL is empty.
+    Long texts come last; NULL is read as an empty text.
     """
 
     id: int
@@ -69,13 +69,13 @@ RATIOS: Final = tuple(f"{name}_allocation_ratio" for name in ("ram", "cpu", "dis
 LONG_TEXTS: Final = NodeRow._fields[NodeRow._fields.index("cpu_info") :]
 
 
-class Service(NamedTuple):
+class ComputeService(NamedTuple):
     """A compute service of a cell.
 
     Attributes
     ----------
     last_seen_up : float
-        Its last heartbeat, else when it was made, seconds since the epoch (the rule of
+        Its last heartbeat, else its creation, seconds since the epoch (the rule of
         nova's servicegroup driver "db"); NaN: neither is known.
     service_version : int
         0: unknown.
@@ -88,19 +88,19 @@ class Service(NamedTuple):
     service_version: int
 
 
-#: What a row of the host table has of a service.
-SERVICE_COLUMNS: Final = Service._fields[1:]
+#: The columns of the host table that come from a service.
+SERVICE_COLUMNS: Final = ComputeService._fields[1:]
 
 
 class ServiceRow(NamedTuple):
-    """What is read of a row of ``services``.
+    """The columns read of a row of ``services``.
 
     Attributes
     ----------
     disabled, forced_down : int
         0 or 1.
     seen_us : int or None
-        When it was seen last, or made, microseconds since the epoch.
+        When it was last seen, or created, microseconds since the epoch.
     updated_us : int or None
         When the row was written.
     """
@@ -114,11 +114,11 @@ class ServiceRow(NamedTuple):
     updated_us: int | None
 
 
-def read_service(row: ServiceRow) -> Service | None:
+def read_service(row: ServiceRow) -> ComputeService | None:
     """Read a row of ``services``; None: it has no host."""
     if row.host is None:
         return None
-    return Service(
+    return ComputeService(
         host=intern(row.host),
         disabled=bool(row.disabled),
         forced_down=bool(row.forced_down),
@@ -133,13 +133,13 @@ def read_node(row: NodeRow, cell_uuid: str, ratios: Ratios) -> dict[str, Any] | 
     Returns
     -------
     dict or None
-        By the names of `HostRecord`, all but what its service tells. None: its usage
-        was never reported, and nova ignores it.
+        Values by the names of `HostRecord`, except those of its service. None: its
+        usage was never reported, and nova ignores it.
 
     Raises
     ------
     ValueError
-        It cannot be understood; the message says what of it.
+        A value is invalid; the message says which.
     """
     if row.free_disk_gb is None:
         return None
@@ -152,7 +152,7 @@ def read_node(row: NodeRow, cell_uuid: str, ratios: Ratios) -> dict[str, Any] | 
 def _read(row: NodeRow, free_gb: int, cell_uuid: str, ratios: Ratios) -> dict[str, Any]:
     if not row.uuid or row.host is None or row.hypervisor_hostname is None:
         raise ValueError("It has no uuid, no host or no hypervisor_hostname")
-    # One object for equal names: services and most nodes are named by their host.
+    # Interned: services and most nodes have the name of their host.
     host, nodename = intern(row.host), intern(row.hypervisor_hostname)
     stats, counts = _stats(row.stats) if row.stats else _NO_STATS
     if row.disk_available_least is not None:
@@ -203,11 +203,11 @@ def _read(row: NodeRow, free_gb: int, cell_uuid: str, ratios: Ratios) -> dict[st
 
 
 def _amounts(*values: SupportsInt | str) -> list[int]:
-    """Return whole numbers, none of them absurd."""
+    """Return the values as integers; raise ValueError if one is out of range."""
     numbers = list(map(int, values))
     if not -_MAX_AMOUNT < min(numbers) <= max(numbers) < _MAX_AMOUNT:
-        absurd = max(numbers, key=abs)
-        raise ValueError(f"{absurd} is no amount of anything")
+        largest = max(numbers, key=abs)
+        raise ValueError(f"{largest} is out of range")
     return numbers
 
 
@@ -217,7 +217,7 @@ def _shared(text: str | None) -> str | None:
     return text
 
 
-#: Instances, their operations under way, and builds that failed.
+#: Numbers of instances, of I/O operations in progress, and of failed builds.
 _Counts = tuple[int, int, int]
 _NONE_COUNTED: Final[_Counts] = (0, 0, 0)
 _NO_STATS: Final = (NO_STATS, _NONE_COUNTED)
@@ -225,27 +225,27 @@ _COUNTED: Final = ("num_instances", "io_workload", "failed_builds")
 
 
 @functools.lru_cache(_MAX_TEXTS)
-def _stats(text: str) -> tuple[Told[str], _Counts]:
-    told = _loaded("stats", text, dict)
-    if None in told.values():
-        told = {k: v for k, v in told.items() if v is not None}
-    stats = Told(_shared_keys(tuple(told)), _texts(told))
-    n_instances, n_operations, n_failed = map(told.get, _COUNTED, _NONE_COUNTED)
+def _stats(text: str) -> tuple[CompactMapping[str], _Counts]:
+    reported = _loaded("stats", text, dict)
+    if None in reported.values():
+        reported = {k: v for k, v in reported.items() if v is not None}
+    stats = CompactMapping(_shared_keys(tuple(reported)), _texts(reported))
+    n_instances, n_operations, n_failed = map(reported.get, _COUNTED, _NONE_COUNTED)
     counts = _amounts(str(n_instances), str(n_operations), str(n_failed))
     return stats, cast(_Counts, tuple(counts))
 
 
-def _texts(told: Mapping[str, Any]) -> tuple[str, ...]:
+def _texts(stats: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the values as the field of nova's ComputeNode coerces them."""
-    values = tuple(told.values())
-    try:  # all at once: nearly everywhere they are texts, which many hosts share
+    values = tuple(stats.values())
+    try:  # the common case: all are texts
         return tuple(map(intern, values))
     except TypeError:
-        return tuple(map(_stat, told, values))
+        return tuple(map(_stat, stats, values))
 
 
 def _stat(key: str, value: object) -> str:
-    if not isinstance(value, (str, int, float)):  # half the time of a union
+    if not isinstance(value, (str, int, float)):  # twice as fast as a union
         raise ValueError(f"stats: {key} is {type(value).__name__}, not a text")
     return intern(str(value))
 
@@ -256,10 +256,10 @@ def _shared_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(map(intern, keys))
 
 
-class Told(Mapping[str, V]):
-    """What a compute tells of itself, in less than half of a dict's memory.
+class CompactMapping(Mapping[str, V]):
+    """A read-only mapping that takes less than half of a dict's memory.
 
-    Most hosts tell the same few keys.
+    Its keys are shared: most hosts report the same few.
     """
 
     __slots__ = ("_keys", "_values")
@@ -269,9 +269,9 @@ class Told(Mapping[str, V]):
         self._values = values
 
     @classmethod
-    def of(cls, told: Mapping[str, V]) -> Told[V]:
-        """Return the same; its keys are kept once for all that have just these."""
-        return cls(_shared_keys(tuple(told)), tuple(told.values()))
+    def of(cls, mapping: Mapping[str, V]) -> CompactMapping[V]:
+        """Return an equal mapping that shares its keys with others of the same keys."""
+        return cls(_shared_keys(tuple(mapping)), tuple(mapping.values()))
 
     def __getitem__(self, key: str) -> V:
         try:
@@ -286,7 +286,7 @@ class Told(Mapping[str, V]):
         return len(self._keys)
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, Told):  # as the hash has it: the order counts
+        if isinstance(other, CompactMapping):  # ordered, consistent with the hash
             return self._keys == other._keys and self._values == other._values
         return super().__eq__(other)
 
@@ -294,7 +294,7 @@ class Told(Mapping[str, V]):
         return hash(self._values)
 
     def __repr__(self) -> str:
-        return f"Told({dict(self)!r})"
+        return f"CompactMapping({dict(self)!r})"
 
 
 @functools.lru_cache(_MAX_TEXTS)
@@ -311,20 +311,20 @@ def _canonical(arch: str, hv_type: str, vm_mode: str) -> tuple[str, ...]:
     return (spec.arch, spec.hv_type, spec.vm_mode)
 
 
-def _metrics(text: str) -> Told[float]:
+def _metrics(text: str) -> CompactMapping[float]:
     found = {}
     for metric in _loaded("metrics", text, list):
-        if "value" in metric:  # bandwidths by NUMA node are no number
+        if "value" in metric:  # bandwidths by NUMA node have no single value
             factor = 100 if metric["name"] in _PERCENTAGES else 1
             found[metric["name"]] = int(metric["value"] * factor)
-    return Told.of(found)
+    return CompactMapping.of(found)
 
 
 def _loaded(column: str, text: str, kind: type[V]) -> V:
     try:
         value = loads(text)
     except json.JSONDecodeError as e:
-        raise ValueError(f"{column} is no JSON: {e}") from e
+        raise ValueError(f"{column} is not JSON: {e}") from e
     if not isinstance(value, kind):
         raise ValueError(f"{column} is {type(value).__name__}, not {kind.__name__}")
     return value

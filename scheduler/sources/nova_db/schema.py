@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of nova 34 that are read, with the columns that are needed of them.
+"""The tables of nova 34 that are read, with the columns needed.
 
 Columns and types are those of ``nova/db/api/models.py`` and ``nova/db/main/models.py``.
 """
@@ -16,7 +16,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import functions
 from sqlalchemy.sql.compiler import SQLCompiler
 
-#: nova's database of instances that never got to a cell.
+#: nova's cell of instances that were never scheduled.
 CELL0 = "00000000-0000-0000-0000-000000000000"
 
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -27,7 +27,7 @@ _US_PER_S = 1_000_000
 def moment_us(value: object) -> int | None:
     """Return a naive UTC time as microseconds since the epoch; None for no time.
 
-    Drivers give a ``datetime``, SQLite its text. What is neither, such as MariaDB's
+    Drivers return a ``datetime``, SQLite's its text. Anything else, such as MariaDB's
     zero date, counts as no time.
     """
     if isinstance(value, str):
@@ -41,7 +41,7 @@ def moment_us(value: object) -> int | None:
     return (since.days * 86400 + since.seconds) * _US_PER_S + since.microseconds
 
 
-class Moment(sa.types.TypeDecorator[int]):
+class UtcMicroseconds(sa.types.TypeDecorator[int]):
     """A naive UTC DATETIME, as whole microseconds since the epoch."""
 
     impl = sa.DateTime
@@ -52,7 +52,7 @@ class Moment(sa.types.TypeDecorator[int]):
         value: int | None,
         dialect: Dialect,  # noqa: ARG002 - TypeDecorator's signature
     ) -> datetime.datetime | None:
-        """Return what the database is told."""
+        """Return the value as a naive UTC datetime."""
         return None if value is None else _EPOCH + value * _MICROSECOND
 
     def result_processor(
@@ -60,7 +60,7 @@ class Moment(sa.types.TypeDecorator[int]):
         dialect: Dialect,  # noqa: ARG002 - TypeDecorator's signature
         coltype: object,  # noqa: ARG002 - as above
     ) -> Callable[[Any], int | None]:
-        """Return what reads a value; one that is garbage spoils no other."""
+        """Return the conversion of a value; an invalid one must not fail the query."""
         return moment_us
 
 
@@ -74,9 +74,9 @@ class microseconds(functions.GenericFunction[int]):
 @compiles(microseconds, "mysql")
 @compiles(microseconds, "mariadb")
 def _in_mysql(element: microseconds, compiler: SQLCompiler, **kw: object) -> str:
-    # Not UNIX_TIMESTAMP: that would take the text to be in the session's time zone.
+    # Not UNIX_TIMESTAMP: it would interpret the value in the session's time zone.
     column = compiler.process(element.clauses, **kw)
-    # A text in place of the literal would be read anew for each row.
+    # A string instead of the literal would be parsed again for each row.
     return f"TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', {column})"
 
 
@@ -113,7 +113,7 @@ host_mappings = sa.Table(
     "host_mappings",
     API,
     sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("created_at", Moment),
+    sa.Column("created_at", UtcMicroseconds),
     sa.Column("cell_id", sa.Integer, nullable=False),
     sa.Column("host", sa.String(255), nullable=False, unique=True),
 )
@@ -150,22 +150,22 @@ CELL = sa.MetaData()
 services = sa.Table(
     "services",
     CELL,
-    sa.Column("created_at", Moment),
-    sa.Column("updated_at", Moment),
+    sa.Column("created_at", UtcMicroseconds),
+    sa.Column("updated_at", UtcMicroseconds),
     sa.Column("deleted", sa.Integer, nullable=False, default=0),
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("host", sa.String(255)),
     sa.Column("binary", sa.String(255)),
     sa.Column("disabled", sa.Boolean, default=False),
     sa.Column("forced_down", sa.Boolean, default=False),
-    sa.Column("last_seen_up", Moment),
+    sa.Column("last_seen_up", UtcMicroseconds),
     sa.Column("version", sa.Integer, default=0),
 )
 
 compute_nodes = sa.Table(
     "compute_nodes",
     CELL,
-    sa.Column("updated_at", Moment),
+    sa.Column("updated_at", UtcMicroseconds),
     sa.Column("deleted", sa.Integer, nullable=False, default=0),
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("host", sa.String(255)),
@@ -197,7 +197,7 @@ compute_nodes = sa.Table(
 instances = sa.Table(
     "instances",
     CELL,
-    sa.Column("updated_at", Moment),
+    sa.Column("updated_at", UtcMicroseconds),
     sa.Column("deleted", sa.Integer, nullable=False, default=0),
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("uuid", sa.String(36), nullable=False, unique=True),

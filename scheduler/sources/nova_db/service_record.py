@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The row of ``services`` by which nova knows that a scheduler is there."""
+"""The row of ``services`` that registers this scheduler in nova."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...errors import ConfigurationError
 from ...failures import Failure, cause_of
 from .engines import Engines
 from .heartbeats import BaseHeartbeats
-from .schema import Moment
+from .schema import UtcMicroseconds
 
 LOG = logging.getLogger(__name__)
 
@@ -27,22 +27,22 @@ TOPIC: Final = "scheduler"
 #: nova 34's SERVICE_VERSION (nova/objects/service.py), whose scheduler this replaces.
 SERVICE_VERSION: Final = 74
 
-#: Seconds to the next attempt at registering, where there are no heartbeats.
+#: Seconds between attempts to register, if no heartbeats are written.
 _RETRY_S: Final = 10.0
-#: Seconds that the end waits for a heartbeat that is being written.
+#: Seconds that `stop` waits for a heartbeat that is being written.
 _STOP_S: Final = 5.0
 
-_GONE: Final = (
-    "is gone: stop this scheduler if it was deleted on purpose, or restart it to have "
-    "the record made again"
+_DELETED: Final = (
+    "was deleted: stop this scheduler if that was on purpose, or restart it to create "
+    "the record again"
 )
 
-#: What is written of it; the whole is in nova/db/main/models.py.
+#: The columns that are written; the whole table is in nova/db/main/models.py.
 SERVICES: Final = sa.Table(
     "services",
     sa.MetaData(),
-    sa.Column("created_at", Moment),
-    sa.Column("updated_at", Moment),
+    sa.Column("created_at", UtcMicroseconds),
+    sa.Column("updated_at", UtcMicroseconds),
     sa.Column("deleted", sa.Integer),
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("uuid", sa.String(36)),
@@ -51,7 +51,7 @@ SERVICES: Final = sa.Table(
     sa.Column("topic", sa.String(255)),
     sa.Column("report_count", sa.Integer),
     sa.Column("disabled", sa.Boolean),
-    sa.Column("last_seen_up", Moment),
+    sa.Column("last_seen_up", UtcMicroseconds),
     sa.Column("forced_down", sa.Boolean),
     sa.Column("version", sa.Integer),
 )
@@ -59,18 +59,18 @@ _C: Final = SERVICES.c
 
 
 class ServiceRecord:
-    """Keep a scheduler's row as nova's service and its service group driver do.
+    """Maintain a scheduler's row as nova's service and its service group driver do.
 
-    All processes of a host share one row, and each of them writes its heartbeats. A row
-    that is there already, nova-scheduler's own included, is taken on: its version is
-    put right, ``disabled`` stays. At the end it is left behind. One that is deleted
-    while the scheduler runs is not made again before the next start. Unlike nova, no
-    notification ``service.create`` is sent.
+    All processes of a host share one row, and each of them writes its heartbeats. An
+    existing row, even of nova-scheduler itself, is reused: its version is updated, and
+    ``disabled`` stays. The row is not removed on stop. One that is deleted while the
+    scheduler runs is created again at the next start only. Unlike nova, no notification
+    ``service.create`` is sent.
 
     Parameters
     ----------
     connect : callable
-        Return the engine of the database of ``[database] connection``.
+        Returns the engine of the database of ``[database] connection``.
     host : str
         ``[DEFAULT] host``.
     interval_s : float
@@ -78,9 +78,9 @@ class ServiceRecord:
     clock : callable
         Seconds since the epoch.
     engines : Engines, optional
-        Whose connections are closed at the end; those handed in are left alone.
+        Closed by `stop`.
     heartbeats : BaseHeartbeats, optional
-        Where nova looks for heartbeats, if not in the row; they are written there, too.
+        Where nova reads heartbeats if not in the row; they are written there, too.
     """
 
     def __init__(
@@ -105,9 +105,9 @@ class ServiceRecord:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Register, and write heartbeats from now on, in a thread of its own.
+        """Start a thread that registers the scheduler and writes heartbeats.
 
-        It never fails: a database that is away is asked again at the next heartbeat.
+        It never fails: an unavailable database is retried at the next heartbeat.
         """
         self._thread = threading.Thread(
             target=self._run, name="moorage service record", daemon=True
@@ -115,7 +115,7 @@ class ServiceRecord:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write no more, and close the connections that are ours; the row stays."""
+        """Stop writing, and close the connections of `engines`; the row stays."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(_STOP_S)
@@ -123,16 +123,16 @@ class ServiceRecord:
             self._engines.dispose()
 
     def report(self) -> bool:
-        """Register if that is not done, and write one heartbeat.
+        """Register if not yet done, and write one heartbeat.
 
         Returns
         -------
         bool
-            Whether the row is there; False: somebody has deleted it meanwhile.
+            Whether the row exists; False: it was deleted.
         """
         engine = self._connect()
         if self._id is None:
-            self._id = self._registered(engine)
+            self._id = self._register(engine)
         now = self._clock()
         if self._heartbeats is not None:
             self._heartbeats.write(TOPIC, self._host, now)
@@ -147,15 +147,15 @@ class ServiceRecord:
         with engine.begin() as connection:
             return connection.execute(beat.values(values)).rowcount > 0
 
-    def _registered(self, engine: sa.Engine) -> int | None:
-        """Return the row's id, after making the row if there is none."""
-        found = self._found(engine)
+    def _register(self, engine: sa.Engine) -> int | None:
+        """Return the row's id; create the row if there is none."""
+        found = self._find(engine)
         if found is None:
-            self._make(engine)
-            found = self._found(engine)
+            self._insert(engine)
+            found = self._find(engine)
         return found
 
-    def _make(self, engine: sa.Engine) -> None:
+    def _insert(self, engine: sa.Engine) -> None:
         row = {
             "created_at": int(self._clock() * 1e6),
             "deleted": 0,
@@ -172,9 +172,9 @@ class ServiceRecord:
             with engine.begin() as connection:
                 connection.execute(SERVICES.insert().values(row))
         except (sa.exc.IntegrityError, DBDuplicateEntry) as e:
-            LOG.debug("Another process has made the service record: %s", cause_of(e))
+            LOG.debug("Another process has created the service record: %s", cause_of(e))
 
-    def _found(self, engine: sa.Engine) -> int | None:
+    def _find(self, engine: sa.Engine) -> int | None:
         row = _C.host == self._host, _C.binary == BINARY, _C.deleted == 0
         with engine.connect() as connection:
             return connection.execute(sa.select(_C.id).where(*row)).scalar()
@@ -193,33 +193,33 @@ class ServiceRecord:
     def _try(self) -> None:
         try:
             is_there = self.report()
-        except Exception as e:  # whatever a driver raises; it is tried again
-            self._tell(
-                logging.WARNING, f"cannot be written and is tried again: {cause_of(e)}"
+        except Exception as e:  # whatever a driver raises; it is retried
+            self._log_once(
+                logging.WARNING, f"cannot be written; retrying: {cause_of(e)}"
             )
             return
         if not is_there:
-            self._tell(logging.ERROR, _GONE)
+            self._log_once(logging.ERROR, _DELETED)
         elif self._is_troubled:
             self._is_troubled = False
             LOG.info("The service record of %s is written again", self._host)
 
-    def _tell(self, level: int, trouble: str) -> None:
-        """Say it once, until all is well again."""
+    def _log_once(self, level: int, failure: str) -> None:
+        """Log a failure; at debug level until the next success if repeated."""
         level = logging.DEBUG if self._is_troubled else level
-        LOG.log(level, "The service record of %s %s", self._host, trouble)
+        LOG.log(level, "The service record of %s %s", self._host, failure)
         self._is_troubled = True
 
 
 def record_of(
     conf: cfg.ConfigOpts, heartbeats: BaseHeartbeats | None = None
 ) -> ServiceRecord | None:
-    """Return the record that ``[moorage] register_service`` asks for, if it does.
+    """Return the record if ``[moorage] register_service`` is set.
 
     Raises
     ------
     ConfigurationError
-        ``[database] connection`` is not set, or is no database URL.
+        ``[database] connection`` is not set, or not a database URL.
     """
     if not conf.moorage.register_service:
         return None

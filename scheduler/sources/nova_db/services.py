@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compute services of a cell, and what changed of them."""
+"""Reading the compute services of a cell, and what changed in them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 import sqlalchemy as sa
 
 from ..base import ServiceState
+from .checksums import TableChecksum, bucket_of, checksum_queries, ids_of
 from .instances import chunks
 from .packing import packed, unpacked
-from .reading import Service, ServiceRow, read_service
-from .schema import Moment, microseconds, services
-from .signatures import Signatures, bucket_of, ids_of, sum_queries
-from .times import SMALL, Mark
+from .reading import ComputeService, ServiceRow, read_service
+from .schema import UtcMicroseconds, microseconds, services
+from .times import SMALL, HighWaterMark
 
 
 class Services:
     """The rows of ``services`` of computes.
 
-    All that is read of a row is in its sums: a change is found whatever its time says.
+    The checksum covers all columns read: it finds changes whatever a row's time is.
     """
 
     _c = services.c
@@ -38,13 +38,13 @@ class Services:
     ).where(_live)
     _late = _query.where(
         sa.or_(
-            _c.updated_at >= sa.bindparam("mark", type_=Moment),
+            _c.updated_at >= sa.bindparam("mark", type_=UtcMicroseconds),
             _c.updated_at.is_(None),
         )
     )
-    # Times are whole seconds or as good as never equal: small numbers do not make up
-    # for a difference between them.
-    sums = sum_queries(
+    # A difference between times is whole seconds, or almost never small enough to be
+    # offset by the other terms.
+    sums = checksum_queries(
         _c.id,
         sa.func.coalesce(_seen_us, 0)
         + _is_disabled
@@ -54,72 +54,72 @@ class Services:
     )
 
     def __init__(self) -> None:
-        self._known: dict[int, Service | None] = {}
-        self._mark = Mark()
-        self._signatures = Signatures()
+        self._known: dict[int, ComputeService | None] = {}
+        self._mark = HighWaterMark()
+        self._checksum = TableChecksum()
 
     @property
     def is_small(self) -> bool:
-        """Whether the table is read whole at each look."""
+        """Whether the table is read whole at each poll."""
         return len(self._known) <= SMALL
 
     def hosts(self) -> set[str]:
         """Return the hosts that have a service."""
         return {service.host for service in self._known.values() if service}
 
-    def look(
+    def read_changes(
         self,
         connection: sa.Connection,
         now: float,
         *,
         in_full: bool,
         total: Sequence[Any] | None = None,
-    ) -> dict[int, Service | None]:
-        """Return what changed since the last time; see `Nodes.look`."""
+    ) -> dict[int, ComputeService | None]:
+        """Return what changed since the last call; see `Nodes.read_changes`."""
         if in_full or self.is_small:
             return self._compare(connection, now, None)
         total = total or connection.execute(self.sums.total).one()
-        changes: dict[int, Service | None] = {}
-        if not self._signatures.agrees(total):
+        changes: dict[int, ComputeService | None] = {}
+        if not self._checksum.matches(total):
             values = {"mark": self._mark.us}
-            changes = self._take(_rows(connection, self._late, values), now)
-        if not self._signatures.agrees(total):
-            told = connection.execute(self.sums.by_bucket)
-            for bucket in self._signatures.differing(told.all()):
+            changes = self._apply_rows(_rows(connection, self._late, values), now)
+        if not self._checksum.matches(total):
+            buckets = connection.execute(self.sums.by_bucket)
+            for bucket in self._checksum.differing(buckets.all()):
                 changes.update(self._compare(connection, now, bucket))
         return changes
 
     def _compare(
         self, connection: sa.Connection, now: float, bucket: int | None
-    ) -> dict[int, Service | None]:
-        """Read a bucket's rows, or all."""
+    ) -> dict[int, ComputeService | None]:
+        """Compare a bucket's rows, or all rows."""
         query, ours = self._query, set(self._known)
         if bucket is not None:
             query = query.where(services.c.id.between(*ids_of(bucket)))
             ours = {i for i in ours if bucket_of(i) == bucket}
         rows = _rows(connection, query)
-        changes = self._take(rows, now)
+        changes = self._apply_rows(rows, now)
         gone = ours.difference(row.id for row in rows)
         for row_id in gone:
             del self._known[row_id]
-            self._signatures.drop(row_id)
+            self._checksum.drop(row_id)
         changes.update(dict.fromkeys(gone))
         return changes
 
-    def _take(
+    def _apply_rows(
         self, rows: Iterable[ServiceRow], now: float
-    ) -> dict[int, Service | None]:
-        changes: dict[int, Service | None] = {}
+    ) -> dict[int, ComputeService | None]:
+        changes: dict[int, ComputeService | None] = {}
         for row in rows:
-            self._mark.note(row.updated_us, now)
+            self._mark.observe(row.updated_us, now)
             service = read_service(row)
             if row.id not in self._known or self._known[row.id] != service:
                 self._known[row.id] = changes[row.id] = service
-                self._signatures.put(row.id, _number(row))
+                self._checksum.put(row.id, _number(row))
         return changes
 
 
-#: The states of some hosts' services; nova has an index of their hosts.
+#: Selects the states of some hosts' services; nova has an index on host.
 _STATES = sa.select(services.c.host, services.c.disabled, services.c.forced_down).where(
     services.c.host.in_(sa.bindparam("hosts", expanding=True)),
     services.c.binary == "nova-compute",
@@ -151,5 +151,5 @@ def _rows(
 
 
 def _number(row: ServiceRow) -> int:
-    """Return what the database adds up of a service."""
+    """Return the number of a service that its checksum sums."""
     return (row.seen_us or 0) + row.disabled + 2 * row.forced_down + 4 * row.version

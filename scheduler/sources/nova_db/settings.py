@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the options say to this source, read once at each start and refresh."""
+"""The options of this source, read once at each start and refresh."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import dataclasses
 
 from oslo_config import cfg
 
-#: What an interval of 0 means in nova, whose periodic tasks have it so.
+#: The meaning of an interval of 0 for nova's periodic tasks.
 _EVERY_MINUTE_S = 60
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ratios:
-    """What counts for a compute node whose row has no allocation ratio, or 0."""
+    """The allocation ratios for a compute node whose row has none, or 0."""
 
     cpu: float
     ram: float
@@ -29,7 +29,7 @@ class Settings:
     local_connection : str or None
         ``[database] connection``, which fills the templates of cell mappings.
     discover_interval_s : int
-        Negative: hosts are not discovered.
+        Negative: discovery is disabled.
     """
 
     ratios: Ratios
@@ -41,7 +41,7 @@ class Settings:
 
     @classmethod
     def of(cls, conf: cfg.ConfigOpts) -> Settings:
-        """Read the options as they are now."""
+        """Read the current options."""
         return cls(
             ratios=Ratios(*(_ratio(conf, name) for name in ("cpu", "ram", "disk"))),
             local_connection=conf.database.connection,
@@ -55,6 +55,6 @@ class Settings:
 
 
 def _ratio(conf: cfg.ConfigOpts, name: str) -> float:
-    """Return what nova's ``ComputeNode._from_db_object`` falls back to."""
+    """Return the fallback of nova's ``ComputeNode._from_db_object``."""
     ratio: float = conf[f"{name}_allocation_ratio"]
     return ratio or float(conf[f"initial_{name}_allocation_ratio"])

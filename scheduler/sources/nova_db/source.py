@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source "nova_db": host state from the databases of a nova."""
+"""The source "nova_db": host state from nova's databases."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ from ...failures import Failure, cause_of
 from ...hosts import HostTable
 from ...instances import InstanceLocation, InstanceState
 from ..base import BaseHostSource, ServiceHost, ServiceState
-from .cells import Cell, CellStatus
+from .cells import CellDatabase, CellStatus
 from .changes import CellChanges
 from .directory import Directory, DirectoryReader
 from .discovery import discover_hosts
 from .engines import Engines
 from .heartbeats import BaseHeartbeats, CellHeartbeats, heartbeats_of
-from .image_properties import are_weighed, describe
-from .old_computes import ADVICE, OldCompute, described, read_old_computes
-from .parts import Part, Read, TakeOver
-from .picture import Picture
+from .image_properties import are_weighed, write_properties
+from .merged_cells import MergedCells
+from .old_computes import ADVICE, OldCompute, describe_old_computes, read_old_computes
+from .polled_database import Apply, PolledDatabase, Read
 from .schema import instances
 from .service_record import ServiceRecord, record_of
 from .services import read_states
 from .settings import Settings
-from .sharing import SharedLook
+from .shared_refresh import SharedRefresh
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds that a decision waits for a look at compute nodes that have no row yet, where
-#: the table is kept fresh in the background.
-_PATIENCE_S: Final = 1.0
-#: Seconds in which the same missing compute nodes are looked for only once.
+#: Seconds that a decision waits for a poll, where the table is refreshed in the
+#: background.
+_MAX_WAIT_S: Final = 1.0
+#: Seconds in which the same missing compute nodes are polled for only once.
 _SAME_MISSING_S: Final = 1.0
-_MAX_TOLD: Final = 5
+_MAX_LISTED: Final = 5
 _OPTION: Final = "[api_database] connection"
 _AS_URL: Final = "It has to be such as mysql+pymysql://nova:PASSWORD@HOST/nova_api"
-_AS_DB: Final = "It has to lead to nova's API database"
-#: Seconds to wait for our own thread to end.
+_AS_DB: Final = "It has to be that of nova's API database"
+#: Seconds that `stop` waits for the polling thread.
 _STOP_S: Final = 5.0
 
 
-class _Api(Part):
+class _ApiDatabase(PolledDatabase):
     """The API database."""
 
-    may_be_away = False
+    may_be_unavailable = False
 
     def __init__(
         self,
@@ -67,38 +67,38 @@ class _Api(Part):
         super().__init__("the API database", lambda: engine, lock, clock)
         self.local_connection: str | None = None
         self.compared_at: float | None = None
-        self.renew()
+        self.reset()
 
-    def renew(self) -> None:
+    def reset(self) -> None:
         self.reader = DirectoryReader(self.local_connection)
 
 
 class NovaDBSource(BaseHostSource):
-    """Fill the host table from nova's databases, and follow what changes there.
+    """Fill the host table from nova's databases, and poll them for changes.
 
     Parameters
     ----------
     api_engine : sqlalchemy.Engine
         Of the API database.
     cell_engine : callable
-        Given a cell mapping's ``database_connection``, with its template filled, return
-        the engine of that database. The text need not be a URL.
+        Returns the engine for a cell mapping's ``database_connection``, whose template
+        is filled already. The text need not be a URL.
     conf : oslo_config.cfg.ConfigOpts, optional
-        Those of the scheduler that uses it by default.
+        Defaults to the options of the scheduler that uses the source.
     refresh_interval : float, optional
-        Seconds between looks, made by a thread of its own from `follow` on. 0, the
-        default: no thread; each decision looks before it decides.
+        Seconds between polls, made by a thread of its own from `start_polling` on. 0,
+        the default: no thread; each decision polls first.
     clock : callable
         Seconds since the epoch.
     engines : Engines, optional
-        Whose connections are closed at the end; those handed in are left alone.
+        Their connections are closed by `start` and `stop`; those of others are not.
     record : ServiceRecord, optional
-        The scheduler's own row in nova's database, written from `follow` to `stop`.
+        The scheduler's own row in nova's database, written from `start_polling` on.
     heartbeats : BaseHeartbeats, optional
-        Where the heartbeats of computes are, if not in the rows of ``services``.
+        Reads the heartbeats of computes where they are not in the rows of ``services``.
     """
 
-    def __init__(  # noqa: PLR0913 - all that a test hands in, by name
+    def __init__(  # noqa: PLR0913 - keyword arguments that tests pass in
         self,
         api_engine: sa.Engine,
         cell_engine: Callable[[str], sa.Engine],
@@ -118,15 +118,15 @@ class NovaDBSource(BaseHostSource):
         self._record = record
         self._heartbeats = heartbeats
         self._lock = threading.RLock()
-        self._api = _Api(api_engine, self._lock, clock)
-        self._cells: dict[str, Cell] = {}
-        self._picture = Picture()
+        self._api = _ApiDatabase(api_engine, self._lock, clock)
+        self._cells: dict[str, CellDatabase] = {}
+        self._merged = MergedCells()
         self._settings: Settings | None = None
-        self._shared = SharedLook()
+        self._shared = SharedRefresh()
         self._missing: dict[str, float] = {}
         self._stopping = threading.Event()
-        self._follower: threading.Thread | None = None
-        self._discoverer: threading.Thread | None = None
+        self._poller: threading.Thread | None = None
+        self._discovery: threading.Thread | None = None
         self._discovered_at: float | None = None
 
     @property
@@ -136,13 +136,13 @@ class NovaDBSource(BaseHostSource):
             self._settings = Settings.of(self.conf)
         return self._settings
 
-    # -- what a scheduler calls --------------------------------------------------------
+    # -- called by the scheduler -------------------------------------------------------
 
     def start(self, table: HostTable) -> None:
-        """Read everything, all cells at a time.
+        """Read everything, all cells in parallel.
 
-        A cell that does not answer within ``[moorage] cell_timeout`` is warned of, and
-        read later.
+        If a cell does not answer within ``[moorage] cell_timeout``, a warning is logged
+        and it is read later.
 
         Raises
         ------
@@ -150,11 +150,11 @@ class NovaDBSource(BaseHostSource):
             The API database cannot be read.
         """
         try:
-            with _no_collections():
+            with _without_gc():
                 self._read_all(table)
         finally:
-            for part in (self._api, *self._cells.values()):
-                part.abandon()  # it must not write into the table of a forked process
+            for database in (self._api, *self._cells.values()):
+                database.abandon()  # it must not write to a forked process's table
             if self._engines is not None:
                 self._engines.dispose()
             if self._heartbeats is not None:
@@ -165,76 +165,80 @@ class NovaDBSource(BaseHostSource):
     def check(self) -> None:
         """Refuse to serve while a compute is too old, as nova's services do.
 
-        With ``[workarounds] disable_compute_service_check_for_ffu`` it is only warned
-        of. Cells that are disabled, or did not answer yet, do not count.
+        With ``[workarounds] disable_compute_service_check_for_ffu`` a warning is logged
+        instead. Cells that are disabled, or have not answered yet, do not count.
 
         Raises
         ------
         ConfigurationError
-            Some nova-compute is older than nova 34 supports; the message names hosts.
+            A nova-compute is older than nova 34 supports; the message names the hosts.
         """
         with self._lock:
             cells = tuple(self._cells.values())
         old: list[OldCompute] = [each for c in cells for each in c.old_computes or ()]
         if not old:
             return
-        text = described(sorted(old, key=lambda each: (each.version, each.host)))
+        text = describe_old_computes(
+            sorted(old, key=lambda each: (each.version, each.host))
+        )
         if not self.conf.workarounds.disable_compute_service_check_for_ffu:
             raise ConfigurationError(f"{text}. {ADVICE}")
         LOG.warning("%s", text)
 
     def refresh(self, table: HostTable) -> None:
-        """Read everything again, cells that are away, too."""
+        """Read everything again, including unavailable cells."""
         self._settings = None
         self._read_all(table)
 
-    def follow(self, table: HostTable) -> None:
-        """Look every `refresh_interval` seconds from now on, if that is not 0."""
+    def start_polling(self, table: HostTable) -> None:
+        """Poll every `refresh_interval` seconds from now on, if that is not 0."""
         if self._record is not None:
             self._record.start()
         if self._interval_s <= 0:
             return
-        self._follower = threading.Thread(
-            target=self._follow, args=(table,), name="moorage nova_db", daemon=True
+        self._poller = threading.Thread(
+            target=self._poll_loop, args=(table,), name="moorage nova_db", daemon=True
         )
-        self._follower.start()
+        self._poller.start()
 
-    def look(self, table: HostTable, missing: Collection[str] = ()) -> None:
-        """Look now if nothing is looked at in the background, or for missing nodes.
+    def refresh_if_stale(self, table: HostTable, missing: Collection[str] = ()) -> None:
+        """Poll now unless that is done in the background, or if nodes are missing.
 
-        Callers share one look that begins after they asked. It does not wait for a cell
-        that is known to be away. The same missing nodes are looked for once a second.
+        Concurrent callers share one poll that begins after their calls. It does not
+        wait for a cell that is known to be unavailable. The same missing nodes are
+        polled for once a second.
         """
-        if missing and not self._is_news(missing):
+        if missing and not self._claim_missing(missing):
             return
         timeout_s = self.settings.cell_timeout_s
-        if self._follower is None:
-            self._shared.run(lambda: self._look(table, timeout_s))
+        if self._poller is None:
+            self._shared.run(lambda: self._refresh(table, timeout_s))
         elif missing:
             self.poll(table)
-        elif any(part.is_in_memory for part in self._parts()):
-            self._shared.run(lambda: self._look(table, 0.0, only_in_memory=True))
+        elif any(database.is_in_memory for database in self._databases()):
+            self._shared.run(lambda: self._refresh(table, 0.0, only_in_memory=True))
 
     def poll(self, table: HostTable) -> bool:
         """Read what has changed, unless every decision begins with that.
 
-        It waits a second at most; callers share a poll that begins after they asked.
+        It waits a second at most; concurrent callers share one poll that begins after
+        their calls.
         """
-        if self._follower is None:
+        if self._poller is None:
             return False
-        patience_s = min(_PATIENCE_S, self.settings.cell_timeout_s)
-        self._shared.run(lambda: self._look(table, patience_s))
+        timeout_s = min(_MAX_WAIT_S, self.settings.cell_timeout_s)
+        self._shared.run(lambda: self._refresh(table, timeout_s))
         return True
 
     def service_states(
         self, hosts: Collection[ServiceHost]
     ) -> Mapping[ServiceHost, ServiceState]:
-        """Read these services' rows, where polls are made in the background.
+        """Read the rows of these services, where polls are made in the background.
 
-        A database that is away, or that keeps a poll waiting, is not asked.
+        A database that is unavailable, or slow to answer a poll, is not queried.
         """
         by_cell: defaultdict[str, list[str]] = defaultdict(list)
-        for cell_uuid, host in hosts if self._follower is not None else ():
+        for cell_uuid, host in hosts if self._poller is not None else ():
             by_cell[cell_uuid].append(host)
         return {
             (cell_uuid, host): state
@@ -252,24 +256,24 @@ class NovaDBSource(BaseHostSource):
             with cell.engine().connect() as connection:
                 return read_states(connection, hosts)
         except Exception as e:  # oslo.db has classes of its own
-            LOG.debug("%s cannot say which services are up: %s", cell.what, cause_of(e))
+            LOG.debug("Reading services of %s failed: %s", cell.what, cause_of(e))
             return {}
 
     def seen_at(self) -> float | None:
-        """Return when the oldest part of what the table holds was read.
+        """Return when the database that was read longest ago was read.
 
-        What is read before each decision is as old as the decision.
+        Databases that are read before each decision count only while unavailable.
         """
         with self._lock:
-            parts = [self._api, *filter(self._has_rows, self._cells.values())]
-            if self._follower is None:
-                parts = [part for part in parts if not part.is_up]
+            databases = [self._api, *filter(self._has_hosts, self._cells.values())]
+            if self._poller is None:
+                databases = [database for database in databases if not database.is_up]
             return min(
-                (p.seen_at for p in parts if p.seen_at is not None), default=None
+                (p.seen_at for p in databases if p.seen_at is not None), default=None
             )
 
     def troubles(self) -> Sequence[str]:
-        """Return why nothing can be read: of the API database, or of any cell."""
+        """Return why the API database, or all cells, cannot be read."""
         with self._lock:
             if not self._api.is_up:
                 return (self._api.describe(),)
@@ -279,15 +283,15 @@ class NovaDBSource(BaseHostSource):
             return ()
 
     def notes(self) -> Sequence[str]:
-        """Return which databases do not answer, and which rows make no sense."""
+        """Return which databases do not answer, and which rows are invalid."""
         with self._lock:
             return tuple(self._notes())
 
     def locate_instance(self, instance_uuid: str) -> InstanceLocation:
-        """Ask each cell's database for the row of an instance.
+        """Look up the row of an instance in each cell's database.
 
-        A row without a host, and one that no cell has, may come to have a host yet:
-        it is being built. A cell that does not answer may have it.
+        An instance without a row or without a host is pending: it may still be built.
+        If a cell does not answer, the location is unknown.
         """
         rows = instances.c
         wanted = sa.select(rows.host, rows.deleted).where(rows.uuid == instance_uuid)
@@ -300,7 +304,7 @@ class NovaDBSource(BaseHostSource):
                     row = connection.execute(wanted).first()
             except Exception as e:  # oslo.db has classes of its own
                 LOG.debug(
-                    "%s cannot say where an instance is: %s", cell.what, cause_of(e)
+                    "Locating an instance in %s failed: %s", cell.what, cause_of(e)
                 )
                 state = InstanceState.UNKNOWN
                 continue
@@ -318,7 +322,7 @@ class NovaDBSource(BaseHostSource):
                 CellStatus(
                     uuid=uuid,
                     name=cell.mapping.name,
-                    n_hosts=self._picture.n_rows(uuid),
+                    n_hosts=self._merged.n_rows(uuid),
                     seen_at=cell.seen_at,
                     is_up=cell.is_up,
                 )
@@ -326,45 +330,48 @@ class NovaDBSource(BaseHostSource):
             )
 
     def stop(self) -> None:
-        """End our thread, and close the connections that are ours."""
+        """Stop the polling thread, and close the connections of `engines`."""
         self._stopping.set()
-        for part in self._parts():
-            part.abandon()
-        if self._follower is not None:
-            self._follower.join(_STOP_S)
+        for database in self._databases():
+            database.abandon()
+        if self._poller is not None:
+            self._poller.join(_STOP_S)
         if self._record is not None:
             self._record.stop()
         if self._engines is not None:
             self._engines.dispose()
 
-    # -- for people --------------------------------------------------------------------
+    # -- notes for operators -----------------------------------------------------------
 
     def _notes(self) -> list[str]:
         notes = [] if self._api.is_up else [self._api.describe()]
         for cell in self._cells.values():
-            n_rows = self._picture.n_rows(cell.mapping.uuid)
+            n_rows = self._merged.n_rows(cell.mapping.uuid)
             if not cell.is_up:
-                left = f"its {n_rows} hosts are as they were" if n_rows else "no hosts"
-                notes.append(f"{cell.describe()}; {left}")
-            told = cell.troubles[:_MAX_TOLD]
-            notes += [f"{cell.what}: {trouble}" for trouble in told]
-            if len(cell.troubles) > _MAX_TOLD:
-                notes.append(
-                    f"{cell.what}: {len(cell.troubles) - _MAX_TOLD} more rows that "
-                    "cannot be understood"
+                left = (
+                    f"its {n_rows} hosts keep their last state"
+                    if n_rows
+                    else "it has no hosts"
                 )
+                notes.append(f"{cell.describe()}; {left}")
+            listed = cell.row_errors[:_MAX_LISTED]
+            notes += [f"{cell.what}: {error}" for error in listed]
+            if len(cell.row_errors) > _MAX_LISTED:
+                n_more = len(cell.row_errors) - _MAX_LISTED
+                notes.append(f"{cell.what}: {n_more} more invalid rows")
         return notes
 
-    def _has_rows(self, cell: Cell) -> bool:
-        return self._picture.n_rows(cell.mapping.uuid) > 0
+    def _has_hosts(self, cell: CellDatabase) -> bool:
+        return self._merged.n_rows(cell.mapping.uuid) > 0
 
-    # -- looking -----------------------------------------------------------------------
+    # -- polling -----------------------------------------------------------------------
 
-    def _parts(self) -> list[Part]:
+    def _databases(self) -> list[PolledDatabase]:
         with self._lock:
             return [self._api, *self._cells.values()]
 
-    def _is_news(self, missing: Collection[str]) -> bool:
+    def _claim_missing(self, missing: Collection[str]) -> bool:
+        """Return whether some nodes were not polled for recently; remember them."""
         now = self._clock()
         with self._lock:
             self._missing = {
@@ -372,15 +379,15 @@ class NovaDBSource(BaseHostSource):
                 for uuid, at in self._missing.items()
                 if abs(now - at) < _SAME_MISSING_S
             }
-            is_news = not self._missing.keys() >= set(missing)
-            if is_news:
+            is_new = not self._missing.keys() >= set(missing)
+            if is_new:
                 self._missing.update(dict.fromkeys(missing, now))
-            return is_news
+            return is_new
 
     def _read_all(self, table: HostTable) -> None:
         timeout_s = self.settings.cell_timeout_s
         self._api.local_connection = self.settings.local_connection
-        self._api.renew()
+        self._api.reset()
         self._read(table, [self._api], timeout_s, is_forced=True)
         if not self._api.is_up:
             url = self._api.engine().url.set(query={})
@@ -391,108 +398,113 @@ class NovaDBSource(BaseHostSource):
             for cell in cells:
                 cell.ratios = self.settings.ratios
                 if cell.attempt is None:
-                    cell.renew()
+                    cell.reset()
         self._read(table, cells, timeout_s, is_forced=True)
-        self._forget_the_lost(table)
+        self._drop_unavailable_cells(table)
 
-    def _look(
+    def _refresh(
         self, table: HostTable, timeout_s: float, *, only_in_memory: bool = False
     ) -> None:
-        def parts() -> list[Part]:
-            return [p for p in self._parts() if p.is_in_memory or not only_in_memory]
+        def databases() -> list[PolledDatabase]:
+            every = self._databases()
+            return [each for each in every if each.is_in_memory or not only_in_memory]
 
-        at_once, were_on = parts(), are_weighed(self.conf, table)
+        at_once, were_on = databases(), are_weighed(self.conf, table)
         self._read(table, at_once, timeout_s)
-        # The API database may have told of more cells, or of an aggregate for which
-        # image properties are read in all of them.
+        # The API database may have added cells, or an aggregate for which the image
+        # properties of all cells are read.
         is_on = not were_on and are_weighed(self.conf, table)
-        cells = [part for part in parts() if isinstance(part, Cell)]
+        cells = [each for each in databases() if isinstance(each, CellDatabase)]
         more = [cell for cell in cells if is_on or cell not in at_once]
         if more:
             self._read(table, more, timeout_s)
-        self._forget_the_lost(table)
-        if self._follower is None:
+        self._drop_unavailable_cells(table)
+        if self._poller is None:
             self._discover(in_background=False)
 
     def _read(
         self,
         table: HostTable,
-        parts: Sequence[Part],
+        databases: Sequence[PolledDatabase],
         timeout_s: float,
         *,
         is_forced: bool = False,
     ) -> None:
-        """Read the databases that are due; wait for those that were up."""
+        """Read the databases that are due; wait for those that were available."""
         deadline = time.monotonic() + timeout_s
-        awaited = [part for part in parts if part.is_up or is_forced]
-        for part in awaited:
-            running = part.attempt
-            if running is not None:  # it may have begun too early
+        awaited = [database for database in databases if database.is_up or is_forced]
+        for database in awaited:
+            running = database.attempt
+            if running is not None:  # it may have begun before the caller's change
                 running.wait(deadline - time.monotonic())
-        # SQLite is read right here; meanwhile the others are read already.
+        # SQLite comes last: it is read in this thread, while others read the rest.
         begun = {
-            part: part.begin(
-                self._reading(table, part, in_full=is_forced), is_forced=is_forced
+            database: database.start_attempt(
+                self._read_factory(table, database, in_full=is_forced),
+                is_forced=is_forced,
             )
-            for part in sorted(parts, key=lambda part: part.is_local)
+            for database in sorted(databases, key=lambda database: database.is_local)
         }
         limit_s = self.settings.cell_timeout_s
-        for part in awaited:
-            attempt = begun[part]
+        for database in awaited:
+            attempt = begun[database]
             in_time = attempt is None or attempt.wait(deadline - time.monotonic())
             if not in_time:
-                part.note_lateness(limit_s, had_its_time=timeout_s >= limit_s)
-        for part in parts:
-            part.note_lateness(limit_s)
+                database.check_timeout(limit_s, is_timed_out=timeout_s >= limit_s)
+        for database in databases:
+            database.check_timeout(limit_s)
 
-    def _reading(
-        self, table: HostTable, part: Part, *, in_full: bool = False
+    def _read_factory(
+        self, table: HostTable, database: PolledDatabase, *, in_full: bool = False
     ) -> Callable[[], Read]:
-        """Return what `Part.begin` calls; `in_full`: of the API database."""
-        if isinstance(part, Cell):
-            return functools.partial(self._reading_cell, table, part)
-        return functools.partial(self._reading_api, table, in_full=in_full)
+        """Return the callable for `PolledDatabase.start_attempt`.
 
-    def _reading_api(self, table: HostTable, *, in_full: bool = False) -> Read:
+        `in_full` applies to the API database only.
+        """
+        if isinstance(database, CellDatabase):
+            return functools.partial(self._cell_read, table, database)
+        return functools.partial(self._api_read, table, in_full=in_full)
+
+    def _api_read(self, table: HostTable, *, in_full: bool = False) -> Read:
         reader = self._api.reader
         in_full = in_full or self._is_old(self._api.compared_at)
 
-        def read(connection: sa.Connection, began_at: float) -> TakeOver:
-            said = reader.read(connection, began_at, in_full=in_full)
+        def read(connection: sa.Connection, began_at: float) -> Apply:
+            directory = reader.read(connection, began_at, in_full=in_full)
 
-            def take_over() -> None:
-                self._take_directory(table, said)
+            def apply() -> None:
+                self._apply_directory(table, directory)
                 if in_full:
                     self._api.compared_at = began_at
 
-            return take_over
+            return apply
 
         return read
 
-    def _reading_cell(self, table: HostTable, cell: Cell) -> Read:
+    def _cell_read(self, table: HostTable, cell: CellDatabase) -> Read:
         reader, in_full = cell.reader, self._is_old(cell.compared_at)
         old, heartbeats = cell.old_computes, cell.heartbeats
         images, are_on = cell.images, are_weighed(self.conf, table)
         limit_s = self.settings.cell_timeout_s
 
-        def read(connection: sa.Connection, began_at: float) -> TakeOver:
+        def read(connection: sa.Connection, began_at: float) -> Apply:
             changes = reader.read(connection, began_at, in_full=in_full)
             if heartbeats is not None:
-                changes = heartbeats.put_into(changes)
+                changes = heartbeats.merge_into(changes)
             checked = read_old_computes(connection) if old is None else old
-            described = images.look(
+            properties = images.read_changes(
                 connection, changes, is_on=are_on, limit_s=limit_s, in_full=in_full
             )
 
-            def take_over() -> None:
-                self._take_changes(table, cell, changes)
-                describe(table, described)
-                cell.troubles = reader.troubles
+            def apply() -> None:
+                self._apply_changes(table, cell, changes)
+                write_properties(table, properties)
+                cell.row_errors = reader.row_errors
                 cell.old_computes = checked
                 if in_full or changes.is_whole:
                     cell.compared_at = began_at
 
-            return take_over
+            return apply
 
         return read
 
@@ -507,19 +519,21 @@ class NovaDBSource(BaseHostSource):
             return None
         return CellHeartbeats(self._heartbeats, self.conf.report_interval)
 
-    def _take_changes(self, table: HostTable, cell: Cell, changes: CellChanges) -> None:
-        self._picture.apply(table, cell.mapping.uuid, changes)
+    def _apply_changes(
+        self, table: HostTable, cell: CellDatabase, changes: CellChanges
+    ) -> None:
+        self._merged.apply(table, cell.mapping.uuid, changes)
 
-    def _take_directory(self, table: HostTable, said: Directory) -> None:
-        if sorted(table.aggregates, key=lambda a: a.id) != list(said.aggregates):
-            table.put_aggregates(said.aggregates)
-        cells: dict[str, Cell] = {}
-        gone = dict(self._cells)  # decisions read the other one meanwhile
-        for mapping in said.cells:
+    def _apply_directory(self, table: HostTable, directory: Directory) -> None:
+        if sorted(table.aggregates, key=lambda a: a.id) != list(directory.aggregates):
+            table.put_aggregates(directory.aggregates)
+        cells: dict[str, CellDatabase] = {}
+        gone = dict(self._cells)  # a copy: other threads read the original
+        for mapping in directory.cells:
             cell = gone.pop(mapping.uuid, None)
             if cell is None or cell.mapping != mapping:
-                seen = cell
-                cell = Cell(
+                previous = cell
+                cell = CellDatabase(
                     mapping,
                     self._cell_engine,
                     self.settings.ratios,
@@ -527,56 +541,56 @@ class NovaDBSource(BaseHostSource):
                     self._clock,
                     self._cell_heartbeats,
                 )
-                if seen is not None:  # its hosts stay until the new one is read
-                    seen.drop()
-                    cell.seen_at = seen.seen_at
+                if previous is not None:  # its hosts stay until the new one is read
+                    previous.retire()
+                    cell.seen_at = previous.seen_at
             cells[mapping.uuid] = cell
         for uuid, cell in gone.items():
-            LOG.info("%s is gone or disabled; its hosts are left out", cell.what)
-            cell.drop()
-            self._picture.forget(table, uuid)
+            LOG.info("%s is deleted or disabled; its hosts are dropped", cell.what)
+            cell.retire()
+            self._merged.drop_cell(table, uuid)
         self._cells = cells
 
-    def _forget_the_lost(self, table: HostTable) -> None:
-        """Drop the rows of cells that have been away for too long."""
+    def _drop_unavailable_cells(self, table: HostTable) -> None:
+        """Drop the rows of cells that have been unavailable for too long."""
         grace_s = self.settings.cell_grace_s
         with self._lock:
             for uuid, cell in self._cells.items():
-                if cell.is_up or cell.seen_at is None or not self._has_rows(cell):
+                if cell.is_up or cell.seen_at is None or not self._has_hosts(cell):
                     continue
                 if self._clock() - cell.seen_at > grace_s:
                     LOG.error(
                         "%s; its %d hosts are left out until it does",
                         cell.describe(),
-                        self._picture.n_rows(uuid),
+                        self._merged.n_rows(uuid),
                     )
                     cell.abandon()
-                    cell.renew()
-                    self._picture.forget(table, uuid)
+                    cell.reset()
+                    self._merged.drop_cell(table, uuid)
 
     # -- in the background -------------------------------------------------------------
 
-    def _follow(self, table: HostTable) -> None:
+    def _poll_loop(self, table: HostTable) -> None:
         while not self._stopping.wait(self._interval_s):
             try:
                 self._tick(table)
-            except Exception:  # the next look may do better; nobody else would make it
-                LOG.exception("A look at nova's databases failed")
+            except Exception:  # the thread must survive; the next poll may succeed
+                LOG.exception("Polling nova's databases failed; retrying")
 
     def _tick(self, table: HostTable) -> None:
-        """Begin what is due, and wait for nothing."""
+        """Start reading the databases that are due, without waiting."""
         timeout_s = self.settings.cell_timeout_s
-        for part in self._parts():
-            part.note_lateness(timeout_s)
-            if part.is_in_memory:
+        for database in self._databases():
+            database.check_timeout(timeout_s)
+            if database.is_in_memory:
                 continue
-            part.begin(self._reading(table, part))
-        self._forget_the_lost(table)
+            database.start_attempt(self._read_factory(table, database))
+        self._drop_unavailable_cells(table)
         self._discover(in_background=True)
 
     def _discover(self, *, in_background: bool) -> None:
         interval_s, now = self.settings.discover_interval_s, self._clock()
-        if interval_s < 0 or (self._discoverer and self._discoverer.is_alive()):
+        if interval_s < 0 or (self._discovery and self._discovery.is_alive()):
             return
         if self._discovered_at is not None and now - self._discovered_at < interval_s:
             return
@@ -584,10 +598,10 @@ class NovaDBSource(BaseHostSource):
         if not in_background:
             self._discover_all()
             return
-        self._discoverer = threading.Thread(
+        self._discovery = threading.Thread(
             target=self._discover_all, name="moorage discovery", daemon=True
         )
-        self._discoverer.start()
+        self._discovery.start()
 
     def _discover_all(self) -> None:
         with self._lock:
@@ -597,13 +611,13 @@ class NovaDBSource(BaseHostSource):
                 discover_hosts(
                     self._api.engine(), cell.engine(), cell.mapping, self._clock()
                 )
-            except Exception as e:  # whatever the driver raises; it is done again
-                LOG.warning("Hosts of %s cannot be discovered: %s", cell.what, e)
+            except Exception as e:  # whatever the driver raises; it is retried
+                LOG.warning("Discovering hosts of %s failed: %s", cell.what, e)
 
 
 @contextlib.contextmanager
-def _no_collections() -> Iterator[None]:
-    """Look for no garbage meanwhile: what is read stays, and looking takes as long."""
+def _without_gc() -> Iterator[None]:
+    """Disable garbage collection: what is read stays, and scanning it is slow."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -611,20 +625,20 @@ def _no_collections() -> Iterator[None]:
     finally:
         if was_enabled:
             if not gc.get_freeze_count():
-                # All are old from now on, without a look at each.
+                # Moves all objects to the oldest generation without scanning them.
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
 
 
 def from_conf(conf: cfg.ConfigOpts) -> NovaDBSource:
-    """Return the source of the databases that ``[api_database]`` leads to.
+    """Return a source that reads the databases found through ``[api_database]``.
 
     Raises
     ------
     ConfigurationError
-        ``[api_database] connection`` is not set, or is no database URL; or the
-        options of ``[DEFAULT] servicegroup_driver`` cannot be used.
+        ``[api_database] connection`` is not set or not a database URL; or the options
+        of ``[DEFAULT] servicegroup_driver`` are invalid.
     """
     if not conf.api_database.connection:
         raise ConfigurationError(

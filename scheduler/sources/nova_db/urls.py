@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Templates of database URLs in cell mappings, filled as nova fills them."""
+"""Templates of database URLs in cell mappings, filled as in nova."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from urllib.parse import urlsplit
 LOG = logging.getLogger(__name__)
 
 
-def filled(connection: str, local: str | None) -> str:
+def fill_template(connection: str, local: str | None) -> str:
     """Return a cell's ``database_connection`` with its fields filled.
 
     Parameters
     ----------
     connection : str
         A URL, a template such as ``{scheme}://{username}@{hostname}/nova_cell2?{query}``
-        or any other text; without fields in braces it stays as it is.
+        or any other text; without fields in braces it is returned unchanged.
     local : str or None
         ``[database] connection``, from which the fields are taken
-        (nova's ``CellMapping.format_db_url``).
+        (nova's ``CellMappingRow.format_db_url``).
 
     Returns
     -------
     str
-        The template itself where it cannot be filled: the log says why, and whoever
-        connects to it fails.
+        The template itself where it cannot be filled: the reason is logged, and
+        connecting to it fails.
     """
     if "{" not in connection:
         return connection
@@ -63,7 +63,7 @@ def _fields(url: str) -> dict[str, str | int | None]:
 
 
 def _server(number: str, netloc: str) -> dict[str, str | int | None]:
-    """Return user, password, host and port, each named with the server's number."""
+    """Return user, password, host and port, with the server's number in the names."""
     parts = urlsplit(f"//{netloc}")
     return {
         f"username{number}": parts.username,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source "push": hosts report themselves over RPC; our own store keeps them."""
+"""The source "push": agents report hosts over RPC; our own database stores them."""
 
 from .endpoint import ReportEndpoint
 from .source import PushSource

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what an agent reports to the host table's columns, each value checked."""
+"""Validation of reported values, and their conversion to host table columns."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, Final, TypeGuard, TypeVar
 
 from ...hosts import HostPools, HostRecord, HostTopology
 
-#: What reads one column's value, or raises ValueError with what would be right.
-Read = Callable[[Any], Any]
+#: Reads a column's value; raises ValueError with what is expected instead.
+ReadValue = Callable[[Any], Any]
 
 _Value = TypeVar("_Value")
 
@@ -26,16 +26,16 @@ _SHOWN: Final = 60
 
 
 class RefusedReport(ValueError):
-    """A report with something in it that cannot be used.
+    """Raised when a report has an invalid value.
 
     Attributes
     ----------
     host : str
-        The name or UUID of the host that it is about, as far as it is known.
+        The name or UUID of its host, or "?" where neither is known.
     """
 
     def __init__(self, host: str, why: str) -> None:
-        """Tell whose report it is and what is wrong."""
+        """Set the host and what is wrong with its report."""
         super().__init__(f"host '{host}': {why}")
         self.host = host
 
@@ -52,8 +52,8 @@ def _integer(value: object) -> int:
     raise _wrong(value, "an integer of 64 bits")
 
 
-def count(value: object) -> int:
-    """Read an integer that is not negative."""
+def read_count(value: object) -> int:
+    """Read a non-negative integer."""
     if type(value) is int and 0 <= value < _INT64:
         return value
     raise _wrong(value, "an integer from 0 on")
@@ -62,7 +62,7 @@ def count(value: object) -> int:
 def _is_number(value: object) -> TypeGuard[int | float]:
     try:
         return (type(value) is int or type(value) is float) and math.isfinite(value)
-    except OverflowError:  # an integer that no float holds
+    except OverflowError:  # an integer too large for a float
         return False
 
 
@@ -90,18 +90,18 @@ def _text(value: object) -> str | None:
     raise _wrong(value, "a text or null")
 
 
-def uuid_of(value: object) -> str:
-    """Read a UUID; the answer has lower case."""
+def read_uuid(value: object) -> str:
+    """Read a UUID; it is returned in lower case."""
     if type(value) is str and _UUID.fullmatch(value):
         return value.lower()
     raise _wrong(value, "a UUID")
 
 
-def uuids_of(value: object) -> list[str]:
+def read_uuids(value: object) -> list[str]:
     """Read a list of UUIDs."""
     if type(value) is not list:
         raise _wrong(value, "a list of UUIDs")
-    return [uuid_of(each) for each in value]
+    return [read_uuid(each) for each in value]
 
 
 def _texts(value: object) -> Mapping[str, str]:
@@ -135,33 +135,33 @@ def _topology(value: object) -> HostTopology | None:
     return None if value is None or value == "" else HostTopology.read(value)
 
 
-#: Names that a delta cannot change: the host is another one then.
+#: Names that a delta cannot change: they identify the host.
 IDENTITY: Final = frozenset({"host", "nodename", "uuid", "cell_uuid"})
 
-#: Every column that a report tells, with what reads it. last_seen_up is not among
-#: them: it is when the report came.
-COLUMNS: Final[Mapping[str, Read]] = MappingProxyType(
+#: The columns of a report, and how each is read. last_seen_up is not among them: it is
+#: the time when the report is received.
+COLUMNS: Final[Mapping[str, ReadValue]] = MappingProxyType(
     {
         "host": _name,
         "nodename": _name,
-        "uuid": uuid_of,
-        "cell_uuid": uuid_of,
-        "total_usable_ram_mb": count,
+        "uuid": read_uuid,
+        "cell_uuid": read_uuid,
+        "total_usable_ram_mb": read_count,
         "free_ram_mb": _integer,
-        "total_usable_disk_gb": count,
+        "total_usable_disk_gb": read_count,
         "free_disk_mb": _integer,
-        "disk_mb_used": count,
-        "vcpus_total": count,
-        "vcpus_used": count,
+        "disk_mb_used": read_count,
+        "vcpus_total": read_count,
+        "vcpus_used": read_count,
         "cpu_allocation_ratio": _ratio,
         "ram_allocation_ratio": _ratio,
         "disk_allocation_ratio": _ratio,
-        "num_instances": count,
-        "num_io_ops": count,
-        "failed_builds": count,
+        "num_instances": read_count,
+        "num_io_ops": read_count,
+        "failed_builds": read_count,
         "stats": _texts,
         "hypervisor_type": _text,
-        "hypervisor_version": count,
+        "hypervisor_version": read_count,
         "hypervisor_hostname": _text,
         "supported_instances": _triples,
         "cpu_info": _text,
@@ -171,12 +171,12 @@ COLUMNS: Final[Mapping[str, Read]] = MappingProxyType(
         "pci_stats": HostPools.read,
         "disabled": _boolean,
         "forced_down": _boolean,
-        "service_version": count,
+        "service_version": read_count,
     }
 )
 
-#: Columns of a report that has no default for them.
-_NEEDED: Final = (
+#: Columns without a default.
+_REQUIRED: Final = (
     "host",
     "nodename",
     "uuid",
@@ -190,17 +190,17 @@ _NEEDED: Final = (
     "vcpus_used",
 )
 
-#: Columns that may come as objects, which the store keeps as text.
+#: Columns that may be reported as objects; the store has them as text.
 _OBJECTS: Final = ("numa_topology", "pci_stats")
 
 
-def record_of(data: Mapping[str, Any], last_seen_up: float) -> HostRecord:
+def read_record(data: Mapping[str, Any], last_seen_up: float) -> HostRecord:
     """Read a whole report.
 
     Parameters
     ----------
     data : mapping
-        The fields of a HostReport; those that are no columns are left alone.
+        The fields of a HostReport; those that are not columns are ignored.
     last_seen_up : float
         Seconds since the epoch.
 
@@ -209,22 +209,24 @@ def record_of(data: Mapping[str, Any], last_seen_up: float) -> HostRecord:
     RefusedReport
         A value is missing or wrong; the message names host and field.
     """
-    missing = [name for name in _NEEDED if name not in data]
+    missing = [name for name in _REQUIRED if name not in data]
     if missing:
-        raise RefusedReport(told_name(data), f"{', '.join(missing)}: not reported")
-    return HostRecord(**columns_of(data, told_name(data)), last_seen_up=last_seen_up)
+        raise RefusedReport(reported_name(data), f"{', '.join(missing)}: not reported")
+    return HostRecord(
+        **read_columns(data, reported_name(data)), last_seen_up=last_seen_up
+    )
 
 
-def columns_of(
-    values: Mapping[str, Any], host: str, but: Collection[str] = ()
+def read_columns(
+    values: Mapping[str, Any], host: str, excluding: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Read some columns; names that are no columns are left out.
+    """Read some columns; names that are not columns are left out.
 
     Parameters
     ----------
     host : str
-        Whose they are, for the message.
-    but : collection of str
+        The name of their host, for error messages.
+    excluding : collection of str
         Names that must not be among them.
 
     Raises
@@ -235,9 +237,9 @@ def columns_of(
     read: dict[str, Any] = {}
     for name, value in values.items():
         reader = COLUMNS.get(name)
-        if reader is None:  # of a newer agent
+        if reader is None:  # a column of a newer agent
             continue
-        if name in but:
+        if name in excluding:
             raise RefusedReport(host, f"{name}: only a whole report can change it")
         try:
             read[name] = reader(value)
@@ -246,15 +248,15 @@ def columns_of(
     return read
 
 
-def field(
+def read_field(
     data: Mapping[str, Any], name: str, read: Callable[[Any], _Value], host: str
 ) -> _Value:
-    """Read one field that has to be there.
+    """Read one required field.
 
     Raises
     ------
     RefusedReport
-        It is not, or is wrong.
+        It is missing, or its value is wrong.
     """
     if name not in data:
         raise RefusedReport(host, f"{name}: not reported")
@@ -264,13 +266,13 @@ def field(
         raise RefusedReport(host, f"{name}: {e}") from e
 
 
-def told_name(data: Mapping[str, Any]) -> str:
-    """Return what a report calls its host, checked or not, for a message."""
+def reported_name(data: Mapping[str, Any]) -> str:
+    """Return the name that a report gives its host, unchecked, for messages."""
     return str(data.get("host") or data.get("uuid") or "?")[:_MAX_NAME]
 
 
-def kept(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns among these as they can be written as JSON."""
+def serializable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns among these values in a form that JSON can represent."""
     found = {name: value for name, value in values.items() if name in COLUMNS}
     for name in _OBJECTS:
         value = found.get(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What agents cast their reports to: `host_reports` of namespace "moorage"."""
+"""The RPC endpoint that receives reports: `host_reports` of namespace "moorage"."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ from collections.abc import Callable, Iterable
 
 import oslo_messaging
 
-from .asking import Ask
+from .report_requests import SendRequest
 
 LOG = logging.getLogger(__name__)
 
 
 class ReportEndpoint:
-    """Serve `host_reports`, a fanout cast: every scheduler hears every report.
+    """Serve `host_reports`, a fanout cast: every scheduler receives every report.
 
     Parameters
     ----------
-    take : callable
-        Takes the reports in their wire form.
+    apply : callable
+        Applies reports in wire format.
     connect : callable
-        Takes the way back to agents.
+        Takes the function that sends requests to agents: `PushSource.connect`.
     """
 
     target = oslo_messaging.Target(namespace="moorage", version="1.0")
 
     def __init__(
         self,
-        take: Callable[[Iterable[object]], None],
-        connect: Callable[[Ask], None],
+        apply: Callable[[Iterable[object]], None],
+        connect: Callable[[SendRequest], None],
     ) -> None:
-        self._take = take
-        #: Takes the way back to agents: `PushSource.connect`.
+        self._apply = apply
         self.connect = connect
 
     def host_reports(
@@ -40,17 +39,17 @@ class ReportEndpoint:
         context: object,  # noqa: ARG002 - oslo.messaging passes it
         reports: object,
     ) -> None:
-        """Take reports and deltas of some hosts, in their order.
+        """Apply reports and deltas of some hosts, in order.
 
         Parameters
         ----------
         reports : list
-            HostReport and HostDelta objects in their wire form.
+            HostReport and HostDelta objects in wire format.
         """
         if not isinstance(reports, list):
             LOG.warning(
-                "host_reports: reports is %s, not a list; the cast is left out",
+                "host_reports: reports is %s, not a list; the cast is ignored",
                 type(reports).__name__,
             )
             return
-        self._take(reports)
+        self._apply(reports)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which report is news: duplicates, old ones and gaps are told apart."""
+"""Classification of reports by revision: new, unchanged, outdated, or after a gap."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ import enum
 from dataclasses import dataclass
 from typing import Any, Final
 
-#: Earlier incarnations that are remembered of a node.
+#: Earlier incarnations that are remembered for a node.
 _MAX_EARLIER: Final = 8
 
 
-class Verdict(enum.Enum):
-    """What a report is to what is held of its node."""
+class ReportStatus(enum.Enum):
+    """How a report relates to the known state of its node."""
 
-    NEWS = "it is the next state"
-    ALIVE = "it says what is held: the node lives"
-    OLD = "what is held is newer"
-    GAP = "something before it did not come"
+    NEW = "it is the next state"
+    UNCHANGED = "it repeats the known state: the node is alive"
+    OUTDATED = "the known state is newer"
+    GAP = "an earlier report was lost"
 
 
 @dataclass(slots=True)
-class Held:
-    """One node as its reports made it.
+class ReportedNode:
+    """The state of one node, as built from its reports.
 
     Attributes
     ----------
     data : dict
-        Values by column, in the form of the wire.
+        Values by column, in wire format.
     instances : set of str
     seen_at : float
-        When the newest message of it came, seconds since the epoch.
+        When its newest message was received, seconds since the epoch.
     stored_at : float
-        The `seen_at` that the store has; 0: none.
+        The `seen_at` that is in the store; 0: none.
     earlier : tuple of str
-        Incarnations that this process held before, the last one first: what orders
+        Incarnations that this process knew before, the latest first: they order
         incarnations without a clock.
     """
 
@@ -46,8 +46,8 @@ class Held:
     stored_at: float = 0.0
     earlier: tuple[str, ...] = ()
 
-    def succeed(self, before: Held) -> None:
-        """Take over what was known of the store and of earlier incarnations."""
+    def succeed(self, before: ReportedNode) -> None:
+        """Copy `stored_at` and the earlier incarnations from the previous state."""
         self.stored_at = before.stored_at
         known = dict.fromkeys((before.incarnation, *before.earlier))
         known.pop(self.incarnation, None)
@@ -55,33 +55,37 @@ class Held:
 
     @property
     def host(self) -> str:
-        """The name of its compute service's host."""
+        """The host name of its compute service."""
         return str(self.data["host"])
 
 
-def judge_report(held: Held | None, incarnation: str, revision: int) -> Verdict:
-    """Return what a whole report is.
+def classify_report(
+    known: ReportedNode | None, incarnation: str, revision: int
+) -> ReportStatus:
+    """Return the status of a whole report.
 
-    One of another incarnation is news: which of two began later cannot be told, and
-    the next delta of the other one asks for a whole report again.
+    A report of another incarnation is new: it is unknown which of the two started
+    later, and the next delta of the other one requests a whole report again.
     """
-    if held is None or held.incarnation != incarnation or held.revision < revision:
-        return Verdict.NEWS
-    return Verdict.ALIVE if held.revision == revision else Verdict.OLD
+    if known is None or known.incarnation != incarnation or known.revision < revision:
+        return ReportStatus.NEW
+    if known.revision == revision:
+        return ReportStatus.UNCHANGED
+    return ReportStatus.OUTDATED
 
 
-def judge_delta(
-    held: Held | None, incarnation: str, since: int, revision: int
-) -> Verdict:
-    """Return what a delta is; only one on top of exactly what is held is news.
+def classify_delta(
+    known: ReportedNode | None, incarnation: str, since: int, revision: int
+) -> ReportStatus:
+    """Return the status of a delta; it is new only if based on the known revision.
 
-    A column that changed and changed back since an older revision is not in it, so
-    that it cannot be put on top of any revision between.
+    A delta omits a column that changed and changed back since its base revision, so it
+    cannot be applied to any revision in between.
     """
-    if held is None or held.incarnation != incarnation:
-        return Verdict.GAP
-    if revision < held.revision:
-        return Verdict.OLD
-    if revision == held.revision:
-        return Verdict.ALIVE
-    return Verdict.NEWS if since == held.revision else Verdict.GAP
+    if known is None or known.incarnation != incarnation:
+        return ReportStatus.GAP
+    if revision < known.revision:
+        return ReportStatus.OUTDATED
+    if revision == known.revision:
+        return ReportStatus.UNCHANGED
+    return ReportStatus.NEW if since == known.revision else ReportStatus.GAP

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source "push": what agents report over RPC is put on the host table."""
+"""The source "push": applies reports of agents to the host table."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from ...clock import now_s
 from ...hosts import HostTable
 from ...instances import InstanceLocation, InstanceState
 from ..base import BaseHostSource
-from .asking import Ask, Asker
-from .behind import WriteBehind
 from .endpoint import ReportEndpoint
-from .hosts import Counts, ReportedHosts
+from .hosts import ReportCounts, ReportedHosts
+from .report_requests import ReportRequester, SendRequest
 from .store import HostStore
+from .write_behind import WriteBehind
 
 LOG = logging.getLogger(__name__)
 
 _TICK_S: Final = 0.1
 _FORGET_EVERY_S: Final = 10.0
-#: A host that stays takes note of what it was given well within this.
+#: A running host reports the instances claimed on it well within this interval.
 _SETTLE_EVERY_S: Final = 30.0
-#: A whole report that was asked for and is awaited longer is worth a note.
+#: Wait for a requested report, in seconds, that is mentioned in `notes`.
 _LATE_S: Final = 30.0
-_END_S: Final = 10.0
+_STOP_S: Final = 10.0
 
 
 class PushSource(BaseHostSource):
-    """Take whole reports and deltas, ask for what is missing, remember all of it.
+    """Apply whole reports and deltas, request missing reports, and store all hosts.
 
     Parameters
     ----------
     conf : oslo_config.cfg.ConfigOpts, optional
-        ``[moorage] store_connection`` and ``forget_hosts_after`` are read.
+        With ``[moorage] store_connection`` and ``forget_hosts_after``.
     clock : callable, optional
         Returns now, seconds since the epoch.
     """
@@ -55,149 +55,149 @@ class PushSource(BaseHostSource):
     ) -> None:
         super().__init__(conf)
         self._clock = clock
-        self._asker = Asker()
+        self._requester = ReportRequester()
         self._hosts: ReportedHosts | None = None
-        self._behind: WriteBehind | None = None
-        self._ending = threading.Event()
+        self._writer: WriteBehind | None = None
+        self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._endpoint = ReportEndpoint(self.take, self.connect)
+        self._endpoint = ReportEndpoint(self.apply, self.connect)
 
     @property
-    def counts(self) -> Counts:
-        """How many reports came to what."""
-        return Counts() if self._hosts is None else self._hosts.counts
+    def counts(self) -> ReportCounts:
+        """The numbers of reports received, by outcome."""
+        return ReportCounts() if self._hosts is None else self._hosts.counts
 
-    def connect(self, ask: Ask) -> None:
-        """Take the way back to agents.
+    def connect(self, send: SendRequest) -> None:
+        """Set the function that sends requests to agents.
 
         Parameters
         ----------
-        ask : callable
-            ``ask(topic, server, node_uuid)`` asks the agent that listens there for a
-            whole report of a node, and returns whether it could. The question may get
-            lost: it is repeated. It must not raise.
+        send : callable
+            ``send(topic, server, node_uuid)`` requests a whole report of a node from
+            the agent that listens there, and returns whether it was sent. A request may
+            get lost: it is repeated. It must not raise.
         """
-        self._asker.connect(ask)
+        self._requester.connect(send)
 
     def locate_instance(self, instance_uuid: str) -> InstanceLocation:
-        """Return the host that has reported an instance; it may be reported yet."""
+        """Return the host that reported an instance; else a report is still pending."""
         host = None if self._hosts is None else self._hosts.host_with(instance_uuid)
         if host is None:
             return InstanceLocation(InstanceState.PENDING)
         return InstanceLocation(InstanceState.ON_HOST, host)
 
     def start(self, table: HostTable) -> None:
-        """Put the hosts of the store on the table; one that is away is warned of.
+        """Put the stored hosts into the table; warn if the store is unavailable.
 
         Raises
         ------
         ConfigurationError
-            ``[moorage] store_connection`` cannot be used until somebody changes
-            something: the URL, the database or the rights there.
+            ``[moorage] store_connection`` cannot be used until an operator changes the
+            URL, the database or the rights there.
         """
         store = HostStore(self.conf.moorage.store_connection)
-        self._behind = WriteBehind(store)
+        self._writer = WriteBehind(store)
         self._hosts = ReportedHosts(
             table,
-            self._asker,
+            self._requester,
             self._clock,
-            self._behind.changed,
+            self._writer.mark_changed,
             self.conf.moorage.forget_hosts_after,
         )
-        self._behind.open(self._hosts, self._clock())
-        store.close()  # a fork must not share connections
+        self._writer.open(self._hosts, self._clock())
+        store.close()  # a forked process must not share connections
 
-    def follow(self, table: HostTable) -> None:  # noqa: ARG002 - the base class's
-        """Begin to write to the store, to ask for reports and to forget hosts."""
-        if self._hosts is None or self._behind is None:
-            raise RuntimeError("PushSource.follow: start comes first")
-        self._behind.start(self._hosts)
+    def start_polling(self, table: HostTable) -> None:  # noqa: ARG002 - the base class's
+        """Start writing to the store, requesting reports and forgetting hosts."""
+        if self._hosts is None or self._writer is None:
+            raise RuntimeError("PushSource.start_polling: call start first")
+        self._writer.start(self._hosts)
         self._thread = threading.Thread(
             target=self._tick,
-            args=(self._hosts, self._behind),
-            name="moorage-push-ask",
+            args=(self._hosts, self._writer),
+            name="moorage-push",
             daemon=True,
         )
         self._thread.start()
 
-    def _tick(self, hosts: ReportedHosts, behind: WriteBehind) -> None:
+    def _tick(self, hosts: ReportedHosts, writer: WriteBehind) -> None:
         forget_at = time.monotonic() + _FORGET_EVERY_S
         settle_at = time.monotonic() + _SETTLE_EVERY_S
-        while not self._ending.wait(_TICK_S):
-            self._asker.ask_due()
+        while not self._stopping.wait(_TICK_S):
+            self._requester.send_due()
             if time.monotonic() >= forget_at:
                 forget_at = time.monotonic() + _FORGET_EVERY_S
-                behind.gone(hosts.forget_lost())
+                writer.mark_deleted(hosts.forget_lost())
             if time.monotonic() >= settle_at:
                 settle_at = time.monotonic() + _SETTLE_EVERY_S
-                hosts.settle_reported()
+                hosts.settle_reported_claims()
 
-    def take(self, reports: Iterable[object]) -> None:
-        """Take reports and deltas in their wire form, in their order.
+    def apply(self, reports: Iterable[object]) -> None:
+        """Apply reports and deltas in wire format, in order.
 
-        Those that come before `start` are left out: whole reports are asked for then.
+        Those received before `start` are ignored: whole reports are requested later.
         """
         if self._hosts is not None:
-            self._hosts.take(reports)
+            self._hosts.apply(reports)
 
     def refresh(self, table: HostTable) -> None:  # noqa: ARG002 - the base class's
-        """Try a store that is away at once; reports come by themselves."""
-        if self._behind is not None:
-            self._behind.try_now()
+        """Retry an unavailable store now; reports need no refresh."""
+        if self._writer is not None:
+            self._writer.retry_now()
 
     def seen_at(self) -> float | None:
-        """Return when anything was heard of any host last.
+        """Return when the newest report of any host was received.
 
-        A host that alone is silent counts as down after ``service_down_time``; that
-        all are means that nothing gets here.
+        A single silent host counts as down after ``service_down_time``; if all are
+        silent, this scheduler receives nothing.
         """
-        return None if self._hosts is None else self._hosts.heard_at
+        return None if self._hosts is None else self._hosts.last_report_at
 
     def troubles(self) -> Sequence[str]:
         """Return since when the store cannot be used, and why."""
-        if self._behind is None or not self._behind.trouble:
+        if self._writer is None or not self._writer.failure:
             return ()
+        since = _timestamp(self._writer.failed_since)
         return (
-            f"The store of hosts cannot be used since {_told(self._behind.since)}: "
-            f"{self._behind.trouble}",
+            f"The store of hosts cannot be used since {since}: {self._writer.failure}",
         )
 
     def notes(self) -> Sequence[str]:
-        """Return `troubles`, which hosts are refused, and which reports are late."""
+        """Return `troubles`, and the numbers of refused hosts and of late reports."""
         notes = [*self.troubles()]
         refused_since = None if self._hosts is None else self._hosts.refused_since
         if self._hosts is not None and refused_since is not None:
             notes.append(
                 f"reports of {self._hosts.n_refused} hosts cannot be used, the first "
-                f"since {_told(refused_since)}"
+                f"since {_timestamp(refused_since)}"
             )
-        late_s = self._asker.longest_s()
+        late_s = self._requester.longest_wait_s()
         if late_s > _LATE_S:
             notes.append(
-                f"whole reports of {len(self._asker)} hosts are awaited, the first "
-                f"since {_told(self._clock() - late_s)}"
+                f"whole reports of {len(self._requester)} hosts are awaited, the first "
+                f"since {_timestamp(self._clock() - late_s)}"
             )
         return notes
 
     def report_counts(self) -> Mapping[str, int]:
-        """Return `counts` by their names."""
+        """Return `counts` by name."""
         return dataclasses.asdict(self.counts)
 
     @property
     def endpoints(self) -> Sequence[object]:
-        """What agents cast to."""
+        """The endpoint that agents cast to."""
         return (self._endpoint,)
 
     def stop(self) -> None:
-        """End, once what came is written."""
-        self._ending.set()
+        """Stop the threads, after writing the remaining reports to the store."""
+        self._stopping.set()
         if self._thread is not None:
-            self._thread.join(_END_S)
-        if self._behind is not None:
-            self._behind.stop()
+            self._thread.join(_STOP_S)
+        if self._writer is not None:
+            self._writer.stop()
 
 
-def _told(moment: float) -> str:
-    return datetime.datetime.fromtimestamp(moment, datetime.UTC).isoformat(
+def _timestamp(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(
         timespec="seconds"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our own database: each reported host, so that a restart forgets none."""
+"""The database of reported hosts, from which a restarted scheduler restores them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,16 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 from ...errors import ConfigurationError
 from ...failures import Failure
 from ...hosts import HostRecord
-from .columns import RefusedReport, count, field, kept, record_of, uuid_of, uuids_of
-from .revisions import Held
+from .columns import (
+    RefusedReport,
+    read_count,
+    read_field,
+    read_record,
+    read_uuid,
+    read_uuids,
+    serializable,
+)
+from .revisions import ReportedNode
 
 LOG = logging.getLogger(__name__)
 
@@ -48,66 +56,67 @@ HOSTS = sa.Table(
     ),
 )
 
-#: Rows of one statement; SQLite of old takes 999 parameters.
+#: Rows of one statement; old SQLite takes at most 999 parameters.
 _CHUNK: Final = 150
-#: Garbage rows that are told one by one.
-_MOST_TOLD: Final = 20
+#: Invalid rows that are logged one by one.
+_MAX_LOGGED: Final = 20
 _LOCK: Final = "moorage_hosts_schema"
-#: A number of ours among PostgreSQL's advisory locks.
+#: Moorage's key among PostgreSQL's advisory locks.
 _LOCK_NUMBER: Final = 0x6D6F6F72
 _LOCK_WAIT_S: Final = 60
 _CONNECT_S: Final = 10
 _TRIES: Final = 3
-#: Seconds between what two processes that share a store hear and write.
+#: Seconds by which `seen_at` of one report may differ between processes that share a
+#: store.
 _SAME_S: Final = 5.0
 
 
 _OPTION: Final = "[moorage] store_connection"
 
 
-class StoreAway(Exception):
-    """The database does not answer, or not as it has to; it is tried again later."""
+class StoreUnavailable(Exception):
+    """Raised when the database fails or does not answer; it is retried later."""
 
 
-class StoreRefused(StoreAway, ConfigurationError):
-    """The database cannot be used until somebody changes something."""
+class StoreUnusable(StoreUnavailable, ConfigurationError):
+    """Raised when the database cannot be used until an operator changes something."""
 
 
 class HostStore:
-    """Read and write the hosts of one database; each call is one by itself.
+    """Read and write the hosts of one database; each call has its own transactions.
 
     Parameters
     ----------
     url : str
-        SQLite, MariaDB or PostgreSQL, as SQLAlchemy has it.
+        An SQLAlchemy URL of SQLite, MariaDB or PostgreSQL.
 
     Raises
     ------
     ConfigurationError
-        The URL is none, or its driver is not installed.
+        The URL is invalid, or its driver is not installed.
     """
 
     def __init__(self, url: str) -> None:
         self._engine = _engine(url)
-        #: Without a password.
+        #: Its URL without the password.
         self.name = self._engine.url.render_as_string(hide_password=True)
 
     def close(self) -> None:
-        """Let go of connections; a later call opens new ones."""
+        """Close all connections; a later call opens new ones."""
         self._engine.dispose()
 
     def upgrade(self) -> None:
-        """Make or upgrade the tables; several processes may do so at once.
+        """Create or upgrade the tables; several processes may do so at once.
 
         Raises
         ------
-        StoreAway
-        StoreRefused
-            It has a newer schema, or another program's tables.
+        StoreUnavailable
+        StoreUnusable
+            The database has a newer schema, or another program's tables.
         """
-        with self._reached(), self._engine.connect() as connection:
+        with self._translated_errors(), self._engine.connect() as connection:
             _make_private(self._engine.url)
-            with _alone(connection):
+            with _schema_lock(connection):
                 self._check_tables(connection)
                 config = Config()
                 config.set_main_option("script_location", str(_MIGRATIONS))
@@ -119,30 +128,30 @@ class HostStore:
         context = MigrationContext.configure(connection, opts=options)
         found = context.get_current_revision()
         if found is None and sa.inspect(connection).has_table(HOSTS.name):
-            raise self._refused(
+            raise self._unusable(
                 f"the database has a table {HOSTS.name} of another program",
-                "Name a database of its own",
+                "Use a separate database",
             )
         steps = ScriptDirectory(str(_MIGRATIONS)).walk_revisions()
         if found is not None and found not in {step.revision for step in steps}:
-            raise self._refused(
+            raise self._unusable(
                 f"its tables are of a newer Moorage (revision {found})",
-                "Upgrade Moorage, or name another database",
+                "Upgrade Moorage, or use another database",
             )
 
-    def _refused(self, cause: str, remedy: str) -> StoreRefused:
-        return StoreRefused(f"{Failure.of(_OPTION, self.name, cause, remedy)}")
+    def _unusable(self, cause: str, remedy: str) -> StoreUnusable:
+        return StoreUnusable(f"{Failure.of(_OPTION, self.name, cause, remedy)}")
 
-    def load(self) -> list[tuple[Held, HostRecord]]:
-        """Return all hosts; what is no host is told and left out.
+    def load(self) -> list[tuple[ReportedNode, HostRecord]]:
+        """Return all hosts; invalid rows are logged and left out.
 
-        Each record's `last_seen_up` is when the host was seen.
+        Each record's `last_seen_up` is the stored `seen_at`.
 
         Raises
         ------
-        StoreAway
+        StoreUnavailable
         """
-        with self._reached(), self._engine.connect() as connection:
+        with self._translated_errors(), self._engine.connect() as connection:
             rows = connection.execute(sa.select(HOSTS)).all()
         found, mistakes = [], []
         for row in rows:
@@ -150,35 +159,35 @@ class HostStore:
                 found.append(_read(*row))
             except (ValueError, RecursionError) as e:
                 mistakes.append(f"row '{row.node_uuid}': {e}")
-        for mistake in mistakes[:_MOST_TOLD]:
-            LOG.warning("The store %s has what is no host, %s", self.name, mistake)
-        if len(mistakes) > _MOST_TOLD:
+        for mistake in mistakes[:_MAX_LOGGED]:
+            LOG.warning("The store %s has an invalid host, %s", self.name, mistake)
+        if len(mistakes) > _MAX_LOGGED:
             LOG.warning(
-                "The store %s has %d rows more that are no hosts",
+                "The store %s has %d more invalid hosts",
                 self.name,
-                len(mistakes) - _MOST_TOLD,
+                len(mistakes) - _MAX_LOGGED,
             )
         return found
 
-    def write(self, hosts: Mapping[str, Held]) -> None:
+    def write(self, hosts: Mapping[str, ReportedNode]) -> None:
         """Write hosts, unless the store has a newer state of them.
 
-        Newer is a higher revision of the same incarnation, or another incarnation:
-        one that is known to have come later, or of which that is unknown and which was
-        seen later, by the clock. Equal ones are left alone: many processes may share a
-        store, and all hear the same. All of them or, where it fails, some of them.
+        A state is newer if it has a higher revision of the same incarnation, or another
+        incarnation: one known to be later or, where that is unknown, one that was seen
+        later by the clock. Equal states are not written: many processes may share a
+        store, and all receive the same reports. If it fails, some may be written.
 
         Raises
         ------
-        StoreAway
+        StoreUnavailable
         """
-        # In one order: two writers never wait for each other.
+        # Sorted: writers that lock rows in one order cannot deadlock.
         for chunk in _chunks(sorted(hosts.items(), key=_uuid)):
-            with self._reached():
+            with self._translated_errors():
                 self._write(dict(chunk))
 
-    def _write(self, hosts: dict[str, Held]) -> None:
-        """Write some hosts, again where another scheduler made one meanwhile."""
+    def _write(self, hosts: dict[str, ReportedNode]) -> None:
+        """Write some hosts; retry if another scheduler has inserted one."""
         for remaining in reversed(range(_TRIES)):
             try:
                 with self._engine.begin() as connection:
@@ -188,15 +197,15 @@ class HostStore:
                 if not remaining:
                     raise
 
-    def forget(self, node_uuids: Iterable[str], seen_before: float) -> None:
-        """Delete hosts, unless another scheduler has seen them since.
+    def delete(self, node_uuids: Iterable[str], seen_before: float) -> None:
+        """Delete hosts, except those another scheduler has stored as seen later.
 
         Raises
         ------
-        StoreAway
+        StoreUnavailable
         """
         for chunk in _chunks(node_uuids):
-            with self._reached(), self._engine.begin() as connection:
+            with self._translated_errors(), self._engine.begin() as connection:
                 connection.execute(
                     sa.delete(HOSTS).where(
                         HOSTS.c.node_uuid.in_(chunk), HOSTS.c.seen_at < seen_before
@@ -204,12 +213,12 @@ class HostStore:
                 )
 
     @contextlib.contextmanager
-    def _reached(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except (sa.exc.SQLAlchemyError, OSError) as e:
             failure = Failure.of(_OPTION, self.name, e)
-            refused = StoreRefused if failure.is_refusal else StoreAway
+            refused = StoreUnusable if failure.is_refusal else StoreUnavailable
             raise refused(f"{failure}") from e
 
 
@@ -253,14 +262,14 @@ def _connect_args(url: URL) -> dict[str, Any]:
 
 
 def _isolation(url: URL) -> dict[str, Any]:
-    # Else MariaDB locks the gaps between rows, and two writers wait for each other.
+    # By default, MariaDB locks the gaps between rows, and two writers may deadlock.
     return {} if _is_sqlite(url) else {"isolation_level": "READ COMMITTED"}
 
 
 def _before_connect(
     _dialect: object, _record: object, args: list[Any], _kw: object
 ) -> None:
-    """Make the file for its owner only; what it holds tells of a whole cloud."""
+    """Create the file readable by its owner only: it describes a whole cloud."""
     path = args[0] if args else ""
     if path and path != ":memory:" and not path.startswith("file:"):
         Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -269,16 +278,16 @@ def _before_connect(
 
 
 def _make_private(url: URL) -> None:
-    """Close a file to others that somebody made open to them."""
+    """Remove the access of others to an existing file."""
     if _is_sqlite(url) and url.database and url.database != ":memory:":
         with contextlib.suppress(PermissionError, FileNotFoundError):
             os.chmod(url.database, 0o600)
 
 
 def _on_connect(connection: sqlite3.Connection, _record: object) -> None:
-    # Transactions begin where we say, not where the driver guesses.
+    # Transactions begin explicitly, not where the driver guesses.
     connection.isolation_level = None
-    # A text that is none fails its own row then, not the whole answer.
+    # Invalid UTF-8 then fails its own row, not the whole query.
     connection.text_factory = lambda text: text.decode("utf-8", "replace")
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
@@ -289,11 +298,11 @@ def _on_begin(connection: Connection) -> None:
 
 
 @contextlib.contextmanager
-def _alone(connection: Connection) -> Iterator[None]:
-    """Hold the database's lock of the schema, within a transaction."""
+def _schema_lock(connection: Connection) -> Iterator[None]:
+    """Hold the database's schema lock, within a transaction."""
     name = connection.dialect.name
     if name == "sqlite":
-        with connection.begin():  # immediate, which is the file's lock
+        with connection.begin():  # BEGIN IMMEDIATE locks the file
             yield
     elif name == "postgresql":
         with connection.begin():
@@ -307,7 +316,7 @@ def _alone(connection: Connection) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _named_lock(connection: Connection) -> Iterator[None]:
-    """Hold a lock of the MariaDB server: its DDL ends every transaction."""
+    """Hold a named lock of the MariaDB server: DDL would end a transaction."""
     got = connection.scalar(sa.select(sa.func.get_lock(_LOCK, _LOCK_WAIT_S)))
     if got != 1:
         raise TimeoutError(
@@ -327,21 +336,21 @@ def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
         yield chunk
 
 
-def _uuid(item: tuple[str, Held]) -> str:
+def _uuid(item: tuple[str, ReportedNode]) -> str:
     return item[0]
 
 
-def _write(connection: Connection, hosts: dict[str, Held]) -> None:
+def _write(connection: Connection, hosts: dict[str, ReportedNode]) -> None:
     query = sa.select(
         HOSTS.c.node_uuid, HOSTS.c.incarnation, HOSTS.c.revision, HOSTS.c.seen_at
     ).where(HOSTS.c.node_uuid.in_(hosts))
     query = query.order_by(HOSTS.c.node_uuid).with_for_update()
     known = {row.node_uuid: row for row in connection.execute(query)}
-    new = [_row(uuid, held) for uuid, held in hosts.items() if uuid not in known]
+    new = [_row(uuid, node) for uuid, node in hosts.items() if uuid not in known]
     newer = [
-        {**_row(uuid, held), "b_node_uuid": uuid}
-        for uuid, held in hosts.items()
-        if uuid in known and _is_newer(held, *known[uuid][1:])
+        {**_row(uuid, node), "b_node_uuid": uuid}
+        for uuid, node in hosts.items()
+        if uuid in known and _is_newer(node, *known[uuid][1:])
     ]
     if newer:
         connection.execute(_UPDATE, newer)
@@ -349,7 +358,7 @@ def _write(connection: Connection, hosts: dict[str, Held]) -> None:
         connection.execute(sa.insert(HOSTS), new)
 
 
-#: Nothing is deleted and made anew: who waits for a row's lock must find it then.
+#: Not DELETE and INSERT: a writer that waits for a row's lock must find the row.
 _UPDATE = (
     sa.update(HOSTS)
     .where(HOSTS.c.node_uuid == sa.bindparam("b_node_uuid"))
@@ -357,44 +366,46 @@ _UPDATE = (
 )
 
 
-def _is_newer(held: Held, incarnation: str, revision: int, seen_at: float) -> bool:
-    if held.incarnation != incarnation:
-        return incarnation in held.earlier or held.seen_at >= seen_at
-    if held.revision != revision:
-        return held.revision > revision
-    return held.seen_at > seen_at + _SAME_S
+def _is_newer(
+    node: ReportedNode, incarnation: str, revision: int, seen_at: float
+) -> bool:
+    if node.incarnation != incarnation:
+        return incarnation in node.earlier or node.seen_at >= seen_at
+    if node.revision != revision:
+        return node.revision > revision
+    return node.seen_at > seen_at + _SAME_S
 
 
-def _row(uuid: str, held: Held) -> dict[str, Any]:
-    report = {**held.data, "instances": sorted(held.instances)}
+def _row(uuid: str, node: ReportedNode) -> dict[str, Any]:
+    report = {**node.data, "instances": sorted(node.instances)}
     return {
         "node_uuid": uuid,
-        "incarnation": held.incarnation,
-        "revision": held.revision,
-        "seen_at": held.seen_at,
+        "incarnation": node.incarnation,
+        "revision": node.revision,
+        "seen_at": node.seen_at,
         "report": json.dumps(report, separators=(",", ":")),
     }
 
 
 def _read(
     node_uuid: str, incarnation: str, revision: int, seen_at: float, report: str
-) -> tuple[Held, HostRecord]:
-    """Read a row, or raise ValueError with what is wrong."""
+) -> tuple[ReportedNode, HostRecord]:
+    """Read a row; raise ValueError if it is invalid."""
     if type(seen_at) is not float or not math.isfinite(seen_at):
         raise ValueError(f"seen_at: {seen_at!r} where a number is needed")
     data = json.loads(report)
     if type(data) is not dict:
         raise ValueError(f"its report is {type(data).__name__}, not an object")
-    record = record_of(data, seen_at)
+    record = read_record(data, seen_at)
     if record.uuid != node_uuid:
         raise RefusedReport(record.host, f"uuid: {record.uuid} is of another row")
-    instances = set(field(data, "instances", uuids_of, record.host))
-    held = Held(
-        incarnation=uuid_of(incarnation),
-        revision=count(revision),
-        data=kept(data),
+    instances = set(read_field(data, "instances", read_uuids, record.host))
+    node = ReportedNode(
+        incarnation=read_uuid(incarnation),
+        revision=read_count(revision),
+        data=serializable(data),
         instances=instances,
         seen_at=seen_at,
         stored_at=seen_at,
     )
-    return held, record
+    return node, record

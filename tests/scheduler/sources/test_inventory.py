@@ -156,18 +156,18 @@ A = "host 'a', key "
         ),
         pytest.param(
             {"traits": ["HW_CPU_X86_AVX3"]},
-            A + "'traits': 'HW_CPU_X86_AVX3' is no standard trait",
+            A + "'traits': 'HW_CPU_X86_AVX3' is neither a standard trait",
             id="unknown trait",
         ),
         pytest.param(
             {"traits": ["get_traits"]},
-            A + "'traits': 'get_traits' is no standard trait",
+            A + "'traits': 'get_traits' is neither a standard trait",
             id="a name of the library that is no trait",
         ),
         pytest.param({"traits": ["CUSTOM_x"]}, A + "'traits': 'CUSTOM_x'", id="custom"),
         pytest.param(
             {"resources": {"GPU": {"total": 1}}},
-            A + "'resources': 'GPU' is no standard resource class",
+            A + "'resources': 'GPU' is neither a standard resource class",
             id="unknown resource class",
         ),
         pytest.param(
@@ -226,9 +226,11 @@ TWO = [HOST, {**HOST, "host": "b"}]
     [
         pytest.param("", "None is not of type 'object'", id="empty file"),
         pytest.param("[]", r"\[\] is not of type 'object'", id="a list"),
-        pytest.param("{", "is no YAML or JSON", id="neither YAML nor JSON"),
-        pytest.param("a: b: c", "is no YAML or JSON.*", id="wrong colon"),
-        pytest.param("!!python/object:os.x {}", "is no YAML or JSON", id="unsafe tag"),
+        pytest.param("{", "not valid YAML or JSON", id="neither YAML nor JSON"),
+        pytest.param("a: b: c", "not valid YAML or JSON.*", id="wrong colon"),
+        pytest.param(
+            "!!python/object:os.x {}", "not valid YAML or JSON", id="unsafe tag"
+        ),
         pytest.param({"hosts": [HOST]}, "'cells' is a required", id="no cells"),
         pytest.param({"cells": CELLS}, "'hosts' is a required", id="no hosts"),
         pytest.param({"cells": [], "hosts": [HOST]}, "key 'cells': ", id="zero cells"),
@@ -241,10 +243,10 @@ TWO = [HOST, {**HOST, "host": "b"}]
             {"cells": CELLS, "hosts": [HOST], "host": 1}, "'host' was un", id="section"
         ),
         pytest.param(
-            {"cells": CELLS * 2, "hosts": [HOST]}, "cell 'c1' is there 2", id="cells"
+            {"cells": CELLS * 2, "hosts": [HOST]}, "cell 'c1' is defined 2", id="cells"
         ),
         pytest.param(
-            {"cells": CELLS, "hosts": [HOST] * 3}, "node 'a' is there 3", id="hosts"
+            {"cells": CELLS, "hosts": [HOST] * 3}, "node 'a' is defined 3", id="hosts"
         ),
         pytest.param(
             {
@@ -254,7 +256,7 @@ TWO = [HOST, {**HOST, "host": "b"}]
                     {**TWO[1], "uuid": NODE.upper()},
                 ],
             },
-            f"uuid '{NODE}' is there 2 times",
+            f"uuid '{NODE}' is defined 2 times",
             id="UUIDs of hosts",
         ),
         pytest.param(
@@ -262,7 +264,7 @@ TWO = [HOST, {**HOST, "host": "b"}]
                 "cells": [{"name": n, "uuid": CELL} for n in ("c1", "c2")],
                 "hosts": TWO,
             },
-            f"uuid '{CELL}' is there 2 times",
+            f"uuid '{CELL}' is defined 2 times",
             id="UUIDs of cells",
         ),
         pytest.param(
@@ -271,7 +273,7 @@ TWO = [HOST, {**HOST, "host": "b"}]
                 "hosts": TWO,
                 "aggregates": [{"name": "x", "hosts": ["a"]}] * 2,
             },
-            "aggregate 'x' is there 2 times",
+            "aggregate 'x' is defined 2 times",
             id="aggregates",
         ),
         pytest.param(
@@ -313,5 +315,5 @@ def test_file_that_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "inventory.yaml"
     path.write_bytes(b"\xff\xfe\xfa")
-    with pytest.raises(InventoryError, match="is no YAML or JSON"):
+    with pytest.raises(InventoryError, match="not valid YAML or JSON"):
         read_inventory(path)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the store's tables came about, a step a module; run by alembic."""
+"""The store's schema migrations, one module each; run by alembic."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run the steps on the connection that the store hands over, in its transaction."""
+"""Run the migrations on the store's connection, in its transaction."""
 
 from alembic import context
 

@@ -96,10 +96,10 @@ def test_looks_come_to_what_a_first_look_sees(
         table, source = HostTable(), nova.source(conf)
         source.start(table)
         nova.clock.now += 4
-        source.look(table)
+        source.refresh_if_stale(table)
         for change, looks in changes:
             _make(nova, change)
             if looks:
-                source.look(table)
-        source.look(table)
+                source.refresh_if_stale(table)
+        source.refresh_if_stale(table)
         assert contents(table) == read_afresh(nova, conf)

@@ -98,7 +98,7 @@ def test_dead_cell_at_the_start_is_read_once_it_answers(
     assert "2023-11-14T22:13:20Z" in note
     assert "secret" not in caplog.text + note
     _point(nova, "cell2", nova.connections["cell2"])
-    source.look(table)
+    source.refresh_if_stale(table)
     assert _nodes(table) == ["a", "b"]
     assert source.notes() == ()
 
@@ -116,11 +116,11 @@ def test_no_look_waits_for_a_cell_that_is_away(
         asked = server.n_connections
         nova.host("c")
         for _ in range(5):
-            source.look(table)
+            source.refresh_if_stale(table)
         assert _nodes(table) == ["a", "c"]
         assert server.n_connections == asked
         nova.clock.now += 3600
-        source.look(table)  # asks it again, and does not wait
+        source.refresh_if_stale(table)  # asks it again, and does not wait
         wait_until(lambda: server.n_connections > asked)
         assert not _status(source)["cell2"][0]
 
@@ -131,19 +131,19 @@ def test_hosts_of_a_lost_cell_stay_for_a_while(
     source, cell = nova.source(conf), Lost(nova, tmp_path)
     source.start(table)
     cell.lose()
-    source.look(table)
+    source.refresh_if_stale(table)
     assert _status(source)["cell2"] == (False, 1)
     nova.clock.now += conf.moorage.cell_grace - 1
-    source.look(table)
+    source.refresh_if_stale(table)
     assert _nodes(table) == ["a", "b"]
     nova.clock.now += 2
-    source.look(table)
+    source.refresh_if_stale(table)
     assert _nodes(table) == ["a"]
     cell.find()
     nova.node("new", "cell2", updated_at=us(-9000))
     nova.service("new", "cell2")
     nova.clock.now += 60
-    source.look(table)
+    source.refresh_if_stale(table)
     assert _nodes(table) == ["a", "b", "new"]
     assert source.notes() == ()
 
@@ -157,10 +157,10 @@ def test_view_is_as_old_as_its_oldest_part(
     assert source.seen_at() is None  # each decision looks
     cell.lose()
     nova.clock.now += 10
-    source.look(table)
+    source.refresh_if_stale(table)
     assert source.seen_at() == began
     nova.clock.now += conf.moorage.cell_grace
-    source.look(table)
+    source.refresh_if_stale(table)
     assert source.seen_at() is None  # its hosts are not in the table any more
 
 
@@ -170,16 +170,16 @@ def test_cells_come_go_and_change_without_a_signal(
     source = nova.source(conf)
     source.start(table)
     _map(nova, "cell2", disabled=True)
-    source.look(table)
+    source.refresh_if_stale(table)
     assert _nodes(table) == ["a"]
     _map(nova, "cell2", disabled=False)
     nova.add_cell("cell3")
     nova.host("c", "cell3")
-    source.look(table)
+    source.refresh_if_stale(table)
     assert _nodes(table) == ["a", "b", "c"]
     _point(nova, "cell2", nova.connections["cell3"])
     nova.delete(nova.api, MAPPINGS, MAPPINGS.c.name == "cell3")
-    source.look(table)
+    source.refresh_if_stale(table)
     assert _nodes(table) == ["a", "c"]
     assert table.nodes_of("c", cell=cell_uuid("cell2")) == (node_uuid("c"),)
 
@@ -230,7 +230,9 @@ def test_no_look_waits_for_a_cell_that_is_gone_or_found_elsewhere(
             sa.event.listen(
                 nova.api, "before_cursor_execute", lambda *_: begins.wait(WAIT_S)
             )
-        looking = threading.Thread(target=source.look, args=(table,), daemon=True)
+        looking = threading.Thread(
+            target=source.refresh_if_stale, args=(table,), daemon=True
+        )
         looking.start()
         looking.join(WAIT_S)
         assert not looking.is_alive()
@@ -248,7 +250,7 @@ def test_cell_that_is_gone_is_not_asked_any_more(
     source.start(table)
     Lost(nova, tmp_path).lose()
     _map(nova, "cell2", disabled=True)
-    source.look(table)
+    source.refresh_if_stale(table)
     assert _nodes(table) == ["a"]
     assert not (tmp_path / "cell2.sqlite").exists()
     assert "cannot be read" not in caplog.text
@@ -271,8 +273,8 @@ def test_sqlite_is_read_in_the_thread_that_asks(
     before = threading.enumerate()
     source = nova.source(conf)
     source.start(table)
-    source.follow(table)
-    source.look(table)
+    source.start_polling(table)
+    source.refresh_if_stale(table)
     assert threading.enumerate() == before
 
 
@@ -290,7 +292,7 @@ def test_table_is_kept_fresh_in_the_background(
         )
         source = nova.source(conf, refresh_interval=0.02, clock=time.time)
         source.start(table)
-        source.follow(table)
+        source.start_polling(table)
         nova.host("c", "cell2")
         nova.instance(instance_uuid(1), "c", cell="cell2")
         wait_until(lambda: _nodes(table) == ["a", "b", "c"])
@@ -298,7 +300,7 @@ def test_table_is_kept_fresh_in_the_background(
         assert seen_at is not None
         wait_until(lambda: (source.seen_at() or 0) > seen_at)
         nova.host("d")
-        source.look(table, [node_uuid("d")])
+        source.refresh_if_stale(table, [node_uuid("d")])
         assert "d" in _nodes(table)
         assert _status(source)["hung"] == (False, 0)
         source.stop()

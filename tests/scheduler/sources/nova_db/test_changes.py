@@ -67,7 +67,7 @@ class Cloud:
         self.look()
 
     def look(self) -> None:
-        self.source.look(self.table)
+        self.source.refresh_if_stale(self.table)
 
     def check(self) -> dict[str, Any]:
         """Look, and compare with what one sees who looks for the first time."""

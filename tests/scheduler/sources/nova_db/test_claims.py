@@ -44,7 +44,7 @@ class Claiming:
 
     def look(self) -> int:
         """Return the free RAM that a decision sees; the clock goes on by a second."""
-        self.source.look(self.table)
+        self.source.refresh_if_stale(self.table)
         self.nova.clock.now += 1
         (host,) = self.table.batch()
         assert set(host.instances) == {ONE, OTHER}
@@ -137,7 +137,7 @@ def test_row_that_was_read_before_the_claim_never_settles_it(
         nova.instance(ONE, "a", updated_at=us(11))
         for _ in range(20):
             nova.clock.now += 1
-            source.look(table)
+            source.refresh_if_stale(table)
         assert table.claims()
 
 

@@ -13,7 +13,7 @@ from oslo_config import cfg
 
 from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.sources.nova_db import schema
-from moorage.scheduler.sources.nova_db.directory import CellMapping
+from moorage.scheduler.sources.nova_db.directory import CellMappingRow
 from moorage.scheduler.sources.nova_db.discovery import discover_hosts
 
 from ....conftest import NOW
@@ -42,9 +42,9 @@ def _unmapped(nova: Nova, cell: str = "cell1") -> list[str]:
         return list(connection.execute(query).scalars())
 
 
-def _cell(nova: Nova, name: str = "cell1") -> CellMapping:
+def _cell(nova: Nova, name: str = "cell1") -> CellMappingRow:
     number = 2 + ["cell1", "cell2"].index(name)  # cell0 was first
-    return CellMapping(number, cell_uuid(name), name, nova.connections[name])
+    return CellMappingRow(number, cell_uuid(name), name, nova.connections[name])
 
 
 def test_new_node_is_mapped_once(nova: Nova) -> None:
@@ -95,11 +95,11 @@ def test_discovery_is_made_every_so_often(
     conf.set_override("discover_hosts_in_cells_interval", interval, group="scheduler")
     table, source = HostTable(), nova.source(conf)
     source.start(table)
-    source.look(table)
+    source.refresh_if_stale(table)
     assert _mapped(nova) == ({"a": 2} if is_mapped else {})
     nova.host("later", "cell2", mapped=0)
-    source.look(table)
+    source.refresh_if_stale(table)
     assert "later" not in _mapped(nova)
     nova.clock.now += 61
-    source.look(table)
+    source.refresh_if_stale(table)
     assert ("later" in _mapped(nova)) is is_mapped

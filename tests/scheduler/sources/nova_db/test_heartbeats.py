@@ -107,7 +107,7 @@ def test_host_is_up_by_its_heartbeat_in_memcached_alone(cloud: Cloud) -> None:
     assert cloud.up() == set(), "service_down_time is 60 s"
     cloud.computes.beat("up", NOW + 1)
     cloud.computes.beat("silent", NOW + 1000)  # its clock is ahead
-    source.look(cloud.table)
+    source.refresh_if_stale(cloud.table)
     assert cloud.up() == {"up", "silent"}
 
 
@@ -117,7 +117,7 @@ def test_change_of_a_row_leaves_the_heartbeat(cloud: Cloud) -> None:
     source = cloud.start()
     cloud.nova.beat("up", -500.0, updated_at=us(1), version=75)
     cloud.nova.clock.now += 1
-    source.look(cloud.table)
+    source.refresh_if_stale(cloud.table)
     assert cloud.up() == {"up"}
     [version] = {h.service_version for h in cloud.table.batch() if h.host == "up"}
     assert version == 75
@@ -130,18 +130,18 @@ def test_memcached_that_is_away_leaves_heartbeats_as_they_are(cloud: Cloud) -> N
     cloud.memcached.stop()
     cloud.nova.clock.now += 30
     for _ in range(3):
-        source.look(cloud.table)
+        source.refresh_if_stale(cloud.table)
     assert cloud.up() == {"up"}, "it counts until service_down_time"
     assert source.seen_at() is None, "the databases are read all the same"
     cloud.nova.clock.now += 31
-    source.look(cloud.table)
+    source.refresh_if_stale(cloud.table)
     assert cloud.up() == set()
     cloud.memcached.start()
     Computes(cloud.conf).beat("up", cloud.nova.clock.now)
 
     def is_read_again() -> bool:
         # A client may first have to find out that its connection is gone.
-        source.look(cloud.table)
+        source.refresh_if_stale(cloud.table)
         return cloud.up() == {"up"}
 
     wait_until(is_read_again)
@@ -157,11 +157,11 @@ def test_failure_to_read_heartbeats_is_logged_once(
     source = cloud.start()
     cloud.memcached.stop()
     for _ in range(3):
-        source.look(cloud.table)
+        source.refresh_if_stale(cloud.table)
     cloud.memcached.start()
 
     def is_read_again() -> bool:
-        source.look(cloud.table)
+        source.refresh_if_stale(cloud.table)
         return "read again" in caplog.text
 
     wait_until(is_read_again)
@@ -197,7 +197,7 @@ def _wrong(**changes: Any) -> cfg.ConfigOpts:
         pytest.param({"enabled": False}, r"\[cache\] enabled = true", id="disabled"),
         pytest.param({"memcache_servers": []}, "memcache_servers", id="no servers"),
         pytest.param(
-            {"backend": "dogpile.cache.null"}, "keeps nothing", id="keeps nothing"
+            {"backend": "dogpile.cache.null"}, "stores nothing", id="stores nothing"
         ),
         pytest.param(
             {"backend": "dogpile.cache.pylibmc"},

@@ -62,7 +62,7 @@ class Idle:
 
     def look(self, later: float = 0.0) -> None:
         self.nova.clock.now += later
-        self.source.look(self.table)
+        self.source.refresh_if_stale(self.table)
 
     def check(self) -> None:
         self.look()

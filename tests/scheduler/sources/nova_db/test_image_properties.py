@@ -49,7 +49,7 @@ class Cloud:
     def look(self, *, after_s: float = 10.0) -> None:
         """Look as a decision does, when what was read before has settled."""
         self.nova.clock.now += after_s
-        self.source.look(self.table)
+        self.source.refresh_if_stale(self.table)
 
     def weigh(self, multiplier: float) -> None:
         self.conf.set_override(MULTIPLIER, multiplier, "filter_scheduler")

@@ -64,5 +64,5 @@ def test_compute_that_comes_later_is_no_matter(
     source, table = nova.source(conf), HostTable()
     source.start(table)
     nova.service("late", version=66)
-    source.look(table)
+    source.refresh_if_stale(table)
     source.check()

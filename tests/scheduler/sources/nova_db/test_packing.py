@@ -14,10 +14,10 @@ from moorage.scheduler.sources.nova_db.packing import (
     LongRows,
     decoded,
     exact,
+    inline_numbers,
     json_row,
     packed,
     unpacked,
-    written_out,
 )
 
 from ....conftest import instance_uuid
@@ -97,13 +97,13 @@ def test_only_texts_and_what_is_told_later_are_bound(cell: sa.Engine) -> None:
     c = INSTANCES.c
     is_wanted = (c.deleted == 7) & (c.host == "a") & (c.id > sa.bindparam("first"))
     query = sa.union_all(*(sa.select(c.id % 3 - 1).where(is_wanted) for _ in range(2)))
-    compiled = written_out(query).compile(cell)
+    compiled = inline_numbers(query).compile(cell)
     assert set(compiled.params.values()) == {"a", None}
     row = {"id": 5, "uuid": instance_uuid(1), "host": "a", "deleted": 7}
     with cell.begin() as connection:
         connection.execute(INSTANCES.insert(), [row])
         for first, found in ((4, [1, 1]), (5, [])):
-            rows = connection.execute(written_out(query), {"first": first}).scalars()
+            rows = connection.execute(inline_numbers(query), {"first": first}).scalars()
             assert rows.all() == found
 
 

@@ -164,7 +164,7 @@ def test_garbage_is_told_once_and_stops_nobody(
     nova.host("bad", **broken)
     table, source = HostTable(), nova.source(conf)
     source.start(table)
-    source.look(table)
+    source.refresh_if_stale(table)
     assert [host.nodename for host in table.batch()] == ["good"]
     told = [r for r in caplog.records if r.levelno == logging.ERROR]
     assert len(told) == 1
@@ -172,7 +172,7 @@ def test_garbage_is_told_once_and_stops_nobody(
     assert node_uuid("bad") in note or "bad" in note
     well = {**dict.fromkeys(TEXTS), **node("bad", updated_at=us(1))}
     nova.update(nova.cells["cell1"], NODES, NODES.c.id == 2, **well)
-    source.look(table)
+    source.refresh_if_stale(table)
     assert len(table) == 2
     assert source.notes() == ()
 
@@ -184,7 +184,7 @@ def test_row_that_turns_to_garbage_stays_as_it_was(
     table, source = HostTable(), nova.source(conf)
     source.start(table)
     nova.change("a", stats="{", free_ram_mb=1, updated_at=us(1))
-    source.look(table)
+    source.refresh_if_stale(table)
     (host,) = table.batch()
     assert host.free_ram_mb == 8192
     assert len(source.notes()) == 1

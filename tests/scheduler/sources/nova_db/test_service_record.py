@@ -87,7 +87,7 @@ def test_row_that_is_gone_is_told_of_once(
     record.start()
     counted.wait_for(4)
     record.stop()
-    assert caplog.text.count("The service record of control is gone") == 1
+    assert caplog.text.count("The service record of control was deleted") == 1
     assert counts(engine) == [1]
 
 
@@ -124,7 +124,7 @@ def test_nothing_is_written_unless_it_is_asked_for(
         conf.set_override("connection", url, group="database")
         source, table = from_conf(conf), HostTable()
         source.start(table)
-        source.follow(table)
-        source.look(table)
+        source.start_polling(table)
+        source.refresh_if_stale(table)
         source.stop()
     assert counts(engine) == []

@@ -19,8 +19,8 @@ from moorage.scheduler.instances import InstanceState
 from moorage.scheduler.service import build
 from moorage.scheduler.sources.nova_db import NovaDBSource, from_conf, schema
 from moorage.scheduler.sources.nova_db.engines import with_time_limits
-from moorage.scheduler.sources.nova_db.sharing import SharedLook
-from moorage.scheduler.sources.nova_db.urls import filled
+from moorage.scheduler.sources.nova_db.shared_refresh import SharedRefresh
+from moorage.scheduler.sources.nova_db.urls import fill_template
 
 from ....conftest import instance_uuid, node_uuid
 from ....fixtures.database_servers import Database
@@ -56,7 +56,7 @@ def test_api_database_that_is_lost_later_changes_nothing(
     nova.api.dispose()
     (tmp_path / "api.sqlite").rename(tmp_path / "lost")
     nova.host("b")
-    source.look(table)
+    source.refresh_if_stale(table)
     assert len(table) == 2
     (note,) = source.notes()
     assert "API database" in note
@@ -100,7 +100,7 @@ def test_scheduler_reads_the_databases_that_its_options_name(
         try:
             source.start(table)
             nova.host("b")
-            source.look(table)
+            source.refresh_if_stale(table)
             assert sorted(host.nodename for host in table.batch()) == ["a", "b"]
         finally:
             source.stop()
@@ -132,11 +132,11 @@ def test_databases_in_memory_are_read(conf: cfg.ConfigOpts) -> None:
     source = NovaDBSource(api, lambda _: cell, conf=conf, refresh_interval=0.01)
     table = HostTable()
     source.start(table)
-    source.follow(table)
+    source.start_polling(table)
     with cell.begin() as connection:
         connection.execute(NODES.insert().values(node("a")))
         connection.execute(SERVICES.insert().values(service("a")))
-    source.look(table)
+    source.refresh_if_stale(table)
     assert table.has_node(node_uuid("a"))
     source.stop()
 
@@ -163,17 +163,17 @@ def test_same_missing_nodes_are_looked_for_once_a_second(
     source.start(table)
     seen = _count(nova.cells["cell1"])
     for _ in range(3):
-        source.look(table, [node_uuid("x")])
+        source.refresh_if_stale(table, [node_uuid("x")])
     assert len(seen) == 1
-    source.look(table, [node_uuid("x"), node_uuid("y")])
+    source.refresh_if_stale(table, [node_uuid("x"), node_uuid("y")])
     assert len(seen) == 2
     nova.clock.now += 1
-    source.look(table, [node_uuid("x")])
+    source.refresh_if_stale(table, [node_uuid("x")])
     assert len(seen) == 3
 
 
 def test_callers_share_a_look_that_began_after_they_asked() -> None:
-    shared, n_runs = SharedLook(), 0
+    shared, n_runs = SharedRefresh(), 0
     is_under_way, may_end = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -200,7 +200,7 @@ def test_look_that_fails_lets_the_next_one_begin() -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
-    shared = SharedLook()
+    shared = SharedRefresh()
     with pytest.raises(ZeroDivisionError):
         shared.run(fail)
     done: list[int] = []
@@ -219,7 +219,7 @@ def test_decisions_at_the_same_time_see_what_was_there(
         for i in range(10):
             with lock:  # SQLite lets one write at a time
                 nova.host(f"h{number}-{i}")
-            source.look(table)
+            source.refresh_if_stale(table)
             if not table.has_node(node_uuid(f"h{number}-{i}")):
                 failures.append((number, i))
 
@@ -239,7 +239,7 @@ def test_aggregates_follow_the_database(nova: Nova, conf: cfg.ConfigOpts) -> Non
     table, source = HostTable(), nova.source(conf)
 
     def told() -> dict[str, tuple[list[str], dict[str, str]]]:
-        source.look(table)
+        source.refresh_if_stale(table)
         return {a.name: (sorted(a.hosts), dict(a.metadata)) for a in table.aggregates}
 
     hosts, metadata = schema.aggregate_hosts, schema.aggregate_metadata
@@ -270,7 +270,7 @@ def test_instances_are_those_of_the_database(nova: Nova, conf: cfg.ConfigOpts) -
     assert table.instances.of_host("a") == {"1"}
     nova.change_instance("2", host="a", updated_at=us(1))
     nova.delete(nova.cells["cell1"], INSTANCES, INSTANCES.c.uuid == "1")
-    source.look(table)
+    source.refresh_if_stale(table)
     assert table.instances.of_host("a") == {"2"}
 
 
@@ -296,7 +296,7 @@ LOCAL = "mysql+pymysql://nova:s3@db.local:3307/nova?charset=utf8#x"
 def test_templates_are_filled_as_nova_fills_them(
     template: str, local: str | None, url: str
 ) -> None:
-    assert filled(template, local) == url
+    assert fill_template(template, local) == url
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from moorage.agent.reporter import Reply, Reporter
 from moorage.scheduler.conf import load
 from moorage.scheduler.hosts import HostRecord, HostTable
 from moorage.scheduler.sources.push import PushSource
-from moorage.scheduler.sources.push.asking import Asker
 from moorage.scheduler.sources.push.hosts import ReportedHosts
+from moorage.scheduler.sources.push.report_requests import ReportRequester
 from moorage.testing.builders import NOW
 
 REPLY = Reply("moorage-agent", "agent-1")
@@ -53,9 +53,9 @@ class Scheduler:
         return hosts
 
     @property
-    def asker(self) -> Asker:
+    def requester(self) -> ReportRequester:
         """What asks agents for whole reports."""
-        return self.source._asker  # noqa: SLF001 - its own loops work with it
+        return self.source._requester  # noqa: SLF001 - its own loops work with it
 
     def take(self, *reports: Mapping[str, Any] | None) -> None:
         """Take reports as they come over a bus."""

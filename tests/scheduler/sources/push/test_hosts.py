@@ -258,7 +258,7 @@ def test_refusal_is_logged_once_until_it_is_mended(
     (note,) = scheduler.source.notes()
     assert "1 hosts cannot be used" in note
     scheduler.take(good)
-    assert caplog.text.count("can be used again") == 1
+    assert caplog.text.count("are accepted again") == 1
     assert scheduler.source.notes() == []
     scheduler.take(_with(bad, revision=9))
     assert caplog.text.count("is refused") == 2
@@ -432,16 +432,16 @@ def test_next_sign_of_life_mends_all_by_a_question(
     """All that was on the way is lost; the agent only goes on as it always does."""
     scheduler = Scheduler("sqlite:///:memory:", Clock())
     story = Story(scheduler)
-    asker = scheduler.asker
-    now = asker._clock()  # noqa: SLF001 - a monotonic clock, which nothing sets
-    asker._clock = lambda: now  # noqa: SLF001 - as above
+    requester = scheduler.requester
+    now = requester._clock()  # noqa: SLF001 - a monotonic clock, which nothing sets
+    requester._clock = lambda: now  # noqa: SLF001 - as above
     for step in steps:
         story.go(*step)
     story.on_the_way.clear()
     story.report()
     scheduler.take(*story.on_the_way)
     now += 60
-    asker.ask_due()
+    requester.send_due()
     for _, _, node in story.asked:
         story.wire.reporter.send_whole_report(node)
     scheduler.take(*story.wire.taken())
@@ -458,11 +458,11 @@ def test_a_gap_is_noticed_and_asked_about(scheduler: Scheduler, wire: Wire) -> N
     scheduler.take(*wire.taken())
     assert scheduler.source.counts.gaps == 1
     assert scheduler.value(NODE, "vcpus_used") == 2
-    assert len(scheduler.asker) == 1
+    assert len(scheduler.requester) == 1
     wire.reporter.send_whole_report(NODE)
     scheduler.take(*wire.taken())
     assert scheduler.value(NODE, "vcpus_used") == 4
-    assert len(scheduler.asker) == 0
+    assert len(scheduler.requester) == 0
 
 
 def test_report_needs_no_more_than_what_has_no_default(scheduler: Scheduler) -> None:
@@ -496,15 +496,15 @@ def test_claim_that_is_heard_of_after_the_report_counts_once(
     # It comes from another scheduler, late, whose clock is wrong.
     scheduler.table.consume(NODE, A, Consumption(1, 1, 2), NOW - 1e6)
     scheduler.table.consume(NODE, B, Consumption(1, 1, 3), NOW - 1e6)
-    hosts.settle_reported()
+    hosts.settle_reported_claims()
     assert scheduler.value(NODE, "vcpus_used") == 7, "it may be a resize in place"
     clock.now += 30
-    hosts.settle_reported()
+    hosts.settle_reported_claims()
     assert scheduler.value(NODE, "vcpus_used") == 7, "nothing was heard of it since"
     clock.now += 5
     wire.reporter.report(host(host="h1", vcpus_used=2), [A])
     scheduler.take(*wire.taken())
-    hosts.settle_reported()
+    hosts.settle_reported_claims()
     assert scheduler.value(NODE, "vcpus_used") == 5, "no report has the other one"
     assert scheduler.table.instances.of_host("h1") == {A, B}
 

@@ -28,7 +28,7 @@ Make = Callable[..., Scheduler]
 
 
 def following(scheduler: Scheduler) -> Scheduler:
-    scheduler.source.follow(scheduler.table)
+    scheduler.source.start_polling(scheduler.table)
     return scheduler
 
 
@@ -258,15 +258,15 @@ def test_gap_is_asked_about_by_itself(scheduler: Scheduler, wire: Wire) -> None:
 def test_reports_before_the_start_are_left_out(wire: Wire) -> None:
     source = PushSource()
     wire.reporter.report(host(host="h1"))
-    source.take(wire.taken())
+    source.apply(wire.taken())
     assert source.seen_at() is None
     assert source.notes() == []
     source.stop()
 
 
 def test_follow_needs_a_start() -> None:
-    with pytest.raises(RuntimeError, match="start comes first"):
-        PushSource().follow(HostTable())
+    with pytest.raises(RuntimeError, match="call start first"):
+        PushSource().start_polling(HostTable())
 
 
 def test_instance_is_located_by_the_reports(make: Make, wire: Wire) -> None:

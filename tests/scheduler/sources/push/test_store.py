@@ -20,12 +20,12 @@ import sqlalchemy as sa
 
 from moorage.agent.values import report_values
 from moorage.scheduler.errors import ConfigurationError
-from moorage.scheduler.sources.push.revisions import Held
+from moorage.scheduler.sources.push.revisions import ReportedNode
 from moorage.scheduler.sources.push.store import (
     METADATA,
     HostStore,
-    StoreAway,
-    StoreRefused,
+    StoreUnavailable,
+    StoreUnusable,
 )
 from moorage.testing.builders import NOW, host, instance_uuid
 
@@ -65,14 +65,16 @@ def store(database: str) -> Iterator[HostStore]:
     made.close()
 
 
-def held(name: str, revision: int = 1, **changes: Any) -> tuple[str, Held]:
+def held(name: str, revision: int = 1, **changes: Any) -> tuple[str, ReportedNode]:
     """What is held of a host of that name."""
     its = {"incarnation": ONE, "seen_at": NOW, "instances": {A}, **changes}
     record = host(host=name, stats={"é": "☃"})
-    return record.uuid, Held(revision=revision, data=report_values(record), **its)
+    return record.uuid, ReportedNode(
+        revision=revision, data=report_values(record), **its
+    )
 
 
-def kept(store: HostStore) -> dict[str, Held]:
+def kept(store: HostStore) -> dict[str, ReportedNode]:
     return {record.uuid: its for its, record in store.load()}
 
 
@@ -129,7 +131,7 @@ def test_newer_state_wins(
 def test_forgotten_host_is_gone_unless_another_saw_it(store: HostStore) -> None:
     hosts = dict([held("h1"), held("h2", seen_at=NOW + 100)])
     store.write(hosts)
-    store.forget(hosts, NOW + 50)
+    store.delete(hosts, NOW + 50)
     assert list(kept(store)) == [held("h2")[0]]
 
 
@@ -233,14 +235,14 @@ def test_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     file = tmp_path / "hosts.sqlite"
     file.write_bytes(b"no database at all, but long enough to look at" * 100)
     store = HostStore(f"sqlite:///{file}")
-    with pytest.raises(StoreAway, match="not a database"):
+    with pytest.raises(StoreUnavailable, match="not a database"):
         store.upgrade()
 
 
 def test_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = HostStore(f"sqlite:///{tmp_path}/file/hosts.sqlite")
-    with pytest.raises(StoreAway):
+    with pytest.raises(StoreUnavailable):
         store.upgrade()
 
 
@@ -255,7 +257,7 @@ def test_url_that_is_none_stops_the_start(url: str) -> None:
 def test_password_is_not_told() -> None:
     store = HostStore("postgresql+psycopg2://moorage:secret@127.0.0.1:1/none")
     assert "secret" not in store.name
-    with pytest.raises(StoreAway) as raised:
+    with pytest.raises(StoreUnavailable) as raised:
         store.load()
     assert "secret" not in str(raised.value)
 
@@ -263,7 +265,7 @@ def test_password_is_not_told() -> None:
 _WRITER = """
 import sys
 from moorage.scheduler.sources.push.store import HostStore
-from moorage.scheduler.sources.push.revisions import Held
+from moorage.scheduler.sources.push.revisions import ReportedNode
 from moorage.testing.builders import host
 from moorage.agent.values import report_values
 store = HostStore(sys.argv[1])
@@ -271,7 +273,7 @@ revision = 0
 while True:
     revision += 1
     store.write({
-        record.uuid: Held(
+        record.uuid: ReportedNode(
             sys.argv[2], revision, report_values(record), set(), 1.0 * revision
         )
         for record in map(lambda i: host(host=f"h{i}"), range(20))
@@ -301,14 +303,14 @@ def test_kill_while_writing_leaves_whole_hosts(store: HostStore, database: str) 
 
 def test_store_of_a_newer_moorage_is_refused(store: HostStore, database: str) -> None:
     rows(database, "UPDATE moorage_version SET version_num = '999'")
-    with pytest.raises(StoreRefused, match=r"newer Moorage \(revision 999\)"):
+    with pytest.raises(StoreUnusable, match=r"newer Moorage \(revision 999\)"):
         store.upgrade()
 
 
 def test_tables_of_another_program_are_refused(database: str) -> None:
     rows(database, "CREATE TABLE hosts (id INTEGER)")
     store = HostStore(database)
-    with pytest.raises(StoreRefused, match="table hosts of another program"):
+    with pytest.raises(StoreUnusable, match="table hosts of another program"):
         store.upgrade()
     store.close()
 
@@ -325,13 +327,13 @@ def test_login_that_is_wrong_is_refused(kind: Database, login: str) -> None:
     server = database_server(kind)
     url = f"{server.partition('://')[0]}://{login}@{server.rpartition('@')[2]}/mysql"
     store = HostStore(url)
-    with pytest.raises(StoreRefused, match="Check user and password") as raised:
+    with pytest.raises(StoreUnusable, match="Check user and password") as raised:
         store.upgrade()
     assert "wrong-secret" not in str(raised.value)
 
 
 def test_server_that_is_away_is_not_refused() -> None:
     store = HostStore(f"mysql+pymysql://root@127.0.0.1:{free_port()}/moorage")
-    with pytest.raises(StoreAway, match="Connection refused") as raised:
+    with pytest.raises(StoreUnavailable, match="Connection refused") as raised:
         store.upgrade()
-    assert not isinstance(raised.value, StoreRefused)
+    assert not isinstance(raised.value, StoreUnusable)

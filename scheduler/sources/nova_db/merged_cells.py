@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host table's rows, put together of what the cells said."""
+"""Merging of what was read of all cells into the rows of the host table."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from typing import Any, Final, Generic, TypeVar
 from ...hosts import HostRecord, HostTable
 from .changes import CellChanges
 from .nodes import Node
-from .reading import SERVICE_COLUMNS, Service
+from .reading import SERVICE_COLUMNS, ComputeService
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds by which the clock of whoever wrote a row may be behind ours.
+#: Seconds by which the clock that timed a row may be behind the local one.
 _SKEW_S: Final = 5.0
-#: Seconds in which a compute that took an instance on has written its usage: it does so
+#: Seconds in which a compute writes its usage after it took on an instance: it does so
 #: next, under the same lock.
 _WRITTEN_S: Final = 5.0
 _US_PER_S: Final = 1e6
 
 _NO_INSTANCES: Final[frozenset[str]] = frozenset()
 
-#: What a record has of a node.
+#: The fields of a record that come from a node.
 _OF_NODE: Final = tuple(
     field.name
     for field in dataclasses.fields(HostRecord)
@@ -41,7 +41,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class _Groups(Generic[K]):
-    """Nodes by some key; nearly always one, which takes no collection of its own."""
+    """Nodes by key; a single one, by far the most frequent case, needs no set."""
 
     def __init__(self) -> None:
         self._found: dict[K, Node | set[Node]] = {}
@@ -54,7 +54,7 @@ class _Groups(Generic[K]):
         return (found,) if isinstance(found, Node) else found
 
     def last(self, key: K) -> Node | None:
-        """Return which node of a key was written last; None: it has none."""
+        """Return the node of a key that was written last; None: it has none."""
         found = self._found.get(key)
         return max(found, key=_order) if isinstance(found, set) else found
 
@@ -66,9 +66,9 @@ class _Groups(Generic[K]):
             self._found[key] = {found, node}
 
     def add_all(self, keys: Sequence[K], nodes: Sequence[Node]) -> None:
-        """Do for each key and its node what `add` does."""
+        """Call `add` for each key and its node."""
         found = dict(zip(keys, nodes, strict=True))
-        # Of two views the smaller is gone through; else it would be all that is known.
+        # isdisjoint() of two views iterates over the smaller one.
         if len(found) == len(keys) and found.keys().isdisjoint(self._found.keys()):
             self._found.update(found)
             return
@@ -85,59 +85,61 @@ class _Groups(Generic[K]):
             del self._found[key]
 
 
-class Picture:
-    """What all cells said, and which rows of the table that makes.
+class MergedCells:
+    """The state read of all cells, and the rows of the host table made of it.
 
-    nova merges services by host over all cells and has one state for each host and
-    node; so has this. A host that is told of by two cells, as while it is moved from
-    one to the other, is where it was written last. A node's service is that of its own
-    cell, if there is one.
+    As in nova, services are merged by host over all cells, and there is one state for
+    each host and node. A host that two cells have, for example while it is moved from
+    one to the other, belongs to the cell that wrote it last. A node's service is that
+    of its own cell, if there is one.
 
-    Whoever calls this holds one lock.
+    Callers must hold a common lock.
     """
 
     def __init__(self) -> None:
         self._nodes: defaultdict[str, dict[int, Node]] = defaultdict(dict)
-        self._services: defaultdict[str, dict[int, Service]] = defaultdict(dict)
+        self._services: defaultdict[str, dict[int, ComputeService]] = defaultdict(dict)
         #: By cell and host.
-        self._service_of: defaultdict[str, dict[str, Service]] = defaultdict(dict)
+        self._service_of: defaultdict[str, dict[str, ComputeService]] = defaultdict(
+            dict
+        )
         self._instances: defaultdict[str, dict[str, frozenset[str]]] = defaultdict(dict)
         self._of_uuid = _Groups[str]()
         self._of_names = _Groups[str | tuple[str, str]]()
         self._on_host = _Groups[str]()
-        #: The table's rows: each node's `shown_with` says with which service.
+        #: The nodes that are rows of the table; `shown_with` is each one's service.
         self._shown: dict[str, Node] = {}
-        #: When a look first found the instance of a claim on its host.
-        self._sightings: dict[tuple[str, str], float] = {}
+        #: When a poll first found a claim's instance on its host.
+        self._found_at: dict[tuple[str, str], float] = {}
         self._without_service: set[str] = set()
 
     def n_rows(self, cell_uuid: str) -> int:
-        """Count the compute nodes that were read of a cell."""
+        """Return the number of compute nodes that were read of a cell."""
         return len(self._nodes.get(cell_uuid, ()))
 
-    # -- what a cell said --------------------------------------------------------------
+    # -- the state of a cell -----------------------------------------------------------
 
     def apply(self, table: HostTable, cell_uuid: str, changes: CellChanges) -> None:
-        """Take what a look at a cell found into the table, and settle claims."""
+        """Apply what a poll of a cell found to the table, and settle claims."""
         if changes.is_whole:
-            changes = self._completed(cell_uuid, changes)
-        touched = self._take_nodes(cell_uuid, changes.nodes)
-        hosts = self._take_services(cell_uuid, changes.services)
+            changes = self._with_deletions(cell_uuid, changes)
+        touched = self._update_nodes(cell_uuid, changes.nodes)
+        hosts = self._update_services(cell_uuid, changes.services)
         self._write_instances(table, cell_uuid, changes.instances)
         self._write(table, touched, hosts)
-        self._settle(table, cell_uuid, changes.began_at)
+        self._settle_claims(table, cell_uuid, changes.began_at)
 
-    def forget(self, table: HostTable, cell_uuid: str) -> None:
-        """Drop all that a cell said, and its rows."""
+    def drop_cell(self, table: HostTable, cell_uuid: str) -> None:
+        """Drop the state of a cell, and its rows."""
         nothing = CellChanges(0.0, True, {}, {}, {})
-        changes = self._completed(cell_uuid, nothing)
-        touched = self._take_nodes(cell_uuid, changes.nodes)
-        hosts = self._take_services(cell_uuid, changes.services)
+        changes = self._with_deletions(cell_uuid, nothing)
+        touched = self._update_nodes(cell_uuid, changes.nodes)
+        hosts = self._update_services(cell_uuid, changes.services)
         self._write(table, touched, hosts)
         self._write_instances(table, cell_uuid, changes.instances)
 
-    def _completed(self, cell_uuid: str, changes: CellChanges) -> CellChanges:
-        """Return the changes together with what is there no more."""
+    def _with_deletions(self, cell_uuid: str, changes: CellChanges) -> CellChanges:
+        """Return the changes, completed with what was deleted."""
         hosts = self._instances[cell_uuid]
         return dataclasses.replace(
             changes,
@@ -146,26 +148,28 @@ class Picture:
             instances={**dict.fromkeys(hosts, _NO_INSTANCES), **changes.instances},
         )
 
-    def _take_nodes(self, cell_uuid: str, nodes: Mapping[int, Node | None]) -> set[str]:
-        """Return the UUIDs of all nodes whose row that may change."""
+    def _update_nodes(
+        self, cell_uuid: str, nodes: Mapping[int, Node | None]
+    ) -> set[str]:
+        """Update a cell's nodes; return the UUIDs of nodes whose row may change."""
         touched: set[str] = set()
-        kept = self._nodes[cell_uuid]
-        news: list[Node] = []
+        known = self._nodes[cell_uuid]
+        added: list[Node] = []
         for node_id, node in nodes.items():
-            before = kept.get(node_id)
+            before = known.get(node_id)
             if before is not None:
                 touched.update(map(_uuid, self._of_names.of(before.names)))
-                if node is not None and before.renew(node):
+                if node is not None and before.update_from(node):
                     continue
-                del kept[node_id]
+                del known[node_id]
                 self._unlink(before)
             if node is not None:
-                kept[node_id] = node
-                news.append(node)
-        names = [node.names for node in news]
-        self._of_uuid.add_all([node.uuid for node in news], news)
-        self._of_names.add_all(names, news)
-        self._on_host.add_all([node.host for node in news], news)
+                known[node_id] = node
+                added.append(node)
+        names = [node.names for node in added]
+        self._of_uuid.add_all([node.uuid for node in added], added)
+        self._of_names.add_all(names, added)
+        self._on_host.add_all([node.host for node in added], added)
         for each in names:
             touched.update(map(_uuid, self._of_names.of(each)))
         return touched
@@ -175,28 +179,28 @@ class Picture:
         self._of_names.discard(node.names, node)
         self._on_host.discard(node.host, node)
 
-    def _take_services(
-        self, cell_uuid: str, services: Mapping[int, Service | None]
+    def _update_services(
+        self, cell_uuid: str, services: Mapping[int, ComputeService | None]
     ) -> set[str]:
-        """Return the hosts whose service changed."""
+        """Update a cell's services; return the hosts whose service changed."""
         hosts: set[str] = set()
-        kept, of_host = self._services[cell_uuid], self._service_of[cell_uuid]
+        known, of_host = self._services[cell_uuid], self._service_of[cell_uuid]
         for service_id, service in services.items():
-            before = kept.pop(service_id, None)
+            before = known.pop(service_id, None)
             if before is not None:
                 hosts.add(before.host)
                 if of_host.get(before.host) == before:
                     del of_host[before.host]
             if service is not None:
                 hosts.add(service.host)
-                kept[service_id] = service
+                known[service_id] = service
         for service_id in services:
-            service = kept.get(service_id)
+            service = known.get(service_id)
             if service is not None:
                 of_host[service.host] = service
         return hosts
 
-    # -- what that makes of the table --------------------------------------------------
+    # -- the rows of the table ---------------------------------------------------------
 
     def _write_instances(
         self, table: HostTable, cell_uuid: str, instances: Mapping[str, frozenset[str]]
@@ -213,10 +217,10 @@ class Picture:
             )
 
     def _instances_on(self, host: str) -> frozenset[str]:
-        told = [
+        found = [
             of_host[host] for of_host in self._instances.values() if host in of_host
         ]
-        return told[0] if len(told) == 1 else _NO_INSTANCES.union(*told)
+        return found[0] if len(found) == 1 else _NO_INSTANCES.union(*found)
 
     def _write(
         self, table: HostTable, touched: Iterable[str], hosts: Iterable[str]
@@ -224,59 +228,59 @@ class Picture:
         changes = _TableChanges()
         touched = set(touched)
         for uuid in touched:
-            self._show(table, uuid, changes)
+            self._update_row(table, uuid, changes)
         for host in hosts:
             for uuid in {node.uuid for node in self._on_host.of(host)}:
                 if uuid not in touched:
-                    self._show(table, uuid, changes)
+                    self._update_row(table, uuid, changes)
         changes.write(table)
 
-    def _show(self, table: HostTable, uuid: str, changes: _TableChanges) -> None:
-        """Say what a node's row has to become."""
+    def _update_row(self, table: HostTable, uuid: str, changes: _TableChanges) -> None:
+        """Add to the changes what a node's row must become."""
         shown, best = self._shown.get(uuid), self._best(uuid)
         service = None if best is None else self._service(best)
         before = None if shown is None else shown.shown_with
         is_shown = best is not None and service is not None
         if shown is not None and not (shown is best and is_shown):
-            # It may be shown again, as it is by now.
-            if shown.told is None and shown in self._of_uuid.of(uuid):
-                shown.told = _told(table, uuid)
+            # Save the values in the table: the node may be shown again.
+            if shown.values is None and shown in self._of_uuid.of(uuid):
+                shown.values = _shown_values(table, uuid)
             shown.shown_with = None
         if best is None or service is None:
             if shown is not None:
                 del self._shown[uuid]
-                changes.gone.append(uuid)
+                changes.deleted.append(uuid)
             return
         self._shown[uuid] = best
         best.shown_with = service
-        if best is not shown or best.told is not None:
-            if best.told is None:
+        if best is not shown or best.values is not None:
+            if best.values is None:
                 raise RuntimeError(f"compute node {uuid} has no row to be shown again")
-            changes.put(best.told, service)
-            best.told = None  # the table has it
+            changes.put(best.values, service)
+            best.values = None  # the table has it
         elif before is not None and before != service:
             changes.columns[uuid] = _difference(before, service)
 
     def _best(self, uuid: str) -> Node | None:
-        """Return which node a row is made of; None: it has none."""
+        """Return the node that a row is made of; None: there is no row."""
         best = self._of_uuid.last(uuid)
         if best is None or self._of_names.last(best.names) is not best:
             return None
         return best
 
-    def _service(self, node: Node) -> Service | None:
+    def _service(self, node: Node) -> ComputeService | None:
         own = self._service_of[node.cell_uuid].get(node.host)
         if own is None:
             found = (of_host.get(node.host) for of_host in self._service_of.values())
             services = [service for service in found if service is not None]
             if not services:
-                self._warn_of(node)
+                self._warn_without_service(node)
                 return None
             own = max(services, key=lambda s: (s.last_seen_up, s.service_version))
         self._without_service.discard(node.host)
         return own
 
-    def _warn_of(self, node: Node) -> None:
+    def _warn_without_service(self, node: Node) -> None:
         if node.host not in self._without_service:
             self._without_service.add(node.host)
             LOG.warning(
@@ -288,27 +292,27 @@ class Picture:
 
     # -- claims ------------------------------------------------------------------------
 
-    def _settle(self, table: HostTable, cell_uuid: str, began_at: float) -> None:
-        """Give back what claims took whose instance the row as read includes.
+    def _settle_claims(self, table: HostTable, cell_uuid: str, began_at: float) -> None:
+        """Release the claims whose instance is included in the row as read.
 
         A row includes an instance for certain if it was written after the instance was
-        on the host: if a look that saw the row change came after one that saw the
-        instance. Where one look saw both come, the row includes it if it counts as many
-        instances as the database has, or if it has stood for longer than the compute
-        needs to write it. An instance's presence alone says nothing.
+        on the host: if a poll found the row changed after an earlier one had found the
+        instance. If one poll found both, the row includes it if it counts as many
+        instances as the database has, or if it is unchanged for longer than the compute
+        needs to write it. The presence of the instance alone proves nothing.
         """
         waiting: dict[tuple[str, str], float] = {}
         for claim in table.claims():
             node = self._shown.get(claim.node_uuid)
             key = (claim.node_uuid, claim.instance_uuid)
             if node is None or node.cell_uuid != cell_uuid:
-                if key in self._sightings:
-                    waiting[key] = self._sightings[key]
+                if key in self._found_at:
+                    waiting[key] = self._found_at[key]
                 continue
             here = self._instances[cell_uuid].get(claim.host, _NO_INSTANCES)
             if claim.instance_uuid not in here:
                 continue
-            sighted_at = waiting[key] = self._sightings.get(key, began_at)
+            found_at = waiting[key] = self._found_at.get(key, began_at)
             written = node.version_us
             if (
                 written is None
@@ -316,34 +320,34 @@ class Picture:
                 or node.seen_at < claim.claimed_at
             ):
                 continue
-            stood_s = began_at - max(node.seen_at, sighted_at)
+            stood_s = began_at - max(node.seen_at, found_at)
             if (
-                sighted_at < node.seen_at
+                found_at < node.seen_at
                 or node.num_instances >= len(here)
                 or stood_s >= _WRITTEN_S
             ):
                 table.mark_reported(claim.node_uuid, [claim.instance_uuid])
                 del waiting[key]
-        self._sightings = waiting
+        self._found_at = waiting
 
 
 class _TableChanges:
-    """What is to be written into the table."""
+    """Changes to be written to the host table."""
 
     def __init__(self) -> None:
         self._nodes: list[Mapping[str, Any]] = []
-        self._services: list[Service] = []
+        self._services: list[ComputeService] = []
         self.columns: dict[str, dict[str, bool | float | int]] = {}
-        self.gone: list[str] = []
+        self.deleted: list[str] = []
 
-    def put(self, node: Mapping[str, Any], service: Service) -> None:
-        """Say what a row tells from now on."""
+    def put(self, node: Mapping[str, Any], service: ComputeService) -> None:
+        """Replace a row."""
         self._nodes.append(node)
         self._services.append(service)
 
     def write(self, table: HostTable) -> None:
-        if self.gone:
-            table.drop_many(self.gone)
+        if self.deleted:
+            table.drop_many(self.deleted)
         if self._nodes:
             of_nodes = zip(*map(_values_of_node, self._nodes), strict=True)
             of_services = zip(*map(_values_of_service, self._services), strict=True)
@@ -351,20 +355,22 @@ class _TableChanges:
             table.put_columns(dict(zip(_COLUMNS, values, strict=True)))
         if self.columns:
             unknown = table.change_many(self.columns)
-            if unknown:  # whoever reads then reads all again
+            if unknown:  # the error makes the next poll read everything again
                 raise RuntimeError(f"the host table has lost the rows of {unknown}")
 
 
-def _told(table: HostTable, node_uuid: str) -> Mapping[str, Any] | None:
-    """Return what a row says of its compute node; None: there is no row."""
+def _shown_values(table: HostTable, node_uuid: str) -> Mapping[str, Any] | None:
+    """Return a row's values of its compute node; None: there is no row."""
     record = table.as_reported(node_uuid)
     if record is None:
         return None
     return {name: getattr(record, name) for name in _OF_NODE}
 
 
-def _difference(before: Service, now: Service) -> dict[str, bool | float | int]:
+def _difference(
+    before: ComputeService, now: ComputeService
+) -> dict[str, bool | float | int]:
     """Return the columns that changed."""
     values = (_values_of_service(now), _values_of_service(before))
-    told = zip(SERVICE_COLUMNS, *values, strict=True)
-    return {name: new for name, new, old in told if new != old}
+    columns = zip(SERVICE_COLUMNS, *values, strict=True)
+    return {name: new for name, new, old in columns if new != old}

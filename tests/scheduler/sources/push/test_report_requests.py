@@ -10,18 +10,18 @@ from collections import Counter
 
 import pytest
 
-from moorage.scheduler.sources.push.asking import Asker
+from moorage.scheduler.sources.push.report_requests import ReportRequester
 
 
 class Asked:
-    """An asker with a clock that is set, and what it asked."""
+    """An requester with a clock that is set, and what it asked."""
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.asker = Asker(rng=random.Random(1), clock=lambda: self.now)
+        self.requester = ReportRequester(rng=random.Random(1), clock=lambda: self.now)
         self.questions: list[tuple[str, ...]] = []
         self.is_away = False
-        self.asker.connect(self._ask)
+        self.requester.connect(self._ask)
 
     def _ask(self, *question: str) -> bool:
         self.questions.append(question)
@@ -32,7 +32,7 @@ class Asked:
         before = len(self.questions)
         for _ in range(round(seconds / tick_s)):
             self.now += tick_s
-            self.asker.ask_due()
+            self.requester.send_due()
         return len(self.questions) - before
 
 
@@ -42,62 +42,62 @@ def asked() -> Asked:
 
 
 def test_question_is_asked_within_a_second(asked: Asked) -> None:
-    asked.asker.want("n1", "topic", "server")
+    asked.requester.request("n1", "topic", "server")
     assert asked.run(1) == 1
     assert asked.questions == [("topic", "server", "n1")]
 
 
 def test_one_gap_after_the_other_is_one_question(asked: Asked) -> None:
     for _ in range(100):
-        asked.asker.want("n1", "topic", "server")
+        asked.requester.request("n1", "topic", "server")
     assert asked.run(1) == 1
 
 
 def test_question_is_repeated_ever_less_often(asked: Asked) -> None:
-    asked.asker.want("n1", "topic", "server")
+    asked.requester.request("n1", "topic", "server")
     per_minute = []
     for _ in range(4):
-        asked.asker.want("n1", "topic", "server")
+        asked.requester.request("n1", "topic", "server")
         per_minute.append(asked.run(60))
     assert per_minute[0] > per_minute[3] > 0
 
 
 def test_report_that_came_ends_it(asked: Asked) -> None:
-    asked.asker.want("n1", "topic", "server")
-    asked.asker.has_come("n1")
+    asked.requester.request("n1", "topic", "server")
+    asked.requester.discard("n1")
     assert asked.run(60) == 0
-    assert len(asked.asker) == 0
+    assert len(asked.requester) == 0
 
 
 def test_node_that_is_silent_is_asked_no_more(asked: Asked) -> None:
-    asked.asker.want("n1", "topic", "server")
+    asked.requester.request("n1", "topic", "server")
     asked.run(600)
-    assert len(asked.asker) == 0
+    assert len(asked.requester) == 0
     assert asked.run(600) == 0
 
 
 def test_agent_that_cannot_be_asked_is_not(asked: Asked) -> None:
-    asked.asker.want("n1", None, None)
+    asked.requester.request("n1", None, None)
     assert asked.run(60) == 0
 
 
 def test_many_at_a_time_are_spread(asked: Asked) -> None:
     """After a start without a store, every host has a gap at once."""
     for i in range(10_000):
-        asked.asker.want(str(i), "topic", "server")
+        asked.requester.request(str(i), "topic", "server")
     assert asked.run(1) <= 1100
     assert asked.run(20) <= 10_500
 
 
 def test_all_of_many_are_asked_for(asked: Asked) -> None:
     for i in range(5_000):
-        asked.asker.want(str(i), "topic", "server")
+        asked.requester.request(str(i), "topic", "server")
     asked.run(0)
     for _ in range(300):
         first = len(asked.questions)
         asked.run(0.1)
         for _, _, node in asked.questions[first:]:
-            asked.asker.has_come(node)
+            asked.requester.discard(node)
     assert Counter(node for _, _, node in asked.questions) == Counter(
         {str(i): 1 for i in range(5_000)}
     )
@@ -105,7 +105,7 @@ def test_all_of_many_are_asked_for(asked: Asked) -> None:
 
 def test_broker_that_is_away_is_tried_once_a_tick(asked: Asked) -> None:
     for i in range(100):
-        asked.asker.want(str(i), "topic", "server")
+        asked.requester.request(str(i), "topic", "server")
     asked.is_away = True
     assert asked.run(2) <= 20
     asked.is_away = False
@@ -114,24 +114,24 @@ def test_broker_that_is_away_is_tried_once_a_tick(asked: Asked) -> None:
 
 
 def test_nobody_is_asked_before_there_is_a_way() -> None:
-    asker = Asker()
-    asker.want("n1", "topic", "server")
-    asker.ask_due()
-    assert asker.n_asked == 0
+    requester = ReportRequester()
+    requester.request("n1", "topic", "server")
+    requester.send_due()
+    assert requester.n_sent == 0
 
 
-#: Three forked processes that want the same reports; it prints when each asks.
+#: Three forked processes that request the same reports; prints when each is due.
 FORKED = """
 import os
-from moorage.scheduler.sources.push.asking import Asker
+from moorage.scheduler.sources.push.report_requests import ReportRequester
 
-asker = Asker(clock=lambda: 0.0)
+requester = ReportRequester(clock=lambda: 0.0)
 for _ in range(3):
     pid = os.fork()
     if not pid:
         for number in range(8):
-            asker.want(f"n{number}", "topic", "server")
-        print(*(each.due_at for each in asker._wanted.values()), flush=True)
+            requester.request(f"n{number}", "topic", "server")
+        print(*(each.due_at for each in requester._pending.values()), flush=True)
         os._exit(0)
     os.waitpid(pid, 0)
 """

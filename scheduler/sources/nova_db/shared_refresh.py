@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One look for all who wait for one."""
+"""One refresh that concurrent callers share."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable
 
 
-class SharedLook:
-    """Let callers share what one of them does.
+class SharedRefresh:
+    """Let concurrent callers share one run of some work.
 
-    Each is content with a run that began after it asked: one that is under way may have
-    missed what the caller knows.
+    A caller waits for a run that began after its call: one that is already in progress
+    may have missed the change the caller knows of.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class SharedLook:
         self._n_ended = 0
 
     def run(self, work: Callable[[], None]) -> None:
-        """Return once a run that began after this call has ended, one's own or not."""
+        """Return once a run that began after this call has ended, in any thread."""
         with self._changed:
             wanted = self._n_begun + 1
             while self._n_ended < wanted and self._n_begun != self._n_ended:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The instances that are known of each service host, with sums to compare them by."""
+"""The known instances of each service host, with checksums to compare them by."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import Final
 
-#: How many instances a host has, the sum of their ids, and of these ids' squares.
+#: The number of a host's instances, the sum of their ids, and of the ids' squares.
 HostSums = tuple[int, int, int]
 _NOTHING: Final[HostSums] = (0, 0, 0)
 _NO_UUIDS: Final[frozenset[str]] = frozenset()
 
 
-class Residents:
+class InstancesByHost:
     """Instances by row id, and by host."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Residents:
 
     @property
     def ids(self) -> Collection[int]:
-        """The rows' ids."""
+        """The ids of the known rows."""
         return self._known.keys()
 
     @property
@@ -45,16 +45,16 @@ class Residents:
         """Return the ids of these hosts' instances."""
         return [i for i, (_, host) in self._known.items() if host in hosts]
 
-    def agrees(self, host: str, sums: tuple[int, ...] | None) -> bool:
-        """Return whether a host's sums are these; None: it has no instances.
+    def matches(self, host: str, sums: tuple[int, ...] | None) -> bool:
+        """Return whether a host has these sums; None: no instances.
 
-        The first ones of `HostSums` will do.
+        They may be a prefix of `HostSums`.
         """
         known = self._sums.get(host, _NOTHING)
         return sums == known[: len(sums)] if sums else known == _NOTHING
 
     def put(self, rows: Mapping[int, tuple[str, str]]) -> set[str]:
-        """Take UUIDs and hosts of instances; return the hosts that change by that."""
+        """Set the UUIDs and hosts of instances; return the hosts that changed."""
         moves = _Moves()
         known = self._known
         for row_id, now in rows.items():
@@ -62,23 +62,23 @@ class Residents:
             if before == now:
                 continue
             if before is not None:
-                moves.go(row_id, *before)
-            moves.come(row_id, *now)
+                moves.leave(row_id, *before)
+            moves.enter(row_id, *now)
         known.update(rows)
-        return self._make(moves)
+        return self._apply_moves(moves)
 
     def drop(self, ids: Iterable[int]) -> set[str]:
-        """Forget instances; return the hosts that change by that."""
+        """Remove instances; return the hosts that changed."""
         moves = _Moves()
         for row_id in ids:
             before = self._known.pop(row_id, None)
             if before is not None:
-                moves.go(row_id, *before)
-        return self._make(moves)
+                moves.leave(row_id, *before)
+        return self._apply_moves(moves)
 
-    def _make(self, moves: _Moves) -> set[str]:
-        for host, gone, come, sums in moves:
-            left = self._of_host.get(host, _NO_UUIDS) - gone | come
+    def _apply_moves(self, moves: _Moves) -> set[str]:
+        for host, gone, arrived, sums in moves:
+            left = self._of_host.get(host, _NO_UUIDS) - gone | arrived
             if left:
                 self._of_host[host] = left
                 self._sums[host] = _plus(self._sums.get(host, _NOTHING), sums)
@@ -89,19 +89,19 @@ class Residents:
 
 
 class _Moves:
-    """Instances that leave hosts and come to others."""
+    """Instances that leave and enter hosts, with the change of the hosts' sums."""
 
     def __init__(self) -> None:
         self._gone: defaultdict[str, set[str]] = defaultdict(set)
-        self._come: defaultdict[str, set[str]] = defaultdict(set)
+        self._arrived: defaultdict[str, set[str]] = defaultdict(set)
         self._sums: dict[str, list[int]] = {}
 
-    def go(self, row_id: int, uuid: str, host: str) -> None:
+    def leave(self, row_id: int, uuid: str, host: str) -> None:
         self._gone[host].add(uuid)
         self._count(host, row_id, -1)
 
-    def come(self, row_id: int, uuid: str, host: str) -> None:
-        self._come[host].add(uuid)
+    def enter(self, row_id: int, uuid: str, host: str) -> None:
+        self._arrived[host].add(uuid)
         self._count(host, row_id, 1)
 
     def _count(self, host: str, row_id: int, sign: int) -> None:
@@ -119,7 +119,7 @@ class _Moves:
     def __iter__(self) -> Iterator[tuple[str, Set[str], Set[str], list[int]]]:
         for host, sums in self._sums.items():
             gone = self._gone.get(host, _NO_UUIDS)
-            yield host, gone, self._come.get(host, _NO_UUIDS), sums
+            yield host, gone, self._arrived.get(host, _NO_UUIDS), sums
 
 
 def _plus(sums: HostSums, change: Iterable[int]) -> HostSums:
