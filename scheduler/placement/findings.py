@@ -111,7 +111,7 @@ class Diagnosis:
             Cause.REFUSED: f"Placement refuses the query: {self.refusal}",
             Cause.EMPTY: "Placement has no resource providers: no compute service has "
             "registered yet.",
-            Cause.ALONE: f"No host meets, each taken alone: {culprits}",
+            Cause.ALONE: f"No host meets any of: {culprits}",
             Cause.TOGETHER: f"No host meets these together: {culprits}",
             Cause.PROVIDERS: f"{n} host(s) may meet each constraint, but none has "
             "providers that meet all of them at once.",

@@ -78,7 +78,7 @@ class Account:
         self.claimed: dict[tuple[str, str], int] = {}
         self._candidates = candidates
         #: Per candidate: its refusals plus its amounts that no longer fit.
-        self._obstacles = np.zeros(candidates.n_requests, np.int32)
+        self._n_obstacles = np.zeros(candidates.n_requests, np.int32)
         self._demand: dict[str, _Demand] = {}
         for root, indices in candidates.by_host.items():
             if len(indices) > _INDEX_THRESHOLD:
@@ -86,7 +86,7 @@ class Account:
 
     def is_open(self) -> Mask:
         """Return which candidates still fit; bool, shape (n_requests,), read-only."""
-        is_open: Mask = self._obstacles == 0
+        is_open: Mask = self._n_obstacles == 0
         is_open.flags.writeable = False
         return is_open
 
@@ -94,22 +94,22 @@ class Account:
         """Subtract amounts from their providers, or with `sign` -1 add them back."""
         for (provider, name), amount in amounts.items():
             if provider in self._candidates.provider_summaries:
-                self._move(provider, name, sign * amount)
+                self._adjust(provider, name, sign * amount)
 
     def exclude(self, index: int) -> None:
         """Exclude one candidate for good."""
-        self._obstacles[index] += 1
+        self._n_obstacles[index] += 1
 
     def without(self, claims: Iterable[CountedClaim]) -> Account:
         """Return a copy that does not count these claims."""
         other = copy.copy(self)  # `_demand` stays shared: it only grows
         other.claimed = dict(self.claimed)
-        other._obstacles = self._obstacles.copy()  # noqa: SLF001 - it is our copy
+        other._n_obstacles = self._n_obstacles.copy()  # noqa: SLF001 - it is our copy
         for claim in claims:
             other.count(claim.amounts, sign=-1)
         return other
 
-    def _move(self, provider: str, name: str, amount: int) -> None:
+    def _adjust(self, provider: str, name: str, amount: int) -> None:
         key = provider, name
         before = self._candidates.free(*key) - self.claimed.get(key, 0)
         after = before - amount
@@ -117,7 +117,7 @@ class Account:
         for wanted, indices in self._demand_on(provider).get(name, ()):
             change = int(wanted > after) - int(wanted > before)
             if change:
-                self._obstacles[indices] += change
+                self._n_obstacles[indices] += change
 
     def _demand_on(self, provider: str) -> _Demand:
         if provider not in self._demand:
