@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from moorage.objects import RequestSpec
 from moorage.scheduler.drivers.filtering import filter_hosts
 from moorage.scheduler.drivers.restrictions import is_rebuild
-from moorage.scheduler.drivers.weighing import ranked
+from moorage.scheduler.drivers.weighing import rank_hosts
 from moorage.scheduler.errors import HostMetricNotFound, SchedulerError
 from moorage.testing import requests
 
@@ -77,7 +77,7 @@ def our_chain(
             is_rebuild=is_rebuild(asked),
             steps=[],
         )
-        ranking = ranked(
+        ranking = rank_hosts(
             [
                 weigher.prepare(asked)
                 for weigher in our_weighers(case.options, weighers)
