@@ -99,12 +99,12 @@ def _made(plugin: type | Plugin, conf: cfg.ConfigOpts) -> Plugin:
 def check_filter(
     filter_: BaseHostFilter, hosts: HostBatch, spec_obj: RequestSpec
 ) -> None:
-    """Ask a filter of some hosts in both forms, and see what else it does.
+    """Check both forms of a filter with some hosts, and its side effects.
 
     Raises
     ------
     AssertionError
-        It broke the contract.
+        The contract is violated.
     """
     trial = _Trial(filter_, hosts, spec_obj)
     prepared = trial.prepared()
@@ -126,12 +126,12 @@ def check_filter(
 def check_weigher(
     weigher: BaseHostWeigher, hosts: HostBatch, spec_obj: RequestSpec
 ) -> None:
-    """Ask a weigher of some hosts in both forms, and see what else it does.
+    """Check both forms of a weigher with some hosts, and its side effects.
 
     Raises
     ------
     AssertionError
-        It broke the contract.
+        The contract is violated.
     """
     trial = _Trial(weigher, hosts, spec_obj)
     prepared = trial.prepared()
@@ -145,7 +145,7 @@ def check_weigher(
 
 
 class _Trial:
-    """One plugin, some hosts, one request, and what the plugin answered."""
+    """One plugin, some hosts, one request, and the plugin's answers."""
 
     def __init__(self, plugin: Plugin, hosts: HostBatch, spec_obj: RequestSpec) -> None:
         self._plugin = plugin
@@ -158,7 +158,7 @@ class _Trial:
         prepared = self._watched("prepare", lambda: self._plugin.prepare(self._spec))
         self._expect_unchanged("prepare", self._plugin, before)
         if prepared is None:
-            # The request is refused, by an error that tells whoever asked.
+            # The request is refused, by an error that tells the caller.
             return self._plugin
         self._expect(
             isinstance(prepared, type(self._plugin)),

@@ -37,7 +37,7 @@ _OWN: Final = OptionFate(Fate.HONOURED, "Moorage's own option")
 _AUTH: Final = OptionFate(Fate.HONOURED, "keystoneauth1 reads it, by an auth_section")
 _SOURCE: Final = "Source of hosts"
 #: The similarity of two group names, 0 to 1, from which one counts as misspelt.
-_NEARLY: Final = 0.8
+_MIN_SIMILARITY: Final = 0.8
 #: Groups whose options are keystoneauth1's, except for those in the table.
 _SERVICES: Final = ("placement", "neutron")
 #: Groups whose options are all known: any other name is a mistake.
@@ -167,7 +167,7 @@ def _misspelt_groups(files: FileOptions) -> Iterator[CheckResult]:
     """Yield a warning for each unknown group whose name resembles a known one."""
     known = {group for group, _ in (*list_opts(), *messaging_opts())} - {None}
     for group in dict.fromkeys(group for group, _ in files):
-        close = difflib.get_close_matches(group, known, n=1, cutoff=_NEARLY)
+        close = difflib.get_close_matches(group, known, n=1, cutoff=_MIN_SIMILARITY)
         if close and group not in known:
             yield CheckResult.warning(
                 f"[{group}]", f"This group is not read. Did you mean [{close[0]}]?"

@@ -16,7 +16,7 @@ from .checks_options import Key
 #: Parts of the names of options whose values are URLs that may have passwords.
 _URL_PARTS: Final = ("connection", "transport_url")
 #: A shorter text would also match parts of other words.
-_LEAST_LENGTH: Final = 4
+_MIN_LENGTH: Final = 4
 
 
 class FileOptions:
@@ -64,7 +64,7 @@ class FileOptions:
             if is_secret(name):
                 for value in values:
                     found |= {value, *_passwords(value)}
-        return {text for text in found if len(text) >= _LEAST_LENGTH}
+        return {text for text in found if len(text) >= _MIN_LENGTH}
 
 
 def is_secret(name: str) -> bool:

@@ -27,7 +27,7 @@ LOG = logging.getLogger(__name__)
 _QUICK_S: Final = 10.0
 _LONGEST_DELAY_S: Final = 30.0
 
-_OF_WORKERS: Final = (*STOPPING, RELOADING)
+_WORKER_SIGNALS: Final = (*STOPPING, RELOADING)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Supervisor:
         self._reload = reload
         self._stop_timeout_s = stop_timeout_s
         self._slots = [_WorkerSlot(number) for number in range(n_workers)]
-        self._signals = Signals((*_OF_WORKERS, REPORTING, signal.SIGCHLD))
+        self._signals = Signals((*_WORKER_SIGNALS, REPORTING, signal.SIGCHLD))
         # Its other end is closed, and so becomes readable, when this process ends.
         self._lifeline, self._alive = os.pipe()
         self._was_ready = False
@@ -158,7 +158,7 @@ class Supervisor:
                     os.close(fd)
             self._signals.close()
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            signals = Signals(_OF_WORKERS)
+            signals = Signals(_WORKER_SIGNALS)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             worker = Worker(
                 number=slot.number,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options, one module a group; nova's groups, names and defaults.
+"""Options, one module a group; with nova's groups, names and defaults.
 
-A ``nova.conf`` can be handed to ``moorage-scheduler --config-file``. What is new is
-in the group ``[moorage]``.
+A ``nova.conf`` can be passed to ``moorage-scheduler --config-file``. Moorage's own
+options are in the groups ``[moorage]``, ``[telemetry]`` and ``[agent]``.
 """
 
 from __future__ import annotations
@@ -55,27 +55,27 @@ _GROUPS = (
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Register every option on `conf`, leaving those alone that it has already.
+    """Register every option on `conf` that it does not have yet.
 
-    `conf` may be nova's own: an option that was registered there keeps its default.
+    `conf` may be nova's own: an option that is already registered keeps its default.
     """
     for module in _GROUPS:
         for opt in module.OPTS:
             try:
                 conf.register_opt(opt, group=module.GROUP)
-            except cfg.DuplicateOptError:  # registered by its owner, who knows better
+            except cfg.DuplicateOptError:  # its owner's registration takes precedence
                 continue
 
 
 @contextlib.contextmanager
 def explaining(argv: Sequence[str]) -> Iterator[None]:
-    """Raise oslo_config.cfg.Error for what oslo.config fails by in other ways."""
+    """Convert other exceptions of oslo.config to oslo_config.cfg.Error."""
     try:
         yield
     except UnicodeDecodeError as e:
         raise cfg.Error(
             f"A configuration file is not UTF-8 text: {e.reason} at byte {e.start}. "
-            f"The arguments are {' '.join(argv) or 'none: default files are read'}"
+            f"The arguments are {' '.join(argv) or 'none, so default files are read'}"
         ) from e
     except FileNotFoundError as e:
         if "--shell_completion" not in argv:
@@ -92,22 +92,22 @@ def load(
     conf: cfg.ConfigOpts | None = None,
     config_files: Sequence[str] | None = None,
 ) -> cfg.ConfigOpts:
-    """Return options with a command line and files read into them.
+    """Load options from a command line and files.
 
     Parameters
     ----------
     argv : sequence of str
-        Arguments as after the program's name, for example ``--config-file F``.
+        Arguments without the program's name, for example ``--config-file F``.
     conf : oslo_config.cfg.ConfigOpts, optional
-        Where to read them into; new by default.
+        The object to load them into; a new one by default.
     config_files : sequence of str, optional
-        Files to read where `argv` names none; by default those that oslo.config finds
+        Files to read if `argv` names none; by default those that oslo.config finds
         for "moorage".
 
     Raises
     ------
     oslo_config.cfg.Error
-        A file or a value cannot be used; the message names it.
+        A file or a value is invalid; the message names it.
     """
     conf = cfg.ConfigOpts() if conf is None else conf
     register_opts(conf)

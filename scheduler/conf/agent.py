@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[agent]: what moorage-agent reports of a machine that is no nova compute."""
+"""[agent]: the reports of moorage-agent on a machine that is not a nova compute."""
 
 from oslo_config import cfg
 
@@ -12,25 +12,24 @@ OPTS = (
         min=0.1,
         mutable=True,
         help=(
-            "Seconds from one report of moorage-agent to the next, which is a sign of "
-            "life where nothing has changed. Well below service_down_time of the "
-            "schedulers."
+            "Seconds between two reports of moorage-agent. A report without changes "
+            "is a heartbeat. Must be well below service_down_time of the schedulers."
         ),
     ),
     cfg.StrOpt(
         "cell",
         default="cell1",
         help=(
-            "UUID or name of the cell that the machine is in. A name stands for the "
-            "UUID that an inventory file gives a cell of that name."
+            "UUID or name of the machine's cell. A name gives the same UUID as for a "
+            "cell of that name in an inventory file."
         ),
     ),
     cfg.StrOpt(
         "node_uuid_file",
         default="/var/lib/moorage/node_uuid",
         help=(
-            "File that keeps the machine's UUID, which is its resource provider's in "
-            "Placement, too. It is made at the first start."
+            "File with the machine's UUID, which is also that of its resource provider "
+            "in Placement. Created at the first start."
         ),
     ),
     cfg.StrOpt(
@@ -44,8 +43,8 @@ OPTS = (
         mutable=True,
         help=(
             "Folder with a folder for each instance on the machine, named by its UUID. "
-            "A scheduler that knows them gives back at once what it held for them "
-            "itself, and answers affinity. Unset: no instances are reported."
+            "Reported instances let a scheduler settle its pending claims at once, and "
+            "apply affinity rules. Unset: no instances are reported."
         ),
     ),
     cfg.IntOpt(
@@ -53,21 +52,21 @@ OPTS = (
         default=0,
         min=0,
         mutable=True,
-        help="CPUs that no instance may have.",
+        help="CPUs reserved for the machine itself.",
     ),
     cfg.IntOpt(
         "reserved_memory_mb",
         default=512,
         min=0,
         mutable=True,
-        help="Memory that no instance may have, MiB.",
+        help="Memory in MiB reserved for the machine itself.",
     ),
     cfg.IntOpt(
         "reserved_disk_gb",
         default=0,
         min=0,
         mutable=True,
-        help="Disk that no instance may have, GiB.",
+        help="Disk in GiB reserved for the machine itself.",
     ),
     *(
         cfg.FloatOpt(
@@ -75,7 +74,7 @@ OPTS = (
             default=1.0,
             min=0.01,
             mutable=True,
-            help=f"How many times the machine's {what} may be allocated.",
+            help=f"Allocation ratio of the machine's {what}.",
         )
         for name, what in (("cpu", "CPUs"), ("ram", "memory"), ("disk", "disk"))
     ),

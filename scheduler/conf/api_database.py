@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[api_database]: nova's API database; it names the cells."""
+"""[api_database]: nova's API database, which has the cell mappings."""
 
 import copy
 
@@ -7,5 +7,5 @@ from .database import OPTS as _OPTS
 
 GROUP = "api_database"
 
-#: Copies: oslo.config cannot tell apart one option in two groups.
+#: Copies: oslo.config does not distinguish one option object in two groups.
 OPTS = tuple(copy.deepcopy(opt) for opt in _OPTS)

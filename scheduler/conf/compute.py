@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[compute]: what schedulers and computes have to agree on."""
+"""[compute]: options that must be the same on schedulers and computes."""
 
 from oslo_config import cfg
 
@@ -10,14 +10,14 @@ OPTS = (
         "packing_host_numa_cells_allocation_strategy",
         default=False,
         help=(
-            "Whether a guest goes to the NUMA cells of a host that are used most, "
-            "rather than to those that are used least. The same value as on the "
-            "computes: the scheduler reckons with the cells that they will choose."
+            "Whether a guest is placed on the most used NUMA cells of a host instead "
+            "of the least used ones. Must have the same value as on the computes: the "
+            "scheduler predicts the cells that they select."
         ),
     ),
 )
 
 
 def packs_cells(conf: cfg.ConfigOpts) -> bool:
-    """Return whether guests go to the NUMA cells that are used most."""
+    """Return whether guests are placed on the most used NUMA cells."""
     return bool(conf[GROUP].packing_host_numa_cells_allocation_strategy)

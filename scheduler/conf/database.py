@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[database]: the database of the cell that nova's own scheduler would run in."""
+"""[database]: the database of the cell in which nova's own scheduler would run."""
 
 import copy
 
@@ -7,7 +7,7 @@ from oslo_db import options
 
 GROUP = "database"
 
-#: oslo.db's own; nova leaves out the same one.
+#: oslo.db's options, except the one that nova omits, too.
 OPTS = tuple(
     copy.deepcopy(opt)
     for opt in options.database_opts

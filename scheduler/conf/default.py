@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[DEFAULT]: who this service is, and when a compute service counts as down."""
+"""[DEFAULT]: the identity of this service, heartbeats and timeouts."""
 
 import socket
 
@@ -13,7 +13,7 @@ OPTS = (
         default=socket.gethostname(),
         sample_default="<current hostname>",
         help=(
-            "Name of this host, unique among schedulers: its own queue is named by it."
+            "Name of this host, unique among schedulers; also the name of its queue."
         ),
     ),
     cfg.IntOpt(
@@ -23,17 +23,17 @@ OPTS = (
         mutable=True,
         help=(
             "Seconds since the last heartbeat after which a compute service is down. "
-            "The same value as on the computes. Read by ComputeFilter."
+            "Must have the same value as on the computes. Used by ComputeFilter."
         ),
     ),
     cfg.StrOpt(
         "servicegroup_driver",
         default="db",
         help=(
-            'Where nova\'s services keep their heartbeats, for the source "nova_db": '
+            'Where nova\'s services store their heartbeats, for the source "nova_db": '
             "an entry point of moorage.heartbeats. Possible values: db, in nova's "
             "database; mc, in the memcached of [cache], whose options are oslo.cache's "
-            "and the same as on the computes."
+            "and must be the same as on the computes."
         ),
     ),
     cfg.IntOpt(
@@ -41,7 +41,7 @@ OPTS = (
         default=10,
         help=(
             "Seconds between two heartbeats of this scheduler in nova's database, if "
-            "[moorage] register_service asks for them; much less than "
+            "[moorage] register_service is set. Must be much less than "
             "service_down_time. 0 or less: none."
         ),
     ),
@@ -51,9 +51,8 @@ OPTS = (
         min=0,
         mutable=True,
         help=(
-            "Seconds from SIGTERM after which processes that have not ended are "
-            "killed. 0: never. Related option: manager_shutdown_timeout, which must be "
-            "less."
+            "Seconds after SIGTERM until remaining processes are killed. 0: never. "
+            "Related option: manager_shutdown_timeout, which must be less."
         ),
     ),
     cfg.IntOpt(
@@ -62,24 +61,24 @@ OPTS = (
         min=0,
         mutable=True,
         help=(
-            "Seconds from SIGTERM for which requests under way are waited for. Those "
-            "that have not begun go back to the broker at once. What is left of "
-            "graceful_shutdown_timeout is for giving back claims that are in doubt."
+            "Seconds after SIGTERM for which to wait for requests in progress. Those "
+            "that have not begun return to the broker at once. The rest of "
+            "graceful_shutdown_timeout is for releasing claims in doubt."
         ),
     ),
     cfg.StrOpt(
         "default_availability_zone",
         default="nova",
         mutable=True,
-        help="Availability zone told for a host that is in no aggregate with one.",
+        help="Availability zone of hosts without an aggregate that names one.",
     ),
     cfg.IntOpt(
         "long_rpc_timeout",
         default=1800,
         min=1,
         help=(
-            "Seconds that a client waits for select_destinations at most; it gives up "
-            "sooner when no heartbeat came for rpc_response_timeout seconds."
+            "Maximum seconds that a client waits for select_destinations. It times out "
+            "earlier without a heartbeat for rpc_response_timeout seconds."
         ),
     ),
     *(
@@ -87,9 +86,9 @@ OPTS = (
             f"{name}_allocation_ratio",
             min=0.0,
             help=(
-                f"How many units of {what} are given out for each that there is, on "
-                "hosts whose row in nova's database has no ratio or 0. The same value "
-                f"as on the computes. 0 or not set: initial_{name}_allocation_ratio."
+                f"Allocation ratio of {what} on hosts whose row in nova's database has "
+                "no ratio or 0. Must have the same value as on the computes. 0 or not "
+                f"set: initial_{name}_allocation_ratio."
             ),
         )
         for name, what in (("cpu", "VCPU"), ("ram", "memory"), ("disk", "disk"))
@@ -99,7 +98,7 @@ OPTS = (
             f"initial_{name}_allocation_ratio",
             default=ratio,
             min=0.0,
-            help=f"What counts where {name}_allocation_ratio is not set.",
+            help=f"Used if {name}_allocation_ratio is not set.",
         )
         for name, ratio in (("cpu", 4.0), ("ram", 1.0), ("disk", 1.0))
     ),

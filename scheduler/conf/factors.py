@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that are lists of ``name=factor``."""
+"""Parse options that are lists of ``name=factor``."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ LOG = logging.getLogger(__name__)
 
 
 def factors(option: str, elements: Iterable[str]) -> tuple[tuple[str, float], ...]:
-    """Return (name, factor) pairs; what is no such pair is warned of and left out.
+    """Return (name, factor) pairs; invalid elements are ignored with a warning.
 
     Parameters
     ----------
     option : str
-        What the elements are of, for the warning.
+        The option's name, for the warning.
     """
     read = [(element, _pair(element)) for element in elements]
     wrong = [element for element, pair in read if pair is None]
     if wrong:
-        LOG.warning("%s: no name=number, and ignored: %s", option, ", ".join(wrong))
+        LOG.warning("%s: ignoring invalid name=number: %s", option, ", ".join(wrong))
     return tuple(pair for _, pair in read if pair is not None)
 
 

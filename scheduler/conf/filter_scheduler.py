@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[filter_scheduler]: filters, weighers, and how a host is chosen among the best."""
+"""[filter_scheduler]: filters, weighers, and the selection among the best hosts."""
 
 from oslo_config import cfg
 
 GROUP = "filter_scheduler"
 
-#: The order is nova's; no order changes which hosts pass.
+#: The order is nova's; it does not affect which hosts pass.
 DEFAULT_FILTERS = (
     "ComputeFilter",
     "ComputeCapabilitiesFilter",
@@ -34,17 +34,18 @@ OPTS = (
         default=["nova.scheduler.filters.all_filters"],
         mutable=True,
         help=(
-            "Filters that enabled_filters may name, beside the entry points of the "
-            "group moorage.filters. Possible values: nova's own dotted paths, which "
-            "mean ours; the dotted path of a class that has host_passes(host_state, "
-            "spec_obj), or of a function that returns such classes."
+            "Filters that enabled_filters may name, in addition to the entry points of "
+            "the group moorage.filters. Possible values: nova's own dotted paths, "
+            "which stand for Moorage's filters; the dotted path of a class that has "
+            "host_passes(host_state, spec_obj), or of a function that returns such "
+            "classes."
         ),
     ),
     cfg.ListOpt(
         "enabled_filters",
         default=list(DEFAULT_FILTERS),
         mutable=True,
-        help="Class names of the filters that every request passes.",
+        help="Class names of the filters to apply to every request.",
     ),
     cfg.ListOpt(
         "weight_classes",
@@ -52,9 +53,9 @@ OPTS = (
         mutable=True,
         help=(
             "Weighers to use. Possible values: nova.scheduler.weights.all_weighers, "
-            "which means every entry point of the group moorage.weighers; the name of "
-            "such an entry point; a dotted path, as in available_filters, of a class "
-            "that has _weigh_object(host_state, request)."
+            "which stands for every entry point of the group moorage.weighers; the "
+            "name of such an entry point; a dotted path, as in available_filters, of a "
+            "class that has _weigh_object(host_state, request)."
         ),
     ),
     cfg.IntOpt(
@@ -63,22 +64,23 @@ OPTS = (
         min=1,
         mutable=True,
         help=(
-            "Choose at random among that many of the best hosts. More than 1 lowers "
-            "the conflicts of several schedulers, at the price of a lesser host."
+            "The number of best hosts from which one is selected at random. More than "
+            "1 reduces conflicts between schedulers, at the cost of selecting hosts "
+            "with a lower weight."
         ),
     ),
     cfg.BoolOpt(
         "shuffle_best_same_weighed_hosts",
         default=False,
         mutable=True,
-        help="Shuffle the hosts whose weight equals the best one exactly.",
+        help="Shuffle the hosts whose weight exactly equals the best one.",
     ),
     cfg.StrOpt(
         "image_properties_default_architecture",
         mutable=True,
         help=(
-            "Architecture that ImagePropertiesFilter assumes for an image that does "
-            "not name one. Unset: any."
+            "Architecture that ImagePropertiesFilter assumes for images without one. "
+            "Unset: any."
         ),
     ),
     cfg.IntOpt(
@@ -87,10 +89,10 @@ OPTS = (
         min=0,
         mutable=True,
         help=(
-            "Builds, resizes, snapshots, migrations, rescues and unshelvings of a host "
-            "at a time: IoOpsFilter rejects hosts that have as many. "
-            "AggregateIoOpsFilter reads max_io_ops_per_host in the metadata of a "
-            "host's aggregates first."
+            "Maximum number of concurrent builds, resizes, snapshots, migrations, "
+            "rescues and unshelvings of a host: IoOpsFilter rejects hosts that have "
+            "reached it. In AggregateIoOpsFilter max_io_ops_per_host in the metadata "
+            "of a host's aggregates takes precedence."
         ),
     ),
     cfg.IntOpt(
@@ -99,9 +101,10 @@ OPTS = (
         min=1,
         mutable=True,
         help=(
-            "Instances of a host: NumInstancesFilter rejects hosts that have as many. "
-            "AggregateNumInstancesFilter reads max_instances_per_host in the metadata "
-            "of a host's aggregates first."
+            "Maximum number of instances of a host: NumInstancesFilter rejects hosts "
+            "that have reached it. In AggregateNumInstancesFilter "
+            "max_instances_per_host in the metadata of a host's aggregates takes "
+            "precedence."
         ),
     ),
     cfg.ListOpt(
@@ -109,7 +112,7 @@ OPTS = (
         default=[],
         mutable=True,
         help=(
-            "UUIDs of the images that IsolatedHostsFilter keeps on isolated_hosts. "
+            "UUIDs of the images that IsolatedHostsFilter restricts to isolated_hosts. "
             "Related: restrict_isolated_hosts_to_isolated_images."
         ),
     ),
@@ -118,16 +121,15 @@ OPTS = (
         default=[],
         mutable=True,
         help=(
-            "Hosts that IsolatedHostsFilter keeps isolated_images on; names are "
-            "compared as they are. Related: "
-            "restrict_isolated_hosts_to_isolated_images."
+            "Hosts to which IsolatedHostsFilter restricts isolated_images; names are "
+            "case-sensitive. Related: restrict_isolated_hosts_to_isolated_images."
         ),
     ),
     cfg.BoolOpt(
         "restrict_isolated_hosts_to_isolated_images",
         default=True,
         mutable=True,
-        help="Whether IsolatedHostsFilter keeps other images off isolated_hosts.",
+        help="Whether IsolatedHostsFilter rejects isolated_hosts for other images.",
     ),
     cfg.StrOpt(
         "aggregate_image_properties_isolation_namespace",
@@ -135,8 +137,8 @@ OPTS = (
         deprecated_for_removal=True,
         deprecated_reason="No image property that nova knows begins with a namespace.",
         help=(
-            "Prefix of the metadata that AggregateImagePropertiesIsolation looks at. "
-            "With one it passes all hosts. Unset: all metadata."
+            "Prefix of the metadata that AggregateImagePropertiesIsolation compares. "
+            "With a prefix, all hosts pass. Unset: all metadata."
         ),
     ),
     cfg.StrOpt(
@@ -145,7 +147,7 @@ OPTS = (
         mutable=True,
         deprecated_for_removal=True,
         deprecated_reason="No image property that nova knows begins with a namespace.",
-        help="What follows aggregate_image_properties_isolation_namespace in a key.",
+        help="Separator after aggregate_image_properties_isolation_namespace in a key.",
     ),
     _multiplier("ram", 1.0, "Free RAM: positive spreads, negative packs."),
     _multiplier("cpu", 1.0, "Free vCPUs: positive spreads, negative packs."),
@@ -158,7 +160,7 @@ OPTS = (
     _multiplier(
         "build_failure",
         1000000.0,
-        "Recent failed builds, used negated: the larger, the more a host is avoided.",
+        "Recent failed builds, negated: the larger, the more a host is avoided.",
     ),
     _multiplier(
         "cross_cell_move",
@@ -176,15 +178,15 @@ OPTS = (
         mutable=True,
         sample_default=["os_distro=2", "hw_machine_type=0.5"],
         help=(
-            "What ImagePropertiesWeigher counts, as property=factor, for example "
-            "os_distro=2,hw_machine_type=0.5; other properties count nothing. Empty: "
+            "Properties that ImagePropertiesWeigher counts, as property=factor, for "
+            "example os_distro=2,hw_machine_type=0.5; others do not count. Empty: "
             "every property counts 1. Related: image_props_weight_multiplier."
         ),
     ),
     _multiplier(
         "pci",
         1.0,
-        "Free PCI devices, used negated: hosts that have few are used first.",
+        "Free PCI devices, negated: hosts that have few are used first.",
         min=0.0,
     ),
     _multiplier("soft_affinity", 1.0, "Members of the server group.", min=0.0),

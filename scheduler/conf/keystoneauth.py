@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a service is found and authenticated to: keystoneauth1's options, for a group."""
+"""keystoneauth1's options for the endpoint and authentication of a service."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def load_auth(conf: cfg.ConfigOpts, group: str) -> BaseAuthPlugin | None:
     keystoneauth1.exceptions.MissingAuthPlugin
         There is no such group, or it has no auth_type.
     keystoneauth1.exceptions.AuthPluginException
-        auth_type, or an option of it, cannot be used.
+        auth_type, or one of its options, is invalid.
     """
     ks_loading.register_auth_conf_options(conf, group)
     section = conf[group].auth_section

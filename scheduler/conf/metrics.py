@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[metrics]: how the metrics that monitors on the hosts report are weighed."""
+"""[metrics]: the weighing of the metrics that monitors on the hosts report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPTS = (
         default=1.0,
         mutable=True,
         help=(
-            "The weighted sum of the metrics: positive prefers the larger one. "
+            "Multiplier of the metrics' weighted sum: positive prefers a larger sum. "
             "Overridden for a host by the smallest metrics_weight_multiplier among the "
             "metadata of its aggregates. Related: weight_setting."
         ),
@@ -22,9 +22,9 @@ OPTS = (
         "weight_setting",
         default=[],
         help=(
-            "Metrics that hosts are weighed by, each with the ratio by which it is "
-            "multiplied. Possible values: name=ratio, separated by commas, such as "
-            "cpu.percent=-1.0. MetricsFilter rejects hosts that lack one of them."
+            "Metrics by which hosts are weighed, each with its factor. Possible "
+            "values: name=ratio, separated by commas, such as cpu.percent=-1.0. "
+            "MetricsFilter rejects hosts that lack one of them."
         ),
     ),
     cfg.BoolOpt(
@@ -33,7 +33,7 @@ OPTS = (
         mutable=True,
         help=(
             "Whether a host that lacks a metric of weight_setting fails the request. "
-            "MetricsFilter keeps such hosts away. Related: weight_of_unavailable."
+            "MetricsFilter rejects such hosts earlier. Related: weight_of_unavailable."
         ),
     ),
     cfg.FloatOpt(
@@ -41,7 +41,7 @@ OPTS = (
         default=-10000.0,
         mutable=True,
         help=(
-            "Figure of a host that lacks a metric, where that is not required. "
+            "Raw weight of a host that lacks a metric, if metrics are not required. "
             "Related: required."
         ),
     ),

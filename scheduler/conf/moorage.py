@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[moorage]: what nova's scheduler does not have."""
+"""[moorage]: options that nova's scheduler does not have."""
 
 from oslo_config import cfg
 
@@ -9,13 +9,13 @@ OPTS = (
     cfg.StrOpt(
         "source",
         default="file",
-        help="Where the state of hosts comes from: an entry point of moorage.sources.",
+        help="The source of the hosts' state: an entry point of moorage.sources.",
     ),
     cfg.StrOpt(
         "inventory_file",
         help=(
             'YAML or JSON file of hosts, cells and aggregates for the source "file". '
-            "Its format is told in the documentation."
+            "The documentation describes its format."
         ),
     ),
     cfg.FloatOpt(
@@ -23,9 +23,9 @@ OPTS = (
         default=1.0,
         min=0,
         help=(
-            "Seconds from one look at a source of host state for what has changed to "
-            "the next. 0: a look before every decision, as nova does; decisions that "
-            "wait at the same time share it."
+            "Seconds between two polls of the source of host state for changes. 0: "
+            "poll before every decision, as nova does; concurrent decisions share a "
+            "poll."
         ),
     ),
     cfg.FloatOpt(
@@ -34,9 +34,8 @@ OPTS = (
         min=1,
         mutable=True,
         help=(
-            "Seconds from one comparison of all that a source holds with the table to "
-            "the next. It heals what no look can notice, such as a row that was edited "
-            "by hand."
+            "Seconds between two comparisons of the whole source with the host table. "
+            "They find changes that polls cannot notice, such as a row edited by hand."
         ),
     ),
     cfg.FloatOpt(
@@ -44,8 +43,8 @@ OPTS = (
         default=10.0,
         min=0.1,
         help=(
-            "Seconds to wait for a cell's database, at the start and at each look. "
-            "A cell that takes longer is asked again later, and ever less often."
+            "Timeout in seconds for a cell's database, at the start and at each poll. "
+            "A cell that takes longer is retried later, with increasing delays."
         ),
     ),
     cfg.FloatOpt(
@@ -55,18 +54,18 @@ OPTS = (
         mutable=True,
         help=(
             "Seconds for which the hosts of a cell whose database does not answer keep "
-            "their last state; then they are left out until it does."
+            "their last state; after that they are excluded until it answers."
         ),
     ),
     cfg.BoolOpt(
         "register_service",
         default=False,
         help=(
-            'With the source "nova_db": keep a row with heartbeats in nova\'s table of '
-            "services, as nova-scheduler does, in the database of [database] "
-            'connection. Then "openstack compute service list", and whoever watches '
-            "services there, has this scheduler as nova-scheduler on [DEFAULT] host. "
-            "Related option: [DEFAULT] report_interval."
+            'With the source "nova_db": register this scheduler in nova\'s table of '
+            "services, with heartbeats, as nova-scheduler does, in the database of "
+            '[database] connection. "openstack compute service list" and monitoring '
+            "then show it as nova-scheduler on [DEFAULT] host. Related option: "
+            "[DEFAULT] report_interval."
         ),
     ),
     cfg.FloatOpt(
@@ -75,9 +74,9 @@ OPTS = (
         min=0,
         mutable=True,
         help=(
-            "Seconds after which the state of hosts is too old to decide on: the "
-            "scheduler says that it is not ready, and goes on as well as it can. 0: "
-            "never. Related option: cell_grace, after which a cell counts no more."
+            "Seconds after which the state of hosts is stale: the scheduler reports "
+            "that it is not ready, but continues to serve requests. 0: never. Related "
+            "option: cell_grace, after which a cell is excluded."
         ),
     ),
     cfg.FloatOpt(
@@ -86,9 +85,9 @@ OPTS = (
         min=1,
         mutable=True,
         help=(
-            "Seconds after which what a claim took of a host is given back in the "
-            "table although no report of the host includes the instance. Sooner if "
-            "Placement holds no allocation for it any more."
+            "Seconds after which a pending claim is released in the host table if no "
+            "report of the host includes the instance. Released earlier if Placement "
+            "no longer has an allocation for it."
         ),
     ),
     cfg.FloatOpt(
@@ -97,11 +96,11 @@ OPTS = (
         min=1,
         mutable=True,
         help=(
-            "Seconds after which an allocation is judged that may have been claimed "
-            "for a request without an answer, such as that of a killed process. If no "
-            "host has reported the instance by then, it is released. If the source of "
-            "hosts does not know where instances are (file), it is reported in the log "
-            "as a suspected orphan and not released."
+            "Seconds after which an allocation without an answered request, such as "
+            "that of a killed process, counts as orphaned. If no host has reported the "
+            "instance by then, it is released. If the source of hosts does not know "
+            "where instances are (file), it is logged as a suspected orphan and not "
+            "released."
         ),
     ),
     cfg.StrOpt(
@@ -109,9 +108,9 @@ OPTS = (
         default="sqlite:////var/lib/moorage/hosts.sqlite",
         secret=True,
         help=(
-            'Database URL of the store in which the source "push" keeps what hosts '
-            "reported, so that a restarted scheduler decides at once. SQLite, MariaDB "
-            "or PostgreSQL; its tables are made and upgraded at the start."
+            'Database URL of the store in which the source "push" saves the reports of '
+            "hosts, so that a restarted scheduler can decide at once. SQLite, MariaDB "
+            "or PostgreSQL; its tables are created and upgraded at the start."
         ),
     ),
     cfg.FloatOpt(
@@ -119,24 +118,23 @@ OPTS = (
         default=86400.0,
         min=0,
         help=(
-            'Seconds after which the source "push" forgets a host that reports nothing '
-            "any more. Until then it is known, and counts as down after "
-            "service_down_time. 0: never. Time in which no scheduler listened does not "
-            "count."
+            'Seconds after which the source "push" removes a host that no longer '
+            "reports. Until then it counts as down after service_down_time. 0: never. "
+            "Time during which no scheduler was listening does not count."
         ),
     ),
     cfg.StrOpt(
         "driver",
         default="filter_scheduler",
-        help="What selects destinations: an entry point of moorage.drivers.",
+        help="The scheduler driver: an entry point of moorage.drivers.",
     ),
     cfg.StrOpt(
         "embedded_placement_database",
         default=":memory:",
         help=(
-            "SQLite file of the embedded Placement, which runs when neither "
-            "[placement] auth_type nor [placement] endpoint_override is set. The "
-            "default keeps everything in memory and forgets it at the end."
+            "SQLite file of the embedded Placement, which runs if neither [placement] "
+            "auth_type nor [placement] endpoint_override is set. With the default, "
+            "everything is in memory and lost at the end."
         ),
     ),
     cfg.FloatOpt(
@@ -144,31 +142,30 @@ OPTS = (
         default=30.0,
         min=0.1,
         help=(
-            "Seconds to wait for an answer of Placement where [placement] timeout is "
+            "Timeout in seconds for requests to Placement if [placement] timeout is "
             "not set."
         ),
     ),
     cfg.StrOpt(
         "claims_directory",
         help=(
-            "Folder in which each process notes the claims that are under way. What "
-            "one that was killed had claimed and not answered is released by the next "
-            "that starts with the same folder, so it has to be on this machine and to "
-            "outlive a restart; all schedulers with the same folder have the same "
-            "Placement. It is made where it is missing. Unset: several workers use a "
-            "temporary one, which covers a worker that is killed and not the death of "
-            "all; a single process notes nothing. Related option: [scheduler] workers."
+            "Folder in which each process records its unsettled claims. The unanswered "
+            "claims of a killed process are released by the next process that starts "
+            "with the same folder. It must be on this machine, outlive a restart, and "
+            "be shared only by schedulers of the same Placement. It is created if "
+            "missing. Unset: several workers use a temporary folder, which covers the "
+            "death of a worker but not of all processes; a single process records "
+            "nothing. Related option: [scheduler] workers."
         ),
     ),
     cfg.StrOpt(
         "pid_file",
         sample_default="/run/moorage/moorage-scheduler.pid",
         help=(
-            "File with the number of the process to send signals to: with several "
-            "workers, the one that started them. It is written once signals are "
-            "served, and removed at the end; a stale one is replaced. Its folder has "
-            "to exist. Each moorage-scheduler of a machine needs its own. Unset: there "
-            "is none."
+            "File with the PID of the process that handles signals: with several "
+            "workers, their parent. It is written once signals are handled, and "
+            "removed at the end; a stale one is replaced. Its folder must exist. Each "
+            "moorage-scheduler of a machine needs its own. Unset: none is written."
         ),
     ),
     cfg.FloatOpt(
@@ -177,15 +174,15 @@ OPTS = (
         min=0,
         mutable=True,
         help=(
-            "Seconds for which an answer of Placement to GET /allocation_candidates is "
-            "kept and answers the same question again, less what was claimed "
-            "meanwhile. What is asked often is asked again in the background before "
-            "it is too old, and Placement is always asked afresh before NoValidHost is "
-            "said. Before a claim from an answer older than a second, the traits and "
-            "aggregates that the question names are read again of the chosen host, "
-            "mostly one short GET. A GET of candidates costs Placement time for each "
-            "provider that fits: with thousands of hosts, 30 s and more spare it work. "
-            "0: Placement is asked for every request, as nova does. Related options: "
+            "Seconds for which answers of Placement to GET /allocation_candidates are "
+            "cached; candidates claimed since then are excluded. Answers in frequent "
+            "use are refreshed in the background before they expire, and Placement is "
+            "always queried again before a request fails with NoValidHost. Before a "
+            "claim from an answer older than a second, the traits and aggregates in "
+            "the query are read again for the chosen host, mostly one short GET. A GET "
+            "of candidates costs Placement time for each matching provider: with "
+            "thousands of hosts, 30 s and more reduce its load. 0: Placement is "
+            "queried for every request, as by nova. Related options: "
             "candidates_max_kept, [scheduler] max_placement_results."
         ),
     ),
@@ -195,23 +192,23 @@ OPTS = (
         min=0,
         mutable=True,
         help=(
-            "Most allocation candidates that are kept, all answers together; those of "
-            "the answers that were not used for longest go first, and an answer that "
-            "is larger by itself is not kept. Each takes about 4 KB of memory. Related "
-            "option: candidates_max_age."
+            "Maximum number of cached allocation candidates, in all answers together. "
+            "The least recently used answers are evicted first, and an answer that "
+            "alone exceeds the maximum is not cached. Each candidate takes about 4 KB "
+            "of memory. Related option: candidates_max_age."
         ),
     ),
     cfg.IntOpt(
         "decision_records",
         default=1000,
         min=1,
-        help="How many decision records are kept, the newest ones.",
+        help="Maximum number of stored decision records; the oldest are dropped.",
     ),
     cfg.IntOpt(
         "random_seed",
         help=(
-            "Seed of the generator that breaks ties and chooses within "
-            "host_subset_size: the same seed gives the same answers. Unset: a new one "
+            "Seed of the random generator that breaks ties and selects within "
+            "host_subset_size: the same seed gives the same results. Unset: a new seed "
             "at every start."
         ),
     ),

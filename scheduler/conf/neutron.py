@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[neutron]: where Neutron is and how to authenticate (keystoneauth1's options)."""
+"""[neutron]: Neutron's endpoint and authentication (keystoneauth1's options)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ OPTS = (
         default=3,
         min=0,
         help=(
-            "How often a question to Neutron is put again when no connection comes "
-            "about. Neutron is asked only where auth_type or endpoint_override is set "
-            "here: for the segments of routed networks, and for ports that are managed "
-            "remotely."
+            "Maximum number of retries of a request to Neutron after a failed "
+            "connection. Neutron is used only if auth_type or endpoint_override is set "
+            "here: for the segments of routed networks, and for remote-managed ports."
         ),
     ),
     *service_opts("network"),

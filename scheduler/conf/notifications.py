@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[notifications]: in which form others are told of decisions.
+"""[notifications]: the format of notifications of decisions.
 
-Whether they are told at all, and over which bus, is said in
-[oslo_messaging_notifications].
+[oslo_messaging_notifications] sets whether, and over which bus, they are sent.
 """
 
 from oslo_config import cfg
@@ -19,18 +18,18 @@ OPTS = (
             ("both", "Both, each to its own topics."),
         ],
         help=(
-            "Form of the notifications scheduler.select_destinations.start and .end. "
+            "Format of the notifications scheduler.select_destinations.start and .end. "
             "Related options: versioned_notifications_topics; driver and topics in "
             "[oslo_messaging_notifications], where no driver, or the driver noop, "
-            "means that nobody is told."
+            "disables notifications."
         ),
     ),
     cfg.ListOpt(
         "versioned_notifications_topics",
         default=["versioned_notifications"],
         help=(
-            "Topics that versioned notifications go to, each to all of them. Those of "
-            "the others are in [oslo_messaging_notifications] topics."
+            "Topics of versioned notifications; each notification is sent to all of "
+            "them. For unversioned ones, see [oslo_messaging_notifications] topics."
         ),
     ),
     cfg.StrOpt(
@@ -38,8 +37,8 @@ OPTS = (
         default="INFO",
         choices=("DEBUG", "INFO", "WARN", "ERROR", "CRITICAL"),
         help=(
-            "Accepted, because a nova.conf may have it, and not used: the scheduler's "
-            "notifications are of the level INFO, as those of nova."
+            "Accepted for compatibility with nova.conf, and not used: the scheduler's "
+            "notifications have the level INFO, as nova's."
         ),
     ),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[oslo_reports]: where a report that SIGUSR2 asks for goes."""
+"""[oslo_reports]: the folder of the reports that SIGUSR2 triggers."""
 
 from oslo_config import cfg
 
@@ -8,8 +8,8 @@ GROUP = "oslo_reports"
 OPTS = (
     cfg.StrOpt(
         "log_dir",
-        # As in oslo.reports, which a nova in this process may register its own of
-        # later: oslo.config takes two only that are alike in everything.
+        # Identical to oslo.reports', which nova in the same process may register
+        # later: oslo.config accepts a duplicate only if all attributes are equal.
         help="Path to a log directory where to create a file",
     ),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[placement]: where Placement is and how to authenticate (keystoneauth1's options)."""
+"""[placement]: Placement's endpoint and authentication (keystoneauth1's options)."""
 
 from .keystoneauth import service_opts
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[scheduler]: what holds for every driver."""
+"""[scheduler]: options of all drivers."""
 
 from oslo_config import cfg
 
@@ -10,9 +10,9 @@ OPTS = (
         "workers",
         min=0,
         help=(
-            "Processes that serve requests. Not set or 0: as many as CPUs. They share "
+            "Number of worker processes. Not set or 0: the number of CPUs. They share "
             "the memory of the hosts that were read at the start. The embedded "
-            "Placement allows one only."
+            "Placement allows only one."
         ),
     ),
     cfg.IntOpt(
@@ -21,8 +21,8 @@ OPTS = (
         min=1,
         mutable=True,
         help=(
-            "How many hosts an instance may be tried on: the one that was selected and "
-            "max_attempts - 1 alternates of its cell. 1: no alternates."
+            "Maximum number of hosts on which an instance is tried: the selected one "
+            "and max_attempts - 1 alternates of its cell. 1: no alternates."
         ),
     ),
     cfg.IntOpt(
@@ -40,9 +40,9 @@ OPTS = (
         default=False,
         mutable=True,
         help=(
-            "Let a project's instances go only to hosts of the aggregates whose "
-            "metadata has a key that starts with filter_tenant_id and the project's "
-            "ID as its value. Projects that no aggregate names go anywhere. "
+            "Restrict a project's instances to hosts of the aggregates whose metadata "
+            "has a key that starts with filter_tenant_id and the project's ID as its "
+            "value. Projects that no aggregate names are not restricted. "
             "Related: placement_aggregate_required_for_tenants."
         ),
     ),
@@ -51,8 +51,8 @@ OPTS = (
         default=False,
         mutable=True,
         help=(
-            "Let projects that no aggregate names go nowhere. Related: "
-            "limit_tenants_to_placement_aggregate, without which it says nothing."
+            "Reject requests of projects that no aggregate names. Related: "
+            "limit_tenants_to_placement_aggregate, without which it has no effect."
         ),
     ),
     cfg.BoolOpt(
@@ -60,8 +60,8 @@ OPTS = (
         default=False,
         mutable=True,
         help=(
-            "Ask only for hosts that can use an image of that disk format. "
-            "Instances that boot from a volume go anywhere."
+            "Restrict requests to hosts that support the image's disk format. "
+            "Instances that boot from a volume are not restricted."
         ),
     ),
     cfg.BoolOpt(
@@ -69,8 +69,8 @@ OPTS = (
         default=False,
         mutable=True,
         help=(
-            "Keep the hosts of an aggregate whose metadata has trait:NAME = "
-            "required to requests that require that trait, in flavor or image."
+            "Reserve the hosts of aggregates whose metadata has trait:NAME = required "
+            "for requests that require that trait, in flavor or image."
         ),
     ),
     cfg.BoolOpt(
@@ -78,7 +78,7 @@ OPTS = (
         default=False,
         mutable=True,
         help=(
-            "Ask only for hosts that have what an image's properties name: buses, "
+            "Restrict requests to hosts that support the image's properties: buses, "
             "video, network and IOMMU models, architectures."
         ),
     ),
@@ -86,8 +86,8 @@ OPTS = (
         "query_placement_for_routed_network_aggregates",
         default=False,
         help=(
-            "Ask only for hosts in the segments of the routed networks that a "
-            "request names. Neutron has to be told of in [neutron]."
+            "Restrict requests to hosts in the segments of the routed networks that "
+            "they name. Requires Neutron in [neutron]."
         ),
     ),
     cfg.IntOpt(
@@ -95,10 +95,10 @@ OPTS = (
         default=-1,
         min=-1,
         help=(
-            "Seconds from one search of the cells for new compute nodes to the next: "
-            "each gets its host mapping, as by nova-manage cell_v2 discover_hosts. "
-            "Only with the source nova_db, of which these are the only writes. 0: "
-            "every minute; negative: never."
+            "Seconds between two searches of the cells for new compute nodes: each "
+            "gets its host mapping, as by nova-manage cell_v2 discover_hosts. Only "
+            "with the source nova_db, of which these are the only writes. 0: every "
+            "minute; negative: never."
         ),
     ),
 )

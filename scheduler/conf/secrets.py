@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which options have values that nobody is told."""
+"""Detect options with secret values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 from oslo_config import cfg
 
-#: Stands for such a value.
+#: The replacement for a secret value.
 HIDDEN: Final = "***"
 
 #: Parts of the names of secrets. Not all owners mark theirs: keystoneauth1 does not
@@ -16,10 +16,10 @@ _NAMES: Final = ("password", "secret", "token", "otp_key")
 
 
 def is_secret(opt: cfg.Opt) -> bool:
-    """Tell whether the value of an option may be a secret."""
+    """Return whether the value of an option may be a secret."""
     return bool(opt.secret) or is_secret_name(opt.dest)
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether an option of that name may have a secret, marked as one or not."""
+    """Return whether an option of that name may have a secret, marked or not."""
     return any(part in name for part in _NAMES)

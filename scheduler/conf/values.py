@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of options that cannot be used: which, where they stand, and why."""
+"""Find invalid option values, with their files and causes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check_values(conf: cfg.ConfigOpts) -> None:
     Raises
     ------
     oslo_config.cfg.ConfigFileValueError
-        Some cannot be used; the message names group, option, value and file of each.
+        Some are invalid; the message names group, option, value and file of each.
     """
     if wrong := list(_wrong_values(conf)):
         raise cfg.ConfigFileValueError("; ".join(wrong))
@@ -33,13 +33,13 @@ def _wrong_values(conf: cfg.ConfigOpts) -> Iterator[str]:
 def registered_opts(
     conf: cfg.ConfigOpts,
 ) -> Iterator[tuple[str | None, cfg.Opt, bool]]:
-    """Yield the group (None: DEFAULT), option and whether it is a CLI option too."""
+    """Yield the group (None: DEFAULT), option and whether it is also a CLI option."""
     for info, group in conf._all_opt_infos():  # noqa: SLF001 - no public name lists them
         yield group.name if group else None, info["opt"], info["cli"]
 
 
 def wrong_value(conf: cfg.ConfigOpts, group: str | None, opt: cfg.Opt) -> str | None:
-    """Return what is wrong with the value of an option, on one line, or None."""
+    """Return the error of an option's invalid value, on one line, or None."""
     try:
         (conf[group] if group else conf)[opt.dest]
     except (cfg.Error, ValueError) as e:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[workarounds]: what was meant to be there for a while."""
+"""[workarounds]: temporary options."""
 
 from oslo_config import cfg
 
@@ -11,18 +11,18 @@ OPTS = (
         default=False,
         mutable=True,
         help=(
-            "Do not ask Placement a second time for guests with dedicated CPUs, for "
-            "hosts that report VCPU and no PCPU. Spares a question once no host has "
-            "[DEFAULT] vcpu_pin_set any more."
+            "Do not query Placement a second time for guests with dedicated CPUs, for "
+            "hosts that report VCPU but no PCPU. Saves a query once no host uses "
+            "[DEFAULT] vcpu_pin_set."
         ),
     ),
     cfg.BoolOpt(
         "disable_compute_service_check_for_ffu",
         default=False,
         help=(
-            'With the source "nova_db": only warn at the start of a nova-compute that '
-            "is older than nova 34 supports, instead of stopping. For a fast-forward "
-            "upgrade, where controllers are started before the computes."
+            'With the source "nova_db": if a nova-compute is older than nova 34 '
+            "supports, only log a warning at the start instead of stopping. For a "
+            "fast-forward upgrade, where controllers start before the computes."
         ),
     ),
 )

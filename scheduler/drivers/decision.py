@@ -316,7 +316,7 @@ class Decision:
         A request that is repeated because its answer was lost gets the same host again.
         """
         if claims.may_add:
-            # Otherwise it would get a third host, besides this one and the source.
+            # Otherwise it would get a third host, in addition to this and the source.
             placed = self._adopt_earlier_claim(hosts, uuids, ledger, claims)
             if placed is not None:
                 return placed

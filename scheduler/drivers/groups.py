@@ -162,7 +162,7 @@ class GroupCheck:
         return False
 
     def _is_unopposed(self, uuid: str, strangers: Callable[[], Set[str]]) -> bool:
-        """Return whether there is no stranger, or none any more after a short wait."""
+        """Return whether there is no stranger, or none is left after a short wait."""
         for number in range(GROUP_MAX_READS):
             if number:
                 self._waiter.sleep(GROUP_PAUSE_S)

@@ -140,7 +140,7 @@ def build_queries(
 def build_requirements(
     parts: Parts, caller: Caller, spec_obj: RequestSpec, record: DecisionRecord
 ) -> Requirements:
-    """Run the prefilters; return what a request requires besides resource amounts.
+    """Run the prefilters; return the requirements in addition to resource amounts.
 
     Raises
     ------
