@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from .changes import CellReader
 from .directory import CellMappingRow
 from .heartbeats import CellHeartbeats
-from .image_properties import ImagePropertiesReader
+from .image_properties_reader import ImagePropertiesReader
 from .old_computes import OldCompute
 from .polled_database import PolledDatabase
 from .settings import Ratios

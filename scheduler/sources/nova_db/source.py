@@ -28,7 +28,7 @@ from .directory import Directory, DirectoryReader
 from .discovery import discover_hosts
 from .engines import Engines
 from .heartbeats import BaseHeartbeats, CellHeartbeats, heartbeats_of
-from .image_properties import are_weighed, write_properties
+from .image_properties_reader import are_weighed, write_properties
 from .merged_cells import MergedCells
 from .old_computes import ADVICE, OldCompute, describe_old_computes, read_old_computes
 from .polled_database import Apply, PolledDatabase, Read
