@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the operating system tells of a machine, and what Placement is told."""
+"""The state of a machine, as the operating system and Placement have it."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def test_machine_is_what_its_kernel_says(conf: cfg.ConfigOpts, tmp_path: Path) -
     conf.set_override("host", "machine")
     with_options(conf, disk_path=str(tmp_path), reserved_memory_mb=100)
     record = capacity.record(conf, NODE)
-    told = os.statvfs(tmp_path)
+    stat = os.statvfs(tmp_path)
     assert (record.host, record.nodename, record.uuid) == ("machine", "machine", NODE)
     assert record.vcpus_total == len(os.sched_getaffinity(0))
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
     assert record.total_usable_ram_mb == pytest.approx(pages, abs=1)
     assert 0 < record.free_ram_mb <= record.total_usable_ram_mb - 100
-    assert record.total_usable_disk_gb == told.f_blocks * told.f_frsize // 2**30
+    assert record.total_usable_disk_gb == stat.f_blocks * stat.f_frsize // 2**30
     assert record.free_disk_mb <= record.total_usable_disk_gb * 1024 + 1024
     assert record.supported_instances[0][0] == os.uname().machine
 
@@ -73,7 +73,7 @@ def test_processes_that_start_together_keep_one_uuid(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"not a UUID", b"\xff\xfe"])
-def test_file_without_a_uuid_is_told(tmp_path: Path, text: bytes) -> None:
+def test_file_without_a_uuid_is_reported(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "node_uuid"
     path.write_bytes(text)
     with pytest.raises(ConfigurationError, match="node_uuid_file"):

@@ -29,7 +29,7 @@ def placement() -> Any:
         yield fixture.client
 
 
-def told(client: PlacementClient, part: str) -> Any:
+def placement_has(client: PlacementClient, part: str) -> Any:
     body: Any = client.read(f"{URL}/{part}")
     return body[part]
 
@@ -55,13 +55,13 @@ def test_what_there_is_and_what_is_reserved(conf: cfg.ConfigOpts) -> None:
     }
 
 
-def test_placement_is_told_once(
+def test_placement_is_updated_once(
     conf: cfg.ConfigOpts, placement: PlacementClient
 ) -> None:
     provider = provider_of(conf, RECORD)
     assert update_provider(placement, provider)
     assert not update_provider(placement, provider)
-    assert told(placement, "inventories")["VCPU"]["total"] == 4
+    assert placement_has(placement, "inventories")["VCPU"]["total"] == 4
 
 
 def test_what_others_said_of_it_stays(
@@ -83,12 +83,12 @@ def test_what_others_said_of_it_stays(
     seed(placement, [given])
     more = provider_of(conf, dataclasses.replace(RECORD, vcpus_total=8))
     assert update_provider(placement, more)
-    inventories = told(placement, "inventories")
+    inventories = placement_has(placement, "inventories")
     assert set(inventories) == {"VCPU", "MEMORY_MB", "CUSTOM_BERTH"}, "no disk any more"
     assert inventories["CUSTOM_BERTH"]["total"] == 3
     assert [inventories["VCPU"][key] for key in ("total", "step_size")] == [8, 2]
-    assert set(told(placement, "traits")) == given.traits
-    assert told(placement, "aggregates") == [aggregate]
+    assert set(placement_has(placement, "traits")) == given.traits
+    assert placement_has(placement, "aggregates") == [aggregate]
 
 
 class Interrupted:
@@ -106,7 +106,7 @@ class Interrupted:
         return self._client.write(*args)
 
 
-def test_what_somebody_writes_meanwhile_stays(
+def test_what_another_client_writes_concurrently_stays(
     conf: cfg.ConfigOpts, placement: PlacementClient
 ) -> None:
     provider = provider_of(conf, RECORD)
@@ -116,7 +116,7 @@ def test_what_somebody_writes_meanwhile_stays(
     client: Any = Interrupted(placement, lambda: seed(placement, [other]))
     more = provider_of(conf, dataclasses.replace(RECORD, vcpus_total=8))
     assert update_provider(client, more)
-    inventories = told(placement, "inventories")
+    inventories = placement_has(placement, "inventories")
     assert inventories["CUSTOM_BERTH"]["total"] == 3
     assert inventories["VCPU"]["total"] == 8
 

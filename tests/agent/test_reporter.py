@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The library numbers what it is told, and sends no more than has changed."""
+"""The library assigns revisions to reports, and sends only changes."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_first_report_is_whole_and_the_next_tell_what_changed(
     assert sent.last["revision"] == 1
     assert sent.last["instances"] == [A]
     reporter.report(host(host="h1", vcpus_used=5), [B])
-    told = {k: sent.last[k] for k in ("since", "revision", "changes")}
-    assert told == {"since": 1, "revision": 2, "changes": {"vcpus_used": 5}}
+    reported = {k: sent.last[k] for k in ("since", "revision", "changes")}
+    assert reported == {"since": 1, "revision": 2, "changes": {"vcpus_used": 5}}
     assert sent.last["instances_added"] == [B]
     assert sent.last["instances_removed"] == [A]
     assert sent.kinds == ["HostReport", "HostDelta"]
@@ -89,7 +89,9 @@ def test_each_start_is_an_incarnation(sent: Sent) -> None:
     assert first != second
 
 
-def test_host_under_another_name_is_told_whole(reporter: Reporter, sent: Sent) -> None:
+def test_host_under_another_name_is_reported_whole(
+    reporter: Reporter, sent: Sent
+) -> None:
     record = host(host="h1")
     reporter.report(record)
     reporter.report(dataclasses.replace(record, host="h2"))
@@ -97,7 +99,7 @@ def test_host_under_another_name_is_told_whole(reporter: Reporter, sent: Sent) -
     assert sent.last["revision"] == 2
 
 
-def test_what_could_not_be_sent_is_told_whole_the_next_time(sent: Sent) -> None:
+def test_what_could_not_be_sent_is_reported_whole_the_next_time(sent: Sent) -> None:
     is_away = False
 
     def send(reports: list[dict[str, Any]]) -> None:
@@ -117,7 +119,7 @@ def test_what_could_not_be_sent_is_told_whole_the_next_time(sent: Sent) -> None:
     assert sent.last["revision"] == 3
 
 
-def test_casts_that_did_not_go_are_told_whole_each(sent: Sent) -> None:
+def test_casts_that_did_not_go_are_reported_whole_each(sent: Sent) -> None:
     n_left = 5
 
     def send(reports: list[dict[str, Any]]) -> None:
@@ -142,7 +144,7 @@ def test_many_hosts_go_in_few_casts(reporter: Reporter, sent: Sent) -> None:
     assert [len(cast) for cast in sent] == [500, 500, 200]
 
 
-def test_whole_report_is_told_when_asked(reporter: Reporter, sent: Sent) -> None:
+def test_whole_report_is_sent_when_requested(reporter: Reporter, sent: Sent) -> None:
     assert not reporter.send_whole_report(NODE)
     reporter.report(host(host="h1"), [A])
     assert reporter.send_whole_report(NODE)
@@ -178,7 +180,7 @@ def test_bad_value_is_refused_before_it_is_sent(
     assert sent == []
 
 
-def test_missing_column_is_told(reporter: Reporter) -> None:
+def test_missing_column_is_reported(reporter: Reporter) -> None:
     less = report_values(host(host="h1"))
     del less["free_ram_mb"]
     with pytest.raises(ValueError, match="host 'h1': free_ram_mb: not given"):

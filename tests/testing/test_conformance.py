@@ -168,7 +168,7 @@ def _failure(plugin: type, **more: Any) -> str:
     return "\n".join(traceback.format_exception_only(caught.value))
 
 
-def test_failing_example_is_told_as_the_builders_make_it() -> None:
+def test_failing_example_is_reported_as_the_builders_make_it() -> None:
     text = _failure(
         Greedy,
         batches=batches(metadata={"rack": ["r1"]}),
@@ -185,7 +185,7 @@ def test_failing_example_is_told_as_the_builders_make_it() -> None:
     assert made["spec_obj"].flavor.extra_specs == {"odd:key": "yes"}
 
 
-def test_failing_example_tells_what_differs_from_the_builders() -> None:
+def test_failing_example_shows_what_differs_from_the_builders() -> None:
     class Picky(BaseHostFilter):
         def passing(self, hosts: Any, spec_obj: Any) -> Any:
             return hosts.num_io_ops < 3

@@ -42,7 +42,7 @@ def files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Files:
     return Files(tmp_path)
 
 
-def test_changed_option_takes_effect_and_is_told_with_its_default(
+def test_changed_option_takes_effect_and_is_reported_with_its_default(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     files.write("[filter_scheduler]", "cpu_weight_multiplier = -2")
@@ -57,32 +57,32 @@ def test_changed_option_takes_effect_and_is_told_with_its_default(
     assert "changed from -2.0 to 1.0" in caplog.text
 
 
-def test_nothing_is_told_where_nothing_changed(
+def test_nothing_is_reported_where_nothing_changed(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert files.reload()
     assert not caplog.records
 
 
-def test_what_needs_a_restart_keeps_its_value_and_is_told_each_time(
+def test_what_needs_a_restart_keeps_its_value_and_is_reported_each_time(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     files.write("[moorage]", "decision_records = 7")
     for _ in range(2):
         assert files.reload()
     assert files.conf.moorage.decision_records == 1000
-    told = "[moorage] decision_records changed from 1000 to 7; restart to apply"
-    assert [r.getMessage() for r in caplog.records] == [told] * 2
+    reported = "[moorage] decision_records changed from 1000 to 7; restart to apply"
+    assert [r.getMessage() for r in caplog.records] == [reported] * 2
 
 
-def test_secret_is_never_told(files: Files, caplog: pytest.LogCaptureFixture) -> None:
+def test_secret_is_never_logged(files: Files, caplog: pytest.LogCaptureFixture) -> None:
     files.write(password="two")
     assert files.reload()
     assert "[DEFAULT] transport_url changed from *** to ***" in caplog.text
     assert "guest" not in caplog.text
 
 
-def test_secret_that_its_owner_does_not_mark_is_never_told(
+def test_secret_that_its_owner_does_not_mark_is_never_logged(
     files: Files, caplog: pytest.LogCaptureFixture
 ) -> None:
     group, name = "oslo_messaging_kafka", "ssl_client_key_password"

@@ -115,8 +115,10 @@ def oslos() -> set[tuple[str, str]]:
 
 def test_every_option_that_is_registered_is_honoured() -> None:
     groups = {group for group, _ in FATES}
-    told = {key: fate_of(*key) for key in ours() - OF_OSLO_DB if key[0] in groups}
-    assert {k for k, v in told.items() if not v or v.fate is not Fate.HONOURED} == set()
+    reported = {key: fate_of(*key) for key in ours() - OF_OSLO_DB if key[0] in groups}
+    assert {
+        k for k, v in reported.items() if not v or v.fate is not Fate.HONOURED
+    } == set()
 
 
 def test_every_option_that_is_honoured_is_registered() -> None:
@@ -133,10 +135,10 @@ PROGRAM = """
 import json
 import nova.conf
 
-told = {}
+reported = {}
 for info, group in nova.conf.CONF._all_opt_infos():
-    told.setdefault(group.name if group else "DEFAULT", []).append(info["opt"].name)
-print(json.dumps(told))
+    reported.setdefault(group.name if group else "DEFAULT", []).append(info["opt"].name)
+print(json.dumps(reported))
 """
 
 
@@ -313,7 +315,7 @@ def test_files_with_nothing_wrong_are_a_success_but_for_the_embedded_placement(
         ),
     ],
 )
-def test_option_is_told_by_name(
+def test_option_is_reported_by_name(
     check: Check, hosts: str, line: str, code: int, details: str
 ) -> None:
     group, _, rest = line.partition(" ")
@@ -375,7 +377,7 @@ ENABLED = "[filter_scheduler]\nenabled_filters = ComputeFilter,{}\n"
         pytest.param("NoFilter", FAILURE, "'NoFilter'; there are Aggr", id="unknown"),
     ],
 )
-def test_filters_are_told_by_name(
+def test_filters_are_reported_by_name(
     check: Check, hosts: str, names: str, code: int, details: str
 ) -> None:
     report = check(hosts, ENABLED.format(names))
@@ -384,12 +386,14 @@ def test_filters_are_told_by_name(
     assert details in found.details
 
 
-def test_all_filters_that_are_wrong_are_told_at_once(check: Check, hosts: str) -> None:
+def test_all_filters_that_are_wrong_are_reported_at_once(
+    check: Check, hosts: str
+) -> None:
     report = check(hosts, ENABLED.format("NoFilter,RamFilter,TrustedFilter,OtherOne"))
-    told = report.checks["[filter_scheduler] enabled_filters"].details
+    reported = report.checks["[filter_scheduler] enabled_filters"].details
     for part in ("'NoFilter'", "RamFilter", "TrustedFilter", "'OtherOne'"):
-        assert part in told
-    assert told.count("there are ") == 1
+        assert part in reported
+    assert reported.count("there are ") == 1
 
 
 def test_dotted_path_that_cannot_be_imported_is_a_failure(
@@ -424,7 +428,7 @@ def test_filter_of_ones_own_by_dotted_path_is_honoured(
         assert report.checks[f"[filter_scheduler] {name}"].code == SUCCESS
 
 
-def test_weighers_that_are_wrong_are_told(check: Check, hosts: str) -> None:
+def test_weighers_that_are_wrong_are_reported(check: Check, hosts: str) -> None:
     classes = "nova.scheduler.weights.all_weighers,NoWeigher,away.Weigher"
     report = check(hosts, f"[filter_scheduler]\nweight_classes = {classes}\n")
     found = report.checks["[filter_scheduler] weight_classes"]
@@ -475,7 +479,7 @@ def test_heartbeats_in_memcached_need_its_servers(check: Check) -> None:
     assert "needs [cache] enabled = true and [cache] memcache_servers" in found.details
 
 
-def test_memcached_that_does_not_answer_is_told(check: Check) -> None:
+def test_memcached_that_does_not_answer_is_reported(check: Check) -> None:
     servers = f"memcache_servers = 127.0.0.1:{free_port()}\n"
     found = check(MEMCACHED, CACHE + servers).checks["[DEFAULT] servicegroup_driver"]
     assert found.code == FAILURE
@@ -558,7 +562,7 @@ def test_nova_without_placement_would_get_the_embedded_one(check: Check) -> None
 
 
 @pytest.mark.parametrize(("count", "code"), [("1", SUCCESS), ("10", WARNING)])
-def test_placements_own_retries_are_told_from_its_file(
+def test_placements_own_retries_are_reported_from_its_file(
     check: Check, hosts: str, server: MisbehavingServer, count: str, code: int
 ) -> None:
     text = f"[placement]\nallocation_conflict_retry_count = {count}\n"
@@ -566,7 +570,7 @@ def test_placements_own_retries_are_told_from_its_file(
     assert report.checks["Placement's own retries"].code == code
 
 
-def test_placements_own_retries_are_warned_of_where_nobody_knows_them(
+def test_placements_own_retries_are_warned_of_where_they_are_unknown(
     check: Check, hosts: str, server: MisbehavingServer
 ) -> None:
     found = check(hosts, placement(server.url)).checks["Placement's own retries"]
@@ -701,7 +705,7 @@ def test_service_record_needs_its_database(check: Check, files: Files) -> None:
 @pytest.mark.parametrize(
     ("value", "code"), [("false", FAILURE), ("true", WARNING)], ids=["stop", "ffu"]
 )
-def test_computes_that_are_too_old_are_told(
+def test_computes_that_are_too_old_are_reported(
     check: Check, tmp_path: Path, value: str, code: int
 ) -> None:
     with Nova(tmp_path) as nova:
@@ -745,7 +749,7 @@ def test_databases_of_a_real_nova_are_read(check: Check) -> None:
         assert report.checks[name] == (WARNING, "It has no compute nodes.")
 
 
-# -- what is never told ----------------------------------------------------------------
+# -- secrets ---------------------------------------------------------------------------
 
 SECRET = "Xyzzy%40plugh"
 SECRETS = f"""
@@ -835,10 +839,10 @@ def test_files_of_a_directory_are_looked_at(
         text = f"[DEFAULT]\nmy_ip = 10.0.0.{number}\n[libvirt]\nn{number} = 1\n"
         (tmp_path / f"{number}.conf").write_text(text)
     run(["--config-dir", str(tmp_path), "upgrade", "check", "--json"])
-    told: Any = json.loads(capsys.readouterr().out)
-    names = [each["check"] for each in told["checks"]]
+    reported: Any = json.loads(capsys.readouterr().out)
+    names = [each["check"] for each in reported["checks"]]
     assert "[DEFAULT] my_ip" in names
-    assert "2 of [libvirt]" in told["checks"][-1]["details"]
+    assert "2 of [libvirt]" in reported["checks"][-1]["details"]
 
 
 # -- the documentation -----------------------------------------------------------------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers are replaced, told and ended by the process that forked them."""
+"""Workers are replaced, signalled and ended by the process that forked them."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Process:
 
     def pids(self) -> dict[int, int]:
         """The process of each worker."""
-        told = [line.split() for line in self.seen if " is process " in line]
-        return {int(words[1]): int(words[4]) for words in told}
+        reported = [line.split() for line in self.seen if " is process " in line]
+        return {int(words[1]): int(words[4]) for words in reported}
 
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -98,8 +98,8 @@ def test_reload_reaches_this_process_and_all_workers(start: Start) -> None:
 def test_worker_that_dies_at_once_is_replaced_ever_later(start: Start) -> None:
     process = start("dies_at_once", 1)
     process.read_until("was killed by SIGKILL: replacing it in 4 s")
-    told = [line.partition(", ")[2].partition(", ")[2] for line in process.seen]
-    assert [line.strip() for line in told if line] == [
+    reported = [line.partition(", ")[2].partition(", ")[2] for line in process.seen]
+    assert [line.strip() for line in reported if line] == [
         "ended with status 3: replacing it in 1 s",
         "was killed by SIGKILL: replacing it in 2 s",
         "was killed by SIGKILL: replacing it in 4 s",
@@ -110,7 +110,7 @@ def test_worker_that_dies_at_once_is_replaced_ever_later(start: Start) -> None:
     assert time.monotonic() - began < 3, "a worker that is due is not waited for"
 
 
-def test_bug_in_a_worker_is_told_with_its_traceback(start: Start) -> None:
+def test_bug_in_a_worker_is_reported_with_its_traceback(start: Start) -> None:
     process = start("raises", 1)
     process.read_until("LookupError: a bug")
     process.read_until("ended with status 1")
@@ -121,8 +121,8 @@ def test_worker_that_does_not_end_is_killed(start: Start) -> None:
     process.read_until("All 2 workers serve")
     process.send(signal.SIGTERM)
     assert process.wait() == 1
-    told = "has not ended within graceful_shutdown_timeout, 1 s, and is killed"
-    assert sum(told in line for line in process.seen) == 2
+    reported = "has not ended within graceful_shutdown_timeout, 1 s, and is killed"
+    assert sum(reported in line for line in process.seen) == 2
     assert not any(Path(f"/proc/{pid}").exists() for pid in process.pids().values())
 
 

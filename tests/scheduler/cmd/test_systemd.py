@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""systemd is told in its own words, where it is there."""
+"""systemd is notified of the state by sd_notify, if it is there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moorage.scheduler.cmd.systemd import State, notify
 
 
 @pytest.fixture(params=["file", "abstract"])
-def told(
+def receiver(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[socket.socket]:
     """What systemd listens on."""
@@ -26,15 +26,15 @@ def told(
         yield listening
 
 
-def test_states_are_told(told: socket.socket) -> None:
+def test_states_are_reported(receiver: socket.socket) -> None:
     notify(State.READY, "4 workers serve")
     notify(State.RELOADING)
     notify(State.STOPPING)
-    assert told.recv(512) == b"READY=1\nSTATUS=4 workers serve"
-    reloading = told.recv(512).splitlines()
+    assert receiver.recv(512) == b"READY=1\nSTATUS=4 workers serve"
+    reloading = receiver.recv(512).splitlines()
     assert reloading[0] == b"RELOADING=1"
     assert reloading[-1].startswith(b"MONOTONIC_USEC=")
-    assert told.recv(512).splitlines()[0] == b"STOPPING=1"
+    assert receiver.recv(512).splitlines()[0] == b"STOPPING=1"
 
 
 def test_without_systemd_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ class Odd(BaseHostFilter):
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "reported"),
     [
         pytest.param(None, "returned an array of shape", id="none"),
         pytest.param(True, r"of shape \(\) and type bool", id="one for all"),
@@ -128,11 +128,11 @@ class Odd(BaseHostFilter):
     ],
 )
 def test_bad_answer_is_an_error_that_names_the_filter(
-    answer: Any, told: str, conf: cfg.ConfigOpts
+    answer: Any, reported: str, conf: cfg.ConfigOpts
 ) -> None:
     odd = Odd(conf)
     odd.answer = answer
-    with pytest.raises(PluginError, match=f"filter Odd .*{told}"):
+    with pytest.raises(PluginError, match=f"filter Odd .*{reported}"):
         _left([odd])
 
 
@@ -154,8 +154,8 @@ def test_log_has_the_words_that_operators_search_for(
 ) -> None:
     with caplog.at_level(logging.DEBUG, logger="moorage"):
         _left([AtLeastTwo(conf), NoOne(conf)])
-    told = [(r.levelname, r.getMessage()) for r in caplog.records]
-    assert told == [
+    reported = [(r.levelname, r.getMessage()) for r in caplog.records]
+    assert reported == [
         ("DEBUG", "Starting with 4 host(s)"),
         ("DEBUG", "Filter AtLeastTwo returned 3 host(s)"),
         ("INFO", "Filter NoOne returned 0 hosts"),
@@ -171,14 +171,16 @@ def test_log_has_the_words_that_operators_search_for(
 # -- one host's reasons ----------------------------------------------------------------
 
 
-def test_reasons_of_a_host_are_all_told(conf: cfg.ConfigOpts) -> None:
+def test_reasons_of_a_host_are_all_reported(conf: cfg.ConfigOpts) -> None:
     filters = [AtLeastTwo(conf), AtMostThree(conf), NoOne(conf)]
-    told = explain_rejections(filters, batch(*FOUR)[0], spec())
-    assert [(t.filter, t.reason) for t in told] == [
+    reported = explain_rejections(filters, batch(*FOUR)[0], spec())
+    assert [(t.filter, t.reason) for t in reported] == [
         ("AtLeastTwo", "too little"),
         ("NoOne", NoOne.REASON),
     ]
-    assert (told[0].attribute, told[0].required, told[0].available) == (None,) * 3
+    assert (reported[0].attribute, reported[0].required, reported[0].available) == (
+        None,
+    ) * 3
 
 
 def test_only_the_filters_that_are_asked_have_reasons(conf: cfg.ConfigOpts) -> None:

@@ -169,7 +169,7 @@ def test_foreign_filter_may_shorten_the_list_itself(conf: cfg.ConfigOpts) -> Non
     assert mask.tolist() == [True, False, False]
 
 
-def test_foreign_filter_tells_limits(conf: cfg.ConfigOpts) -> None:
+def test_foreign_filter_shows_limits(conf: cfg.ConfigOpts) -> None:
     filter_ = make_filter(NovaCandidateFilter, conf, _clock)
     [*_, last] = _offered(("c", "y"))
     assert filter_.selection_limits(last, spec()) == {"memory_mb": 3}

@@ -97,11 +97,11 @@ def test_hosts_are_in_the_segment_of_a_routed_network(make: MakeScheduler) -> No
     for provider in (segment, node):
         url = f"/resource_providers/{provider}"
         body: Any = scheduler.placement.read(url)
-        told = {
+        reported = {
             "aggregates": [aggregate],
             "resource_provider_generation": body["generation"],
         }
-        assert write(Verb.PUT, f"{url}/aggregates", told).is_done
+        assert write(Verb.PUT, f"{url}/aggregates", reported).is_done
     networks = NetworkRequestList(objects=[NetworkRequest(network_id="routed")])
     for _ in range(3):
         [[chosen, *others]] = scheduler.select_destinations(
@@ -116,7 +116,7 @@ def test_hosts_are_in_the_segment_of_a_routed_network(make: MakeScheduler) -> No
 
 
 @pytest.mark.parametrize("is_disabled", [False, True])
-def test_pinned_guest_is_asked_for_on_hosts_without_pcpu_unless_told(
+def test_pinned_guest_is_asked_for_on_hosts_without_pcpu_by_default(
     make: MakeScheduler, is_disabled: bool
 ) -> None:
     scheduler = make()
@@ -134,7 +134,7 @@ def test_pinned_guest_is_asked_for_on_hosts_without_pcpu_unless_told(
     assert len(set(record.queries)) == (1 if is_disabled else 2)
 
 
-def test_empty_placement_is_told(tmp_path: Path) -> None:
+def test_empty_placement_is_reported(tmp_path: Path) -> None:
     conf = moorage_conf.load([], config_files=[])
     path = write_inventory(tmp_path, host("h1"))
     conf.set_override("inventory_file", str(path), group="moorage")

@@ -69,7 +69,7 @@ def test_enabled_filters_are_in_the_order_given_and_once() -> None:
     assert _filters(enabled_filters=names) == names[:2]
 
 
-def test_unknown_filter_is_told_with_those_that_exist() -> None:
+def test_unknown_filter_is_reported_with_those_that_exist() -> None:
     with pytest.raises(PluginError) as caught:
         _filters(enabled_filters=["ComputeFilter", "NoSuchFilter"])
     message = str(caught.value)
@@ -138,7 +138,7 @@ def test_weight_classes(classes: list[str], names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("path", ["NoWeigher", "nova.scheduler.weights.x.NoWeigher"])
-def test_unknown_weigher_is_told_with_those_that_exist(path: str) -> None:
+def test_unknown_weigher_is_reported_with_those_that_exist(path: str) -> None:
     with pytest.raises(PluginError, match=f"no weigher '{path}'.*RAMWeigher"):
         _weighers(path)
 
@@ -148,7 +148,7 @@ def test_plugin_is_found_by_its_name() -> None:
     assert load_plugin("moorage.filters", "ComputeFilter") is ComputeFilter
 
 
-def test_unknown_plugin_is_told_with_those_that_exist() -> None:
+def test_unknown_plugin_is_reported_with_those_that_exist() -> None:
     with pytest.raises(PluginError, match=r"moorage.sources: .* 'fil'; there are file"):
         load_plugin("moorage.sources", "fil")
 

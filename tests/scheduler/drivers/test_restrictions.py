@@ -145,7 +145,7 @@ def test_question_is_narrowed_to_the_host_that_is_named(
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "reported"),
     [
         pytest.param({"force_hosts": ["z"]}, "host: z node: None ", id="host"),
         pytest.param({"force_nodes": ["z"]}, "host: None node: z ", id="node"),
@@ -156,10 +156,12 @@ def test_question_is_narrowed_to_the_host_that_is_named(
         ),
     ],
 )
-def test_unknown_host_is_told_in_novas_words(fields: dict[str, Any], told: str) -> None:
+def test_unknown_host_is_reported_in_novas_words(
+    fields: dict[str, Any], reported: str
+) -> None:
     with pytest.raises(NoValidHost) as caught:
         restrict_to_requested_host(spec(**fields), TABLE, Requirements(), bool)
-    assert str(caught.value) == f"No valid host was found. No such host - {told}"
+    assert str(caught.value) == f"No valid host was found. No such host - {reported}"
 
 
 def test_evacuated_host_is_known_by_its_nodes() -> None:

@@ -155,10 +155,10 @@ def test_same_seed_gives_the_same_order() -> None:
     assert orders[0] != _order(_ranked(rows, seed=8, **chance))
 
 
-# -- what is told ----------------------------------------------------------------------
+# -- the record ------------------------------------------------------------------------
 
 
-def test_top_tells_of_the_first_hosts_and_each_weighers_part() -> None:
+def test_top_names_the_first_hosts_and_each_weighers_part() -> None:
     ranking = _ranked(
         batch(*hosts("free_ram_mb", range(10))), ram_weight_multiplier=2.0
     )
@@ -194,10 +194,12 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "told"), ANSWERS)
-def test_bad_answer_is_an_error_that_names_the_weigher(answer: Any, told: str) -> None:
+@pytest.mark.parametrize(("answer", "reported"), ANSWERS)
+def test_bad_answer_is_an_error_that_names_the_weigher(
+    answer: Any, reported: str
+) -> None:
     odd = type("Odd", (Odd,), {"answer": answer})
-    with pytest.raises(PluginError, match=f"weigher Odd .*{told}"):
+    with pytest.raises(PluginError, match=f"weigher Odd .*{reported}"):
         _ranked(batch(*hosts("free_ram_mb", RAM)), weighers=[odd])
 
 
@@ -210,12 +212,12 @@ class OddMultiplier(RAMWeigher):
         return self.answer
 
 
-@pytest.mark.parametrize(("answer", "told"), ANSWERS)
+@pytest.mark.parametrize(("answer", "reported"), ANSWERS)
 def test_bad_multiplier_is_an_error_that_names_the_weigher(
-    answer: Any, told: str
+    answer: Any, reported: str
 ) -> None:
     odd = type("Odd", (OddMultiplier,), {"answer": answer})
-    with pytest.raises(PluginError, match=f"weigher Odd .*{told}"):
+    with pytest.raises(PluginError, match=f"weigher Odd .*{reported}"):
         _ranked(batch(*hosts("free_ram_mb", RAM)), weighers=[odd])
 
 

@@ -277,7 +277,7 @@ def endpoint(scheduler: Scheduler) -> SchedulerEndpoint:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         ({}, "neither spec_obj nor request_spec"),
         ({"spec_obj": {"flavor": 1}}, "spec_obj: a RequestSpec is needed, not dict"),
@@ -307,9 +307,9 @@ def endpoint(scheduler: Scheduler) -> SchedulerEndpoint:
     ],
 )
 def test_what_cannot_be_asked_is_refused_by_name(
-    endpoint: SchedulerEndpoint, arguments: dict[str, Any], told: str
+    endpoint: SchedulerEndpoint, arguments: dict[str, Any], reported: str
 ) -> None:
-    with pytest.raises(InvalidRequest, match=told) as raised:
+    with pytest.raises(InvalidRequest, match=reported) as raised:
         endpoint.select_destinations(CONTEXT, **arguments)
     crossing = type(raised.value)
     assert (crossing.__module__, crossing.__name__) == ("nova.exception", "NoValidHost")

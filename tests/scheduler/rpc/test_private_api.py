@@ -86,10 +86,10 @@ def test_missing_part_is_named_once_with_what_is_lost(
     _remove(cls, name, monkeypatch)
     for _ in range(2):
         assert _echoed("here") == "here"
-    [told] = [line for line in _warned(caplog) if name in line]
-    assert f"{cls.__module__}.{cls.__name__}" in told
-    assert lost in told
-    assert importlib.metadata.version("oslo.messaging") in told
+    [reported] = [line for line in _warned(caplog) if name in line]
+    assert f"{cls.__module__}.{cls.__name__}" in reported
+    assert lost in reported
+    assert importlib.metadata.version("oslo.messaging") in reported
 
 
 def _remove(cls: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,6 +118,6 @@ def test_server_without_its_private_methods_serves_as_oslo_messagings_does(
 
     monkeypatch.setattr(RPCServer, "_on_incoming", on_incoming)
     assert _echoed("here") == "here"
-    [told] = _warned(caplog)
-    assert "_process_incoming in oslo_messaging.rpc.server.RPCServer" in told
-    assert "wait for a free thread" in told
+    [reported] = _warned(caplog)
+    assert "_process_incoming in oslo_messaging.rpc.server.RPCServer" in reported
+    assert "wait for a free thread" in reported
