@@ -78,6 +78,7 @@ def _rule(value: str) -> RequestSpec:
             "image.properties",
             "CUSTOM_",
         ),
+        (_image(img_signature="s" * (MAX_TOGETHER + 1)), "image.properties", "s" * 200),
         (
             _image(hw_cpu_policy="dedicated", hw_cpu_realtime_mask="0-3," * 70),
             "hw_cpu_realtime_mask",
@@ -128,12 +129,25 @@ def test_uuid_that_is_there_twice_is_named_alone(scheduler: Scheduler) -> None:
         _hints(different_host=[UUID] * (MAX_TOTAL_TEXT // 36 - 2)),
         _hints(unknown=["x" * (MAX_TOTAL_TEXT - len("unknown"))]),
         _image(os_distro="x" * MAX_TEXT, img_signature="s" * MAX_TEXT),
+        # In base64: the signature by an RSA key of 4096 bits.
+        _image(img_signature="s" * 684),
+        _image(os_command_line="console=ttyS0 " * 100),
         request(ignore_hosts=[f"x{i}" for i in range(MAX_HOST_NAMES)]),
         _hints(query=['["and"' + ',["<","$vcpus_used",9]' * 99 + ",1" * 7000 + "]"]),
         _rule("1"),
         _rule("2147483647"),
     ],
-    ids=["hosts", "hint", "properties", "ignored", "query", "one", "many"],
+    ids=[
+        "hosts",
+        "hint",
+        "properties",
+        "signature",
+        "command line",
+        "ignored",
+        "query",
+        "one",
+        "many",
+    ],
 )
 def test_what_is_as_large_as_it_may_be_is_placed(
     scheduler: Scheduler, spec_obj: RequestSpec

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import oslo_messaging
 import pytest
+from oslo_config import cfg
 
 from moorage.objects import Serializer
 from moorage.scheduler import conf as moorage_conf
-from moorage.scheduler.errors import InvalidRequest, NoValidHost
-from moorage.scheduler.rpc import get_server, get_transport
+from moorage.scheduler.errors import InvalidRequest, NoValidHost, SchedulerError
+from moorage.scheduler.rpc import SchedulerEndpoint, get_server, get_transport
 from moorage.scheduler.service import build
 
 from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
@@ -23,32 +25,52 @@ Call = Callable[..., Any]
 SELECT = "select_destinations"
 
 
+@contextmanager
+def _served(
+    conf: cfg.ConfigOpts, *endpoints: object, topic: str = "scheduler"
+) -> Iterator[Call]:
+    """Serve endpoints, and return what sends a message as it is to them."""
+    transport = get_transport(conf, "fake://")
+    server = get_server(conf, transport, endpoints, topic)
+    server.start()
+
+    def call(context: dict[str, Any] = CONTEXT, **message: Any) -> Any:
+        whole = {"method": SELECT, "args": {}, "version": "4.5", **message}
+        whole["args"] = Serializer().serialize_entity({}, whole["args"])
+        target = oslo_messaging.Target(topic=topic)
+        return transport._send(  # noqa: SLF001 - a client cannot send nonsense
+            target, context, whole, wait_for_reply=True, timeout=30
+        )
+
+    try:
+        yield call
+    finally:
+        server.stop()
+        server.wait()
+        transport.cleanup()
+
+
 @pytest.fixture(scope="module")
 def call(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Call]:
-    """Send a message as it is, and return the answer."""
+    """Send a message as it is to a scheduler, and return the answer."""
     folder: Path = tmp_path_factory.mktemp("cloud")
     conf = moorage_conf.load([], config_files=[])
     path = write_inventory(folder, host("h1"), host("h2"))
     conf.set_override("inventory_file", str(path), group="moorage")
     scheduler = build(conf)
     scheduler.start()
-    transport = get_transport(conf, "fake://")
-    server = get_server(conf, transport, scheduler.endpoints)
-    server.start()
-
-    def call(context: dict[str, Any] = CONTEXT, **message: Any) -> Any:
-        whole = {"method": SELECT, "args": {}, "version": "4.5", **message}
-        whole["args"] = Serializer().serialize_entity({}, whole["args"])
-        target = oslo_messaging.Target(topic="scheduler")
-        return transport._send(  # noqa: SLF001 - a client cannot send nonsense
-            target, context, whole, wait_for_reply=True, timeout=30
-        )
-
-    yield call
-    server.stop()
-    server.wait()
-    transport.cleanup()
+    with _served(conf, *scheduler.endpoints) as call:
+        yield call
     scheduler.stop()
+
+
+class _Broken:
+    """A scheduler with a defect."""
+
+    table: Any = None
+
+    def select_destinations(self, *_arguments: object) -> Any:
+        raise KeyError("a defect")
 
 
 def _asked(**changes: Any) -> dict[str, Any]:
@@ -155,3 +177,24 @@ def test_request_that_fits_nowhere_leaves_no_traceback(
     lines = [r for r in caplog.records if r.levelno >= logging.INFO]
     assert not [r for r in lines if r.exc_info or r.levelno > logging.WARNING]
     assert "req-test" in lines[-1].getMessage()
+
+
+def test_unexpected_error_leaves_its_traceback(
+    conf: cfg.ConfigOpts, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        _served(conf, SchedulerEndpoint(_Broken()), topic="broken") as call,
+        pytest.raises(SchedulerError, match="The scheduler failed"),
+    ):
+        call(args=_asked())
+    assert "Traceback" in caplog.text
+    assert "KeyError: 'a defect'" in caplog.text
+
+
+def test_invalid_request_is_named_once(call: Call) -> None:
+    with pytest.raises(InvalidRequest) as raised:
+        call(args=_asked(spec_obj=request(vcpus=-1)))
+    message = str(raised.value)
+    assert message.count("InvalidRequest") == message.count("No valid host") == 1
+    failure: Any = raised.value
+    assert "No valid host" not in failure.kwargs["reason"]

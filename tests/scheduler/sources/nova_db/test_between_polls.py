@@ -12,10 +12,12 @@ from oslo_config import cfg
 
 from moorage.objects import Destination
 from moorage.scheduler.errors import NoValidHost
+from moorage.scheduler.instances import InstanceState
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.inventory import read_inventory
+from moorage.scheduler.sources.nova_db.engines import Engines
 from moorage.testing import PlacementFixture
 
 from ....conftest import node_uuid
@@ -38,12 +40,16 @@ class Cloud:
         inventory = read_inventory(write_inventory(folder, *hosts))
         seed(placement.client, providers(inventory))
         self.nova = nova
+        # As a service makes them: oslo.db raises errors of its own.
+        self.engines = Engines(conf)
+        nova.engines = {url: self.engines.cell(url) for url in nova.engines}
         for name in "ab":
             nova.host(name, free_ram_mb={"a": 16384, "b": 8192}[name])
+        self.source = nova.source(conf, refresh_interval=NEVER)
         self.scheduler: Scheduler = build(
             conf,
             placement=placement.embedded.adapter,
-            source=nova.source(conf, refresh_interval=NEVER),
+            source=self.source,
             clock=nova.clock,
         )
         self.scheduler.start()
@@ -119,9 +125,25 @@ def test_forced_host_is_selected_though_it_was_just_disabled(cloud: Cloud) -> No
     assert cloud.select(**_forced("b")) == ["b"]
 
 
+def _lose_cell(cloud: Cloud, folder: Path) -> None:
+    cloud.engines.dispose()
+    (folder / "cell1.sqlite").rename(folder / "lost")
+
+
 def test_cell_that_does_not_answer_stops_no_decision(
     cloud: Cloud, tmp_path: Path
 ) -> None:
-    cloud.nova.cells["cell1"].dispose()
-    (tmp_path / "cell1.sqlite").rename(tmp_path / "lost")
+    _lose_cell(cloud, tmp_path)
+    # No poll precedes the claim: Placement offers only hosts that are known.
+    assert cloud.select(**_requested("a")) == ["a"]
+    # The host c is not known: a poll finds that the cell is away.
     assert cloud.select()[0] in {"a", "b"}
+
+
+def test_cell_that_does_not_answer_may_have_any_instance(
+    cloud: Cloud, tmp_path: Path
+) -> None:
+    [uuid] = new_uuids()
+    assert cloud.source.locate_instance(uuid).state is InstanceState.PENDING
+    _lose_cell(cloud, tmp_path)
+    assert cloud.source.locate_instance(uuid).state is InstanceState.UNKNOWN
