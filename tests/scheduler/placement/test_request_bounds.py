@@ -78,7 +78,7 @@ def _rule(value: str) -> RequestSpec:
             "image.properties",
             "CUSTOM_",
         ),
-        (_image(img_signature="s" * (MAX_TOGETHER + 1)), "image.properties", "s" * 200),
+        (_image(img_signature="s" * (MAX_TOTAL_TEXT + 1)), "image.properties", "s" * 200),
         (
             _image(hw_cpu_policy="dedicated", hw_cpu_realtime_mask="0-3," * 70),
             "hw_cpu_realtime_mask",
