@@ -78,7 +78,11 @@ def _rule(value: str) -> RequestSpec:
             "image.properties",
             "CUSTOM_",
         ),
-        (_image(img_signature="s" * (MAX_TOTAL_TEXT + 1)), "image.properties", "s" * 200),
+        (
+            _image(img_signature="s" * (MAX_TOTAL_TEXT + 1)),
+            "image.properties",
+            "s" * 200,
+        ),
         (
             _image(hw_cpu_policy="dedicated", hw_cpu_realtime_mask="0-3," * 70),
             "hw_cpu_realtime_mask",
@@ -119,7 +123,7 @@ def test_what_is_too_large_is_refused_fast_with_its_name_and_its_start(
 
 def test_uuid_that_is_there_twice_is_named_alone(scheduler: Scheduler) -> None:
     [twice, *others] = new_uuids(1000)
-    with pytest.raises(InvalidRequest, match=f"twice: {twice}$"):
+    with pytest.raises(InvalidRequest, match=f"duplicate instance: {twice}$"):
         scheduler.select_destinations(CONTEXT, request(), [twice, *others, twice])
 
 
