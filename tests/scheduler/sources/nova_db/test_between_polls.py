@@ -112,6 +112,24 @@ def test_host_that_was_just_taken_out_of_service_is_not_selected(
         assert set(cloud.select(n_instances)) == {"b"}
 
 
+@pytest.mark.parametrize("column", ["forced_down", "disabled"])
+def test_host_that_was_just_taken_out_of_service_is_no_alternate(
+    cloud: Cloud, column: str
+) -> None:
+    cloud.nova.host("c")
+    assert cloud.select(**_requested("c")) == ["c"]
+    engine = cloud.nova.cells["cell1"]
+    cloud.nova.update(engine, SERVICES, SERVICES.c.host == "a", **{column: True})
+    [answer] = cloud.scheduler.select_destinations(
+        CONTEXT,
+        request(),
+        new_uuids(),
+        return_objects=True,
+        return_alternates=True,
+    )
+    assert {selection.service_host for selection in answer} == {"b", "c"}
+
+
 def test_no_host_is_valid_once_all_are_taken_out_of_service(cloud: Cloud) -> None:
     engine = cloud.nova.cells["cell1"]
     cloud.nova.update(engine, SERVICES, SERVICES.c.id > 0, forced_down=True)
