@@ -120,13 +120,14 @@ def test_host_that_was_just_taken_out_of_service_is_no_alternate(
     assert cloud.select(**_requested("c")) == ["c"]
     engine = cloud.nova.cells["cell1"]
     cloud.nova.update(engine, SERVICES, SERVICES.c.host == "a", **{column: True})
-    [answer] = cloud.scheduler.select_destinations(
+    answers: Any = cloud.scheduler.select_destinations(
         CONTEXT,
         request(),
         new_uuids(),
         return_objects=True,
         return_alternates=True,
     )
+    [answer] = answers
     assert {selection.service_host for selection in answer} == {"b", "c"}
 
 
