@@ -239,8 +239,8 @@ def as_nova(error: Exception) -> Exception:
     Returns
     -------
     Exception
-        `error` itself if it is a NoValidHost; otherwise an error that is also of its
-        class if that is a SchedulerError.
+        `error` itself if it has one of nova's classes already; otherwise an error that
+        is also of its class if that is a SchedulerError.
     """
     is_ours = isinstance(error, SchedulerError)
     if is_ours and type(error).__module__ == NoValidHost.__module__:
