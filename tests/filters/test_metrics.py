@@ -49,7 +49,7 @@ def test_setting_that_is_none_is_ignored_with_one_warning(
     filter_ = _filter("cpu=1.0", "mem", "disk=x", "=1")
     assert filter_.passing(batch(*hosts("metrics", [{"cpu": 1}])), spec()).all()
     (record,) = caplog.records
-    assert record.getMessage().endswith("ignored: mem, disk=x, =1")
+    assert record.getMessage().endswith("not NAME=NUMBER: mem, disk=x, =1")
 
 
 def test_filters_of_other_settings_do_not_share_answers() -> None:

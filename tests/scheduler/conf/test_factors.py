@@ -23,5 +23,5 @@ def test_what_is_no_pair_is_warned_of_and_left_out(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         assert factors("o", ["a", "=1", "b=much", "d=nan", "c=1"]) == (("c", 1.0),)
-    assert "o: ignoring invalid name=number" in caplog.text
+    assert "o: ignoring what is not NAME=NUMBER" in caplog.text
     assert "a, =1, b=much, d=nan" in caplog.text

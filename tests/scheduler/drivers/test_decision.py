@@ -592,8 +592,8 @@ def test_failure_after_a_claim_leaves_nothing(make: MakeScheduler) -> None:
 @pytest.mark.parametrize(
     ("uuids", "named"),
     [
-        pytest.param(["no-uuid"], "no UUID", id="malformed"),
-        pytest.param([new_uuids()[0]] * 2, "twice", id="twice"),
+        pytest.param(["no-uuid"], "is not a UUID", id="malformed"),
+        pytest.param([new_uuids()[0]] * 2, "duplicate instance", id="twice"),
     ],
 )
 def test_instances_that_cannot_be_are_named(
