@@ -113,11 +113,12 @@ def build(  # noqa: PLR0913 - every dependency can be passed in
     """
     register_opts(conf)
     if source is None:
+        make_source = load_plugin(
+            "moorage.sources", conf.moorage.source, option="[moorage] source"
+        )
         if placement is None:
             _check_embedded(conf)
-        source = load_plugin(
-            "moorage.sources", conf.moorage.source, option="[moorage] source"
-        )(conf)
+        source = make_source(conf)
     source.adopt(conf)
     return Scheduler(
         conf,

@@ -45,6 +45,11 @@ DATABASE = f"{PLACEMENT}[moorage]\nsource = nova_db\n[api_database]\nconnection 
             id="source",
         ),
         pytest.param(
+            "[moorage]\nsource = nowhere\n",
+            "[moorage] source = nowhere: ",
+            id="source without a Placement",
+        ),
+        pytest.param(
             "[moorage]\nsource = push\n",
             "the embedded Placement would be used, which has no hosts",
             id="embedded",
