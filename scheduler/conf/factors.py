@@ -21,7 +21,9 @@ def factors(option: str, elements: Iterable[str]) -> tuple[tuple[str, float], ..
     read = [(element, _pair(element)) for element in elements]
     wrong = [element for element, pair in read if pair is None]
     if wrong:
-        LOG.warning("%s: ignoring what is not NAME=NUMBER: %s", option, ", ".join(wrong))
+        LOG.warning(
+            "%s: ignoring what is not NAME=NUMBER: %s", option, ", ".join(wrong)
+        )
     return tuple(pair for _, pair in read if pair is not None)
 
 
