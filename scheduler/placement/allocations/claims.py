@@ -198,7 +198,7 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
     try:
         rewrite.run()
     except AllocationsInDoubt as e:
-        e.unresolved = plan.late(rewrite)
+        e.unresolved = plan.in_doubt(rewrite)
         raise
     except AllocationUpdateFailed as e:
         e.unresolved = plan.late(rewrite) | plan.held()
@@ -289,10 +289,22 @@ class _ClaimPlan:
                 self.requests[uuid],
                 self.before.get(uuid),
                 named=lost[0],
-                written=rewrite.written[uuid] if rewrite.is_in_doubt else None,
                 is_late=True,
             )
             for uuid, lost in rewrite.lost.items()
+        }
+
+    def in_doubt(self, rewrite: Rewrite) -> dict[str, Claim]:
+        """Return all claims: the last write may name only some of the consumers."""
+        return {
+            uuid: Claim(
+                request,
+                self.before.get(uuid),
+                named=rewrite.lost.get(uuid, [None])[0],
+                written=rewrite.written.get(uuid),
+                is_late=True,
+            )
+            for uuid, request in self.requests.items()
         }
 
     def failed(self) -> str:
