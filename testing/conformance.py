@@ -70,6 +70,7 @@ def check_plugin(
         database=None,
         # Its own output has only addresses of hosts, and every drawn value.
         verbosity=Verbosity.quiet,
+        print_blob=False,
         # Explaining a failure takes minutes here, and adds little.
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=[HealthCheck.too_slow],
