@@ -252,9 +252,9 @@ class Rewrite:
         """
         if not self.is_known:
             self._read()
-            self.is_in_doubt = False
             self.n_done += self._has_landed()
         self.wanted = self._planned()
+        self.is_in_doubt = False
         if self.wanted and not may_write:
             return None
         if self.wanted and self.is_hidden_among_several:

@@ -414,7 +414,14 @@ class Orphans:
         if claim.before is not None and held.matches(claim.base_request):
             return self._use_up_generation(uuid, claim, held)
         if held.resources:
-            return True
+            if held.consumer_generation != claim.late_write_generation:
+                return True
+            # A later claim, of a request that may not have answered yet: only that
+            # request may raise its generation, until the instance is on its host.
+            location = self._locate(uuid, held.resources.keys())
+            return location.state is InstanceState.ON_HOST and self._use_up_generation(
+                uuid, claim, held
+            )
         if claim.named is not None:
             return False
         body = {"allocations": {}, **orphan.owner, "consumer_generation": None}

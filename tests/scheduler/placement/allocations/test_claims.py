@@ -24,6 +24,13 @@ from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.waiting import SystemWaiter
 
 from ....fixtures.database_servers import Database, database_server
+from ....fixtures.faulty_placement import (
+    Call,
+    FaultKind,
+    FaultyAdapter,
+    reads,
+    writes,
+)
 from ....fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
@@ -462,6 +469,44 @@ def test_lost_answer_for_several_that_were_made_is_a_claim(server):
 
 
 @pytest.mark.database
+def test_doubled_claim_of_several_stays_in_doubt_until_all_is_read_twice(embedded):
+    """What the first read shows cannot be ours alone; the second read fails."""
+    adapter = FaultyAdapter(embedded.adapter)
+    a, b = _consumer(), _consumer()
+    adapter.fault(FaultKind.DOUBLED, writes(a))
+    adapter.before(reads(a), lambda: embedded.client.delete_allocations(b))
+    adapter.after(reads(b), adapter.cut)
+    with pytest.raises(AllocationsInDoubt) as raised:
+        _claim_all(
+            PlacementClient(adapter), {a: _request(HOSTS[0]), b: _request(HOSTS[1])}
+        )
+    assert set(raised.value.unresolved) == {a, b}
+
+
+def test_all_consumers_of_a_claim_are_in_doubt_where_one_is_written_last(embedded):
+    adapter = FaultyAdapter(embedded.adapter)
+    a, b = _consumer(), _consumer()
+
+    def writes_only_one(call: Call) -> bool:
+        return call.verb == "PUT"
+
+    def write_b_again() -> None:
+        held = embedded.client.allocations(b)
+        body = {**_request(HOSTS[1]), "consumer_generation": held.consumer_generation}
+        assert embedded.client.put_allocations(b, {**body, **OWNER}).is_done
+
+    adapter.fault(FaultKind.DOUBLED, writes(a))
+    adapter.before(reads(a), write_b_again)
+    adapter.fault(FaultKind.LOST, writes_only_one)
+    adapter.after(writes_only_one, adapter.cut)
+    with pytest.raises(AllocationsInDoubt) as raised:
+        _claim_all(
+            PlacementClient(adapter), {a: _request(HOSTS[0]), b: _request(HOSTS[1])}
+        )
+    assert len(adapter.seen(writes_only_one)) == 1
+    assert set(raised.value.unresolved) == {a, b}
+
+
 @pytest.mark.parametrize("kind", Database, ids=lambda kind: kind.name.lower())
 def test_claims_on_a_real_database(kind):
     with PlacementServer(database_server(kind)) as placement:

@@ -518,6 +518,25 @@ def test_late_write_for_a_deleted_instance_is_released_where_that_is_known(
     assert bool(_held(placement, consumer)) is not is_released
 
 
+@pytest.mark.parametrize("state", InstanceState, ids=lambda state: state.name)
+def test_late_write_does_not_replace_a_later_claim_that_is_in_use(
+    placement: EmbeddedPlacementFixture, watched: Watched, state: InstanceState
+) -> None:
+    """Generations restart with a deleted consumer: both name generation 1."""
+    consumer, _ = _claimed(placement, OTHER)
+    late = {**request_of(HOST), "consumer_generation": 1, **OWNER}
+    watched.add(consumer, Claim(request_of(HOST), named=1, is_late=True))
+    watched.state = state
+    watched.run_for(100)
+    held = placement.client.allocations(consumer)
+    assert held.resources == {OTHER: {"VCPU": 1}}
+    # A request that has not answered yet releases its claim at the generation it wrote.
+    is_in_use = state is InstanceState.ON_HOST
+    assert held.consumer_generation == (3 if is_in_use else 1)
+    arrived = placement.client.put_allocations(consumer, late)
+    assert arrived.is_done is not is_in_use
+
+
 def test_orphan_with_a_late_write_is_watched_once_its_claim_is_in_use(
     placement: EmbeddedPlacementFixture, watched: Watched
 ) -> None:
