@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from moorage.objects import InstanceNUMACell, NUMACell, RequestSpec
 from moorage.testing import builders as b
-from moorage.testing.offers import Offers, Report, offers
 
 from ..fixtures.nova_peer import Peer
+from ..strategies.offers import Offers, Report, offers
 from .judged import examples
 from .offered import FILTERS, Case, cases, has_old_providers, state_of
 from .reference_fit import devices_fit, numa_fits
