@@ -21,13 +21,13 @@ from .envelope import (
     NAME,
     NAMESPACE,
     VERSION,
+    OpaqueObject,
     changed_names,
     check_envelope,
     version_tuple,
 )
 from .errors import MalformedObject, TooNewValue, UnsetField, UnsupportedObject
-from .fields import class_of
-from .opaque import OpaqueObject
+from .fields import class_of, declare
 from .reading import Reader, reader
 from .writing import Writer, writer
 
@@ -309,6 +309,24 @@ def read_object(
         elif expected is not None:
             error.prefix_path(expected.obj_name())
         raise
+
+
+class Timestamped:
+    """Mixin: when the object's row was created and last updated."""
+
+    fields = declare(
+        created_at=of.DateTimeField(nullable=True),
+        updated_at=of.DateTimeField(nullable=True),
+    )
+
+
+class Persistent(Timestamped):
+    """Mixin: the timestamps of a row with soft deletion."""
+
+    fields = Timestamped.fields | declare(
+        deleted_at=of.DateTimeField(nullable=True),
+        deleted=of.BooleanField(default=False),
+    )
 
 
 class EphemeralObject(WireObject):

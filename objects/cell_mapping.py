@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from oslo_versionedobjects import fields as of
 
-from .base import ObjectList, WireObject, register
-from .fields import declare
-from .mixins import Timestamped
+from .base import ObjectList, Timestamped, WireObject, register
+from .fields import declare, since
 
 
 @register
@@ -26,7 +23,7 @@ class CellMapping(Timestamped, WireObject):
         uuid=of.UUIDField(),
     )
     CELL0_UUID = "00000000-0000-0000-0000-000000000000"
-    ADDED = MappingProxyType({"disabled": "1.1"})
+    ADDED = since(disabled="1.1")
 
     @property
     def identity(self) -> str:
@@ -40,9 +37,7 @@ class CellMappingList(ObjectList):
     """A list of cell mappings."""
 
     VERSION = "1.1"
-    fields = declare(
-        objects=of.ListOfObjectsField("CellMapping"),
-    )
+    fields = declare(objects=of.ListOfObjectsField("CellMapping"))
 
 
 @register
@@ -70,4 +65,4 @@ class InstanceMapping(Timestamped, WireObject):
         queued_for_delete=of.BooleanField(default=False),
         user_id=of.StringField(),
     )
-    ADDED = MappingProxyType({"queued_for_delete": "1.1", "user_id": "1.2"})
+    ADDED = since(queued_for_delete="1.1", user_id="1.2")

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from oslo_versionedobjects import base as ovo
@@ -36,6 +38,11 @@ def class_of(kind: of.Object) -> tuple[str, bool]:
 def declare(**fields: of.Field[Any]) -> Fields:
     """Declare the fields of an object in the order in which they are written."""
     return fields
+
+
+def since(**versions: str) -> Mapping[str, str]:
+    """Return the versions of an object that added some of its fields."""
+    return MappingProxyType(versions)
 
 
 class ResourceClass(of.StringPattern[str]):
@@ -84,3 +91,61 @@ class NetworkModelField(of.AutoTypedField[str]):
     """A field with the network info of an instance."""
 
     AUTO_TYPE = NetworkModel()
+
+
+class Enumeration(of.Enum):
+    """The values that a field may have.
+
+    Parameters
+    ----------
+    name : str
+        nova's name of the enumeration.
+    values : str
+        Separated by spaces.
+    any_case : bool
+        Accept upper and lower case when a field is set.
+    old : mapping
+        Current values by old ones, which are accepted as well.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        values: str,
+        *,
+        any_case: bool = False,
+        old: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(tuple(values.split()))
+        self.name = name
+        self._any_case = any_case
+        self._old = old
+
+    def coerce(self, obj: ovo.VersionedObject | None, attr: str, value: object) -> str:
+        """Return the current name of the value."""
+        if self._any_case:
+            value = str(value).lower()
+            value = self._old.get(value, value)
+        coerced: str = super().coerce(obj, attr, value)
+        return coerced
+
+    def stringify(self, value: str) -> str:
+        """Quote the value, without a check: a newer nova may have more."""
+        return f"'{value}'"
+
+
+class EnumField(of.BaseEnumField):
+    """A field with one of an enumeration's values."""
+
+    def __init__(self, kind: Enumeration, **kwargs: Any) -> None:
+        """Set the enumeration; `kwargs` are those of every field."""
+        self.AUTO_TYPE = kind
+        self._name = kind.name
+        super().__init__(**kwargs)
+
+    def __repr__(self) -> str:
+        """Return nova's representation, of which its fingerprints are made."""
+        return (
+            f"{self._name}(default={self.default},nullable={self.nullable},"
+            f"valid_values={self.valid_values})"
+        )

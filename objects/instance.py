@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Instances; the scheduler uses little more than the UUID."""
+"""Instances and the objects nested in them; the scheduler uses little of them."""
 
 from __future__ import annotations
-
-from types import MappingProxyType
 
 from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields as of
 
-from .base import ObjectList, WireObject, register
-from .fields import declare
-from .mixins import Persistent
+from .base import ObjectList, Persistent, WireObject, register
+from .fields import NetworkModelField, ResourceClassField, declare, since
 
 
 @register
@@ -90,16 +87,14 @@ class Instance(Persistent, WireObject, ovo.VersionedObjectDictCompat):
         vm_mode=of.StringField(nullable=True),
         vm_state=of.StringField(nullable=True),
     )
-    ADDED = MappingProxyType(
-        {
-            "services": "2.1",
-            "keypairs": "2.2",
-            "device_metadata": "2.3",
-            "trusted_certs": "2.4",
-            "hidden": "2.6",
-            "resources": "2.7",
-            "compute_id": "2.8",
-        }
+    ADDED = since(
+        services="2.1",
+        keypairs="2.2",
+        device_metadata="2.3",
+        trusted_certs="2.4",
+        hidden="2.6",
+        resources="2.7",
+        compute_id="2.8",
     )
 
     @property
@@ -113,6 +108,179 @@ class InstanceList(ObjectList):
     """A list of instances."""
 
     VERSION = "2.6"
+    fields = declare(objects=of.ListOfObjectsField("Instance"))
+
+
+@register
+class EC2Ids(WireObject):
+    """The IDs of an instance in the EC2 API."""
+
+    VERSION = "1.0"
     fields = declare(
-        objects=of.ListOfObjectsField("Instance"),
+        ami_id=of.StringField(nullable=True, read_only=True),
+        instance_id=of.StringField(read_only=True),
+        kernel_id=of.StringField(nullable=True, read_only=True),
+        ramdisk_id=of.StringField(nullable=True, read_only=True),
     )
+
+
+@register
+class InstanceFault(Persistent, WireObject, ovo.VersionedObjectDictCompat):
+    """The last error of an instance."""
+
+    VERSION = "1.2"
+    fields = declare(
+        code=of.IntegerField(),
+        details=of.StringField(nullable=True),
+        host=of.StringField(nullable=True),
+        id=of.IntegerField(),
+        instance_uuid=of.UUIDField(),
+        message=of.StringField(nullable=True),
+    )
+
+
+@register
+class InstanceInfoCache(Persistent, WireObject):
+    """The cached network info of an instance, from Neutron."""
+
+    VERSION = "1.5"
+    fields = declare(
+        instance_uuid=of.UUIDField(),
+        network_info=NetworkModelField(nullable=True),
+    )
+
+
+@register
+class KeyPair(Persistent, WireObject, ovo.VersionedObjectDictCompat):
+    """A public key."""
+
+    VERSION = "1.4"
+    fields = declare(
+        fingerprint=of.StringField(nullable=True),
+        id=of.IntegerField(),
+        name=of.StringField(),
+        public_key=of.StringField(nullable=True),
+        type=of.StringField(),
+        user_id=of.StringField(nullable=True),
+    )
+    ADDED = since(type="1.2")
+
+
+@register
+class KeyPairList(ObjectList):
+    """A list of public keys."""
+
+    VERSION = "1.3"
+    fields = declare(objects=of.ListOfObjectsField("KeyPair"))
+
+
+@register
+class MigrationContext(Persistent, WireObject):
+    """The claims of an instance before and after a move."""
+
+    VERSION = "1.2"
+    fields = declare(
+        instance_uuid=of.UUIDField(),
+        migration_id=of.IntegerField(),
+        new_numa_topology=of.ObjectField("InstanceNUMATopology", nullable=True),
+        new_pci_devices=of.ObjectField("PciDeviceList", nullable=True),
+        new_pci_requests=of.ObjectField("InstancePCIRequests", nullable=True),
+        new_resources=of.ObjectField("ResourceList", nullable=True),
+        old_numa_topology=of.ObjectField("InstanceNUMATopology", nullable=True),
+        old_pci_devices=of.ObjectField("PciDeviceList", nullable=True),
+        old_pci_requests=of.ObjectField("InstancePCIRequests", nullable=True),
+        old_resources=of.ObjectField("ResourceList", nullable=True),
+    )
+    ADDED = since(
+        old_pci_devices="1.1",
+        new_pci_devices="1.1",
+        old_pci_requests="1.1",
+        new_pci_requests="1.1",
+        old_resources="1.2",
+        new_resources="1.2",
+    )
+
+
+@register
+class Tag(WireObject):
+    """A tag of an instance."""
+
+    VERSION = "1.1"
+    fields = declare(
+        resource_id=of.StringField(),
+        tag=of.StringField(),
+    )
+
+
+@register
+class TagList(ObjectList):
+    """A list of tags."""
+
+    VERSION = "1.1"
+    fields = declare(objects=of.ListOfObjectsField("Tag"))
+
+
+@register
+class TrustedCerts(WireObject):
+    """The certificates that validate the signature of an instance's image."""
+
+    VERSION = "1.0"
+    fields = declare(
+        ids=of.ListOfStringsField(),
+    )
+
+
+@register
+class DeviceBus(WireObject):
+    """The bus of a device; each kind of bus is a subclass."""
+
+    VERSION = "1.0"
+
+
+@register
+class DeviceMetadata(WireObject):
+    """A device and its tags; each kind of device is a subclass."""
+
+    VERSION = "1.0"
+    fields = declare(
+        bus=of.ObjectField("DeviceBus", subclasses=True),
+        tags=of.ListOfStringsField(),
+    )
+
+
+@register
+class InstanceDeviceMetadata(WireObject):
+    """The tagged devices of an instance."""
+
+    VERSION = "1.0"
+    fields = declare(
+        devices=of.ListOfObjectsField("DeviceMetadata", subclasses=True),
+    )
+
+
+@register
+class ResourceMetadata(WireObject):
+    """Details of a resource; each kind is a subclass."""
+
+    VERSION = "1.0"
+
+
+@register
+class Resource(WireObject):
+    """A resource that is assigned to an instance."""
+
+    VERSION = "1.0"
+    fields = declare(
+        identifier=of.StringField(),
+        metadata=of.ObjectField("ResourceMetadata", subclasses=True),
+        provider_uuid=of.UUIDField(),
+        resource_class=ResourceClassField(),
+    )
+
+
+@register
+class ResourceList(ObjectList):
+    """A list of resources."""
+
+    VERSION = "1.0"
+    fields = declare(objects=of.ListOfObjectsField("Resource"))

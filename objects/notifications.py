@@ -14,23 +14,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
 from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields as of
 
+from . import enums
 from .base import WireObject
-from .enums import (
-    CPUAllocationPolicy,
-    CPUEmulatorThreadsPolicy,
-    CPUThreadAllocationPolicy,
-    EnumField,
-    PCINUMAAffinityPolicy,
-)
-from .fields import NONE, declare
-from .image_props import ImageMetaProps
+from .fields import NONE, EnumField, declare
+from .image import ImageMetaProps
 from .writing import writer
 
 if TYPE_CHECKING:
-    from .instance_group import InstanceGroup
-    from .request_group import Destination
+    from .request_parts import Destination, InstanceGroup, SchedulerRetries
     from .request_spec import RequestSpec
-    from .scheduler_limits import SchedulerRetries
 
 #: All payloads by name.
 PAYLOADS: Final[dict[str, type[Payload]]] = {}
@@ -188,8 +180,8 @@ class InstanceNUMACellPayload(Payload):
         pagesize=of.IntegerField(nullable=True),
         cpu_topology=of.ObjectField("VirtCPUTopologyPayload", nullable=True),
         cpu_pinning_raw=of.DictOfIntegersField(nullable=True),
-        cpu_policy=EnumField(CPUAllocationPolicy(), nullable=True),
-        cpu_thread_policy=EnumField(CPUThreadAllocationPolicy(), nullable=True),
+        cpu_policy=EnumField(enums.CPU_ALLOCATION_POLICY, nullable=True),
+        cpu_thread_policy=EnumField(enums.CPU_THREAD_ALLOCATION_POLICY, nullable=True),
     )
     COPIED = tuple(name for name in fields if name != "cpu_topology")
 
@@ -210,7 +202,9 @@ class InstanceNUMATopologyPayload(Payload):
     fields = declare(
         instance_uuid=of.UUIDField(),
         cells=of.ListOfObjectsField("InstanceNUMACellPayload"),
-        emulator_threads_policy=EnumField(CPUEmulatorThreadsPolicy(), nullable=True),
+        emulator_threads_policy=EnumField(
+            enums.CPU_EMULATOR_THREADS_POLICY, nullable=True
+        ),
     )
     COPIED = ("instance_uuid", "emulator_threads_policy")
 
@@ -232,7 +226,7 @@ class InstancePCIRequestPayload(Payload):
         spec=of.ListOfDictOfNullableStringsField(),
         alias_name=of.StringField(nullable=True),
         request_id=of.UUIDField(nullable=True),
-        numa_policy=EnumField(PCINUMAAffinityPolicy(), nullable=True),
+        numa_policy=EnumField(enums.PCI_NUMA_AFFINITY_POLICY, nullable=True),
     )
     COPIED = tuple(fields)
 

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The NUMA topology of a host."""
+"""NUMA topologies: of a host, and of a guest, requested or placed."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import Any, Self
 
+from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields as of
 
-from .base import WireObject, register
-from .fields import declare
+from . import enums
+from .base import EphemeralObject, WireObject, register
+from .envelope import version_tuple
+from .fields import NONE, EnumField, declare, since
 
 
 @register
@@ -22,7 +26,7 @@ class NUMAPagesTopology(WireObject):
         total=of.IntegerField(),
         used=of.IntegerField(default=0),
     )
-    ADDED = MappingProxyType({"reserved": "1.1"})
+    ADDED = since(reserved="1.1")
 
     @property
     def free(self) -> int:
@@ -58,15 +62,13 @@ class NUMACell(WireObject):
         siblings=of.ListOfSetsOfIntegersField(),
         socket=of.IntegerField(nullable=True),
     )
-    ADDED = MappingProxyType(
-        {
-            "pinned_cpus": "1.1",
-            "siblings": "1.1",
-            "mempages": "1.2",
-            "network_metadata": "1.3",
-            "pcpuset": "1.4",
-            "socket": "1.5",
-        }
+    ADDED = since(
+        pinned_cpus="1.1",
+        siblings="1.1",
+        mempages="1.2",
+        network_metadata="1.3",
+        pcpuset="1.4",
+        socket="1.5",
     )
     # Defaults for cells of older versions.
     UNSET = MappingProxyType({"pcpuset": set, "socket": lambda: None})
@@ -121,4 +123,166 @@ class NUMATopologyLimits(WireObject):
         network_metadata=of.ObjectField("NetworkMetadata"),
         ram_allocation_ratio=of.FloatField(),
     )
-    ADDED = MappingProxyType({"network_metadata": "1.1"})
+    ADDED = since(network_metadata="1.1")
+
+
+@register
+class VirtCPUTopology(WireObject):
+    """Sockets, cores and threads of a guest."""
+
+    VERSION = "1.0"
+    fields = declare(
+        cores=of.IntegerField(nullable=True, default=1),
+        sockets=of.IntegerField(nullable=True, default=1),
+        threads=of.IntegerField(nullable=True, default=1),
+    )
+
+
+@register
+class VirtCPUFeature(WireObject):
+    """A CPU feature and the guest's policy for it."""
+
+    VERSION = "1.0"
+    fields = declare(
+        name=of.StringField(),
+        policy=EnumField(enums.CPU_FEATURE_POLICY, nullable=True),
+    )
+
+
+@register
+class VirtCPUModel(WireObject):
+    """The CPU model of a guest."""
+
+    VERSION = "1.0"
+    fields = declare(
+        arch=EnumField(enums.ARCHITECTURE, nullable=True),
+        features=of.ListOfObjectsField("VirtCPUFeature", default=[]),
+        match=EnumField(enums.CPU_MATCH, nullable=True),
+        mode=EnumField(enums.CPU_MODE, nullable=True),
+        model=of.StringField(nullable=True),
+        topology=of.ObjectField("VirtCPUTopology", nullable=True),
+        vendor=of.StringField(nullable=True),
+    )
+
+
+@register
+class InstanceNUMACell(EphemeralObject, ovo.VersionedObjectDictCompat):
+    """A NUMA cell of a guest."""
+
+    VERSION = "1.6"
+    fields = declare(
+        cpu_pinning_raw=of.DictOfIntegersField(nullable=True, default=NONE),
+        cpu_policy=EnumField(enums.CPU_ALLOCATION_POLICY, nullable=True, default=NONE),
+        cpu_thread_policy=EnumField(
+            enums.CPU_THREAD_ALLOCATION_POLICY, nullable=True, default=NONE
+        ),
+        cpu_topology=of.ObjectField("VirtCPUTopology", nullable=True),
+        cpuset=of.SetOfIntegersField(),
+        cpuset_reserved=of.SetOfIntegersField(nullable=True, default=NONE),
+        id=of.IntegerField(),
+        memory=of.IntegerField(),
+        pagesize=of.IntegerField(nullable=True, default=NONE),
+        pcpuset=of.SetOfIntegersField(),
+    )
+    ADDED = since(
+        pagesize="1.1",
+        cpu_pinning_raw="1.2",
+        cpu_topology="1.2",
+        cpu_policy="1.3",
+        cpu_thread_policy="1.3",
+        cpuset_reserved="1.4",
+        pcpuset="1.5",
+    )
+    ADDED_VALUES = MappingProxyType({"cpu_policy": {"mixed": "1.6"}})
+    # Before 1.5 pinned CPUs were in cpuset; nova reads such cells as they are.
+    UNSET = MappingProxyType({"pcpuset": set, "cpu_topology": lambda: None})
+
+    # The keys as integers; in JSON they are strings.
+    cpu_pinning: Any = of.DictProxyField("cpu_pinning_raw")
+
+    def __len__(self) -> int:
+        """Return the number of guest CPUs in this cell."""
+        return len(self.total_cpus)
+
+    @property
+    def total_cpus(self) -> set[int]:
+        """All guest CPUs of this cell, pinned and floating."""
+        return set(self.cpuset | self.pcpuset)
+
+    @property
+    def siblings(self) -> list[set[int]]:
+        """The guest CPUs grouped by core; empty without threads."""
+        topology = self.cpu_topology
+        n_threads = topology.threads if topology else 0
+        if not n_threads or n_threads == 1:
+            return []
+        cpus = iter(sorted(self.total_cpus))
+        return [set(threads) for threads in zip(*[cpus] * n_threads, strict=False)]
+
+    def pin(self, vcpu: int, pcpu: int) -> None:
+        """Pin a guest CPU to a host CPU; a floating one is not changed."""
+        if vcpu in self.pcpuset:
+            self.cpu_pinning = {**(self.cpu_pinning or {}), vcpu: pcpu}
+
+    def pin_vcpus(self, *cpu_pairs: tuple[int, int]) -> None:
+        """Pin guest CPUs to host CPUs."""
+        for vcpu, pcpu in cpu_pairs:
+            self.pin(vcpu, pcpu)
+
+    def clear_host_pinning(self) -> Self:
+        """Clear the host cell and the pinned CPUs."""
+        self.id = -1
+        self.cpu_pinning = {}
+        return self
+
+    def obj_make_compatible(
+        self, primitive: dict[str, Any], target_version: str
+    ) -> None:
+        """Move pinned CPUs back to cpuset, where old versions have them."""
+        is_older = version_tuple(target_version) < (1, 5)
+        if is_older and primitive.get("cpu_policy") == "dedicated":
+            primitive["cpuset"] = primitive.get("pcpuset", primitive.get("cpuset"))
+        super().obj_make_compatible(primitive, target_version)
+
+
+@register
+class InstanceNUMATopology(WireObject, ovo.VersionedObjectDictCompat):
+    """The NUMA cells of a guest."""
+
+    VERSION = "1.3"
+    fields = declare(
+        cells=of.ListOfObjectsField("InstanceNUMACell"),
+        emulator_threads_policy=EnumField(
+            enums.CPU_EMULATOR_THREADS_POLICY, nullable=True
+        ),
+        id=of.IntegerField(),
+        instance_uuid=of.UUIDField(),
+    )
+    ADDED = since(emulator_threads_policy="1.3")
+    UNSET = MappingProxyType({"emulator_threads_policy": lambda: None})
+
+    def __len__(self) -> int:
+        """Return the number of cells."""
+        return len(self.cells)
+
+    @property
+    def cpu_pinning(self) -> set[int]:
+        """All host CPUs that guest CPUs are pinned to."""
+        pinned = (cell.cpu_pinning or {} for cell in self.cells)
+        return {cpu for pins in pinned for cpu in pins.values()}
+
+    @property
+    def cpu_pinning_requested(self) -> bool:
+        """Whether all CPUs must be pinned."""
+        return all(cell.cpu_policy == "dedicated" for cell in self.cells)
+
+    @property
+    def emulator_threads_isolated(self) -> bool:
+        """Whether the emulator threads get a CPU of their own."""
+        return bool(self.emulator_threads_policy == "isolate")
+
+    def clear_host_pinning(self) -> Self:
+        """Clear the host cells and the pinned CPUs."""
+        for cell in self.cells:
+            cell.clear_host_pinning()
+        return self

@@ -10,11 +10,9 @@ from oslo_versionedobjects import fields as of
 
 from . import legacy
 from .base import WireObject, register
-from .fields import NONE, declare
-from .network_metadata import NetworkMetadata
-from .network_request import NetworkRequestList
-from .request_group import RequestLevelParams
-from .security_group import SecurityGroupList
+from .fields import NONE, declare, since
+from .network import NetworkMetadata, NetworkRequestList, SecurityGroupList
+from .request_parts import RequestLevelParams
 
 # nova sets these when it creates a request; old or partial requests may lack them.
 _NONE_IF_UNSET = (
@@ -69,17 +67,15 @@ class RequestSpec(WireObject):
         security_groups=of.ObjectField("SecurityGroupList"),
         user_id=of.StringField(nullable=True),
     )
-    ADDED = MappingProxyType(
-        {
-            "requested_destination": "1.6",
-            "security_groups": "1.8",
-            "user_id": "1.9",
-            "network_metadata": "1.10",
-            "is_bfv": "1.11",
-            "requested_resources": "1.12",
-            "request_level_params": "1.13",
-            "requested_networks": "1.14",
-        }
+    ADDED = since(
+        requested_destination="1.6",
+        security_groups="1.8",
+        user_id="1.9",
+        network_metadata="1.10",
+        is_bfv="1.11",
+        requested_resources="1.12",
+        request_level_params="1.13",
+        requested_networks="1.14",
     )
     UNSET = MappingProxyType(
         dict.fromkeys(_NONE_IF_UNSET, lambda: None)

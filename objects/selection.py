@@ -3,14 +3,36 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields as of
 
 from .base import WireObject, register
-from .fields import declare
+from .fields import NONE, declare, since
+
+
+@register
+class SchedulerLimits(WireObject):
+    """Limits that the chosen host must enforce."""
+
+    VERSION = "1.0"
+    fields = declare(
+        disk_gb=of.IntegerField(nullable=True, default=NONE),
+        memory_mb=of.IntegerField(nullable=True, default=NONE),
+        numa_topology=of.ObjectField("NUMATopologyLimits", nullable=True, default=NONE),
+        vcpu=of.IntegerField(nullable=True, default=NONE),
+    )
+
+    @classmethod
+    def from_dict(cls, limits: dict[str, Any]) -> Self:
+        """Create limits from a host state's dict; missing ones are None."""
+        return cls(**{**dict.fromkeys(cls.fields), **limits})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the limits that are not None."""
+        values = ((name, getattr(self, name)) for name in self.fields)
+        return {name: value for name, value in values if value is not None}
 
 
 @register
@@ -28,7 +50,7 @@ class Selection(ovo.ComparableVersionedObject, WireObject):
         nodename=of.StringField(),
         service_host=of.StringField(),
     )
-    ADDED = MappingProxyType({"availability_zone": "1.1"})
+    ADDED = since(availability_zone="1.1")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form that callers before 4.5 get."""

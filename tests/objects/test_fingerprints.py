@@ -19,7 +19,7 @@ FIELDS = [(name, field) for name in OBJECTS for field in OBJECTS[name]["fields"]
 
 def type_name(kind, nullable=False):
     suffix = " nullable" if nullable else ""
-    name = type(kind).__name__
+    name = kind.name if isinstance(kind, of.Enum) else type(kind).__name__
     if isinstance(kind, of.Object):
         return f"Object<{class_of(kind)[0]}>"
     if isinstance(kind, of.List | of.Set | of.Dict):
