@@ -38,6 +38,7 @@ _Class = TypeVar("_Class", bound="type[WireObject]")
 
 def register(cls: _Class) -> _Class:
     """Add a class to our registry and define properties for its fields."""
+    cls.ADDED = getattr(cls.fields, "added", {})
     ovo.VersionedObjectRegistry.objectify(cls)
     cls._readers = {n: reader(f, _object_reader) for n, f in cls.fields.items()}
     cls._writers = {n: (f"_obj_{n}", writer(f)) for n, f in cls.fields.items()}
@@ -71,7 +72,7 @@ class WireObject(ovo.VersionedObject):
 
     # Values that unset fields read as, beyond the defaults declared with the fields.
     UNSET: ClassVar[Mapping[str, Callable[[], Any]]] = {}
-    # Fields that are newer than 1.0 (or 2.0), with the version that added each.
+    # The versions that added fields; set from the declaration of the fields.
     ADDED: ClassVar[Mapping[str, str]] = {}
     # Values that are newer than their field: {field: {value: version}}.
     ADDED_VALUES: ClassVar[Mapping[str, Mapping[str, str]]] = {}
@@ -323,7 +324,8 @@ class Timestamped:
 class Persistent(Timestamped):
     """Mixin: the timestamps of a row with soft deletion."""
 
-    fields = Timestamped.fields | declare(
+    fields = declare(
+        **Timestamped.fields,
         deleted_at=of.DateTimeField(nullable=True),
         deleted=of.BooleanField(default=False),
     )

@@ -7,15 +7,13 @@ import json
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields as of
 
 # A default of None, which the type annotations of oslo's fields do not allow.
 NONE: Any = None
-
-Fields = dict[str, of.Field[Any]]
 
 Compound = of.List[Any] | of.Set[Any] | of.Dict[Any]
 
@@ -35,14 +33,31 @@ def class_of(kind: of.Object) -> tuple[str, bool]:
     return kind._obj_name, kind._subclasses  # noqa: SLF001 - no public names either
 
 
-def declare(**fields: of.Field[Any]) -> Fields:
+class Since(NamedTuple):
+    """A field, and the version of its object that added it."""
+
+    version: str
+    field: of.Field[Any]
+
+
+class Fields(dict[str, of.Field[Any]]):
+    """The fields of an object, and the versions that added the newer ones."""
+
+    def __init__(self, declared: Mapping[str, of.Field[Any] | Since]) -> None:
+        super().__init__(
+            (name, each.field if isinstance(each, Since) else each)
+            for name, each in declared.items()
+        )
+        self.added = {
+            name: each.version
+            for name, each in declared.items()
+            if isinstance(each, Since)
+        }
+
+
+def declare(**fields: of.Field[Any] | Since) -> Fields:
     """Declare the fields of an object in the order in which they are written."""
-    return fields
-
-
-def since(**versions: str) -> Mapping[str, str]:
-    """Return the versions of an object that added some of its fields."""
-    return MappingProxyType(versions)
+    return Fields(fields)
 
 
 class ResourceClass(of.StringPattern[str]):

@@ -11,7 +11,7 @@ from oslo_versionedobjects import fields as of
 from . import enums
 from .base import ObjectList, Persistent, WireObject, register
 from .envelope import version_tuple
-from .fields import EnumField, declare, since
+from .fields import EnumField, Since, declare
 
 
 @register
@@ -20,48 +20,37 @@ class ComputeNode(Persistent, WireObject):
 
     VERSION = "1.19"
     fields = declare(
-        cpu_allocation_ratio=of.FloatField(),
+        cpu_allocation_ratio=Since("1.14", of.FloatField()),
         cpu_info=of.StringField(nullable=True),
         current_workload=of.IntegerField(nullable=True),
-        disk_allocation_ratio=of.FloatField(),
+        disk_allocation_ratio=Since("1.16", of.FloatField()),
         disk_available_least=of.IntegerField(nullable=True),
         free_disk_gb=of.IntegerField(nullable=True),
         free_ram_mb=of.IntegerField(nullable=True),
-        host=of.StringField(nullable=True),
-        host_ip=of.IPAddressField(nullable=True),
+        host=Since("1.7", of.StringField(nullable=True)),
+        host_ip=Since("1.4", of.IPAddressField(nullable=True)),
         hypervisor_hostname=of.StringField(nullable=True),
         hypervisor_type=of.StringField(),
         hypervisor_version=of.IntegerField(),
         id=of.IntegerField(read_only=True),
         local_gb=of.IntegerField(),
         local_gb_used=of.IntegerField(),
-        mapped=of.IntegerField(),
+        mapped=Since("1.17", of.IntegerField()),
         memory_mb=of.IntegerField(),
         memory_mb_used=of.IntegerField(),
         metrics=of.StringField(nullable=True),
-        numa_topology=of.StringField(nullable=True),
-        pci_device_pools=of.ObjectField("PciDevicePoolList", nullable=True),
-        ram_allocation_ratio=of.FloatField(),
+        numa_topology=Since("1.5", of.StringField(nullable=True)),
+        pci_device_pools=Since(
+            "1.9", of.ObjectField("PciDevicePoolList", nullable=True)
+        ),
+        ram_allocation_ratio=Since("1.14", of.FloatField()),
         running_vms=of.IntegerField(nullable=True),
         service_id=of.IntegerField(nullable=True),
-        stats=of.DictOfNullableStringsField(nullable=True),
-        supported_hv_specs=of.ListOfObjectsField("HVSpec"),
-        uuid=of.UUIDField(read_only=True),
+        stats=Since("1.3", of.DictOfNullableStringsField(nullable=True)),
+        supported_hv_specs=Since("1.6", of.ListOfObjectsField("HVSpec")),
+        uuid=Since("1.15", of.UUIDField(read_only=True)),
         vcpus=of.IntegerField(),
         vcpus_used=of.IntegerField(),
-    )
-    ADDED = since(
-        stats="1.3",
-        host_ip="1.4",
-        numa_topology="1.5",
-        supported_hv_specs="1.6",
-        host="1.7",
-        pci_device_pools="1.9",
-        cpu_allocation_ratio="1.14",
-        ram_allocation_ratio="1.14",
-        uuid="1.15",
-        disk_allocation_ratio="1.16",
-        mapped="1.17",
     )
 
     def obj_make_compatible(
@@ -113,16 +102,15 @@ class Service(Persistent, WireObject, ovo.VersionedObjectDictCompat):
         compute_node=of.ObjectField("ComputeNode"),
         disabled=of.BooleanField(),
         disabled_reason=of.StringField(nullable=True),
-        forced_down=of.BooleanField(),
+        forced_down=Since("1.14", of.BooleanField()),
         host=of.StringField(nullable=True),
         id=of.IntegerField(read_only=True),
-        last_seen_up=of.DateTimeField(nullable=True),
+        last_seen_up=Since("1.13", of.DateTimeField(nullable=True)),
         report_count=of.IntegerField(),
         topic=of.StringField(nullable=True),
-        uuid=of.UUIDField(),
-        version=of.IntegerField(),
+        uuid=Since("1.21", of.UUIDField()),
+        version=Since("1.16", of.IntegerField()),
     )
-    ADDED = since(last_seen_up="1.13", forced_down="1.14", version="1.16", uuid="1.21")
 
 
 @register
@@ -144,9 +132,8 @@ class Aggregate(Persistent, WireObject):
         id=of.IntegerField(),
         metadata=of.DictOfStringsField(nullable=True),
         name=of.StringField(),
-        uuid=of.UUIDField(),
+        uuid=Since("1.2", of.UUIDField()),
     )
-    ADDED = since(uuid="1.2")
 
     @property
     def availability_zone(self) -> str | None:
@@ -170,12 +157,11 @@ class MonitorMetric(WireObject):
     VERSION = "1.1"
     fields = declare(
         name=EnumField(enums.MONITOR_METRIC_TYPE),
-        numa_membw_values=of.DictOfIntegersField(nullable=True),
+        numa_membw_values=Since("1.1", of.DictOfIntegersField(nullable=True)),
         source=of.StringField(),
         timestamp=of.DateTimeField(),
         value=of.IntegerField(),
     )
-    ADDED = since(numa_membw_values="1.1")
 
 
 @register

@@ -7,7 +7,7 @@ from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields as of
 
 from .base import ObjectList, Persistent, WireObject, register
-from .fields import NetworkModelField, ResourceClassField, declare, since
+from .fields import NetworkModelField, ResourceClassField, Since, declare
 
 
 @register
@@ -15,7 +15,6 @@ class Instance(Persistent, WireObject, ovo.VersionedObjectDictCompat):
     """An instance, as its compute host reports it."""
 
     VERSION = "2.8"
-    obj_extra_fields = ("name",)
     fields = declare(
         access_ip_v4=of.IPV4AddressField(nullable=True),
         access_ip_v6=of.IPV6AddressField(nullable=True),
@@ -24,11 +23,13 @@ class Instance(Persistent, WireObject, ovo.VersionedObjectDictCompat):
         availability_zone=of.StringField(nullable=True),
         cell_name=of.StringField(nullable=True),
         cleaned=of.BooleanField(default=False),
-        compute_id=of.IntegerField(nullable=True),
+        compute_id=Since("2.8", of.IntegerField(nullable=True)),
         config_drive=of.StringField(nullable=True),
         default_ephemeral_device=of.StringField(nullable=True),
         default_swap_device=of.StringField(nullable=True),
-        device_metadata=of.ObjectField("InstanceDeviceMetadata", nullable=True),
+        device_metadata=Since(
+            "2.3", of.ObjectField("InstanceDeviceMetadata", nullable=True)
+        ),
         disable_terminate=of.BooleanField(default=False),
         display_description=of.StringField(nullable=True),
         display_name=of.StringField(nullable=True),
@@ -37,7 +38,7 @@ class Instance(Persistent, WireObject, ovo.VersionedObjectDictCompat):
         ephemeral_key_uuid=of.UUIDField(nullable=True),
         fault=of.ObjectField("InstanceFault", nullable=True),
         flavor=of.ObjectField("Flavor"),
-        hidden=of.BooleanField(default=False),
+        hidden=Since("2.6", of.BooleanField(default=False)),
         host=of.StringField(nullable=True),
         hostname=of.StringField(nullable=True),
         id=of.IntegerField(),
@@ -47,7 +48,7 @@ class Instance(Persistent, WireObject, ovo.VersionedObjectDictCompat):
         kernel_id=of.StringField(nullable=True),
         key_data=of.StringField(nullable=True),
         key_name=of.StringField(nullable=True),
-        keypairs=of.ObjectField("KeyPairList"),
+        keypairs=Since("2.2", of.ObjectField("KeyPairList")),
         launch_index=of.IntegerField(nullable=True),
         launched_at=of.DateTimeField(nullable=True),
         launched_on=of.StringField(nullable=True),
@@ -68,17 +69,17 @@ class Instance(Persistent, WireObject, ovo.VersionedObjectDictCompat):
         project_id=of.StringField(nullable=True),
         ramdisk_id=of.StringField(nullable=True),
         reservation_id=of.StringField(nullable=True),
-        resources=of.ObjectField("ResourceList", nullable=True),
+        resources=Since("2.7", of.ObjectField("ResourceList", nullable=True)),
         root_device_name=of.StringField(nullable=True),
         root_gb=of.IntegerField(nullable=True),
         security_groups=of.ObjectField("SecurityGroupList"),
-        services=of.ObjectField("ServiceList"),
+        services=Since("2.1", of.ObjectField("ServiceList")),
         shutdown_terminate=of.BooleanField(default=False),
         system_metadata=of.DictOfNullableStringsField(),
         tags=of.ObjectField("TagList"),
         task_state=of.StringField(nullable=True),
         terminated_at=of.DateTimeField(nullable=True),
-        trusted_certs=of.ObjectField("TrustedCerts", nullable=True),
+        trusted_certs=Since("2.4", of.ObjectField("TrustedCerts", nullable=True)),
         user_data=of.StringField(nullable=True),
         user_id=of.StringField(nullable=True),
         uuid=of.UUIDField(),
@@ -87,20 +88,6 @@ class Instance(Persistent, WireObject, ovo.VersionedObjectDictCompat):
         vm_mode=of.StringField(nullable=True),
         vm_state=of.StringField(nullable=True),
     )
-    ADDED = since(
-        services="2.1",
-        keypairs="2.2",
-        device_metadata="2.3",
-        trusted_certs="2.4",
-        hidden="2.6",
-        resources="2.7",
-        compute_id="2.8",
-    )
-
-    @property
-    def name(self) -> str:
-        """The instance's name with nova's default name template."""
-        return f"instance-{self.id:08x}"
 
 
 @register
@@ -160,10 +147,9 @@ class KeyPair(Persistent, WireObject, ovo.VersionedObjectDictCompat):
         id=of.IntegerField(),
         name=of.StringField(),
         public_key=of.StringField(nullable=True),
-        type=of.StringField(),
+        type=Since("1.2", of.StringField()),
         user_id=of.StringField(nullable=True),
     )
-    ADDED = since(type="1.2")
 
 
 @register
@@ -183,21 +169,17 @@ class MigrationContext(Persistent, WireObject):
         instance_uuid=of.UUIDField(),
         migration_id=of.IntegerField(),
         new_numa_topology=of.ObjectField("InstanceNUMATopology", nullable=True),
-        new_pci_devices=of.ObjectField("PciDeviceList", nullable=True),
-        new_pci_requests=of.ObjectField("InstancePCIRequests", nullable=True),
-        new_resources=of.ObjectField("ResourceList", nullable=True),
+        new_pci_devices=Since("1.1", of.ObjectField("PciDeviceList", nullable=True)),
+        new_pci_requests=Since(
+            "1.1", of.ObjectField("InstancePCIRequests", nullable=True)
+        ),
+        new_resources=Since("1.2", of.ObjectField("ResourceList", nullable=True)),
         old_numa_topology=of.ObjectField("InstanceNUMATopology", nullable=True),
-        old_pci_devices=of.ObjectField("PciDeviceList", nullable=True),
-        old_pci_requests=of.ObjectField("InstancePCIRequests", nullable=True),
-        old_resources=of.ObjectField("ResourceList", nullable=True),
-    )
-    ADDED = since(
-        old_pci_devices="1.1",
-        new_pci_devices="1.1",
-        old_pci_requests="1.1",
-        new_pci_requests="1.1",
-        old_resources="1.2",
-        new_resources="1.2",
+        old_pci_devices=Since("1.1", of.ObjectField("PciDeviceList", nullable=True)),
+        old_pci_requests=Since(
+            "1.1", of.ObjectField("InstancePCIRequests", nullable=True)
+        ),
+        old_resources=Since("1.2", of.ObjectField("ResourceList", nullable=True)),
     )
 
 

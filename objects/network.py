@@ -8,7 +8,7 @@ from typing import Any
 from oslo_versionedobjects import fields as of
 
 from .base import ObjectList, Persistent, WireObject, register
-from .fields import declare, since
+from .fields import Since, declare
 
 
 @register
@@ -29,14 +29,13 @@ class NetworkRequest(WireObject):
     VERSION = "1.3"
     fields = declare(
         address=of.IPAddressField(nullable=True),
-        arq_uuid=of.UUIDField(nullable=True),
-        device_profile=of.StringField(nullable=True),
+        arq_uuid=Since("1.3", of.UUIDField(nullable=True)),
+        device_profile=Since("1.3", of.StringField(nullable=True)),
         network_id=of.StringField(nullable=True),
-        pci_request_id=of.UUIDField(nullable=True),
+        pci_request_id=Since("1.1", of.UUIDField(nullable=True)),
         port_id=of.UUIDField(nullable=True),
-        tag=of.StringField(nullable=True),
+        tag=Since("1.2", of.StringField(nullable=True)),
     )
-    ADDED = since(pci_request_id="1.1", tag="1.2", arq_uuid="1.3", device_profile="1.3")
 
     def _default_of(self, name: str) -> Any:  # noqa: ARG002 - the base class's
         # nova reads every unset field of a request as None.
@@ -62,9 +61,8 @@ class SecurityGroup(Persistent, WireObject):
         name=of.StringField(),
         project_id=of.StringField(),
         user_id=of.StringField(),
-        uuid=of.UUIDField(),
+        uuid=Since("1.2", of.UUIDField()),
     )
-    ADDED = since(uuid="1.2")
 
 
 @register

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields as of
@@ -12,7 +12,7 @@ from oslo_versionedobjects import fields as of
 from . import enums
 from .base import EphemeralObject, WireObject, register
 from .envelope import version_tuple
-from .fields import NONE, EnumField, declare, since
+from .fields import NONE, EnumField, Since, declare
 
 
 @register
@@ -21,12 +21,11 @@ class NUMAPagesTopology(WireObject):
 
     VERSION = "1.1"
     fields = declare(
-        reserved=of.IntegerField(default=0),
+        reserved=Since("1.1", of.IntegerField(default=0)),
         size_kb=of.IntegerField(),
         total=of.IntegerField(),
         used=of.IntegerField(default=0),
     )
-    ADDED = since(reserved="1.1")
 
     @property
     def free(self) -> int:
@@ -55,20 +54,12 @@ class NUMACell(WireObject):
         id=of.IntegerField(read_only=True),
         memory=of.IntegerField(),
         memory_usage=of.IntegerField(default=0),
-        mempages=of.ListOfObjectsField("NUMAPagesTopology"),
-        network_metadata=of.ObjectField("NetworkMetadata"),
-        pcpuset=of.SetOfIntegersField(),
-        pinned_cpus=of.SetOfIntegersField(),
-        siblings=of.ListOfSetsOfIntegersField(),
-        socket=of.IntegerField(nullable=True),
-    )
-    ADDED = since(
-        pinned_cpus="1.1",
-        siblings="1.1",
-        mempages="1.2",
-        network_metadata="1.3",
-        pcpuset="1.4",
-        socket="1.5",
+        mempages=Since("1.2", of.ListOfObjectsField("NUMAPagesTopology")),
+        network_metadata=Since("1.3", of.ObjectField("NetworkMetadata")),
+        pcpuset=Since("1.4", of.SetOfIntegersField()),
+        pinned_cpus=Since("1.1", of.SetOfIntegersField()),
+        siblings=Since("1.1", of.ListOfSetsOfIntegersField()),
+        socket=Since("1.5", of.IntegerField(nullable=True)),
     )
     # Defaults for cells of older versions.
     UNSET = MappingProxyType({"pcpuset": set, "socket": lambda: None})
@@ -120,10 +111,9 @@ class NUMATopologyLimits(WireObject):
     VERSION = "1.1"
     fields = declare(
         cpu_allocation_ratio=of.FloatField(),
-        network_metadata=of.ObjectField("NetworkMetadata"),
+        network_metadata=Since("1.1", of.ObjectField("NetworkMetadata")),
         ram_allocation_ratio=of.FloatField(),
     )
-    ADDED = since(network_metadata="1.1")
 
 
 @register
@@ -171,27 +161,25 @@ class InstanceNUMACell(EphemeralObject, ovo.VersionedObjectDictCompat):
 
     VERSION = "1.6"
     fields = declare(
-        cpu_pinning_raw=of.DictOfIntegersField(nullable=True, default=NONE),
-        cpu_policy=EnumField(enums.CPU_ALLOCATION_POLICY, nullable=True, default=NONE),
-        cpu_thread_policy=EnumField(
-            enums.CPU_THREAD_ALLOCATION_POLICY, nullable=True, default=NONE
+        cpu_pinning_raw=Since(
+            "1.2", of.DictOfIntegersField(nullable=True, default=NONE)
         ),
-        cpu_topology=of.ObjectField("VirtCPUTopology", nullable=True),
+        cpu_policy=Since(
+            "1.3", EnumField(enums.CPU_ALLOCATION_POLICY, nullable=True, default=NONE)
+        ),
+        cpu_thread_policy=Since(
+            "1.3",
+            EnumField(enums.CPU_THREAD_ALLOCATION_POLICY, nullable=True, default=NONE),
+        ),
+        cpu_topology=Since("1.2", of.ObjectField("VirtCPUTopology", nullable=True)),
         cpuset=of.SetOfIntegersField(),
-        cpuset_reserved=of.SetOfIntegersField(nullable=True, default=NONE),
+        cpuset_reserved=Since(
+            "1.4", of.SetOfIntegersField(nullable=True, default=NONE)
+        ),
         id=of.IntegerField(),
         memory=of.IntegerField(),
-        pagesize=of.IntegerField(nullable=True, default=NONE),
-        pcpuset=of.SetOfIntegersField(),
-    )
-    ADDED = since(
-        pagesize="1.1",
-        cpu_pinning_raw="1.2",
-        cpu_topology="1.2",
-        cpu_policy="1.3",
-        cpu_thread_policy="1.3",
-        cpuset_reserved="1.4",
-        pcpuset="1.5",
+        pagesize=Since("1.1", of.IntegerField(nullable=True, default=NONE)),
+        pcpuset=Since("1.5", of.SetOfIntegersField()),
     )
     ADDED_VALUES = MappingProxyType({"cpu_policy": {"mixed": "1.6"}})
     # Before 1.5 pinned CPUs were in cpuset; nova reads such cells as they are.
@@ -202,38 +190,13 @@ class InstanceNUMACell(EphemeralObject, ovo.VersionedObjectDictCompat):
 
     def __len__(self) -> int:
         """Return the number of guest CPUs in this cell."""
-        return len(self.total_cpus)
-
-    @property
-    def total_cpus(self) -> set[int]:
-        """All guest CPUs of this cell, pinned and floating."""
-        return set(self.cpuset | self.pcpuset)
-
-    @property
-    def siblings(self) -> list[set[int]]:
-        """The guest CPUs grouped by core; empty without threads."""
-        topology = self.cpu_topology
-        n_threads = topology.threads if topology else 0
-        if not n_threads or n_threads == 1:
-            return []
-        cpus = iter(sorted(self.total_cpus))
-        return [set(threads) for threads in zip(*[cpus] * n_threads, strict=False)]
-
-    def pin(self, vcpu: int, pcpu: int) -> None:
-        """Pin a guest CPU to a host CPU; a floating one is not changed."""
-        if vcpu in self.pcpuset:
-            self.cpu_pinning = {**(self.cpu_pinning or {}), vcpu: pcpu}
+        return len(self.cpuset | self.pcpuset)
 
     def pin_vcpus(self, *cpu_pairs: tuple[int, int]) -> None:
-        """Pin guest CPUs to host CPUs."""
-        for vcpu, pcpu in cpu_pairs:
-            self.pin(vcpu, pcpu)
-
-    def clear_host_pinning(self) -> Self:
-        """Clear the host cell and the pinned CPUs."""
-        self.id = -1
-        self.cpu_pinning = {}
-        return self
+        """Pin guest CPUs to host CPUs; floating ones are not changed."""
+        pinned = {vcpu: pcpu for vcpu, pcpu in cpu_pairs if vcpu in self.pcpuset}
+        if pinned:
+            self.cpu_pinning = {**(self.cpu_pinning or {}), **pinned}
 
     def obj_make_compatible(
         self, primitive: dict[str, Any], target_version: str
@@ -252,37 +215,14 @@ class InstanceNUMATopology(WireObject, ovo.VersionedObjectDictCompat):
     VERSION = "1.3"
     fields = declare(
         cells=of.ListOfObjectsField("InstanceNUMACell"),
-        emulator_threads_policy=EnumField(
-            enums.CPU_EMULATOR_THREADS_POLICY, nullable=True
+        emulator_threads_policy=Since(
+            "1.3", EnumField(enums.CPU_EMULATOR_THREADS_POLICY, nullable=True)
         ),
         id=of.IntegerField(),
         instance_uuid=of.UUIDField(),
     )
-    ADDED = since(emulator_threads_policy="1.3")
     UNSET = MappingProxyType({"emulator_threads_policy": lambda: None})
 
     def __len__(self) -> int:
         """Return the number of cells."""
         return len(self.cells)
-
-    @property
-    def cpu_pinning(self) -> set[int]:
-        """All host CPUs that guest CPUs are pinned to."""
-        pinned = (cell.cpu_pinning or {} for cell in self.cells)
-        return {cpu for pins in pinned for cpu in pins.values()}
-
-    @property
-    def cpu_pinning_requested(self) -> bool:
-        """Whether all CPUs must be pinned."""
-        return all(cell.cpu_policy == "dedicated" for cell in self.cells)
-
-    @property
-    def emulator_threads_isolated(self) -> bool:
-        """Whether the emulator threads get a CPU of their own."""
-        return bool(self.emulator_threads_policy == "isolate")
-
-    def clear_host_pinning(self) -> Self:
-        """Clear the host cells and the pinned CPUs."""
-        for cell in self.cells:
-            cell.clear_host_pinning()
-        return self

@@ -11,7 +11,7 @@ from oslo_versionedobjects import fields as of
 from . import enums
 from .base import ObjectList, Persistent, WireObject, register
 from .envelope import version_tuple
-from .fields import EnumField, declare, since
+from .fields import EnumField, Since, declare
 
 
 @register
@@ -28,15 +28,14 @@ class PciDevice(Persistent, WireObject):
         id=of.IntegerField(),
         instance_uuid=of.StringField(nullable=True),
         label=of.StringField(nullable=True),
-        numa_node=of.IntegerField(nullable=True),
-        parent_addr=of.StringField(nullable=True),
+        numa_node=Since("1.3", of.IntegerField(nullable=True)),
+        parent_addr=Since("1.4", of.StringField(nullable=True)),
         product_id=of.StringField(),
-        request_id=of.StringField(nullable=True),
+        request_id=Since("1.2", of.StringField(nullable=True)),
         status=EnumField(enums.PCI_DEVICE_STATUS),
-        uuid=of.UUIDField(),
+        uuid=Since("1.6", of.UUIDField()),
         vendor_id=of.StringField(),
     )
-    ADDED = since(request_id="1.2", numa_node="1.3", parent_addr="1.4", uuid="1.6")
     ADDED_VALUES = MappingProxyType(
         {
             "status": {"unclaimable": "1.5", "unavailable": "1.5"},
@@ -69,12 +68,11 @@ class PciDevicePool(WireObject):
     VERSION = "1.1"
     fields = declare(
         count=of.IntegerField(),
-        numa_node=of.IntegerField(nullable=True),
+        numa_node=Since("1.1", of.IntegerField(nullable=True)),
         product_id=of.StringField(),
         tags=of.DictOfNullableStringsField(),
         vendor_id=of.StringField(),
     )
-    ADDED = since(numa_node="1.1")
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
@@ -109,15 +107,16 @@ class InstancePCIRequest(WireObject):
         alias_name=of.StringField(nullable=True),
         count=of.IntegerField(),
         is_new=of.BooleanField(default=False),
-        numa_policy=EnumField(enums.PCI_NUMA_AFFINITY_POLICY, nullable=True),
-        request_id=of.UUIDField(nullable=True),
-        requester_id=of.StringField(nullable=True),
+        numa_policy=Since(
+            "1.2", EnumField(enums.PCI_NUMA_AFFINITY_POLICY, nullable=True)
+        ),
+        request_id=Since("1.1", of.UUIDField(nullable=True)),
+        requester_id=Since("1.3", of.StringField(nullable=True)),
         spec=of.ListOfDictOfNullableStringsField(),
     )
     FLAVOR_ALIAS = 0
     NEUTRON_PORT = 1
 
-    ADDED = since(request_id="1.1", numa_policy="1.2", requester_id="1.3")
     ADDED_VALUES = MappingProxyType({"numa_policy": {"socket": "1.4"}})
 
     @property

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -12,7 +11,7 @@ from oslo_versionedobjects import fields as of
 
 from .base import EphemeralObject, Persistent, WireObject, register
 from .envelope import version_tuple
-from .fields import NONE, declare, since
+from .fields import NONE, Since, declare
 from .host import ComputeNode, ComputeNodeList
 
 
@@ -22,7 +21,7 @@ class Flavor(Persistent, WireObject, ovo.VersionedObjectDictCompat):
 
     VERSION = "1.2"
     fields = declare(
-        description=of.StringField(nullable=True),
+        description=Since("1.2", of.StringField(nullable=True)),
         disabled=of.BooleanField(),
         ephemeral_gb=of.IntegerField(),
         extra_specs=of.DictOfStringsField(),
@@ -38,7 +37,6 @@ class Flavor(Persistent, WireObject, ovo.VersionedObjectDictCompat):
         vcpu_weight=of.IntegerField(nullable=True),
         vcpus=of.IntegerField(),
     )
-    ADDED = since(description="1.2")
 
 
 @register
@@ -47,32 +45,19 @@ class Destination(WireObject):
 
     VERSION = "1.4"
     fields = declare(
-        aggregates=of.ListOfStringsField(nullable=True, default=NONE),
-        allow_cross_cell_move=of.BooleanField(default=False),
-        cell=of.ObjectField("CellMapping", nullable=True),
-        forbidden_aggregates=of.SetOfStringsField(nullable=True, default=NONE),
+        aggregates=Since("1.2", of.ListOfStringsField(nullable=True, default=NONE)),
+        allow_cross_cell_move=Since("1.3", of.BooleanField(default=False)),
+        cell=Since("1.1", of.ObjectField("CellMapping", nullable=True)),
+        forbidden_aggregates=Since(
+            "1.4", of.SetOfStringsField(nullable=True, default=NONE)
+        ),
         host=of.StringField(),
         node=of.StringField(nullable=True),
-    )
-    ADDED = since(
-        cell="1.1",
-        aggregates="1.2",
-        allow_cross_cell_move="1.3",
-        forbidden_aggregates="1.4",
     )
     aggregates: list[str] | None
     forbidden_aggregates: set[str] | None
 
     UNSET = MappingProxyType({"node": lambda: None, "cell": lambda: None})
-
-    def require_aggregates(self, aggregates: Iterable[str]) -> None:
-        """Require a host in one of these aggregates; several calls combine with AND."""
-        self.aggregates = [*(self.aggregates or ()), ",".join(aggregates)]
-
-    def append_forbidden_aggregates(self, forbidden_aggregates: set[str]) -> None:
-        """Require a host in none of these aggregates."""
-        forbidden = self.forbidden_aggregates or set()
-        self.forbidden_aggregates = forbidden | forbidden_aggregates
 
 
 @register
@@ -82,48 +67,17 @@ class RequestGroup(EphemeralObject):
     VERSION = "1.3"
     fields = declare(
         aggregates=of.ListOfListsOfStringsField(default=[]),
-        forbidden_aggregates=of.SetOfStringsField(default=set()),
+        forbidden_aggregates=Since("1.3", of.SetOfStringsField(default=set())),
         forbidden_traits=of.SetOfStringsField(default=set()),
-        in_tree=of.UUIDField(nullable=True, default=NONE),
-        provider_uuids=of.ListOfUUIDField(default=[]),
-        requester_id=of.StringField(nullable=True, default=NONE),
+        in_tree=Since("1.2", of.UUIDField(nullable=True, default=NONE)),
+        provider_uuids=Since("1.1", of.ListOfUUIDField(default=[])),
+        requester_id=Since("1.1", of.StringField(nullable=True, default=NONE)),
         required_traits=of.SetOfStringsField(default=set()),
         resources=of.DictOfIntegersField(default={}),
         use_same_provider=of.BooleanField(default=True),
     )
-    ADDED = since(
-        requester_id="1.1",
-        provider_uuids="1.1",
-        in_tree="1.2",
-        forbidden_aggregates="1.3",
-    )
 
     resources: dict[str, int]
-
-    def add_trait(self, trait_name: str, trait_type: str) -> None:
-        """Add a required or forbidden trait."""
-        if trait_type == "required":
-            self.required_traits.add(trait_name)
-        elif trait_type == "forbidden":
-            self.forbidden_traits.add(trait_name)
-        else:
-            raise ValueError(
-                f"trait {trait_name}: {trait_type!r} is neither required nor forbidden"
-            )
-
-    def is_empty(self) -> bool:
-        """Return whether the group requires nothing."""
-        return not (
-            self.resources
-            or self.required_traits
-            or self.forbidden_traits
-            or self.aggregates
-            or self.forbidden_aggregates
-        )
-
-    def strip_zeros(self) -> None:
-        """Remove resources with the amount 0."""
-        self.resources = {rc: n for rc, n in self.resources.items() if n}
 
 
 @register
@@ -134,20 +88,12 @@ class RequestLevelParams(WireObject):
     fields = declare(
         root_forbidden=of.SetOfStringsField(default=set()),
         root_required=of.SetOfStringsField(default=set()),
-        same_subtree=of.ListOfListsOfStringsField(default=[]),
+        same_subtree=Since("1.1", of.ListOfListsOfStringsField(default=[])),
     )
-    ADDED = since(same_subtree="1.1")
 
     root_required: set[str]
     root_forbidden: set[str]
     same_subtree: list[list[str]]
-
-    def extend_with(self, other_req_lvl_params: RequestLevelParams) -> None:
-        """Add the requirements of another object."""
-        other = other_req_lvl_params
-        self.root_required = self.root_required | other.root_required
-        self.root_forbidden = self.root_forbidden | other.root_forbidden
-        self.same_subtree = [*self.same_subtree, *other.same_subtree]
 
 
 @register
@@ -157,17 +103,16 @@ class InstanceGroup(Persistent, WireObject, ovo.VersionedObjectDictCompat):
     VERSION = "1.11"
     fields = declare(
         _rules=of.DictOfStringsField(),
-        hosts=of.ListOfStringsField(nullable=True),
+        hosts=Since("1.10", of.ListOfStringsField(nullable=True)),
         id=of.IntegerField(),
         members=of.ListOfStringsField(nullable=True),
         name=of.StringField(nullable=True),
         policies=of.ListOfStringsField(nullable=True, read_only=True),
-        policy=of.StringField(nullable=True),
+        policy=Since("1.11", of.StringField(nullable=True)),
         project_id=of.StringField(nullable=True),
         user_id=of.StringField(nullable=True),
         uuid=of.UUIDField(),
     )
-    ADDED = since(hosts="1.10", policy="1.11")
 
     def __init__(self, context: object = None, **kwargs: object) -> None:
         """Accept `rules` for the field `_rules`, as nova does."""
@@ -230,8 +175,3 @@ class SchedulerRetries(WireObject):
             num_attempts=retry.get("num_attempts", len(nodes)),
             hosts=ComputeNodeList(objects=nodes),
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the old dict form."""
-        hosts = [[node.host, node.hypervisor_hostname] for node in self.hosts]
-        return {"num_attempts": self.num_attempts, "hosts": hosts}

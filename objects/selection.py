@@ -9,7 +9,7 @@ from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields as of
 
 from .base import WireObject, register
-from .fields import NONE, declare, since
+from .fields import NONE, Since, declare
 
 
 @register
@@ -43,14 +43,13 @@ class Selection(ovo.ComparableVersionedObject, WireObject):
     fields = declare(
         allocation_request=of.StringField(nullable=True),
         allocation_request_version=of.StringField(nullable=True),
-        availability_zone=of.StringField(nullable=True),
+        availability_zone=Since("1.1", of.StringField(nullable=True)),
         cell_uuid=of.UUIDField(),
         compute_node_uuid=of.UUIDField(),
         limits=of.ObjectField("SchedulerLimits", nullable=True),
         nodename=of.StringField(),
         service_host=of.StringField(),
     )
-    ADDED = since(availability_zone="1.1")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form that callers before 4.5 get."""

@@ -51,7 +51,7 @@ def has_no_pages(case: Case) -> bool:
 def pins_twice(case: Case) -> bool:
     """nova's isolated emulator gets a thread of a core that is in use, and fails."""
     guest = case.spec.numa_topology
-    return guest.emulator_threads_isolated and any(
+    return guest.emulator_threads_policy == "isolate" and any(
         cell.cpu_thread_policy == "isolate" for cell in guest.cells
     )
 

@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -114,7 +115,7 @@ EXTRA_SPECS: Mapping[str, Sequence[str]] = dict.fromkeys(
     EXTRA_SPEC_VALUES,
 ) | {"hw:maxphysaddr_bits": ("40", "48", "x")}
 
-_QUERIES = (
+_QUERIES: Sequence[list[Any]] = (
     [">=", "$free_ram_mb", 1024],
     ["<", "$free_disk_mb", 51200, 102400],
     ["=", "$hypervisor_type", "QEMU"],
@@ -148,7 +149,7 @@ _RNG = random.Random(34)
 _REPORTS = tuple(random_report(_RNG, "h", random_model(_RNG)) for _ in range(8))
 _NEEDS = tuple(random_request(_RNG, near) for near in _REPORTS for _ in range(3))
 
-COLUMNS = {
+COLUMNS: Mapping[str, Sequence[Any]] = {
     "numa_topology": [report.record().numa_topology for report in _REPORTS],
     "pci_stats": [report.record().pci_stats for report in _REPORTS],
 }
