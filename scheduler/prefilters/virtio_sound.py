@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os_traits
 
-from ...objects.enums import SoundModelType
+from ...objects.enums import SOUND_MODEL_TYPE
 from ..placement.flavor_and_image import FlavorAndImage
 from .base import PrefilterRequest
 
@@ -19,7 +19,7 @@ def virtio_sound_filter(request: PrefilterRequest) -> None:
         The model is unknown, or flavor and image conflict.
     """
     model = FlavorAndImage.of(request.spec_obj).agreed(
-        "sound_model", SoundModelType.VALUES
+        "sound_model", SOUND_MODEL_TYPE.valid_values
     )
     if model == "virtio":
         request.requirements.root_required.add(os_traits.COMPUTE_SOUND_MODEL_VIRTIO)
