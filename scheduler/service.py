@@ -38,7 +38,7 @@ from .notifications import (
 )
 from .placement.allocations.journal import Journal
 from .placement.allocations.orphans import Orphans
-from .placement.candidates_cache import CandidatesCache
+from .placement.cache.candidates_cache import CandidatesCache
 from .placement.circuit import Circuit
 from .placement.client import PlacementAdapter, PlacementClient, make_adapter
 from .placement.diagnosis import diagnose

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any
 
-from moorage.scheduler.placement.in_flight import InFlightGet
+from moorage.scheduler.placement.cache.in_flight import InFlightGet
 from moorage.scheduler.placement.query import CandidatesQuery
 
 from .fixtures.virtual_modules import virtual_modules

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from ..placement.candidates import AllocationRequest
+from ..candidates import AllocationRequest
+from ..placement.cache.offers import Offer
 from ..placement.client import ConsumerAllocations
-from ..placement.offers import Offer
 
 
 class Ledger:

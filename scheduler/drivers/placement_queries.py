@@ -19,8 +19,8 @@ from ..errors import (
     SchedulerError,
     shortened,
 )
+from ..placement.cache.offers import Offer
 from ..placement.conditions import conditions_of
-from ..placement.offers import Offer
 from ..placement.query import (
     CandidatesQuery,
     Requirements,

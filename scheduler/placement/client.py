@@ -17,6 +17,7 @@ from oslo_config import cfg
 from urllib3.exceptions import NewConnectionError, ProtocolError, ReadTimeoutError
 
 from .. import tracing
+from ..candidates import AllocationCandidates, AllocationRequest
 from ..conf.keystoneauth import load_auth
 from ..decoding import loads
 from ..errors import (
@@ -29,7 +30,6 @@ from ..errors import (
     shortened,
 )
 from ..failures import Failure, cause_of, one_line
-from .candidates import AllocationCandidates, AllocationRequest
 from .circuit import CallOutcome, Circuit
 from .registration import RegistrationCheck
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import os_traits
 
+from ..candidates import AllocationCandidates
 from ..errors import PlacementRejected, PlacementUnavailable
-from .candidates import AllocationCandidates
 from .client import PlacementClient
 from .query import CandidatesQuery
 

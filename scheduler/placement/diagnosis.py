@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import os_traits
 
+from ..candidates import AllocationCandidates
 from ..errors import PlacementRejected, PlacementUnavailable
-from .candidates import AllocationCandidates
 from .client import MICROVERSION, PlacementClient
 from .constraints import Constraint, constraints
 from .findings import Cause, ConstraintFinding, Diagnosis

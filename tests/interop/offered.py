@@ -11,11 +11,11 @@ from typing import Any
 from oslo_config import cfg
 
 from moorage.objects import InstanceNUMACell, RequestSpec
+from moorage.scheduler.candidates import AllocationCandidates
 from moorage.scheduler.conf import load
 from moorage.scheduler.drivers.needs import Needs
 from moorage.scheduler.entry_points import load_plugins
 from moorage.scheduler.hosts import HostBatch
-from moorage.scheduler.placement.candidates import AllocationCandidates
 from moorage.testing import builders
 from moorage.testing.offers import Mappings, Offers, Report
 

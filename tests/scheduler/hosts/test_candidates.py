@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from moorage.scheduler.hosts import HostBatch
-from moorage.scheduler.placement.offers import Offer
+from moorage.scheduler.placement.cache.offers import Offer
 
 from ...conftest import host, node_uuid, table
 from ...fixtures.clouds import offer

@@ -12,9 +12,9 @@ from typing import Any
 import fixtures
 
 from moorage.scheduler.placement.allocations.claims import Claim, ClaimResult
-from moorage.scheduler.placement.candidates_cache import CandidatesCache
+from moorage.scheduler.placement.cache.candidates_cache import CandidatesCache
+from moorage.scheduler.placement.cache.offers import CountedClaim, Offer
 from moorage.scheduler.placement.client import PlacementClient
-from moorage.scheduler.placement.offers import CountedClaim, Offer
 from moorage.scheduler.placement.query import CandidatesQuery
 from moorage.scheduler.placement.seed import Provider, seed
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from ..query import CandidatesQuery
 from .offers import CachedAnswer
-from .query import CandidatesQuery
 
 #: A lookup refreshes an answer whose remaining lifetime is at most 1.5 times what
 #: Placement takes to answer, but no less and no more than these parts of its lifetime.

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ...fixtures.placement_servers import Misbehaviour
-from ...fixtures.waiting import wait_until
-from .watched import N_VCPUS, Cloud, HeldServer, n_waiting, question
+from ....fixtures.placement_servers import Misbehaviour
+from ....fixtures.waiting import wait_until
+from ..watched import N_VCPUS, Cloud, HeldServer, n_waiting, question
 
 
 def _renewing_threads() -> list[threading.Thread]:

@@ -19,8 +19,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from .candidates import AllocationCandidates, AllocationRequest
-from .query import CandidatesQuery
+from ...candidates import AllocationCandidates, AllocationRequest
+from ..query import CandidatesQuery
 
 Mask = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.intp]

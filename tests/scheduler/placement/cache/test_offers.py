@@ -18,11 +18,11 @@ from hypothesis.stateful import (
     rule,
 )
 
-from moorage.scheduler.placement.offers import CountedClaim, Offer
+from moorage.scheduler.placement.cache.offers import CountedClaim, Offer
 
-from ...fixtures.allocations import request_of
-from ...fixtures.property_tests import examples
-from .watched import HOSTS, N_VCPUS, SHARE, Cloud, open_hosts, question
+from ....fixtures.allocations import request_of
+from ....fixtures.property_tests import examples
+from ..watched import HOSTS, N_VCPUS, SHARE, Cloud, open_hosts, question
 
 
 def _index(offer: Offer, host: str) -> int:

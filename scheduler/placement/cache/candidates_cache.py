@@ -20,13 +20,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from ..errors import PlacementError
+from ...candidates import AllocationCandidates, AllocationRequest
+from ...errors import PlacementError
+from ..client import PlacementClient
+from ..query import CandidatesQuery
 from .answer_store import AnswerStore, CacheStats
-from .candidates import AllocationCandidates, AllocationRequest
-from .client import PlacementClient
 from .in_flight import BackgroundRefresh, InFlightGet
 from .offers import Account, CachedAnswer, CountedClaim, Offer, amounts_of
-from .query import CandidatesQuery
 from .truncated import TruncatedAnswers
 
 _COUNTED: Final = ("hits", "shared", "misses", "refreshes", "truncated")

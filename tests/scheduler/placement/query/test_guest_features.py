@@ -9,8 +9,8 @@ import pytest
 
 from moorage.objects import ImageMetaProps
 from moorage.scheduler.errors import InvalidRequest
-from moorage.scheduler.placement.flavor_and_image import FlavorAndImage
-from moorage.scheduler.placement.guest_features import (
+from moorage.scheduler.placement.query.flavor_and_image import FlavorAndImage
+from moorage.scheduler.placement.query.guest_features import (
     feature_resources,
     feature_traits,
 )

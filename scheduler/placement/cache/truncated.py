@@ -12,8 +12,8 @@ import logging
 from collections import OrderedDict
 from typing import Final, TypeVar
 
-from .candidates import AllocationCandidates
-from .query import CandidatesQuery
+from ...candidates import AllocationCandidates
+from ..query import CandidatesQuery
 
 LOG = logging.getLogger(__name__)
 

@@ -14,14 +14,14 @@ from moorage.scheduler.errors import (
     PlacementRejected,
     PlacementUnavailable,
 )
-from moorage.scheduler.placement.candidates_cache import CandidatesCache
+from moorage.scheduler.placement.cache.candidates_cache import CandidatesCache
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.query import CandidatesQuery
 
-from ...fixtures.allocations import request_of
-from ...fixtures.placement_servers import adapter_to
-from ...fixtures.waiting import wait_until
-from .watched import (
+from ....fixtures.allocations import request_of
+from ....fixtures.placement_servers import adapter_to
+from ....fixtures.waiting import wait_until
+from ..watched import (
     HOSTS,
     N_VCPUS,
     WAIT_S,

@@ -10,7 +10,10 @@ import pytest
 from moorage.objects import Flavor, RequestGroup, RequestLevelParams, RequestSpec
 from moorage.scheduler.errors import InvalidRequest
 from moorage.scheduler.placement.query import Requirements, build_query
-from moorage.scheduler.placement.request_checks import MAX_AMOUNT, validate_request
+from moorage.scheduler.placement.query.request_checks import (
+    MAX_AMOUNT,
+    validate_request,
+)
 
 UUID = "3f1f6a8e-6f0f-4a0b-9d3b-0c6a8f6f7f10"
 

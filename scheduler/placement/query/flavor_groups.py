@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 import os_resource_classes as orc
 from oslo_utils import uuidutils
 
-from ..errors import InvalidRequest, excerpt
-from .query_groups import QueryGroup
+from ...errors import InvalidRequest, excerpt
+from .groups import QueryGroup
 
 #: Suffixes as Placement accepts them since microversion 1.33.
 _SUFFIX = "([a-zA-Z0-9_-]{1,64})?"

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..errors import PlacementError, PlacementUnavailable
+from ...errors import PlacementError, PlacementUnavailable
+from ..query import CandidatesQuery
 from .offers import CachedAnswer, CountedClaim
-from .query import CandidatesQuery
 
 LOG = logging.getLogger(__name__)
 

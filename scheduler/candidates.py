@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from ..errors import PlacementUnavailable
+from .errors import PlacementUnavailable
 
 #: One allocation request as Placement wrote it. It is opaque and sent back unchanged.
 AllocationRequest = Mapping[str, Any]

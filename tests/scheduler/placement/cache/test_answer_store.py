@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from moorage.scheduler.placement.client import PlacementClient
 
-from .watched import Cloud, question
+from ..watched import Cloud, question
 
 
 def test_least_recently_used_answers_go_first(cloud: Cloud) -> None:

@@ -21,13 +21,13 @@ from moorage.objects import (
     RequestSpec,
 )
 from moorage.scheduler.errors import InvalidRequest, NoValidHost
+from moorage.scheduler.placement.cache.truncated import unlimited
 from moorage.scheduler.placement.query import (
     CandidatesQuery,
     Requirements,
     build_fallback_query,
     build_query,
 )
-from moorage.scheduler.placement.truncated import unlimited
 
 NODE = "3f1f6a8e-6f0f-4a0b-9d3b-0c6a8f6f7f10"
 AGGREGATES = [f"7d0c2d42-0d39-4a5b-8f3c-7c3a3f3d9b0{n}" for n in range(1, 4)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from .watched import HOSTS, Cloud, open_hosts, question
+from ..watched import HOSTS, Cloud, open_hosts, question
 
 
 def test_truncated_answer_is_warned_of_once_a_question(

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from moorage.scheduler.candidates import AllocationCandidates
 from moorage.scheduler.errors import PlacementUnavailable
-from moorage.scheduler.placement.candidates import AllocationCandidates
 
 
 def _summary(root, capacity=8, used=0):

@@ -23,18 +23,18 @@ from urllib.parse import urlencode
 
 from oslo_log import log as logging
 
-from ..errors import InvalidRequest, excerpt
-from .client import MICROVERSION
+from ...errors import InvalidRequest, excerpt
+from ..client import MICROVERSION
 from .cpu_policy import CPUPolicy, cpu_policy
 from .flavor_and_image import FlavorAndImage, set_field
 from .flavor_groups import FlavorGroups, flavor_groups
 from .flavor_resources import query_groups
-from .query_groups import QueryGroup, joined_traits
+from .groups import QueryGroup, joined_traits
 from .request_checks import validate_request
 from .unsuffixed import NoResourcesRequested, confine, without_empty_resources
 
 if TYPE_CHECKING:
-    from ...objects import RequestSpec
+    from ....objects import RequestSpec
 
 LOG = logging.getLogger(__name__)
 

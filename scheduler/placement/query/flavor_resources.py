@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import os_resource_classes as orc
 import os_traits
 
-from ..errors import InvalidRequest
+from ...errors import InvalidRequest
 from .cpu_policy import (
     CPUPolicy,
     EmulatorPolicy,
@@ -24,12 +24,12 @@ from .cpu_policy import (
 )
 from .flavor_and_image import FlavorAndImage, set_field
 from .flavor_groups import FlavorGroups
+from .groups import QueryGroup
 from .guest_features import feature_resources, feature_traits
-from .query_groups import QueryGroup
 from .request_checks import MAX_AMOUNT
 
 if TYPE_CHECKING:
-    from ...objects import RequestSpec
+    from ....objects import RequestSpec
 
 _MIB_PER_GIB = 1024
 
