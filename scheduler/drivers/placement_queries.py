@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ...objects import RequestSpec
+from ..candidates import CandidatesQuery, Offer
 from ..errors import (
     NoValidHost,
     PlacementError,
@@ -19,14 +20,8 @@ from ..errors import (
     SchedulerError,
     shortened,
 )
-from ..placement.cache.offers import Offer
 from ..placement.conditions import conditions_of
-from ..placement.query import (
-    CandidatesQuery,
-    Requirements,
-    build_fallback_query,
-    build_query,
-)
+from ..placement.query import Requirements, build_fallback_query, build_query
 from ..placement.registration import NO_PROVIDERS
 from ..prefilters import NetworkLookup, Prefilter, PrefilterRequest
 from .base import Parts

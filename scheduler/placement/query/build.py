@@ -19,12 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
 from oslo_log import log as logging
 
+from ...candidates import CandidatesQuery
 from ...errors import InvalidRequest, excerpt
-from ..client import MICROVERSION
 from .cpu_policy import CPUPolicy, cpu_policy
 from .flavor_and_image import FlavorAndImage, set_field
 from .flavor_groups import FlavorGroups, flavor_groups
@@ -37,9 +36,6 @@ if TYPE_CHECKING:
     from ....objects import RequestSpec
 
 LOG = logging.getLogger(__name__)
-
-#: The first microversion with any-of traits; older ones refuse ``in:``.
-ANY_OF_MICROVERSION = "1.39"
 
 #: Hints that need all candidates: their hosts may be beyond any limit.
 _UNLIMITED_HINTS = frozenset({"group", "same_host", "different_host"})
@@ -74,36 +70,6 @@ class Requirements:
     group_required: dict[str, set[str]] = field(default_factory=dict)
     in_tree: str | None = None
     is_limited: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class CandidatesQuery:
-    """One query to Placement; equal queries share a cached answer.
-
-    Attributes
-    ----------
-    params : tuple of (name, value)
-        Sorted; a name can occur more than once.
-    limit : int or None
-        Most candidates in the answer, also among `params`; None: all.
-    """
-
-    params: tuple[tuple[str, str], ...]
-    limit: int | None = None
-
-    @property
-    def microversion(self) -> str:
-        """nova's microversion, or a newer one for any-of traits."""
-        is_newer = any(
-            name.startswith("required") and value.startswith("in:")
-            for name, value in self.params
-        )
-        return ANY_OF_MICROVERSION if is_newer else MICROVERSION
-
-    @property
-    def path(self) -> str:
-        """The path and query to GET, below Placement's endpoint."""
-        return f"/allocation_candidates?{urlencode(self.params)}"
 
 
 def build_query(
