@@ -24,7 +24,7 @@ from typing import Any, Final
 from moorage.scheduler.candidates import MICROVERSION
 from moorage.scheduler.conf import load
 from moorage.scheduler.drivers.record import DecisionRecord
-from moorage.scheduler.placement.client import Response
+from moorage.scheduler.placement.adapter import Response
 from moorage.scheduler.service import Scheduler, build
 
 from .asked import CONTEXT, Request, plain

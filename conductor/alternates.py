@@ -16,7 +16,7 @@ from ..scheduler.placement.allocations.engine import (
     DesiredAllocations,
     Plan,
 )
-from ..scheduler.placement.client import ConsumerAllocations
+from ..scheduler.placement.answers import ConsumerAllocations
 from .client import ConductorClient, ConsumerType
 from .selected import allocation_request
 

@@ -31,7 +31,7 @@ from ..scheduler.placement.allocations.engine import (
     Resources,
     Rewrite,
 )
-from ..scheduler.placement.client import ConsumerAllocations
+from ..scheduler.placement.answers import ConsumerAllocations
 from .client import ConductorClient, ConsumerType
 from .selected import allocation_request
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from ..candidates import MICROVERSION, AllocationRequest, Offer
-from ..placement.client import ConsumerAllocations
+from ..placement.answers import ConsumerAllocations
 
 
 class Ledger:

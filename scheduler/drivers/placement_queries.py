@@ -21,8 +21,8 @@ from ..errors import (
     shortened,
 )
 from ..placement.conditions import conditions_of
+from ..placement.health import NO_PROVIDERS
 from ..placement.query import Requirements, build_fallback_query, build_query
-from ..placement.registration import NO_PROVIDERS
 from ..prefilters import NetworkLookup, Prefilter, PrefilterRequest
 from .base import Parts
 from .caller import Caller

@@ -31,7 +31,9 @@ from typing import Any, Self
 from ...candidates import AllocationRequest
 from ...errors import AllocationUpdateFailed, PlacementError, PlacementRejected
 from ...waiting import Rng, Waiter
-from ..client import AnswerLost, ConsumerAllocations, PlacementClient, WriteAnswer
+from ..adapter import AnswerLost
+from ..answers import ConsumerAllocations, WriteAnswer
+from ..client import PlacementClient
 from .limits import (
     FIRST_PAUSE_AFTER_LOSS_S,
     FIRST_PAUSE_S,

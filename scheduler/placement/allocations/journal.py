@@ -35,7 +35,7 @@ from typing import Any, Final
 from ...candidates import AllocationRequest
 from ...errors import ConfigurationError
 from ...waiting import Spawner, ThreadSpawner
-from ..client import ConsumerAllocations
+from ..answers import ConsumerAllocations
 from .claims import Claim
 from .limits import JOURNAL_MAX_READS
 from .orphans import Orphan, Orphans

@@ -16,7 +16,6 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -122,7 +121,7 @@ class CandidatesCache:
     max_requests : int
         Most allocation requests in the cache, over all answers. An empty answer counts
         as one.
-    clock : callable, optional
+    clock : callable
         Returns monotonic seconds.
     """
 
@@ -132,7 +131,7 @@ class CandidatesCache:
         *,
         max_age_s: float,
         max_requests: int,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
         spawner: Spawner | None = None,
     ) -> None:
         self._client = client

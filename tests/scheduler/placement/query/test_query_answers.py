@@ -194,4 +194,4 @@ def test_placement_too_old_for_any_of_traits_is_told_and_stays_in_use() -> None:
             with pytest.raises(PlacementRejected, match=r"1\.39.* 1\.0 to 1\.30"):
                 client.allocation_candidates(query)
 
-        assert not client.circuit.is_open
+        assert not client.health.is_down

@@ -16,14 +16,15 @@ from moorage.scheduler.errors import (
     PlacementRejected,
     PlacementUnavailable,
 )
+from moorage.scheduler.placement.adapter import AnswerLost
 from moorage.scheduler.placement.allocations.limits import (
     CIRCUIT_FIRST_PAUSE_S,
     CIRCUIT_MAX_FAILURES,
     CIRCUIT_MAX_LOST_S,
     CIRCUIT_MAX_PAUSE_S,
 )
-from moorage.scheduler.placement.circuit import CallOutcome, Circuit
-from moorage.scheduler.placement.client import AnswerLost, PlacementClient
+from moorage.scheduler.placement.client import PlacementClient
+from moorage.scheduler.placement.health import CallOutcome, PlacementHealth
 
 from ...fixtures.placement_servers import (
     EmbeddedPlacementFixture,
@@ -80,8 +81,8 @@ def server(moody: Moody) -> Iterator[MisbehavingServer]:
 
 
 def _client(url: str, clock: Clock, *, timeout_s: float = 10.0) -> PlacementClient:
-    circuit = Circuit(clock=clock, rng=random.Random(1))
-    return PlacementClient(adapter_to(url, timeout_s=timeout_s), circuit=circuit)
+    health = PlacementHealth(clock=clock, rng=random.Random(1))
+    return PlacementClient(adapter_to(url, timeout_s=timeout_s), health=health)
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ def test_failures_in_a_row_open_it_and_nothing_is_sent_any_more(
     text = _assert_refused(client, told)
     assert "since 20" in text
     assert f"failed {CIRCUIT_MAX_FAILURES} time(s)" in text
-    assert f"Next retry in {client.circuit.pause_left_s:.1f} s" in text
+    assert f"Next retry in {client.health.pause_left_s:.1f} s" in text
     assert len(server.seen) == n_seen == CIRCUIT_MAX_FAILURES
 
 
@@ -175,7 +176,7 @@ def test_failed_writes_in_placements_own_words_do_not_open_it(
     for _ in range(2 * CIRCUIT_MAX_FAILURES):
         with pytest.raises(AnswerLost, match="answered 500"):
             client.put_allocations(CONSUMER, EMPTY)
-    assert not client.circuit.is_open
+    assert not client.health.is_down
 
 
 def test_conflicts_and_refusals_are_no_failures(clock: Clock) -> None:
@@ -194,7 +195,7 @@ def test_conflicts_and_refusals_are_no_failures(clock: Clock) -> None:
         for _ in range(CIRCUIT_MAX_FAILURES):
             with pytest.raises(PlacementRejected):
                 client.read("/allocation_candidates?resources=NO_SUCH:1")
-        assert not client.circuit.is_open
+        assert not client.health.is_down
 
 
 def test_answer_in_between_makes_the_count_start_again(
@@ -205,7 +206,7 @@ def test_answer_in_between_makes_the_count_start_again(
         _fail(client, CIRCUIT_MAX_FAILURES - 1)
         moody.is_down = False
         client.allocations(CONSUMER)
-    assert not client.circuit.is_open
+    assert not client.health.is_down
 
 
 def test_one_dear_failure_opens_it(client: PlacementClient, moody: Moody) -> None:
@@ -233,25 +234,25 @@ def test_failures_of_calls_from_before_the_last_answer_do_not_count(
         held.set()
         for call in calls:
             assert isinstance(call.exception(WAIT_S), PlacementUnavailable)
-    assert not client.circuit.is_open
+    assert not client.health.is_down
 
 
 def test_one_call_tries_when_the_pause_is_over_and_others_are_refused(
     server: MisbehavingServer, client: PlacementClient, moody: Moody, clock: Clock
 ) -> None:
     _fail(client)
-    clock.now += client.circuit.pause_left_s
+    clock.now += client.health.pause_left_s
     moody.is_down = False
     moody.go.clear()
     with ThreadPoolExecutor(1) as pool:
         trying = pool.submit(client.allocations, CONSUMER)
         wait_until(lambda: len(server.seen) == CIRCUIT_MAX_FAILURES + 1)
         _assert_refused(client, "A retry is in progress")
-        assert client.circuit.is_open
+        assert client.health.is_down
         moody.go.set()
         trying.result(WAIT_S)
-    assert not client.circuit.is_open
-    assert client.circuit.reason == ""
+    assert not client.health.is_down
+    assert client.health.outage == ""
     client.allocations(CONSUMER)
     assert len(server.seen) == CIRCUIT_MAX_FAILURES + 2
 
@@ -262,9 +263,9 @@ def test_pauses_double_are_jittered_and_bounded(
     _fail(client)
     pauses = []
     for _ in range(2000):  # half a day
-        pauses.append(client.circuit.pause_left_s)
+        pauses.append(client.health.pause_left_s)
         clock.now += pauses[-1]
-        with pytest.raises(PlacementUnavailable), client.circuit.guarding(_failed):
+        with pytest.raises(PlacementUnavailable), client.health.guarding(_failed):
             raise PlacementUnavailable("away")
     for n, pause_s in enumerate(pauses):
         longest_s = min(CIRCUIT_FIRST_PAUSE_S * 2.0 ** min(n, 9), CIRCUIT_MAX_PAUSE_S)
@@ -281,7 +282,7 @@ def test_failed_try_tells_the_newest_cause_and_the_first_time(
 ) -> None:
     _fail(client)
     since = _assert_refused(client, "answered 503").partition(" it has")[0]
-    clock.now += client.circuit.pause_left_s
+    clock.now += client.health.pause_left_s
     server.misbehave(Misbehaviour.UNAUTHORIZED)
     _fail(client, 1)
     text = _assert_refused(client, "answered 401")
@@ -301,7 +302,7 @@ def test_try_that_is_killed_does_not_leave_it_open_for_ever(
             return adapter_to(server.url).get(url, **more)
 
     adapter: Any = Killing()
-    client = PlacementClient(adapter, circuit=Circuit(clock=clock))
+    client = PlacementClient(adapter, health=PlacementHealth(clock=clock))
     _fail(client)
     clock.now += CIRCUIT_MAX_PAUSE_S
     adapter.is_killed = True
@@ -309,7 +310,7 @@ def test_try_that_is_killed_does_not_leave_it_open_for_ever(
         client.allocations(CONSUMER)
     adapter.is_killed = moody.is_down = False
     client.allocations(CONSUMER)
-    assert not client.circuit.is_open
+    assert not client.health.is_down
 
 
 def test_many_threads_ask_a_placement_that_is_away_no_more_than_a_few_times(
@@ -330,18 +331,17 @@ def test_many_threads_ask_a_placement_that_is_away_no_more_than_a_few_times(
     assert len(server.seen) <= CIRCUIT_MAX_FAILURES + n_threads - 1
 
 
-def test_opening_is_told_once_and_so_is_the_end(
+def test_outage_and_its_end_are_logged_once(
     client: PlacementClient,
     moody: Moody,
     clock: Clock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    told = []
-    client.circuit.on_open(lambda: told.append(client.circuit.is_open))
     _fail(client)
     clock.now += CIRCUIT_MAX_PAUSE_S
     _fail(client, 1)
-    assert told == [True]
+    errors = [r for r in caplog.records if r.levelname == "ERROR"]
+    assert [REFUSED in r.getMessage() for r in errors] == [True]
     clock.now += CIRCUIT_MAX_PAUSE_S
     moody.is_down = False
     client.allocations(CONSUMER)
