@@ -18,7 +18,8 @@ from ..scheduler.conf import load
 from ..scheduler.errors import PlacementError, SchedulerError
 from ..scheduler.failures import one_line, without_secrets
 from ..scheduler.hosts import HostRecord
-from ..scheduler.placement.client import PlacementClient, make_adapter
+from ..scheduler.placement.adapter import make_adapter
+from ..scheduler.placement.client import PlacementClient
 from ..scheduler.placement.seed import Provider
 from ..scheduler.rpc import get_transport, register_opts
 from . import capacity

@@ -10,7 +10,9 @@ from oslo_config import cfg
 
 from ..scheduler.errors import PlacementRejected, PlacementUnavailable
 from ..scheduler.hosts import HostRecord
-from ..scheduler.placement.client import PlacementClient, Verb, WriteAnswer
+from ..scheduler.placement.adapter import Verb
+from ..scheduler.placement.answers import WriteAnswer
+from ..scheduler.placement.client import PlacementClient
 from ..scheduler.placement.seed import Provider, seed
 
 #: The resource classes whose inventories the agent manages.

@@ -14,11 +14,8 @@ from typing import Any
 
 import pytest
 
-from moorage.scheduler.placement.client import (
-    PlacementAdapter,
-    PlacementClient,
-    Response,
-)
+from moorage.scheduler.placement.adapter import PlacementAdapter, Response
+from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.embedded import EmbeddedPlacement
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.seeding import providers

@@ -7,13 +7,9 @@ import enum
 import random
 from collections.abc import Callable, Collection
 
+from ..scheduler.placement.adapter import PlacementAdapter, Response, Verb
 from ..scheduler.placement.allocations.engine import Plan, Rewrite
-from ..scheduler.placement.client import (
-    PlacementAdapter,
-    PlacementClient,
-    Response,
-    Verb,
-)
+from ..scheduler.placement.client import PlacementClient
 from ..scheduler.waiting import Rng, SystemWaiter, Waiter
 
 #: The first microversion in which an allocation names its consumer's type.

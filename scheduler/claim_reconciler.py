@@ -17,7 +17,8 @@ from .placement.allocations.limits import (
     REVIEW_MAX_READS,
     STOP_S,
 )
-from .placement.client import ConsumerAllocations, PlacementClient
+from .placement.answers import ConsumerAllocations
+from .placement.client import PlacementClient
 from .waiting import Spawner, Task, Waiter
 
 LOG = logging.getLogger(__name__)

@@ -36,15 +36,15 @@ from .notifications import (
     NotifierPair,
     make_publishers,
 )
+from .placement.adapter import PlacementAdapter, make_adapter
 from .placement.allocations.journal import Journal
 from .placement.allocations.orphans import Orphans
-from .placement.candidates_cache import CandidatesCache
-from .placement.circuit import Circuit
-from .placement.client import PlacementAdapter, PlacementClient, make_adapter
+from .placement.cache import CandidatesCache
+from .placement.client import PlacementClient
 from .placement.diagnosis import diagnose
 from .placement.embedded import EmbeddedPlacement
 from .placement.findings import Diagnosis
-from .placement.readiness import Readiness
+from .placement.health import PlacementHealth
 from .placement.seed import seed
 from .prefilters import NetworkClient
 from .prefilters.networks import check_network
@@ -193,12 +193,12 @@ class Scheduler:
             adapter = placement or (
                 self._embedded.adapter if self._embedded else make_adapter(conf)
             )
-            circuit = Circuit(
+            health = PlacementHealth(
                 clock=waiter.monotonic,
                 rng=random.Random(int(rng.integers(2**62))),
                 spawner=spawner,
             )
-            self.placement = PlacementClient(adapter, circuit=circuit)
+            self.placement = PlacementClient(adapter, health=health)
             self._orphans = Orphans(
                 self.placement,
                 rng=random.Random(int(rng.integers(2**62))),
@@ -210,13 +210,13 @@ class Scheduler:
             self.journal = Journal(self._orphans, spawner=spawner)
             closing.callback(self.journal.close)
             closing.callback(self._orphans.stop)
-            self._readiness = Readiness(self.placement)
-            closing.callback(self._readiness.stop)
+            closing.callback(health.stop)
             self.candidates_cache = CandidatesCache(
                 self.placement,
                 max_age_s=conf.moorage.candidates_max_age,
                 max_requests=conf.moorage.candidates_max_kept,
                 clock=waiter.monotonic,
+                spawner=spawner,
             )
             closing.callback(self.candidates_cache.stop)
             self._reconciler = ClaimReconciler(
@@ -330,7 +330,7 @@ class Scheduler:
         if folder := Path(option) if option else claims_directory:
             self.journal.open(folder)
         self._source.start_polling(self.table)
-        self._readiness.start()
+        self.placement.health.start(self.placement.probe)
         self._reconciler.start()
 
     def release_leftover_claims(self, claims_directory: Path) -> None:
@@ -369,12 +369,12 @@ class Scheduler:
         Placement must answer, the state of hosts must be recent enough, the source must
         report no problem, and the added checks must succeed. Does no I/O.
         """
-        return self._readiness.is_ready and not any(self._problems())
+        return self.placement.health.is_ready and not any(self._problems())
 
     @property
     def readiness_note(self) -> str:
         """Why the scheduler is not ready and since when, with other notes; or ""."""
-        notes = (self._readiness.note, *self._problems(), *self._source.notes())
+        notes = (self.placement.health.note, *self._problems(), *self._source.notes())
         return " ".join(dict.fromkeys(note for note in notes if note))
 
     def _problems(self) -> Iterator[str]:

@@ -16,7 +16,8 @@ FILES = [
     *sorted((SCHEDULER / "placement" / "allocations").glob("*.py")),
     SCHEDULER / "drivers" / "request_claims.py",
     SCHEDULER / "drivers" / "groups.py",
-    SCHEDULER / "placement" / "circuit.py",
+    SCHEDULER / "placement" / "health.py",
+    *sorted((SCHEDULER / "placement" / "cache").glob("*.py")),
     SCHEDULER / "rpc" / "peers.py",
     SCHEDULER / "claim_reconciler.py",
 ]
@@ -34,7 +35,7 @@ ALLOWED = {
     # Which claims belong to the answer that this thread makes.
     "placement/allocations/journal.py": {"threading.local"},
     # Defaults of a client that is made without a scheduler; the time in a message.
-    "placement/circuit.py": {"time.monotonic", "random.Random", "datetime.now"},
+    "placement/health.py": {"time.monotonic", "random.Random", "datetime.now"},
     # The name of this process among the schedulers of a cloud.
     "rpc/peers.py": {"uuid.uuid4"},
 }

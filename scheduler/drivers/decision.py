@@ -14,12 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ...objects import RequestSpec, Selection
+from ..candidates import AllocationCandidates, Offer
 from ..errors import AllocationUpdateFailed, NoValidHost
 from ..hosts import HostBatch
 from ..placement.allocations.limits import MAX_POSTS, MAX_QUERIES
-from ..placement.candidates import AllocationCandidates
-from ..placement.offers import Offer
-from ..placement.request_checks import validate_request
+from ..placement.query.request_checks import validate_request
 from .accepting import (
     NO_CANDIDATE,
     Accept,

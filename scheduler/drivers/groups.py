@@ -19,6 +19,7 @@ from typing import Any, Final
 from ...filters import BaseHostFilter
 from ...filters.server_group_anti_affinity import max_server_per_host
 from ...objects import InstanceGroup, RequestSpec
+from ..candidates import AllocationRequest
 from ..errors import PlacementUnavailable
 from ..placement.allocations.limits import (
     ANTI_GROUP_MAX_ROUNDS,
@@ -26,7 +27,6 @@ from ..placement.allocations.limits import (
     GROUP_MAX_ROUNDS,
     GROUP_PAUSE_S,
 )
-from ..placement.candidates import AllocationRequest
 from ..placement.client import PlacementClient
 from ..waiting import Waiter
 

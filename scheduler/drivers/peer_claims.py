@@ -11,8 +11,8 @@ from oslo_config import cfg
 from oslo_utils import uuidutils
 
 from ...objects import RequestSpec
+from ..candidates import AllocationRequest
 from ..hosts import Consumption
-from ..placement.candidates import AllocationRequest
 from .needs import Mappings, Needs
 
 #: Upper limit of an amount: what is claimed, in MiB and in total, fits 64 bits.

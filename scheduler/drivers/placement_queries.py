@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from ...objects import RequestSpec
+from ..candidates import CandidatesQuery, Offer
 from ..errors import (
     NoValidHost,
     PlacementError,
@@ -20,14 +21,8 @@ from ..errors import (
     shortened,
 )
 from ..placement.conditions import conditions_of
-from ..placement.offers import Offer
-from ..placement.query import (
-    CandidatesQuery,
-    Requirements,
-    build_fallback_query,
-    build_query,
-)
-from ..placement.registration import NO_PROVIDERS
+from ..placement.health import NO_PROVIDERS
+from ..placement.query import Requirements, build_fallback_query, build_query
 from ..prefilters import NetworkLookup, Prefilter, PrefilterRequest
 from .base import Parts
 from .caller import Caller

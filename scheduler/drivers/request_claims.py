@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from ...objects import RequestSpec
 from .. import tracing
+from ..candidates import AllocationRequest
 from ..errors import (
     AllocationUpdateFailed,
     InvalidRequest,
@@ -28,8 +29,7 @@ from ..placement.allocations.claims import (
 from ..placement.allocations.engine import AllocationsByConsumer, AllocationsInDoubt
 from ..placement.allocations.journal import JournalEntry
 from ..placement.allocations.limits import MAX_CONTENDED, MAX_REFUSED, MAX_ROUNDS
-from ..placement.candidates import AllocationRequest
-from ..placement.offers import CountedClaim
+from ..placement.cache import CountedClaim
 from .base import Parts
 from .caller import Caller
 from .groups import GroupCheck

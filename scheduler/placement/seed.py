@@ -9,7 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 from ..errors import PlacementError, PlacementRejected, PlacementUnavailable
-from .client import PlacementClient, Verb, WriteAnswer
+from .adapter import Verb
+from .answers import WriteAnswer
+from .client import PlacementClient
 
 ProviderPart = list[str] | dict[str, dict[str, int | float]]
 

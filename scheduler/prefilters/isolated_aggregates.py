@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from ..placement.flavor_and_image import FlavorAndImage
-from ..placement.flavor_groups import flavor_groups
-from ..placement.flavor_resources import query_groups
+from ..placement.query.flavor_and_image import FlavorAndImage
+from ..placement.query.flavor_groups import flavor_groups
+from ..placement.query.flavor_resources import query_groups
 from .base import AggregateFacts, PrefilterRequest
 
 _PREFIX = "trait:"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os_traits
 
 from ...objects.enums import SOUND_MODEL_TYPE
-from ..placement.flavor_and_image import FlavorAndImage
+from ..placement.query.flavor_and_image import FlavorAndImage
 from .base import PrefilterRequest
 
 

@@ -11,11 +11,8 @@ from typing import Any
 
 from moorage.conductor import ConductorClient
 from moorage.objects import Selection
-from moorage.scheduler.placement.client import (
-    PlacementAdapter,
-    PlacementClient,
-    Response,
-)
+from moorage.scheduler.placement.adapter import PlacementAdapter, Response
+from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.waiting import SystemWaiter
 

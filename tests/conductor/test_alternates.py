@@ -12,8 +12,9 @@ from moorage.scheduler.errors import (
     InvalidRequest,
     PlacementUnavailable,
 )
+from moorage.scheduler.placement.adapter import AnswerLost
 from moorage.scheduler.placement.allocations.limits import MAX_WRITES
-from moorage.scheduler.placement.client import AnswerLost, PlacementClient
+from moorage.scheduler.placement.client import PlacementClient
 
 from ..fixtures.placement_servers import (
     EmbeddedPlacementFixture,

@@ -24,9 +24,10 @@ from moorage.scheduler.errors import (
     PlacementRejected,
     PlacementUnavailable,
 )
+from moorage.scheduler.placement.adapter import AnswerLost, Verb
 from moorage.scheduler.placement.allocations.claims import ClaimResult
 from moorage.scheduler.placement.allocations.limits import MAX_WRITES
-from moorage.scheduler.placement.client import AnswerLost, PlacementClient, Verb
+from moorage.scheduler.placement.client import PlacementClient
 
 from ..fixtures.placement_servers import (
     EmbeddedPlacementFixture,

@@ -11,11 +11,11 @@ from typing import Any
 from oslo_config import cfg
 
 from moorage.objects import InstanceNUMACell, RequestSpec
+from moorage.scheduler.candidates import AllocationCandidates
 from moorage.scheduler.conf import load
 from moorage.scheduler.drivers.needs import Needs
 from moorage.scheduler.entry_points import load_plugins
 from moorage.scheduler.hosts import HostBatch
-from moorage.scheduler.placement.candidates import AllocationCandidates
 from moorage.testing import builders
 
 from ..fixtures.clouds import offer_of
@@ -155,7 +155,7 @@ def _offered(offers: Offers, request: int) -> tuple[HostBatch, list[tuple[int, .
     table = builders.table(*(report.record() for report in offers.reports))
     names = (report.host for report in offers.reports)
     by_host = dict(zip(map(builders.node_uuid, names), numbers, strict=True))
-    answer = AllocationCandidates(flat, {}, (), by_host, limit=None, version="1.36")
+    answer = AllocationCandidates(flat, {}, by_host)
     return table.batch_of_offer(offer_of(answer)), numbers
 
 

@@ -17,7 +17,7 @@ from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.claim_reconciler import ClaimReconciler
 from moorage.scheduler.errors import NoValidHost, PlacementUnavailable
 from moorage.scheduler.hosts import Consumption
-from moorage.scheduler.placement.client import ConsumerAllocations
+from moorage.scheduler.placement.answers import ConsumerAllocations
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.waiting import ThreadSpawner
 

@@ -8,15 +8,11 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
+from ...candidates import AllocationRequest
 from ...errors import AllocationUpdateFailed
 from ...waiting import Rng, SystemWaiter, Waiter
-from ..candidates import AllocationRequest
-from ..client import (
-    ConsumerAllocations,
-    PlacementClient,
-    WriteAnswer,
-    combine_allocations,
-)
+from ..answers import ConsumerAllocations, WriteAnswer, combine_allocations
+from ..client import PlacementClient
 from .engine import (
     NOTHING,
     AllocationsByConsumer,

@@ -28,10 +28,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self
 
+from ...candidates import AllocationRequest
 from ...errors import AllocationUpdateFailed, PlacementError, PlacementRejected
 from ...waiting import Rng, Waiter
-from ..candidates import AllocationRequest
-from ..client import AnswerLost, ConsumerAllocations, PlacementClient, WriteAnswer
+from ..adapter import AnswerLost
+from ..answers import ConsumerAllocations, WriteAnswer
+from ..client import PlacementClient
 from .limits import (
     FIRST_PAUSE_AFTER_LOSS_S,
     FIRST_PAUSE_S,

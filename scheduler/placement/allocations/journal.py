@@ -32,10 +32,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from ...candidates import AllocationRequest
 from ...errors import ConfigurationError
 from ...waiting import Spawner, ThreadSpawner
-from ..candidates import AllocationRequest
-from ..client import ConsumerAllocations
+from ..answers import ConsumerAllocations
 from .claims import Claim
 from .limits import JOURNAL_MAX_READS
 from .orphans import Orphan, Orphans

@@ -35,7 +35,8 @@ from ...errors import (
 )
 from ...instances import InstanceLocation, InstanceState
 from ...waiting import Rng, Spawner, SystemWaiter, Task, ThreadSpawner, Waiter
-from ..client import ConsumerAllocations, PlacementClient
+from ..answers import ConsumerAllocations
+from ..client import PlacementClient
 from .claims import Claim, release
 from .engine import DesiredAllocations
 from .limits import LATE_WRITE_S, ORPHAN_FIRST_PAUSE_S, ORPHAN_MAX_PAUSE_S
@@ -223,7 +224,7 @@ class Orphans:
         if not self._orphans:
             return
         # There is no later attempt: ask Placement even while the circuit is open.
-        self._client.circuit.end_pause()
+        self._client.health.end_pause()
         for uuid, orphans in self._snapshot():
             for orphan in orphans:
                 why = "nothing shows whether it is in use"

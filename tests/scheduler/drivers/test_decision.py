@@ -21,8 +21,8 @@ from moorage.scheduler.errors import (
     PlacementUnavailable,
     PluginError,
 )
+from moorage.scheduler.placement.adapter import AnswerLost
 from moorage.scheduler.placement.allocations.limits import MAX_CONTENDED
-from moorage.scheduler.placement.client import AnswerLost
 from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.file import FileSource

@@ -12,7 +12,7 @@ import pytest
 from moorage.objects import NetworkRequest, NetworkRequestList, Selection
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import ConfigurationError, NoValidHost
-from moorage.scheduler.placement.client import Verb
+from moorage.scheduler.placement.adapter import Verb
 from moorage.scheduler.service import Scheduler, build
 from moorage.testing import PlacementFixture
 

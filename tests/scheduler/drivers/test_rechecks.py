@@ -11,7 +11,7 @@ import pytest
 
 from moorage.scheduler.conf import load
 from moorage.scheduler.errors import NoValidHost
-from moorage.scheduler.placement.client import Verb
+from moorage.scheduler.placement.adapter import Verb
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler, build

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from moorage.scheduler.errors import ConfigurationError
-from moorage.scheduler.placement.client import PlacementClient, Verb
+from moorage.scheduler.placement.adapter import Verb
+from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.embedded import EmbeddedPlacement
 from moorage.scheduler.placement.seed import Provider, seed
 

@@ -11,7 +11,6 @@ import pytest
 from moorage.scheduler.errors import PlacementError
 from moorage.scheduler.placement.allocations.limits import CIRCUIT_MAX_FAILURES
 from moorage.scheduler.placement.client import PlacementClient
-from moorage.scheduler.placement.readiness import Readiness
 
 from ...fixtures.placement_servers import (
     EmbeddedPlacementFixture,
@@ -35,12 +34,13 @@ def server() -> Iterator[MisbehavingServer]:
 
 
 def test_placement_that_answers_is_ready(server: MisbehavingServer) -> None:
-    readiness = Readiness(server.client())
-    assert not readiness.is_ready
-    assert "not been polled yet" in readiness.note
-    readiness.start()
-    assert readiness.is_ready
-    assert readiness.note == ""
+    client = server.client()
+    health = client.health
+    assert not health.is_ready
+    assert "not been polled yet" in health.note
+    health.start(client.probe)
+    assert health.is_ready
+    assert health.note == ""
 
 
 @pytest.mark.parametrize(
@@ -61,52 +61,53 @@ def test_placement_that_is_away_at_the_start_is_warned_of_and_waited_for(
     told: str,
 ) -> None:
     server.misbehave(wrong)
-    readiness = Readiness(server.client(timeout_s=0.3))
-    readiness.start()
-    assert not readiness.is_ready
-    assert told in readiness.note
+    client = server.client(timeout_s=0.3)
+    health = client.health
+    health.start(client.probe)
+    assert not health.is_ready
+    assert told in health.note
     assert "Placement does not answer yet" in caplog.text
-    wait_until(lambda: readiness.is_ready)
-    assert readiness.note == ""
+    wait_until(lambda: health.is_ready)
+    assert health.note == ""
 
 
 def test_placement_that_goes_away_makes_it_unready_until_it_is_back(
     server: MisbehavingServer,
 ) -> None:
     client = server.client()
-    readiness = Readiness(client)
-    readiness.start()
+    health = client.health
+    health.start(client.probe)
     server.misbehave(Misbehaviour.BAD_GATEWAY, times=CIRCUIT_MAX_FAILURES + 1)
     for _ in range(CIRCUIT_MAX_FAILURES):
         with pytest.raises(PlacementError):
             client.allocations(CONSUMER)
-    assert not readiness.is_ready
-    assert "since" in readiness.note
-    wait_until(lambda: readiness.is_ready)  # nobody asks for anything meanwhile
+    assert not health.is_ready
+    assert "since" in health.note
+    wait_until(lambda: health.is_ready)  # nobody asks for anything meanwhile
     client.allocations(CONSUMER)
-    readiness.stop()
+    health.stop()
 
 
 def test_empty_placement_is_ready_with_a_note(server: MisbehavingServer) -> None:
     client = server.client()
-    readiness = Readiness(client)
-    readiness.start()
+    health = client.health
+    health.start(client.probe)
     assert client.is_empty()
-    assert readiness.is_ready
-    assert "No compute service has registered" in readiness.note
+    assert health.is_ready
+    assert "No compute service has registered" in health.note
 
 
 def test_nothing_is_asked_after_the_stop() -> None:
     client = PlacementClient(adapter_to(refusing_url()))
-    readiness = Readiness(client)
-    readiness.start()
+    health = client.health
+    health.start(client.probe)
     assert _watches()
-    readiness.stop()
+    health.stop()
     assert not _watches()
-    readiness.start()
+    health.start(client.probe)
     assert not _watches()
-    assert not readiness.is_ready
-    assert "got no answer" in readiness.note
+    assert not health.is_ready
+    assert "got no answer" in health.note
 
 
 def _watches() -> list[threading.Thread]:

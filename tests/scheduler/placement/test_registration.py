@@ -9,7 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from moorage.scheduler.placement.client import PlacementClient
-from moorage.scheduler.placement.registration import MIN_WAIT_S, RegistrationCheck
+from moorage.scheduler.placement.health import (
+    REGISTRATION_INTERVAL_S,
+    PlacementHealth,
+)
 from moorage.scheduler.placement.seed import Provider, seed
 
 from ...fixtures.placement_servers import (
@@ -45,9 +48,9 @@ def _n_asked(server: MisbehavingServer) -> int:
 
 def test_placement_without_any_provider_is_empty(server: MisbehavingServer) -> None:
     client = server.client()
-    assert not client.was_empty
+    assert not client.health.was_empty
     assert client.is_empty()
-    assert client.was_empty
+    assert client.health.was_empty
 
 
 def test_placement_in_which_nothing_fits_is_not_empty_and_not_asked_again(
@@ -75,14 +78,15 @@ def test_empty_placement_is_looked_at_again_after_a_while(
     embedded: EmbeddedPlacementFixture, server: MisbehavingServer
 ) -> None:
     clock = Clock()
-    registered = RegistrationCheck(server.client().read, clock=clock)
-    assert registered.is_empty()
+    health = PlacementHealth(clock=clock)
+    client = PlacementClient(adapter_to(server.url), health=health)
+    assert client.is_empty()
     _register(embedded)
-    assert registered.is_empty()
+    assert client.is_empty()
     assert _n_asked(server) == 1
-    clock.now += MIN_WAIT_S
-    assert not registered.is_empty()
-    assert not registered.was_empty
+    clock.now += REGISTRATION_INTERVAL_S
+    assert not client.is_empty()
+    assert not health.was_empty
     assert _n_asked(server) == 2
 
 
@@ -93,7 +97,7 @@ def test_candidates_end_the_emptiness(
     assert client.is_empty()
     _register(embedded)
     assert client.allocation_candidates(question()).n_requests
-    assert not client.was_empty
+    assert not client.health.was_empty
 
 
 @pytest.mark.parametrize(

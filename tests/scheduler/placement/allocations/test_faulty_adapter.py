@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from moorage.scheduler.errors import PlacementUnavailable
-from moorage.scheduler.placement.client import AnswerLost, PlacementClient
+from moorage.scheduler.placement.adapter import AnswerLost
+from moorage.scheduler.placement.client import PlacementClient
 
 from ....fixtures.allocations import OWNER
 from ....fixtures.faulty_placement import (

@@ -28,7 +28,7 @@ from moorage.scheduler.placement.allocations.journal import (
     suspected_in,
 )
 from moorage.scheduler.placement.allocations.orphans import Orphan, Orphans
-from moorage.scheduler.placement.client import ConsumerAllocations
+from moorage.scheduler.placement.answers import ConsumerAllocations
 
 from ....fixtures.allocations import OWNER, claim_one, request_of
 from ....fixtures.placement_servers import EmbeddedPlacementFixture

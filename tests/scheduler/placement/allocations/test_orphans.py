@@ -23,8 +23,8 @@ from moorage.scheduler.placement.allocations.limits import (
     MAX_WRITES,
 )
 from moorage.scheduler.placement.allocations.orphans import Orphan, Orphans
-from moorage.scheduler.placement.circuit import Circuit
 from moorage.scheduler.placement.client import PlacementClient
+from moorage.scheduler.placement.health import PlacementHealth
 
 from ....fixtures.allocations import OWNER, claim_one, release_all, request_of
 from ....fixtures.hand_time import HandThreads, HandTime
@@ -580,7 +580,7 @@ def _open(client: PlacementClient, server: MisbehavingServer) -> None:
     for _ in range(CIRCUIT_MAX_FAILURES):
         with pytest.raises(PlacementError):
             client.allocations(_consumer())
-    assert client.circuit.is_open
+    assert client.health.is_down
 
 
 def test_new_request_fails_and_the_orphan_is_kept_while_placement_is_away(
@@ -666,7 +666,7 @@ def test_last_try_at_the_end_waits_for_no_pause(
     with MisbehavingServer(placement.placement.wsgi_app) as server:
         # Its clock stands still: no pause is ever over.
         adapter = adapter_to(server.url)
-        client = PlacementClient(adapter, circuit=Circuit(clock=Clock()))
+        client = PlacementClient(adapter, health=PlacementHealth(clock=Clock()))
         _open(client, server)
         orphans = _orphans(client)
         orphans.add(consumer, _orphaned(claim))

@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether Placement answers: a circuit breaker, readiness, and a poll while it is down.
+
+    up ── several failures in a row ──▶ down ── its pause ends ──▶ one call probes
+    ▲                                    ▲                             │    │
+    │                                    └── failed: longer pause ─────┘    │
+    └────────────────────────────── answered ──────────────────────────────┘
+
+A call while it is down fails at once, so that no request waits for one timeout after
+the other. Any answer ends an outage, also the answer to a call that began before it. A
+thread polls Placement from a failed start, or from the beginning of an outage, until it
+answers, so that no request has to be the first to fail or to probe.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from ..errors import PlacementError, PlacementUnavailable
+from ..waiting import Spawner, Task, ThreadSpawner
+from .allocations.limits import (
+    CIRCUIT_FIRST_PAUSE_S,
+    CIRCUIT_MAX_FAILURES,
+    CIRCUIT_MAX_LOST_S,
+    CIRCUIT_MAX_PAUSE_S,
+    STOP_S,
+)
+
+LOG = logging.getLogger(__name__)
+
+_MAX_DOUBLINGS: Final = 10  # far beyond the longest pause
+
+#: Seconds between two polls of a Placement that is down, where its pause permits.
+POLL_INTERVAL_S: Final = 1.0
+#: Seconds between two checks whether an empty Placement has got a provider.
+REGISTRATION_INTERVAL_S: Final = 10.0
+
+#: Why there are no candidates if it has none; an end user may see it.
+NO_PROVIDERS: Final = (
+    "No compute service has registered with Placement yet: it has no resource provider."
+)
+
+
+class CallOutcome(enum.Enum):
+    """What the end of a call says about Placement."""
+
+    #: It is up, whatever it answered.
+    ANSWERED = "answered"
+    FAILED = "failed"
+    #: Nothing: for example, the call was killed.
+    UNCLEAR = "unclear"
+
+
+@dataclass(slots=True, eq=False)
+class _Failures:
+    """Failures in a row; times are on the health's clock.
+
+    Attributes
+    ----------
+    answered_at, failed_at : float
+        When the last answer came, and when the first failed call began.
+    lost_s : float
+        How long the failed calls took.
+    until : float or None
+        The end of the pause while Placement is down, else None.
+    is_probed : bool
+        Whether a call probes Placement now.
+    """
+
+    answered_at: float
+    failed_at: float = 0.0
+    n_failures: int = 0
+    lost_s: float = 0.0
+    why: str = ""
+    until: float | None = None
+    n_probes: int = 0
+    is_probed: bool = False
+
+
+class PlacementHealth:
+    """Let calls through while Placement answers; know whether it is ready. Thread-safe.
+
+    Parameters
+    ----------
+    clock : callable, optional
+        Returns monotonic seconds.
+    rng : random.Random, optional
+        Jitters the pauses, so that many schedulers do not retry at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        rng: random.Random | None = None,
+        spawner: Spawner | None = None,
+    ) -> None:
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._spawner = spawner or ThreadSpawner()
+        self._lock = self._spawner.lock()
+        self._failures = _Failures(clock())
+        self._probe: Callable[[], object] | None = None
+        self._has_answered = False
+        self._reason = "Placement has not been polled yet."
+        self._poller: Task | None = None
+        self._stop = self._spawner.event()
+        self._has_providers: bool | None = None  # None: unknown
+        self._registration_check_at = clock()
+
+    # -- state -------------------------------------------------------------------------
+
+    @property
+    def is_down(self) -> bool:
+        """Whether calls are refused, except probes."""
+        return self._failures.until is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether Placement has answered a probe, and is not down."""
+        return self._has_answered and not self.is_down
+
+    @property
+    def pause_left_s(self) -> float:
+        """The seconds until a call may probe Placement; 0 if it may now."""
+        until = self._failures.until
+        return 0.0 if until is None else max(0.0, until - self._clock())
+
+    @property
+    def outage(self) -> str:
+        """Since when (UTC), why and how long calls are refused; or an empty text."""
+        failures = self._failures
+        return "" if failures.until is None else self._describe(failures)
+
+    @property
+    def note(self) -> str:
+        """Why it is not ready, or what else an operator should know, or ""."""
+        if not self._has_answered:
+            return self._reason
+        return self.outage or (NO_PROVIDERS if self.was_empty else "")
+
+    # -- calls -------------------------------------------------------------------------
+
+    @contextmanager
+    def guarding(
+        self, classify: Callable[[PlacementError], CallOutcome]
+    ) -> Iterator[None]:
+        """Guard one call; `classify` returns what an error of it means.
+
+        Raises
+        ------
+        PlacementUnavailable
+            Placement is down: nothing may be sent.
+        """
+        began, probed = self._clock(), self._admit()
+        outcome, why = CallOutcome.UNCLEAR, ""
+        try:
+            yield
+            outcome = CallOutcome.ANSWERED
+        except PlacementError as e:
+            outcome, why = classify(e), str(e)
+            raise
+        finally:
+            self._record(began, probed, outcome, why)
+
+    def end_pause(self) -> None:
+        """Let the next call probe Placement, whatever is left of the pause."""
+        with self._lock:
+            if self.is_down:
+                self._failures.until = self._clock()
+
+    def _admit(self) -> _Failures | None:
+        """Return the outage that the call probes, if there is one."""
+        with self._lock:
+            failures = self._failures
+            if failures.until is None:
+                return None
+            if failures.is_probed or self._clock() < failures.until:
+                raise PlacementUnavailable(self._describe(failures))
+            failures.is_probed = True
+            return failures
+
+    def _record(
+        self, began: float, probed: _Failures | None, outcome: CallOutcome, why: str
+    ) -> None:
+        with self._lock:
+            was_down = self.is_down
+            if probed is not None:
+                probed.is_probed = False
+            if outcome is CallOutcome.ANSWERED:
+                self._answered()
+            elif outcome is CallOutcome.FAILED:
+                self._failed(began, probed, why)
+            is_new = self.is_down and not was_down
+        if is_new:
+            self._start_polling()
+
+    def _answered(self) -> None:
+        now, failures = self._clock(), self._failures
+        self._failures = _Failures(now)
+        if failures.until is not None:
+            away_s = now - failures.failed_at
+            LOG.warning("Placement answers again, after %.1f s", away_s)
+
+    def _failed(self, began: float, probed: _Failures | None, why: str) -> None:
+        failures, now = self._failures, self._clock()
+        if probed is not None and probed is failures:
+            failures.n_probes += 1
+            failures.n_failures += 1
+            self._pause(failures, why)
+            LOG.info("%s", self._describe(failures))
+        # The failure of a call that began before the last answer is outdated.
+        elif failures.until is None and began >= failures.answered_at:
+            if not failures.n_failures:
+                failures.failed_at = began
+            failures.n_failures += 1
+            failures.lost_s += now - began
+            if (
+                failures.n_failures >= CIRCUIT_MAX_FAILURES
+                or failures.lost_s >= CIRCUIT_MAX_LOST_S
+            ):
+                self._pause(failures, why)
+                LOG.error("%s", self._describe(failures))
+
+    def _pause(self, failures: _Failures, why: str) -> None:
+        doublings = min(failures.n_probes, _MAX_DOUBLINGS)
+        longest_s = min(CIRCUIT_FIRST_PAUSE_S * 2.0**doublings, CIRCUIT_MAX_PAUSE_S)
+        failures.until = self._clock() + self._rng.uniform(0.5, 1.0) * longest_s
+        failures.why = why
+
+    def _describe(self, failures: _Failures) -> str:
+        now = self._clock()
+        since = datetime.now(UTC) - timedelta(seconds=now - failures.failed_at)
+        retry = f"Next retry in {max(0.0, (failures.until or now) - now):.1f} s."
+        if failures.is_probed:
+            retry = "A retry is in progress."
+        return (
+            "Calls to Placement are suspended: since "
+            f"{since:%Y-%m-%dT%H:%M:%SZ} it has failed {failures.n_failures} time(s) "
+            f"in a row. {retry} Last failure: {failures.why}"
+        )
+
+    # -- polling -----------------------------------------------------------------------
+
+    def start(self, probe: Callable[[], object]) -> None:
+        """Probe Placement; if that fails, warn and start polling.
+
+        Parameters
+        ----------
+        probe : callable
+            Sends a guarded call; it may raise PlacementError.
+        """
+        self._probe = probe
+        if not self._is_probe_answered(probe):
+            LOG.warning(
+                "Placement does not answer yet; requests will fail: %s", self._reason
+            )
+            self._start_polling()
+
+    def stop(self) -> None:
+        """Stop polling; wait at most `STOP_S` for a poll in flight."""
+        self._stop.set()
+        with self._lock:
+            poller = self._poller
+        if poller is not None:
+            poller.join(STOP_S)
+
+    def _is_probe_answered(self, probe: Callable[[], object]) -> bool:
+        try:
+            probe()
+        except PlacementError as e:
+            self._reason = str(e)
+            return False
+        self._has_answered = True
+        return True
+
+    def _start_polling(self) -> None:
+        with self._lock:
+            if self._probe and self._poller is None and not self._stop.is_set():
+                self._poller = self._spawner.spawn(self._poll, name="placement-watch")
+
+    def _poll(self) -> None:
+        while not self._stop.wait(POLL_INTERVAL_S):
+            if self._probe and not self.is_ready and not self.pause_left_s:
+                self._is_probe_answered(self._probe)
+            with self._lock:
+                if self.is_ready:
+                    LOG.info("Placement answers")
+                    self._poller = None
+                    return
+
+    # -- registration ------------------------------------------------------------------
+
+    @property
+    def was_empty(self) -> bool:
+        """Whether Placement had no resource provider when that was last checked."""
+        return self._has_providers is False
+
+    def set_registered(self) -> None:
+        """Note that there is a resource provider."""
+        self._has_providers = True
+
+    def is_empty(self, read: Callable[[], object]) -> bool:
+        """Return whether Placement is known to have no resource provider at all.
+
+        Placement lists providers without a limit: with 10,000 of them, the one GET that
+        finds them costs as much as 10 claims. It is the last one.
+
+        Parameters
+        ----------
+        read : callable
+            Returns the decoded answer to GET /resource_providers; called once per
+            `REGISTRATION_INTERVAL_S` until there is a provider.
+        """
+        with self._lock:
+            now = self._clock()
+            is_due = not self._has_providers and now >= self._registration_check_at
+            if is_due:
+                self._registration_check_at = now + REGISTRATION_INTERVAL_S
+        if is_due:
+            try:
+                body = read()
+            except PlacementError:
+                return self.was_empty  # the caller reports the error that matters
+            match body:
+                case {"resource_providers": []}:
+                    self._has_providers = False
+                case {"resource_providers": [_, *_]}:
+                    self._has_providers = True
+        return self.was_empty
