@@ -20,8 +20,8 @@ import pytest
 import sqlalchemy as sa
 from oslo_log import _options as oslo_log_options
 
-from moorage.scheduler.cmd.checks_options import FATES, Fate, fate_of
-from moorage.scheduler.cmd.checks_report import run
+from moorage.scheduler.cmd.checks.options import FATES, Fate, fate_of
+from moorage.scheduler.cmd.checks.report import run
 from moorage.scheduler.conf import list_opts
 from moorage.scheduler.sources.nova_db import schema
 

@@ -13,18 +13,18 @@ from typing import Final
 import sqlalchemy as sa
 from oslo_config import cfg
 
-from ..errors import PlacementError
-from ..placement.client import MICROVERSION, PlacementClient, make_adapter
-from ..sources.nova_db import schema
-from ..sources.nova_db.directory import CellMappingRow, DirectoryReader
-from ..sources.nova_db.engines import Engines
-from ..sources.nova_db.old_computes import (
+from ...errors import PlacementError
+from ...placement.client import MICROVERSION, PlacementClient, make_adapter
+from ...sources.nova_db import schema
+from ...sources.nova_db.directory import CellMappingRow, DirectoryReader
+from ...sources.nova_db.engines import Engines
+from ...sources.nova_db.old_computes import (
     ADVICE,
     describe_old_computes,
     read_old_computes,
 )
-from .checks_files import FileOptions
-from .checks_result import CheckResult, TimedCall
+from .files import FileOptions
+from .result import CheckResult, TimedCall
 
 #: Time limit in seconds for both requests to Placement.
 PLACEMENT_S: Final = 10.0

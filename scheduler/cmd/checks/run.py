@@ -19,19 +19,19 @@ from oslo_config import cfg
 from oslo_messaging.opts import list_opts as messaging_opts
 from oslo_utils import strutils
 
-from ..conf import list_opts, registered_opts
-from ..conf.values import wrong_value
-from ..entry_points import load_plugin
-from ..errors import ConfigurationError, SchedulerError
-from ..prefilters.networks import check_network
-from ..prefilters.neutron import make_network_client
-from ..sources.inventory import read_inventory
-from ..sources.nova_db.heartbeats import heartbeats_of
-from .checks_files import FileOptions
-from .checks_options import FATES, Fate, Key, OptionFate, fate_of
-from .checks_plugins import available_filters, enabled_filters, weight_classes
-from .checks_result import CheckResult
-from .checks_services import database_findings, placement_findings
+from ...conf import list_opts, registered_opts
+from ...conf.values import wrong_value
+from ...entry_points import load_plugin
+from ...errors import ConfigurationError, SchedulerError
+from ...prefilters.networks import check_network
+from ...prefilters.neutron import make_network_client
+from ...sources.inventory import read_inventory
+from ...sources.nova_db.heartbeats import heartbeats_of
+from .files import FileOptions
+from .options import FATES, Fate, Key, OptionFate, fate_of
+from .plugins import available_filters, enabled_filters, weight_classes
+from .result import CheckResult
+from .services import database_findings, placement_findings
 
 _OWN: Final = OptionFate(Fate.HONOURED, "Moorage's own option")
 _AUTH: Final = OptionFate(Fate.HONOURED, "keystoneauth1 reads it, by an auth_section")
