@@ -11,7 +11,7 @@ from oslo_config import cfg
 
 from ...conf.secrets import HIDDEN, is_secret_name
 from ...conf.values import config_files
-from .options import Key
+from .option_table import Key
 
 #: Parts of the names of options whose values are URLs that may have passwords.
 _URL_PARTS: Final = ("connection", "transport_url")
