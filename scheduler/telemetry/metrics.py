@@ -15,12 +15,12 @@ import contextlib
 import threading
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import prometheus_client
-from prometheus_client import CollectorRegistry, exposition, values
+from prometheus_client import CollectorRegistry, values
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from ..drivers.record import OUTDATED, RELEASED, DecisionRecord, Outcome
@@ -30,6 +30,9 @@ from ..placement.allocations.claims import ClaimResult
 from ..placement.answer_store import CacheStats
 from .monitored import MonitoredScheduler
 from .multiprocess import VARIABLE, folder
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 #: Seconds, from a decision on a few hosts without Placement to a GET of 10,000.
 _BUCKETS_S: Final = (
@@ -64,9 +67,13 @@ class Metrics:
     def __init__(self, scheduler: MonitoredScheduler) -> None:
         self._scheduler = scheduler
         self._folder = _folder()
-        self._registry = CollectorRegistry()
-        self._decisions = _DecisionMetrics(self._registry)
-        self._state = _StateMetrics(self._registry)
+        registry = CollectorRegistry()
+        self._decisions = _DecisionMetrics(registry)
+        self._state = _StateMetrics(registry)
+        if self._folder is not None:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry, str(self._folder))  # type: ignore[no-untyped-call]
+        self._serve: WSGIApplication = prometheus_client.make_wsgi_app(registry)
         self._lock = threading.Lock()
         scheduler.decisions.subscribe(self._decisions.count)
 
@@ -79,22 +86,14 @@ class Metrics:
             self._decisions.flush()
             self._state.refresh(self._scheduler)
 
-    def render(self, accept: str = "") -> tuple[str, bytes]:
-        """Return the content type, and the metrics of all processes.
-
-        Parameters
-        ----------
-        accept : str
-            The client's HTTP header of that name.
-        """
+    def wsgi_app(
+        self, environ: WSGIEnvironment, respond: StartResponse
+    ) -> Iterable[bytes]:
+        """Serve the metrics of all processes."""
         self.refresh()
-        registry = self._registry
         if self._folder is not None:
             _remove_dead_processes(self._folder)
-            registry = CollectorRegistry()
-            MultiProcessCollector(registry, str(self._folder))  # type: ignore[no-untyped-call]
-        encode, content_type = exposition.choose_encoder(accept)
-        return content_type, encode(registry)
+        return self._serve(environ, respond)
 
     def stop(self) -> None:
         """Stop counting."""
