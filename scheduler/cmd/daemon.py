@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import logging
 import os
@@ -36,9 +35,6 @@ LOG = logging.getLogger(__name__)
 #: youngest generation, and collections before one of the next older generation.
 _GC_THRESHOLDS = (50_000, 20, 100)
 
-#: glibc's parameter for the maximum number of malloc arenas.
-_M_ARENA_MAX = -8
-
 #: Errors that an operator can correct: logged in one line, without a traceback.
 _OPERATOR_ERRORS = (cfg.Error, SchedulerError, OSError)
 
@@ -48,7 +44,6 @@ def run(argv: Sequence[str]) -> int:
 
     SIGHUP reloads options, plugins and hosts.
     """
-    _use_one_malloc_arena()
     conf = cfg.ConfigOpts()
     logs.register_opts(conf)
     try:
@@ -232,17 +227,6 @@ def _configure_oslo(conf: cfg.ConfigOpts) -> None:
     """
     files = [f"--config-file={path}" for path in conf.config_file]
     cfg.CONF(files, project="moorage")
-
-
-def _use_one_malloc_arena() -> None:
-    """Make all threads share one malloc arena.
-
-    glibc has up to eight arenas a CPU, and a thread's own arena retains freed memory:
-    with many candidates, several times what a decision needs. Because of the GIL only
-    one thread at a time allocates, so a shared arena causes no contention.
-    """
-    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
-        mallopt(_M_ARENA_MAX, 1)
 
 
 def tune_garbage_collector() -> None:
