@@ -72,7 +72,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _n_workers(conf: cfg.ConfigOpts, scheduler: Scheduler) -> int:
     n_workers: int = conf.scheduler.workers or os.cpu_count() or 1
-    if n_workers > 1 and scheduler.must_not_fork:
+    if n_workers > 1 and scheduler.lifecycle.must_not_fork:
         LOG.warning(
             "Starting one worker instead of %d ([scheduler] workers): the embedded "
             "Placement runs inside one process", n_workers,
@@ -92,7 +92,7 @@ def _run_alone(
         scheduler.start()
         tune_garbage_collector()
         serving = Serving(conf, scheduler)
-        with telemetry.serve(scheduler) as seen:
+        with telemetry.serve(scheduler.status) as seen:
             is_finished = serve(
                 serving,
                 scheduler,
@@ -114,13 +114,13 @@ def _run_workers(
     options: Options,
     telemetry: Telemetry,
 ) -> int:
-    scheduler.load()
-    scheduler.check()
+    scheduler.lifecycle.load()
+    scheduler.lifecycle.check()
     tune_garbage_collector()
     with _claims_directory(conf) as folder:
         status = _supervised(n_workers, conf, scheduler, options, telemetry, folder)
         if any(folder.iterdir()):
-            scheduler.release_leftover_claims(folder)
+            scheduler.lifecycle.release_leftover_claims(folder)
         return status
 
 
@@ -169,7 +169,7 @@ def _supervised(
         n_workers,
         work,
         # Errors are logged once here, and no worker reloads.
-        reload=lambda: options.reload(scheduler.load_plugins) is not None,
+        reload=lambda: options.reload(scheduler.lifecycle.load_plugins) is not None,
         stop_timeout_s=lambda: conf.graceful_shutdown_timeout,
     )
     with pid_file(conf.moorage.pid_file):
@@ -186,15 +186,15 @@ def _work(
 ) -> int:
     scheduler = inherited
     if worker.is_first:
-        scheduler.reseed_for_worker(worker.number)
+        scheduler.selector.reseed_for_worker(worker.number)
     else:
         # What the parent read at the start is stale by now.
         scheduler = build(conf, settings=options.settings)
-        scheduler.load()
+        scheduler.lifecycle.load()
         tune_garbage_collector()
-    scheduler.follow(claims_directory=folder)
+    scheduler.lifecycle.follow(claims_directory=folder)
     serving = Serving(conf, scheduler)
-    with telemetry.serve(scheduler) as seen:
+    with telemetry.serve(scheduler.status) as seen:
         is_finished = serve(
             serving,
             scheduler,

@@ -29,8 +29,8 @@ from ..placement.query import (
 )
 from ..placement.registration import NO_PROVIDERS
 from ..prefilters import NetworkLookup, Prefilter, PrefilterRequest
-from .base import Parts
 from .caller import Caller
+from .parts import Parts
 from .rechecks import FRESH_S, MAX_RECHECKED
 from .record import DecisionRecord, FilterStep
 from .restrictions import restrict_to_requested_host

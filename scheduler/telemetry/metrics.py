@@ -28,7 +28,7 @@ from ..errors import ConfigurationError
 from ..hosts import HostTable
 from ..placement.allocations.claims import ClaimResult
 from ..placement.answer_store import CacheStats
-from .monitored import MonitoredScheduler
+from ..status import SchedulerStatus
 from .multiprocess import VARIABLE, folder
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Metrics:
 
     Parameters
     ----------
-    scheduler : MonitoredScheduler
+    status : SchedulerStatus
         Its decisions are counted from now on.
 
     Raises
@@ -64,8 +64,8 @@ class Metrics:
         the folder was set.
     """
 
-    def __init__(self, scheduler: MonitoredScheduler) -> None:
-        self._scheduler = scheduler
+    def __init__(self, status: SchedulerStatus) -> None:
+        self._status = status
         self._folder = _folder()
         registry = CollectorRegistry()
         self._decisions = _DecisionMetrics(registry)
@@ -75,7 +75,7 @@ class Metrics:
             MultiProcessCollector(registry, str(self._folder))  # type: ignore[no-untyped-call]
         self._serve: WSGIApplication = prometheus_client.make_wsgi_app(registry)
         self._lock = threading.Lock()
-        scheduler.decisions.subscribe(self._decisions.count)
+        status.decisions.subscribe(self._decisions.count)
 
     def refresh(self) -> None:
         """Bring the metrics up to date; called every few seconds.
@@ -84,7 +84,7 @@ class Metrics:
         """
         with self._lock:
             self._decisions.flush()
-            self._state.refresh(self._scheduler)
+            self._state.refresh(self._status)
 
     def wsgi_app(
         self, environ: WSGIEnvironment, respond: StartResponse
@@ -97,7 +97,7 @@ class Metrics:
 
     def stop(self) -> None:
         """Stop counting."""
-        self._scheduler.decisions.unsubscribe(self._decisions.count)
+        self._status.decisions.unsubscribe(self._decisions.count)
         self.refresh()
 
 
@@ -221,7 +221,7 @@ class _DecisionMetrics:
 
 
 class _StateMetrics:
-    """Metrics that are read from the parts of a scheduler."""
+    """Metrics that are read from the status of a scheduler."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._queries = _LabelledCounter(
@@ -298,20 +298,20 @@ class _StateMetrics:
         )
         self._cells: set[str] = set()
 
-    def refresh(self, scheduler: MonitoredScheduler) -> None:
-        stats = scheduler.candidates_cache.stats()
+    def refresh(self, status: SchedulerStatus) -> None:
+        stats = status.candidates_cache.stats()
         self._queries.set_total(
             {k: getattr(stats, v) for k, v in _QUERY_LABELS.items()}
         )
         self._answers.set_total({"cut": stats.truncated, "dropped": stats.dropped})
-        self._reports.set_total(scheduler.report_counts)
+        self._reports.set_total(status.report_counts)
         self._refresh_cache(stats)
-        self._refresh_hosts(scheduler.table)
-        self._view_age.set(scheduler.view_age_s or 0.0)
-        self._pending.set(len(scheduler.table.claims()))
-        self._orphans.set(scheduler.n_orphans)
-        self._suspected.set(len(scheduler.suspected_orphans))
-        self._ready.set(scheduler.is_ready)
+        self._refresh_hosts(status.table)
+        self._view_age.set(status.view_age_s or 0.0)
+        self._pending.set(len(status.table.claims()))
+        self._orphans.set(status.n_orphans)
+        self._suspected.set(len(status.suspected_orphans))
+        self._ready.set(status.is_ready)
 
     def _refresh_cache(self, stats: CacheStats) -> None:
         self._kept.set(stats.requests)

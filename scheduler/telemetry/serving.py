@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final, Self
 from oslo_config import cfg
 
 from .. import tracing
+from ..status import SchedulerStatus
 from . import report
 from .http import MonitoringServer, listen
-from .monitored import MonitoredScheduler
 from .multiprocess import share_folder
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Telemetry:
         """Close the port and remove the folder of shared metrics."""
         self._stack.close()
 
-    def serve(self, scheduler: MonitoredScheduler) -> ProcessTelemetry:
+    def serve(self, status: SchedulerStatus) -> ProcessTelemetry:
         """Start the telemetry of a scheduler.
 
         Called once in each process that decides, in the main thread.
@@ -100,11 +100,11 @@ class Telemetry:
         ConfigurationError
             The metrics of several workers cannot be summed.
         """
-        served = ProcessTelemetry(scheduler)
+        served = ProcessTelemetry(status)
         try:
             if self._is_traced:
                 served.on_stop(tracing.set_up())
-            served.on_stop(report.write_on_signal(scheduler))
+            served.on_stop(report.write_on_signal(status))
             if self._listening is not None:
                 served.serve_http(self._listening)
         except BaseException:
@@ -122,8 +122,8 @@ class ProcessTelemetry:
         Set it when no more requests are accepted: `/readyz` then answers 503.
     """
 
-    def __init__(self, scheduler: MonitoredScheduler) -> None:
-        self._scheduler = scheduler
+    def __init__(self, status: SchedulerStatus) -> None:
+        self._status = status
         self._stack = contextlib.ExitStack()
         self.is_stopping = False
 
@@ -141,7 +141,7 @@ class ProcessTelemetry:
         """Count decisions, and serve metrics and probes on a port."""
         from .metrics import Metrics
 
-        metrics = Metrics(self._scheduler)
+        metrics = Metrics(self._status)
         self.on_stop(metrics.stop)
         pages: dict[str, WSGIApplication] = {
             "/metrics": metrics.wsgi_app,
@@ -158,7 +158,7 @@ class ProcessTelemetry:
     ) -> list[bytes]:
         if self.is_stopping:
             return _text(respond, HTTPStatus.SERVICE_UNAVAILABLE, "Stopping.")
-        is_ready, note = self._scheduler.is_ready, self._scheduler.readiness_note
+        is_ready, note = self._status.is_ready, self._status.readiness_note
         status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
         return _text(respond, status, note or "Ready.")
 

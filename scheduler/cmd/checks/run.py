@@ -21,6 +21,7 @@ from oslo_utils import strutils
 
 from ...conf import list_opts, registered_opts
 from ...conf.values import wrong_value
+from ...drivers.plugins import load_driver
 from ...entry_points import load_plugin
 from ...errors import ConfigurationError, SchedulerError
 from ...prefilters.networks import check_network
@@ -325,7 +326,7 @@ def _record(conf: cfg.ConfigOpts, _files: FileOptions) -> CheckResult | None:
 
 def _driver(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult | None:
     try:
-        load_plugin("moorage.drivers", conf.moorage.driver)
+        load_driver(conf)
     except SchedulerError as e:
         return CheckResult.failure("[moorage] driver", files.redacted(e))
     return None
