@@ -247,31 +247,16 @@ class Scheduler:
                 review=reconciler.review,
             )
             self.selector = Selector(conf, parts, published)
-            self.status = SchedulerStatus(
-                conf,
-                table=self.table,
-                decisions=self.decisions,
-                candidates_cache=self.candidates_cache,
-                source=source,
-                orphans=self.orphans,
-                readiness=readiness,
-                clock=clock,
-            )
+            self.status = SchedulerStatus(conf, parts, readiness)
             self.source_endpoints = source.endpoints
             self.endpoints = [SchedulerEndpoint(self), BaseAPIEndpoint()]
             self.lifecycle = Lifecycle(
                 conf,
-                table=self.table,
-                source=source,
-                selector=self.selector,
-                placement=self.placement,
+                parts,
+                self.selector,
+                readiness,
+                reconciler,
                 is_embedded=embedded is not None,
-                candidates_cache=self.candidates_cache,
-                journal=self.journal,
-                orphans=self.orphans,
-                readiness=readiness,
-                reconciler=reconciler,
-                clock=clock,
                 # Closed by `stop`, or here if a later part cannot be created.
                 closing=closing.pop_all(),
             )
