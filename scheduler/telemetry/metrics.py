@@ -27,7 +27,6 @@ from ..drivers.record import OUTDATED, RELEASED, DecisionRecord, Outcome
 from ..errors import ConfigurationError
 from ..placement.allocations.claims import ClaimResult
 from ..status import SchedulerStatus
-from .multiprocess import VARIABLE, folder
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -54,6 +53,8 @@ class Metrics:
     ----------
     status : SchedulerStatus
         Its decisions are counted from now on.
+    folder : str or None
+        Where several processes store their metrics; None: there is only one.
 
     Raises
     ------
@@ -62,15 +63,17 @@ class Metrics:
         the folder was set.
     """
 
-    def __init__(self, status: SchedulerStatus) -> None:
+    def __init__(self, status: SchedulerStatus, folder: str | None) -> None:
+        if folder:
+            _check_import()
         self._status = status
-        self._folder = _folder()
+        self._folder = folder
         registry = CollectorRegistry()
         self._decisions = _DecisionMetrics(registry)
         self._state = _StateMetrics(registry)
-        if self._folder is not None:
+        if folder:
             registry = CollectorRegistry()
-            MultiProcessCollector(registry, str(self._folder))  # type: ignore[no-untyped-call]
+            MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
         self._serve: WSGIApplication = prometheus_client.make_wsgi_app(registry)
         self._lock = threading.Lock()
         status.decisions.subscribe(self._decisions.count)
@@ -89,7 +92,7 @@ class Metrics:
     ) -> Iterable[bytes]:
         """Serve the metrics of all processes."""
         self.refresh()
-        if self._folder is not None:
+        if self._folder:
             _remove_dead_processes(self._folder)
         return self._serve(environ, respond)
 
@@ -99,26 +102,24 @@ class Metrics:
         self.refresh()
 
 
-def _folder() -> Path | None:
-    found = folder()
+def _check_import() -> None:
     # The kind of value that was chosen has no public name.
-    if found is not None and not values.ValueClass._multiprocess:  # noqa: SLF001
+    if not values.ValueClass._multiprocess:  # noqa: SLF001
         raise ConfigurationError(
             "[telemetry] http_port: prometheus_client was imported too early for the "
-            f"metrics of several workers to be summed. Set {VARIABLE} to an empty "
-            "folder before the service starts."
+            "metrics of several workers to be summed. Set PROMETHEUS_MULTIPROC_DIR to "
+            "an empty folder before the service starts."
         )
-    return found
 
 
-def _remove_dead_processes(among: Path) -> None:
+def _remove_dead_processes(folder: str) -> None:
     """Remove the gauges of processes that have ended; their counters stay."""
-    for path in among.glob("gauge_live*_*.db"):
+    for path in Path(folder).glob("gauge_live*_*.db"):
         pid = path.stem.rpartition("_")[2]
         # Another worker may remove the file at the same time.
         with contextlib.suppress(FileNotFoundError):
             if not Path("/proc", pid).exists():
-                mark_process_dead(int(pid), str(among))  # type: ignore[no-untyped-call]
+                mark_process_dead(int(pid), folder)  # type: ignore[no-untyped-call]
 
 
 class _Pending:
