@@ -24,8 +24,8 @@ from ..placement.conditions import conditions_of
 from ..placement.health import NO_PROVIDERS
 from ..placement.query import Requirements, build_fallback_query, build_query
 from ..prefilters import NetworkLookup, Prefilter, PrefilterRequest
-from .base import Parts
 from .caller import Caller
+from .parts import Parts
 from .rechecks import FRESH_S, MAX_RECHECKED
 from .record import DecisionRecord, FilterStep
 from .restrictions import restrict_to_requested_host

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lifecycle of a scheduler: load, check, follow, reload, stop.
+
+load ─▶ check ─▶ [fork workers ─▶ reseed] ─▶ follow ─▶ reload … ─▶ stop
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from oslo_config import cfg
+
+from .claim_reconciler import ClaimReconciler
+from .drivers.parts import Parts
+from .drivers.plugins import PluginSet, load_plugin_set
+from .seeding import seed_from_file
+from .selector import Selector
+from .sources.base import BaseHostSource
+
+
+class Lifecycle:
+    """Starts, reloads and stops the parts of a scheduler.
+
+    Parameters
+    ----------
+    is_embedded : bool
+        Whether Placement runs in this process.
+    closing : contextlib.ExitStack
+        Closes all parts.
+    """
+
+    def __init__(
+        self,
+        conf: cfg.ConfigOpts,
+        parts: Parts,
+        selector: Selector,
+        reconciler: ClaimReconciler,
+        *,
+        is_embedded: bool,
+        closing: contextlib.ExitStack,
+    ) -> None:
+        self._conf = conf
+        self._parts = parts
+        self._selector = selector
+        self._reconciler = reconciler
+        self._is_embedded = is_embedded
+        self._closing = closing
+
+    @property
+    def must_not_fork(self) -> bool:
+        """Whether forking is impossible because of the embedded Placement."""
+        return self._is_embedded
+
+    def load(self) -> None:
+        """Read the hosts; starts no thread, so that the process may be forked after.
+
+        Raises
+        ------
+        ConfigurationError
+            The hosts cannot be read.
+        """
+        self._parts.source.start(self._parts.table)
+        self._seed()
+
+    def check(self) -> None:
+        """Check that the hosts may be served.
+
+        Raises
+        ------
+        ConfigurationError
+            The source refuses, for example because a nova-compute is too old.
+        """
+        self._parts.source.check()
+
+    def follow(self, *, claims_directory: Path | None = None) -> None:
+        """Start the background threads; called in each process that decides.
+
+        They keep the hosts up to date, check Placement and release stale claims.
+
+        Parameters
+        ----------
+        claims_directory : Path, optional
+            Used if the option of that name is not set.
+
+        Raises
+        ------
+        ConfigurationError
+            Unsettled claims cannot be recorded there.
+        """
+        option = self._conf.moorage.claims_directory
+        if folder := Path(option) if option else claims_directory:
+            self._parts.journal.open(folder)
+        self._parts.source.start_polling(self._parts.table)
+        self._parts.placement.health.start(self._parts.placement.probe)
+        self._reconciler.start()
+
+    def load_plugins(self, settings: cfg.ConfigOpts | None = None) -> PluginSet:
+        """Return the plugins that options name, for `reload`, without using them yet.
+
+        Parameters
+        ----------
+        settings : oslo_config.cfg.ConfigOpts, optional
+            Those of `build` by default.
+
+        Raises
+        ------
+        PluginError
+            One of them is unknown or broken.
+        """
+        return load_plugin_set(settings or self._conf, self._parts.clock)
+
+    def reload(self, plugins: PluginSet | None = None) -> None:
+        """Reload plugins and hosts; see `Scheduler.reset`."""
+        plugins = plugins or self.load_plugins()
+        self._selector.use(plugins)
+        options = self._conf.moorage
+        self._parts.candidates_cache.set_limits(
+            options.candidates_max_age, options.candidates_max_kept
+        )
+        self._reconciler.max_age_s = claim_max_age_s(self._conf, self._parts.source)
+        self._parts.source.refresh(self._parts.table)
+        self._seed()
+
+    def release_leftover_claims(self, claims_directory: Path) -> None:
+        """Release the claims of killed processes, as far as Placement answers.
+
+        Called by the parent process of the workers before it stops.
+
+        Raises
+        ------
+        ConfigurationError
+            The folder cannot be used.
+        """
+        self._parts.journal.open(claims_directory)
+        self._parts.orphans.stop()
+        self._parts.journal.close()
+
+    def stop(self) -> None:
+        """Stop all threads and close all connections."""
+        self._closing.close()
+
+    def _seed(self) -> None:
+        if self._is_embedded:
+            seed_from_file(self._parts.placement, self._parts.source)
+
+
+def claim_max_age_s(conf: cfg.ConfigOpts, source: BaseHostSource) -> float | None:
+    """Return the age from which reports should include a claim; None: never."""
+    age_s: float = conf.moorage.claim_max_age
+    return age_s if source.is_reporting else None
