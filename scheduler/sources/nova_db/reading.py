@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from sys import intern
 from typing import Any, Final, NamedTuple, SupportsInt, TypeVar, cast
 
@@ -25,6 +25,7 @@ _MAX_AMOUNT: Final = 2**53
 _MAX_TEXTS: Final = 1024
 
 V = TypeVar("V")
+_Parsed = dict[int, tuple[int, V]]
 
 #: Stored as fractions, read as percentages (nova's MonitorMetricList.from_json).
 _PERCENTAGES: Final = frozenset(
@@ -33,12 +34,10 @@ _PERCENTAGES: Final = frozenset(
 
 
 class NodeRow(NamedTuple):
-    """The columns read of a row of ``compute_nodes``; allocation ratios are texts.
-
-    Long texts come last; NULL is read as an empty text.
-    """
+    """The columns read of a row of ``compute_nodes``."""
 
     id: int
+    checksum: int
     version_us: int | None
     uuid: str | None
     host: str | None
@@ -54,19 +53,15 @@ class NodeRow(NamedTuple):
     hypervisor_type: str | None
     hypervisor_version: int | None
     host_ip: str | None
-    ram_allocation_ratio: str | None
-    cpu_allocation_ratio: str | None
-    disk_allocation_ratio: str | None
-    cpu_info: str
-    supported_instances: str
-    metrics: str
-    stats: str
-    numa_topology: str
-    pci_stats: str
-
-
-RATIOS: Final = tuple(f"{name}_allocation_ratio" for name in ("ram", "cpu", "disk"))
-LONG_TEXTS: Final = NodeRow._fields[NodeRow._fields.index("cpu_info") :]
+    ram_allocation_ratio: float | None
+    cpu_allocation_ratio: float | None
+    disk_allocation_ratio: float | None
+    cpu_info: str | None
+    supported_instances: str | None
+    metrics: str | None
+    stats: str | None
+    numa_topology: str | None
+    pci_stats: str | None
 
 
 class ComputeService(NamedTuple):
@@ -97,21 +92,18 @@ class ServiceRow(NamedTuple):
 
     Attributes
     ----------
-    disabled, forced_down : int
-        0 or 1.
     seen_us : int or None
         When it was last seen, or created, microseconds since the epoch.
-    updated_us : int or None
-        When the row was written.
     """
 
     id: int
+    checksum: int
+    version_us: int | None
     host: str | None
-    disabled: int
-    forced_down: int
+    disabled: bool | None
+    forced_down: bool | None
     seen_us: int | None
-    version: int
-    updated_us: int | None
+    version: int | None
 
 
 def read_service(row: ServiceRow) -> ComputeService | None:
@@ -123,83 +115,123 @@ def read_service(row: ServiceRow) -> ComputeService | None:
         disabled=bool(row.disabled),
         forced_down=bool(row.forced_down),
         last_seen_up=math.nan if row.seen_us is None else row.seen_us / _US_PER_S,
-        service_version=row.version,
+        service_version=row.version or 0,
     )
 
 
-def read_node(row: NodeRow, cell_uuid: str, ratios: Ratios) -> dict[str, Any] | None:
-    """Read a row of ``compute_nodes``.
+class NodeReader:
+    """Read rows of a cell's ``compute_nodes``.
 
-    Returns
-    -------
-    dict or None
-        Values by the names of `HostRecord`, except those of its service. None: its
-        usage was never reported, and nova ignores it.
-
-    Raises
-    ------
-    ValueError
-        A value is invalid; the message says which.
+    NUMA topologies and PCI pools, which take longest, are parsed only if a row's text
+    has changed.
     """
-    if row.free_disk_gb is None:
-        return None
-    try:
-        return _read(row, row.free_disk_gb, cell_uuid, ratios)
-    except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as e:
-        raise ValueError(f"{type(e).__name__}: {e}") from e
 
+    def __init__(self, cell_uuid: str, ratios: Ratios) -> None:
+        self._cell_uuid = cell_uuid
+        self._ratios = ratios
+        #: By row id: a hash of the text, and its value.
+        self._topologies: _Parsed[HostTopology] = {}
+        self._pools: _Parsed[HostPools] = {}
 
-def _read(row: NodeRow, free_gb: int, cell_uuid: str, ratios: Ratios) -> dict[str, Any]:
-    if not row.uuid or row.host is None or row.hypervisor_hostname is None:
-        raise ValueError("It has no uuid, no host or no hypervisor_hostname")
-    # Interned: services and most nodes have the name of their host.
-    host, nodename = intern(row.host), intern(row.hypervisor_hostname)
-    stats, counts = _stats(row.stats) if row.stats else _NO_STATS
-    if row.disk_available_least is not None:
-        free_gb = min(free_gb, row.disk_available_least)
-    memory_mb, free_mb, local_gb, free_gb, used_gb, vcpus, vcpus_used, version = (
-        _amounts(
-            row.memory_mb,
-            row.free_ram_mb or 0,
-            row.local_gb,
-            free_gb,
-            row.local_gb_used,
-            row.vcpus,
-            row.vcpus_used,
-            row.hypervisor_version or 0,
+    def forget(self, row_id: int) -> None:
+        """Forget a row that was deleted."""
+        self._topologies.pop(row_id, None)
+        self._pools.pop(row_id, None)
+
+    def read(self, row: NodeRow) -> dict[str, Any] | None:
+        """Read a row.
+
+        Returns
+        -------
+        dict or None
+            Values by the names of `HostRecord`, except those of its service. None: its
+            usage was never reported, and nova ignores it.
+
+        Raises
+        ------
+        ValueError
+            A value is invalid; the message says which.
+        """
+        if row.free_disk_gb is None:
+            return None
+        try:
+            return self._read(row, row.free_disk_gb)
+        except (
+            TypeError,
+            KeyError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+        ) as e:
+            raise ValueError(f"{type(e).__name__}: {e}") from e
+
+    def _read(self, row: NodeRow, free_gb: int) -> dict[str, Any]:
+        if not row.uuid or row.host is None or row.hypervisor_hostname is None:
+            raise ValueError("It has no uuid, no host or no hypervisor_hostname")
+        # Interned: services and most nodes have the name of their host.
+        host, nodename = intern(row.host), intern(row.hypervisor_hostname)
+        stats, counts = _stats(row.stats) if row.stats else _NO_STATS
+        if row.disk_available_least is not None:
+            free_gb = min(free_gb, row.disk_available_least)
+        memory_mb, free_mb, local_gb, free_gb, used_gb, vcpus, vcpus_used, version = (
+            _amounts(
+                row.memory_mb,
+                row.free_ram_mb or 0,
+                row.local_gb,
+                free_gb,
+                row.local_gb_used,
+                row.vcpus,
+                row.vcpus_used,
+                row.hypervisor_version or 0,
+            )
         )
-    )
-    topology = row.numa_topology
-    specs = row.supported_instances
-    return {
-        "host": host,
-        "nodename": nodename,
-        "hypervisor_hostname": nodename,
-        "uuid": row.uuid,
-        "cell_uuid": cell_uuid,
-        "total_usable_ram_mb": memory_mb,
-        "free_ram_mb": free_mb,
-        "total_usable_disk_gb": local_gb,
-        "free_disk_mb": free_gb * _MIB_PER_GIB,
-        "disk_mb_used": used_gb * _MIB_PER_GIB,
-        "vcpus_total": vcpus,
-        "vcpus_used": vcpus_used,
-        "cpu_allocation_ratio": float(row.cpu_allocation_ratio or 0) or ratios.cpu,
-        "ram_allocation_ratio": float(row.ram_allocation_ratio or 0) or ratios.ram,
-        "disk_allocation_ratio": float(row.disk_allocation_ratio or 0) or ratios.disk,
-        "num_instances": counts[0],
-        "num_io_ops": counts[1],
-        "failed_builds": counts[2],
-        "stats": stats,
-        "hypervisor_type": _shared(row.hypervisor_type),
-        "hypervisor_version": version,
-        "supported_instances": _specs(specs) if specs else (),
-        "cpu_info": _shared(row.cpu_info),
-        "metrics": _metrics(row.metrics) if row.metrics else None,
-        "host_ip": row.host_ip,
-        "numa_topology": HostTopology.read(topology) if topology else None,
-        "pci_stats": HostPools.read(row.pci_stats) if row.pci_stats else NO_POOLS,
-    }
+        ratios, specs = self._ratios, row.supported_instances
+        topology = pools = None
+        if row.numa_topology:
+            read = HostTopology.read
+            topology = _parse(self._topologies, row.id, row.numa_topology, read)
+        if row.pci_stats:
+            pools = _parse(self._pools, row.id, row.pci_stats, HostPools.read)
+        return {
+            "host": host,
+            "nodename": nodename,
+            "hypervisor_hostname": nodename,
+            "uuid": row.uuid,
+            "cell_uuid": self._cell_uuid,
+            "total_usable_ram_mb": memory_mb,
+            "free_ram_mb": free_mb,
+            "total_usable_disk_gb": local_gb,
+            "free_disk_mb": free_gb * _MIB_PER_GIB,
+            "disk_mb_used": used_gb * _MIB_PER_GIB,
+            "vcpus_total": vcpus,
+            "vcpus_used": vcpus_used,
+            "cpu_allocation_ratio": row.cpu_allocation_ratio or ratios.cpu,
+            "ram_allocation_ratio": row.ram_allocation_ratio or ratios.ram,
+            "disk_allocation_ratio": row.disk_allocation_ratio or ratios.disk,
+            "num_instances": counts[0],
+            "num_io_ops": counts[1],
+            "failed_builds": counts[2],
+            "stats": stats,
+            "hypervisor_type": _shared(row.hypervisor_type),
+            "hypervisor_version": version,
+            "supported_instances": _specs(specs) if specs else (),
+            "cpu_info": _shared(row.cpu_info),
+            "metrics": _metrics(row.metrics) if row.metrics else None,
+            "host_ip": row.host_ip,
+            "numa_topology": topology,
+            "pci_stats": pools or NO_POOLS,
+        }
+
+
+def _parse(known: _Parsed[V], row_id: int, text: str, parse: Callable[[str], V]) -> V:
+    """Return the value of a text; the known one if the row's text is unchanged."""
+    content = hash(text)
+    before = known.get(row_id)
+    if before is not None and before[0] == content:
+        return before[1]
+    value = parse(text)
+    known[row_id] = (content, value)
+    return value
 
 
 def _amounts(*values: SupportsInt | str) -> list[int]:
