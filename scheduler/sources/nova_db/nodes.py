@@ -75,9 +75,15 @@ class Node:
 
 
 _C: Final = compute_nodes.c
+#: What changes in a row that never has a time.
+_USAGE: Final = (
+    sa.cast(sa.func.coalesce(_C.free_ram_mb, -1), sa.BigInteger) * 1000
+    + sa.func.coalesce(_C.free_disk_gb, -1) * 100
+    + _C.vcpus_used
+)
 _QUERIES: Final = TableQueries.of(
     compute_nodes,
-    number=sa.func.coalesce(microseconds(_C.updated_at), 0),
+    number=sa.func.coalesce(microseconds(_C.updated_at), _USAGE),
     columns=[_C[name] for name in NodeRow._fields[3:]],
     live=_C.deleted == 0,
 )

@@ -32,9 +32,6 @@ US_PER_S: Final = 1_000_000
 _HOT_S: Final = 3.0
 #: Seconds of clock skew that are allowed for rows written before the first poll.
 _SKEW_S: Final = 7.0
-#: How far behind the newest row the rows are that a poll reads: times may be whole
-#: seconds, and the clocks of hosts differ by some milliseconds.
-_OVERLAP_US: Final = 1 * US_PER_S
 #: Parameters of one statement; SQLite takes at most 32,766.
 _CHUNK: Final = 1000
 #: A prime, and the number of different weights of ids: sums of checksums are int64.
@@ -95,13 +92,13 @@ class TableQueries:
         if is_windowed:
             polled = c.updated_at >= sa.bindparam("since", type_=UtcMicroseconds)
         is_late = c.updated_at >= sa.bindparam("mark", type_=UtcMicroseconds)
-        total: sa.Select[Any] = sa.select(sa.func.count(), sa.func.sum(checksum))
+        sums: list[sa.ColumnElement[Any]] = [sa.func.count(), sa.func.sum(checksum)]
         by_id = rows.where(c.id.in_(sa.bindparam("ids", expanding=True)))
         return cls(
             every=rows.where(live),
             late=rows.where(polled, is_late),
             by_id=by_id if is_windowed else by_id.where(live),
-            total=total.where(polled),
+            total=sa.select(*sums).where(polled),
             checksums=sa.select(c.id, checksum).where(polled),
         )
 
@@ -115,8 +112,8 @@ class PolledTable(Generic[R]):
     make : callable
         Makes a row of the selected values.
     is_complete : bool
-        Whether the checksums cover all columns. If not, rows that changed a moment ago,
-        and rows without a time, are read again by each poll.
+        Whether the checksums cover all columns. If not, rows that changed a moment ago
+        are read again by each poll.
     window_s : float, optional
         For `is_windowed` queries: the length of the window, in seconds before the
         newest row. None: polls cover all rows.
@@ -140,8 +137,6 @@ class PolledTable(Generic[R]):
         self._checksums: dict[int, int] = {}
         #: Rows that may change again with the same time, and when each was read.
         self._hot: dict[int, float] = {}
-        #: Rows that may change without ever having a time.
-        self._timeless: set[int] = set()
         #: The newest time that is not in the future, and the start of the window.
         self._mark_us = 0
         self._since_us: int | None = None
@@ -149,7 +144,7 @@ class PolledTable(Generic[R]):
     @property
     def rows_to_reread(self) -> set[int]:
         """The ids of the rows that the next poll reads again."""
-        return self._hot.keys() | self._timeless
+        return set(self._hot)
 
     def read_all(self, connection: sa.Connection, now: float) -> dict[int, R | None]:
         """Return all rows that changed, by id; None: deleted.
@@ -174,8 +169,7 @@ class PolledTable(Generic[R]):
     ) -> dict[int, R | None]:
         """Return the rows that changed since the last call, as `read_all` does."""
         self._begin(now)
-        mark_us = max(0, self._mark_us - _OVERLAP_US)
-        values = {"mark": mark_us, "since": self._since_us}
+        values = {"mark": self._mark_us, "since": self._since_us}
         count, checksum = connection.execute(self._queries.total, values).one()
         total = int(count), int(checksum or 0)  # the sum of no rows is NULL
         again = self.rows_to_reread
@@ -223,6 +217,7 @@ class PolledTable(Generic[R]):
 
     def _changed(self, rows: Iterable[Row], now: float) -> dict[int, R | None]:
         changes: dict[int, R | None] = {}
+        recent_us = (now - _HOT_S - _SKEW_S) * US_PER_S
         for row in rows:
             row_id, checksum, version_us = row[:3]
             if self._is_before_window(version_us):
@@ -234,8 +229,10 @@ class PolledTable(Generic[R]):
             self._hashes[row_id] = content
             self._checksums[row_id] = checksum
             self._observe(version_us, now)
-            if not self._is_complete:
-                self._schedule_reread(row_id, version_us, now)
+            if not self._is_complete and (
+                self._is_read or (version_us or 0) > recent_us
+            ):
+                self._hot[row_id] = now
             changes[row_id] = self._make(row)
         return changes
 
@@ -243,20 +240,12 @@ class PolledTable(Generic[R]):
         since_us = self._since_us
         return since_us is not None and (version_us is None or version_us < since_us)
 
-    def _schedule_reread(self, row_id: int, version_us: int | None, now: float) -> None:
-        self._timeless.discard(row_id)
-        if version_us is None:
-            self._timeless.add(row_id)
-        elif self._is_read or version_us > (now - _HOT_S - _SKEW_S) * US_PER_S:
-            self._hot[row_id] = now
-
     def _drop(self, ids: Iterable[int]) -> dict[int, R | None]:
         dropped: dict[int, R | None] = dict.fromkeys(ids)
         for row_id in dropped:
             self._hashes.pop(row_id, None)
             self._checksums.pop(row_id, None)
             self._hot.pop(row_id, None)
-            self._timeless.discard(row_id)
         return dropped
 
 
