@@ -135,6 +135,7 @@ class PolledTable(Generic[R]):
         #: By id: a hash of each row, and its checksum.
         self._hashes: dict[int, int] = {}
         self._checksums: dict[int, int] = {}
+        self._sum = 0
         #: Rows that may change again with the same time, and when each was read.
         self._hot: dict[int, float] = {}
         #: The newest time that is not in the future, and the start of the window.
@@ -198,7 +199,7 @@ class PolledTable(Generic[R]):
 
     @property
     def _total(self) -> tuple[int, int]:
-        return len(self._checksums), sum(self._checksums.values())
+        return len(self._checksums), self._sum
 
     def _observe(self, version_us: int | None, now: float) -> None:
         # A future time, of one host with a fast clock, would hide others' changes.
@@ -227,6 +228,7 @@ class PolledTable(Generic[R]):
             if self._hashes.get(row_id) == content:
                 continue
             self._hashes[row_id] = content
+            self._sum += checksum - self._checksums.get(row_id, 0)
             self._checksums[row_id] = checksum
             self._observe(version_us, now)
             if not self._is_complete and (
@@ -244,7 +246,7 @@ class PolledTable(Generic[R]):
         dropped: dict[int, R | None] = dict.fromkeys(ids)
         for row_id in dropped:
             self._hashes.pop(row_id, None)
-            self._checksums.pop(row_id, None)
+            self._sum -= self._checksums.pop(row_id, 0)
             self._hot.pop(row_id, None)
         return dropped
 

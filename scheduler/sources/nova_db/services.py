@@ -20,20 +20,20 @@ _SEEN_US: Final = sa.func.coalesce(
 )
 
 
-def _queries() -> TableQueries:
+#: `ServiceRow.state`.
+_STATE: Final = (
+    sa.func.coalesce(_C.version, 0) * 4
+    + sa.case((_C.forced_down.is_(True), 2), else_=0)
+    + sa.case((_C.disabled.is_(True), 1), else_=0)
+)
+_QUERIES: Final = TableQueries.of(
+    services,
     # A difference between times is whole seconds, or almost never small enough to be
-    # offset by the other terms.
-    number = (
-        sa.func.coalesce(_SEEN_US, 0)
-        + sa.case((_C.disabled.is_(True), 1), else_=0)
-        + sa.case((_C.forced_down.is_(True), 2), else_=0)
-        + sa.func.coalesce(_C.version, 0) * 4
-    )
-    columns = (_C.host, _C.disabled, _C.forced_down, _SEEN_US, _C.version)
-    return TableQueries.of(services, number, columns, _IS_COMPUTE)
-
-
-_QUERIES: Final = _queries()
+    # offset by the state.
+    number=sa.func.coalesce(_SEEN_US, 0) + _STATE,
+    columns=(_C.host, _SEEN_US, _STATE),
+    live=_IS_COMPUTE,
+)
 
 
 class Services:
