@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
+from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
 from ...hosts import HostAggregate
 from . import schema
-from .urls import fill_template
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,3 +116,70 @@ def _hosts_by_aggregate(connection: sa.Connection) -> dict[int, frozenset[str]]:
     for aggregate_id, host in connection.execute(_MEMBERS):
         found[aggregate_id].add(sys.intern(host))
     return {aggregate_id: frozenset(hosts) for aggregate_id, hosts in found.items()}
+
+
+# -- templates of database URLs -------------------------------------------------------
+
+
+def fill_template(connection: str, local: str | None) -> str:
+    """Return a cell's ``database_connection`` with its fields filled.
+
+    Parameters
+    ----------
+    connection : str
+        A URL, a template such as ``{scheme}://{username}@{hostname}/nova_cell2?{query}``
+        or any other text; without fields in braces it is returned unchanged.
+    local : str or None
+        ``[database] connection``, from which the fields are taken
+        (nova's ``CellMappingRow.format_db_url``).
+
+    Returns
+    -------
+    str
+        The template itself where it cannot be filled: the reason is logged, and
+        connecting to it fails.
+    """
+    if "{" not in connection:
+        return connection
+    if not local:
+        LOG.error(
+            "The database_connection of a cell mapping is a template, but [database] "
+            "connection is not set"
+        )
+        return connection
+    try:
+        return connection.format(**_fields(local))
+    except (KeyError, IndexError, ValueError) as e:
+        LOG.error(
+            "The database_connection of a cell mapping is a template that "
+            "[database] connection cannot fill: %r",
+            e,
+        )
+        return connection
+
+
+def _fields(url: str) -> dict[str, str | int | None]:
+    parts = urlsplit(url)
+    fields: dict[str, str | int | None] = {
+        "path": parts.path.lstrip("/"),
+        "scheme": parts.scheme,
+        "query": parts.query,
+        "fragment": parts.fragment,
+    }
+    if "," not in parts.netloc:
+        fields.update(_server("", parts.netloc))
+        return fields
+    for number, netloc in enumerate(parts.netloc.split(","), start=1):
+        fields.update(_server(str(number), netloc))
+    return fields
+
+
+def _server(number: str, netloc: str) -> dict[str, str | int | None]:
+    """Return user, password, host and port, with the server's number in the names."""
+    parts = urlsplit(f"//{netloc}")
+    return {
+        f"username{number}": parts.username,
+        f"password{number}": parts.password,
+        f"hostname{number}": parts.hostname,
+        f"port{number}": parts.port,
+    }
