@@ -8,7 +8,7 @@ it also writes host mappings (`discovery`) and the scheduler's own row in ``serv
 (`service_record`).
 """
 
-from .cells import CellStatus
+from .databases import CellStatus
 from .heartbeats import BaseHeartbeats
 from .service_record import ServiceRecord
 from .source import NovaDBSource, from_conf

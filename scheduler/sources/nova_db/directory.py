@@ -4,20 +4,19 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
 from ...hosts import HostAggregate
 from . import schema
-from .instances import chunks
-from .packing import decoded, joined, json_row, packed, run, unpacked
-from .urls import fill_template
 
-Rows = list[list[Any]]
+LOG = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,18 +38,36 @@ class Directory:
     aggregates: tuple[HostAggregate, ...]
 
 
+_MAPPINGS, _HOSTS = schema.cell_mappings.c, schema.aggregate_hosts.c
+_AGGREGATES, _METADATA = schema.aggregates.c, schema.aggregate_metadata.c
+
+_CELLS: Final = sa.select(
+    *(_MAPPINGS.id, _MAPPINGS.uuid, _MAPPINGS.name),
+    *(_MAPPINGS.database_connection, _MAPPINGS.disabled),
+).order_by(_MAPPINGS.id)
+_NAMES: Final = sa.select(_AGGREGATES.id, _AGGREGATES.uuid, _AGGREGATES.name).order_by(
+    _AGGREGATES.id
+)
+_PROPERTIES: Final = sa.select(_METADATA.aggregate_id, _METADATA.key, _METADATA.value)
+_MEMBERS: Final = sa.select(_HOSTS.aggregate_id, _HOSTS.host).where(
+    _HOSTS.host.is_not(None)
+)
+#: Rows are inserted and deleted, but never updated: a new one has a higher id than any
+#: before. Only SQLite may reuse the id of a deleted row.
+_MEMBERS_TOTAL: Final = sa.select(sa.func.count(), sa.func.sum(_HOSTS.id))
+
+
 class DirectoryReader:
-    """Read the API database; the hosts of aggregates only if they changed.
+    """Read the API database; the hosts of aggregates only if some changed.
 
     It must be replaced after a failure.
     """
 
     def __init__(self, local_connection: str | None) -> None:
         self._local = local_connection
-        #: Hosts by aggregate, the checksums of their rows, and the total checksum.
         self._hosts: dict[int, frozenset[str]] = {}
-        self._sums: dict[int, tuple[Any, ...]] = {}
-        self._total: Rows | None = None
+        #: The number of rows of hosts that were read, and the sum of their ids.
+        self._hosts_total: tuple[object, ...] | None = None
 
     def read(
         self, connection: sa.Connection, began_at: float, *, in_full: bool = False
@@ -62,90 +79,107 @@ class DirectoryReader:
         began_at : float
             Now, seconds since the epoch.
         in_full : bool
-            Also read the hosts of aggregates whose checksum is unchanged.
+            Read the hosts of aggregates even if their number and ids are unchanged.
         """
-        if in_full:
-            self._sums, self._total = {}, None
-        found: Sequence[Sequence[Any]] = run(connection, _EVERYTHING).all()
-        rows = {what: decoded([text or ""]) for what, text in found}
-        self._read_hosts(connection, rows["hosts"])
+        cells = tuple(self._cells(connection))
+        total = tuple(connection.execute(_MEMBERS_TOTAL).one())
+        if in_full or total != self._hosts_total:
+            self._hosts, self._hosts_total = _hosts_by_aggregate(connection), total
         return Directory(
             began_at=began_at,
-            cells=tuple(self._cells(rows["cells"])),
-            aggregates=tuple(self._aggregates(rows["aggregates"], rows["metadata"])),
+            cells=cells,
+            aggregates=tuple(self._aggregates(connection)),
         )
 
-    def _cells(self, rows: Rows) -> Iterable[CellMappingRow]:
-        for cell_id, uuid, name, connection, is_disabled in sorted(rows):
+    def _cells(self, connection: sa.Connection) -> Iterable[CellMappingRow]:
+        for cell_id, uuid, name, url, is_disabled in connection.execute(_CELLS):
             if uuid != schema.CELL0 and not is_disabled:
-                url = fill_template(connection or "", self._local)
+                url = fill_template(url or "", self._local)
                 yield CellMappingRow(cell_id, uuid, name or "", url)
 
-    def _aggregates(self, rows: Rows, metadata: Rows) -> Iterable[HostAggregate]:
-        of_aggregate: defaultdict[int, dict[str, str]] = defaultdict(dict)
-        for aggregate_id, key, value in metadata:
-            of_aggregate[aggregate_id][key] = value
-        for aggregate_id, uuid, name in sorted(rows):
+    def _aggregates(self, connection: sa.Connection) -> Iterable[HostAggregate]:
+        metadata: defaultdict[int, dict[str, str]] = defaultdict(dict)
+        for aggregate_id, key, value in connection.execute(_PROPERTIES):
+            metadata[aggregate_id][key] = value
+        for aggregate_id, uuid, name in connection.execute(_NAMES):
             yield HostAggregate(
                 id=aggregate_id,
                 uuid=uuid or "",
                 name=name or "",
                 hosts=self._hosts.get(aggregate_id, frozenset()),
-                metadata=of_aggregate[aggregate_id],
+                metadata=metadata[aggregate_id],
             )
 
-    def _read_hosts(self, connection: sa.Connection, total: Rows) -> None:
-        if total == self._total:
-            return
-        c = schema.aggregate_hosts.c
-        by_aggregate = sa.select(c.aggregate_id, *_sums_of_hosts())
-        query = by_aggregate.group_by(c.aggregate_id)
-        sums = {i: (n, ids) for i, n, ids in connection.execute(query).all()}
-        differing = [i for i, each in sums.items() if self._sums.get(i) != each]
-        for some in chunks(differing):
-            found: defaultdict[int, set[str]] = defaultdict(set)
-            every = packed(c.id, c.aggregate_id, c.host)
-            in_some = every.where(c.aggregate_id.in_(some))
-            for aggregate_id, host in unpacked(connection, in_some):
-                if host is not None:
-                    found[aggregate_id].add(sys.intern(host))
-            self._hosts.update({i: frozenset(hosts) for i, hosts in found.items()})
-        self._hosts = {i: hosts for i, hosts in self._hosts.items() if i in sums}
-        self._sums, self._total = sums, total
+
+def _hosts_by_aggregate(connection: sa.Connection) -> dict[int, frozenset[str]]:
+    found: defaultdict[int, set[str]] = defaultdict(set)
+    for aggregate_id, host in connection.execute(_MEMBERS):
+        found[aggregate_id].add(sys.intern(host))
+    return {aggregate_id: frozenset(hosts) for aggregate_id, hosts in found.items()}
 
 
-def _sums_of_hosts() -> tuple[sa.ColumnElement[Any], ...]:
-    """Return a checksum of rows that are inserted and deleted, but never updated.
+# -- templates of database URLs -------------------------------------------------------
 
-    A new row has a higher id than any before, so the same number of rows then has a
-    higher sum. Only SQLite may reuse the id of a deleted row.
+
+def fill_template(connection: str, local: str | None) -> str:
+    """Return a cell's ``database_connection`` with its fields filled.
+
+    Parameters
+    ----------
+    connection : str
+        A URL, a template such as ``{scheme}://{username}@{hostname}/nova_cell2?{query}``
+        or any other text; without fields in braces it is returned unchanged.
+    local : str or None
+        ``[database] connection``, from which the fields are taken
+        (nova's ``CellMappingRow.format_db_url``).
+
+    Returns
+    -------
+    str
+        The template itself where it cannot be filled: the reason is logged, and
+        connecting to it fails.
     """
-    return sa.func.count(), sa.func.sum(schema.aggregate_hosts.c.id)
-
-
-def _everything() -> sa.CompoundSelect[Any]:
-    """Return a query for everything but hosts of aggregates; of these, a checksum."""
-    cells, aggregates = schema.cell_mappings.c, schema.aggregates.c
-    metadata = schema.aggregate_metadata.c
-    columns = {
-        "aggregates": (aggregates.id, aggregates.uuid, aggregates.name),
-        "metadata": (metadata.aggregate_id, metadata.key, metadata.value),
-        "cells": (
-            cells.id,
-            cells.uuid,
-            cells.name,
-            cells.database_connection,
-            cells.disabled,
-        ),
-    }
-    texts: dict[str, sa.ColumnElement[str]] = {"hosts": json_row(*_sums_of_hosts())}
-    texts |= {what: joined(json_row(*each)) for what, each in columns.items()}
-    return sa.union_all(
-        *(
-            sa.select(sa.literal_column(f"'{what}'"), text)
-            for what, text in texts.items()
+    if "{" not in connection:
+        return connection
+    if not local:
+        LOG.error(
+            "The database_connection of a cell mapping is a template, but [database] "
+            "connection is not set"
         )
-    )
+        return connection
+    try:
+        return connection.format(**_fields(local))
+    except (KeyError, IndexError, ValueError) as e:
+        LOG.error(
+            "The database_connection of a cell mapping is a template that "
+            "[database] connection cannot fill: %r",
+            e,
+        )
+        return connection
 
 
-_EVERYTHING: Final = _everything()
+def _fields(url: str) -> dict[str, str | int | None]:
+    parts = urlsplit(url)
+    fields: dict[str, str | int | None] = {
+        "path": parts.path.lstrip("/"),
+        "scheme": parts.scheme,
+        "query": parts.query,
+        "fragment": parts.fragment,
+    }
+    if "," not in parts.netloc:
+        fields.update(_server("", parts.netloc))
+        return fields
+    for number, netloc in enumerate(parts.netloc.split(","), start=1):
+        fields.update(_server(str(number), netloc))
+    return fields
+
+
+def _server(number: str, netloc: str) -> dict[str, str | int | None]:
+    """Return user, password, host and port, with the server's number in the names."""
+    parts = urlsplit(f"//{netloc}")
+    return {
+        f"username{number}": parts.username,
+        f"password{number}": parts.password,
+        f"hostname{number}": parts.hostname,
+        f"port{number}": parts.port,
+    }

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import threading
-from typing import Any
 
 import sqlalchemy as sa
 from oslo_config import cfg
@@ -59,40 +57,6 @@ def with_time_limits(connection: str, timeout_s: float) -> sa.URL:
     return url.update_query_dict({k: v for k, v in limits.items() if k not in given})
 
 
-@functools.cache
-def _sharing(plain: type[Any]) -> type[Any]:
-    """Return a subclass of PyMySQL's connection that shares one SSL context.
-
-    Without TLS options, PyMySQL loads all trusted certificates of the machine for each
-    connection, which takes longer than to connect, and verifies none. The overridden
-    method is private: if PyMySQL drops it, connections behave as PyMySQL's own.
-    """
-    lock = threading.Lock()
-    shared: list[object] = []
-
-    class Sharing(plain):  # type: ignore[misc]
-        def _create_ssl_ctx(self, options: object) -> object:
-            if options:
-                return super()._create_ssl_ctx(options)
-            with lock:
-                if not shared:
-                    shared.append(super()._create_ssl_ctx(options))
-                return shared[0]
-
-    return Sharing
-
-
-def _share_tls(engine: sa.Engine) -> None:
-    """Make all PyMySQL connections of such engines share one SSL context."""
-    connection = _sharing(engine.dialect.loaded_dbapi.connections.Connection)
-
-    @sa.event.listens_for(engine, "do_connect")
-    def connect(
-        _dialect: object, _record: object, arguments: list[Any], named: dict[str, Any]
-    ) -> object:
-        return connection(*arguments, **named)
-
-
 class Engines:
     """Create the engines of the API database and of cells, one for each connection URL.
 
@@ -131,8 +95,6 @@ class Engines:
                     max_retries=0,  # the poll retries
                     **{name: getattr(options, name) for name in _OPTIONS},
                 )
-                if engine.driver == "pymysql":
-                    _share_tls(engine)
                 self._made[connection] = engine
             return engine
 

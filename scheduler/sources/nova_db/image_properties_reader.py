@@ -20,8 +20,8 @@ from ....objects import Instance
 from ...hosts import HostTable, properties_of_instance
 from ...hosts.image_properties import NO_PROPERTIES, ImageProperties
 from .changes import CellChanges
-from .instances import chunks
-from .schema import UtcMicroseconds, instance_system_metadata, instances
+from .polled_table import chunks
+from .schema import instance_system_metadata
 
 _MULTIPLIER: Final = "image_props_weight_multiplier"
 
@@ -29,11 +29,6 @@ _MULTIPLIER: Final = "image_props_weight_multiplier"
 _SHARE: Final = 0.25
 #: Instances in one statement.
 _CHUNK: Final = 500
-#: Seconds in which a row may change again with the same time: its second, and a commit.
-_HOT_S: Final = 3.0
-#: Seconds by which a row may be committed after another one of the same time.
-_OVERLAP_S: Final = 60.0
-_US_PER_S: Final = 1_000_000
 _MAX_IMAGES: Final = 4096
 
 #: Properties that nova stores of every image and never weighs.
@@ -82,11 +77,6 @@ class ImagePropertiesReader:
         )
         .order_by(_c.instance_uuid, _c.key)
     )
-    _late = sa.select(instances.c.uuid, instances.c.updated_at).where(
-        instances.c.deleted == 0,
-        instances.c.host.is_not(None),
-        instances.c.updated_at >= sa.bindparam("since", type_=UtcMicroseconds),
-    )
 
     def __init__(self) -> None:
         self._of_host: dict[str, frozenset[str]] = {}
@@ -94,9 +84,6 @@ class ImagePropertiesReader:
         #: Instances to be read: now, and when there is time.
         self._urgent: set[str] = set()
         self._later: set[str] = set()
-        #: Times of the recently changed rows, and when each was first read.
-        self._versions: dict[str, tuple[int, float]] = {}
-        self._mark_us = 0
         self._parsed: dict[MetadataItems, ImageProperties] = {}
 
     def read_changes(
@@ -129,12 +116,11 @@ class ImagePropertiesReader:
             self._later.clear()
             return {}
         if not was_on:
-            self._versions.clear()
             arrived = self._all()
         elif in_full:
             self._later = self._all()
         self._urgent.update(arrived)
-        self._urgent.update(self._changed(connection, changes.began_at))
+        self._urgent.update(changes.recently_written)
         return self._read(connection, time.monotonic() + _SHARE * limit_s)
 
     def _all(self) -> set[str]:
@@ -149,25 +135,6 @@ class ImagePropertiesReader:
                 self._of_host[host] = uuids
                 arrived |= uuids - before
         return arrived
-
-    def _changed(self, connection: sa.Connection, now: float) -> set[str]:
-        """Return the instances whose rows changed now or a moment ago."""
-        since_us = max(0, self._mark_us - int(_OVERLAP_S * _US_PER_S))
-        if not self._mark_us:
-            since_us = int((now - _OVERLAP_S) * _US_PER_S)
-        before, self._versions = self._versions, {}
-        changed: set[str] = set()
-        for uuid, version_us in connection.execute(self._late, {"since": since_us}):
-            known = before.get(uuid)
-            if known is None or known[0] != version_us:
-                known = (version_us, now)
-            self._versions[uuid] = known
-            if abs(now - known[1]) < _HOT_S:
-                changed.add(uuid)
-            # One row with a future time must not hide the others' changes.
-            if self._mark_us < version_us <= now * _US_PER_S:
-                self._mark_us = version_us
-        return changed
 
     def _read(self, connection: sa.Connection, ends_at: float) -> PropertiesByInstance:
         found: dict[str, ImageProperties] = {}

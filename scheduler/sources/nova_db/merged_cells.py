@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from operator import attrgetter, itemgetter
 from typing import Any, Final, Generic, TypeVar
 
@@ -35,54 +35,35 @@ _OF_NODE: Final = tuple(
 _COLUMNS: Final = (*_OF_NODE, *SERVICE_COLUMNS)
 _values_of_node = itemgetter(*_OF_NODE)
 _values_of_service = attrgetter(*SERVICE_COLUMNS)
-_order, _uuid = attrgetter("order"), attrgetter("uuid")
+_order = attrgetter("order")
 
 K = TypeVar("K", bound=Hashable)
 
 
 class _Groups(Generic[K]):
-    """Nodes by key; a single one, by far the most frequent case, needs no set."""
+    """Nodes by key: almost always one."""
 
     def __init__(self) -> None:
-        self._found: dict[K, Node | set[Node]] = {}
+        self._found: dict[K, tuple[Node, ...]] = {}
 
-    def of(self, key: K) -> Collection[Node]:
+    def of(self, key: K) -> tuple[Node, ...]:
         """Return the nodes of a key."""
-        found = self._found.get(key)
-        if found is None:
-            return ()
-        return (found,) if isinstance(found, Node) else found
+        return self._found.get(key, ())
 
     def last(self, key: K) -> Node | None:
         """Return the node of a key that was written last; None: it has none."""
-        found = self._found.get(key)
-        return max(found, key=_order) if isinstance(found, set) else found
+        found = self.of(key)
+        return found[0] if len(found) == 1 else max(found, key=_order, default=None)
 
     def add(self, key: K, node: Node) -> None:
-        found = self._found.setdefault(key, node)
-        if isinstance(found, set):
-            found.add(node)
-        elif found is not node:
-            self._found[key] = {found, node}
-
-    def add_all(self, keys: Sequence[K], nodes: Sequence[Node]) -> None:
-        """Call `add` for each key and its node."""
-        found = dict(zip(keys, nodes, strict=True))
-        # isdisjoint() of two views iterates over the smaller one.
-        if len(found) == len(keys) and found.keys().isdisjoint(self._found.keys()):
-            self._found.update(found)
-            return
-        for key, node in zip(keys, nodes, strict=True):
-            self.add(key, node)
+        self._found[key] = (*self.of(key), node)
 
     def discard(self, key: K, node: Node) -> None:
-        found = self._found.get(key)
-        if isinstance(found, set):
-            found.discard(node)
-            if len(found) == 1:
-                self._found[key] = found.pop()
-        elif found is node:
-            del self._found[key]
+        left = tuple(each for each in self.of(key) if each is not node)
+        if left:
+            self._found[key] = left
+        else:
+            self._found.pop(key, None)
 
 
 class MergedCells:
@@ -152,32 +133,25 @@ class MergedCells:
         self, cell_uuid: str, nodes: Mapping[int, Node | None]
     ) -> set[str]:
         """Update a cell's nodes; return the UUIDs of nodes whose row may change."""
+        known, names = self._nodes[cell_uuid], set[str | tuple[str, str]]()
         touched: set[str] = set()
-        known = self._nodes[cell_uuid]
-        added: list[Node] = []
         for node_id, node in nodes.items():
-            before = known.get(node_id)
+            before = known.pop(node_id, None)
             if before is not None:
-                touched.update(map(_uuid, self._of_names.of(before.names)))
-                if node is not None and before.update_from(node):
-                    continue
-                del known[node_id]
-                self._unlink(before)
+                touched.add(before.uuid)
+                names.add(before.names)
+                self._of_uuid.discard(before.uuid, before)
+                self._of_names.discard(before.names, before)
+                self._on_host.discard(before.host, before)
             if node is not None:
                 known[node_id] = node
-                added.append(node)
-        names = [node.names for node in added]
-        self._of_uuid.add_all([node.uuid for node in added], added)
-        self._of_names.add_all(names, added)
-        self._on_host.add_all([node.host for node in added], added)
-        for each in names:
-            touched.update(map(_uuid, self._of_names.of(each)))
-        return touched
-
-    def _unlink(self, node: Node) -> None:
-        self._of_uuid.discard(node.uuid, node)
-        self._of_names.discard(node.names, node)
-        self._on_host.discard(node.host, node)
+                names.add(node.names)
+                self._of_uuid.add(node.uuid, node)
+                self._of_names.add(node.names, node)
+                self._on_host.add(node.host, node)
+        return touched.union(
+            each.uuid for key in names for each in self._of_names.of(key)
+        )
 
     def _update_services(
         self, cell_uuid: str, services: Mapping[int, ComputeService | None]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 from sys import intern
 from typing import Any, Final, NamedTuple, SupportsInt, TypeVar, cast
 
@@ -25,6 +25,7 @@ _MAX_AMOUNT: Final = 2**53
 _MAX_TEXTS: Final = 1024
 
 V = TypeVar("V")
+_Parsed = dict[int, tuple[int, V]]
 
 #: Stored as fractions, read as percentages (nova's MonitorMetricList.from_json).
 _PERCENTAGES: Final = frozenset(
@@ -33,12 +34,10 @@ _PERCENTAGES: Final = frozenset(
 
 
 class NodeRow(NamedTuple):
-    """The columns read of a row of ``compute_nodes``; allocation ratios are texts.
-
-    Long texts come last; NULL is read as an empty text.
-    """
+    """The columns read of a row of ``compute_nodes``."""
 
     id: int
+    checksum: int
     version_us: int | None
     uuid: str | None
     host: str | None
@@ -54,19 +53,15 @@ class NodeRow(NamedTuple):
     hypervisor_type: str | None
     hypervisor_version: int | None
     host_ip: str | None
-    ram_allocation_ratio: str | None
-    cpu_allocation_ratio: str | None
-    disk_allocation_ratio: str | None
-    cpu_info: str
-    supported_instances: str
-    metrics: str
-    stats: str
-    numa_topology: str
-    pci_stats: str
-
-
-RATIOS: Final = tuple(f"{name}_allocation_ratio" for name in ("ram", "cpu", "disk"))
-LONG_TEXTS: Final = NodeRow._fields[NodeRow._fields.index("cpu_info") :]
+    ram_allocation_ratio: float | None
+    cpu_allocation_ratio: float | None
+    disk_allocation_ratio: float | None
+    cpu_info: str | None
+    supported_instances: str | None
+    metrics: str | None
+    stats: str | None
+    numa_topology: str | None
+    pci_stats: str | None
 
 
 class ComputeService(NamedTuple):
@@ -97,21 +92,18 @@ class ServiceRow(NamedTuple):
 
     Attributes
     ----------
-    disabled, forced_down : int
-        0 or 1.
     seen_us : int or None
         When it was last seen, or created, microseconds since the epoch.
-    updated_us : int or None
-        When the row was written.
+    state : int
+        Its version times four, plus 2 if it is forced down, plus 1 if it is disabled.
     """
 
     id: int
+    checksum: int
+    version_us: int | None
     host: str | None
-    disabled: int
-    forced_down: int
     seen_us: int | None
-    version: int
-    updated_us: int | None
+    state: int
 
 
 def read_service(row: ServiceRow) -> ComputeService | None:
@@ -120,86 +112,126 @@ def read_service(row: ServiceRow) -> ComputeService | None:
         return None
     return ComputeService(
         host=intern(row.host),
-        disabled=bool(row.disabled),
-        forced_down=bool(row.forced_down),
+        disabled=bool(row.state & 1),
+        forced_down=bool(row.state & 2),
         last_seen_up=math.nan if row.seen_us is None else row.seen_us / _US_PER_S,
-        service_version=row.version,
+        service_version=row.state >> 2,
     )
 
 
-def read_node(row: NodeRow, cell_uuid: str, ratios: Ratios) -> dict[str, Any] | None:
-    """Read a row of ``compute_nodes``.
+class NodeReader:
+    """Read rows of a cell's ``compute_nodes``.
 
-    Returns
-    -------
-    dict or None
-        Values by the names of `HostRecord`, except those of its service. None: its
-        usage was never reported, and nova ignores it.
-
-    Raises
-    ------
-    ValueError
-        A value is invalid; the message says which.
+    NUMA topologies and PCI pools, which take longest, are parsed only if a row's text
+    has changed.
     """
-    if row.free_disk_gb is None:
-        return None
-    try:
-        return _read(row, row.free_disk_gb, cell_uuid, ratios)
-    except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as e:
-        raise ValueError(f"{type(e).__name__}: {e}") from e
 
+    def __init__(self, cell_uuid: str, ratios: Ratios) -> None:
+        self._cell_uuid = cell_uuid
+        self._ratios = ratios
+        #: By row id: a hash of the text, and its value.
+        self._topologies: _Parsed[HostTopology] = {}
+        self._pools: _Parsed[HostPools] = {}
 
-def _read(row: NodeRow, free_gb: int, cell_uuid: str, ratios: Ratios) -> dict[str, Any]:
-    if not row.uuid or row.host is None or row.hypervisor_hostname is None:
-        raise ValueError("It has no uuid, no host or no hypervisor_hostname")
-    # Interned: services and most nodes have the name of their host.
-    host, nodename = intern(row.host), intern(row.hypervisor_hostname)
-    stats, counts = _stats(row.stats) if row.stats else _NO_STATS
-    if row.disk_available_least is not None:
-        free_gb = min(free_gb, row.disk_available_least)
-    memory_mb, free_mb, local_gb, free_gb, used_gb, vcpus, vcpus_used, version = (
-        _amounts(
-            row.memory_mb,
-            row.free_ram_mb or 0,
-            row.local_gb,
-            free_gb,
-            row.local_gb_used,
-            row.vcpus,
-            row.vcpus_used,
-            row.hypervisor_version or 0,
+    def forget(self, row_id: int) -> None:
+        """Forget a row that was deleted."""
+        self._topologies.pop(row_id, None)
+        self._pools.pop(row_id, None)
+
+    def read(self, row: NodeRow) -> dict[str, Any] | None:
+        """Read a row.
+
+        Returns
+        -------
+        dict or None
+            Values by the names of `HostRecord`, except those of its service. None: its
+            usage was never reported, and nova ignores it.
+
+        Raises
+        ------
+        ValueError
+            A value is invalid; the message says which.
+        """
+        if row.free_disk_gb is None:
+            return None
+        try:
+            return self._read(row, row.free_disk_gb)
+        except (
+            TypeError,
+            KeyError,
+            AttributeError,
+            OverflowError,
+            RecursionError,
+        ) as e:
+            raise ValueError(f"{type(e).__name__}: {e}") from e
+
+    def _read(self, row: NodeRow, free_gb: int) -> dict[str, Any]:
+        if not row.uuid or row.host is None or row.hypervisor_hostname is None:
+            raise ValueError("It has no uuid, no host or no hypervisor_hostname")
+        # Interned: services and most nodes have the name of their host.
+        host, nodename = intern(row.host), intern(row.hypervisor_hostname)
+        stats, counts = _stats(row.stats) if row.stats else _NO_STATS
+        if row.disk_available_least is not None:
+            free_gb = min(free_gb, row.disk_available_least)
+        memory_mb, free_mb, local_gb, free_gb, used_gb, vcpus, vcpus_used, version = (
+            _amounts(
+                row.memory_mb,
+                row.free_ram_mb or 0,
+                row.local_gb,
+                free_gb,
+                row.local_gb_used,
+                row.vcpus,
+                row.vcpus_used,
+                row.hypervisor_version or 0,
+            )
         )
-    )
-    topology = row.numa_topology
-    specs = row.supported_instances
-    return {
-        "host": host,
-        "nodename": nodename,
-        "hypervisor_hostname": nodename,
-        "uuid": row.uuid,
-        "cell_uuid": cell_uuid,
-        "total_usable_ram_mb": memory_mb,
-        "free_ram_mb": free_mb,
-        "total_usable_disk_gb": local_gb,
-        "free_disk_mb": free_gb * _MIB_PER_GIB,
-        "disk_mb_used": used_gb * _MIB_PER_GIB,
-        "vcpus_total": vcpus,
-        "vcpus_used": vcpus_used,
-        "cpu_allocation_ratio": float(row.cpu_allocation_ratio or 0) or ratios.cpu,
-        "ram_allocation_ratio": float(row.ram_allocation_ratio or 0) or ratios.ram,
-        "disk_allocation_ratio": float(row.disk_allocation_ratio or 0) or ratios.disk,
-        "num_instances": counts[0],
-        "num_io_ops": counts[1],
-        "failed_builds": counts[2],
-        "stats": stats,
-        "hypervisor_type": _shared(row.hypervisor_type),
-        "hypervisor_version": version,
-        "supported_instances": _specs(specs) if specs else (),
-        "cpu_info": _shared(row.cpu_info),
-        "metrics": _metrics(row.metrics) if row.metrics else None,
-        "host_ip": row.host_ip,
-        "numa_topology": HostTopology.read(topology) if topology else None,
-        "pci_stats": HostPools.read(row.pci_stats) if row.pci_stats else NO_POOLS,
-    }
+        ratios, specs = self._ratios, row.supported_instances
+        topology = pools = None
+        if row.numa_topology:
+            read = HostTopology.read
+            topology = _parse(self._topologies, row.id, row.numa_topology, read)
+        if row.pci_stats:
+            pools = _parse(self._pools, row.id, row.pci_stats, HostPools.read)
+        return {
+            "host": host,
+            "nodename": nodename,
+            "hypervisor_hostname": nodename,
+            "uuid": row.uuid,
+            "cell_uuid": self._cell_uuid,
+            "total_usable_ram_mb": memory_mb,
+            "free_ram_mb": free_mb,
+            "total_usable_disk_gb": local_gb,
+            "free_disk_mb": free_gb * _MIB_PER_GIB,
+            "disk_mb_used": used_gb * _MIB_PER_GIB,
+            "vcpus_total": vcpus,
+            "vcpus_used": vcpus_used,
+            "cpu_allocation_ratio": row.cpu_allocation_ratio or ratios.cpu,
+            "ram_allocation_ratio": row.ram_allocation_ratio or ratios.ram,
+            "disk_allocation_ratio": row.disk_allocation_ratio or ratios.disk,
+            "num_instances": counts[0],
+            "num_io_ops": counts[1],
+            "failed_builds": counts[2],
+            "stats": stats,
+            "hypervisor_type": _shared(row.hypervisor_type),
+            "hypervisor_version": version,
+            "supported_instances": _specs(specs) if specs else (),
+            "cpu_info": _shared(row.cpu_info),
+            "metrics": _metrics(row.metrics) if row.metrics else None,
+            "host_ip": row.host_ip,
+            "numa_topology": topology,
+            "pci_stats": pools or NO_POOLS,
+        }
+
+
+def _parse(known: _Parsed[V], row_id: int, text: str, parse: Callable[[str], V]) -> V:
+    """Return the value of a text; the known one if the row's text is unchanged."""
+    content = hash(text)
+    before = known.get(row_id)
+    if before is not None and before[0] == content:
+        return before[1]
+    value = parse(text)
+    known[row_id] = (content, value)
+    return value
 
 
 def _amounts(*values: SupportsInt | str) -> list[int]:
@@ -219,82 +251,32 @@ def _shared(text: str | None) -> str | None:
 
 #: Numbers of instances, of I/O operations in progress, and of failed builds.
 _Counts = tuple[int, int, int]
-_NONE_COUNTED: Final[_Counts] = (0, 0, 0)
-_NO_STATS: Final = (NO_STATS, _NONE_COUNTED)
+_NO_STATS: Final = (NO_STATS, (0, 0, 0))
 _COUNTED: Final = ("num_instances", "io_workload", "failed_builds")
 
 
+class _HashableDict(dict[str, V]):
+    """A dict that the host table can intern: it is never changed."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
 @functools.lru_cache(_MAX_TEXTS)
-def _stats(text: str) -> tuple[CompactMapping[str], _Counts]:
+def _stats(text: str) -> tuple[_HashableDict[str], _Counts]:
     reported = _loaded("stats", text, dict)
-    if None in reported.values():
-        reported = {k: v for k, v in reported.items() if v is not None}
-    stats = CompactMapping(_shared_keys(tuple(reported)), _texts(reported))
-    n_instances, n_operations, n_failed = map(reported.get, _COUNTED, _NONE_COUNTED)
-    counts = _amounts(str(n_instances), str(n_operations), str(n_failed))
+    stats = _HashableDict(
+        {intern(k): _stat(k, v) for k, v in reported.items() if v is not None}
+    )
+    counts = _amounts(*(stats.get(name, 0) for name in _COUNTED))
     return stats, cast(_Counts, tuple(counts))
 
 
-def _texts(stats: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the values as the field of nova's ComputeNode coerces them."""
-    values = tuple(stats.values())
-    try:  # the common case: all are texts
-        return tuple(map(intern, values))
-    except TypeError:
-        return tuple(map(_stat, stats, values))
-
-
 def _stat(key: str, value: object) -> str:
-    if not isinstance(value, (str, int, float)):  # twice as fast as a union
+    """Return a value as the field of nova's ComputeNode coerces it."""
+    if not isinstance(value, str | int | float):
         raise ValueError(f"stats: {key} is {type(value).__name__}, not a text")
     return intern(str(value))
-
-
-@functools.lru_cache(_MAX_TEXTS)
-def _shared_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Return one object for equal keys."""
-    return tuple(map(intern, keys))
-
-
-class CompactMapping(Mapping[str, V]):
-    """A read-only mapping that takes less than half of a dict's memory.
-
-    Its keys are shared: most hosts report the same few.
-    """
-
-    __slots__ = ("_keys", "_values")
-
-    def __init__(self, keys: tuple[str, ...], values: tuple[V, ...]) -> None:
-        self._keys = keys
-        self._values = values
-
-    @classmethod
-    def of(cls, mapping: Mapping[str, V]) -> CompactMapping[V]:
-        """Return an equal mapping that shares its keys with others of the same keys."""
-        return cls(_shared_keys(tuple(mapping)), tuple(mapping.values()))
-
-    def __getitem__(self, key: str) -> V:
-        try:
-            return self._values[self._keys.index(key)]
-        except ValueError:
-            raise KeyError(key) from None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, CompactMapping):  # ordered, consistent with the hash
-            return self._keys == other._keys and self._values == other._values
-        return super().__eq__(other)
-
-    def __hash__(self) -> int:
-        return hash(self._values)
-
-    def __repr__(self) -> str:
-        return f"CompactMapping({dict(self)!r})"
 
 
 @functools.lru_cache(_MAX_TEXTS)
@@ -311,13 +293,13 @@ def _canonical(arch: str, hv_type: str, vm_mode: str) -> tuple[str, ...]:
     return (spec.arch, spec.hv_type, spec.vm_mode)
 
 
-def _metrics(text: str) -> CompactMapping[float]:
-    found = {}
+def _metrics(text: str) -> _HashableDict[float]:
+    found: _HashableDict[float] = _HashableDict()
     for metric in _loaded("metrics", text, list):
         if "value" in metric:  # bandwidths by NUMA node have no single value
             factor = 100 if metric["name"] in _PERCENTAGES else 1
             found[metric["name"]] = int(metric["value"] * factor)
-    return CompactMapping.of(found)
+    return found
 
 
 def _loaded(column: str, text: str, kind: type[V]) -> V:

@@ -7,8 +7,6 @@ Columns and types are those of ``nova/db/api/models.py`` and ``nova/db/main/mode
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
@@ -24,25 +22,8 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 _US_PER_S = 1_000_000
 
 
-def moment_us(value: object) -> int | None:
-    """Return a naive UTC time as microseconds since the epoch; None for no time.
-
-    Drivers return a ``datetime``, SQLite's its text. Anything else, such as MariaDB's
-    zero date, counts as no time.
-    """
-    if isinstance(value, str):
-        try:
-            value = datetime.datetime.fromisoformat(value)
-        except ValueError:
-            return None
-    if not isinstance(value, datetime.datetime):
-        return None
-    since = value.replace(tzinfo=None) - _EPOCH
-    return (since.days * 86400 + since.seconds) * _US_PER_S + since.microseconds
-
-
 class UtcMicroseconds(sa.types.TypeDecorator[int]):
-    """A naive UTC DATETIME, as whole microseconds since the epoch."""
+    """A naive UTC DATETIME whose parameters are whole microseconds since the epoch."""
 
     impl = sa.DateTime
     cache_ok = True
@@ -54,14 +35,6 @@ class UtcMicroseconds(sa.types.TypeDecorator[int]):
     ) -> datetime.datetime | None:
         """Return the value as a naive UTC datetime."""
         return None if value is None else _EPOCH + value * _MICROSECOND
-
-    def result_processor(
-        self,
-        dialect: Dialect,  # noqa: ARG002 - TypeDecorator's signature
-        coltype: object,  # noqa: ARG002 - as above
-    ) -> Callable[[Any], int | None]:
-        """Return the conversion of a value; an invalid one must not fail the query."""
-        return moment_us
 
 
 class microseconds(functions.GenericFunction[int]):

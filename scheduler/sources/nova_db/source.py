@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import logging
 import threading
@@ -22,21 +21,19 @@ from ...failures import Failure, cause_of
 from ...hosts import HostTable
 from ...instances import InstanceLocation, InstanceState
 from ..base import BaseHostSource, ServiceHost, ServiceState
-from .cells import CellDatabase, CellStatus
-from .changes import CellChanges
-from .directory import Directory, DirectoryReader
+from .databases import ApiDatabase, CellDatabase, CellStatus
+from .directory import Directory
 from .discovery import discover_hosts
 from .engines import Engines
 from .heartbeats import BaseHeartbeats, CellHeartbeats, heartbeats_of
 from .image_properties_reader import are_weighed, write_properties
 from .merged_cells import MergedCells
 from .old_computes import ADVICE, OldCompute, describe_old_computes, read_old_computes
-from .polled_database import Apply, PolledDatabase, Read
+from .polled_database import Apply, PolledDatabase, Read, SharedRefresh
 from .schema import instances
 from .service_record import ServiceRecord, record_of
 from .services import read_states
 from .settings import Settings
-from .shared_refresh import SharedRefresh
 
 LOG = logging.getLogger(__name__)
 
@@ -51,26 +48,6 @@ _AS_URL: Final = "It has to be such as mysql+pymysql://nova:PASSWORD@HOST/nova_a
 _AS_DB: Final = "It has to be that of nova's API database"
 #: Seconds that `stop` waits for the polling thread.
 _STOP_S: Final = 5.0
-
-
-class _ApiDatabase(PolledDatabase):
-    """The API database."""
-
-    may_be_unavailable = False
-
-    def __init__(
-        self,
-        engine: sa.Engine,
-        lock: threading.RLock,
-        clock: Callable[[], float],
-    ) -> None:
-        super().__init__("the API database", lambda: engine, lock, clock)
-        self.local_connection: str | None = None
-        self.compared_at: float | None = None
-        self.reset()
-
-    def reset(self) -> None:
-        self.reader = DirectoryReader(self.local_connection)
 
 
 class NovaDBSource(BaseHostSource):
@@ -118,7 +95,7 @@ class NovaDBSource(BaseHostSource):
         self._record = record
         self._heartbeats = heartbeats
         self._lock = threading.RLock()
-        self._api = _ApiDatabase(api_engine, self._lock, clock)
+        self._api = ApiDatabase(api_engine, self._lock, clock)
         self._cells: dict[str, CellDatabase] = {}
         self._merged = MergedCells()
         self._settings: Settings | None = None
@@ -462,8 +439,8 @@ class NovaDBSource(BaseHostSource):
         `in_full` applies to the API database only.
         """
         if isinstance(database, CellDatabase):
-            return functools.partial(self._cell_read, table, database)
-        return functools.partial(self._api_read, table, in_full=in_full)
+            return lambda: self._cell_read(table, database)
+        return lambda: self._api_read(table, in_full=in_full)
 
     def _api_read(self, table: HostTable, *, in_full: bool = False) -> Read:
         reader = self._api.reader
@@ -497,7 +474,7 @@ class NovaDBSource(BaseHostSource):
             )
 
             def apply() -> None:
-                self._apply_changes(table, cell, changes)
+                self._merged.apply(table, cell.mapping.uuid, changes)
                 write_properties(table, properties)
                 cell.row_errors = reader.row_errors
                 cell.old_computes = checked
@@ -518,11 +495,6 @@ class NovaDBSource(BaseHostSource):
         if self._heartbeats is None:
             return None
         return CellHeartbeats(self._heartbeats, self.conf.report_interval)
-
-    def _apply_changes(
-        self, table: HostTable, cell: CellDatabase, changes: CellChanges
-    ) -> None:
-        self._merged.apply(table, cell.mapping.uuid, changes)
 
     def _apply_directory(self, table: HostTable, directory: Directory) -> None:
         if sorted(table.aggregates, key=lambda a: a.id) != list(directory.aggregates):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One cell of a nova: its database, and the readers of it."""
+"""The databases of a nova that are polled, and the readers of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import sqlalchemy as sa
 
 from .changes import CellReader
-from .directory import CellMappingRow
+from .directory import CellMappingRow, DirectoryReader
 from .heartbeats import CellHeartbeats
 from .image_properties_reader import ImagePropertiesReader
 from .old_computes import OldCompute
@@ -37,6 +37,24 @@ class CellStatus:
     n_hosts: int
     seen_at: float | None
     is_up: bool
+
+
+class ApiDatabase(PolledDatabase):
+    """The API database."""
+
+    may_be_unavailable = False
+
+    def __init__(
+        self, engine: sa.Engine, lock: threading.RLock, clock: Callable[[], float]
+    ) -> None:
+        super().__init__("the API database", lambda: engine, lock, clock)
+        self.local_connection: str | None = None
+        self.compared_at: float | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Replace the reader, so that the next attempt reads everything."""
+        self.reader = DirectoryReader(self.local_connection)
 
 
 class CellDatabase(PolledDatabase):
