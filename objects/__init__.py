@@ -13,7 +13,7 @@ from .cpu import VirtCPUFeature, VirtCPUModel, VirtCPUTopology
 from .device_metadata import DeviceBus, DeviceMetadata, InstanceDeviceMetadata
 from .errors import MalformedObject, TooNewValue, UnsetField, UnsupportedObject
 from .flavor import Flavor
-from .host_report import HostDelta, HostReport, ReportObject, report_data
+from .host_report import REPORT_KEYS, ReportKind, report_data, report_primitive
 from .hv_spec import HVSpec
 from .image_meta import ImageMeta
 from .image_props import ImageMetaProps
@@ -49,6 +49,7 @@ from .service import Service, ServiceList
 
 __all__ = [
     "REGISTRY",
+    "REPORT_KEYS",
     "Aggregate",
     "AggregateList",
     "CellMapping",
@@ -61,9 +62,7 @@ __all__ = [
     "EC2Ids",
     "Flavor",
     "HVSpec",
-    "HostDelta",
     "HostMapping",
-    "HostReport",
     "ImageMeta",
     "ImageMetaProps",
     "Instance",
@@ -95,7 +94,7 @@ __all__ = [
     "PciDeviceList",
     "PciDevicePool",
     "PciDevicePoolList",
-    "ReportObject",
+    "ReportKind",
     "RequestGroup",
     "RequestLevelParams",
     "RequestSpec",
@@ -122,4 +121,5 @@ __all__ = [
     "WireObject",
     "read_object",
     "report_data",
+    "report_primitive",
 ]

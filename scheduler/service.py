@@ -52,6 +52,7 @@ from .prefilters.neutron import make_network_client
 from .rpc.endpoints import BaseAPIEndpoint, Destinations, SchedulerEndpoint
 from .seeding import providers
 from .sources.base import BaseHostSource
+from .sources.columns import load_columns
 from .sources.file import FileSource
 from .waiting import Spawner, SystemWaiter, ThreadSpawner, Waiter
 
@@ -169,7 +170,7 @@ class Scheduler:
     ) -> None:
         with contextlib.ExitStack() as closing:
             self.conf = conf
-            self.table = HostTable(clock)
+            self.table = HostTable(clock, load_columns())
             self.decisions = DecisionLog(conf.moorage.decision_records)
             self._source = source
             check_network(conf, network)

@@ -21,7 +21,13 @@ from ..objects import (
     InstanceGroup,
     RequestSpec,
 )
-from ..scheduler.hosts import Consumption, HostAggregate, HostBatch, HostRecord
+from ..scheduler.hosts import (
+    Column,
+    Consumption,
+    HostAggregate,
+    HostBatch,
+    HostRecord,
+)
 from . import builders
 from .hardware import random_model
 from .offers import random_report, random_request
@@ -235,17 +241,21 @@ class Cloud:
         Instance UUIDs by service host.
     images : mapping
         The properties of their images by instance, as nova stores them: texts.
+    declared : sequence of Column
+        Columns beyond those of `HostRecord`.
     """
 
     records: tuple[HostRecord, ...]
     aggregates: tuple[HostAggregate, ...] = ()
     instances: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     images: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    declared: Sequence[Column] = ()
 
     def batch(self) -> HostBatch:
         """Return all hosts."""
         return builders.batch(
             *self.records,
+            declared=self.declared,
             aggregates=self.aggregates,
             instances=self.instances,
             images=self.images,
@@ -257,6 +267,7 @@ def clouds(
     max_hosts: int = 6,
     metadata: Mapping[str, Sequence[str]] | None = None,
     columns: Mapping[str, Sequence[Any]] | None = None,
+    declared: Sequence[Column] = (),
 ) -> st.SearchStrategy[Cloud]:
     """Draw hosts of mixed hardware, in aggregates with contradictory metadata.
 
@@ -268,10 +279,13 @@ def clouds(
         Values by key that aggregates may have, in addition to `METADATA`.
     columns : mapping, optional
         Values by attribute that hosts may have, in addition to `COLUMNS`.
+    declared : sequence of Column, optional
+        Columns of plugins that hosts have; name their values in `columns`.
     """
     return st.builds(
         Cloud,
         records=_records(max_hosts, columns),
+        declared=st.just(declared),
         aggregates=_aggregates(metadata),
         instances=st.dictionaries(
             st.sampled_from(HOST_NAMES),
@@ -336,12 +350,17 @@ def batches(
     max_hosts: int = 6,
     metadata: Mapping[str, Sequence[str]] | None = None,
     columns: Mapping[str, Sequence[Any]] | None = None,
+    declared: Sequence[Column] = (),
 ) -> HostBatch:
     """Draw batches of hosts, as a plugin receives them; see `clouds`.
 
     In some, the request has already placed an instance.
     """
-    cloud = draw(clouds(max_hosts=max_hosts, metadata=metadata, columns=columns))
+    cloud = draw(
+        clouds(
+            max_hosts=max_hosts, metadata=metadata, columns=columns, declared=declared
+        )
+    )
     hosts = cloud.batch()
     if draw(st.booleans()):
         taken = Consumption(memory_mb=_GIB, disk_mb=10 * _GIB, vcpus=1)

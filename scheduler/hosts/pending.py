@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pending claims: claims that no report of their host includes yet."""
+"""What instances consume, and claims that no report of their host includes yet."""
 
 from __future__ import annotations
 
@@ -8,8 +8,51 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Set
 from types import MappingProxyType
 
-from .fitting import NumaPciUsage
-from .record import Consumption
+from .fitting import Need, NumaPciUsage
+from .image_properties import NO_PROPERTIES, ImageProperties
+from .numa import HostTopology
+from .pci import HostPools
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Consumption:
+    """The amounts of a host's columns that one instance consumes once it is claimed.
+
+    The rule is nova's ``HostState.consume_from_request``: swap and the root disk of a
+    volume-backed instance are counted as nova counts them.
+
+    Attributes
+    ----------
+    io_ops : int
+        1 while the instance is built, 0 once its host reports it.
+    image_properties : frozenset of (property, text)
+        Not an amount: the properties by which a host's instances are counted.
+    need : Need or None
+        What it needs of NUMA cells and PCI devices; None: nothing.
+    """
+
+    memory_mb: int
+    disk_mb: int
+    vcpus: int
+    io_ops: int = 1
+    image_properties: ImageProperties = NO_PROPERTIES
+    need: Need | None = None
+
+    def take(
+        self, topology: HostTopology | None, pools: HostPools
+    ) -> NumaPciUsage | None:
+        """Return its usage of a host's cells and devices; None: nothing."""
+        return None if self.need is None else self.need.take(topology, pools)
+
+    def deltas(self) -> tuple[tuple[str, int], ...]:
+        """Return (column, change) pairs."""
+        return (
+            ("free_ram_mb", -self.memory_mb),
+            ("free_disk_mb", -self.disk_mb),
+            ("vcpus_used", self.vcpus),
+            ("num_instances", 1),
+            ("num_io_ops", self.io_ops),
+        )
 
 
 @dataclasses.dataclass(slots=True)
