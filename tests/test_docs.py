@@ -112,10 +112,11 @@ def test_configuration_page_shows_what_the_sample_has() -> None:
     assert re.findall(r"show-options::\n\n   (\S+)", page) == namespaces
 
 
-@pytest.mark.parametrize(
-    "key", inventory_schema(COLUMNS)["properties"]["hosts"]["items"]["properties"]
-)
-def test_every_key_of_a_host_is_told(key: str) -> None:
+KEYS = inventory_schema(COLUMNS)["properties"]["hosts"]["items"]["properties"]
+
+
+@pytest.mark.parametrize("key", [k for k in KEYS if k not in COLUMNS])
+def test_every_key_of_a_host_is_documented(key: str) -> None:
     page = (DOC / "hosts.rst").read_text().partition(".. _inventory-hosts:")[2]
     assert f"``{key}``" in page
 
