@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from .batch import Rows, View
 from .instances import InstanceMap
-from .interning import Codes, Interner, compacted, shared_codes
+from .interning import Codes, Interner, compacted
 from .record import Columns
 
 _FIRST_CAPACITY = 64
@@ -146,7 +146,7 @@ class ColumnArrays:
         size = self._size + len(news)
         while len(self._numbers["revision"]) < size:
             self._grow()
-        self._row_of.update(zip(news, shared_codes(self._size, size), strict=True))
+        self._row_of.update(zip(news, range(self._size, size), strict=True))
         self._size = size
         self.layout_revision += 1
         self.supply_revision += 1

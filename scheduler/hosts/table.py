@@ -26,7 +26,7 @@ from .candidates import CandidateOffer, CandidateRows, candidate_rows
 from .column_arrays import ColumnArrays
 from .image_properties import ImageProperties
 from .instances import InstanceMap
-from .pending import Consumption, PendingClaim, PendingClaims, UnreportedClaim
+from .pending import Consumption, PendingClaim, UnreportedClaim
 from .record import COLUMNS, Columns, HostRecord
 
 #: Rows written at a time: readers wait for at most that many.
@@ -63,7 +63,8 @@ class HostTable:
         self._lock = threading.RLock()
         self._revision = 0
         self._arrays = ColumnArrays(columns)
-        self._pending = PendingClaims()
+        #: Claims by node and instance, the oldest first; other nodes have no entry.
+        self._pending: dict[str, dict[str, PendingClaim]] = {}
         self.aggregates = AggregateMap()
         self.instances = InstanceMap()
 
@@ -251,7 +252,7 @@ class HostTable:
             self._replace_instances(reported)
             if self._pending:
                 for uuid, host in zip(uuids, hosts, strict=True):
-                    if uuid in self._pending.nodes:
+                    if uuid in self._pending:
                         self._settle_reported(uuid, host, reported.get(host, ()))
 
     def _row(self, node_uuid: str) -> int:
@@ -261,12 +262,22 @@ class HostTable:
     def _settle_reported(
         self, node_uuid: str, host: str, reported: Collection[str]
     ) -> None:
-        for uuid in self._pending.of_node(node_uuid).keys() & set(reported):
-            self._pending.pop(node_uuid, uuid)
+        for uuid in self._claims_on(node_uuid).keys() & set(reported):
+            self._pop_claim(node_uuid, uuid)
         row = self._row(node_uuid)
-        for uuid, claim in self._pending.of_node(node_uuid).items():
+        for uuid, claim in self._claims_on(node_uuid).items():
             self._apply_claim(row, claim)
             self._add_instance(host, uuid, claim.consumption)
+
+    def _claims_on(self, node_uuid: str) -> Mapping[str, PendingClaim]:
+        return self._pending.get(node_uuid, {})
+
+    def _pop_claim(self, node_uuid: str, instance_uuid: str) -> PendingClaim | None:
+        claims = self._pending.get(node_uuid, {})
+        claim = claims.pop(instance_uuid, None)
+        if not claims:
+            self._pending.pop(node_uuid, None)
+        return claim
 
     def change_many(self, changes: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """Write some columns of some rows, as their hosts report them.
@@ -304,7 +315,7 @@ class HostTable:
         by_column: defaultdict[str, tuple[list[int], list[Any]]]
         by_column = defaultdict(lambda: ([], []))
         # Claims are added to the reported values: subtract them, and add them again.
-        concerned = self._pending.nodes & {node_uuid for node_uuid, _ in changes}
+        concerned = self._pending.keys() & {node_uuid for node_uuid, _ in changes}
         claimed = [(node, self._row(node)) for node in concerned]
         for node_uuid, row in claimed:
             self._revert_claims(node_uuid, row)
@@ -326,7 +337,7 @@ class HostTable:
             self._arrays.write("aggregates", moved[0], in_them)
         self._touch(touched)
         for node_uuid, row in claimed:
-            for claim in self._pending.of_node(node_uuid).values():
+            for claim in self._claims_on(node_uuid).values():
                 self._apply_claim(row, claim)
         return unknown
 
@@ -344,7 +355,7 @@ class HostTable:
                 {name: self._arrays.read(name, row) for name in names}
                 for names in (COLUMNS, self._added)
             )
-            for claim in self._pending.of_node(node_uuid).values():
+            for claim in self._claims_on(node_uuid).values():
                 self._apply_claim(row, claim)
             return HostRecord(**values, extra=extra)
 
@@ -362,7 +373,7 @@ class HostTable:
                 if self._arrays.remove(node_uuid):
                     self._revision += 1
                     # They could not be released: `release_claim` finds claims by row.
-                    self._pending.forget(node_uuid)
+                    self._pending.pop(node_uuid, None)
 
     def set_instances(self, host: str, uuids: Collection[str]) -> None:
         """Replace the instances of a service host; those with pending claims stay."""
@@ -381,17 +392,10 @@ class HostTable:
             self.instances.set_host(host, {*uuids, *claimed} if claimed else uuids)
 
     def _pending_by_host(self) -> Mapping[str, set[str]]:
-        if not self._pending:
-            return {}
-        text = self._arrays.text
-        return self._pending.by_host(
-            {node: text("host", row) for node, row in self._claimed_rows()}
-        )
-
-    def _claimed_rows(self) -> list[tuple[str, int]]:
-        """Return (node, row) of all nodes with claims."""
-        nodes = list(self._pending.nodes)
-        return list(zip(nodes, self._arrays.rows_of(nodes).tolist(), strict=True))
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for node_uuid, claims in self._pending.items():
+            found[self._arrays.text("host", self._row(node_uuid))] |= claims.keys()
+        return found
 
     def add_instances(
         self,
@@ -416,7 +420,7 @@ class HostTable:
 
     def _end_builds(self, host: str, uuids: Collection[str]) -> None:
         for node_uuid in self.nodes_of(host):
-            pending = self._pending.of_node(node_uuid)
+            pending = self._claims_on(node_uuid)
             for uuid in pending.keys() & set(uuids):
                 row, built = self._row(node_uuid), pending[uuid].consumption
                 pending[uuid].consumption = dataclasses.replace(built, io_ops=0)
@@ -443,12 +447,12 @@ class HostTable:
         """
         with self._lock:
             row = self._arrays.row_of(node_uuid)
-            if row is None or instance_uuid in self._pending.of_node(node_uuid):
+            if row is None or instance_uuid in self._claims_on(node_uuid):
                 return
             self._revision += 1
             now = self._clock() if claimed_at is None else claimed_at
             claim = PendingClaim(consumption, now)
-            self._pending.put(node_uuid, instance_uuid, claim)
+            self._pending.setdefault(node_uuid, {})[instance_uuid] = claim
             self._apply_claim(row, claim)
             host = self._arrays.text("host", row)
             self._add_instance(host, instance_uuid, consumption)
@@ -461,12 +465,15 @@ class HostTable:
     def claims(self) -> tuple[UnreportedClaim, ...]:
         """Return the claims that no report of their node includes yet."""
         with self._lock:
-            rows = dict(self._claimed_rows())
             return tuple(
                 UnreportedClaim(
-                    node, self._arrays.text("host", rows[node]), uuid, claim.claimed_at
+                    node,
+                    self._arrays.text("host", self._row(node)),
+                    uuid,
+                    claim.claimed_at,
                 )
-                for node, uuid, claim in self._pending
+                for node, claims in self._pending.items()
+                for uuid, claim in claims.items()
             )
 
     def mark_reported(self, node_uuid: str, instance_uuids: Iterable[str]) -> None:
@@ -476,7 +483,7 @@ class HostTable:
         """
         with self._lock:
             for instance_uuid in instance_uuids:
-                claim = self._pending.pop(node_uuid, instance_uuid)
+                claim = self._pop_claim(node_uuid, instance_uuid)
                 if claim is not None:
                     self._revision += 1
                     self._revert_claim(self._row(node_uuid), claim)
@@ -493,7 +500,7 @@ class HostTable:
                 self.mark_reported(node_uuid, [instance_uuid])
 
     def _revert_claims(self, node_uuid: str, row: int) -> None:
-        for claim in reversed(list(self._pending.of_node(node_uuid).values())):
+        for claim in reversed(list(self._claims_on(node_uuid).values())):
             self._revert_claim(row, claim)
 
     def _apply_claim(self, row: int, claim: PendingClaim) -> None:
