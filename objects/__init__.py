@@ -20,7 +20,7 @@ from .host import (
     Service,
     ServiceList,
 )
-from .host_report import HostDelta, HostReport, ReportObject, report_data
+from .host_report import REPORT_KEYS, ReportKind, report_data, report_primitive
 from .image import ImageMeta, ImageMetaProps
 from .instance import (
     DeviceBus,
@@ -81,6 +81,7 @@ from .serializer import Serializer
 
 __all__ = [
     "REGISTRY",
+    "REPORT_KEYS",
     "Aggregate",
     "AggregateList",
     "CellMapping",
@@ -93,9 +94,7 @@ __all__ = [
     "EC2Ids",
     "Flavor",
     "HVSpec",
-    "HostDelta",
     "HostMapping",
-    "HostReport",
     "ImageMeta",
     "ImageMetaProps",
     "Instance",
@@ -127,7 +126,7 @@ __all__ = [
     "PciDeviceList",
     "PciDevicePool",
     "PciDevicePoolList",
-    "ReportObject",
+    "ReportKind",
     "RequestGroup",
     "RequestLevelParams",
     "RequestSpec",
@@ -154,4 +153,5 @@ __all__ = [
     "WireObject",
     "read_object",
     "report_data",
+    "report_primitive",
 ]

@@ -46,6 +46,7 @@ from .prefilters.neutron import make_network_client
 from .rpc.endpoints import BaseAPIEndpoint, Destinations, SchedulerEndpoint
 from .selector import Selector
 from .sources.base import BaseHostSource
+from .sources.columns import load_columns
 from .status import SchedulerStatus
 from .waiting import Spawner, SystemWaiter, ThreadSpawner, Waiter
 
@@ -171,7 +172,7 @@ class Scheduler:
     ) -> None:
         with contextlib.ExitStack() as closing:
             self.conf = conf
-            self.table = HostTable(clock)
+            self.table = HostTable(clock, load_columns())
             self.decisions = DecisionLog(conf.moorage.decision_records)
             check_network(conf, network)
             # Plugins first: a broken one must not leave anything open.

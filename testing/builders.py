@@ -30,12 +30,14 @@ from ..objects import (
 )
 from ..scheduler.conf import load
 from ..scheduler.hosts import (
+    Column,
     HostAggregate,
     HostBatch,
     HostRecord,
     HostTable,
     properties_of_instance,
 )
+from ..scheduler.sources.columns import with_columns
 
 CELL = str(uuid.uuid5(uuid.NAMESPACE_DNS, "cell"))
 
@@ -73,11 +75,18 @@ def instance_uuid(name: object) -> str:
 
 
 def host(**changes: Any) -> HostRecord:
-    """Return a host with 6 of 8 vCPUs, 8 of 16 GiB and 50 of 100 GB free."""
+    """Return a host with 6 of 8 vCPUs, 8 of 16 GiB and 50 of 100 GB free.
+
+    Names that are not fields of HostRecord are values of columns that plugins declare.
+    """
     name = changes.get("host", "host")
     node = changes.get("nodename", name)
     names = {"nodename": node, "hypervisor_hostname": node, "uuid": node_uuid(node)}
-    return dataclasses.replace(_PLAIN, **{**names, **changes})
+    values = {**names, **changes}
+    extra = {
+        n: values.pop(n) for n in values.keys() - HostRecord.__annotations__.keys()
+    }
+    return dataclasses.replace(_PLAIN, **{"extra": extra, **values})
 
 
 def hosts(column: str, values: Iterable[Any], **changes: Any) -> list[HostRecord]:
@@ -93,6 +102,7 @@ def table(
     aggregates: Iterable[HostAggregate] = (),
     instances: Mapping[str, Iterable[str]] | None = None,
     images: Mapping[str, Mapping[str, str]] | None = None,
+    declared: Iterable[Column] = (),
 ) -> HostTable:
     """Return a host table of these records.
 
@@ -102,8 +112,10 @@ def table(
         Instance UUIDs by service host.
     images : mapping, optional
         Properties of their images, as texts, by instance.
+    declared : iterable of Column, optional
+        Further columns, as plugins declare them.
     """
-    made = HostTable()
+    made = HostTable(columns=with_columns(declared))
     for record in records:
         made.put(record)
     for aggregate in aggregates:

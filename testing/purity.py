@@ -16,7 +16,6 @@ from unittest import mock
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch
-from ..scheduler.hosts.record import INTERNED, NUMBERS
 
 
 class ForbiddenIO(Exception):
@@ -120,8 +119,9 @@ def seen_of(
 
 
 def _columns(hosts: HostBatch) -> list[list[str]]:
-    names = (*NUMBERS, *INTERNED, "aggregates")
-    return [[repr(value) for value in getattr(hosts, name)] for name in names]
+    return [
+        [repr(value) for value in getattr(hosts, name)] for name in hosts.column_names
+    ]
 
 
 def _attributes(thing: object) -> dict[str, tuple[int, str]]:

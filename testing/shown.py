@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from ..objects import RequestSpec
 from ..objects.base import WireObject
 from ..scheduler.hosts import HostAggregate, HostBatch
-from ..scheduler.hosts.record import INTERNED, NUMBERS
 from . import builders
+
+#: Columns that are shown in another form, or not.
+_SHOWN_APART = frozenset({"host", "nodename", "aggregates"})
 
 
 def shown(hosts: HostBatch, spec_obj: RequestSpec) -> str:
@@ -35,9 +37,9 @@ def _host(hosts: HostBatch, index: int) -> str:
     host, node = hosts.value("host", index), hosts.value("nodename", index)
     plain = builders.host(host=host, nodename=node)
     changes = {"host": host} if node == host else {"host": host, "nodename": node}
-    for name in (*NUMBERS, *INTERNED):
+    for name in hosts.column_names:
         value = hosts.value(name, index)
-        if name not in ("host", "nodename") and value != getattr(plain, name):
+        if name not in _SHOWN_APART and value != getattr(plain, name, None):
             changes[name] = value
     return _call("host", changes)
 

@@ -22,7 +22,13 @@ from ..objects import (
     InstancePCIRequest,
     RequestSpec,
 )
-from ..scheduler.hosts import Consumption, HostAggregate, HostBatch, HostRecord
+from ..scheduler.hosts import (
+    Column,
+    Consumption,
+    HostAggregate,
+    HostBatch,
+    HostRecord,
+)
 from ..scheduler.hosts.numa import HostTopology
 from ..scheduler.hosts.pci import HostPools
 from . import builders
@@ -144,17 +150,21 @@ class DrawnHosts:
         Instance UUIDs by service host.
     images : mapping
         The properties of their images by instance, as nova stores them: texts.
+    declared : sequence of Column
+        Columns beyond those of `HostRecord`.
     """
 
     records: tuple[HostRecord, ...]
     aggregates: tuple[HostAggregate, ...] = ()
     instances: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     images: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    declared: Sequence[Column] = ()
 
     def batch(self) -> HostBatch:
         """Return all hosts."""
         return builders.batch(
             *self.records,
+            declared=self.declared,
             aggregates=self.aggregates,
             instances=self.instances,
             images=self.images,
@@ -166,6 +176,7 @@ def drawn_hosts(
     max_hosts: int = 6,
     metadata: Mapping[str, Sequence[str]] | None = None,
     columns: Mapping[str, Sequence[Any]] | None = None,
+    declared: Sequence[Column] = (),
 ) -> st.SearchStrategy[DrawnHosts]:
     """Draw hosts of mixed hardware, in aggregates with contradictory metadata.
 
@@ -177,10 +188,13 @@ def drawn_hosts(
         Values by key that aggregates may have, in addition to `METADATA`.
     columns : mapping, optional
         Values by attribute that hosts may have, in addition to `COLUMNS`.
+    declared : sequence of Column, optional
+        Columns of plugins that hosts have; name their values in `columns`.
     """
     return st.builds(
         DrawnHosts,
         records=_records(max_hosts, columns),
+        declared=st.just(declared),
         aggregates=_aggregates(metadata),
         instances=st.dictionaries(
             st.sampled_from(HOST_NAMES),
@@ -245,12 +259,17 @@ def batches(
     max_hosts: int = 6,
     metadata: Mapping[str, Sequence[str]] | None = None,
     columns: Mapping[str, Sequence[Any]] | None = None,
+    declared: Sequence[Column] = (),
 ) -> HostBatch:
     """Draw batches of hosts, as a plugin receives them; see `drawn_hosts`.
 
     In some, the request has already placed an instance.
     """
-    drawn = draw(drawn_hosts(max_hosts=max_hosts, metadata=metadata, columns=columns))
+    drawn = draw(
+        drawn_hosts(
+            max_hosts=max_hosts, metadata=metadata, columns=columns, declared=declared
+        )
+    )
     hosts = drawn.batch()
     if draw(st.booleans()):
         taken = Consumption(memory_mb=_GIB, disk_mb=10 * _GIB, vcpus=1)

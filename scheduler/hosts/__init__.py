@@ -3,6 +3,7 @@
 
 from .aggregates import AggregateMap, HostAggregate, metadata_values
 from .batch import HostBatch, HostState
+from .columns import Column
 from .image_properties import (
     ImageProperties,
     ImageProperty,
@@ -11,12 +12,15 @@ from .image_properties import (
 )
 from .numa import HostTopology, Limits
 from .pci import HostPools
-from .pending import UnreportedClaim
-from .record import Consumption, HostRecord
+from .pending import Consumption, UnreportedClaim
+from .record import COLUMNS, Columns, HostRecord
 from .table import HostTable
 
 __all__ = [
+    "COLUMNS",
     "AggregateMap",
+    "Column",
+    "Columns",
     "Consumption",
     "HostAggregate",
     "HostBatch",

@@ -30,7 +30,8 @@ from .instances import InstanceMap
 from .interning import Codes, Interner, ValueArrays
 from .numa import HostTopology
 from .pci import PciDeviceStats
-from .record import MOORAGE_COLUMNS, Consumption
+from .pending import Consumption
+from .record import NOVA_ATTRIBUTES
 
 Rows = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
@@ -107,7 +108,7 @@ class HostBatch:
             return self._of_rows(self._view.numbers[name])
         raise AttributeError(
             f"hosts have no attribute {name!r}; they have "
-            f"{', '.join(sorted({*self._view.numbers, *self._view.codes}))}"
+            f"{', '.join(sorted(self.column_names))}"
         )
 
     def _of_rows(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -128,6 +129,12 @@ class HostBatch:
         raise AttributeError(f"hosts have no attribute {name!r}")
 
     @property
+    def column_names(self) -> tuple[str, ...]:
+        """The names of all columns, with `aggregates`."""
+        names = (*self._view.numbers, *self._view.codes)
+        return tuple(name for name in names if name != "revision")
+
+    @property
     def rows(self) -> Rows:
         """The row numbers in the table, shape (n,)."""
         return self._rows
@@ -144,8 +151,7 @@ class HostBatch:
 
     def has_attribute(self, name: str) -> bool:
         """Return whether a column provides that attribute of nova's HostState."""
-        known = name in self._view.numbers or name in self._view.codes
-        return known and name not in MOORAGE_COLUMNS
+        return name in NOVA_ATTRIBUTES
 
     def is_interned(self, name: str) -> bool:
         """Return whether a column holds interned values, as `map_distinct` needs."""

@@ -1,220 +1,340 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arrays of the host table: written in place, copied while a view reads them."""
+"""What a host column is: name, type, unit, default and meaning, declared once."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+import dataclasses
+import functools
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
-from .batch import Rows, View
-from .instances import InstanceMap
-from .interning import Codes, Interner, compacted, shared_codes
-from .record import INTERNED, NUMBERS
+from ...objects import HVSpec
+from .numa import HostTopology
+from .pci import HostPools
 
-_FIRST_CAPACITY = 64
-_LARGE = 4096
-
-#: Unused values that an interned column may have before it is compacted.
-_SLACK = 1024
-
-#: Columns that describe a host's supply and access to it: Placement's answers depend
-#: on them.
-_SUPPLY = frozenset(
-    {
-        "total_usable_ram_mb",
-        "total_usable_disk_gb",
-        "vcpus_total",
-        "cpu_allocation_ratio",
-        "ram_allocation_ratio",
-        "disk_allocation_ratio",
-        "disabled",
-        "aggregates",
-    }
-)
-
-Column = npt.NDArray[Any]
+_INT64: Final = 2**63
+#: Placement keeps amounts as signed 32-bit integers.
+_MAX_AMOUNT: Final = 2**31 - 1
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_MAX_NAME: Final = 255
+_SHOWN: Final = 60
 
 
-def _grown(capacity: int) -> int:
-    """Return the next capacity: unused capacity costs memory, too."""
-    return 2 * capacity if capacity < _LARGE else capacity + capacity // 4
-
-
-class TableColumns:
-    """One array per column, one row per compute node; not thread-safe.
-
-    A column that a view may still read is copied before the next write to it, so that
-    a view never changes.
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class ColumnType:
+    """What a column holds, and how a report or a file has it.
 
     Attributes
     ----------
-    layout_revision : int
-        Changes whenever a row is added or removed.
-    supply_revision : int
-        Changes then as well, and with the total supply of a host.
+    name : str
+        As error messages and the documentation have it.
+    dtype : numpy dtype
+        object: a column of interned values, each stored once.
+    read : callable
+        Return a value for the table from a reported one; raise ValueError, saying what
+        is needed instead.
+    schema : mapping
+        The JSON schema of the value in an inventory file.
+    write : callable, optional
+        Return what is reported for a value, in a form that JSON can represent; None:
+        the value itself.
     """
 
-    def __init__(self) -> None:
-        self.layout_revision = 0
-        self.supply_revision = 0
-        self._size = 0
-        self._numbers: dict[str, Column] = {
-            name: np.zeros(_FIRST_CAPACITY, dtype) for name, dtype in NUMBERS.items()
-        }
-        self._numbers["revision"] = np.zeros(_FIRST_CAPACITY, np.int64)
-        self._codes: dict[str, Codes] = {
-            name: np.zeros(_FIRST_CAPACITY, np.int32)
-            for name in (*INTERNED, "aggregates")
-        }
-        self._interners = {name: Interner() for name in self._codes}
-        self._viewed: set[str] = set()
-        self._row_of: dict[str, int] = {}
+    name: str
+    dtype: npt.DTypeLike
+    read: Callable[[Any], Any]
+    schema: Mapping[str, Any]
+    write: Callable[[Any], Any] | None = None
 
-    def __len__(self) -> int:
-        return self._size
 
-    def __contains__(self, node_uuid: object) -> bool:
-        return node_uuid in self._row_of
+# -- reading reported values -----------------------------------------------------------
 
-    # -- reading -----------------------------------------------------------------
 
-    def row_of(self, node_uuid: str) -> int | None:
-        """Return a compute node's row; None: it has none."""
-        return self._row_of.get(node_uuid)
+def _wrong(value: object, needed: str) -> ValueError:
+    text = repr(value)
+    text = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    return ValueError(f"{text} where {needed} is needed")
 
-    def rows_of(self, node_uuids: Iterable[str]) -> Rows:
-        """Return the row of each UUID; -1: it has none."""
-        return np.fromiter(
-            map(self._row_of.get, node_uuids, itertools.repeat(-1)), np.intp
-        )
 
-    def view(self, instances: InstanceMap, revision: int) -> View:
-        """Return the columns as they are now; later writes do not change them."""
-        for name in self._codes:  # decisions add values even without a claim
-            self._compact(name)
-        self._viewed = {*self._numbers, *self._codes}
-        size = self._size
-        return View(
-            numbers={name: array[:size] for name, array in self._numbers.items()},
-            codes={name: array[:size] for name, array in self._codes.items()},
-            interners=dict(self._interners),
-            instances=instances,
-            revision=revision,
-        )
+def _integer(value: object) -> int:
+    if type(value) is int and -_INT64 <= value < _INT64:
+        return value
+    raise _wrong(value, "an integer of 64 bits")
 
-    def numbers(self, name: str) -> Column:
-        """Return a column of numbers, for immediate reading."""
-        return self._numbers[name][: self._size]
 
-    def value(self, name: str, row: int) -> Any:
-        """Return a row's value of an interned column."""
-        return self._interners[name].values[self._codes[name][row]]
+def read_count(value: object) -> int:
+    """Read a non-negative integer."""
+    if type(value) is int and 0 <= value < _INT64:
+        return value
+    raise _wrong(value, "an integer from 0 on")
 
-    def text(self, name: str, row: int) -> str:
-        """Return a row's value of a column of strings."""
-        return str(self.value(name, row))
 
-    def where(self, wanted: Mapping[str, Iterable[Any]]) -> Rows:
-        """Return the rows that have, in each of these columns, one of its values."""
-        mask = np.ones(self._size, bool)
-        for name, values in wanted.items():
-            interner = self._interners[name]
-            codes = [c for c in map(interner.find, values) if c is not None]
-            column = self._codes[name][: self._size]
-            # One comparison costs a tenth of a lookup in a set.
-            mask &= column == codes[0] if len(codes) == 1 else np.isin(column, codes)
-        return np.flatnonzero(mask)
+def _is_number(value: object) -> TypeGuard[int | float]:
+    try:
+        return (type(value) is int or type(value) is float) and math.isfinite(value)
+    except OverflowError:  # an integer too large for a float
+        return False
 
-    # -- writing -----------------------------------------------------------------
 
-    def rows_for(self, node_uuids: Sequence[str]) -> Rows:
-        """Return the row of each UUID, a new one for those that have none.
+def _number(value: object) -> float:
+    if _is_number(value):
+        return float(value)
+    raise _wrong(value, "a finite number")
 
-        The caller must write all values of a new row.
-        """
-        rows = self.rows_of(node_uuids)
-        if (rows >= 0).all():
-            return rows
-        news = [uuid for uuid in dict.fromkeys(node_uuids) if uuid not in self._row_of]
-        size = self._size + len(news)
-        while len(self._numbers["revision"]) < size:
-            self._grow()
-        self._row_of.update(zip(news, shared_codes(self._size, size), strict=True))
-        self._size = size
-        self.layout_revision += 1
-        self.supply_revision += 1
-        return self.rows_of(node_uuids)
 
-    def _grow(self) -> None:
-        for arrays in (self._numbers, self._codes):
-            for name, array in arrays.items():
-                arrays[name] = np.resize(array, _grown(len(array)))
-        self._viewed.clear()
+def _ratio(value: object) -> float:
+    if _is_number(value) and value > 0:
+        return float(value)
+    raise _wrong(value, "a number above 0")
 
-    def remove(self, node_uuid: str) -> bool:
-        """Remove a compute node's row; return whether it had one.
 
-        The last row takes its place.
-        """
-        row = self._row_of.pop(node_uuid, None)
-        if row is None:
-            return False
-        self.layout_revision += 1
-        self.supply_revision += 1
-        last = self._size - 1
-        if row != last:
-            for name in (*self._numbers, *self._codes):
-                array = self._writable(name)
-                array[row] = array[last]
-            self._row_of[self.text("uuid", row)] = row
-        self._size = last
-        return True
+def _boolean(value: object) -> bool:
+    if type(value) is bool:
+        return value
+    raise _wrong(value, "true or false")
 
-    def add(self, name: str, row: int, delta: int) -> None:
-        """Add to a number."""
-        self._writable(name)[row] += delta
 
-    def write(self, name: str, rows: Sequence[int] | Rows, values: Any) -> None:
-        """Write one value, or one for each row, into a column of either kind."""
-        if name not in self._numbers:
-            self._compact(name)
-            values = self._interners[name].codes(values)
-        column = self._writable(name)
-        before = column[rows] if name in _SUPPLY else None
-        column[rows] = values
-        if before is not None and (before != column[rows]).any():
-            self.supply_revision += 1
+def _name(value: object) -> str:
+    if type(value) is str and 0 < len(value) <= _MAX_NAME:
+        return value
+    raise _wrong(value, f"a text of 1 to {_MAX_NAME} characters")
 
-    def read(self, name: str, row: int) -> Any:
-        """Return a row's value of a column of either kind; a number is Python's own."""
-        if name in self._numbers:
-            return self._numbers[name][row].item()
-        return self.value(name, row)
 
-    def names(self) -> Iterator[str]:
-        """Yield the names of all columns."""
-        return itertools.chain(self._numbers, self._codes)
+def _text(value: object) -> str | None:
+    if value is None or type(value) is str:
+        return value
+    raise _wrong(value, "a text or null")
 
-    def _writable(self, name: str) -> Column:
-        arrays: dict[str, Any] = self._numbers if name in self._numbers else self._codes
-        if name in self._viewed:
-            arrays[name] = arrays[name].copy()
-            self._viewed.discard(name)
-        return arrays[name]  # type: ignore[no-any-return]
 
-    def _compact(self, name: str) -> None:
-        """Remove the values that no row has any more, if these are many."""
-        interner = self._interners[name]
-        if len(interner) <= 2 * self._size + _SLACK:
-            return
-        # Rows beyond the last are excluded: their values must not be kept.
-        codes = np.zeros_like(self._codes[name])
-        codes[: self._size], self._interners[name] = compacted(
-            self._codes[name][: self._size], interner.values
-        )
-        self._codes[name] = codes
-        self._viewed.discard(name)
+def read_uuid(value: object) -> str:
+    """Read a UUID; it is returned in lower case."""
+    if type(value) is str and _UUID.fullmatch(value):
+        return value.lower()
+    raise _wrong(value, "a UUID")
+
+
+def read_uuids(value: object) -> list[str]:
+    """Read a list of UUIDs."""
+    if type(value) is not list:
+        raise _wrong(value, "a list of UUIDs")
+    return [read_uuid(each) for each in value]
+
+
+def _texts(value: object) -> Mapping[str, str]:
+    if type(value) is dict and all(
+        type(k) is str and type(v) is str for k, v in value.items()
+    ):
+        return MappingProxyType(value)
+    raise _wrong(value, "texts by name")
+
+
+def _numbers(value: object) -> Mapping[str, float] | None:
+    if value is None:
+        return None
+    if type(value) is dict and all(
+        type(k) is str and _is_number(v) for k, v in value.items()
+    ):
+        return MappingProxyType(value)
+    raise _wrong(value, "numbers by name, or null")
+
+
+def _triples(value: object) -> tuple[tuple[str, ...], ...]:
+    if type(value) is list and all(
+        type(each) is list and len(each) == 3 and all(type(t) is str for t in each)
+        for each in value
+    ):
+        return tuple(_canonical(*each) for each in value)
+    raise _wrong(value, "a list of [architecture, hypervisor type, VM mode]")
+
+
+@functools.lru_cache(maxsize=256)
+def _canonical(arch: str, hv_type: str, vm_mode: str) -> tuple[str, ...]:
+    spec = HVSpec(arch=arch, hv_type=hv_type, vm_mode=vm_mode)
+    return (spec.arch, spec.hv_type, spec.vm_mode)
+
+
+def _cpu_info(value: object) -> str | None:
+    if type(value) is not dict:
+        return _text(value)
+    try:
+        return json.dumps(value, sort_keys=True)
+    except TypeError as e:  # YAML has dates, and keys of any type
+        raise ValueError(f"cannot be written as JSON: {e}") from e
+
+
+def _topology(value: object) -> HostTopology | None:
+    return None if value is None or value == "" else HostTopology.read(value)
+
+
+def _as_json(value: Any) -> str | None:
+    """Return the JSON of a column that nova-compute reports as an object."""
+    if value is None or type(value) is str:
+        return value
+    if isinstance(value, HostTopology):
+        value = value.to_object()
+    elif isinstance(value, HostPools):
+        value = value.to_dicts()
+    primitive = getattr(value, "obj_to_primitive", None)
+    return json.dumps(primitive() if callable(primitive) else value, sort_keys=True)
+
+
+def _as_dict(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if value is None else dict(value)
+
+
+def _as_lists(value: Sequence[Sequence[str]]) -> list[list[str]]:
+    return [list(each) for each in value]
+
+
+_AMOUNT_SCHEMA = {"type": "integer", "minimum": 0, "maximum": _MAX_AMOUNT}
+_INTEGER_SCHEMA = {"type": "integer", "minimum": -_INT64, "maximum": _INT64 - 1}
+_NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": _MAX_NAME}
+_UUID_SCHEMA = {"type": "string", "pattern": f"^{_UUID.pattern}$"}
+
+
+def _by_name(kind: str) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "propertyNames": {"type": "string"},
+        "additionalProperties": {"type": kind},
+    }
+
+
+_TRIPLES_SCHEMA = {
+    "type": "array",
+    "items": {"type": "array", "items": _NAME_SCHEMA, "minItems": 3, "maxItems": 3},
+}
+
+AMOUNT = ColumnType("integer from 0 on", np.int64, read_count, _AMOUNT_SCHEMA)
+INTEGER = ColumnType("integer", np.int64, _integer, _INTEGER_SCHEMA)
+NUMBER = ColumnType("number", np.float64, _number, {"type": "number"})
+RATIO = ColumnType(
+    "number above 0", np.float64, _ratio, {"type": "number", "exclusiveMinimum": 0}
+)
+#: Seconds since the epoch; a source measures it, so that no report has it.
+TIME = ColumnType("time", np.float64, float, {"type": "number"})
+BOOLEAN = ColumnType("boolean", np.bool_, _boolean, {"type": "boolean"})
+NAME = ColumnType("text", object, _name, _NAME_SCHEMA)
+TEXT = ColumnType("text or null", object, _text, {"type": ["string", "null"]})
+OPTIONAL_NAME = ColumnType("text or null", object, _text, _NAME_SCHEMA)
+UUID = ColumnType("UUID", object, read_uuid, _UUID_SCHEMA)
+TEXTS = ColumnType("texts by name", object, _texts, _by_name("string"), _as_dict)
+NUMBERS = ColumnType(
+    "numbers by name, or null", object, _numbers, _by_name("number"), _as_dict
+)
+TRIPLES = ColumnType(
+    "list of [architecture, hypervisor type, VM mode]",
+    object,
+    _triples,
+    _TRIPLES_SCHEMA,
+    _as_lists,
+)
+CPU_INFO = ColumnType("JSON text, or null", object, _cpu_info, {"type": "object"})
+TOPOLOGY = ColumnType(
+    "NUMATopology of nova, or null",
+    object,
+    _topology,
+    {"type": ["object", "string"]},
+    _as_json,
+)
+POOLS = ColumnType(
+    "PciDevicePoolList of nova, or null",
+    object,
+    HostPools.read,
+    {"type": ["object", "array", "string"]},
+    _as_json,
+)
+
+#: The types of columns that plugins declare.
+_SCALARS: Mapping[object, ColumnType] = MappingProxyType(
+    {int: INTEGER, float: NUMBER, bool: BOOLEAN, str: TEXT}
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """The declaration of a column of the host table.
+
+    Attributes
+    ----------
+    name : str
+        Its name in reports and files, and as an attribute of hosts.
+    dtype : type
+        int, float, bool or str: a column of int64, float64, bool or interned texts, of
+        which each may be None. Moorage's own columns have other types, too.
+    default : object
+        The value of hosts that do not report it; `dataclasses.MISSING`: they must.
+    unit : str
+    description : str
+    is_novas : bool
+        Whether nova's HostState has it, so that extra specs may refer to it.
+    is_reported : bool
+        Whether agents report it.
+    is_in_file : bool
+        Whether an inventory file may have it.
+    kind, read, write
+        The type, and its functions.
+
+    Raises
+    ------
+    ValueError
+        The name is not an identifier, the type is not supported, or the default is not
+        of that type.
+    """
+
+    name: str
+    dtype: type | ColumnType
+    default: Any
+    unit: str = ""
+    description: str
+    is_novas: bool = False
+    is_reported: bool = True
+    is_in_file: bool = True
+    kind: ColumnType = dataclasses.field(init=False, repr=False)
+    read: Callable[[Any], Any] = dataclasses.field(init=False, repr=False)
+    write: Callable[[Any], Any] | None = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch("[a-z][a-z0-9_]*", str(self.name)):
+            raise ValueError(
+                f"column {self.name!r}: the name has to be a lower-case identifier"
+            )
+        kind = self.dtype
+        if not isinstance(kind, ColumnType):
+            found = _SCALARS.get(kind) if isinstance(kind, type) else None
+            if found is None:
+                raise ValueError(
+                    f"column {self.name!r}: dtype {kind!r} is not supported; use int, "
+                    "float, bool or str"
+                )
+            kind = found
+        object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "read", kind.read)
+        object.__setattr__(self, "write", kind.write)
+        if isinstance(self.dtype, type) and self.has_default:
+            try:
+                object.__setattr__(self, "default", kind.read(self.default))
+            except ValueError as e:
+                raise ValueError(f"column {self.name!r}: the default is {e}") from e
+
+    @property
+    def has_default(self) -> bool:
+        """Whether a report may omit it."""
+        return self.default is not dataclasses.MISSING
+
+    @property
+    def is_file_key(self) -> bool:
+        """Whether a file has it under its name; a file derives the required ones."""
+        return self.is_in_file and self.has_default
+
+    @property
+    def is_interned(self) -> bool:
+        """Whether its values are interned, instead of numbers in an array."""
+        return self.kind.dtype is object

@@ -31,23 +31,6 @@ class ValueArrays(Protocol):
 
 ValueArraysT = TypeVar("ValueArraysT", bound=ValueArrays)
 
-#: One object per code, shared by all columns: codes take as much memory as the texts.
-_CODES: list[int] = []
-_CODES_LOCK = threading.Lock()
-
-
-def shared_code(number: int) -> int:
-    """Return the shared object for a code or a row number, at least 0."""
-    return shared_codes(number, number + 1)[0]
-
-
-def shared_codes(first: int, end: int) -> list[int]:
-    """Return the shared objects for the numbers from `first` to before `end`."""
-    if end > len(_CODES):
-        with _CODES_LOCK:
-            _CODES.extend(range(len(_CODES), end))
-    return _CODES[first:end]
-
 
 def _key(value: object) -> Hashable:
     """Return a key that identifies a value; a mapping is identified by its content.
@@ -85,40 +68,32 @@ class Interner:
         """Return the code of a value, a new one if the value is new."""
         key = _key(value)
         code = self._codes.get(key)
-        return self._add(key, value) if code is None else code
+        if code is None:
+            with self._lock:
+                code = self._add(key, value)
+        return code
 
     def codes(self, values: Sequence[Any]) -> list[int]:
         """Return the codes of values, as `code` does."""
         try:  # nearly all are hashable
-            with self._lock:  # a decision may add a host's remaining devices
-                found = list(map(self._codes.get, values))
-                if None in found:
-                    self._add_all(values, found)
+            with self._lock:
+                return [
+                    self._add(value, value) if code is None else code
+                    for code, value in zip(
+                        map(self._codes.get, values), values, strict=True
+                    )
+                ]
         except TypeError:
-            return list(map(self.code, values))
-        return found  # type: ignore[return-value]  # none of them is None
-
-    def _add_all(self, values: Sequence[Any], found: list[int | None]) -> None:
-        """Give codes to the values for which none was found."""
-        kept, add = self.values, self._codes.setdefault
-        first = len(kept)
-        news = shared_codes(first, first + found.count(None))
-        for i, value in enumerate(values):
-            if found[i] is None:
-                new = news[len(kept) - first]
-                kept.append(value)  # before another thread can find its code
-                code = found[i] = add(value, new)
-                if code != new:  # the value occurs twice
-                    kept.pop()
+            return [self.code(value) for value in values]
 
     def _add(self, key: Hashable, value: object) -> int:
-        """Return the code of a key's value, a new one if there is none."""
-        with self._lock:
-            code = self._codes.get(key)
-            if code is None:
-                self.values.append(value)
-                code = self._codes[key] = shared_code(len(self.values) - 1)
-            return code
+        """Return the code of a key's value; the lock is held."""
+        code = self._codes.get(key)
+        if code is None:
+            code = len(self.values)
+            self.values.append(value)  # before another thread can find its code
+            self._codes[key] = code
+        return code
 
     def find(self, value: object) -> int | None:
         """Return the code of a known value, otherwise None."""

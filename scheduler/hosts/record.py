@@ -1,157 +1,193 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One compute node as a source reports it; its fields are the columns of the table."""
+"""One compute node as a source reports it; its fields declare the host columns."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import typing
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Annotated, Any
 
-import numpy as np
-
-from .fitting import Need, NumaPciUsage
-from .image_properties import NO_PROPERTIES, ImageProperties
+from . import columns as of
+from .columns import Column, ColumnType
 from .numa import HostTopology
 from .pci import NO_POOLS, HostPools
 
 NO_STATS: Mapping[str, str] = MappingProxyType({})
+_NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 
 #: One [architecture, hypervisor type, VM mode] triple.
 SupportedInstance = tuple[str, ...]
+
+
+def _column(
+    kind: ColumnType,
+    description: str,
+    unit: str = "",
+    *,
+    is_novas: bool = True,
+    is_reported: bool = True,
+    is_in_file: bool = True,
+) -> functools.partial[Column]:
+    """Declare the column of a field, which has its name and its default."""
+    return functools.partial(
+        Column,
+        dtype=kind,
+        description=description,
+        unit=unit,
+        is_novas=is_novas,
+        is_reported=is_reported,
+        is_in_file=is_in_file,
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HostRecord:
     """The state of one compute node, under the names of nova's HostState.
 
-    A field of type int becomes a column of int64, float one of float64, bool one of
-    bool; every other field becomes a column of interned values.
-
-    Attributes
-    ----------
-    host, nodename : str
-        The compute service's host and the node's hypervisor_hostname.
-    uuid, cell_uuid : str
-        The UUID of the compute node, which is its root resource provider's UUID as
-        well, and that of its cell.
-    free_ram_mb, free_disk_mb, disk_mb_used : int
-        MiB; the free amounts may be negative.
-    num_io_ops, failed_builds : int
-        As in the keys ``io_workload`` and ``failed_builds`` of a compute node's stats.
-    hypervisor_version : int
-        In libvirt's form: 6002001 is 6.2.1.
-    cpu_info : str
-        The driver's JSON text.
-    metrics : mapping
-        Number by name, reported by monitors on the host; None: there are no monitors.
-    last_seen_up : float
-        The compute service's heartbeat, seconds since the epoch. Infinite: the source
-        vouches for the service. NaN: never seen.
-    numa_topology : HostTopology or None
-        The NUMA cells with their CPUs, memory and pages, and their usage.
-    pci_stats : HostPools
-        The free PCI devices, in pools.
-    service_version : int
-        The compute service's version number in nova; 0: unknown.
+    A field is a column of the host table, of a report and, unless the declaration says
+    otherwise, a key of a host in an inventory file.
     """
 
-    host: str
-    nodename: str
-    uuid: str
-    cell_uuid: str
+    host: Annotated[str, _column(of.NAME, "host of the compute service")]
+    nodename: Annotated[str, _column(of.NAME, "hypervisor_hostname of the node")]
+    uuid: Annotated[
+        str, _column(of.UUID, "compute node, which is its root resource provider")
+    ]
+    cell_uuid: Annotated[str, _column(of.UUID, "cell of the host")]
 
-    total_usable_ram_mb: int
-    free_ram_mb: int
-    total_usable_disk_gb: int
-    free_disk_mb: int
-    disk_mb_used: int
-    vcpus_total: int
-    vcpus_used: int
-    cpu_allocation_ratio: float = 1.0
-    ram_allocation_ratio: float = 1.0
-    disk_allocation_ratio: float = 1.0
+    total_usable_ram_mb: Annotated[int, _column(of.AMOUNT, "memory", "MiB")]
+    free_ram_mb: Annotated[
+        int, _column(of.INTEGER, "free memory; may be negative", "MiB")
+    ]
+    total_usable_disk_gb: Annotated[int, _column(of.AMOUNT, "local disk", "GiB")]
+    free_disk_mb: Annotated[
+        int, _column(of.INTEGER, "free local disk; may be negative", "MiB")
+    ]
+    disk_mb_used: Annotated[int, _column(of.AMOUNT, "used local disk", "MiB")]
+    vcpus_total: Annotated[int, _column(of.AMOUNT, "CPUs")]
+    vcpus_used: Annotated[int, _column(of.AMOUNT, "CPUs of its instances")]
+    cpu_allocation_ratio: Annotated[
+        float, _column(of.RATIO, "instances' CPUs for each CPU of the host")
+    ] = 1.0
+    ram_allocation_ratio: Annotated[
+        float, _column(of.RATIO, "overcommitment of memory")
+    ] = 1.0
+    disk_allocation_ratio: Annotated[
+        float, _column(of.RATIO, "overcommitment of disk")
+    ] = 1.0
 
-    num_instances: int = 0
-    num_io_ops: int = 0
-    failed_builds: int = 0
-    stats: Mapping[str, str] = dataclasses.field(default_factory=lambda: NO_STATS)
+    num_instances: Annotated[int, _column(of.AMOUNT, "instances on the host")] = 0
+    num_io_ops: Annotated[
+        int,
+        _column(of.AMOUNT, "builds, resizes and the like; ``io_workload`` in stats"),
+    ] = 0
+    failed_builds: Annotated[
+        int, _column(of.AMOUNT, "builds that failed since one succeeded")
+    ] = 0
+    stats: Annotated[
+        Mapping[str, str],
+        _column(of.TEXTS, "the virt driver's stats; extra specs can require them"),
+    ] = dataclasses.field(default_factory=lambda: NO_STATS)
 
-    hypervisor_type: str | None = None
-    hypervisor_version: int = 0
-    hypervisor_hostname: str | None = None
-    supported_instances: tuple[SupportedInstance, ...] = ()
-    cpu_info: str | None = None
-    metrics: Mapping[str, float] | None = None
-    host_ip: str | None = None
-    numa_topology: HostTopology | None = None
-    pci_stats: HostPools = NO_POOLS
+    hypervisor_type: Annotated[
+        str | None, _column(of.OPTIONAL_NAME, "for example ``QEMU``")
+    ] = None
+    hypervisor_version: Annotated[
+        int,
+        _column(of.AMOUNT, "libvirt's form: 6002001 is 6.2.1; 0: unknown"),
+    ] = 0
+    hypervisor_hostname: Annotated[
+        str | None, _column(of.TEXT, "as ``nodename``", is_in_file=False)
+    ] = None
+    supported_instances: Annotated[
+        tuple[SupportedInstance, ...],
+        _column(of.TRIPLES, "the kinds of guests that it runs"),
+    ] = ()
+    cpu_info: Annotated[
+        str | None,
+        _column(of.CPU_INFO, "the virt driver's JSON; a mapping in a file"),
+    ] = None
+    metrics: Annotated[
+        Mapping[str, float] | None,
+        _column(
+            of.NUMBERS,
+            "as monitors on the host report them, for ``MetricsFilter`` and "
+            "``MetricsWeigher``; null: there are no monitors",
+        ),
+    ] = None
+    host_ip: Annotated[str | None, _column(of.OPTIONAL_NAME, "its address")] = None
+    numa_topology: Annotated[
+        HostTopology | None,
+        _column(
+            of.TOPOLOGY,
+            "the NUMA cells and their usage, as nova-compute writes them to "
+            "``compute_nodes``: JSON text, or the same as a mapping",
+        ),
+    ] = None
+    pci_stats: Annotated[
+        HostPools,
+        _column(
+            of.POOLS,
+            "the pools of free PCI devices, as nova-compute writes them to "
+            "``compute_nodes``: JSON text, or the same as a mapping or a list",
+        ),
+    ] = NO_POOLS
 
-    disabled: bool = False
-    forced_down: bool = False
-    last_seen_up: float = math.inf
-    service_version: int = 0
+    disabled: Annotated[
+        bool, _column(of.BOOLEAN, "the compute service is disabled", is_novas=False)
+    ] = False
+    forced_down: Annotated[
+        bool, _column(of.BOOLEAN, "the service was forced down", is_novas=False)
+    ] = False
+    last_seen_up: Annotated[
+        float,
+        _column(
+            of.TIME,
+            "the service's newest heartbeat, or the receipt of its newest report; "
+            "infinite: the service counts as up; NaN: never seen",
+            "s since the epoch",
+            is_novas=False,
+            is_reported=False,
+            is_in_file=False,
+        ),
+    ] = math.inf
+    service_version: Annotated[
+        int,
+        _column(
+            of.AMOUNT,
+            "nova's version number of the service; 0: unknown",
+            is_novas=False,
+            is_in_file=False,
+        ),
+    ] = 0
+
+    #: Values of the columns that plugins declare, by name.
+    extra: Mapping[str, Any] = dataclasses.field(default_factory=lambda: _NO_VALUES)
 
 
-#: The NumPy type of each column of numbers; all others are interned.
-_DTYPES: Mapping[str, type[np.generic]] = {
-    "int": np.int64,
-    "float": np.float64,
-    "bool": np.bool_,
-}
-NUMBERS: Mapping[str, np.dtype[np.generic]] = MappingProxyType(
-    {
-        field.name: np.dtype(_DTYPES[str(field.type)])
-        for field in dataclasses.fields(HostRecord)
-        if field.type in _DTYPES
-    }
+def _declared() -> Mapping[str, Column]:
+    hints = typing.get_type_hints(HostRecord, include_extras=True)
+    found = {}
+    for field in dataclasses.fields(HostRecord):
+        for declared in getattr(hints[field.name], "__metadata__", ()):
+            default = field.default
+            if field.default_factory is not dataclasses.MISSING:
+                default = field.default_factory()
+            found[field.name] = declared(name=field.name, default=default)
+    return MappingProxyType(found)
+
+
+#: Declarations by name.
+Columns = Mapping[str, Column]
+
+#: The columns of every host table, in the order of HostRecord's fields.
+COLUMNS: Columns = _declared()
+
+#: Attributes of hosts that nova's HostState has: extra specs can refer to these only.
+NOVA_ATTRIBUTES = frozenset(
+    {"aggregates", *(name for name, column in COLUMNS.items() if column.is_novas)}
 )
-INTERNED: tuple[str, ...] = tuple(
-    field.name for field in dataclasses.fields(HostRecord) if field.type not in _DTYPES
-)
-
-#: Columns that nova's HostState does not have: extra specs cannot refer to them.
-MOORAGE_COLUMNS = frozenset(
-    {"disabled", "forced_down", "last_seen_up", "revision", "service_version"}
-)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Consumption:
-    """The amounts of a host's columns that one instance consumes once it is claimed.
-
-    The rule is nova's ``HostState.consume_from_request``: swap and the root disk of a
-    volume-backed instance are counted as nova counts them.
-
-    Attributes
-    ----------
-    io_ops : int
-        1 while the instance is built, 0 once its host reports it.
-    image_properties : frozenset of (property, text)
-        Not an amount: the properties by which a host's instances are counted.
-    need : Need or None
-        What it needs of NUMA cells and PCI devices; None: nothing.
-    """
-
-    memory_mb: int
-    disk_mb: int
-    vcpus: int
-    io_ops: int = 1
-    image_properties: ImageProperties = NO_PROPERTIES
-    need: Need | None = None
-
-    def take(
-        self, topology: HostTopology | None, pools: HostPools
-    ) -> NumaPciUsage | None:
-        """Return its usage of a host's cells and devices; None: nothing."""
-        return None if self.need is None else self.need.take(topology, pools)
-
-    def deltas(self) -> tuple[tuple[str, int], ...]:
-        """Return (column, change) pairs."""
-        return (
-            ("free_ram_mb", -self.memory_mb),
-            ("free_disk_mb", -self.disk_mb),
-            ("vcpus_used", self.vcpus),
-            ("num_instances", 1),
-            ("num_io_ops", self.io_ops),
-        )

@@ -24,17 +24,16 @@ from ..candidates import Offer
 from .aggregates import AggregateMap, HostAggregate
 from .batch import HostBatch, Rows, View
 from .candidate_rows import CandidateRows, candidate_rows
-from .columns import TableColumns
+from .column_arrays import ColumnArrays
 from .image_properties import ImageProperties
 from .instances import InstanceMap
-from .pending import PendingClaim, PendingClaims, UnreportedClaim
-from .record import INTERNED, NUMBERS, Consumption, HostRecord
+from .pending import Consumption, PendingClaim, UnreportedClaim
+from .record import COLUMNS, Columns, HostRecord
 
 #: Rows written at a time: readers wait for at most that many.
 _CHUNK = 500
 
-_REPORTED = (*NUMBERS, *INTERNED)
-_values_of = operator.attrgetter(*_REPORTED)
+_values_of = operator.attrgetter(*COLUMNS)
 
 
 class HostTable:
@@ -47,19 +46,31 @@ class HostTable:
     ----------
     clock : callable, optional
         Returns now, seconds since the epoch.
+    columns : mapping, optional
+        The declarations of all columns by name; by default, those of `HostRecord`.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.time, columns: Columns = COLUMNS
+    ) -> None:
+        self.columns = columns
+        #: Columns that plugins declare, and their defaults.
+        self._added = {
+            name: column.default
+            for name, column in columns.items()
+            if name not in COLUMNS
+        }
         self._clock = clock
         self._lock = threading.RLock()
         self._revision = 0
-        self._columns = TableColumns()
-        self._pending = PendingClaims()
+        self._arrays = ColumnArrays(columns)
+        #: Claims by node and instance, the oldest first; other nodes have no entry.
+        self._pending: dict[str, dict[str, PendingClaim]] = {}
         self.aggregates = AggregateMap()
         self.instances = InstanceMap()
 
     def __len__(self) -> int:
-        return len(self._columns)
+        return len(self._arrays)
 
     @property
     def revision(self) -> int:
@@ -73,7 +84,7 @@ class HostTable:
         It changes when hosts are added, removed, enabled or disabled, join aggregates,
         or change a total or an allocation ratio; usage by instances does not count.
         """
-        return self._columns.supply_revision
+        return self._arrays.supply_revision
 
     # -- reading -----------------------------------------------------------------
 
@@ -84,10 +95,10 @@ class HostTable:
         """
         if node_uuids is None:
             with self._lock:
-                every = np.arange(len(self._columns), dtype=np.intp)
+                every = np.arange(len(self._arrays), dtype=np.intp)
                 return HostBatch(self._view(), every, is_whole=True)
         with self._lock:
-            return self._listed(self._view(), self._columns.rows_of(node_uuids))
+            return self._listed(self._view(), self._arrays.rows_of(node_uuids))
 
     def batch_of_offer(self, offer: Offer) -> HostBatch:
         """Return the hosts of an offer's open candidates, with these candidates.
@@ -99,15 +110,15 @@ class HostTable:
         with self._lock:
             view = self._view()
             every = answer.derived.get(
-                ("rows", id(self), self._columns.layout_revision),
-                lambda: candidate_rows(answer, self._columns.rows_of(answer.by_host)),
+                ("rows", id(self), self._arrays.layout_revision),
+                lambda: candidate_rows(answer, self._arrays.rows_of(answer.by_host)),
             )
         if not offer.is_open.all():
             every = every.take(offer.is_open[every.numbers])
         return self._listed(view, every.rows, every)
 
     def _view(self) -> View:
-        return self._columns.view(self.instances, self._revision)
+        return self._arrays.view(self.instances, self._revision)
 
     def _listed(
         self, view: View, found: Rows, offered: CandidateRows | None = None
@@ -121,17 +132,17 @@ class HostTable:
 
     def has_node(self, node_uuid: str) -> bool:
         """Return whether a compute node has a row."""
-        return node_uuid in self._columns
+        return node_uuid in self._arrays
 
     def host_of(self, node_uuid: str) -> str | None:
         """Return the service host of a compute node; None: it has no row."""
         with self._lock:
-            row = self._columns.row_of(node_uuid)
-            return None if row is None else self._columns.text("host", row)
+            row = self._arrays.row_of(node_uuid)
+            return None if row is None else self._arrays.text("host", row)
 
     def missing(self, node_uuids: Iterable[str]) -> list[str]:
         """Return which of these compute nodes have no row."""
-        return [uuid for uuid in node_uuids if uuid not in self._columns]
+        return [uuid for uuid in node_uuids if uuid not in self._arrays]
 
     def nodes_of(
         self, host: str | None, node: str | None = None, cell: str | None = None
@@ -143,8 +154,8 @@ class HostTable:
         wanted = {"host": host, "nodename": node, "cell_uuid": cell}
         asked = {name: [value] for name, value in wanted.items() if value is not None}
         with self._lock:
-            rows = self._columns.where(asked)
-            return tuple(self._columns.text("uuid", row) for row in rows)
+            rows = self._arrays.where(asked)
+            return tuple(self._arrays.text("uuid", row) for row in rows)
 
     def least_service_version(self) -> int:
         """Return the lowest version of a compute service; 0: none is known.
@@ -152,8 +163,8 @@ class HostTable:
         Services that are forced down do not count, as in nova.
         """
         with self._lock:
-            versions = self._columns.numbers("service_version")
-            is_down = self._columns.numbers("forced_down")
+            versions = self._arrays.numbers("service_version")
+            is_down = self._arrays.numbers("forced_down")
             known = versions[(versions > 0) & ~is_down]
         return int(known.min()) if len(known) else 0
 
@@ -185,11 +196,25 @@ class HostTable:
         records : collection of HostRecord
         instances : mapping, optional
             All instances of each service host, where they were reported.
+
+        Raises
+        ------
+        ValueError
+            A record has a value of a column that was not declared.
         """
         remaining = iter(records)
         while chunk := list(itertools.islice(remaining, _CHUNK)):
-            columns = zip(*map(_values_of, chunk), strict=True)
-            self._put(dict(zip(_REPORTED, columns, strict=True)), instances or {})
+            for record in chunk:
+                if record.extra and not record.extra.keys() <= self._added.keys():
+                    unknown = sorted(record.extra.keys() - self._added.keys())
+                    raise ValueError(
+                        f"host {record.host!r} has no columns {', '.join(unknown)}"
+                    )
+            values = zip(*map(_values_of, chunk), strict=True)
+            columns: dict[str, Sequence[Any]] = dict(zip(COLUMNS, values, strict=True))
+            for name, default in self._added.items():
+                columns[name] = [each.extra.get(name, default) for each in chunk]
+            self._put(columns, instances or {})
 
     def put_columns(self, columns: Mapping[str, Sequence[Any]]) -> None:
         """Add or replace the rows of compute nodes, as `put_many` does, but faster.
@@ -197,7 +222,9 @@ class HostTable:
         Parameters
         ----------
         columns : mapping
-            Each of `HostRecord`'s fields by name: the values of all of these nodes.
+            The values of all of these nodes by column. It has all columns of
+            `HostRecord`; without one that a plugin declares, new rows get its default,
+            and the others keep their value.
         """
         for first in range(0, len(columns["uuid"]), _CHUNK):
             some = slice(first, first + _CHUNK)
@@ -211,32 +238,47 @@ class HostTable:
         uuids, hosts = columns["uuid"], columns["host"]
         with self._lock:
             self._revision += 1
-            at = self._columns.rows_for(uuids)
+            n_before = len(self._arrays)
+            at = self._arrays.rows_for(uuids)
             for name, values in columns.items():
-                self._columns.write(name, at, values)
+                self._arrays.write(name, at, values)
+            new = np.arange(n_before, len(self._arrays))
+            for name, default in self._added.items():
+                if name not in columns and len(new):
+                    self._arrays.write(name, new, [default] * len(new))
             in_them = self.aggregates.of_hosts(hosts)
-            self._columns.write("aggregates", at, in_them)
+            self._arrays.write("aggregates", at, in_them)
             self._touch(at)
             reported = {h: instances[h] for h in hosts if h in instances}
             self._replace_instances(reported)
             if self._pending:
                 for uuid, host in zip(uuids, hosts, strict=True):
-                    if uuid in self._pending.nodes:
+                    if uuid in self._pending:
                         self._settle_reported(uuid, host, reported.get(host, ()))
 
     def _row(self, node_uuid: str) -> int:
-        row = self._columns.row_of(node_uuid)
-        return int(self._columns.rows_for([node_uuid])[0]) if row is None else row
+        row = self._arrays.row_of(node_uuid)
+        return int(self._arrays.rows_for([node_uuid])[0]) if row is None else row
 
     def _settle_reported(
         self, node_uuid: str, host: str, reported: Collection[str]
     ) -> None:
-        for uuid in self._pending.of_node(node_uuid).keys() & set(reported):
-            self._pending.pop(node_uuid, uuid)
+        for uuid in self._claims_on(node_uuid).keys() & set(reported):
+            self._pop_claim(node_uuid, uuid)
         row = self._row(node_uuid)
-        for uuid, claim in self._pending.of_node(node_uuid).items():
+        for uuid, claim in self._claims_on(node_uuid).items():
             self._apply_claim(row, claim)
             self._add_instance(host, uuid, claim.consumption)
+
+    def _claims_on(self, node_uuid: str) -> Mapping[str, PendingClaim]:
+        return self._pending.get(node_uuid, {})
+
+    def _pop_claim(self, node_uuid: str, instance_uuid: str) -> PendingClaim | None:
+        claims = self._pending.get(node_uuid, {})
+        claim = claims.pop(instance_uuid, None)
+        if not claims:
+            self._pending.pop(node_uuid, None)
+        return claim
 
     def change_many(self, changes: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """Write some columns of some rows, as their hosts report them.
@@ -258,7 +300,7 @@ class HostTable:
             There is no such column; nothing is changed.
         """
         for name in set().union(*changes.values()):
-            if name not in _REPORTED or name == "uuid":
+            if name not in self.columns or name == "uuid":
                 raise KeyError(f"a report cannot change the column {name!r} of a host")
         unknown = []
         remaining = iter(changes.items())
@@ -274,12 +316,12 @@ class HostTable:
         by_column: defaultdict[str, tuple[list[int], list[Any]]]
         by_column = defaultdict(lambda: ([], []))
         # Claims are added to the reported values: subtract them, and add them again.
-        concerned = self._pending.nodes & {node_uuid for node_uuid, _ in changes}
+        concerned = self._pending.keys() & {node_uuid for node_uuid, _ in changes}
         claimed = [(node, self._row(node)) for node in concerned]
         for node_uuid, row in claimed:
             self._revert_claims(node_uuid, row)
         for node_uuid, values in changes:
-            found = self._columns.row_of(node_uuid)
+            found = self._arrays.row_of(node_uuid)
             if found is None:
                 unknown.append(node_uuid)
                 continue
@@ -289,14 +331,14 @@ class HostTable:
                 rows.append(found)
                 news.append(value)
         for name, (rows, news) in by_column.items():
-            self._columns.write(name, rows, news)
+            self._arrays.write(name, rows, news)
         if "host" in by_column:
             moved = by_column["host"]
             in_them = self.aggregates.of_hosts(moved[1])
-            self._columns.write("aggregates", moved[0], in_them)
+            self._arrays.write("aggregates", moved[0], in_them)
         self._touch(touched)
         for node_uuid, row in claimed:
-            for claim in self._pending.of_node(node_uuid).values():
+            for claim in self._claims_on(node_uuid).values():
                 self._apply_claim(row, claim)
         return unknown
 
@@ -306,14 +348,17 @@ class HostTable:
         None: it has no row.
         """
         with self._lock:
-            row = self._columns.row_of(node_uuid)
+            row = self._arrays.row_of(node_uuid)
             if row is None:
                 return None
             self._revert_claims(node_uuid, row)
-            values = {name: self._columns.read(name, row) for name in _REPORTED}
-            for claim in self._pending.of_node(node_uuid).values():
+            values, extra = (
+                {name: self._arrays.read(name, row) for name in names}
+                for names in (COLUMNS, self._added)
+            )
+            for claim in self._claims_on(node_uuid).values():
                 self._apply_claim(row, claim)
-            return HostRecord(**values)
+            return HostRecord(**values, extra=extra)
 
     def drop(self, node_uuid: str) -> None:
         """Remove a compute node, known or not, together with its pending claims.
@@ -326,10 +371,10 @@ class HostTable:
         """Remove compute nodes, as `drop` does."""
         with self._lock:
             for node_uuid in node_uuids:
-                if self._columns.remove(node_uuid):
+                if self._arrays.remove(node_uuid):
                     self._revision += 1
                     # They could not be released: `release_claim` finds claims by row.
-                    self._pending.forget(node_uuid)
+                    self._pending.pop(node_uuid, None)
 
     def set_instances(self, host: str, uuids: Collection[str]) -> None:
         """Replace the instances of a service host; those with pending claims stay."""
@@ -348,17 +393,10 @@ class HostTable:
             self.instances.set_host(host, {*uuids, *claimed} if claimed else uuids)
 
     def _pending_by_host(self) -> Mapping[str, set[str]]:
-        if not self._pending:
-            return {}
-        text = self._columns.text
-        return self._pending.by_host(
-            {node: text("host", row) for node, row in self._claimed_rows()}
-        )
-
-    def _claimed_rows(self) -> list[tuple[str, int]]:
-        """Return (node, row) of all nodes with claims."""
-        nodes = list(self._pending.nodes)
-        return list(zip(nodes, self._columns.rows_of(nodes).tolist(), strict=True))
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for node_uuid, claims in self._pending.items():
+            found[self._arrays.text("host", self._row(node_uuid))] |= claims.keys()
+        return found
 
     def add_instances(
         self,
@@ -383,11 +421,11 @@ class HostTable:
 
     def _end_builds(self, host: str, uuids: Collection[str]) -> None:
         for node_uuid in self.nodes_of(host):
-            pending = self._pending.of_node(node_uuid)
+            pending = self._claims_on(node_uuid)
             for uuid in pending.keys() & set(uuids):
                 row, built = self._row(node_uuid), pending[uuid].consumption
                 pending[uuid].consumption = dataclasses.replace(built, io_ops=0)
-                self._columns.add("num_io_ops", row, -built.io_ops)
+                self._arrays.add("num_io_ops", row, -built.io_ops)
                 self._touch([row])
 
     # -- claims ----------------------------------------------------------------------
@@ -409,15 +447,15 @@ class HostTable:
             Seconds since the epoch; now by default.
         """
         with self._lock:
-            row = self._columns.row_of(node_uuid)
-            if row is None or instance_uuid in self._pending.of_node(node_uuid):
+            row = self._arrays.row_of(node_uuid)
+            if row is None or instance_uuid in self._claims_on(node_uuid):
                 return
             self._revision += 1
             now = self._clock() if claimed_at is None else claimed_at
             claim = PendingClaim(consumption, now)
-            self._pending.put(node_uuid, instance_uuid, claim)
+            self._pending.setdefault(node_uuid, {})[instance_uuid] = claim
             self._apply_claim(row, claim)
-            host = self._columns.text("host", row)
+            host = self._arrays.text("host", row)
             self._add_instance(host, instance_uuid, consumption)
 
     def _add_instance(self, host: str, uuid: str, consumption: Consumption) -> None:
@@ -428,12 +466,15 @@ class HostTable:
     def claims(self) -> tuple[UnreportedClaim, ...]:
         """Return the claims that no report of their node includes yet."""
         with self._lock:
-            rows = dict(self._claimed_rows())
             return tuple(
                 UnreportedClaim(
-                    node, self._columns.text("host", rows[node]), uuid, claim.claimed_at
+                    node,
+                    self._arrays.text("host", self._row(node)),
+                    uuid,
+                    claim.claimed_at,
                 )
-                for node, uuid, claim in self._pending
+                for node, claims in self._pending.items()
+                for uuid, claim in claims.items()
             )
 
     def mark_reported(self, node_uuid: str, instance_uuids: Iterable[str]) -> None:
@@ -443,7 +484,7 @@ class HostTable:
         """
         with self._lock:
             for instance_uuid in instance_uuids:
-                claim = self._pending.pop(node_uuid, instance_uuid)
+                claim = self._pop_claim(node_uuid, instance_uuid)
                 if claim is not None:
                     self._revision += 1
                     self._revert_claim(self._row(node_uuid), claim)
@@ -460,7 +501,7 @@ class HostTable:
                 self.mark_reported(node_uuid, [instance_uuid])
 
     def _revert_claims(self, node_uuid: str, row: int) -> None:
-        for claim in reversed(list(self._pending.of_node(node_uuid).values())):
+        for claim in reversed(list(self._claims_on(node_uuid).values())):
             self._revert_claim(row, claim)
 
     def _apply_claim(self, row: int, claim: PendingClaim) -> None:
@@ -469,21 +510,21 @@ class HostTable:
         claim.taken = claim.consumption.take(topology, pools)
         if claim.taken is not None:
             for name, value in claim.taken.changes():
-                self._columns.write(name, [row], [value])
+                self._arrays.write(name, [row], [value])
 
     def _revert_claim(self, row: int, claim: PendingClaim) -> None:
         self._add(row, claim.consumption, -1)
         if claim.taken is not None:
             for name, value in claim.taken.undone(*self._devices(row)):
-                self._columns.write(name, [row], [value])
+                self._arrays.write(name, [row], [value])
 
     def _add(self, row: int, consumption: Consumption, sign: int) -> None:
         for name, delta in consumption.deltas():
-            self._columns.add(name, row, sign * delta)
+            self._arrays.add(name, row, sign * delta)
         self._touch([row])
 
     def _devices(self, row: int) -> tuple[Any, Any]:
-        value = self._columns.value
+        value = self._arrays.value
         return value("numa_topology", row), value("pci_stats", row)
 
     # -- aggregates --------------------------------------------------------------------
@@ -516,12 +557,12 @@ class HostTable:
         self._revision += 1
         if not hosts:
             return
-        rows = self._columns.where({"host": hosts}).tolist()
-        names = (self._columns.text("host", row) for row in rows)
-        self._columns.write(
+        rows = self._arrays.where({"host": hosts}).tolist()
+        names = (self._arrays.text("host", row) for row in rows)
+        self._arrays.write(
             "aggregates", rows, [self.aggregates.of_host(name) for name in names]
         )
         self._touch(rows)
 
     def _touch(self, rows: Sequence[int] | Rows) -> None:
-        self._columns.write("revision", rows, self._revision)
+        self._arrays.write("revision", rows, self._revision)

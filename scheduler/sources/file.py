@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from oslo_config import cfg
 
 from ..errors import ConfigurationError
-from ..hosts import HostTable
+from ..hosts import COLUMNS, Columns, HostTable
 from .base import BaseHostSource
 from .inventory import Inventory, read_inventory
 
@@ -27,6 +27,7 @@ class FileSource(BaseHostSource):
 
     def __init__(self, conf: cfg.ConfigOpts | None = None) -> None:
         super().__init__(conf)
+        self._columns: Columns = COLUMNS
         self._inventory: Inventory | None = None
 
     @property
@@ -49,10 +50,12 @@ class FileSource(BaseHostSource):
                 "[moorage] inventory_file is not set; the source 'file' needs the path "
                 "of a YAML or JSON inventory of hosts"
             )
-        return read_inventory(path)
+        return read_inventory(path, self._columns)
 
     def start(self, table: HostTable) -> None:
         """Put every host and aggregate of the file into the table."""
+        if table.columns != self._columns:
+            self._columns, self._inventory = table.columns, None
         self._put_all(table, _instances(self.inventory))
 
     def _put_all(

@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import jsonschema
@@ -19,10 +17,9 @@ import os_resource_classes
 import os_traits
 import yaml
 
-from ...objects import HVSpec
 from ..errors import InventoryError
-from ..hosts import HostAggregate, HostPools, HostRecord, HostTopology
-from .inventory_schema import SCHEMA
+from ..hosts import COLUMNS, Columns, HostAggregate, HostRecord
+from .inventory_schema import inventory_schema
 
 #: UUIDs that a file omits are derived from the names, so that they stay the same.
 _NAMESPACE = uuid.UUID("6d6f6f72-6167-5000-8000-696e76656e74")
@@ -68,8 +65,8 @@ class Inventory:
     hosts: tuple[InventoryHost, ...]
 
 
-def read_inventory(path: str | Path) -> Inventory:
-    """Read a YAML or JSON inventory.
+def read_inventory(path: str | Path, columns: Columns = COLUMNS) -> Inventory:
+    """Read a YAML or JSON inventory of hosts with these columns.
 
     Raises
     ------
@@ -78,12 +75,12 @@ def read_inventory(path: str | Path) -> Inventory:
         and key; a file with a mistake is rejected as a whole.
     """
     document = _load(Path(path))
-    mistakes = list(_schema_errors(document))
+    mistakes = list(_schema_errors(document, columns))
     if not mistakes:
-        mistakes = list(_consistency_errors(document))
+        mistakes = list(_consistency_errors(document, columns))
     if mistakes:
         raise InventoryError(_message(path, mistakes))
-    return _inventory(document)
+    return _inventory(document, columns)
 
 
 def _load(path: Path) -> Any:  # noqa: ANN401 - YAML's types, not validated yet
@@ -107,9 +104,10 @@ def _message(path: str | Path, mistakes: Sequence[str]) -> str:
 # -- validation ------------------------------------------------------------------------
 
 
-def _schema_errors(document: object) -> Iterator[str]:
+def _schema_errors(document: object, columns: Columns) -> Iterator[str]:
     """Yield the places where the document does not match the schema."""
-    for error in sorted(_VALIDATOR.iter_errors(document), key=_order):
+    validator = _Validator(inventory_schema(columns))
+    for error in sorted(validator.iter_errors(document), key=_order):
         yield f"{_place(document, list(error.absolute_path))}{error.message}"
 
 
@@ -124,12 +122,12 @@ def _is_number(checker: object, value: object) -> bool:
     return is_float or _is_integer(checker, value)
 
 
-_VALIDATOR = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
+_Validator = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
     jsonschema.Draft202012Validator,
     type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine_many(
         {"integer": _is_integer, "number": _is_number}
     ),
-)(SCHEMA)
+)
 
 
 def _order(error: jsonschema.ValidationError) -> list[tuple[str, Any]]:
@@ -153,7 +151,7 @@ def _place(
     return f"{place}, key '{key}': " if key else f"{place}: "
 
 
-def _consistency_errors(document: Mapping[str, Any]) -> Iterator[str]:
+def _consistency_errors(document: Mapping[str, Any], columns: Columns) -> Iterator[str]:
     """Yield references to undefined names, duplicates and wrong values."""
     cells = [cell["name"] for cell in document["cells"]]
     hosts, aggregates = document["hosts"], document.get("aggregates", [])
@@ -166,7 +164,7 @@ def _consistency_errors(document: Mapping[str, Any]) -> Iterator[str]:
         )
     yield from _duplicates("aggregate", (a["name"] for a in aggregates))
     for host in hosts:
-        for key, wrong in _wrong_values(host, cells):
+        for key, wrong in _wrong_values(host, cells, columns):
             yield f"host '{host['host']}', key '{key}': {wrong}"
     for aggregate in aggregates:
         for missing in sorted(set(aggregate["hosts"]) - names):
@@ -183,12 +181,12 @@ def _duplicates(what: str, names: Iterable[str]) -> Iterator[str]:
 
 
 def _wrong_values(
-    host: Mapping[str, Any], cells: Sequence[str]
+    host: Mapping[str, Any], cells: Sequence[str], columns: Columns
 ) -> Iterator[tuple[str, str]]:
     """Yield (key, message) for each wrong value of a host."""
     yield from _wrong_names(host, cells)
     yield from _wrong_amounts(host)
-    yield from _unreadable(host)
+    yield from _unreadable(host, columns)
 
 
 def _wrong_names(
@@ -216,27 +214,13 @@ def _wrong_amounts(host: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield used, f"{host[used]} is more than {total}, {host[total]}"
 
 
-def _unreadable(host: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    try:
-        json.dumps(host.get("cpu_info"), sort_keys=True)
-    except TypeError as e:  # YAML has dates, and keys of any type
-        yield "cpu_info", f"cannot be written as JSON: {e}"
-    for triple in host.get("supported_instances", ()):
-        try:
-            _canonical(triple)
-        except ValueError as e:
-            yield "supported_instances", str(e)
-    for key, read in _REPORTED.items():
-        try:
-            read(host.get(key))
-        except ValueError as e:
-            yield key, str(e)
-
-
-def _canonical(triple: Sequence[str]) -> tuple[str, ...]:
-    arch, hv_type, vm_mode = triple
-    spec = HVSpec(arch=arch, hv_type=hv_type, vm_mode=vm_mode)
-    return (spec.arch, spec.hv_type, spec.vm_mode)
+def _unreadable(host: Mapping[str, Any], columns: Columns) -> Iterator[tuple[str, str]]:
+    for key, column in columns.items():
+        if column.is_file_key and key in host:
+            try:
+                column.read(host[key])
+            except ValueError as e:
+                yield key, str(e)
 
 
 # -- conversion ------------------------------------------------------------------------
@@ -247,7 +231,7 @@ def _uuid(item: Mapping[str, Any], kind: str, name: str) -> str:
     return str(uuid.UUID(given) if given else uuid.uuid5(_NAMESPACE, f"{kind}/{name}"))
 
 
-def _inventory(document: Mapping[str, Any]) -> Inventory:
+def _inventory(document: Mapping[str, Any], columns: Columns) -> Inventory:
     cells = {c["name"]: _uuid(c, "cell", c["name"]) for c in document["cells"]}
     aggregates = tuple(
         HostAggregate(
@@ -259,14 +243,16 @@ def _inventory(document: Mapping[str, Any]) -> Inventory:
         )
         for number, item in enumerate(document.get("aggregates", []), start=1)
     )
-    hosts = tuple(_host(item, cells) for item in document["hosts"])
+    hosts = tuple(_host(item, cells, columns) for item in document["hosts"])
     return Inventory(cells=cells, aggregates=aggregates, hosts=hosts)
 
 
-def _host(item: Mapping[str, Any], cells: Mapping[str, str]) -> InventoryHost:
+def _host(
+    item: Mapping[str, Any], cells: Mapping[str, str], columns: Columns
+) -> InventoryHost:
     reserved_disk_gb = -(-item.get("reserved_host_disk_mb", 0) // _MIB_PER_GIB)
     return InventoryHost(
-        record=_record(item, cells),
+        record=_record(item, cells, columns),
         traits=frozenset(item.get("traits", ())),
         reserved={
             "VCPU": item.get("reserved_host_cpus", 0)
@@ -287,11 +273,17 @@ def _hardware_used(item: Mapping[str, Any], amount: str, ratio: str) -> int:
     return math.ceil(used / per_unit)
 
 
-def _record(item: Mapping[str, Any], cells: Mapping[str, str]) -> HostRecord:
+def _record(
+    item: Mapping[str, Any], cells: Mapping[str, str], columns: Columns
+) -> HostRecord:
     node = item.get("node", item["host"])
     used_gb = item.get("local_gb_used", 0)
-    cpu_info = item.get("cpu_info")
-    optional = {name: item[name] for name in _COPIED if name in item}
+    values = {
+        name: column.read(item[name])
+        for name, column in columns.items()
+        if column.is_file_key and name in item
+    }
+    extra = {name: values.pop(name) for name in values.keys() - COLUMNS.keys()}
     return HostRecord(
         host=item["host"],
         nodename=node,
@@ -305,35 +297,6 @@ def _record(item: Mapping[str, Any], cells: Mapping[str, str]) -> HostRecord:
         total_usable_disk_gb=item["local_gb"],
         free_disk_mb=(item["local_gb"] - used_gb) * _MIB_PER_GIB,
         disk_mb_used=used_gb * _MIB_PER_GIB,
-        supported_instances=tuple(map(_canonical, item.get("supported_instances", ()))),
-        cpu_info=None if cpu_info is None else json.dumps(cpu_info, sort_keys=True),
-        **{key: read(item.get(key)) for key, read in _REPORTED.items()},
-        **optional,
+        **values,
+        extra=extra,
     )
-
-
-def _topology(reported: object) -> HostTopology | None:
-    return None if reported is None else HostTopology.read(reported)
-
-
-#: Keys whose values nova-compute reports, as an object or as its JSON text.
-_REPORTED: Mapping[str, Callable[[Any], Any]] = MappingProxyType(
-    {"numa_topology": _topology, "pci_stats": HostPools.read}
-)
-
-#: Keys of the file that are columns of the same name.
-_COPIED = (
-    "cpu_allocation_ratio",
-    "ram_allocation_ratio",
-    "disk_allocation_ratio",
-    "num_instances",
-    "num_io_ops",
-    "failed_builds",
-    "stats",
-    "metrics",
-    "hypervisor_type",
-    "hypervisor_version",
-    "host_ip",
-    "disabled",
-    "forced_down",
-)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The JSON schema of an inventory file."""
+"""The JSON schema of an inventory file: its own keys, and the host columns."""
 
 from __future__ import annotations
 
 from typing import Any, Final
+
+from ..hosts import Columns
 
 #: Placement keeps amounts as signed 32-bit integers.
 _MAX_AMOUNT = 2**31 - 1
@@ -20,12 +22,6 @@ _TEXTS = {
     "type": "object",
     "propertyNames": {"type": "string"},
     "additionalProperties": {"type": "string"},
-}
-
-_NUMBERS = {
-    "type": "object",
-    "propertyNames": {"type": "string"},
-    "additionalProperties": {"type": "number"},
 }
 
 
@@ -50,75 +46,51 @@ _RESOURCE = _object(
     },
 )
 
-_HOST = _object(
-    ("host", "cell", "vcpus", "memory_mb", "local_gb"),
-    {
-        "host": _NAME,
-        "node": _NAME,
-        "uuid": _UUID,
-        "cell": _NAME,
-        "vcpus": _TOTAL,
-        "memory_mb": _TOTAL,
-        "local_gb": _AMOUNT,
-        "vcpus_used": _AMOUNT,
-        "memory_mb_used": _AMOUNT,
-        "local_gb_used": _AMOUNT,
-        "reserved_host_cpus": _AMOUNT,
-        "reserved_host_memory_mb": _AMOUNT,
-        "reserved_host_disk_mb": _AMOUNT,
-        "cpu_allocation_ratio": _RATIO,
-        "ram_allocation_ratio": _RATIO,
-        "disk_allocation_ratio": _RATIO,
-        "num_instances": _AMOUNT,
-        "num_io_ops": _AMOUNT,
-        "failed_builds": _AMOUNT,
-        "stats": _TEXTS,
-        "metrics": _NUMBERS,
-        "hypervisor_type": _NAME,
-        "hypervisor_version": _AMOUNT,
-        "supported_instances": {
-            "type": "array",
-            "items": {
-                "type": "array",
-                "items": _NAME,
-                "minItems": 3,
-                "maxItems": 3,
-            },
-        },
-        "cpu_info": {"type": "object"},
-        "numa_topology": {"type": ["object", "string"]},
-        "pci_stats": {"type": ["object", "array", "string"]},
-        "host_ip": _NAME,
-        "disabled": {"type": "boolean"},
-        "forced_down": {"type": "boolean"},
-        "traits": {"type": "array", "items": _NAME},
-        "resources": {"type": "object", "additionalProperties": _RESOURCE},
-        "instances": {"type": "array", "items": _UUID},
-    },
-)
+#: The keys of a host that are not columns: for Placement, or in the form that a user
+#: of the file knows.
+HOST_KEYS: Final[dict[str, Any]] = {
+    "node": _NAME,
+    "cell": _NAME,
+    "vcpus": _TOTAL,
+    "memory_mb": _TOTAL,
+    "local_gb": _AMOUNT,
+    "memory_mb_used": _AMOUNT,
+    "local_gb_used": _AMOUNT,
+    "reserved_host_cpus": _AMOUNT,
+    "reserved_host_memory_mb": _AMOUNT,
+    "reserved_host_disk_mb": _AMOUNT,
+    "traits": {"type": "array", "items": _NAME},
+    "resources": {"type": "object", "additionalProperties": _RESOURCE},
+    "instances": {"type": "array", "items": _UUID},
+}
+#: Required columns that a file may omit, or has under their own names.
+_REQUIRED = {"host": _NAME, "uuid": _UUID, "vcpus_used": _AMOUNT}
 
-SCHEMA: Final = _object(
-    ("cells", "hosts"),
-    {
-        "cells": {
-            "type": "array",
-            "minItems": 1,
-            "items": _object(("name",), {"name": _NAME, "uuid": _UUID}),
+
+def inventory_schema(columns: Columns) -> dict[str, Any]:
+    """Return the schema for hosts with these columns."""
+    of_columns = {n: c.kind.schema for n, c in columns.items() if c.is_file_key}
+    host = _object(
+        ("host", "cell", "vcpus", "memory_mb", "local_gb"),
+        {**_REQUIRED, **HOST_KEYS, **of_columns},
+    )
+    cell = _object(("name",), {"name": _NAME, "uuid": _UUID})
+    aggregate = _object(
+        ("name", "hosts"),
+        {
+            "name": _NAME,
+            "uuid": _UUID,
+            "metadata": _TEXTS,
+            "hosts": {"type": "array", "items": _NAME},
         },
-        "aggregates": {
-            "type": "array",
-            "items": _object(
-                ("name", "hosts"),
-                {
-                    "name": _NAME,
-                    "uuid": _UUID,
-                    "metadata": _TEXTS,
-                    "hosts": {"type": "array", "items": _NAME},
-                },
-            ),
+    )
+    return _object(
+        ("cells", "hosts"),
+        {
+            "cells": {"type": "array", "minItems": 1, "items": cell},
+            "aggregates": {"type": "array", "items": aggregate},
+            "hosts": {"type": "array", "minItems": 1, "items": host},
+            # Holds anchors for YAML's merge keys; not read otherwise.
+            "templates": {"type": "object"},
         },
-        "hosts": {"type": "array", "minItems": 1, "items": _HOST},
-        # Holds anchors for YAML's merge keys; not read otherwise.
-        "templates": {"type": "object"},
-    },
-)
+    )

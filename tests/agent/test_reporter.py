@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from moorage.agent import Reply, Reporter
-from moorage.agent.values import report_values
 from moorage.scheduler.hosts import HostPools, HostTopology
-from moorage.scheduler.sources.push.columns import read_record
+from moorage.scheduler.sources.columns import read_record, report_values
 from moorage.testing.builders import (
     host,
     instance_uuid,

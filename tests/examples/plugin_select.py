@@ -18,7 +18,9 @@ def main() -> None:
     conf.set_override("inventory_file", sys.argv[1], group="moorage")
     filters = ["ComputeFilter", "QuarantineFilter"]
     conf.set_override("enabled_filters", filters, group="filter_scheduler")
-    conf.set_override("weight_classes", ["FillWeigher"], group="filter_scheduler")
+    conf.set_override(
+        "weight_classes", ["FillWeigher", "PowerWeigher"], group="filter_scheduler"
+    )
     scheduler = service.build(conf)
     scheduler.start()
     try:

@@ -25,8 +25,8 @@ hosts:
 - {host: fullest, cell: cell1, vcpus: 8, memory_mb: 8192, local_gb: 99,
    memory_mb_used: 6144}
 - {host: half-full, cell: cell1, vcpus: 8, memory_mb: 8192, local_gb: 99,
-   memory_mb_used: 4096}
-- {host: empty, cell: cell1, vcpus: 8, memory_mb: 8192, local_gb: 99}
+   memory_mb_used: 4096, power_watts: 90.5}
+- {host: empty, cell: cell1, vcpus: 8, memory_mb: 8192, local_gb: 99, power_watts: 250}
 """
 
 
@@ -85,13 +85,14 @@ def test_filter_of_the_plugin_rejects_the_quarantined_host(
     assert step["reason"] == "host is in quarantine"
 
 
-def test_weigher_of_the_plugin_decides(record: dict[str, Any]) -> None:
+def test_weighers_of_the_plugin_decide(record: dict[str, Any]) -> None:
     [instance] = record["instances"]
     assert instance["host"] == "half-full"
     weighed = {h["host"]: h["parts"] for h in instance["top_hosts"]}
-    assert {p["name"] for p in weighed["half-full"]} == {"FillWeigher"}
-    assert weighed["half-full"][0]["raw"] == pytest.approx(0.5)
-    assert weighed["empty"][0]["raw"] == pytest.approx(0.0)
+    fill, power = ({n: p[i]["raw"] for n, p in weighed.items()} for i in (0, 1))
+    assert [p["name"] for p in weighed["empty"]] == ["FillWeigher", "PowerWeigher"]
+    assert fill == pytest.approx({"half-full": 0.5, "empty": 0.0})
+    assert power == {"half-full": -90.5, "empty": -250.0}, "the file's column"
 
 
 def test_own_tests_of_the_plugin_pass(python: Path, tmp_path: Path) -> None:

@@ -16,8 +16,13 @@ from moorage.objects import ImageMeta, ImageMetaProps, RequestSpec
 from moorage.scheduler.drivers.filtering import explain_rejections
 from moorage.scheduler.drivers.plugins import load_filters
 from moorage.scheduler.entry_points import load_plugins
-from moorage.scheduler.hosts import Consumption, HostAggregate, HostBatch, HostRecord
-from moorage.scheduler.hosts.record import INTERNED, NUMBERS
+from moorage.scheduler.hosts import (
+    COLUMNS,
+    Consumption,
+    HostAggregate,
+    HostBatch,
+    HostRecord,
+)
 
 from ..conftest import (
     NOW,
@@ -153,7 +158,7 @@ INSTANCES = st.dictionaries(
 
 
 def _copied(rows: HostBatch) -> dict[str, list[Any]]:
-    names = (*NUMBERS, *INTERNED, "aggregates")
+    names = (*COLUMNS, "aggregates")
     return {name: [repr(v) for v in getattr(rows, name)] for name in names}
 
 

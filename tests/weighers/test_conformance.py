@@ -14,12 +14,12 @@ from hypothesis import given
 from moorage.objects import CellMapping, Destination, InstanceGroup, RequestSpec
 from moorage.scheduler.drivers.plugins import load_weighers
 from moorage.scheduler.hosts import (
+    COLUMNS,
     Consumption,
     HostBatch,
     HostRecord,
     properties_of_image,
 )
-from moorage.scheduler.hosts.record import INTERNED, NUMBERS
 from moorage.weighers.metrics import MetricsWeigher
 
 from ..conftest import (
@@ -83,7 +83,7 @@ INSTANCES = st.dictionaries(
 
 
 def _copied(rows: HostBatch) -> dict[str, list[Any]]:
-    names = (*NUMBERS, *INTERNED, "aggregates")
+    names = (*COLUMNS, "aggregates")
     return {name: [repr(v) for v in getattr(rows, name)] for name in names}
 
 

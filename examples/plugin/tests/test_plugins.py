@@ -3,6 +3,7 @@
 
 import pytest
 from moorage_example_plugin.fill import FillWeigher
+from moorage_example_plugin.power import POWER, PowerWeigher
 from moorage_example_plugin.quarantine import QuarantineFilter
 
 from moorage.testing import (
@@ -26,6 +27,16 @@ def test_filter_keeps_the_contract():
 
 def test_weigher_keeps_the_contract():
     check_plugin(FillWeigher)
+
+
+def test_weigher_of_a_column_keeps_the_contract():
+    hosts = batches(columns={"power_watts": (0.0, 90.0, 250.5)}, declared=[POWER])
+    check_plugin(PowerWeigher, batches=hosts)
+
+
+def test_host_that_draws_little_power_is_preferred():
+    hosts = batch(host(power_watts=250.5), declared=[POWER])
+    assert PowerWeigher(options()).weigh_all(hosts, spec()).tolist() == [-250.5]
 
 
 def test_quarantined_host_is_rejected():

@@ -26,6 +26,7 @@ from ...entry_points import load_plugin
 from ...errors import ConfigurationError, SchedulerError
 from ...prefilters.networks import check_network
 from ...prefilters.neutron import make_network_client
+from ...sources.columns import load_columns
 from ...sources.inventory import read_inventory
 from ...sources.nova_db.heartbeats import heartbeats_of
 from .files import FileOptions
@@ -213,8 +214,9 @@ def _source(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult:
         )
     try:
         load_plugin("moorage.sources", name, option="[moorage] source")
+        columns = load_columns()
         if name == "file":
-            read_inventory(inventory)
+            read_inventory(inventory, columns)
     except ConfigurationError as e:
         return CheckResult.failure(_SOURCE, files.redacted(e))
     if name in ("file", "push") and ("api_database", "connection") in files:

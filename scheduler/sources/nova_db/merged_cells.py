@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from operator import attrgetter, itemgetter
 from typing import Any, Final, Generic, TypeVar
 
-from ...hosts import HostRecord, HostTable
+from ...hosts import COLUMNS, HostTable
 from .changes import CellChanges
 from .nodes import Node
 from .reading import SERVICE_COLUMNS, ComputeService
@@ -27,11 +27,7 @@ _US_PER_S: Final = 1e6
 _NO_INSTANCES: Final[frozenset[str]] = frozenset()
 
 #: The fields of a record that come from a node.
-_OF_NODE: Final = tuple(
-    field.name
-    for field in dataclasses.fields(HostRecord)
-    if field.name not in SERVICE_COLUMNS
-)
+_OF_NODE: Final = tuple(name for name in COLUMNS if name not in SERVICE_COLUMNS)
 _COLUMNS: Final = (*_OF_NODE, *SERVICE_COLUMNS)
 _values_of_node = itemgetter(*_OF_NODE)
 _values_of_service = attrgetter(*SERVICE_COLUMNS)

@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ....objects import HostReport, MalformedObject, report_data
+from ....objects import MalformedObject, ReportKind, report_data
 from ...hosts import HostRecord, HostTable, UnreportedClaim
-from . import columns
-from .columns import (
+from ...hosts.columns import read_count, read_uuid, read_uuids
+from ..columns import (
+    IDENTITY,
     RefusedReport,
     read_columns,
-    read_count,
+    read_field,
     read_record,
-    read_uuids,
+    reported_name,
     serializable,
 )
 from .report_requests import ReportRequester
@@ -150,14 +151,16 @@ class ReportedHosts:
 
     def _apply(self, primitive: object, batch: _Batch) -> None:
         try:
-            cls, data = report_data(primitive)
-            apply = self._apply_report if cls is HostReport else self._apply_delta
+            kind, data = report_data(primitive)
+            apply = (
+                self._apply_report if kind is ReportKind.WHOLE else self._apply_delta
+            )
             apply(data, batch)
         except (RefusedReport, MalformedObject, RecursionError) as e:
             self._refuse(e, batch.now)
 
     def _apply_report(self, data: dict[str, Any], batch: _Batch) -> None:
-        name = columns.reported_name(data)
+        name = reported_name(data)
         uuid, incarnation, revision = _numbered(data, name)
         node = self._nodes.get(uuid)
         status = classify_report(node, incarnation, revision)
@@ -167,11 +170,11 @@ class ReportedHosts:
         if status is ReportStatus.UNCHANGED:
             self._mark_alive(uuid, batch)
         else:
-            record = read_record(data, batch.now)
-            instances = set(columns.read_field(data, "instances", read_uuids, name))
+            record = read_record(data, batch.now, self._table.columns)
+            instances = set(read_field(data, "instances", read_uuids, name))
             if node is not None:
                 batch.hosts.add(node.host)  # its name may have changed
-            values = {**serializable(data), "uuid": uuid}
+            values = {**serializable(data, self._table.columns), "uuid": uuid}
             self._set_node(
                 record,
                 ReportedNode(incarnation, revision, values, instances, batch.now),
@@ -201,14 +204,14 @@ class ReportedHosts:
         uuid: Any = data.get("uuid")
         node = self._nodes.get(uuid) if type(uuid) is str else None
         if node is None:
-            name = columns.reported_name(data)
+            name = reported_name(data)
             uuid, incarnation, revision = _numbered(data, name)
             node = self._nodes.get(uuid)
         else:  # the fast path: the node is known, so its name needs no validation
             name = node.host
             incarnation = str(data.get("incarnation")).lower()
-            revision = columns.read_field(data, "revision", read_count, name)
-        since = columns.read_field(data, "since", read_count, name)
+            revision = read_field(data, "revision", read_count, name)
+        since = read_field(data, "since", read_count, name)
         status = classify_delta(node, incarnation, since, revision)
         if status is ReportStatus.NEW:
             assert node is not None
@@ -233,14 +236,14 @@ class ReportedHosts:
         reported: Any = data.get("changes") or {}
         if type(reported) is not dict:
             raise RefusedReport(host, "changes: values by column are needed")
-        values = read_columns(reported, host, columns.IDENTITY)
-        new_data = serializable(reported)
+        values = read_columns(reported, host, self._table.columns, IDENTITY)
+        new_data = serializable(reported, self._table.columns)
         added: Sequence[str] = ()
         removed: Sequence[str] = ()
         if data.get("instances_added"):
-            added = columns.read_field(data, "instances_added", read_uuids, host)
+            added = read_field(data, "instances_added", read_uuids, host)
         if data.get("instances_removed"):
-            removed = columns.read_field(data, "instances_removed", read_uuids, host)
+            removed = read_field(data, "instances_removed", read_uuids, host)
         if uuid in batch.records:
             self._write(batch)
         node.data.update(new_data)
@@ -441,7 +444,7 @@ class ReportedHosts:
 
 def _numbered(data: Mapping[str, Any], name: str) -> tuple[str, str, int]:
     return (
-        columns.read_field(data, "uuid", columns.read_uuid, name),
-        columns.read_field(data, "incarnation", columns.read_uuid, name),
-        columns.read_field(data, "revision", read_count, name),
+        read_field(data, "uuid", read_uuid, name),
+        read_field(data, "incarnation", read_uuid, name),
+        read_field(data, "revision", read_count, name),
     )

@@ -95,7 +95,7 @@ class PushSource(BaseHostSource):
             ``[moorage] store_connection`` cannot be used until an operator changes the
             URL, the database or the rights there.
         """
-        store = HostStore(self.conf.moorage.store_connection)
+        store = HostStore(self.conf.moorage.store_connection, table.columns)
         self._writer = WriteBehind(store)
         self._hosts = ReportedHosts(
             table,

@@ -25,16 +25,9 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 
 from ...errors import ConfigurationError
 from ...failures import Failure
-from ...hosts import HostRecord
-from .columns import (
-    RefusedReport,
-    read_count,
-    read_field,
-    read_record,
-    read_uuid,
-    read_uuids,
-    serializable,
-)
+from ...hosts import COLUMNS, Columns, HostRecord
+from ...hosts.columns import read_count, read_uuid, read_uuids
+from ..columns import RefusedReport, read_field, read_record, serializable
 from .revisions import ReportedNode
 
 LOG = logging.getLogger(__name__)
@@ -89,6 +82,8 @@ class HostStore:
     ----------
     url : str
         An SQLAlchemy URL of SQLite, MariaDB or PostgreSQL.
+    columns : mapping, optional
+        The declarations of all columns of hosts by name.
 
     Raises
     ------
@@ -96,8 +91,9 @@ class HostStore:
         The URL is invalid, or its driver is not installed.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, columns: Columns = COLUMNS) -> None:
         self._engine = _engine(url)
+        self._columns = columns
         #: Its URL without the password.
         self.name = self._engine.url.render_as_string(hide_password=True)
 
@@ -156,7 +152,7 @@ class HostStore:
         found, mistakes = [], []
         for row in rows:
             try:
-                found.append(_read(*row))
+                found.append(_read(self._columns, *row))
             except (ValueError, RecursionError) as e:
                 mistakes.append(f"row '{row.node_uuid}': {e}")
         for mistake in mistakes[:_MAX_LOGGED]:
@@ -388,7 +384,12 @@ def _row(uuid: str, node: ReportedNode) -> dict[str, Any]:
 
 
 def _read(
-    node_uuid: str, incarnation: str, revision: int, seen_at: float, report: str
+    columns: Columns,
+    node_uuid: str,
+    incarnation: str,
+    revision: int,
+    seen_at: float,
+    report: str,
 ) -> tuple[ReportedNode, HostRecord]:
     """Read a row; raise ValueError if it is invalid."""
     if type(seen_at) is not float or not math.isfinite(seen_at):
@@ -396,14 +397,14 @@ def _read(
     data = json.loads(report)
     if type(data) is not dict:
         raise ValueError(f"its report is {type(data).__name__}, not an object")
-    record = read_record(data, seen_at)
+    record = read_record(data, seen_at, columns)
     if record.uuid != node_uuid:
         raise RefusedReport(record.host, f"uuid: {record.uuid} is of another row")
     instances = set(read_field(data, "instances", read_uuids, record.host))
     node = ReportedNode(
         incarnation=read_uuid(incarnation),
         revision=read_count(revision),
-        data=serializable(data),
+        data=serializable(data, columns),
         instances=instances,
         seen_at=seen_at,
         stored_at=seen_at,

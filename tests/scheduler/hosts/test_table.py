@@ -13,6 +13,7 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from moorage.scheduler.hosts import (
+    COLUMNS,
     Consumption,
     HostAggregate,
     HostBatch,
@@ -20,13 +21,11 @@ from moorage.scheduler.hosts import (
     HostTable,
     UnreportedClaim,
 )
-from moorage.scheduler.hosts.record import INTERNED, NUMBERS
 
 from ...conftest import aggregate, host, instance_uuid, node_uuid, table
 from ...fixtures.property_tests import examples
 
 SMALL = Consumption(memory_mb=512, disk_mb=1024, vcpus=1)
-COLUMNS = (*NUMBERS, *INTERNED)
 
 NODES = st.sampled_from(["n1", "n2", "n3", "n4", "n5"])
 HOSTS = st.sampled_from(["a", "b", "c"])

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from moorage.agent.reporter import Reply, Reporter
 from moorage.scheduler.conf import load
-from moorage.scheduler.hosts import HostRecord, HostTable
+from moorage.scheduler.hosts import COLUMNS, HostTable
 from moorage.scheduler.sources.push import PushSource
 from moorage.scheduler.sources.push.hosts import ReportedHosts
 from moorage.scheduler.sources.push.report_requests import ReportRequester
@@ -91,9 +90,6 @@ class Wire:
     def restart(self) -> None:
         """Begin anew, as another incarnation."""
         self.reporter = Reporter(self._cast, reply=REPLY)
-
-
-COLUMNS = tuple(field.name for field in dataclasses.fields(HostRecord))
 
 
 @pytest.fixture

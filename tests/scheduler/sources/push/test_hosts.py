@@ -12,8 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.objects import HostReport
-from moorage.scheduler.hosts import Consumption, HostPools, HostRecord, HostTopology
+from moorage.objects import ReportKind, report_primitive
+from moorage.scheduler.hosts import (
+    COLUMNS,
+    Consumption,
+    HostPools,
+    HostRecord,
+    HostTopology,
+)
 from moorage.testing.builders import (
     NOW,
     host,
@@ -50,10 +56,7 @@ RICH = host(
 
 
 def row_of(record: HostRecord, seen: float = NOW) -> dict[str, Any]:
-    return {
-        field.name: getattr(record, field.name)
-        for field in dataclasses.fields(HostRecord)
-    } | {"last_seen_up": seen}
+    return {name: getattr(record, name) for name in COLUMNS} | {"last_seen_up": seen}
 
 
 def test_every_column_gets_to_the_table(scheduler: Scheduler, wire: Wire) -> None:
@@ -476,14 +479,9 @@ def test_report_needs_no_more_than_what_has_no_default(scheduler: Scheduler) -> 
         "vcpus_total": 1,
         "vcpus_used": 0,
     }
-    report = HostReport(
-        **dict.fromkeys(needed, NODE),
-        **amounts,
-        incarnation=NODE,
-        revision=1,
-        instances=[],
-    )
-    scheduler.take(report.obj_to_primitive())
+    needed_too = {"incarnation": NODE, "revision": 1, "instances": []}
+    data = {**dict.fromkeys(needed, NODE), **amounts, **needed_too}
+    scheduler.take(report_primitive(ReportKind.WHOLE, data))
     assert scheduler.value(NODE, "ram_allocation_ratio") == 1.0
 
 

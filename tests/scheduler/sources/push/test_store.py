@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from moorage.agent.values import report_values
 from moorage.scheduler.errors import ConfigurationError
+from moorage.scheduler.sources.columns import report_values
 from moorage.scheduler.sources.push.revisions import ReportedNode
 from moorage.scheduler.sources.push.store import (
     METADATA,
@@ -265,9 +265,9 @@ def test_password_is_not_told() -> None:
 _WRITER = """
 import sys
 from moorage.scheduler.sources.push.store import HostStore
+from moorage.scheduler.sources.columns import report_values
 from moorage.scheduler.sources.push.revisions import ReportedNode
 from moorage.testing.builders import host
-from moorage.agent.values import report_values
 store = HostStore(sys.argv[1])
 revision = 0
 while True:

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arrays of the columns: written in place, copied while a view reads them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .batch import Rows, View
+from .instances import InstanceMap
+from .interning import Codes, Interner, compacted
+from .record import Columns
+
+_FIRST_CAPACITY = 64
+_LARGE = 4096
+
+#: Unused values that an interned column may have before it is compacted.
+_SLACK = 1024
+
+#: Columns that describe a host's supply and access to it: Placement's answers depend
+#: on them.
+_SUPPLY = frozenset(
+    {
+        "total_usable_ram_mb",
+        "total_usable_disk_gb",
+        "vcpus_total",
+        "cpu_allocation_ratio",
+        "ram_allocation_ratio",
+        "disk_allocation_ratio",
+        "disabled",
+        "aggregates",
+    }
+)
+
+Array = npt.NDArray[Any]
+
+
+def _grown(capacity: int) -> int:
+    """Return the next capacity: unused capacity costs memory, too."""
+    return 2 * capacity if capacity < _LARGE else capacity + capacity // 4
+
+
+class ColumnArrays:
+    """One array per column, one row per compute node; not thread-safe.
+
+    A column that a view may still read is copied before the next write to it, so that
+    a view never changes.
+
+    Attributes
+    ----------
+    layout_revision : int
+        Changes whenever a row is added or removed.
+    supply_revision : int
+        Changes then as well, and with the total supply of a host.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self.layout_revision = 0
+        self.supply_revision = 0
+        self._size = 0
+        self._numbers: dict[str, Array] = {
+            name: np.zeros(_FIRST_CAPACITY, column.kind.dtype)
+            for name, column in columns.items()
+            if not column.is_interned
+        }
+        self._numbers["revision"] = np.zeros(_FIRST_CAPACITY, np.int64)
+        self._codes: dict[str, Codes] = {
+            name: np.zeros(_FIRST_CAPACITY, np.int32)
+            for name in ("aggregates", *columns)
+            if name not in self._numbers
+        }
+        self._interners = {name: Interner() for name in self._codes}
+        self._viewed: set[str] = set()
+        self._row_of: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __contains__(self, node_uuid: object) -> bool:
+        return node_uuid in self._row_of
+
+    # -- reading -----------------------------------------------------------------
+
+    def row_of(self, node_uuid: str) -> int | None:
+        """Return a compute node's row; None: it has none."""
+        return self._row_of.get(node_uuid)
+
+    def rows_of(self, node_uuids: Iterable[str]) -> Rows:
+        """Return the row of each UUID; -1: it has none."""
+        return np.fromiter(
+            map(self._row_of.get, node_uuids, itertools.repeat(-1)), np.intp
+        )
+
+    def view(self, instances: InstanceMap, revision: int) -> View:
+        """Return the columns as they are now; later writes do not change them."""
+        for name in self._codes:  # decisions add values even without a claim
+            self._compact(name)
+        self._viewed = {*self._numbers, *self._codes}
+        size = self._size
+        return View(
+            numbers={name: array[:size] for name, array in self._numbers.items()},
+            codes={name: array[:size] for name, array in self._codes.items()},
+            interners=dict(self._interners),
+            instances=instances,
+            revision=revision,
+        )
+
+    def numbers(self, name: str) -> Array:
+        """Return a column of numbers, for immediate reading."""
+        return self._numbers[name][: self._size]
+
+    def value(self, name: str, row: int) -> Any:
+        """Return a row's value of an interned column."""
+        return self._interners[name].values[self._codes[name][row]]
+
+    def text(self, name: str, row: int) -> str:
+        """Return a row's value of a column of strings."""
+        return str(self.value(name, row))
+
+    def where(self, wanted: Mapping[str, Iterable[Any]]) -> Rows:
+        """Return the rows that have, in each of these columns, one of its values."""
+        mask = np.ones(self._size, bool)
+        for name, values in wanted.items():
+            interner = self._interners[name]
+            codes = [c for c in map(interner.find, values) if c is not None]
+            column = self._codes[name][: self._size]
+            # One comparison costs a tenth of a lookup in a set.
+            mask &= column == codes[0] if len(codes) == 1 else np.isin(column, codes)
+        return np.flatnonzero(mask)
+
+    # -- writing -----------------------------------------------------------------
+
+    def rows_for(self, node_uuids: Sequence[str]) -> Rows:
+        """Return the row of each UUID, a new one for those that have none.
+
+        The caller must write all values of a new row.
+        """
+        rows = self.rows_of(node_uuids)
+        if (rows >= 0).all():
+            return rows
+        news = [uuid for uuid in dict.fromkeys(node_uuids) if uuid not in self._row_of]
+        size = self._size + len(news)
+        while len(self._numbers["revision"]) < size:
+            self._grow()
+        self._row_of.update(zip(news, range(self._size, size), strict=True))
+        self._size = size
+        self.layout_revision += 1
+        self.supply_revision += 1
+        return self.rows_of(node_uuids)
+
+    def _grow(self) -> None:
+        for arrays in (self._numbers, self._codes):
+            for name, array in arrays.items():
+                arrays[name] = np.resize(array, _grown(len(array)))
+        self._viewed.clear()
+
+    def remove(self, node_uuid: str) -> bool:
+        """Remove a compute node's row; return whether it had one.
+
+        The last row takes its place.
+        """
+        row = self._row_of.pop(node_uuid, None)
+        if row is None:
+            return False
+        self.layout_revision += 1
+        self.supply_revision += 1
+        last = self._size - 1
+        if row != last:
+            for name in (*self._numbers, *self._codes):
+                array = self._writable(name)
+                array[row] = array[last]
+            self._row_of[self.text("uuid", row)] = row
+        self._size = last
+        return True
+
+    def add(self, name: str, row: int, delta: int) -> None:
+        """Add to a number."""
+        self._writable(name)[row] += delta
+
+    def write(self, name: str, rows: Sequence[int] | Rows, values: Any) -> None:
+        """Write one value, or one for each row, into a column of either kind."""
+        if name not in self._numbers:
+            self._compact(name)
+            values = self._interners[name].codes(values)
+        column = self._writable(name)
+        before = column[rows] if name in _SUPPLY else None
+        column[rows] = values
+        if before is not None and (before != column[rows]).any():
+            self.supply_revision += 1
+
+    def read(self, name: str, row: int) -> Any:
+        """Return a row's value of a column of either kind; a number is Python's own."""
+        if name in self._numbers:
+            return self._numbers[name][row].item()
+        return self.value(name, row)
+
+    def names(self) -> Iterator[str]:
+        """Yield the names of all columns."""
+        return itertools.chain(self._numbers, self._codes)
+
+    def _writable(self, name: str) -> Array:
+        arrays: dict[str, Any] = self._numbers if name in self._numbers else self._codes
+        if name in self._viewed:
+            arrays[name] = arrays[name].copy()
+            self._viewed.discard(name)
+        return arrays[name]  # type: ignore[no-any-return]
+
+    def _compact(self, name: str) -> None:
+        """Remove the values that no row has any more, if these are many."""
+        interner = self._interners[name]
+        if len(interner) <= 2 * self._size + _SLACK:
+            return
+        # Rows beyond the last are excluded: their values must not be kept.
+        codes = np.zeros_like(self._codes[name])
+        codes[: self._size], self._interners[name] = compacted(
+            self._codes[name][: self._size], interner.values
+        )
+        self._codes[name] = codes
+        self._viewed.discard(name)
