@@ -131,7 +131,7 @@ def _sizes(told: argparse.Namespace) -> Sizes:
     from tests.fixtures.nova_databases import Kind as NovaKind
 
     from .measure import FULL, QUICK
-    from .seeded import Kind, Where
+    from .real_placement import Kind, Where
 
     sizes = QUICK if told.quick else FULL
     first, *others = sizes.sources

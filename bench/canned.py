@@ -2,7 +2,7 @@
 """A stand-in for Placement: every host fits, and every claim is granted.
 
 For benchmarks only. The time that it and the reading of its answers take is reported
-apart (`ours.NOT_OURS`). An answer is a new text to be decoded each time, as it is where
+apart (`decisions.NOT_OURS`). An answer is a new text to be decoded each time, as it is where
 it comes over a network. It remembers no claims. A path that it does not know is a 404.
 """
 
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .asked import Request
 from .clouds import Cloud
+from .requests import Request
 
 _MANY = 1_000_000
 _DEDICATED = "PCPU"

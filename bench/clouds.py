@@ -23,7 +23,7 @@ from moorage.scheduler.hosts import (
 from moorage.scheduler.sources.base import BaseHostSource
 from moorage.scheduler.sources.inventory import Inventory, InventoryHost
 
-from .reports import Report, report
+from .compute_reports import Report, report
 
 _NAMESPACE = uuid.UUID("62656e63-6800-5000-8000-000000000000")
 _INSTANCES_PER_HOST = 4

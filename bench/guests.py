@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from .asked import Primitive, Request, recorded
 from .clouds import Cloud
-from .reports import PHYSNETS, PRODUCTS, Pool
+from .compute_reports import PHYSNETS, PRODUCTS, Pool
+from .requests import Primitive, Request, recorded
 
 _VCPUS = 8
 _MEMORY_MB = 16 * 1024

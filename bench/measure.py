@@ -13,16 +13,16 @@ from rich.progress import Progress
 from moorage.scheduler.entry_points import load_plugins
 from tests.fixtures.nova_databases import Kind as NovaKind
 
-from . import report
-from .asked import DECISIONS, plain
+from . import tables
 from .clouds import Cloud, make_cloud
-from .fits import FitRow, fit_rows
-from .ingest import ingest_table, ingest_times
-from .live import live_times
+from .decisions import OurCloud, Times, filter_names, weigher_names
+from .embedded_placement import live_times
 from .nova import Nova, missing_peer
-from .ours import OurCloud, Times, filter_names, weigher_names
-from .seeded import Where
-from .sources import source_times
+from .nova_db_source import source_times
+from .numa_pci import FitRow, fit_rows
+from .push_reports import ingest_table, ingest_times
+from .real_placement import Where
+from .requests import DECISIONS, plain
 from .stream import StreamPlan, stream_times
 from .timing import Plan
 from .wire import wire_times
@@ -123,8 +123,8 @@ class Bench:
 
     def run(self) -> None:
         """Measure everything."""
-        rows: list[report.DecisionRow] = []
-        plugins: list[report.PluginRow] = []
+        rows: list[tables.DecisionRow] = []
+        plugins: list[tables.PluginRow] = []
         for n_hosts in self._sizes.hosts:
             cloud, nova = make_cloud(n_hosts), self._nova_of(n_hosts)
             self._say(f"{n_hosts:,} hosts: filling the tables")
@@ -135,18 +135,18 @@ class Bench:
             if n_hosts == self._sizes.plugin_hosts:
                 plugins = self._plugins(n_hosts, ours, nova)
                 rows.append(self._everything(cloud, nova))
-        self._console.print(report.decisions_table(rows))
-        self._console.print(report.plugins_table(self._sizes.plugin_hosts, plugins))
+        self._console.print(tables.decisions_table(rows))
+        self._console.print(tables.plugins_table(self._sizes.plugin_hosts, plugins))
         fits = self._fits()
-        self._console.print(report.fits_table(fits))
+        self._console.print(tables.fits_table(fits))
         if self._nova:
-            self._console.print(report.fits_nova_table(fits))
-        self._console.print(report.live_table(self._live()))
+            self._console.print(tables.fits_nova_table(fits))
+        self._console.print(tables.live_table(self._live()))
         self.run_stream()
         self.run_sources()
         self._say("messages")
         messages = wire_times(self._nova, self._sizes.ours)
-        self._console.print(report.wire_table(messages))
+        self._console.print(tables.wire_table(messages))
 
     def run_stream(self) -> None:
         """Measure requests on one Placement with many providers."""
@@ -164,8 +164,8 @@ class Bench:
             progress,
             lambda now: self._say(f"{what}: {now}"),
         )
-        self._console.print(report.stream_table(n_hosts, found))
-        self._console.print(report.puts_table(found))
+        self._console.print(tables.stream_table(n_hosts, found))
+        self._console.print(tables.puts_table(found))
 
     def run_sources(self) -> None:
         """Measure the source nova_db on databases of a real nova."""
@@ -178,9 +178,9 @@ class Bench:
         except pytest.skip.Exception as e:
             self._console.print(f"[bold]no databases of nova 34[/]: {e}")
             return
-        self._console.print(report.starts_table(found))
-        self._console.print(report.looks_table(found))
-        self._console.print(report.memory_table(found))
+        self._console.print(tables.starts_table(found))
+        self._console.print(tables.looks_table(found))
+        self._console.print(tables.memory_table(found))
 
     def run_ingest(self) -> None:
         """Measure how many reports a second the source push takes."""
@@ -202,7 +202,7 @@ class Bench:
 
     def _decisions(
         self, cloud: Cloud, ours: OurCloud, nova: Nova | None
-    ) -> list[report.DecisionRow]:
+    ) -> list[tables.DecisionRow]:
         rows = []
         for asks in DECISIONS:
             for number in _NUMBERS:
@@ -212,11 +212,11 @@ class Bench:
                 plan = self._sizes.nova_decision
                 theirs = nova.decisions(request, plan) if nova else None
                 rows.append(
-                    report.DecisionRow(len(cloud), request.name, number, mine, theirs)
+                    tables.DecisionRow(len(cloud), request.name, number, mine, theirs)
                 )
         return rows
 
-    def _everything(self, cloud: Cloud, nova: Nova | None) -> report.DecisionRow:
+    def _everything(self, cloud: Cloud, nova: Nova | None) -> tables.DecisionRow:
         """Measure a plain request with every filter there is, and every weigher."""
         every = sorted(load_plugins("moorage.filters"))
         request = plain(cloud)
@@ -228,13 +228,13 @@ class Bench:
         if nova:
             nova.load(cloud, every, weigher_names())
             theirs = nova.decisions(request, self._sizes.nova_decision)
-        return report.DecisionRow(
+        return tables.DecisionRow(
             len(cloud), f"{request.name}, {len(every)} filters", 1, mine, theirs
         )
 
     def _plugins(
         self, n_hosts: int, ours: OurCloud, nova: Nova | None
-    ) -> list[report.PluginRow]:
+    ) -> list[tables.PluginRow]:
         rows = []
         for mine in ours.plugins(self._sizes.ours):
             self._say(f"{n_hosts:,} hosts: {mine.name}")
@@ -242,7 +242,7 @@ class Bench:
             theirs = (
                 nova.plugin(mine.kind, mine.name, mine.request, plan) if nova else None
             )
-            rows.append(report.PluginRow(mine, theirs))
+            rows.append(tables.PluginRow(mine, theirs))
         return rows
 
     def _fits(self) -> list[FitRow]:

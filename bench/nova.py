@@ -12,8 +12,8 @@ from typing import Any
 
 from tests.fixtures.nova_peer import Peer, PeerError, peer_python
 
-from .asked import Request
 from .clouds import Cloud
+from .requests import Request
 from .timing import Percentiles, Plan
 
 __all__ = ["Nova", "NovaDecision", "PeerError", "missing_peer"]

@@ -26,16 +26,16 @@ from moorage.scheduler.drivers.record import DecisionRecord
 from moorage.scheduler.placement.client import MICROVERSION, Response
 from moorage.scheduler.service import Scheduler, build
 
-from .asked import CONTEXT, Request, plain
 from .clouds import Cloud, CloudSource
-from .ours import collecting_as_served
-from .seeded import (
+from .decisions import collecting_as_served
+from .real_placement import (
     CountedAdapter,
     Kind,
     Progress,
     Where,
     seeded_placement,
 )
+from .requests import CONTEXT, Request, plain
 from .timing import Percentiles, Plan, elapsed_ms, repeated
 
 #: ``[moorage] candidates_max_age`` of this benchmark, seconds; the default is 5.

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from moorage.objects import Serializer
 
-from .asked import CONTEXT, recorded
 from .nova import Nova
+from .requests import CONTEXT, recorded
 from .timing import Percentiles, Plan, elapsed_ms, repeated
 
 #: Calls of which a run is the mean: one alone is too short for the clock.

@@ -29,9 +29,9 @@ from moorage.scheduler.rpc import SchedulerAPI, get_transport
 from tests.fixtures.rabbitmq import Broker
 from tests.fixtures.scheduler_process import SchedulerProcess
 
-from .asked import plain
 from .canned import CannedPlacement
 from .clouds import Cloud, make_cloud, stable_uuid
+from .requests import plain
 
 N_WORKERS = (1, 4)
 #: Candidates in an answer of Placement: as many as [scheduler] max_placement_results

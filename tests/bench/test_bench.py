@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from bench.asked import plain
 from bench.canned import CannedPlacement
 from bench.clouds import make_cloud
+from bench.requests import plain
 from bench.timing import Percentiles, format_percentiles
 from moorage.scheduler.errors import PlacementUnavailable
 from moorage.scheduler.placement.client import PlacementClient

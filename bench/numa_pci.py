@@ -11,9 +11,8 @@ from moorage.scheduler.service import build
 
 from .canned import CannedPlacement
 from .clouds import Cloud, CloudSource, make_numa_cloud, options, reported
-from .guests import GUESTS, Guest
-from .nova import Nova, NovaDecision
-from .ours import (
+from .compute_reports import report
+from .decisions import (
     Times,
     collecting_as_served,
     decide,
@@ -21,7 +20,8 @@ from .ours import (
     times,
     weigher_names,
 )
-from .reports import report
+from .guests import GUESTS, Guest
+from .nova import Nova, NovaDecision
 from .timing import Percentiles, Plan, elapsed_ms, repeated
 
 #: nova is not asked about more, and its time is scaled up from there: a request takes

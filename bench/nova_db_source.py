@@ -25,12 +25,12 @@ from moorage.testing.builders import host
 from tests.fixtures.nova_databases import Kind, NovaDatabases
 from tests.fixtures.nova_rows import fill
 
-from .asked import plain
 from .canned import CannedPlacement
 from .clouds import Cloud, options
+from .compute_reports import report
+from .decisions import decide, times
 from .nova import Nova
-from .ours import decide, times
-from .reports import report
+from .requests import plain
 from .timing import Percentiles, Plan, elapsed_ms, repeated
 
 N_CELLS = 4

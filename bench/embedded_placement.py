@@ -14,9 +14,9 @@ from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler, build
 
-from .asked import Request, plain
 from .clouds import Cloud, CloudSource, options
-from .ours import Times, decide, times
+from .decisions import Times, decide, times
+from .requests import Request, plain
 from .timing import Plan, repeated
 
 

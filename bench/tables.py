@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from .fits import CHANGING, MAX_NOVA_HOSTS, FitRow, FitTimes
+from .decisions import PluginTime, Times
 from .nova import NovaDecision
-from .ours import PluginTime, Times
-from .sources import N_CELLS, SourceTimes
+from .nova_db_source import N_CELLS, SourceTimes
+from .numa_pci import CHANGING, MAX_NOVA_HOSTS, FitRow, FitTimes
 from .stream import LIMIT, MAX_AGE_S, DecisionAndPuts, Rate, StreamTimes
 from .timing import NONE, Percentiles, format_number, format_percentiles
 from .wire import NUMBER, WireTime

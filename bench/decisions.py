@@ -21,9 +21,9 @@ from moorage.scheduler.service import Scheduler, build
 from moorage.weighers import BaseHostWeigher
 from moorage.weighers.base import normalize
 
-from .asked import CONTEXT, Request, for_plugin, plain
 from .canned import CannedPlacement
 from .clouds import Cloud, CloudSource, options
+from .requests import CONTEXT, Request, for_plugin, plain
 from .timing import Percentiles, Plan, repeated
 
 #: Steps of a decision record that are Placement's and the network's; "group" reads the
