@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nova computes report of NUMA cells and PCI devices, as JSON texts.
+"""Reports of nova computes on NUMA cells and PCI devices, as JSON texts.
 
 One of five hosts is in one of four states, as empty hosts are; all others differ in
-pinned CPUs, in pages, and in virtual functions that are left.
+pinned CPUs, used pages and free virtual functions.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-#: Virtual functions of two makes: vendor and product.
+#: Vendor and product of the two kinds of virtual functions.
 PRODUCTS = (("8086", "154c"), ("15b3", "1018"))
 PHYSNETS = ("physnet0", "physnet1")
 
 _N_CELLS = 2
-_N_STATES = 4  # those that several hosts are in
-_SHARE = 5  # one host of so many is in one of them
+_N_STATES = 4  # that several hosts share
+_SHARE = 5  # one host of five is in one of them
 _CORES_PER_CELL = 16
 _SIBLING = _N_CELLS * _CORES_PER_CELL  # a core's second thread, from its first
 _KIB_PER_MIB = 1024
@@ -44,7 +44,7 @@ _VERSIONS = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One physical function with its virtual ones, and its provider in Placement."""
+    """A pool of virtual functions of one physical function."""
 
     vendor_id: str
     product_id: str
@@ -56,7 +56,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The two texts of one compute node; `pools` is what the second one says."""
+    """The two texts of one compute node; `pools` is the content of `pci_stats`."""
 
     numa_topology: str
     pci_stats: str | None
@@ -64,7 +64,7 @@ class Report:
 
 
 def report(number: int, *, has_pools: bool, turn: int = 0) -> Report:
-    """Return what host `number` reports; in another turn it says something else."""
+    """Return the report of host `number`; it differs in each turn."""
     is_shared = number % _SHARE == 0
     state = number // _SHARE % _N_STATES if is_shared else number
     rng = np.random.default_rng((int(is_shared), state, turn))
@@ -88,7 +88,7 @@ def _object(name: str, **data: object) -> dict[str, Any]:
 
 
 def _cell(rng: np.random.Generator, cell: int) -> dict[str, Any]:
-    """Return a cell of which one core is shared, and the others are dedicated."""
+    """Return a cell with one core for shared CPUs, and the others dedicated."""
     first = cell * _CORES_PER_CELL
     cores = [[core, core + _SIBLING] for core in range(first, first + _CORES_PER_CELL)]
     shared, *dedicated = cores
@@ -124,7 +124,7 @@ def _pages(n_used: int) -> list[dict[str, Any]]:
 
 
 def _pools(rng: np.random.Generator, number: int) -> tuple[Pool, ...]:
-    """Return a pool a make, cell and network: eight."""
+    """Return eight pools: one for each product, cell and network."""
     kinds = [
         (vendor, product, cell, physnet)
         for vendor, product in PRODUCTS

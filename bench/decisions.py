@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measure our own scheduler, by its decision records and plugin by plugin."""
+"""Measure Moorage's decisions, by their records, and each plugin alone."""
 
 from __future__ import annotations
 
@@ -26,26 +26,27 @@ from .clouds import Cloud, CloudSource, options
 from .requests import CONTEXT, Request, for_plugin, plain
 from .timing import Percentiles, Plan, repeated
 
-#: Steps of a decision record that are Placement's and the network's; "group" reads the
-#: consumers on a host after a claim, for server groups.
-NOT_OURS = ("placement", "claim", "group")
+#: Steps of a decision record that call Placement; "group" reads the allocations on a
+#: host after a claim, for server groups.
+PLACEMENT_STEPS = ("placement", "claim", "group")
 
-#: Ask a plugin about all hosts; a filter answers how many pass, a weigher all.
-Ask = Callable[[HostBatch, RequestSpec], int]
+#: Runs a plugin for all hosts; returns how many pass a filter, all for a weigher.
+RunPlugin = Callable[[HostBatch, RequestSpec], int]
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """What a decision takes, milliseconds.
+    """The times of a decision, milliseconds.
 
     Attributes
     ----------
-    own : float
-        All of it but Placement's steps.
-    rest : float
-        Of `own`: the query, ties, candidates, selections, the record itself.
-    left_out : float
-        Placement's steps, `placement` and `claim` among them.
+    own : Percentiles
+        The total without the steps of Placement.
+    rest : Percentiles
+        `own` without `hosts`, `filters` and `weighers`: the query, ties, candidates,
+        selections, the record itself.
+    left_out : Percentiles
+        The steps of Placement, such as `placement` and `claim`.
     """
 
     total: Percentiles
@@ -65,7 +66,7 @@ def times(records: list[DecisionRecord]) -> Times:
     def of(name: str) -> Percentiles:
         return Percentiles.of([r.times_ms.get(name, 0.0) for r in records])
 
-    left_out = [_sum(r, NOT_OURS) for r in records]
+    left_out = [_sum(r, PLACEMENT_STEPS) for r in records]
     own = [r.times_ms["total"] - out for r, out in zip(records, left_out, strict=True)]
     steps = ("hosts", "filters", "weighers")
     rest = [each - _sum(r, steps) for each, r in zip(own, records, strict=True)]
@@ -85,7 +86,7 @@ def _sum(record: DecisionRecord, steps: tuple[str, ...]) -> float:
 
 
 def decide(scheduler: Scheduler, request: Request) -> DecisionRecord:
-    """Decide once, give it back in the table, and return the record."""
+    """Decide once, release the claim in the host table, and return the record."""
     scheduler.select_destinations(
         CONTEXT,
         spec_obj=request.spec(),
@@ -101,7 +102,7 @@ def decide(scheduler: Scheduler, request: Request) -> DecisionRecord:
 
 @dataclass(frozen=True, slots=True)
 class PluginTime:
-    """What one plugin takes for all hosts, milliseconds, and how many it lets pass."""
+    """The time of one plugin for all hosts, milliseconds, and how many pass."""
 
     kind: str
     name: str
@@ -110,37 +111,39 @@ class PluginTime:
     n_passed: int
 
 
-class OurCloud:
-    """A scheduler of ours over a cloud, with a Placement that costs nothing."""
+class MeasuredScheduler:
+    """A scheduler with the hosts of a cloud and a canned Placement."""
 
     def __init__(self, cloud: Cloud, **filter_scheduler: object) -> None:
         self._cloud = cloud
         conf = options(len(cloud), **filter_scheduler)
         self._scheduler = build(
             conf,
-            # All requests whose decisions are measured have one flavor.
+            # All measured requests have the same flavor.
             placement=CannedPlacement(cloud, plain(cloud)),
             source=CloudSource(conf, cloud),
         )
         self._scheduler.start()
 
     def decisions(self, request: Request, plan: Plan) -> Times:
-        """Return what a decision takes."""
+        """Return the times of a decision."""
         return times(repeated(plan, lambda: decide(self._scheduler, request)))
 
     def plugins(self, plan: Plan) -> Iterator[PluginTime]:
-        """Yield what every filter and weigher there is takes, each asked alone."""
-        for kind, name, ask in _plugins():
-            yield self._plugin(kind, name, ask, plan)
+        """Yield the times of all filters and weighers, each run alone."""
+        for kind, name, run in _plugins():
+            yield self._plugin(kind, name, run, plan)
 
-    def _plugin(self, kind: str, name: str, ask: Ask, plan: Plan) -> PluginTime:
+    def _plugin(
+        self, kind: str, name: str, run_plugin: RunPlugin, plan: Plan
+    ) -> PluginTime:
         request = for_plugin(name, self._cloud)
 
         def run() -> tuple[float, int]:
-            # A new batch: what a column costs that nobody has read yet is included.
+            # A new batch, so that the first read of each column is included.
             hosts, spec = self._scheduler.table.batch(), request.spec()
             started = time.perf_counter()
-            n_passed = ask(hosts, spec)
+            n_passed = run_plugin(hosts, spec)
             return (time.perf_counter() - started) * 1000, n_passed
 
         results = repeated(plan, run)
@@ -149,11 +152,11 @@ class OurCloud:
 
 
 @contextmanager
-def collecting_as_served() -> Iterator[None]:
-    """Run the garbage collector as the daemon does, for nova and others, too.
+def daemon_gc_thresholds() -> Iterator[None]:
+    """Run the garbage collector with the thresholds of moorage-scheduler.
 
-    With Python's own thresholds each answer of Placement has all hosts of the process
-    searched for garbage, several times, which takes longer than decoding it.
+    With Python's default thresholds each answer of Placement triggers several
+    collections over all hosts, which take longer than decoding the answer.
     """
     thresholds = gc.get_threshold()
     daemon.tune_garbage_collector()
@@ -165,16 +168,16 @@ def collecting_as_served() -> Iterator[None]:
 
 
 def weigher_names() -> list[str]:
-    """Return the names of our weighers."""
+    """Return the names of Moorage's weighers."""
     return [type(w).__name__ for w in load_weighers(options(1), time.time)]
 
 
 def filter_names() -> list[str]:
-    """Return the names of the filters that every request passes by default."""
+    """Return the names of the filters that are enabled by default."""
     return [type(f).__name__ for f in load_filters(options(1), time.time)]
 
 
-def _plugins() -> Iterator[tuple[str, str, Ask]]:
+def _plugins() -> Iterator[tuple[str, str, RunPlugin]]:
     conf = options(1, enabled_filters=sorted(load_plugins("moorage.filters")))
     for filter_ in load_filters(conf, time.time):
         yield "filter", type(filter_).__name__, functools.partial(_filter, filter_)
@@ -188,5 +191,5 @@ def _filter(filter_: BaseHostFilter, hosts: HostBatch, spec: RequestSpec) -> int
 
 def _weigh(weigher: BaseHostWeigher, hosts: HostBatch, spec: RequestSpec) -> int:
     raw = weigher.prepare(spec).weigh_all(hosts, spec)
-    scaled = normalize(raw, weigher.minval, weigher.maxval)
-    return len(scaled * weigher.multipliers(hosts))
+    normalized = normalize(raw, weigher.minval, weigher.maxval)
+    return len(normalized * weigher.multipliers(hosts))

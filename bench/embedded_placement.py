@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole decisions on the real Placement, embedded in this process."""
+"""Whole decisions with the real Placement, embedded in this process."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from .requests import Request, plain
 from .timing import Plan, repeated
 
 
-def live_times(
+def embedded_times(
     cloud: Cloud, numbers: Sequence[int], plan: Plan
 ) -> Iterator[tuple[Request, Times]]:
-    """Yield requests for these numbers of instances and what their decisions take."""
+    """Yield requests for these numbers of instances, and the times of decisions."""
     with _running(cloud) as (scheduler, client):
         for number in numbers:
             request = plain(cloud, number)
-            run = functools.partial(_decided, scheduler, client, request)
+            run = functools.partial(_decide, scheduler, client, request)
             yield request, times(repeated(plan, run))
 
 
 @contextmanager
 def _running(cloud: Cloud) -> Iterator[tuple[Scheduler, PlacementClient]]:
     conf = options(len(cloud))
-    # What a GET costs is told here; what keeping its answer spares, by the stream.
+    # Without the cache, so that each decision includes a GET of candidates.
     conf.set_override("candidates_max_age", 0, group="moorage")
     with EmbeddedPlacement() as placement:
         client = PlacementClient(placement.adapter)
@@ -46,7 +46,7 @@ def _running(cloud: Cloud) -> Iterator[tuple[Scheduler, PlacementClient]]:
         scheduler.stop()
 
 
-def _decided(
+def _decide(
     scheduler: Scheduler, client: PlacementClient, request: Request
 ) -> DecisionRecord:
     record = decide(scheduler, request)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source nova_db on databases of a real nova: start, looks, memory, nova beside."""
+"""The source nova_db with databases of a real nova: starts, polls, memory."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from .timing import Percentiles, Plan, elapsed_ms, repeated
 
 N_CELLS = 4
 
-#: Hosts whose memory is told.
+#: Hosts whose memory is measured.
 N_IN_MEMORY = 10_000
 
-#: nova is not asked about more.
+#: nova is measured up to this size.
 MAX_NOVA_HOSTS = 10_000
 
-#: Rows that change before a look; None: all of them.
+#: Rows that change before a poll; None: all of them.
 CHANGED: Sequence[tuple[str, int | None]] = (
     ("nothing", 0),
     ("compute nodes", 100),
@@ -62,9 +62,9 @@ _TABLES = {
     "heartbeats": "services",
     "instances": "instances",
 }
-#: What changes by its time only, of which MariaDB keeps whole seconds.
+#: Rows whose change is visible in a time only, which MariaDB stores in whole seconds.
 _TIMES = ("heartbeats", "instances")
-#: Seconds until what changed just now is not read again by looks.
+#: Seconds after which a change is no longer read again by polls.
 _SETTLED_S = 4.0
 
 Say = Callable[[str], None]
@@ -72,18 +72,18 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class StartTimes:
-    """What starts of a new scheduler take, milliseconds.
+    """The times of starts of a new scheduler, milliseconds.
 
     Attributes
     ----------
     start : Percentiles
-        From the engines, which are not connected yet, to a full table.
+        From unconnected engines to a full host table.
     first : Percentiles
-        The first decision after it, without Placement.
+        The first decision after the start, without Placement.
     both : Percentiles
         A start and its first decision together.
     nova_load : Percentiles or None
-        What nova's HostManager takes to load the hosts of one request.
+        The time in which nova's HostManager loads the hosts of one request.
     """
 
     n_hosts: int
@@ -95,8 +95,8 @@ class StartTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class LookTime:
-    """What looks take after so many rows changed, milliseconds."""
+class PollTime:
+    """The times of polls after some rows changed, milliseconds."""
 
     n_hosts: int
     kind: Kind
@@ -107,46 +107,46 @@ class LookTime:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What one host takes in memory, bytes, by tracemalloc."""
+    """The memory of one host, bytes, measured by tracemalloc."""
 
     n_hosts: int
     what: str
-    bytes_a_host: float
+    bytes_per_host: float
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTimes:
-    """All that is measured of the source."""
+    """All measurements of the source."""
 
     starts: list[StartTimes]
-    looks: list[LookTime]
+    polls: list[PollTime]
     memory: list[Memory]
 
 
 def source_times(
     sizes: Sequence[tuple[int, Kind]], plan: Plan, nova: Nova | None, say: Say
 ) -> SourceTimes:
-    """Measure starts at all sizes, looks at those that nova is asked about.
+    """Measure starts with all sizes, and polls with those that nova is measured with.
 
     Raises
     ------
     pytest.skip.Exception
-        A database server is not there and cannot be started, or nova-manage is not.
+        A database server cannot be started, or nova-manage is missing.
     """
-    starts, looks = list[StartTimes](), list[LookTime]()
+    starts, polls = list[StartTimes](), list[PollTime]()
     for n_hosts, kind in sizes:
         what = f"{n_hosts:,} hosts in {kind.value}"
         say(f"{what}: filling nova's databases")
         with _filled(kind, n_hosts) as databases:
-            asked = nova if n_hosts <= MAX_NOVA_HOSTS else None
+            measured_nova = nova if n_hosts <= MAX_NOVA_HOSTS else None
             say(f"{what}: starts")
-            starts.append(_starts(databases, n_hosts, plan, asked))
+            starts.append(_starts(databases, n_hosts, plan, measured_nova))
             if n_hosts <= MAX_NOVA_HOSTS:
-                say(f"{what}: looks")
-                looks += _looks(databases, n_hosts, plan)
+                say(f"{what}: polls")
+                polls += _polls(databases, n_hosts, plan)
     n_in_memory = min(N_IN_MEMORY, max(n for n, _ in sizes))
     say("memory")
-    return SourceTimes(starts, looks, list(_memory(n_in_memory)))
+    return SourceTimes(starts, polls, list(_memory(n_in_memory)))
 
 
 @contextmanager
@@ -170,7 +170,7 @@ def _filled(
 
 
 def _settle_instances(databases: NovaDatabases) -> None:
-    """Have instances be written over some days: few of a cloud's are of one minute."""
+    """Spread the times of instances over some days, as in a real cloud."""
     table = databases.tables["instances"]
     now = _now()
     for cell in databases.cells:
@@ -182,11 +182,11 @@ def _settle_instances(databases: NovaDatabases) -> None:
 
 
 def _reports(n_hosts: int) -> list[dict[str, str | None]]:
-    """Return texts of cells and devices, of which hosts draw theirs."""
-    told = [report(i, has_pools=True) for i in range(min(n_hosts, _N_REPORTS))]
+    """Return texts of cells and devices, from which hosts get theirs."""
+    reports = [report(i, has_pools=True) for i in range(min(n_hosts, _N_REPORTS))]
     return [
         {"numa_topology": each.numa_topology, "pci_stats": each.pci_stats}
-        for each in told
+        for each in reports
     ]
 
 
@@ -200,7 +200,7 @@ def _now() -> datetime.datetime:
 def _starts(
     databases: NovaDatabases, n_hosts: int, plan: Plan, nova: Nova | None
 ) -> StartTimes:
-    """Measure by turns: a machine that is slow for a while is so for both."""
+    """Measure alternately, so that a slow phase of the machine affects both."""
     few, n_turns = _few(plan), 1
     if nova:
         nova.ask(
@@ -230,27 +230,27 @@ def _starts(
 
 
 def _few(plan: Plan) -> Plan:
-    """Return a plan for what takes seconds."""
+    """Return a plan for measurements that take seconds."""
     return Plan(runs=min(plan.runs, 5), budget_s=plan.budget_s, warm_ups=0)
 
 
 def _start(databases: NovaDatabases) -> tuple[float, float]:
-    """Return what a start and the first decision after it take."""
+    """Return the times of a start and of the first decision after it."""
     conf = options(_n_nodes(databases))
-    _point(conf, databases)
-    # The rows have services of all ages.
+    _set_connections(conf, databases)
+    # The services in the rows have all versions.
     conf.set_override(
         "disable_compute_service_check_for_ffu", True, group="workarounds"
     )
-    engines = Engines(conf)  # they are made, and connect, while it starts
+    engines = Engines(conf)  # created and connected during the start
     source = NovaDBSource(
         engines.api(),
         engines.cell,
         conf=conf,
         refresh_interval=conf.moorage.refresh_interval,
     )
-    nodes = _a_cloud(databases)
-    _change(databases, "heartbeats", None)  # or all are down by now
+    nodes = _minimal_cloud(databases)
+    _change(databases, "heartbeats", None)  # otherwise all hosts would be down
     scheduler = build(
         conf, placement=CannedPlacement(nodes, plain(nodes)), source=source
     )
@@ -261,13 +261,13 @@ def _start(databases: NovaDatabases) -> tuple[float, float]:
     return start, first
 
 
-def _point(conf: cfg.ConfigOpts, databases: NovaDatabases) -> None:
+def _set_connections(conf: cfg.ConfigOpts, databases: NovaDatabases) -> None:
     conf.set_override("connection", databases.api_url, group="api_database")
     conf.set_override("connection", databases.main_url, group="database")
 
 
-def _a_cloud(databases: NovaDatabases) -> Cloud:
-    """Return as much of the hosts as a canned Placement has to know."""
+def _minimal_cloud(databases: NovaDatabases) -> Cloud:
+    """Return the hosts with only what a canned Placement needs."""
     return Cloud([host(uuid=uuid) for uuid in _uuids(databases)], {}, [])
 
 
@@ -290,12 +290,12 @@ def _nova_load(nova: Nova) -> list[float]:
     return loads
 
 
-# -- looks ---------------------------------------------------------------------------
+# -- polls ---------------------------------------------------------------------------
 
 
-def _looks(databases: NovaDatabases, n_hosts: int, plan: Plan) -> Iterator[LookTime]:
+def _polls(databases: NovaDatabases, n_hosts: int, plan: Plan) -> Iterator[PollTime]:
     conf = options(n_hosts)
-    _point(conf, databases)
+    _set_connections(conf, databases)
     table = HostTable()
     source = NovaDBSource(
         databases.api, databases.engine, conf=conf, refresh_interval=0
@@ -305,28 +305,28 @@ def _looks(databases: NovaDatabases, n_hosts: int, plan: Plan) -> Iterator[LookT
         time.sleep(_SETTLED_S)
         source.refresh_if_stale(table)
 
-        def look(what: str = what, number: int | None = number) -> tuple[float, int]:
+        def poll(what: str = what, number: int | None = number) -> tuple[float, int]:
             n_changed = _change(databases, what, number)
             return elapsed_ms(lambda: source.refresh_if_stale(table)), n_changed
 
-        runs = repeated(plan, look)
+        runs = repeated(plan, poll)
         ms = Percentiles.of([elapsed for elapsed, _ in runs])
-        yield LookTime(n_hosts, databases.kind, what, runs[0][1], ms)
+        yield PollTime(n_hosts, databases.kind, what, runs[0][1], ms)
     source.stop()
 
 
 def _change(databases: NovaDatabases, what: str, number: int | None) -> int:
-    """Change so many rows, a like number in each cell; return how many."""
+    """Change that many rows, the same number in each cell; return how many."""
     if what not in _TABLES:
         return 0
     if what in _TIMES:
         time.sleep(1.0 - time.time() % 1.0)
-    n_changed, n_a_cell = 0, None if number is None else number // N_CELLS
+    n_changed, n_per_cell = 0, None if number is None else number // N_CELLS
     table = databases.tables[_TABLES[what]]
     live = sqlalchemy.select(table.c.id).where(table.c.deleted == 0)
     for cell in databases.cells:
         with databases.engine(cell.url).begin() as connected:
-            wanted = live.order_by(table.c.id).limit(n_a_cell)
+            wanted = live.order_by(table.c.id).limit(n_per_cell)
             ids = connected.execute(wanted).scalars().all()
             these = table.c.id.between(ids[0], ids[-1]) & (table.c.deleted == 0)
             values = _new_values(what, table)
@@ -348,7 +348,7 @@ def _new_values(what: str, table: sqlalchemy.Table) -> dict[str, object]:
 
 
 def _memory(n_hosts: int) -> Iterator[Memory]:
-    """Yield what the source and the table keep of a host, from SQLite files."""
+    """Yield the memory of a host in the source and the host table, from SQLite."""
     kinds = (
         ("no cells, no instances", 0.0, 0),
         (f"no cells, {_MANY_INSTANCES} instances", 0.0, _MANY_INSTANCES),
@@ -356,12 +356,12 @@ def _memory(n_hosts: int) -> Iterator[Memory]:
     )
     for what, share_numa, instances_per_host in kinds:
         with _filled(Kind.SQLITE, n_hosts, share_numa, instances_per_host) as databases:
-            yield Memory(n_hosts, what, _bytes_a_host(databases))
+            yield Memory(n_hosts, what, _bytes_per_host(databases))
 
 
-def _bytes_a_host(databases: NovaDatabases) -> float:
+def _bytes_per_host(databases: NovaDatabases) -> float:
     conf = options(1)
-    _point(conf, databases)
+    _set_connections(conf, databases)
 
     def engine(url: str) -> sqlalchemy.Engine:
         return sqlalchemy.create_engine(url, poolclass=NullPool)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests with NUMA cells and PCI devices: on a new table, of a new kind, and again."""
+"""Decisions for guests with NUMA cells and PCI devices, without and with caches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .clouds import Cloud, CloudSource, make_numa_cloud, options, reported
 from .compute_reports import report
 from .decisions import (
     Times,
-    collecting_as_served,
+    daemon_gc_thresholds,
     decide,
     filter_names,
     times,
@@ -24,11 +24,11 @@ from .guests import GUESTS, Guest
 from .nova import Nova, NovaDecision
 from .timing import Percentiles, Plan, elapsed_ms, repeated
 
-#: nova is not asked about more, and its time is scaled up from there: a request takes
-#: it seconds already.
+#: nova is measured up to this size, where a request takes seconds; for more hosts its
+#: time is scaled up.
 MAX_NOVA_HOSTS = 1_000
 
-#: One host of so many reports a new state between two decisions.
+#: One of this many hosts reports a new state between two decisions.
 CHANGING = 100
 
 _FILTERS = ("NUMATopologyFilter", "PciPassthroughFilter")
@@ -36,20 +36,20 @@ _FILTERS = ("NUMATopologyFilter", "PciPassthroughFilter")
 
 @dataclass(frozen=True, slots=True)
 class FitTimes:
-    """What decisions for one guest take.
+    """The times of decisions for one guest.
 
     Attributes
     ----------
     first : Times
-        The first decision on a table that was just filled.
+        The first decision, with a table that was just filled.
     new_kind : Times
-        The first ones for guests of other sizes, or with other devices.
+        The first decision for each guest of another size, or with other devices.
     again : Times
-        For guests of the first one's kind; some hosts have changed each time.
+        Decisions for guests like the first; some hosts have changed before each.
     reports : Percentiles
-        Reading and noting the reports of those hosts, milliseconds.
+        Parsing and storing the reports of those hosts, milliseconds.
     n_passed : int
-        Hosts that pass all filters, on the new table.
+        Hosts that pass all filters in the first decision.
     """
 
     name: str
@@ -62,10 +62,10 @@ class FitTimes:
 
 @dataclass(frozen=True, slots=True)
 class FitRow:
-    """One guest in one cloud, ours and nova's, whose `factor` is how it is scaled."""
+    """One guest in one cloud; nova's times must be multiplied by `factor`."""
 
     n_hosts: int
-    ours: FitTimes
+    moorage: FitTimes
     nova: NovaDecision | None
     factor: float
 
@@ -74,37 +74,41 @@ def fit_rows(
     sizes: tuple[int, ...], plan: Plan, nova: Nova | None, nova_plan: Plan
 ) -> Iterator[FitRow]:
     """Yield the rows of all guests in clouds of these sizes."""
-    theirs: dict[tuple[int, Guest], NovaDecision] = {}
+    nova_times: dict[tuple[int, Guest], NovaDecision] = {}
     for n_hosts in sizes:
-        n_novas = min(n_hosts, MAX_NOVA_HOSTS)
+        n_nova_hosts = min(n_hosts, MAX_NOVA_HOSTS)
         for has_pools in (False, True):
             guests = [guest for guest, needs in GUESTS if needs is has_pools]
-            if nova and (n_novas, guests[0]) not in theirs:
-                smaller = make_numa_cloud(n_novas, has_pools=has_pools)
-                theirs |= _theirs(nova, smaller, guests, nova_plan)
+            if nova and (n_nova_hosts, guests[0]) not in nova_times:
+                smaller = make_numa_cloud(n_nova_hosts, has_pools=has_pools)
+                nova_times |= _nova_times(nova, smaller, guests, nova_plan)
             cloud = make_numa_cloud(n_hosts, has_pools=has_pools)
             for guest in guests:
-                with collecting_as_served():
-                    ours = _Ours(cloud, guest).measured(plan)
+                with daemon_gc_thresholds():
+                    moorage = _NewScheduler(cloud, guest).measure(plan)
                 yield FitRow(
-                    n_hosts, ours, theirs.get((n_novas, guest)), n_hosts / n_novas
+                    n_hosts,
+                    moorage,
+                    nova_times.get((n_nova_hosts, guest)),
+                    n_hosts / n_nova_hosts,
                 )
 
 
-def _theirs(
+def _nova_times(
     nova: Nova, cloud: Cloud, guests: list[Guest], plan: Plan
 ) -> dict[tuple[int, Guest], NovaDecision]:
     nova.load(cloud, _filters(), weigher_names())
-    asked = [(guest, guest(cloud, 0)) for guest in guests]
-    return {(len(cloud), guest): nova.decisions(r, plan) for guest, r in asked}
+    return {
+        (len(cloud), guest): nova.decisions(guest(cloud, 0), plan) for guest in guests
+    }
 
 
 def _filters() -> list[str]:
     return [*(n for n in filter_names() if n not in _FILTERS), *_FILTERS]
 
 
-class _Ours:
-    """A scheduler of ours with a table that no request has been decided on."""
+class _NewScheduler:
+    """A scheduler with empty caches."""
 
     def __init__(self, cloud: Cloud, guest: Guest) -> None:
         self._cloud = cloud
@@ -118,12 +122,12 @@ class _Ours:
         )
         self._scheduler.start()
 
-    def measured(self, plan: Plan) -> FitTimes:
-        """Measure all; the order matters."""
-        first = self._decided(0)
+    def measure(self, plan: Plan) -> FitTimes:
+        """Measure first, new and repeated guests; the order matters."""
+        first = self._decide(0)
         kinds = iter(range(1, 2 + plan.warm_ups + plan.runs))
-        new_kind = repeated(plan, lambda: self._decided(next(kinds)))
-        again = repeated(plan, self._decided_after_reports)
+        new_kind = repeated(plan, lambda: self._decide(next(kinds)))
+        again = repeated(plan, self._decide_after_reports)
         return FitTimes(
             name=self._guest(self._cloud, 0).name,
             first=times([first]),
@@ -133,20 +137,20 @@ class _Ours:
             n_passed=first.steps[-1].n_out,
         )
 
-    def _decided(self, kind: int) -> DecisionRecord:
+    def _decide(self, kind: int) -> DecisionRecord:
         request = self._guest(self._cloud, kind)
         self._placement.answer_to(request)
         return decide(self._scheduler, request)
 
-    def _decided_after_reports(self) -> DecisionRecord:
+    def _decide_after_reports(self) -> DecisionRecord:
         self._turn += 1
         changed = range(self._turn % CHANGING, len(self._cloud), CHANGING)
         has_pools = self._cloud.reports[0].pci_stats is not None
-        told = {i: report(i, has_pools=has_pools, turn=self._turn) for i in changed}
+        reports = {i: report(i, has_pools=has_pools, turn=self._turn) for i in changed}
 
-        def note() -> None:
-            for i, each in told.items():
+        def store() -> None:
+            for i, each in reports.items():
                 self._scheduler.table.put(reported(self._cloud.records[i], each))
 
-        self._reports.append(elapsed_ms(note))
-        return self._decided(0)
+        self._reports.append(elapsed_ms(store))
+        return self._decide(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports that the source push takes a second, as casts of them arrive."""
+"""The reports per second that the source push can process."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ BATCHES = (1, 100, 1_000)
 
 @dataclass(frozen=True, slots=True)
 class IngestTime:
-    """What was cast, and what one report takes to be on the table.
+    """The time of one report, from the cast to the host table.
 
     Attributes
     ----------
     us : Percentiles
-        Microseconds of CPU time, a mean over all reports of a run: other work on this
-        machine does not count.
+        Microseconds of CPU time, each sample a mean over all reports of a run. CPU
+        time excludes other work on this machine.
     """
 
     what: str
@@ -45,7 +45,7 @@ class IngestTime:
 
 
 class _Cloud:
-    """Hosts that an agent reports, and a scheduler that hears it."""
+    """Hosts that an agent reports to a source."""
 
     def __init__(self, n_hosts: int, folder: str) -> None:
         conf = load([], config_files=[])
@@ -60,16 +60,16 @@ class _Cloud:
         self._random = random.Random(0)
 
     def whole(self) -> list[Any]:
-        """All of each host, as JSON is decoded."""
+        """Return a whole report of each host, decoded from JSON."""
         self._reporter = Reporter(self._sent.extend)
-        return self.told()
+        return self.unchanged()
 
     def changed(self) -> list[Any]:
-        """Four columns of each host."""
-        self._hosts = [self._used(each) for each in self._hosts]
-        return self.told()
+        """Return a delta of four columns of each host."""
+        self._hosts = [self._with_other_usage(each) for each in self._hosts]
+        return self.unchanged()
 
-    def _used(self, record: HostRecord) -> HostRecord:
+    def _with_other_usage(self, record: HostRecord) -> HostRecord:
         drawn = self._random.randrange
         return replace(
             record,
@@ -79,15 +79,17 @@ class _Cloud:
             num_instances=drawn(20),
         )
 
-    def told(self) -> list[Any]:
-        """What the agent has to say of each host."""
+    def unchanged(self) -> list[Any]:
+        """Return the agent's next report of each host."""
         self._reporter.report_many((each, ()) for each in self._hosts)
         sent = json.loads(json.dumps(self._sent))
         self._sent.clear()
         return list(sent)
 
-    def take(self, reports: list[Any], batch: int, *, is_viewed: bool = False) -> float:
-        """Return microseconds of CPU time a report."""
+    def apply(
+        self, reports: list[Any], batch: int, *, is_viewed: bool = False
+    ) -> float:
+        """Apply reports; return the microseconds of CPU time for each."""
         (endpoint,) = self.source.endpoints
         assert isinstance(endpoint, ReportEndpoint)
         serializer = Serializer()
@@ -116,7 +118,7 @@ def _cloud(n_hosts: int) -> Iterator[_Cloud]:
 
 
 def ingest_times(plan: Plan, n_hosts: int) -> list[IngestTime]:
-    """Measure whole reports, deltas and signs of life, from decoded casts on."""
+    """Measure whole reports, deltas and heartbeats, from decoded casts on."""
     rows: list[IngestTime] = []
 
     def add(what: str, batch: int, found: Sequence[float]) -> None:
@@ -125,38 +127,38 @@ def ingest_times(plan: Plan, n_hosts: int) -> list[IngestTime]:
     with _cloud(n_hosts) as cloud:
         add(
             "whole reports", 500,
-            repeated(plan, lambda: cloud.take(cloud.whole(), 500)),
+            repeated(plan, lambda: cloud.apply(cloud.whole(), 500)),
         )  # fmt: skip
         for batch in BATCHES:
 
             def deltas(batch: int = batch) -> float:
-                return cloud.take(cloud.changed(), batch)
+                return cloud.apply(cloud.changed(), batch)
 
             add("deltas of 4 columns", batch, repeated(plan, deltas))
         add(
-            "the same, a view after each", 1_000,
-            repeated(plan, lambda: cloud.take(cloud.changed(), 1_000, is_viewed=True)),
+            "the same, read after each", 1_000,
+            repeated(plan, lambda: cloud.apply(cloud.changed(), 1_000, is_viewed=True)),
         )  # fmt: skip
         for batch in BATCHES:
 
-            def lives(batch: int = batch) -> float:
-                return cloud.take(cloud.told(), batch)
+            def heartbeats(batch: int = batch) -> float:
+                return cloud.apply(cloud.unchanged(), batch)
 
-            add("signs of life", batch, repeated(plan, lives))
+            add("heartbeats", batch, repeated(plan, heartbeats))
     return rows
 
 
 def ingest_table(rows: Sequence[IngestTime], n_hosts: int) -> Table:
-    """Show reports a second."""
+    """Return the table of reports per second."""
     table = Table(
-        title=f"What {n_hosts:,} hosts push, CPU time",
-        caption="From a decoded cast, through serializer and endpoint, to the table; "
-        "without a broker, and without the store, which is written behind. Each run "
-        "is the mean of a report of every host; reports a second: by the median.",
+        title=f"Reports of {n_hosts:,} hosts to the source push, CPU time",
+        caption="From a decoded cast, through serializer and endpoint, to the host "
+        "table; without a broker, and without the store, which is written later. Each "
+        "run is the mean over one report of each host.",
         caption_justify="left",
     )
-    table.add_column("what")
-    for name in ("in one cast", "µs a report", "reports a second", "runs"):
+    table.add_column("reports")
+    for name in ("in one cast", "µs each", "per second", "runs"):
         table.add_column(name, justify="right")
     for row in rows:
         table.add_row(

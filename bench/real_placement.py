@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One real Placement, told of a cloud once, for all that is measured on it."""
+"""A real Placement with the providers of a cloud."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ Progress = Callable[[int, int], None]
 
 
 class CountedAdapter:
-    """An adapter to Placement that counts what is asked, by verb and first word."""
+    """An adapter to Placement that counts requests by verb and first path segment."""
 
     def __init__(self, adapter: PlacementAdapter) -> None:
         self._adapter = adapter
         self.counts: Counter[str] = Counter()
 
-    def get(self, url: str, **how: Any) -> Response:  # noqa: ANN401 - as it came
+    def get(self, url: str, **options: Any) -> Response:  # noqa: ANN401 - passed on
         self._count("GET", url)
-        return self._adapter.get(url, **how)
+        return self._adapter.get(url, **options)
 
-    def delete(self, url: str, **how: Any) -> Response:  # noqa: ANN401 - as it came
+    def delete(self, url: str, **options: Any) -> Response:  # noqa: ANN401 - passed on
         self._count("DELETE", url)
-        return self._adapter.delete(url, **how)
+        return self._adapter.delete(url, **options)
 
-    def put(self, url: str, **how: Any) -> Response:  # noqa: ANN401 - as it came
+    def put(self, url: str, **options: Any) -> Response:  # noqa: ANN401 - passed on
         self._count("PUT", url)
-        return self._adapter.put(url, **how)
+        return self._adapter.put(url, **options)
 
-    def post(self, url: str, **how: Any) -> Response:  # noqa: ANN401 - as it came
+    def post(self, url: str, **options: Any) -> Response:  # noqa: ANN401 - passed on
         self._count("POST", url)
-        return self._adapter.post(url, **how)
+        return self._adapter.post(url, **options)
 
     def n_gets(self) -> int:
-        """Return how many GETs there were, of anything."""
+        """Return the number of GETs."""
         return sum(n for what, n in self.counts.items() if what.startswith("GET"))
 
     def _count(self, verb: str, url: str) -> None:
@@ -63,22 +63,22 @@ class CountedAdapter:
 
 
 class Kind(enum.StrEnum):
-    """Where Placement runs."""
+    """The database of Placement."""
 
     SQLITE = "sqlite"
     POSTGRESQL = "postgresql"
     MARIADB = "mariadb"
 
     @property
-    def told(self) -> str:
-        """What it is, for people."""
-        return _TOLD[self]
+    def description(self) -> str:
+        """A description for the tables."""
+        return _DESCRIPTIONS[self]
 
 
-_SERVED = "a process of its own, over HTTP, on"
-_TOLD = {
+_SERVED = "a separate process, over HTTP, on"
+_DESCRIPTIONS = {
     Kind.SQLITE: "embedded: called in this process, one request at a time, on SQLite",
-    # One that is started here keeps its data in a temporary folder, without fsync.
+    # A server started by the benchmark uses a temporary folder, without fsync.
     Kind.POSTGRESQL: f"{_SERVED} PostgreSQL",
     Kind.MARIADB: f"{_SERVED} MariaDB",
 }
@@ -86,7 +86,7 @@ _TOLD = {
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where Placement runs, and the file in which an embedded one stays."""
+    """Where Placement runs, and the file of an embedded one."""
 
     kind: Kind = Kind.SQLITE
     path: Path | None = None
@@ -98,22 +98,22 @@ def seeded_placement(
 ) -> Iterator[CountedAdapter]:
     """Yield an adapter to a Placement with the cloud's providers.
 
-    A file that has as many is not told of them again.
+    Providers that a file already has are not created again.
 
     Raises
     ------
     RuntimeError
-        The database is not there and cannot be started, or the file is of more hosts.
+        The database cannot be started, or the file has more providers than the cloud.
     """
     with _running(where) as adapter:
         client = PlacementClient(adapter)
-        n_there = _n_providers(client)
-        if n_there > len(cloud):
+        n_existing = _n_providers(client)
+        if n_existing > len(cloud):
             raise RuntimeError(
-                f"{where.path} has {n_there:,} providers: use a new file for "
+                f"{where.path} has {n_existing:,} providers: use a new file for "
                 f"{len(cloud):,}"
             )
-        if n_there < len(cloud):
+        if n_existing < len(cloud):
             seed(client, providers(cloud.as_inventory()), progress=progress)
         yield CountedAdapter(adapter)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to measure with: recorded ones, changed where a plugin wants to be asked."""
+"""The requests that are measured: recorded ones, changed as a plugin needs them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Primitive = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a scheduler is asked, as it crosses the wire.
+    """A request in its wire format.
 
     Attributes
     ----------
     offers : dict
-        Where Placement tracks the devices that are asked for: those that each compute
-        node offers, a candidate each. A node that is not there has one without.
+        The devices of each compute node that Placement offers, one candidate for each.
+        A node without an entry has one candidate without a device.
     """
 
     name: str
@@ -40,10 +40,10 @@ class Request:
     offers: dict[str, list[str]] = field(default_factory=dict)
 
     def spec(self) -> RequestSpec:
-        """Return a request of its own: nothing is kept from one run to the next."""
-        found = Serializer().deserialize_entity(CONTEXT, self.primitive)
-        assert isinstance(found, RequestSpec)
-        return found
+        """Return a new request spec, so that no run affects the next."""
+        spec = Serializer().deserialize_entity(CONTEXT, self.primitive)
+        assert isinstance(spec, RequestSpec)
+        return spec
 
 
 def recorded(name: str) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _spec_of(name: str) -> Primitive:
 
 
 def plain(_cloud: Cloud, n_instances: int = 1) -> Request:
-    """Return a recorded boot of nothing special, from an x86_64 image."""
+    """Return a recorded plain boot from an x86_64 image."""
     uuids = [stable_uuid(f"new {i}") for i in range(n_instances)]
     primitive = _spec_of("plain-boot")
     data = primitive["nova_object.data"]
@@ -67,32 +67,37 @@ def plain(_cloud: Cloud, n_instances: int = 1) -> Request:
 
 
 def with_extra_specs(cloud: Cloud, n_instances: int = 1) -> Request:
-    """Return a boot whose flavor asks for capabilities of the host."""
-    asked = plain(cloud, n_instances)
-    asked.primitive["nova_object.data"]["flavor"]["nova_object.data"]["extra_specs"] = {
+    """Return a boot whose flavor requires capabilities of the host."""
+    request = plain(cloud, n_instances)
+    flavor = request.primitive["nova_object.data"]["flavor"]
+    flavor["nova_object.data"]["extra_specs"] = {
         "capabilities:hypervisor_version": ">= 7000000",
         "capabilities:cpu_info:arch": "x86_64",
     }
-    return Request("capabilities", asked.primitive, asked.instance_uuids)
+    return Request("capabilities", request.primitive, request.instance_uuids)
 
 
-def of_group(policy: str) -> Callable[[Cloud, int], Request]:
-    """Return what makes a boot into a server group that has members already."""
+#: Creates a request for a number of instances in a cloud.
+MakeRequest = Callable[[Cloud, int], Request]
 
-    def asked_of(cloud: Cloud, n_instances: int = 1) -> Request:
-        asked = plain(cloud, n_instances)
+
+def of_group(policy: str) -> MakeRequest:
+    """Return a function that creates boots into a server group with members."""
+
+    def make(cloud: Cloud, n_instances: int = 1) -> Request:
+        request = plain(cloud, n_instances)
         hosts = [r.host for r in cloud.records[:: max(len(cloud) // _MAX_MEMBERS, 2)]]
         members = [cloud.instances[host][0] for host in hosts]
         group = copy.deepcopy(_group())
         group["nova_object.data"].update(
-            policy=policy, hosts=hosts, members=members + asked.instance_uuids
+            policy=policy, hosts=hosts, members=members + request.instance_uuids
         )
         if "policies" in group["nova_object.data"]:
             group["nova_object.data"]["policies"] = [policy]
-        asked.primitive["nova_object.data"]["instance_group"] = group
-        return Request(policy, asked.primitive, asked.instance_uuids)
+        request.primitive["nova_object.data"]["instance_group"] = group
+        return Request(policy, request.primitive, request.instance_uuids)
 
-    return asked_of
+    return make
 
 
 def _group() -> Primitive:
@@ -101,14 +106,12 @@ def _group() -> Primitive:
     return group
 
 
-Asks = Callable[[Cloud, int], Request]
+#: The requests whose whole decisions are measured.
+DECISIONS: tuple[MakeRequest, ...] = (plain, of_group("anti-affinity"))
 
-#: The requests of which whole decisions are measured.
-DECISIONS: tuple[Asks, ...] = (plain, of_group("anti-affinity"))
-
-#: What a plugin is asked, by its name. One that is not here is asked a plain boot,
-#: which costs nothing where the plugin has nothing to look at.
-OF_PLUGIN: Mapping[str, Asks] = MappingProxyType(
+#: The request for each plugin by its name; the others get a plain boot, which costs
+#: nothing if it has nothing that the plugin reads.
+_OF_PLUGIN: Mapping[str, MakeRequest] = MappingProxyType(
     {
         "ComputeCapabilitiesFilter": with_extra_specs,
         "ServerGroupAffinityFilter": of_group("affinity"),
@@ -120,5 +123,5 @@ OF_PLUGIN: Mapping[str, Asks] = MappingProxyType(
 
 
 def for_plugin(name: str, cloud: Cloud) -> Request:
-    """Return a request that gives a plugin something to do."""
-    return OF_PLUGIN.get(name, plain)(cloud, 1)
+    """Return a request that the plugin has to evaluate."""
+    return _OF_PLUGIN.get(name, plain)(cloud, 1)
