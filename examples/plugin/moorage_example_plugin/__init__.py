@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A filter and a weigher for Moorage, to copy from."""
+"""An example: a filter and a weigher for Moorage."""
