@@ -358,20 +358,20 @@ def _messages(logger: str) -> list[re.Pattern[str]]:
 def _patterns(module_path: Path) -> list[re.Pattern[str]]:
     found = []
     for node in ast.walk(ast.parse(module_path.read_text())):
-        if isinstance(node, ast.JoinedStr):
-            text = "".join(
-                part.value if isinstance(part, ast.Constant) else "%s"
-                for part in node.values
-                if not isinstance(part, ast.Constant) or isinstance(part.value, str)
-            )
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            text = node.value
-        else:
-            continue
-        fixed = re.split(r"%(?:\.\d)?[sdfrg]", text)
+        fixed = re.split(r"%(?:\.\d)?[sdfrg]", _text(node))
         if sum(map(len, fixed)) >= _MIN_FIXED:
             found.append(re.compile(".+".join(map(re.escape, fixed))))
     return found
+
+
+def _text(node: ast.AST) -> str:
+    """Return the format of a text in the code; "" if it is none."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(_text(part) or "%s" for part in parts)
+    return ""
 
 
 #: Characters besides the arguments that a text must have to identify a log message.
