@@ -17,9 +17,9 @@ from moorage.scheduler.errors import NoValidHost
 from ..conductor import BuildFailed, Computes, Conductor, Context, Server
 from ..conductor.computes import Builds
 from . import report
-from .cloud import Cloud, running
+from .cloud import DemoCloud, running
 from .interrupt import Interrupt
-from .trace import Event, VirtualMachine, events, read_vms
+from .trace import TraceEvent, VirtualMachine, events, read_vms
 from .usage import differences, read_usages, total_by_zone
 from .wire import read_messages, replay
 
@@ -77,7 +77,7 @@ def _fails_once(uuid: str) -> Builds:
 
 
 def _play_wire(
-    cloud: Cloud, conductor: Conductor, console: Console, interrupt: Interrupt
+    cloud: DemoCloud, conductor: Conductor, console: Console, interrupt: Interrupt
 ) -> None:
     messages = read_messages(DATA / "wire")
     answers = list(interrupt.checking(replay(messages, conductor, cloud.api)))
@@ -86,7 +86,7 @@ def _play_wire(
 
 def _play_trace(
     conductor: Conductor,
-    events_: Sequence[Event],
+    events_: Sequence[TraceEvent],
     progress: Progress,
     interrupt: Interrupt,
 ) -> Placed:
@@ -106,7 +106,7 @@ def _play_trace(
 
 def _run(
     conductor: Conductor,
-    events_: Sequence[Event],
+    events_: Sequence[TraceEvent],
     pool: ThreadPoolExecutor,
     advance: Callable[[object], None],
     interrupt: Interrupt,
@@ -145,7 +145,7 @@ def _delete(
 
 
 def _show_decisions(
-    cloud: Cloud, console: Console, placed: Placed, failing_vm: VirtualMachine
+    cloud: DemoCloud, console: Console, placed: Placed, failing_vm: VirtualMachine
 ) -> None:
     decisions = cloud.scheduler.decisions
     console.print(report.servers_table(placed, decisions, n_shown=_N_SHOWN))
@@ -160,7 +160,7 @@ def _show_decisions(
 
 
 def _show_moves(
-    cloud: Cloud, conductor: Conductor, console: Console, placed: Placed
+    cloud: DemoCloud, conductor: Conductor, console: Console, placed: Placed
 ) -> None:
     """Move two running instances: confirm one move, and revert the other."""
     running = [vm for vm, server in placed if server.uuid in conductor.servers]
@@ -170,7 +170,7 @@ def _show_moves(
 
 
 def _moved(
-    cloud: Cloud, conductor: Conductor, vm: VirtualMachine, end: End
+    cloud: DemoCloud, conductor: Conductor, vm: VirtualMachine, end: End
 ) -> Iterator[report.MoveStep]:
     """Move an instance; yield what is held in Placement after each step."""
     placement = cloud.placement
@@ -186,12 +186,12 @@ def _moved(
     yield step(f"after {end.__name__}", vm.uuid, move.uuid)
 
 
-def _host_names(cloud: Cloud) -> dict[str, str]:
+def _host_names(cloud: DemoCloud) -> dict[str, str]:
     records = (host.record for host in cloud.inventory.hosts)
     return {record.uuid: record.host for record in records}
 
 
-def _request_unplaceable(cloud: Cloud) -> None:
+def _request_unplaceable(cloud: DemoCloud) -> None:
     """Request an Arm guest on a new hypervisor: all Arm hosts have old ones."""
     flavor = Flavor(
         name="arm", vcpus=4, memory_mb=8192, root_gb=20, ephemeral_gb=0, swap=0
@@ -213,7 +213,7 @@ def _request_unplaceable(cloud: Cloud) -> None:
     raise RuntimeError("An Arm guest was given a host that cannot run it")
 
 
-def _show_usage(cloud: Cloud, conductor: Conductor, console: Console) -> bool:
+def _show_usage(cloud: DemoCloud, conductor: Conductor, console: Console) -> bool:
     nodes = [host.record.uuid for host in cloud.inventory.hosts]
     usages = read_usages(cloud.placement, nodes)
     servers = list(conductor.servers.values())

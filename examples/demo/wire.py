@@ -32,7 +32,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MessageOutcome:
     """The result of a message: servers, or none and the reason."""
 
     message: Message
@@ -55,17 +55,17 @@ def _message(path: Path) -> Message:
 
 def replay(
     messages: list[Message], conductor: Conductor, api: SchedulerAPI
-) -> Iterator[Answer]:
+) -> Iterator[MessageOutcome]:
     """Send messages one after the other, and build the selected instances."""
     for message in messages:
         if message.is_request:
             yield _request(message, conductor)
         else:
             getattr(api, message.method)(message.context, **message.args)
-            yield Answer(message, reason="cast to all schedulers")
+            yield MessageOutcome(message, reason="cast to all schedulers")
 
 
-def _request(message: Message, conductor: Conductor) -> Answer:
+def _request(message: Message, conductor: Conductor) -> MessageOutcome:
     context, args = message.context, message.args
     # The messages are from several clouds: a UUID that occurs again is a new instance.
     for uuid in set(args["instance_uuids"]) & conductor.servers.keys():
@@ -73,5 +73,5 @@ def _request(message: Message, conductor: Conductor) -> Answer:
     try:
         servers = conductor.create(context, args["spec_obj"], args["instance_uuids"])
     except NoValidHost as e:
-        return Answer(message, reason=str(e).strip())
-    return Answer(message, tuple(servers))
+        return MessageOutcome(message, reason=str(e).strip())
+    return MessageOutcome(message, tuple(servers))

@@ -70,10 +70,10 @@ def record(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     folder = tmp_path_factory.mktemp("inventory")
     inventory, config = folder / "inventory.yaml", folder / "moorage.conf"
     inventory.write_text(INVENTORY)
-    [block] = re.findall(
+    blocks = re.findall(
         r"code-block:: ini\n\n((?: {3}.*\n)+)", TUTORIAL.read_text("utf-8")
     )
-    config.write_text(textwrap.dedent(block))
+    config.write_text(textwrap.dedent(blocks[0]))
     script = Path(__file__).with_name("plugin_select.py")
     answer = subprocess.run(
         [python, "-W", "ignore", script, inventory, config],
