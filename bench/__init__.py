@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a decision costs, on this machine, in this run; nova 34 beside it."""
+"""Measure the cost of decisions on this machine, compared with nova 34."""

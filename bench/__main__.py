@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure and print: `python -m bench`, from the checkout's root, as `make bench` does.
 
-Decisions without Placement beside nova 34's, each plugin alone, guests with NUMA cells
-and PCI devices, decisions on the real Placement, a stream of requests on one with many
-providers, the source nova_db on databases of a real nova, messages, what the source
-push takes a second, the memory of workers. Medians and p99 of this run on this machine;
-no time is judged.
+Decisions without Placement compared with nova 34, each plugin alone, guests with NUMA
+cells and PCI devices, decisions with a real Placement, a stream of requests to a
+Placement with many providers, the source nova_db with databases of a real nova,
+messages, the reports per second of the source push, the memory of workers. The tables
+show the median and the p99 of this run; no time fails the benchmark.
 """
 
 from __future__ import annotations
@@ -31,41 +31,45 @@ from .timing import LEGEND
 if TYPE_CHECKING:
     from .measure import Sizes
 
-_WIDTH = 180  # where no terminal says otherwise
+_WIDTH = 180  # of the output if it is not a terminal
+#: Measurements that can run alone.
+_PARTS = ("ingest", "sources", "stream", "workers")
 
 
 def main() -> int:
-    """Run all that the options ask for; return the exit status."""
-    told = _options()
+    """Run the selected measurements; return the exit status."""
+    options = _options()
     _log_as_in_production()
-    warnings.simplefilter("ignore")  # libraries of ours tell of their own futures
+    warnings.simplefilter("ignore")  # deprecations in libraries
     backend.init_backend(backend.BackendType.THREADING)
-    # After the lines above, which prepare for what these import.
+    # Imported late: they import oslo.messaging, which needs the back-end above.
     from .measure import Bench
     from .nova import Nova, missing_peer
 
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
-        # The stream asks Placement what nova would ask, without nova.
-        is_alone = told.no_nova or told.only_stream
-        why_not = "not asked for" if is_alone else missing_peer()
+        # The stream sends nova's requests to Placement itself, without nova.
+        is_alone = options.no_nova or options.only == "stream"
+        why_not = "not requested" if is_alone else missing_peer()
         nova = None if why_not else stack.enter_context(Nova())
         console.print(_machine())
         console.print(LEGEND)
         if why_not:
-            console.print(f"[bold]nova 34 is not beside us[/]: {why_not}")
+            console.print(f"[bold]nova 34 is not measured[/]: {why_not}")
         status = stack.enter_context(_status(console))
-        bench = Bench(console, status, _sizes(told), nova)
-        if told.only_stream:
-            bench.run_stream()
-        elif told.only_sources:
-            bench.run_sources()
-        elif not (told.only_ingest or told.only_workers):
+        bench = Bench(console, status, _sizes(options), nova)
+        parts = {
+            "ingest": bench.run_ingest,
+            "sources": bench.run_sources,
+            "stream": bench.run_stream,
+            "workers": bench.run_workers,
+        }
+        if options.only:
+            parts[options.only]()
+        else:
             bench.run()
-        if not (told.only_stream or told.only_sources or told.only_workers):
             bench.run_ingest()
-        if not (told.only_stream or told.only_sources or told.only_ingest):
             bench.run_workers()
     console.print(f"{time.monotonic() - started:.0f} s")
     return 0
@@ -77,74 +81,59 @@ def _options() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--quick", action="store_true", help="small sizes, for trying")
+    parser.add_argument("--quick", action="store_true", help="small sizes")
+    parser.add_argument("--only", choices=_PARTS, help="run one measurement")
     parser.add_argument(
         "--hosts", nargs="+", type=_positive, metavar="N",
         help="sizes of decisions without Placement; "
-        "nova is asked up to 10,000",
+        "nova is measured up to 10,000",
     )  # fmt: skip
     parser.add_argument(
         "--live-hosts", nargs="+", type=_positive, metavar="N",
-        help="sizes of decisions on the real Placement",
+        help="sizes of decisions on the embedded Placement",
     )  # fmt: skip
     parser.add_argument(
         "--placement-hosts", type=_positive, metavar="N",
-        help="providers of the real Placement that a stream of requests is sent to; "
-        "telling it of 1,000 takes about 15 s",
+        help="providers of the Placement that the stream of requests uses; "
+        "creating 1,000 takes about 15 s",
     )  # fmt: skip
     parser.add_argument(
         "--placement-on", choices=("sqlite", "postgresql", "mariadb"), default="sqlite",
-        help="its database: sqlite is the embedded Placement, the "
-        "others are served over HTTP and take longer to create providers",
+        help="its database: sqlite is the embedded Placement; the "
+        "others are used over HTTP, and creating providers takes longer",
     )  # fmt: skip
     parser.add_argument(
         "--placement-file", type=Path, metavar="FILE",
-        help="SQLite file in which providers stay for the next run",
-    )  # fmt: skip
-    parser.add_argument(
-        "--only-stream", action="store_true",
-        help="only the stream of requests, for trying",
+        help="SQLite file that keeps the providers for the next run",
     )  # fmt: skip
     parser.add_argument(
         "--sources-on", choices=("sqlite", "postgresql", "mariadb"),
-        help="what nova's databases for the source nova_db are kept in: mariadb, with "
-        "--quick sqlite; those of 100,000 hosts are always SQLite's",
+        help="databases of nova for the source nova_db; default: mariadb, with "
+        "--quick sqlite. Those of 100,000 hosts are always SQLite",
     )  # fmt: skip
-    parser.add_argument(
-        "--only-sources", action="store_true",
-        help="only the source nova_db, for trying",
-    )  # fmt: skip
-    parser.add_argument(
-        "--only-ingest", action="store_true",
-        help="only what the source push takes a second, for trying",
-    )  # fmt: skip
-    parser.add_argument(
-        "--only-workers", action="store_true",
-        help="only the memory of several worker processes, for trying",
-    )  # fmt: skip
-    parser.add_argument("--runs", type=_positive, metavar="N", help="runs of ours")
-    parser.add_argument("--no-nova", action="store_true", help="ours only")
+    parser.add_argument("--runs", type=_positive, metavar="N", help="runs of Moorage")
+    parser.add_argument("--no-nova", action="store_true", help="measure Moorage only")
     return parser.parse_args()
 
 
-def _sizes(told: argparse.Namespace) -> Sizes:
+def _sizes(options: argparse.Namespace) -> Sizes:
     from tests.fixtures.nova_databases import Kind as NovaKind
 
     from .measure import FULL, QUICK
-    from .seeded import Kind, Where
+    from .real_placement import Kind, Where
 
-    sizes = QUICK if told.quick else FULL
+    sizes = QUICK if options.quick else FULL
     first, *others = sizes.sources
-    if told.sources_on:
-        first = first[0], NovaKind(told.sources_on)
+    if options.sources_on:
+        first = first[0], NovaKind(options.sources_on)
     return replace(
         sizes,
-        hosts=tuple(sorted(set(told.hosts or sizes.hosts))),
-        live_hosts=tuple(sorted(set(told.live_hosts or sizes.live_hosts))),
-        placement_hosts=told.placement_hosts or sizes.placement_hosts,
-        placement=Where(Kind(told.placement_on), told.placement_file),
+        hosts=tuple(sorted(set(options.hosts or sizes.hosts))),
+        live_hosts=tuple(sorted(set(options.live_hosts or sizes.live_hosts))),
+        placement_hosts=options.placement_hosts or sizes.placement_hosts,
+        placement=Where(Kind(options.placement_on), options.placement_file),
         sources=(first, *others),
-        ours=replace(sizes.ours, runs=told.runs or sizes.ours.runs),
+        moorage=replace(sizes.moorage, runs=options.runs or sizes.moorage.runs),
     )
 
 
@@ -155,7 +144,7 @@ def _positive(text: str) -> int:
 
 
 def _log_as_in_production() -> None:
-    """Log at INFO, to nowhere: what a log line costs is part of a decision."""
+    """Log at INFO, discarding the lines: formatting them is part of a decision."""
     logging.getLogger().addHandler(logging.NullHandler())
     logging.getLogger("moorage").setLevel(logging.INFO)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stand-in for Placement: every host fits, and every claim is granted.
 
-For benchmarks only. The time that it and the reading of its answers take is reported
-apart (`ours.NOT_OURS`). An answer is a new text to be decoded each time, as it is where
-it comes over a network. It remembers no claims. A path that it does not know is a 404.
+Its time, and that of decoding its answers, is reported separately
+(`decisions.PLACEMENT_STEPS`). An answer is JSON text that is decoded each time, as over
+a network. Claims are not stored. An unknown path is a 404.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .asked import Request
 from .clouds import Cloud
+from .requests import Request
 
 _MANY = 1_000_000
 _DEDICATED = "PCPU"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A response as far as it is read."""
+class CannedResponse:
+    """The parts of a response that the client reads."""
 
     status_code: int
     text: str = ""
@@ -35,17 +35,19 @@ class Answer:
         return json.loads(self.text)
 
 
-_GRANTED = Answer(204)
-_NOWHERE = Answer(200, '{"allocation_requests": [], "provider_summaries": {}}')
-_HELD = Answer(200, '{"allocations": {}}')
-_VERSIONS = Answer(
+_NO_CONTENT = CannedResponse(204)
+_NO_CANDIDATES = CannedResponse(
+    200, '{"allocation_requests": [], "provider_summaries": {}}'
+)
+_NO_ALLOCATIONS = CannedResponse(200, '{"allocations": {}}')
+_VERSIONS = CannedResponse(
     200,
     '{"versions": [{"id": "v1.0", "min_version": "1.0", "max_version": "1.39"}]}',
 )
 
 
 class CannedPlacement:
-    """Answer every question for candidates with all hosts of a cloud."""
+    """Answers each query for candidates with all hosts of a cloud."""
 
     def __init__(self, cloud: Cloud, request: Request) -> None:
         self._cloud = cloud
@@ -54,7 +56,7 @@ class CannedPlacement:
         self.answer_to(request)
 
     def answer_to(self, request: Request) -> None:
-        """Answer a request from now on; requests of one name differ in ids only."""
+        """Set the request that is answered; requests of one name differ in ids only."""
         groups = [group["requester_id"] for group in _groups(request)]
         if request.name != self._name:
             self._name, self._groups = request.name, groups
@@ -62,57 +64,57 @@ class CannedPlacement:
         text = self._text
         for old, new in zip(self._groups, groups, strict=True):
             text = text.replace(old, new)
-        self._candidates = Answer(200, text)
+        self._candidates = CannedResponse(200, text)
         self._resources = resources_of(request)
         self._is_dedicated = _DEDICATED in self._resources
 
-    def get(self, url: str, **_options: object) -> Answer:
+    def get(self, url: str, **_options: object) -> CannedResponse:
         match url.partition("?")[0].split("/")[1:]:
             case [""]:
                 return _VERSIONS
             case ["allocation_candidates"]:
                 return self._candidates_for(url)
             case ["allocations", _]:
-                return _HELD
+                return _NO_ALLOCATIONS
             case ["resource_providers", node, "allocations"] if node in self._hosts:
                 return self._allocations_on(self._hosts[node])
         return _not_found("GET", url)
 
-    def put(self, url: str, **_options: object) -> Answer:
+    def put(self, url: str, **_options: object) -> CannedResponse:
         return _granted("PUT", url, is_known=url.startswith("/allocations/"))
 
-    def post(self, url: str, **_options: object) -> Answer:
+    def post(self, url: str, **_options: object) -> CannedResponse:
         return _granted("POST", url, is_known=url == "/allocations")
 
-    def delete(self, url: str, **_options: object) -> Answer:
+    def delete(self, url: str, **_options: object) -> CannedResponse:
         return _granted("DELETE", url, is_known=url.startswith("/allocations/"))
 
-    def _candidates_for(self, url: str) -> Answer:
-        # All hosts report dedicated CPUs: none is left for the second question.
+    def _candidates_for(self, url: str) -> CannedResponse:
+        # All hosts report PCPU, so the fallback query for VCPU finds none.
         if self._is_dedicated and _DEDICATED not in url:
-            return _NOWHERE
+            return _NO_CANDIDATES
         return self._candidates
 
-    def _allocations_on(self, host: str) -> Answer:
+    def _allocations_on(self, host: str) -> CannedResponse:
         """Return the allocations of the cloud's instances on a host, by consumer."""
         held = {"resources": self._resources, "consumer_generation": 1}
         allocations = dict.fromkeys(self._cloud.instances.get(host, ()), held)
         body = {"allocations": allocations, "resource_provider_generation": 1}
-        return Answer(200, json.dumps(body))
+        return CannedResponse(200, json.dumps(body))
 
 
-def _granted(verb: str, url: str, *, is_known: bool) -> Answer:
-    return _GRANTED if is_known else _not_found(verb, url)
+def _granted(verb: str, url: str, *, is_known: bool) -> CannedResponse:
+    return _NO_CONTENT if is_known else _not_found(verb, url)
 
 
-def _not_found(verb: str, url: str) -> Answer:
+def _not_found(verb: str, url: str) -> CannedResponse:
     detail = f"The benchmark's stand-in for Placement does not answer {verb} {url}"
     error = {"status": 404, "title": "Not Found", "detail": detail}
-    return Answer(404, json.dumps({"errors": [error]}))
+    return CannedResponse(404, json.dumps({"errors": [error]}))
 
 
 def resources_of(request: Request) -> dict[str, int]:
-    """Return what one instance of a request takes of its host in Placement."""
+    """Return the resources of one instance of a request in Placement."""
     flavor = request.primitive["nova_object.data"]["flavor"]["nova_object.data"]
     is_dedicated = flavor["extra_specs"].get("hw:cpu_policy") == "dedicated"
     return {
@@ -131,18 +133,20 @@ def _groups(request: Request) -> list[dict[str, Any]]:
 def _body(cloud: Cloud, request: Request) -> dict[str, Any]:
     summaries: dict[str, Any] = {}
     requests: list[dict[str, Any]] = []
-    of_device = {name: 1 for each in _groups(request) for name in each["resources"]}
+    device_resources = {
+        name: 1 for each in _groups(request) for name in each["resources"]
+    }
     for record in cloud.records:
         node = record.uuid
         summaries[node] = _summary(node, None, resources_of(request))
         for device in request.offers.get(node, ()):
-            summaries[device] = _summary(node, node, of_device)
+            summaries[device] = _summary(node, node, device_resources)
         requests += _candidates(node, request)
     return {"allocation_requests": requests, "provider_summaries": summaries}
 
 
 def _candidates(node: str, request: Request) -> Iterator[dict[str, Any]]:
-    """Yield a host's one candidate, or one for each device that it offers."""
+    """Yield the candidate of a host, or one for each device that it offers."""
     groups = _groups(request)
     for device in request.offers.get(node, [""]):
         allocations = {node: {"resources": resources_of(request)}}

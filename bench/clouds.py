@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clouds to decide on: the same hosts for us, for nova and for Placement."""
+"""The clouds that are measured: the same hosts for Moorage, nova and Placement."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from moorage.scheduler.hosts import (
 from moorage.scheduler.sources.base import BaseHostSource
 from moorage.scheduler.sources.inventory import Inventory, InventoryHost
 
-from .reports import Report, report
+from .compute_reports import Report, report
 
 _NAMESPACE = uuid.UUID("62656e63-6800-5000-8000-000000000000")
 _INSTANCES_PER_HOST = 4
-_READ = ("last_seen_up", "numa_topology", "pci_stats")
+_NOT_SENT = ("last_seen_up", "numa_topology", "pci_stats")
 _N_ZONES = 3
 _GIB = 1024
 _HV_VERSIONS = (6002001, 7000000, 8002002)
@@ -44,14 +44,14 @@ def stable_uuid(name: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cloud:
-    """Hosts of different fill, some instances on each, and availability zones.
+    """Hosts with different usage, some instances on each, and availability zones.
 
     Attributes
     ----------
     instances : dict
         Instance UUIDs by service host.
-    reports : list of Report, one a record, or empty
-        What the records' cells and PCI devices were read from; none has any.
+    reports : list of Report
+        The reports of NUMA cells and PCI devices, one for each record; or empty.
     """
 
     records: list[HostRecord]
@@ -63,7 +63,7 @@ class Cloud:
         return len(self.records)
 
     def as_inventory(self) -> Inventory:
-        """Return what the embedded Placement is told of, with nothing in use."""
+        """Return the inventory for the embedded Placement, with nothing reserved."""
         nothing = {"VCPU": 0, "MEMORY_MB": 0, "DISK_GB": 0}
         hosts = (
             InventoryHost(record, frozenset(), nothing, {}, frozenset())
@@ -85,19 +85,19 @@ class Cloud:
         }
 
 
-def _plain(record: HostRecord, told: Report | None) -> dict[str, Any]:
-    # It was just now that the peer's hosts were seen up; texts it reads by itself.
+def _plain(record: HostRecord, report_: Report | None) -> dict[str, Any]:
+    # The peer sets last_seen_up to the current time, and parses the texts itself.
     names = (field.name for field in dataclasses.fields(record))
-    values = {name: getattr(record, name) for name in names if name not in _READ}
+    values = {name: getattr(record, name) for name in names if name not in _NOT_SENT}
     texts = {
-        "numa_topology": told.numa_topology if told else None,
-        "pci_stats": told.pci_stats if told else None,
+        "numa_topology": report_.numa_topology if report_ else None,
+        "pci_stats": report_.pci_stats if report_ else None,
     }
     return {**values, **texts, "stats": dict(record.stats)}
 
 
 def make_cloud(n_hosts: int) -> Cloud:
-    """Return a cloud of that many hosts; the same one each time."""
+    """Return a cloud of that many hosts, the same one each time."""
     rng = np.random.default_rng(n_hosts)
     records = [_record(rng, i) for i in range(n_hosts)]
     names = [record.host for record in records]
@@ -119,19 +119,19 @@ def make_cloud(n_hosts: int) -> Cloud:
 
 
 def make_numa_cloud(n_hosts: int, *, has_pools: bool) -> Cloud:
-    """Return such a cloud of hosts with two cells each, and eight pools if wanted."""
+    """Return a cloud whose hosts have two NUMA cells each, and optionally 8 pools."""
     cloud = make_cloud(n_hosts)
     reports = [report(i, has_pools=has_pools) for i in range(n_hosts)]
     records = list(map(reported, cloud.records, reports))
     return dataclasses.replace(cloud, records=records, reports=reports)
 
 
-def reported(record: HostRecord, told: Report) -> HostRecord:
-    """Return the record with the cells and devices of a report, which is read here."""
+def reported(record: HostRecord, report_: Report) -> HostRecord:
+    """Return the record with the cells and devices of a report, which is parsed."""
     return dataclasses.replace(
         record,
-        numa_topology=HostTopology.read(told.numa_topology),
-        pci_stats=HostPools.read(told.pci_stats),
+        numa_topology=HostTopology.read(report_.numa_topology),
+        pci_stats=HostPools.read(report_.pci_stats),
     )
 
 
@@ -166,7 +166,7 @@ def _record(rng: np.random.Generator, number: int) -> HostRecord:
 
 
 class CloudSource(BaseHostSource):
-    """The source of a scheduler under measurement."""
+    """The source of the measured scheduler."""
 
     def __init__(self, conf: cfg.ConfigOpts, cloud: Cloud) -> None:
         super().__init__(conf)
@@ -177,12 +177,12 @@ class CloudSource(BaseHostSource):
             table.put_aggregate(aggregate)
         for record in self._cloud.records:
             table.put(record)
-            # Not with the record: its instances are looked up by a scan of all hosts.
+            # Faster than with the record, which would search all hosts for them.
             table.add_instances(record.host, self._cloud.instances[record.host])
 
 
 def options(n_hosts: int, **filter_scheduler: object) -> cfg.ConfigOpts:
-    """Return our defaults, with a limit of candidates that leaves no host out."""
+    """Return the default options, with a candidate limit that excludes no host."""
     conf = load(config_files=[])
     conf.set_override("max_placement_results", max(n_hosts, 1), group="scheduler")
     conf.set_override("random_seed", 1, group="moorage")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests that have to fit into NUMA cells and PCI pools: recorded boots, changed."""
+"""Requests of guests with NUMA cells and PCI devices: recorded boots, changed."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from .asked import Primitive, Request, recorded
 from .clouds import Cloud
-from .reports import PHYSNETS, PRODUCTS, Pool
+from .compute_reports import PHYSNETS, PRODUCTS, Pool
+from .requests import Primitive, Request, recorded
 
 _VCPUS = 8
 _MEMORY_MB = 16 * 1024
 _PAGE_KB = 2048
 _PAGE_MB = 2
 
-#: Makes the request of a kind: of equal kinds, all that is asked for is equal. The ids
-#: of its PCI requests are always new, as an API's are.
+#: Creates the request of a kind; requests of one kind differ in UUIDs only. The ids of
+#: PCI requests are always new, as those of nova's API.
 Guest = Callable[[Cloud, int], Request]
 
 
 def pinned(_cloud: Cloud, kind: int = 0) -> Request:
     """Return 8 pinned CPUs in two cells, with 2 MiB pages; kinds differ in memory."""
     spec = _spec_of("numa-pinned")
-    _give_cells(spec, 2, _MEMORY_MB + 2 * _PAGE_MB * kind)
+    _set_cells(spec, 2, _MEMORY_MB + 2 * _PAGE_MB * kind)
     return _request("pinned, 2 cells", spec)
 
 
@@ -40,30 +40,30 @@ def sriov(_cloud: Cloud, kind: int = 0) -> Request:
 
 
 def pinned_sriov(_cloud: Cloud, kind: int = 0) -> Request:
-    """Return 8 pinned CPUs in one cell, and such a port in the same cell."""
+    """Return 8 pinned CPUs in one cell, and an SR-IOV port in the same cell."""
     spec = _spec_of("pci-sriov-port")
-    _give_cells(spec, 1, _MEMORY_MB)
+    _set_cells(spec, 1, _MEMORY_MB)
     _set_port(spec, "required", kind)
     return _request("pinned, SR-IOV", spec)
 
 
 def alias(cloud: Cloud, kind: int = 0) -> Request:
-    """Return a guest with a flavor's device that Placement tracks.
+    """Return a guest whose flavor requests a device that Placement tracks.
 
-    Placement offers one candidate for each physical function that could give it.
+    Placement offers one candidate for each physical function that has one.
     """
     spec = _spec_of("pci-in-placement")
     data, request_id = spec["nova_object.data"], str(uuid.uuid4())
     vendor, product = PRODUCTS[0]
-    asked = data["pci_requests"]["nova_object.data"]["requests"][0]["nova_object.data"]
-    asked["request_id"] = request_id
-    asked["spec"] = _kinds([{"vendor_id": vendor, "product_id": product}], kind)
+    pci_request = _pci_request(data)
+    pci_request["request_id"] = request_id
+    pci_request["spec"] = _kinds([{"vendor_id": vendor, "product_id": product}], kind)
     group = data["requested_resources"][0]["nova_object.data"]
     group["requester_id"] = f"{request_id}-0"
     group["resources"] = {f"CUSTOM_PCI_{vendor}_{product}".upper(): 1}
     offers = {
-        record.uuid: [p.provider_uuid for p in told.pools if _is_of(p, vendor, product)]
-        for record, told in zip(cloud.records, cloud.reports, strict=True)
+        record.uuid: [p.provider_uuid for p in each.pools if _is_of(p, vendor, product)]
+        for record, each in zip(cloud.records, cloud.reports, strict=True)
     }
     return _request("PCI alias", spec, offers)
 
@@ -90,8 +90,14 @@ def _flavor(spec: Primitive) -> dict[str, Any]:
     return flavor
 
 
-def _give_cells(spec: Primitive, n_cells: int, memory_mb: int) -> None:
-    """Let the guest have dedicated CPUs and pages of 2 MiB, spread over its cells."""
+def _pci_request(data: dict[str, Any]) -> dict[str, Any]:
+    requests = data["pci_requests"]["nova_object.data"]["requests"]
+    first: dict[str, Any] = requests[0]["nova_object.data"]
+    return first
+
+
+def _set_cells(spec: Primitive, n_cells: int, memory_mb: int) -> None:
+    """Give the guest dedicated CPUs and 2 MiB pages, divided among its cells."""
     flavor = _flavor(spec)
     flavor.update(vcpus=_VCPUS, memory_mb=memory_mb)
     flavor["extra_specs"] = {
@@ -116,25 +122,25 @@ def _give_cells(spec: Primitive, n_cells: int, memory_mb: int) -> None:
 
 def _set_port(spec: Primitive, numa_policy: str, kind: int) -> None:
     data, request_id = spec["nova_object.data"], str(uuid.uuid4())
-    asked = data["pci_requests"]["nova_object.data"]["requests"][0]["nova_object.data"]
+    pci_request = _pci_request(data)
     port = {
         "physical_network": PHYSNETS[1],
         "remote_managed": "False",
         "trusted": "True",
     }
-    asked.update(request_id=request_id, numa_policy=numa_policy)
-    asked["spec"] = _kinds([port], kind)
+    pci_request.update(request_id=request_id, numa_policy=numa_policy)
+    pci_request["spec"] = _kinds([port], kind)
     network = data["requested_networks"]["nova_object.data"]["objects"][0]
     network["nova_object.data"]["pci_request_id"] = request_id
     data["network_metadata"]["nova_object.data"]["physnets"] = [PHYSNETS[1]]
 
 
 def _kinds(specs: list[dict[str, str]], kind: int) -> list[dict[str, str]]:
-    """Return the alternatives, with one of which no host has a device for each kind."""
+    """Return the alternatives, and one that differs by kind and matches no device."""
     return [*specs, {"vendor_id": "ffff", "product_id": f"{kind:04x}"}]
 
 
-#: The guests that are measured, and whether their hosts need pools.
+#: The measured guests, and whether their hosts need PCI pools.
 GUESTS: tuple[tuple[Guest, bool], ...] = (
     (pinned, False),
     (sriov, True),

@@ -13,22 +13,22 @@ from rich.progress import Progress
 from moorage.scheduler.entry_points import load_plugins
 from tests.fixtures.nova_databases import Kind as NovaKind
 
-from . import report
-from .asked import DECISIONS, plain
+from . import tables
 from .clouds import Cloud, make_cloud
-from .fits import FitRow, fit_rows
-from .ingest import ingest_table, ingest_times
-from .live import live_times
+from .decisions import MeasuredScheduler, Times, filter_names, weigher_names
+from .embedded_placement import embedded_times
 from .nova import Nova, missing_peer
-from .ours import OurCloud, Times, filter_names, weigher_names
-from .seeded import Where
-from .sources import source_times
+from .nova_db_source import source_times
+from .numa_pci import FitRow, fit_rows
+from .push_reports import ingest_table, ingest_times
+from .real_placement import Where
+from .requests import DECISIONS, plain
 from .stream import StreamPlan, stream_times
 from .timing import Plan
 from .wire import wire_times
 from .workers import WorkersPlan, print_memory
 
-#: nova is not asked about more: it takes half a minute for one request already.
+#: nova is measured up to this size, where one request takes half a minute.
 MAX_NOVA_HOSTS = 10_000
 
 _NUMBERS = (1, 10)  # instances in one request
@@ -36,16 +36,16 @@ _NUMBERS = (1, 10)  # instances in one request
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured, and how often.
+    """What is measured, and how often.
 
     Attributes
     ----------
     placement_hosts : int
-        Providers of the Placement that the stream of requests is sent to.
+        Providers of the Placement that gets the stream of requests.
     placement : Where
-        Where that one runs.
+        Where it runs.
     sources : tuple of (int, Kind)
-        Compute nodes in databases of nova that the source nova_db is measured on.
+        Compute nodes and database kinds for the source nova_db.
     ingest_hosts : int
         Hosts that report to the source push.
     """
@@ -58,15 +58,15 @@ class Sizes:
     sources: tuple[tuple[int, NovaKind], ...]
     ingest_hosts: int
     workers: WorkersPlan
-    ours: Plan
+    moorage: Plan
     nova: Plan
-    # A decision of nova's takes seconds to half a minute: a warm-up is too dear.
+    # nova's decisions take up to half a minute, so they have no warm-up.
     nova_decision: Plan
     nova_fit: Plan
 
     @property
     def plugin_hosts(self) -> int:
-        """The greatest size at which nova is measured too, else the least."""
+        """The largest size at which nova is measured, too; otherwise the smallest."""
         small = [n for n in self.hosts if n <= MAX_NOVA_HOSTS]
         return max(small, default=min(self.hosts))
 
@@ -81,17 +81,17 @@ FULL: Final = Sizes(
         singles=Plan(runs=64, budget_s=60, warm_ups=0),
         several=Plan(runs=7, budget_s=60, warm_ups=0),
     ),
-    # SQLite's are filled sooner.
+    # SQLite for the large one: it is filled faster.
     sources=((10_000, NovaKind.MARIADB), (100_000, NovaKind.SQLITE)),
     ingest_hosts=10_000,
     workers=WorkersPlan(),
-    ours=Plan(runs=15, budget_s=20),
+    moorage=Plan(runs=15, budget_s=20),
     nova=Plan(runs=3, budget_s=5),
     nova_decision=Plan(runs=3, budget_s=5, warm_ups=0),
     nova_fit=Plan(runs=3, budget_s=15, warm_ups=0),
 )
 
-#: To see that all of it runs, in a minute or two.
+#: To check that everything runs, in a minute or two.
 QUICK: Final = replace(
     FULL,
     hosts=(200, 1_000),
@@ -105,12 +105,12 @@ QUICK: Final = replace(
     sources=((200, NovaKind.SQLITE),),
     ingest_hosts=1_000,
     workers=WorkersPlan(n_hosts=200, n_requests=20),
-    ours=Plan(runs=5, budget_s=20),
+    moorage=Plan(runs=5, budget_s=20),
 )
 
 
 class Bench:
-    """Measure and print; without nova, ours only."""
+    """Measure and print; without nova, Moorage only."""
 
     def __init__(
         self, console: Console, status: Progress, sizes: Sizes, nova: Nova | None
@@ -122,36 +122,36 @@ class Bench:
         self._nova = nova
 
     def run(self) -> None:
-        """Measure everything."""
-        rows: list[report.DecisionRow] = []
-        plugins: list[report.PluginRow] = []
+        """Measure all but the source push and the workers."""
+        rows: list[tables.DecisionRow] = []
+        plugins: list[tables.PluginRow] = []
         for n_hosts in self._sizes.hosts:
             cloud, nova = make_cloud(n_hosts), self._nova_of(n_hosts)
-            self._say(f"{n_hosts:,} hosts: filling the tables")
-            ours = OurCloud(cloud)
+            self._say(f"{n_hosts:,} hosts: filling the host tables")
+            scheduler = MeasuredScheduler(cloud)
             if nova:
                 nova.load(cloud, filter_names(), weigher_names())
-            rows += self._decisions(cloud, ours, nova)
+            rows += self._decisions(cloud, scheduler, nova)
             if n_hosts == self._sizes.plugin_hosts:
-                plugins = self._plugins(n_hosts, ours, nova)
-                rows.append(self._everything(cloud, nova))
-        self._console.print(report.decisions_table(rows))
-        self._console.print(report.plugins_table(self._sizes.plugin_hosts, plugins))
+                plugins = self._plugins(n_hosts, scheduler, nova)
+                rows.append(self._all_filters(cloud, nova))
+        self._console.print(tables.decisions_table(rows))
+        self._console.print(tables.plugins_table(self._sizes.plugin_hosts, plugins))
         fits = self._fits()
-        self._console.print(report.fits_table(fits))
+        self._console.print(tables.fits_table(fits))
         if self._nova:
-            self._console.print(report.fits_nova_table(fits))
-        self._console.print(report.live_table(self._live()))
+            self._console.print(tables.fits_nova_table(fits))
+        self._console.print(tables.embedded_table(self._embedded()))
         self.run_stream()
         self.run_sources()
         self._say("messages")
-        messages = wire_times(self._nova, self._sizes.ours)
-        self._console.print(report.wire_table(messages))
+        messages = wire_times(self._nova, self._sizes.moorage)
+        self._console.print(tables.wire_table(messages))
 
     def run_stream(self) -> None:
-        """Measure requests on one Placement with many providers."""
+        """Measure a stream of requests to a Placement with many providers."""
         n_hosts = self._sizes.placement_hosts
-        what = f"{n_hosts:,} hosts on the real Placement"
+        what = f"{n_hosts:,} hosts in a real Placement"
 
         def progress(n_done: int, _n_all: int) -> None:
             self._say(f"{what}: {n_done:,} seeded")
@@ -164,29 +164,29 @@ class Bench:
             progress,
             lambda now: self._say(f"{what}: {now}"),
         )
-        self._console.print(report.stream_table(n_hosts, found))
-        self._console.print(report.puts_table(found))
+        self._console.print(tables.stream_table(n_hosts, found))
+        self._console.print(tables.puts_table(found))
 
     def run_sources(self) -> None:
-        """Measure the source nova_db on databases of a real nova."""
+        """Measure the source nova_db with databases of a real nova."""
         if why_not := missing_peer():
-            self._console.print(f"[bold]no databases of nova 34[/]: {why_not}")
+            self._console.print(f"[bold]nova_db not measured[/]: {why_not}")
             return
-        plan = self._sizes.ours
+        plan = self._sizes.moorage
         try:
             found = source_times(self._sizes.sources, plan, self._nova, self._say)
         except pytest.skip.Exception as e:
-            self._console.print(f"[bold]no databases of nova 34[/]: {e}")
+            self._console.print(f"[bold]nova_db not measured[/]: {e}")
             return
-        self._console.print(report.starts_table(found))
-        self._console.print(report.looks_table(found))
-        self._console.print(report.memory_table(found))
+        self._console.print(tables.starts_table(found))
+        self._console.print(tables.polls_table(found))
+        self._console.print(tables.memory_table(found))
 
     def run_ingest(self) -> None:
-        """Measure how many reports a second the source push takes."""
+        """Measure the reports per second of the source push."""
         n_hosts = self._sizes.ingest_hosts
         self._say(f"{n_hosts:,} hosts report to the source push")
-        rows = ingest_times(self._sizes.ours, n_hosts)
+        rows = ingest_times(self._sizes.moorage, n_hosts)
         self._console.print(ingest_table(rows, n_hosts))
 
     def run_workers(self) -> None:
@@ -201,64 +201,68 @@ class Bench:
         self._status.update(self._task, description=what)
 
     def _decisions(
-        self, cloud: Cloud, ours: OurCloud, nova: Nova | None
-    ) -> list[report.DecisionRow]:
+        self, cloud: Cloud, scheduler: MeasuredScheduler, nova: Nova | None
+    ) -> list[tables.DecisionRow]:
         rows = []
-        for asks in DECISIONS:
+        for make_request in DECISIONS:
             for number in _NUMBERS:
-                request = asks(cloud, number)
+                request = make_request(cloud, number)
                 self._say(f"{len(cloud):,} hosts: {request.name}, {number}")
-                mine = ours.decisions(request, self._sizes.ours)
+                moorage = scheduler.decisions(request, self._sizes.moorage)
                 plan = self._sizes.nova_decision
-                theirs = nova.decisions(request, plan) if nova else None
+                nova_times = nova.decisions(request, plan) if nova else None
                 rows.append(
-                    report.DecisionRow(len(cloud), request.name, number, mine, theirs)
+                    tables.DecisionRow(
+                        len(cloud), request.name, number, moorage, nova_times
+                    )
                 )
         return rows
 
-    def _everything(self, cloud: Cloud, nova: Nova | None) -> report.DecisionRow:
-        """Measure a plain request with every filter there is, and every weigher."""
+    def _all_filters(self, cloud: Cloud, nova: Nova | None) -> tables.DecisionRow:
+        """Measure a plain request with all filters and all weighers."""
         every = sorted(load_plugins("moorage.filters"))
         request = plain(cloud)
         self._say(f"{len(cloud):,} hosts: {request.name}, every filter")
-        mine = OurCloud(cloud, enabled_filters=every).decisions(
-            request, self._sizes.ours
+        moorage = MeasuredScheduler(cloud, enabled_filters=every).decisions(
+            request, self._sizes.moorage
         )
-        theirs = None
+        nova_times = None
         if nova:
             nova.load(cloud, every, weigher_names())
-            theirs = nova.decisions(request, self._sizes.nova_decision)
-        return report.DecisionRow(
-            len(cloud), f"{request.name}, {len(every)} filters", 1, mine, theirs
+            nova_times = nova.decisions(request, self._sizes.nova_decision)
+        return tables.DecisionRow(
+            len(cloud), f"{request.name}, {len(every)} filters", 1, moorage, nova_times
         )
 
     def _plugins(
-        self, n_hosts: int, ours: OurCloud, nova: Nova | None
-    ) -> list[report.PluginRow]:
+        self, n_hosts: int, scheduler: MeasuredScheduler, nova: Nova | None
+    ) -> list[tables.PluginRow]:
         rows = []
-        for mine in ours.plugins(self._sizes.ours):
-            self._say(f"{n_hosts:,} hosts: {mine.name}")
+        for moorage in scheduler.plugins(self._sizes.moorage):
+            self._say(f"{n_hosts:,} hosts: {moorage.name}")
             plan = self._sizes.nova
-            theirs = (
-                nova.plugin(mine.kind, mine.name, mine.request, plan) if nova else None
+            nova_times = (
+                nova.plugin(moorage.kind, moorage.name, moorage.request, plan)
+                if nova
+                else None
             )
-            rows.append(report.PluginRow(mine, theirs))
+            rows.append(tables.PluginRow(moorage, nova_times))
         return rows
 
     def _fits(self) -> list[FitRow]:
         sizes = tuple(n for n in self._sizes.hosts if n <= MAX_NOVA_HOSTS)
         self._say("guests with cells and devices")
         rows = []
-        plans = self._sizes.ours, self._nova, self._sizes.nova_fit
+        plans = self._sizes.moorage, self._nova, self._sizes.nova_fit
         for row in fit_rows(sizes, *plans):
-            self._say(f"{row.n_hosts:,} hosts: after {row.ours.name}")
+            self._say(f"{row.n_hosts:,} hosts: after {row.moorage.name}")
             rows.append(row)
         return rows
 
-    def _live(self) -> list[tuple[int, int, Times]]:
+    def _embedded(self) -> list[tuple[int, int, Times]]:
         rows = []
         for n_hosts in self._sizes.live_hosts:
-            self._say(f"{n_hosts:,} hosts on the real Placement")
-            found = live_times(make_cloud(n_hosts), _NUMBERS, self._sizes.ours)
+            self._say(f"{n_hosts:,} hosts in the embedded Placement")
+            found = embedded_times(make_cloud(n_hosts), _NUMBERS, self._sizes.moorage)
             rows += [(n_hosts, len(r.instance_uuids), each) for r, each in found]
         return rows

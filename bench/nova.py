@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova 34 beside us, in a process of its own, over the same hosts."""
+"""nova 34 in another process, with the same hosts."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 from tests.fixtures.nova_peer import Peer, PeerError, peer_python
 
-from .asked import Request
 from .clouds import Cloud
+from .requests import Request
 from .timing import Percentiles, Plan
 
 __all__ = ["Nova", "NovaDecision", "PeerError", "missing_peer"]
@@ -22,7 +22,7 @@ _SCRIPT = Path(__file__).with_name("nova_side.py")
 
 
 def missing_peer() -> str:
-    """Return why there is no nova beside us; nothing if there is."""
+    """Return why nova is not available; "" if it is."""
     python = peer_python()
     if python.exists():
         return ""
@@ -31,16 +31,16 @@ def missing_peer() -> str:
 
 @dataclass(frozen=True, slots=True)
 class NovaDecision:
-    """What nova's decisions take, milliseconds.
+    """The times of nova's decisions, milliseconds.
 
     Attributes
     ----------
     own : Percentiles
-        Filters, weighers, the choice and selections, over host states that are made.
+        Filters, weighers, the choice and selections, with existing host states.
     states : Percentiles
-        Making them, of compute nodes that were read already.
+        Creating the host states from compute nodes that were read before.
     n_passed : int
-        Hosts that the filters let pass, for the first instance.
+        Hosts that pass the filters for the first instance.
     """
 
     own: Percentiles
@@ -48,11 +48,11 @@ class NovaDecision:
     n_passed: int
 
 
-class Nova(Peer):  # type: ignore[misc]  # mypy does not look into tests/
+class Nova(Peer):  # type: ignore[misc]  # mypy does not follow imports of tests/
     """The tests' peer, with operations that measure."""
 
     def __init__(self) -> None:
-        # The tests' own start another script; all else of the protocol is theirs.
+        # Not the tests' constructor: it starts another script.
         self._process = subprocess.Popen(
             # -P: modules of bench/ must not hide nova's.
             [peer_python(), "-P", str(_SCRIPT)],
@@ -69,8 +69,8 @@ class Nova(Peer):  # type: ignore[misc]  # mypy does not look into tests/
         self.ask("load", filters=filters, weighers=weighers, **cloud.as_message())
 
     def decisions(self, request: Request, plan: Plan) -> NovaDecision:
-        """Return what a decision takes."""
-        runs: list[dict[str, float]] = self.ask("decide", **_asked(request, plan))
+        """Return the times of a decision."""
+        runs: list[dict[str, float]] = self.ask("decide", **_measured(request, plan))
         return NovaDecision(
             own=Percentiles.of([run["own"] for run in runs]),
             states=Percentiles.of([run["states"] for run in runs]),
@@ -80,9 +80,9 @@ class Nova(Peer):  # type: ignore[misc]  # mypy does not look into tests/
     def plugin(
         self, kind: str, name: str, request: Request, plan: Plan
     ) -> tuple[Percentiles, int] | str:
-        """Return one plugin's time and how many hosts pass, or why it has none."""
+        """Return a plugin's time and the number of passing hosts, or why it failed."""
         try:
-            answer = self.ask(kind, name=name, **_asked(request, plan))
+            answer = self.ask(kind, name=name, **_measured(request, plan))
         except PeerError as error:
             return str(error)
         if answer is None:
@@ -90,12 +90,12 @@ class Nova(Peer):  # type: ignore[misc]  # mypy does not look into tests/
         return Percentiles.of(answer["ms"]), answer["n_passed"]
 
     def wire(self, text: str, number: int, plan: Plan) -> dict[str, Percentiles]:
-        """Return what it takes to read and to write an object, by operation."""
+        """Return the times of reading and writing an object, by operation."""
         answer = self.ask("wire", text=text, number=number, **_plan(plan))
         return {name: Percentiles.of(values) for name, values in answer.items()}
 
 
-def _asked(request: Request, plan: Plan) -> dict[str, Any]:
+def _measured(request: Request, plan: Plan) -> dict[str, Any]:
     return {
         "spec_obj": request.primitive,
         "instance_uuids": request.instance_uuids,

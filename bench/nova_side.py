@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova 34's scheduler under measurement, over hosts that come in a message.
+"""Measure nova 34's scheduler with hosts that are sent in a message.
 
-Run by bench/nova.py with the Python of the peer environment; it imports nova and
-nothing of ours. The protocol is that of tests/interop/nova_side.py.
+Run by bench/nova.py with the Python of the environment with nova; it imports nothing of
+Moorage. The protocol is that of tests/interop/nova_side.py.
 """
 
 import datetime
@@ -17,7 +17,7 @@ from unittest import mock
 
 sys.path.append(str(Path(__file__).parents[1] / "tests/interop"))
 
-import nova_side  # first: it says that nothing is to be monkey-patched
+import nova_side  # first: it selects threads instead of eventlet
 from nova import context, objects
 from nova.objects import base, pci_device_pool
 from nova.scheduler import host_manager, manager, utils, weights
@@ -29,7 +29,7 @@ _A_DAY_S = 86400
 
 
 class _Cloud:
-    """What nova would have read from its databases."""
+    """The objects that nova would read from its databases."""
 
     def __init__(self, message):
         now = datetime.datetime.now(datetime.UTC)
@@ -54,14 +54,14 @@ class _Cloud:
         return self.manager.host_manager
 
     def forget(self, names):
-        """Set the instances of these hosts back to what they were."""
+        """Remove the instances that decisions have placed on these hosts."""
         for name in names:
-            mine = {u: objects.Instance(uuid=u) for u in self.instances[name]}
+            instances = {u: objects.Instance(uuid=u) for u in self.instances[name]}
             info = self._hosts._instance_info  # noqa: SLF001 - no database is read
-            info[name] = {"instances": mine, "updated": True}
+            info[name] = {"instances": instances, "updated": True}
 
     def states(self):
-        """Return new host states, as each of nova's decisions makes them."""
+        """Return new host states, as nova creates them for each decision."""
         nodes = {self.cell: self.computes}
         make = self._hosts._get_host_states  # noqa: SLF001 - no database is read
         return list(make(None, nodes, self.services))
@@ -119,7 +119,7 @@ def _service(host, now):
 
 
 def _manager(filters, weighers):
-    """Return nova's scheduler without what asks databases, brokers and Placement."""
+    """Return nova's scheduler without its use of databases, brokers and Placement."""
     known = {cls.__name__: cls for cls in weights.all_weighers()}
     paths = [f"{known[n].__module__}.{n}" for n in weighers if n in known]
     CONF.set_override("enabled_filters", filters, "filter_scheduler")
@@ -139,7 +139,7 @@ CLOUD: Any = None
 
 
 def load(message):
-    """Take hosts, instances, aggregates, names of filters and of weighers."""
+    """Load hosts, instances and aggregates, and enable filters and weighers."""
     global CLOUD
     CLOUD = None
     gc.collect()
@@ -148,7 +148,7 @@ def load(message):
 
 
 def decide(message):
-    """Return the times of whole decisions; claims are granted by nobody."""
+    """Return the times of whole decisions; all claims succeed without Placement."""
     uuids, ctxt = message["instance_uuids"], context.get_admin_context()
     with (
         mock.patch.object(utils, "claim_resources", _granted),
@@ -160,7 +160,7 @@ def decide(message):
 
 
 def _granted(*_args, **_kwargs):
-    """Stand for a claim; cheaper than a mock that remembers its calls."""
+    """Replace a claim; faster than a mock, which records its calls."""
     return True
 
 
@@ -186,7 +186,7 @@ def _decided(ctxt, spec, uuids, offers):
 
 
 def _counting(hosts):
-    """Return a list that learns how many hosts the filters let pass each time."""
+    """Return a list to which each filtering adds the number of passing hosts."""
     passed = []
     weigh = host_manager.HostManager.get_weighed_hosts
 
@@ -232,13 +232,13 @@ def filter_(message):
     one, states = cls(), CLOUD.states()
     requests = _allocation_requests(_spec(message), message["offers"])
 
-    def ask(spec):
-        # One that judges candidates takes those that it rejects away.
+    def run(spec):
+        # A filter that evaluates candidates removes those that it rejects.
         for state in states:
             state.allocation_candidates = requests[state.uuid]
         return len(list(one.filter_all(states, spec)))
 
-    return _plugin(message, ask)
+    return _plugin(message, run)
 
 
 def weigher(message):
@@ -249,32 +249,32 @@ def weigher(message):
     one = known[message["name"]]()
     weighed = [weights.WeighedHost(state, 0.0) for state in CLOUD.states()]
 
-    def ask(spec):
+    def run(spec):
         # As BaseWeightHandler.get_weighed_objects does, without its log lines.
         raw = one.weigh_objects(weighed, spec)
-        scaled = list(normalize(raw, minval=one.minval, maxval=one.maxval))
-        for each, weight in zip(weighed, scaled, strict=True):
+        normalized = list(normalize(raw, minval=one.minval, maxval=one.maxval))
+        for each, weight in zip(weighed, normalized, strict=True):
             each.weight += one.weight_multiplier(each.obj) * weight
-        return len(scaled)
+        return len(normalized)
 
-    return _plugin(message, ask)
+    return _plugin(message, run)
 
 
-def _plugin(message, ask):
+def _plugin(message, run):
     n_passed = 0
 
-    def run():
+    def timed():
         nonlocal n_passed
         spec = _spec(message)
         started = time.perf_counter()
-        n_passed = ask(spec)
+        n_passed = run(spec)
         return (time.perf_counter() - started) * 1000
 
-    return {"ms": _repeated(message, run), "n_passed": n_passed}
+    return {"ms": _repeated(message, timed), "n_passed": n_passed}
 
 
 def wire(message):
-    """Return the times of reading an object's text and of writing it again."""
+    """Return the times of reading an object's text and of writing it."""
     text, number = message["text"], message["number"]
     serializer = base.NovaObjectSerializer()
     ctxt = context.get_admin_context()
@@ -304,7 +304,7 @@ def _spec(message):
 
 
 def _repeated(message, run):
-    """Do what bench/timing.py's `repeated` does; nothing of ours is imported here."""
+    """Repeat as `repeated` in bench/timing.py does, which cannot be imported here."""
     for _ in range(message["warm_ups"]):
         run()
     gc.collect()
@@ -320,7 +320,7 @@ nova_side.OPERATIONS.update(
 )
 
 if __name__ == "__main__":
-    # At INFO, to nowhere, as ours: what a log line costs is part of a decision.
+    # At INFO, discarding the lines, as for Moorage: formatting is part of a decision.
     logging.getLogger().addHandler(logging.NullHandler())
     logging.getLogger("nova").setLevel(logging.INFO)
     nova_side.main()

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many requests on one real Placement with many providers, and nova's way beside it.
+"""Many requests to one Placement with many providers, compared with nova's calls.
 
-nova's way is what nova's scheduler asks of Placement for each request, and nothing
-else: GET /allocation_candidates, GET /allocations/{consumer}, and PUT of the first
-candidate. What nova itself does between these is left out, in its favor.
+For each request nova's scheduler sends GET /allocation_candidates, GET
+/allocations/{consumer}, and PUT of the first candidate. Only these calls are measured,
+without nova's own work between them.
 
-How many times faster a stream can be depends on the server, too. Let these three take
-G, g and P, in their order. Were a decision nothing but a PUT, n requests of 8 flavors
-would be n (G + g + P) / (8 G + n P) times as fast: 500 of them 30 times if G is 55 P.
+The possible ratio depends on the server. If the three calls take G, g and P, and a
+decision were only a PUT, then n requests of 8 flavors would be
+n (G + g + P) / (8 G + n P) times as fast: 30 times for n = 500 and G = 55 P.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from moorage.scheduler.drivers.record import DecisionRecord
 from moorage.scheduler.placement.adapter import Response
 from moorage.scheduler.service import Scheduler, build
 
-from .asked import CONTEXT, Request, plain
 from .clouds import Cloud, CloudSource
-from .ours import collecting_as_served
-from .seeded import (
+from .decisions import daemon_gc_thresholds
+from .real_placement import (
     CountedAdapter,
     Kind,
     Progress,
     Where,
     seeded_placement,
 )
+from .requests import CONTEXT, Request, plain
 from .timing import Percentiles, Plan, elapsed_ms, repeated
 
 #: ``[moorage] candidates_max_age`` of this benchmark, seconds; the default is 5.
@@ -56,7 +56,7 @@ FLAVORS: Final[tuple[Flavor, ...]] = (
     (4, 16384, 40),
 )
 
-#: nova's default of ``[scheduler] max_placement_results``, and ours.
+#: nova's default of ``[scheduler] max_placement_results``, and Moorage's.
 LIMIT = 1000
 
 #: Instances in a request for several.
@@ -74,14 +74,14 @@ _OWNER = {"project_id": "nova", "user_id": "nova"}
 
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """How much is measured on one Placement.
+    """What is measured with one Placement.
 
     Attributes
     ----------
     n_requests : int
         Requests of the stream.
     singles, several : Plan
-        Decisions for one instance and for N_SEVERAL, beside their bare PUTs.
+        Decisions for one instance and for N_SEVERAL, compared with PUTs.
     """
 
     n_requests: int
@@ -91,46 +91,46 @@ class StreamPlan:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What each of some requests took, and how many GETs they took together."""
+    """The times of some requests, and the number of all their GETs."""
 
     latencies_ms: tuple[float, ...]
     n_gets: int
 
     @property
     def n_requests(self) -> int:
-        """Requests, one after the other."""
+        """The number of requests, which ran one after the other."""
         return len(self.latencies_ms)
 
     @property
     def elapsed_s(self) -> float:
-        """All of them."""
+        """The time of all requests."""
         return sum(self.latencies_ms) / 1000
 
     @property
     def per_s(self) -> float:
-        """Requests a second."""
+        """Requests per second."""
         return self.n_requests / self.elapsed_s
 
     @property
-    def gets_a_request(self) -> float:
-        """GETs of any kind."""
+    def gets_per_request(self) -> float:
+        """GETs per request."""
         return self.n_gets / self.n_requests
 
     def followed_by(self, other: Rate) -> Rate:
-        """Return both as one."""
+        """Return the rate of both together."""
         return Rate(self.latencies_ms + other.latencies_ms, self.n_gets + other.n_gets)
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionAndPuts:
-    """Whole decisions, and bare PUTs of the same allocations, ms.
+    """Whole decisions, and PUTs of the same allocations, ms.
 
     Attributes
     ----------
     claim, rest : Percentiles
-        Of `decision`: its own PUT or POST, and all else.
+        The parts of `decision`: its PUT or POST, and the rest.
     n_gets : int
-        Of all runs together: what had become too old is asked again.
+        GETs of all runs together: expired answers are queried again.
     """
 
     n_instances: int
@@ -143,12 +143,12 @@ class DecisionAndPuts:
 
 @dataclass(frozen=True, slots=True)
 class StreamTimes:
-    """What was measured on one Placement.
+    """What was measured with one Placement.
 
     Attributes
     ----------
     first, later : Rate
-        Ours: the first request of each flavor, and all others.
+        Moorage: the first request of each flavor, and all others.
     """
 
     kind: Kind
@@ -166,42 +166,42 @@ def stream_times(
     progress: Progress,
     say: Callable[[str], None],
 ) -> StreamTimes:
-    """Return what requests take; `progress` is told of providers, `say` of all else."""
+    """Return the times; `progress` is called while seeding, `say` with each step."""
     with seeded_placement(cloud, where, progress) as adapter:
         say("a stream of requests")
-        with _running(cloud, adapter) as ours:
-            first, later = ours.stream(plan.n_requests)
-            say("requests in nova's way")
-            nova = _novas_way(adapter, ours.questions)
-        say("decisions and their bare PUTs")
-        with _running(cloud, adapter) as ours:
-            single = ours.beside_puts(FLAVORS, 1, plan.singles)
+        with _running(cloud, adapter) as streamed:
+            first, later = streamed.stream(plan.n_requests)
+            say("nova's calls")
+            nova = _nova_calls(adapter, streamed.queries)
+        say("decisions and PUTs")
+        with _running(cloud, adapter) as streamed:
+            single = streamed.compare_with_puts(FLAVORS, 1, plan.singles)
         say(f"{N_SEVERAL} instances in a request, and as many PUTs")
-        with _running(cloud, adapter) as ours:
-            several = ours.beside_puts(FLAVORS[:1], N_SEVERAL, plan.several)
+        with _running(cloud, adapter) as streamed:
+            several = streamed.compare_with_puts(FLAVORS[:1], N_SEVERAL, plan.several)
     return StreamTimes(where.kind, first, later, nova, single, several)
 
 
 @contextmanager
-def _running(cloud: Cloud, adapter: CountedAdapter) -> Iterator[_Ours]:
-    """Yield a new scheduler, which keeps no answer yet; its claims go in the end."""
+def _running(cloud: Cloud, adapter: CountedAdapter) -> Iterator[_StreamedScheduler]:
+    """Yield a new scheduler with an empty cache; release its claims at the end."""
     conf = load(config_files=[])
     conf.set_override("max_placement_results", LIMIT, group="scheduler")
     conf.set_override("candidates_max_age", MAX_AGE_S, group="moorage")
     conf.set_override("random_seed", 1, group="moorage")
     scheduler = build(conf, placement=adapter, source=CloudSource(conf, cloud))
     scheduler.start()
-    ours = _Ours(cloud, adapter, scheduler)
+    streamed = _StreamedScheduler(cloud, adapter, scheduler)
     try:
-        with collecting_as_served():
-            yield ours
+        with daemon_gc_thresholds():
+            yield streamed
     finally:
-        ours.release()
+        streamed.release()
         scheduler.stop()
 
 
-class _Ours:
-    """A scheduler, and what it was asked."""
+class _StreamedScheduler:
+    """A scheduler, with its queries and claims."""
 
     def __init__(
         self, cloud: Cloud, adapter: CountedAdapter, scheduler: Scheduler
@@ -210,16 +210,16 @@ class _Ours:
         self._adapter = adapter
         self._scheduler = scheduler
         self._claimed: list[str] = []
-        #: What Placement was asked, one question a flavor.
-        self.questions: list[str] = []
+        #: One query to Placement for each flavor.
+        self.queries: list[str] = []
 
     def stream(self, n_requests: int) -> tuple[Rate, Rate]:
-        """Return rates: of the first request of each flavor, and of all others."""
+        """Return the rates of the first request of each flavor, and of all others."""
         flavors = itertools.islice(itertools.cycle(FLAVORS), n_requests)
         requests = [_request(self._cloud, each) for each in flavors]
         first = self._rate(requests[: len(FLAVORS)])
         records = self._scheduler.decisions.newest(len(FLAVORS))
-        self.questions = [record.queries[0] for record in records]
+        self.queries = [record.queries[0] for record in records]
         return first, self._rate(requests[len(FLAVORS) :])
 
     def _rate(self, requests: Sequence[Request]) -> Rate:
@@ -227,10 +227,10 @@ class _Ours:
             self._adapter, [functools.partial(self._decide, r) for r in requests]
         )
 
-    def beside_puts(
+    def compare_with_puts(
         self, flavors: Sequence[Flavor], n_instances: int, plan: Plan
     ) -> DecisionAndPuts:
-        """Return what decisions take, and PUTs of what they claimed, one by one."""
+        """Return the times of decisions, and of PUTs of the same allocations."""
         for flavor in flavors:
             self._decide(_request(self._cloud, flavor))
         n_gets = self._adapter.n_gets()
@@ -238,7 +238,7 @@ class _Ours:
             _request(self._cloud, each, n_instances)
             for each in itertools.cycle(flavors)
         )
-        runs = repeated(plan, lambda: self._beside_puts(next(requests)))
+        runs = repeated(plan, lambda: self._compare_with_puts(next(requests)))
         decisions, claims, puts = zip(*runs, strict=True)
         return DecisionAndPuts(
             n_instances,
@@ -249,11 +249,11 @@ class _Ours:
             self._adapter.n_gets() - n_gets,
         )
 
-    def _beside_puts(self, request: Request) -> tuple[float, float, float]:
+    def _compare_with_puts(self, request: Request) -> tuple[float, float, float]:
         """Return the decision, its claim, and the PUTs, ms."""
         requests, record = self._decide(request)
         for consumer in requests:
-            # As new to Placement as it was, so that both find the same.
+            # The PUT must find the same state of the consumer as the claim did.
             _done(self._adapter.delete(f"/allocations/{consumer}", **_READING))
         puts = sum(
             elapsed_ms(functools.partial(_put, self._adapter, consumer, each))
@@ -276,7 +276,7 @@ class _Ours:
         return requests, self._scheduler.decisions.newest(1)[0]
 
     def release(self) -> None:
-        """Give back all that was claimed."""
+        """Release all claims."""
         for consumer in self._claimed:
             self._adapter.delete(f"/allocations/{consumer}", **_READING)
 
@@ -293,16 +293,16 @@ def _request(cloud: Cloud, flavor: Flavor, n_instances: int = 1) -> Request:
     return Request("stream", request.primitive, uuids)
 
 
-def _novas_way(adapter: CountedAdapter, questions: Sequence[str]) -> Rate:
-    consumers = [str(uuid.uuid4()) for _ in questions]
+def _nova_calls(adapter: CountedAdapter, queries: Sequence[str]) -> Rate:
+    consumers = [str(uuid.uuid4()) for _ in queries]
 
-    def ask(question: str, consumer: str) -> None:
-        found = _body(adapter.get(question, **_READING))["allocation_requests"]
+    def call(query: str, consumer: str) -> None:
+        found = _body(adapter.get(query, **_READING))["allocation_requests"]
         _body(adapter.get(f"/allocations/{consumer}", **_READING))
         _put(adapter, consumer, found[0])
 
-    pairs = zip(questions, consumers, strict=True)
-    rate = _rate(adapter, [functools.partial(ask, *pair) for pair in pairs])
+    pairs = zip(queries, consumers, strict=True)
+    rate = _rate(adapter, [functools.partial(call, *pair) for pair in pairs])
     for consumer in consumers:
         _done(adapter.delete(f"/allocations/{consumer}", **_READING))
     return rate
@@ -326,4 +326,6 @@ def _body(response: Response) -> dict[str, Any]:
 
 def _done(response: Response) -> None:
     if response.status_code >= 300:
-        raise RuntimeError(f"Placement said {response.status_code}: {response.text}")
+        raise RuntimeError(
+            f"Placement answered {response.status_code}: {response.text}"
+        )

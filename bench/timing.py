@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Repeated runs, and the median and the p99 of their times. No time is judged."""
+"""Repeated runs, and the median and p99 of their times."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-#: Where a table has no figure.
+#: The cell of a table without a value.
 NONE: Final = "-"
 
-#: What the tables' cells show, to be printed once.
+#: Explains the cells of all tables.
 LEGEND: Final = (
     "Times are median / p99 (nearest rank: the p99 of fewer than 100 runs is the "
-    "highest); the time of a single run stands alone."
+    "maximum). A single run has one value."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How often something is measured: `runs` times, or until `budget_s` is spent."""
+    """How often to measure: `runs` times, or until `budget_s` have passed."""
 
     runs: int
     budget_s: float
@@ -42,18 +42,18 @@ class Percentiles:
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Percentiles:
-        """Summarize one sample or more; the p99 is one of them, by nearest rank."""
+        """Summarize at least one sample; the p99 is that of the nearest rank."""
         ranked = sorted(samples)
         rank = math.ceil(99 * len(ranked) / 100)
         return cls(statistics.median(ranked), ranked[rank - 1], len(ranked))
 
     def scaled(self, factor: float) -> Percentiles:
-        """Return them for samples that are all `factor` times as great."""
+        """Return the percentiles of samples multiplied by `factor`."""
         return Percentiles(self.median * factor, self.p99 * factor, self.n_samples)
 
 
 def format_number(value: float) -> str:
-    """Format a number with three significant digits, or as a whole one from 100 on."""
+    """Format a number with three significant digits, from 100 on as an integer."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -66,10 +66,10 @@ def format_percentiles(times: Percentiles | None) -> str:
 
 
 def repeated(plan: Plan, run: Callable[[], T]) -> list[T]:
-    """Return what the runs gave, at least one; warm-ups are thrown away."""
+    """Return the results of the runs, at least one, without those of warm-ups."""
     for _ in range(plan.warm_ups):
         run()
-    gc.collect()  # garbage of what was measured before is not ours to pay for
+    gc.collect()  # so that garbage of earlier measurements does not count
     ends_at = time.perf_counter() + plan.budget_s
     results = [run()]
     while len(results) < plan.runs and time.perf_counter() < ends_at:
@@ -78,7 +78,7 @@ def repeated(plan: Plan, run: Callable[[], T]) -> list[T]:
 
 
 def elapsed_ms(block: Callable[[], object]) -> float:
-    """Return how long a call takes."""
+    """Return the duration of a call."""
     started = time.perf_counter()
     block()
     return (time.perf_counter() - started) * 1000

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request costs on its way from JSON to objects, and back."""
+"""Measure the conversion of messages from JSON to objects, and back."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from dataclasses import dataclass
 
 from moorage.objects import Serializer
 
-from .asked import CONTEXT, recorded
 from .nova import Nova
+from .requests import CONTEXT, recorded
 from .timing import Percentiles, Plan, elapsed_ms, repeated
 
-#: Calls of which a run is the mean: one alone is too short for the clock.
+#: Calls in a run, which is their mean: one call is too short for the clock.
 NUMBER = 20
 
 
 @dataclass(frozen=True, slots=True)
 class WireTime:
-    """What reading and writing one text take, milliseconds; nova's if it is there."""
+    """The times of reading and writing one text, milliseconds."""
 
     what: str
     n_bytes: int
-    ours: dict[str, Percentiles]
-    novas: dict[str, Percentiles]
+    moorage: dict[str, Percentiles]
+    nova_times: dict[str, Percentiles]
 
 
 def wire_times(nova: Nova | None, plan: Plan) -> list[WireTime]:
@@ -48,9 +48,9 @@ def _measured(what: str, text: str, nova: Nova | None, plan: Plan) -> WireTime:
     def write() -> str:
         return json.dumps(serializer.serialize_entity(CONTEXT, found))
 
-    ours = {"read": _each(read, plan), "write": _each(write, plan)}
-    novas = nova.wire(text, NUMBER, plan) if nova else {}
-    return WireTime(what, len(text), ours, novas)
+    moorage = {"read": _each(read, plan), "write": _each(write, plan)}
+    nova_times = nova.wire(text, NUMBER, plan) if nova else {}
+    return WireTime(what, len(text), moorage, nova_times)
 
 
 def _each(block: Callable[[], object], plan: Plan) -> Percentiles:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of several workers beside that of one: real processes, a real RabbitMQ.
+"""Memory of several workers compared with one: real processes and a real RabbitMQ.
 
-Also by itself: `python -m bench.workers`. Placement is canned; the hosts come from a
-file. Memory is the proportional set size: a page that processes share is told in
-parts. It is read once all serve, and again after requests that each worker answered.
+Placement is canned; the hosts come from a file. Memory is the proportional set size,
+which divides shared pages among their processes. It is read once all workers serve, and
+again after some requests.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from moorage.scheduler.rpc import SchedulerAPI, get_transport
 from tests.fixtures.rabbitmq import Broker
 from tests.fixtures.scheduler_process import SchedulerProcess
 
-from .asked import plain
 from .canned import CannedPlacement
 from .clouds import Cloud, make_cloud, stable_uuid
+from .requests import plain
 
 N_WORKERS = (1, 4)
-#: Candidates in an answer of Placement: as many as [scheduler] max_placement_results
-#: unless told, and all.
+#: Candidates in an answer of Placement: the default of [scheduler]
+#: max_placement_results, and all hosts.
 N_CANDIDATES = (1_000, 10_000)
 
 _N_CLIENTS = 4
@@ -45,7 +45,7 @@ _CONTEXT = {"request_id": "req-bench", "project_id": "project", "user_id": "user
 
 @dataclass(frozen=True, slots=True)
 class WorkersPlan:
-    """How many hosts there are, and how many requests before the memory is read."""
+    """The number of hosts, and of requests before the memory is read again."""
 
     n_hosts: int = 10_000
     n_requests: int = 200
@@ -53,7 +53,7 @@ class WorkersPlan:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Proportional set sizes, all processes of a scheduler together, MiB."""
+    """Proportional set sizes, the sum of all processes of a scheduler, MiB."""
 
     n_candidates: int
     n_workers: int
@@ -62,22 +62,22 @@ class Memory:
 
 
 def print_memory(console: Console, plan: WorkersPlan) -> None:
-    """Measure and print; without a broker, print why there is none."""
+    """Measure and print; without a broker, print the reason."""
     try:
         found = memory_of_workers(plan)
     except pytest.skip.Exception as e:
-        console.print(f"[bold]no memory of workers[/]: {e}")
+        console.print(f"[bold]memory of workers not measured[/]: {e}")
         return
     console.print(memory_table(plan, found))
 
 
 def memory_of_workers(plan: WorkersPlan) -> list[Memory]:
-    """Start a scheduler with each number of workers, one after the other.
+    """Measure a scheduler with each number of workers, one after the other.
 
     Raises
     ------
     pytest.skip.Exception
-        There is no RabbitMQ, and none can be started.
+        No RabbitMQ is running, and none can be started.
     """
     cloud = make_cloud(plan.n_hosts)
     found = []
@@ -89,20 +89,20 @@ def memory_of_workers(plan: WorkersPlan) -> list[Memory]:
                     with _scheduler(cloud, n, broker, placement_url) as scheduler:
                         pids = {scheduler.pid, *scheduler.workers}
                         started = _pss_mib(pids)
-                        _ask(broker, cloud, plan.n_requests)
+                        _send_requests(broker, cloud, plan.n_requests)
                         used = _pss_mib(pids)
                     found.append(Memory(n_candidates, n, started, used))
     return found
 
 
 def memory_table(plan: WorkersPlan, found: Sequence[Memory]) -> Table:
-    """Return the table of them."""
+    """Return the table of the measurements."""
     table = Table(
         title=f"Memory of workers, {plan.n_hosts:,} hosts",
         caption=f"PSS of all processes; used: after {plan.n_requests} requests",
         caption_justify="left",
     )
-    for name in ("candidates", "workers", "started, MiB", "used, MiB", "beside one"):
+    for name in ("candidates", "workers", "started, MiB", "used, MiB", "ratio to one"):
         table.add_column(name, justify="right")
     for each in found:
         one = next(m for m in found if m.n_candidates == each.n_candidates)
@@ -136,17 +136,17 @@ def _scheduler(
             yield scheduler
 
 
-def _ask(broker: Broker, cloud: Cloud, n_requests: int) -> None:
+def _send_requests(broker: Broker, cloud: Cloud, n_requests: int) -> None:
     transport = get_transport(load([], config_files=[]), broker.transport_url)
     api = SchedulerAPI(transport, timeout_s=120)
 
-    def ask(number: int) -> None:
+    def send(number: int) -> None:
         spec = RequestSpec.obj_from_primitive(plain(cloud).primitive)
-        uuid = stable_uuid(f"asked {number}")
+        uuid = stable_uuid(f"request {number}")
         api.select_destinations(_CONTEXT, spec, [uuid], return_alternates=True)
 
     with ThreadPoolExecutor(_N_CLIENTS) as pool:
-        list(pool.map(ask, range(n_requests)))
+        list(pool.map(send, range(n_requests)))
     transport.cleanup()
 
 
@@ -176,7 +176,7 @@ def _pss_mib(pids: Iterable[int]) -> float:
 
 @contextmanager
 def _served(cloud: Cloud) -> Iterator[str]:
-    """Serve the canned Placement over HTTP; its URL."""
+    """Serve the canned Placement over HTTP; yield its URL."""
     placement = CannedPlacement(cloud, plain(cloud))
 
     class Handler(BaseHTTPRequestHandler):
@@ -208,7 +208,3 @@ def _served(cloud: Cloud) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
-
-
-if __name__ == "__main__":
-    print_memory(Console(), WorkersPlan())

@@ -12,11 +12,18 @@ project = "Moorage"
 copyright = "the authors of Moorage"
 version = release = __version__
 
-# The options are read from the code that registers them.
-extensions = ["oslo_config.sphinxext"]
+extensions = [
+    # The options are read from the code that registers them.
+    "oslo_config.sphinxext",
+    "sphinx_copybutton",
+]
+# Copy only the commands of a console, without prompts and output.
+copybutton_exclude = ".linenos, .gp, .go"
 
 html_theme = "furo"
 html_title = f"Moorage {release}"
+html_static_path = ["_static"]
+html_css_files = ["moorage.css"]
 exclude_patterns = ["_build"]
 nitpicky = True
 

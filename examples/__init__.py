@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Things to copy: a request's whole way, a conductor, a third-party plugin."""
+"""Examples: a cloud in one process, a conductor, a third-party plugin."""

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the documentation shows is true: options, samples, examples."""
+"""The documentation is correct: options, samples, examples, outputs, names, links."""
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import pkgutil
 import re
 import subprocess
 import sys
@@ -12,26 +14,34 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from oslo_config import cfg, generator
 
-from moorage.scheduler.conf import list_opts, register_opts
+from moorage.objects import RequestSpec
+from moorage.scheduler.conf import list_opts, load, register_opts
 from moorage.scheduler.conf.keystoneauth import auth_opts
 from moorage.scheduler.drivers.plugins import load_filters, load_weighers
-from moorage.scheduler.hosts import COLUMNS, HostTable
+from moorage.scheduler.hosts import COLUMNS, HostBatch, HostTable
 from moorage.scheduler.placement.query import Requirements
 from moorage.scheduler.prefilters import PrefilterRequest
+from moorage.scheduler.service import build
 from moorage.scheduler.sources.inventory import InventoryHost, read_inventory
 from moorage.scheduler.sources.inventory_schema import inventory_schema
+from moorage.testing import check_plugin
+from moorage.weighers import BaseHostWeigher
 
 from .fixtures.clouds import request
 
 ROOT = Path(__file__).parents[1]
 DOC = ROOT / "doc"
+PAGES = sorted(DOC.glob("**/*.rst"))
 SAMPLE = ROOT / "etc/moorage/moorage.conf.sample"
 EXAMPLES = DOC / "examples"
+PLUGIN = ROOT / "examples/plugin"
 
-#: Their options are keystoneauth1's: their help is another one with another release.
+#: Their options are keystoneauth1's: the help text depends on its release.
 NOT_OURS = {"placement", "neutron"}
 
 
@@ -52,7 +62,7 @@ def read(conf: cfg.ConfigOpts) -> cfg.ConfigOpts:
 
 
 def groups(sample: str) -> dict[str, str]:
-    """Return what a sample says by group, of options of ours only."""
+    """Return the text of a sample by group, of our own options only."""
     parts = re.split(r"^\[(\w+)\]$", sample, flags=re.MULTILINE)
     return dict(zip(parts[1::2], map(ours, parts[2::2]), strict=True))
 
@@ -66,9 +76,9 @@ def module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
 
 
 def small_cloud() -> HostTable:
@@ -88,18 +98,18 @@ def test_every_option_is_in_the_sample(group: str, option: str) -> None:
 
 def test_every_registered_option_is_listed() -> None:
     listed = {(group, opt.dest) for group, opts in list_opts() for opt in opts}
-    of_the_password_plugin = {(g, opt.dest) for g in NOT_OURS for opt in auth_opts()}
-    assert listed == set(registered()) | of_the_password_plugin
+    password_opts = {(g, opt.dest) for g in NOT_OURS for opt in auth_opts()}
+    assert listed == set(registered()) | password_opts
 
 
 def test_sample_is_current(tmp_path: Path) -> None:
-    made = tmp_path / "sample"
+    generated = tmp_path / "sample"
     generator.main(
-        [f"--output-file={made}", "--wrap-width=79", "--namespace=moorage.conf"]
+        [f"--output-file={generated}", "--wrap-width=79", "--namespace=moorage.conf"]
     )
-    now, shown = groups(made.read_text()), groups(SAMPLE.read_text())
-    for group in now.keys() - NOT_OURS:
-        assert shown[group] == now[group], "write it again: see CONTRIBUTING.md"
+    current, stored = groups(generated.read_text()), groups(SAMPLE.read_text())
+    for group in current.keys() - NOT_OURS:
+        assert stored[group] == current[group], "regenerate it: see CONTRIBUTING.md"
 
 
 def test_configuration_page_shows_what_the_sample_has() -> None:
@@ -108,7 +118,7 @@ def test_configuration_page_shows_what_the_sample_has() -> None:
         (ROOT / "etc/moorage/config-generator.conf").read_text(),
         re.MULTILINE,
     )
-    page = (DOC / "configuration.rst").read_text()
+    page = (DOC / "reference/configuration.rst").read_text()
     assert re.findall(r"show-options::\n\n   (\S+)", page) == namespaces
 
 
@@ -117,11 +127,11 @@ KEYS = inventory_schema(COLUMNS)["properties"]["hosts"]["items"]["properties"]
 
 @pytest.mark.parametrize("key", [k for k in KEYS if k not in COLUMNS])
 def test_every_key_of_a_host_is_documented(key: str) -> None:
-    page = (DOC / "hosts.rst").read_text().partition(".. _inventory-hosts:")[2]
+    page = (DOC / "reference/inventory-file.rst").read_text()
     assert f"``{key}``" in page
 
 
-def test_inventory_of_the_docs_is_right() -> None:
+def test_inventory_of_the_docs_is_valid() -> None:
     hosts: dict[str, InventoryHost] = {
         host.record.host: host for host in read_inventory(EXAMPLES / "hosts.yaml").hosts
     }
@@ -138,15 +148,15 @@ def test_quick_start_prints_what_the_page_shows() -> None:
         text=True,
         check=True,
     )
-    page = (DOC / "quickstart.rst").read_text()
+    page = (DOC / "tutorials/first-decision.rst").read_text()
     assert "".join(f"   {line}\n" for line in run.stdout.splitlines()) in page
 
 
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(path, id=path.name)
-        for path in (ROOT / "README.md", *sorted(DOC.glob("*.rst")))
+        pytest.param(path, id=f"{path.relative_to(ROOT)}")
+        for path in (ROOT / "README.md", *PAGES)
     ],
 )
 def test_nothing_is_installed_from_an_index_that_does_not_have_it(page: Path) -> None:
@@ -159,8 +169,8 @@ def test_first_request_prints_what_the_docs_show(
 ) -> None:
     module("first_request").main()
     printed = capsys.readouterr().out.splitlines()
-    page = (DOC / "contributor.rst").read_text()
-    _, _, shown = page.partition("$ python doc/examples/first_request.py\n")
+    page = (DOC / "tutorials/first-decision.rst").read_text()
+    _, _, shown = page.partition("/python doc/examples/first_request.py\n")
     assert printed == [line.strip() for line in shown.splitlines()[: len(printed)]]
 
 
@@ -188,17 +198,17 @@ def test_both_forms_of_the_filter_agree(burst_conf: cfg.ConfigOpts) -> None:
 
 
 def test_both_forms_of_the_weigher_agree(burst_conf: cfg.ConfigOpts) -> None:
-    figures = [
+    weights = [
         each.weigh_all(small_cloud().batch(), request()).tolist()
         for each in load_weighers(burst_conf, time.time)
     ]
-    assert figures == [[0, 0, 0, -1]] * 2
+    assert weights == [[0, 0, 0, -1]] * 2
 
 
 @pytest.mark.parametrize(
     ("hints", "required"),
     [({"quiet": ["yes"]}, {"CUSTOM_QUIET"}), ({}, set())],
-    ids=["asked for", "not asked for"],
+    ids=["with the hint", "without the hint"],
 )
 def test_prefilter_requires_the_trait(
     hints: dict[str, list[str]], required: set[str]
@@ -209,3 +219,193 @@ def test_prefilter_requires_the_trait(
         PrefilterRequest(spec, requirements, HostTable().aggregates, cfg.ConfigOpts())
     )
     assert requirements.root_required == required
+
+
+# -- the plugin tutorial; tests/examples/test_plugin.py installs and runs its code -----
+
+
+def test_plugin_tutorial_shows_every_file() -> None:
+    page = (DOC / "tutorials/plugin.rst").read_text()
+    shown = set(re.findall(r"literalinclude:: \.\./\.\./examples/plugin/(\S+)", page))
+    files = (path for path in PLUGIN.rglob("*.*") if path.suffix in (".py", ".toml"))
+    assert {f"{path.relative_to(PLUGIN)}" for path in files} - shown == {
+        "moorage_example_plugin/__init__.py"
+    }
+
+
+def test_plugin_tutorial_shows_the_failure_of_the_conformance_test() -> None:
+    class FillWeigher(BaseHostWeigher):
+        def weigh_all(
+            self, hosts: HostBatch, spec_obj: RequestSpec
+        ) -> npt.NDArray[np.float64]:
+            total_mb = hosts.total_usable_ram_mb
+            with np.errstate(all="ignore"):
+                share: npt.NDArray[np.float64] = (
+                    total_mb - hosts.free_ram_mb
+                ) / total_mb
+            return share
+
+    page = (DOC / "tutorials/plugin.rst").read_text()
+    shown = re.search(r"AssertionError: (.*?: )\[-inf\]\n   (hosts = )", page)
+    assert shown is not None
+    with pytest.raises(AssertionError) as failure:
+        check_plugin(FillWeigher)
+    first, *notes = str(failure.value), *failure.value.__notes__
+    assert first.startswith(shown[1])
+    assert f"{shown[2]}batch(host(" in "\n".join(notes)
+
+
+# -- names, links and log lines on all pages -------------------------------------------
+
+
+def test_links_of_the_readme_exist() -> None:
+    links = re.findall(r"\]\((?!http)([^)#]+)", (ROOT / "README.md").read_text())
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_pages_name_files_of_the_documentation_that_exist() -> None:
+    sources = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    sources += [ROOT / "scheduler/README.md", ROOT / "examples/plugin/README.md"]
+    named = {
+        name
+        for page in sources
+        for name in re.findall(r"doc/[\w/-]+\.\w+", page.read_text())
+    }
+    assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+def test_named_objects_exist() -> None:
+    named = {
+        name
+        for page in PAGES
+        for name in re.findall(r"``(moorage(?:\.\w+)+)[`(]", page.read_text())
+    }
+    # Groups of entry points are packages or have no module; spans have attributes.
+    named -= {"moorage.heartbeats", "moorage.prefilters", "moorage.drivers"}
+    named -= {"moorage.sources", "moorage.instances", "moorage.outcome", "moorage.conf"}
+    assert {name for name in named if not _exists(name)} == set()
+
+
+def _exists(name: str) -> bool:
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def test_named_options_exist() -> None:
+    known = set(registered())
+    ours = {"moorage", "telemetry", "agent", "scheduler", "filter_scheduler", "metrics"}
+    pages = [page for page in PAGES if page.name != "nova-options.rst"]
+    named = {
+        (page.name, *pair)
+        for page in pages
+        for pair in re.findall(r"\[(\w+)\]\s+(\w+)", page.read_text())
+        if pair[0] in ours
+    }
+    elsewhere = {("filter_scheduler", "pci_in_placement")}  # of nova's other services
+    assert {each for each in named if each[1:] not in known | elsewhere} == set()
+
+
+def test_metrics_page_has_all_metrics_and_no_other_page_has_unknown_ones() -> None:
+    code = (ROOT / "scheduler/telemetry/metrics.py").read_text()
+    exported = set(re.findall(r'"(moorage_\w+)"', code))
+    page = (DOC / "reference/metrics.rst").read_text()
+    documented = {_without_total(n) for n in re.findall(r"``(moorage_\w+)``", page)}
+    assert documented == exported
+    named = {
+        _without_total(name)
+        for page in PAGES
+        for name in re.findall(r"``(moorage_\w+)[`{ ]", page.read_text())
+    }
+    assert named - {"moorage_example_plugin"} <= exported
+
+
+def _without_total(name: str) -> str:
+    return name.removesuffix("_total")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "how-to/high-availability.rst",
+        "how-to/troubleshoot.rst",
+        "tutorials/beside-nova.rst",
+    ],
+)
+def test_log_lines_are_those_of_the_code(name: str) -> None:
+    page = (DOC / name).read_text()
+    line = re.compile(r"^ +(?:INFO|WARNING|ERROR) (moorage\.\S+) \[-\] (.+)$", re.M)
+    lines = line.findall(page)
+    assert lines
+    wrong = [
+        message
+        for logger, message in lines
+        if not any(pattern.fullmatch(message) for pattern in _messages(logger))
+    ]
+    assert wrong == []
+
+
+def _messages(logger: str) -> list[re.Pattern[str]]:
+    """Return patterns of the texts in a module, and of texts of others that it logs."""
+    patterns = _patterns(ROOT.joinpath(*logger.split(".")[1:]).with_suffix(".py"))
+    if logger.endswith(
+        ".placement_queries"
+    ):  # logs a text of the module `registration`
+        patterns += _patterns(ROOT / "scheduler/placement/registration.py")
+    return patterns
+
+
+def _patterns(module_path: Path) -> list[re.Pattern[str]]:
+    found = []
+    for node in ast.walk(ast.parse(module_path.read_text())):
+        fixed = re.split(r"%(?:\.\d)?[sdfrg]", _text(node))
+        if sum(map(len, fixed)) >= _MIN_FIXED:
+            found.append(re.compile(".+".join(map(re.escape, fixed))))
+    return found
+
+
+def _text(node: ast.AST) -> str:
+    """Return the format of a text in the code; "" if it is none."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(_text(part) or "%s" for part in parts)
+    return ""
+
+
+#: Characters besides the arguments that a text must have to identify a log message.
+_MIN_FIXED = 8
+
+
+@pytest.fixture(scope="module")
+def decision_line() -> str:
+    """The decision line of the first request of doc/examples/first_request.py."""
+    conf = load(config_files=[])
+    inventory = str(EXAMPLES / "hosts.yaml")
+    conf.set_override("inventory_file", inventory, group="moorage")
+    scheduler = build(conf)
+    scheduler.start()
+    try:
+        module("first_request").select(scheduler)
+        [record] = scheduler.decisions.newest()
+    finally:
+        scheduler.stop()
+    return record.summary()
+
+
+@pytest.mark.parametrize(
+    "name", ["how-to/explain-a-decision.rst", "reference/decision-line.rst"]
+)
+def test_decision_line_is_that_of_the_code(name: str, decision_line: str) -> None:
+    [shown] = re.findall(r"^   Decision (.*)$", (DOC / name).read_text(), re.M)
+    # A file has no age.
+    assert _masked(shown.replace(" 0.4 s old", "")) == _masked(decision_line)
+
+
+def _masked(line: str) -> str:
+    line = re.sub(r"[0-9a-f]{8}(?:-[0-9a-f]+){4}", "UUID", line)
+    return re.sub(r"\d+\.\d ms", "N ms", line)

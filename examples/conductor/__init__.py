@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A conductor to read and to copy: schedule, build, retry, migrate; see README.md."""
+"""An example of a conductor: schedule, build, retry, migrate; see README.md."""
 
 from .computes import Computes
 from .conductor import Attempt, BuildFailed, Conductor, Context, Move, Server

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compute hosts that only pretend: they keep a list of their guests, or fail."""
+"""Simulated compute hosts: they have a list of their guests, or fail to build."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Set
 
-#: Given an instance's UUID and a host, tell whether it can be built there.
+#: Returns whether the instance with this UUID can be built on this host.
 Builds = Callable[[str, str], bool]
 
 
 class Computes:
-    """All compute hosts of a cloud; yours would send RPC to nova-compute instead."""
+    """All compute hosts of a cloud; a real conductor calls nova-compute instead."""
 
     def __init__(self, builds: Builds = lambda _instance_uuid, _host: True) -> None:
         self._builds = builds
@@ -22,12 +22,12 @@ class Computes:
         return frozenset(self._guests[host])
 
     def build(self, instance_uuid: str, host: str) -> bool:
-        """Build an instance, or take in one that moves; return whether it runs."""
+        """Build an instance, or accept one that moves; return whether it runs."""
         if not self._builds(instance_uuid, host):
             return False
         self._guests[host].add(instance_uuid)
         return True
 
     def destroy(self, instance_uuid: str, host: str) -> None:
-        """End an instance on a host; one that is not there is no error."""
+        """Delete an instance on a host, if it is there."""
         self._guests[host].discard(instance_uuid)

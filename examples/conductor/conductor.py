@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a conductor does around a scheduler: who holds what in Placement, and when.
+"""A conductor: what instances and migrations hold in Placement after each step.
 
     create    the scheduler claims ─▶ build ─▶ runs
                                         └─ fails ─▶ an alternate's claim instead, again
     migrate   the migration holds the source ─▶ the scheduler claims the destination
               ─▶ build as above ─▶ confirm or revert; any failure reverts
-    delete    nothing is held any more
+    delete    nothing is held
 
-An alternate is claimed without asking the scheduler: in nova, a cell cannot call it.
+An alternate is claimed without the scheduler, which a cell's conductor cannot call.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ Context = dict[str, str]
 
 
 class BuildFailed(Exception):
-    """Say which instances could be built on none of their hosts."""
+    """Raised when instances could be built on none of their hosts; names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One host that an instance was to be built on, and how that went."""
+    """One host on which a build was attempted, and its outcome."""
 
     host: str
     outcome: str
@@ -57,7 +57,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One instance that runs; `alternates` are those that were not tried."""
+    """A running instance; `alternates` are those that were not tried."""
 
     uuid: str
     spec: RequestSpec
@@ -67,22 +67,22 @@ class Server:
 
     @property
     def host(self) -> str:
-        """Where it runs."""
+        """The host on which it runs."""
         host: str = self.selection.service_host
         return host
 
     @property
     def allocations(self) -> dict[str, dict[str, int]]:
-        """What it holds: {provider UUID: {resource class: amount}}."""
+        """Its allocations: {provider UUID: {resource class: amount}}."""
         request = json.loads(self.selection.allocation_request) or {"allocations": {}}
         return {u: a["resources"] for u, a in request["allocations"].items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """An instance that is on two hosts until somebody confirms or reverts.
+    """An instance that is on two hosts until its move is confirmed or reverted.
 
-    `uuid` is the migration's, which holds the source; `held` is what that is.
+    `uuid` is that of the migration; `held` are its allocations on the source.
     """
 
     uuid: str
@@ -92,16 +92,16 @@ class Move:
 
 
 class Conductor:
-    """Build, move and delete instances with a scheduler's answers.
+    """Build, move and delete instances on the hosts that a scheduler selects.
 
     Attributes
     ----------
     servers : dict
-        {UUID: Server}, those that run; during a move as they were before it.
+        {UUID: Server} of running instances; during a move, as before it.
     moves : dict
-        {instance UUID: Move}, those to be confirmed or reverted.
+        {instance UUID: Move} of moves that are not confirmed or reverted yet.
     failed : dict
-        {UUID: reason}, those that were not built; `delete` is all that can be done.
+        {UUID: reason} of instances that were not built; they can only be deleted.
     """
 
     def __init__(
@@ -117,14 +117,14 @@ class Conductor:
     def create(
         self, context: Context, spec: RequestSpec, instance_uuids: Sequence[str]
     ) -> list[Server]:
-        """Ask for hosts, and build each instance on its own or on an alternate.
+        """Request hosts, and build each instance on its host or on an alternate.
 
         Raises
         ------
         moorage.scheduler.errors.NoValidHost
-            Some instance fits nowhere, and nothing is claimed.
+            An instance fits no host, and nothing is claimed.
         BuildFailed
-            Some of them run nowhere: they are in `failed`, the others in `servers`.
+            Some builds failed: these are in `failed`, the others in `servers`.
         """
         answer = self._api.select_destinations(
             context, spec, instance_uuids, return_alternates=True
@@ -134,7 +134,7 @@ class Conductor:
         for instance_uuid, hosts in zip(instance_uuids, answer, strict=True):
             try:
                 server = self._build(context, spec, instance_uuid, hosts)
-            except (BuildFailed, PlacementError) as e:  # the others go on
+            except (BuildFailed, PlacementError) as e:  # continue with the others
                 self.failed[instance_uuid] = str(e)
                 reasons.append(str(e))
                 continue
@@ -145,7 +145,7 @@ class Conductor:
         return built
 
     def delete(self, context: Context, instance_uuid: str) -> None:
-        """End an instance wherever it is, and whatever it holds."""
+        """Delete an instance on all hosts, with all of its allocations."""
         if instance_uuid in self.moves:
             self.revert(context, instance_uuid)
         server = self.servers.pop(instance_uuid, None)
@@ -159,16 +159,16 @@ class Conductor:
     def migrate(
         self, context: Context, instance_uuid: str, flavor: Flavor | None = None
     ) -> Move:
-        """Take an instance to another host of its cell; another flavor resizes it.
+        """Move an instance to another host of its cell; another flavor resizes it.
 
-        Whatever fails, the instance runs and holds what it did before.
+        After a failure it runs where it was, with the same allocations.
 
         Raises
         ------
         moorage.scheduler.errors.NoValidHost
-            There is no other host for it.
+            No other host fits it.
         BuildFailed
-            None of the selected hosts took it in.
+            None of the selected hosts accepted it.
         """
         server, migration_uuid = self.servers[instance_uuid], str(uuid.uuid4())
         request_id = context.get("request_id")
@@ -181,7 +181,7 @@ class Conductor:
                 context, spec, [instance_uuid], return_alternates=True
             )
             destination = self._build(context, spec, instance_uuid, hosts)
-        except BaseException:  # whatever it was, and it goes on after this
+        except BaseException:  # also a kill; it is raised again
             revert(
                 self._placement,
                 instance_uuid,
@@ -195,7 +195,7 @@ class Conductor:
         return move
 
     def confirm(self, context: Context, instance_uuid: str) -> Server:
-        """Let a moved instance stay where it is now; its source is given back."""
+        """Confirm a move: the instance stays, and its source is released."""
         move = self.moves[instance_uuid]
         self._leave(context, instance_uuid, move.source.host)
         confirm(self._placement, move.uuid, global_request_id=context.get("request_id"))
@@ -204,7 +204,7 @@ class Conductor:
         return move.destination
 
     def revert(self, context: Context, instance_uuid: str) -> Server:
-        """Take a moved instance back; its destination is given back."""
+        """Revert a move: the instance goes back, and its destination is released."""
         move = self.moves[instance_uuid]
         self._leave(context, instance_uuid, move.destination.host)
         revert(
@@ -224,7 +224,7 @@ class Conductor:
         instance_uuid: str,
         hosts: Sequence[Selection],
     ) -> Server:
-        """Build on the first host, which is claimed, or on one that can be claimed."""
+        """Build on the claimed host, or on the first alternate that can be used."""
         attempts: list[Attempt] = []
         selection, alternates = hosts[0], tuple(hosts[1:])
         while True:
@@ -233,9 +233,10 @@ class Conductor:
             if self._computes.build(instance_uuid, host):
                 attempts.append(Attempt(host, "built"))
                 self._arrive(context, spec, instance_uuid, host)
-                done = tuple(attempts)
-                return Server(instance_uuid, spec, selection, alternates, done)
-            # All schedulers forget it there: no phantom member of a server group.
+                return Server(
+                    instance_uuid, spec, selection, alternates, tuple(attempts)
+                )
+            # Otherwise schedulers would count it as a member of its server group there.
             self._api.delete_instance_info(context, host, instance_uuid)
             granted = claim_alternate(
                 self._placement,
@@ -246,7 +247,7 @@ class Conductor:
                 user_id=spec.user_id,
                 global_request_id=context.get("request_id"),
             )
-            attempts.append(Attempt(host, "build failed, claim given up"))
+            attempts.append(Attempt(host, "build failed, claim released"))
             n_tried = len(alternates) if granted is None else alternates.index(granted)
             attempts += [
                 Attempt(refused.service_host, "claim refused")
@@ -260,21 +261,21 @@ class Conductor:
     def _arrive(
         self, context: Context, spec: RequestSpec, instance_uuid: str, host: str
     ) -> None:
-        """Tell all schedulers what a host has, as its nova-compute does."""
+        """Notify all schedulers of an instance on a host, as nova-compute does."""
         instance = Instance(uuid=instance_uuid, host=host, flavor=spec.flavor)
         self._api.update_instance_info(context, host, InstanceList(objects=[instance]))
 
     def _leave(self, context: Context, instance_uuid: str, host: str) -> None:
-        """End it on a host, and tell all schedulers, as its nova-compute does."""
+        """Delete it on a host, and notify all schedulers, as nova-compute does."""
         self._computes.destroy(instance_uuid, host)
         self._api.delete_instance_info(context, host, instance_uuid)
 
 
 def _elsewhere(server: Server, flavor: Flavor | None) -> RequestSpec:
-    """Return what to ask for an instance that has to leave its host.
+    """Return the request spec for an instance that must leave its host.
 
-    One instance, as large as before unless told, in the cell where it is, and not
-    bound to the hosts that it was once forced to.
+    It requests one instance with the same flavor, unless another is given, in the same
+    cell, without the hosts that the first request forced.
     """
     spec = copy.deepcopy(server.spec)
     spec.instance_uuid, spec.num_instances = server.uuid, 1

@@ -16,31 +16,31 @@ from rich.console import Console
 
 from .interrupt import Interrupt
 
-_WIDTH = 110  # where no terminal says otherwise
+_WIDTH = 110  # of the output if it is not a terminal
 
 
 def main() -> int:
     """Run the demo; return the exit status."""
     options = _options()
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
-    # Looking for garbage among all that libraries keep is slow, and finds little.
+    # Libraries have many objects: collecting garbage often is slow, and finds little.
     gc.set_threshold(50_000)
-    # Libraries of ours are on their way off eventlet, and say so.
+    # Deprecations in libraries.
     warnings.simplefilter("ignore")
-    # amqp tells of every queue that a broker deletes behind us, as it was asked to.
+    # amqp warns of each queue that the broker deletes automatically at the end.
     logging.getLogger("amqp").setLevel(logging.ERROR)
     backend.init_backend(backend.BackendType.THREADING)
     interrupt = Interrupt()
     started = time.monotonic()
     try:
-        from .play import play  # after the lines above, which prepare for it
+        from .play import play  # imports oslo.messaging, which needs the back-end
 
-        is_right = play(console, interrupt, options.transport_url, options.events)
+        is_consistent = play(console, interrupt, options.transport_url, options.events)
     except KeyboardInterrupt:
         console.print("Interrupted.")
         return 130
     console.print(f"{time.monotonic() - started:.0f} s")
-    return 0 if is_right else 1
+    return 0 if is_consistent else 1
 
 
 def _options() -> argparse.Namespace:
@@ -59,7 +59,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--transport-url",
         default=os.environ.get("MOORAGE_TRANSPORT_URL", "fake://"),
-        help="message bus; MOORAGE_TRANSPORT_URL, or fake://, which stays in here",
+        help="message bus; default: MOORAGE_TRANSPORT_URL, or fake:// (in memory)",
     )
     return parser.parse_args()
 

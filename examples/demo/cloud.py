@@ -27,7 +27,7 @@ _TIMEOUT_S = 30
 
 @dataclass(frozen=True, slots=True)
 class DemoCloud:
-    """What a conductor needs of a running cloud, and what we look at afterwards."""
+    """The parts of a running cloud that a conductor uses, or that the demo shows."""
 
     inventory: Inventory
     placement: ConductorClient
@@ -46,25 +46,25 @@ def running(
     Parameters
     ----------
     transport_url : str
-        ``fake://`` stays in this process; ``rabbit://…`` takes a broker.
+        ``fake://`` is in this process; ``rabbit://…`` needs a broker.
     progress : callable, optional
-        Called with (hosts that Placement was told of, hosts in all).
+        Called with (hosts that Placement has, all hosts).
     """
     conf = _conf(inventory_file)
     source = FileSource(conf)
-    with ExitStack() as undo:
-        placement = undo.enter_context(EmbeddedPlacement())
+    with ExitStack() as stack:
+        placement = stack.enter_context(EmbeddedPlacement())
         client = ConductorClient(placement.adapter)
         seed(client, providers(source.inventory), progress=progress)
         scheduler = build(conf, placement=placement.adapter, source=source)
         scheduler.start()
-        undo.callback(scheduler.stop)
+        stack.callback(scheduler.stop)
         transport = get_transport(conf, transport_url)
-        undo.callback(transport.cleanup)
+        stack.callback(transport.cleanup)
         server = get_server(conf, transport, scheduler.endpoints)
         server.start()
-        undo.callback(server.wait)
-        undo.callback(server.stop)
+        stack.callback(server.wait)
+        stack.callback(server.stop)
         api = SchedulerAPI(transport, timeout_s=_TIMEOUT_S)
         yield DemoCloud(source.inventory, client, scheduler, api)
 
@@ -72,11 +72,11 @@ def running(
 def _conf(inventory_file: Path) -> cfg.ConfigOpts:
     conf = load(config_files=[])
     conf.set_override("inventory_file", str(inventory_file), group="moorage")
-    # A broker may serve others: names of our own keep their messages out of our way.
+    # Unique names, because the broker may be used by others.
     for group, opts in oslo_messaging.opts.list_opts():
         conf.register_opts(opts, group=group)
-    ours = f"moorage-demo-{os.getpid()}"
-    conf.set_override("host", ours)
-    conf.set_override("control_exchange", ours)
+    name = f"moorage-demo-{os.getpid()}"
+    conf.set_override("host", name)
+    conf.set_override("control_exchange", name)
     conf.set_override("amqp_auto_delete", True, group="oslo_messaging_rabbit")
     return conf

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C, heeded between two steps instead of in the middle of one."""
+"""Handle Ctrl-C between two steps instead of during one."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ _T = TypeVar("_T")
 
 
 class Interrupt:
-    """Remember SIGINT until somebody looks; a second one ends whatever is done.
+    """Store SIGINT until `check` is called; a second one raises KeyboardInterrupt.
 
-    A KeyboardInterrupt out of nowhere can be lost (Python ignores one that comes in a
-    weak reference's callback), or come before a thread that it starts is known.
+    A KeyboardInterrupt at an arbitrary place can be lost, because Python ignores one in
+    the callback of a weak reference, or leave a thread that was just started.
     """
 
     def __init__(self) -> None:
-        self._is_asked = False
-        signal.signal(signal.SIGINT, self._ask)
+        self._is_requested = False
+        signal.signal(signal.SIGINT, self._request)
 
-    def _ask(self, _number: int, _frame: object) -> None:
-        self._is_asked = True
+    def _request(self, _number: int, _frame: object) -> None:
+        self._is_requested = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt if it was asked for."""
-        if self._is_asked:
+        """Raise KeyboardInterrupt if SIGINT was received."""
+        if self._is_requested:
             raise KeyboardInterrupt
 
-    def heeding(self, items: Iterable[_T]) -> Iterator[_T]:
-        """Yield the items, and look before each."""
+    def checking(self, items: Iterable[_T]) -> Iterator[_T]:
+        """Yield the items, and check before each."""
         for item in items:
             self.check()
             yield item

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's scenes, in order; everything that is shown is from this run."""
+"""The steps of the demo, in order; all tables show data of this run."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ..conductor import BuildFailed, Computes, Conductor, Context, Server
 from ..conductor.computes import Builds
 from . import report
 from .cloud import DemoCloud, running
-from .fill import disagreements, fill_by_place, read_accounts
 from .interrupt import Interrupt
 from .trace import TraceEvent, VirtualMachine, events, read_vms
+from .usage import differences, read_usages, total_by_zone
 from .wire import read_messages, replay
 
 DATA = Path(__file__).parents[1] / "data"
 
 _N_WORKERS = 2
 _N_SHOWN = 15
-_MISFIT = "00000000-0000-4000-8000-000000000001"
+_UNPLACEABLE = "00000000-0000-4000-8000-000000000001"
 
 End = Callable[[Context, str], Server]
 Placed = list[tuple[VirtualMachine, Server]]
@@ -36,27 +36,27 @@ Placed = list[tuple[VirtualMachine, Server]]
 def play(
     console: Console, interrupt: Interrupt, transport_url: str, n_vms: int
 ) -> bool:
-    """Run a cloud; return whether Placement's account of it is ours at the end."""
+    """Run a cloud; return whether Placement and the servers agree at the end."""
     vms = read_vms(DATA / "traces" / "azure-packing-batched.csv", n_vms)
-    unlucky = vms[len(vms) // 3]
+    failing_vm = vms[len(vms) // 3]
     with _progress(console) as progress:
-        seeding = progress.add_task("hosts told to Placement", total=None)
+        seeding = progress.add_task("hosts written to Placement", total=None)
 
         def seeded(n: int, total: int) -> None:
             interrupt.check()
             progress.update(seeding, completed=n, total=total)
 
         with running(DATA / "inventory.yaml", transport_url, seeded) as cloud:
-            computes = Computes(_fails_once(unlucky.uuid))
+            computes = Computes(_fails_once(failing_vm.uuid))
             conductor = Conductor(cloud.api, cloud.placement, computes)
             _play_wire(cloud, conductor, console, interrupt)
             placed = _play_trace(conductor, events(vms), progress, interrupt)
             if len(placed) < len(vms):
                 console.print(f"{len(vms) - len(placed)} instances were not built.")
-            _show_decisions(cloud, console, placed, unlucky)
+            _show_decisions(cloud, console, placed, failing_vm)
             _show_moves(cloud, conductor, console, placed)
             interrupt.check()
-            return _show_fill(cloud, conductor, console)
+            return _show_usage(cloud, conductor, console)
 
 
 def _progress(console: Console) -> Progress:
@@ -65,7 +65,7 @@ def _progress(console: Console) -> Progress:
 
 
 def _fails_once(uuid: str) -> Builds:
-    """Return compute hosts on which all builds succeed, but the first one of `uuid`."""
+    """Return a function with which all builds succeed except the first of `uuid`."""
     left = {uuid}
 
     def builds(instance_uuid: str, _host: str) -> bool:
@@ -80,47 +80,51 @@ def _play_wire(
     cloud: DemoCloud, conductor: Conductor, console: Console, interrupt: Interrupt
 ) -> None:
     messages = read_messages(DATA / "wire")
-    answers = list(interrupt.heeding(replay(messages, conductor, cloud.api)))
+    answers = list(interrupt.checking(replay(messages, conductor, cloud.api)))
     console.print(report.answers_table(answers, cloud.scheduler.decisions))
 
 
 def _play_trace(
     conductor: Conductor,
-    line: Sequence[TraceEvent],
+    events_: Sequence[TraceEvent],
     progress: Progress,
     interrupt: Interrupt,
 ) -> Placed:
-    """Play creations and deletions, some at a time; return what was built."""
-    n_vms = sum(event.is_creation for event in line)
-    task = progress.add_task(f"{n_vms} creations and their deletions", total=len(line))
+    """Run creations and deletions, several at a time; return the built instances."""
+    n_vms = sum(event.is_creation for event in events_)
+    task = progress.add_task(
+        f"{n_vms} creations and their deletions", total=len(events_)
+    )
     pool = ThreadPoolExecutor(_N_WORKERS)
     try:
-        return _run(conductor, line, pool, lambda _: progress.advance(task), interrupt)
+        return _run(
+            conductor, events_, pool, lambda _: progress.advance(task), interrupt
+        )
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def _run(
     conductor: Conductor,
-    line: Sequence[TraceEvent],
+    events_: Sequence[TraceEvent],
     pool: ThreadPoolExecutor,
     advance: Callable[[object], None],
     interrupt: Interrupt,
 ) -> Placed:
     creations: dict[VirtualMachine, Future[Server | None]] = {}
     deletions: list[Future[None]] = []
-    for event in interrupt.heeding(line):
+    for event in interrupt.checking(events_):
         vm = event.vm
         if event.is_creation:
             creations[vm] = pool.submit(_create, conductor, vm)
             creations[vm].add_done_callback(advance)
         else:
-            # The pool is first in, first out: what is waited for is under way.
+            # The pool is first in, first out: the creation has begun already.
             deletions.append(pool.submit(_delete, conductor, vm, creations[vm]))
             deletions[-1].add_done_callback(advance)
-    for deletion in interrupt.heeding(deletions):
+    for deletion in interrupt.checking(deletions):
         deletion.result()
-    every = interrupt.heeding(creations.items())
+    every = interrupt.checking(creations.items())
     built = ((vm, creation.result()) for vm, creation in every)
     return [(vm, server) for vm, server in built if server is not None]
 
@@ -141,15 +145,15 @@ def _delete(
 
 
 def _show_decisions(
-    cloud: DemoCloud, console: Console, placed: Placed, unlucky: VirtualMachine
+    cloud: DemoCloud, console: Console, placed: Placed, failing_vm: VirtualMachine
 ) -> None:
     decisions = cloud.scheduler.decisions
     console.print(report.servers_table(placed, decisions, n_shown=_N_SHOWN))
-    if server := dict(placed).get(unlucky):
-        console.print(report.attempts_table(unlucky, server))
-    _ask_for_too_much(cloud)
-    if misfit := decisions.find(_MISFIT):
-        console.print(report.funnel_table(misfit))
+    if server := dict(placed).get(failing_vm):
+        console.print(report.attempts_table(failing_vm, server))
+    _request_unplaceable(cloud)
+    if unplaceable := decisions.find(_UNPLACEABLE):
+        console.print(report.funnel_table(unplaceable))
     last, _server = placed[-1]
     if record := decisions.find(last.uuid):
         console.print(report.weights_table(last, record))
@@ -158,7 +162,7 @@ def _show_decisions(
 def _show_moves(
     cloud: DemoCloud, conductor: Conductor, console: Console, placed: Placed
 ) -> None:
-    """Move two of the instances that still run: one stays there, one comes back."""
+    """Move two running instances: confirm one move, and revert the other."""
     running = [vm for vm, server in placed if server.uuid in conductor.servers]
     for vm, end in zip(running, (conductor.confirm, conductor.revert), strict=False):
         steps = list(_moved(cloud, conductor, vm, end))
@@ -168,7 +172,7 @@ def _show_moves(
 def _moved(
     cloud: DemoCloud, conductor: Conductor, vm: VirtualMachine, end: End
 ) -> Iterator[report.MoveStep]:
-    """Move an instance; yield what Placement says after each step."""
+    """Move an instance; yield what is held in Placement after each step."""
     placement = cloud.placement
 
     def step(name: str, *consumers: str) -> report.MoveStep:
@@ -187,8 +191,8 @@ def _host_names(cloud: DemoCloud) -> dict[str, str]:
     return {record.uuid: record.host for record in records}
 
 
-def _ask_for_too_much(cloud: DemoCloud) -> None:
-    """Ask for an Arm guest on a new hypervisor: only old ones have Arm hosts."""
+def _request_unplaceable(cloud: DemoCloud) -> None:
+    """Request an Arm guest on a new hypervisor: all Arm hosts have old ones."""
     flavor = Flavor(
         name="arm", vcpus=4, memory_mb=8192, root_gb=20, ephemeral_gb=0, swap=0
     )
@@ -196,29 +200,31 @@ def _ask_for_too_much(cloud: DemoCloud) -> None:
     spec = RequestSpec(
         flavor=flavor,
         image=ImageMeta(properties=ImageMetaProps(hw_architecture="aarch64")),
-        instance_uuid=_MISFIT,
+        instance_uuid=_UNPLACEABLE,
         project_id="demo",
         user_id="demo",
     )
     try:
-        cloud.api.select_destinations({"request_id": "req-misfit"}, spec, [_MISFIT])
+        cloud.api.select_destinations(
+            {"request_id": "req-unplaceable"}, spec, [_UNPLACEABLE]
+        )
     except NoValidHost:
         return
     raise RuntimeError("An Arm guest was given a host that cannot run it")
 
 
-def _show_fill(cloud: DemoCloud, conductor: Conductor, console: Console) -> bool:
+def _show_usage(cloud: DemoCloud, conductor: Conductor, console: Console) -> bool:
     nodes = [host.record.uuid for host in cloud.inventory.hosts]
-    accounts = read_accounts(cloud.placement, nodes)
+    usages = read_usages(cloud.placement, nodes)
     servers = list(conductor.servers.values())
-    fills = fill_by_place(cloud.inventory, accounts, servers)
-    console.print(report.fill_table(fills))
-    wrong = disagreements(accounts, servers)
-    for uuid, (theirs, ours) in wrong.items():
-        console.print(f"{uuid}: Placement says {theirs}, the instances sum to {ours}")
+    totals = total_by_zone(cloud.inventory, usages, servers)
+    console.print(report.usage_table(totals))
+    wrong = differences(usages, servers)
+    for uuid, (used, held) in wrong.items():
+        console.print(f"{uuid}: {used} used in Placement, {held} held by instances")
     if not wrong:
         console.print(
-            f"Placement's account is ours: {len(servers)} instances, "
-            "nothing lost and nothing leaked."
+            f"Placement has the allocations of {len(servers)} instances: none is lost, "
+            "none is leaked."
         )
     return not wrong

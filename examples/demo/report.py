@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo prints: tables of answers, decisions and the cloud's fill."""
+"""The tables of the demo: answers, decisions and the usage of the cloud."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from moorage.objects import Selection
 from moorage.scheduler.drivers.record import DecisionLog, DecisionRecord
 
 from ..conductor import Server
-from .fill import SHOWN, Fill
 from .trace import VirtualMachine
+from .usage import SHOWN, Total
 from .wire import MessageOutcome
 
 _MIB_PER_GIB = 1024
@@ -24,17 +24,17 @@ def _names(selections: Iterable[Selection]) -> str:
     return ", ".join(s.service_host for s in selections) or "-"
 
 
-def _score(decisions: DecisionLog, uuid: str) -> str:
+def _weight(decisions: DecisionLog, uuid: str) -> str:
     record = decisions.find(uuid)
     found = (i for i in record.instances if i.instance_uuid == uuid) if record else ()
-    # Of one host alone, or a forced one, nothing is weighed.
+    # A single host, or a forced one, is not weighed.
     return next((f"{i.weight:.4f}" for i in found if i.top_hosts[0].parts), "-")
 
 
 def answers_table(answers: Sequence[MessageOutcome], decisions: DecisionLog) -> Table:
-    """Show what came of each recorded message."""
-    table = Table(title=f"{len(answers)} messages recorded of a stock nova 34.0.0")
-    for name in ("message", "host", "alternates", "score"):
+    """Return the table of the answers to recorded messages."""
+    table = Table(title=f"{len(answers)} recorded messages of a stock nova 34.0.0")
+    for name in ("message", "host", "alternates", "weight"):
         table.add_column(name, overflow="fold")
     for answer in answers:
         name = answer.message.name
@@ -45,7 +45,7 @@ def answers_table(answers: Sequence[MessageOutcome], decisions: DecisionLog) -> 
                 name,
                 server.selection.service_host,
                 _names(server.alternates),
-                _score(decisions, server.uuid),
+                _weight(decisions, server.uuid),
             )
     return table
 
@@ -56,7 +56,7 @@ def servers_table(
     *,
     n_shown: int,
 ) -> Table:
-    """Show a sample of the instances, evenly spread over time."""
+    """Return the table of a sample of the instances, evenly spread over time."""
     step = -(-len(placed) // n_shown)
     sample = placed[::step]
     table = Table(title=f"{len(sample)} of {len(placed)} instances of the trace")
@@ -64,7 +64,7 @@ def servers_table(
     table.add_column("tenant")
     for name in ("vCPU", "GiB", "prio"):
         table.add_column(name, justify="right")
-    for name in ("host", "zone", "alternates", "score"):
+    for name in ("host", "zone", "alternates", "weight"):
         table.add_column(name)
     for vm, server in sample:
         chosen = server.selection
@@ -77,13 +77,13 @@ def servers_table(
             chosen.service_host,
             chosen.availability_zone,
             _names(server.alternates),
-            _score(decisions, server.uuid),
+            _weight(decisions, server.uuid),
         )
     return table
 
 
 def attempts_table(vm: VirtualMachine, server: Server) -> Table:
-    """Show the hosts that an instance was tried on."""
+    """Return the table of the hosts on which an instance was built."""
     table = Table(title=f"vm-{vm.vm_id}: a build fails, and its alternate is claimed")
     table.add_column("attempt", justify="right")
     table.add_column("host")
@@ -95,7 +95,7 @@ def attempts_table(vm: VirtualMachine, server: Server) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class MoveStep:
-    """What an instance and its migration hold: UUIDs of resource providers."""
+    """The resource providers on which an instance and its migration hold resources."""
 
     name: str
     instance: tuple[str, ...]
@@ -105,7 +105,7 @@ class MoveStep:
 def move_table(
     vm: VirtualMachine, end: str, steps: Iterable[MoveStep], hosts: Mapping[str, str]
 ) -> Table:
-    """Show who holds which host in Placement, step by step."""
+    """Return the table of the hosts held in Placement after each step of a move."""
     table = Table(title=f"vm-{vm.vm_id} moves: {end}")
     for name in ("step", "the instance holds", "the migration holds"):
         table.add_column(name)
@@ -119,8 +119,8 @@ def move_table(
 
 
 def funnel_table(record: DecisionRecord) -> Table:
-    """Show where the hosts went of a request that fits nowhere."""
-    table = Table(title=f"A request that fits nowhere: {record.reason.strip()}")
+    """Return the table of the filters of a request that fits no host."""
+    table = Table(title=f"A request that fits no host: {record.reason.strip()}")
     table.add_column("step")
     table.add_column("hosts in", justify="right")
     table.add_column("hosts out", justify="right")
@@ -133,7 +133,7 @@ def funnel_table(record: DecisionRecord) -> Table:
 
 
 def weights_table(vm: VirtualMachine, record: DecisionRecord) -> Table:
-    """Show the best hosts of a decision, with each weigher's part in their weight."""
+    """Return the table of the best hosts, with each weigher's part of their weight."""
     hosts = record.instances[0].top_hosts[:_N_TOP]
     size = f"{vm.vcpus} vCPU, {vm.memory_mb / _MIB_PER_GIB:g} GiB"
     table = Table(title=f"Why vm-{vm.vm_id} ({size}) is on {hosts[0].host}")
@@ -141,37 +141,37 @@ def weights_table(vm: VirtualMachine, record: DecisionRecord) -> Table:
     for host in hosts:
         table.add_column(host.host, justify="right")
     for parts in zip(*(host.parts for host in hosts), strict=True):
-        # 0.0 is added lest a zero have a sign.
-        figures = (f"{p.weighted + 0.0:+.4f} [dim]({p.raw + 0.0:,.0f})" for p in parts)
-        table.add_row(parts[0].name, *figures)
+        # 0.0 is added because a zero may be negative.
+        weights = (f"{p.weighted + 0.0:+.4f} [dim]({p.raw + 0.0:,.0f})" for p in parts)
+        table.add_row(parts[0].name, *weights)
     table.add_section()
     table.add_row("weight", *(f"[bold]{h.weight:+.4f}" for h in hosts))
-    table.caption = "weighted part (raw figure)"
+    table.caption = "weighted part (raw weight)"
     return table
 
 
-def fill_table(fills: Mapping[tuple[str, str], Fill]) -> Table:
-    """Show how full each cell's part of each availability zone is."""
-    table = Table(title="The cloud's fill by Placement's account")
+def usage_table(totals: Mapping[tuple[str, str], Total]) -> Table:
+    """Return the table of the usage of each cell and availability zone."""
+    table = Table(title="Usage of the cloud in Placement")
     table.add_column("cell")
     table.add_column("zone")
     for name in ("hosts", "instances", *SHOWN):
         table.add_column(name, justify="right")
-    total = Fill()
-    for (cell, zone), fill in fills.items():
-        table.add_row(cell, zone, *_figures(fill))
-        total.n_hosts += fill.n_hosts
-        total.n_servers += fill.n_servers
-        total.used.update(fill.used)
-        total.capacity.update(fill.capacity)
+    all_ = Total()
+    for (cell, zone), total in totals.items():
+        table.add_row(cell, zone, *_amounts(total))
+        all_.n_hosts += total.n_hosts
+        all_.n_servers += total.n_servers
+        all_.used.update(total.used)
+        all_.capacity.update(total.capacity)
     table.add_section()
-    table.add_row("all", "", *_figures(total))
+    table.add_row("all", "", *_amounts(all_))
     return table
 
 
-def _figures(fill: Fill) -> list[str]:
+def _amounts(total: Total) -> list[str]:
     shares = (
-        f"{fill.used[name]:,} ({fill.used[name] / fill.capacity[name]:.1%})"
+        f"{total.used[name]:,} ({total.used[name] / total.capacity[name]:.1%})"
         for name in SHOWN
     )
-    return [str(fill.n_hosts), str(fill.n_servers), *shares]
+    return [str(total.n_hosts), str(total.n_servers), *shares]

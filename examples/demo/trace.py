@@ -19,7 +19,7 @@ from moorage.objects import Flavor, ImageMeta, ImageMetaProps, RequestSpec
 # sizes, 100 with 14 and 200 with 28, are Azure's A1 (1 core, 1.75 GB) and A2.
 _CORE = 100
 _RAM_MB = 128
-# The trace tells of no disks and no zones; a tenant keeps to one zone.
+# The trace has no disks and no zones; here each tenant uses one zone.
 _ROOT_GB = 20
 _ZONES = ("zone1", "zone2", "zone3")
 _NAMESPACE = uuid.UUID("6d6f6f72-6167-5000-8000-747261636531")
@@ -39,7 +39,7 @@ class VirtualMachine:
 
     @classmethod
     def of(cls, row: Mapping[str, str]) -> Self:
-        """Read a line. A fraction of a core becomes a whole vCPU."""
+        """Parse a line. Fractions of a core are rounded up to vCPUs."""
         return cls(
             vm_id=row["vmId"],
             tenant=row["tenantId"],
@@ -52,16 +52,16 @@ class VirtualMachine:
 
     @property
     def uuid(self) -> str:
-        """The instance's UUID, always the same for one line."""
+        """The UUID of the instance, the same for a line in each run."""
         return str(uuid.uuid5(_NAMESPACE, self.vm_id))
 
     def context(self) -> dict[str, str]:
-        """Return the request context of its tenant, which is a project here."""
+        """Return the request context; the tenant is the project."""
         project = f"tenant-{self.tenant}"
         return {"request_id": f"req-{self.uuid}", "project_id": project}
 
     def spec(self) -> RequestSpec:
-        """Return what a conductor would ask a scheduler for."""
+        """Return the request spec that a conductor would send."""
         name = f"{self.vcpus}x{self.memory_mb}"
         flavor = Flavor(
             name=name,
@@ -87,7 +87,7 @@ class VirtualMachine:
 
 @dataclass(frozen=True, slots=True)
 class TraceEvent:
-    """A virtual machine is created, or deleted."""
+    """The creation or deletion of a virtual machine, `at` days."""
 
     at: float
     is_creation: bool

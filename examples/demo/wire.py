@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages recorded between a stock nova and its scheduler, sent once more."""
+"""Replay messages that were recorded between a stock nova and its scheduler."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Message:
 
     @property
     def is_request(self) -> bool:
-        """Tell whether it asks for hosts; all others only tell something."""
+        """Whether it requests hosts; all others are casts."""
         return self.method == "select_destinations"
 
 
 @dataclass(frozen=True, slots=True)
 class MessageOutcome:
-    """What came of a message: servers, or none and a reason."""
+    """The result of a message: servers, or none and the reason."""
 
     message: Message
     servers: tuple[Server, ...] = ()
@@ -56,18 +56,18 @@ def _message(path: Path) -> Message:
 def replay(
     messages: list[Message], conductor: Conductor, api: SchedulerAPI
 ) -> Iterator[MessageOutcome]:
-    """Send messages one after the other, and build what is selected."""
+    """Send messages one after the other, and build the selected instances."""
     for message in messages:
         if message.is_request:
             yield _request(message, conductor)
         else:
             getattr(api, message.method)(message.context, **message.args)
-            yield MessageOutcome(message, reason="told all schedulers")
+            yield MessageOutcome(message, reason="cast to all schedulers")
 
 
 def _request(message: Message, conductor: Conductor) -> MessageOutcome:
     context, args = message.context, message.args
-    # They come from many clouds: an instance that appears again is another one.
+    # The messages are from several clouds: a UUID that occurs again is a new instance.
     for uuid in set(args["instance_uuids"]) & conductor.servers.keys():
         conductor.delete(context, uuid)
     try:

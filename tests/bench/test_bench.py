@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmarks run to their end and print every table; no time is judged."""
+"""The benchmarks run and print every table; no test depends on a time."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from bench.asked import plain
 from bench.canned import CannedPlacement
 from bench.clouds import make_cloud
+from bench.requests import plain
 from bench.timing import Percentiles, format_percentiles
 from moorage.scheduler.errors import PlacementUnavailable
 from moorage.scheduler.placement.client import PlacementClient
@@ -24,17 +24,17 @@ _ROOT = Path(__file__).parents[2]
 
 _TABLES = (
     "A decision without Placement and network, ms",
-    "Each plugin alone, asked about all of 1,000 hosts, ms",
+    "Each plugin alone, for 1,000 hosts, ms",
     "A decision for a guest with cells or devices, without Placement, ms",
-    "A decision on the real Placement, embedded (SQLite), ms",
-    "Requests on one real Placement with 100 providers",
-    "Decisions on that Placement, and bare PUTs of what they claimed, ms",
+    "A decision with the embedded Placement (SQLite), ms",
+    "Requests to one Placement with 100 providers",
+    "Decisions with that Placement, and PUTs of the same allocations, ms",
     "A message on the wire, ms",
-    "What 1,000 hosts push, CPU time",
+    "Reports of 1,000 hosts to the source push, CPU time",
 )
 _SOURCE_TABLES = (
     "A start from nova 34's databases, 4 cells, ms",
-    "A look for what changed in nova's databases, ms",
+    "A poll of nova's databases for changes, ms",
     "Memory of the host table and of the source nova_db",
 )
 
@@ -60,9 +60,11 @@ def test_every_table_is_printed_without_nova(tmp_path: Path) -> None:
     printed = _bench(MOORAGE_PEER_PYTHON=str(tmp_path / "python"))
 
     assert [title for title in _TABLES if title not in printed] == []
-    assert "no databases of nova 34: " in printed
-    # Or why there is none: it needs a RabbitMQ.
-    assert "Memory of workers" in printed or "no memory of workers: " in printed
+    assert "nova_db not measured: " in printed
+    # Without RabbitMQ the reason is printed instead.
+    assert (
+        "Memory of workers" in printed or "memory of workers not measured: " in printed
+    )
 
 
 @pytest.mark.deep
@@ -70,7 +72,7 @@ def test_every_table_is_printed_without_nova(tmp_path: Path) -> None:
 def test_tables_of_the_source_nova_db_are_printed() -> None:
     python = peer_or_skip()
 
-    printed = _bench("--only-sources", "--runs=1", MOORAGE_PEER_PYTHON=str(python))
+    printed = _bench("--only=sources", "--runs=1", MOORAGE_PEER_PYTHON=str(python))
 
     assert [title for title in _SOURCE_TABLES if title not in printed] == []
 
@@ -91,7 +93,7 @@ def test_percentiles(samples: list[float], median: float, p99: float) -> None:
     assert Percentiles.of(samples) == Percentiles(median, p99, len(samples))
 
 
-def test_percentiles_of_nothing_are_refused() -> None:
+def test_percentiles_need_a_sample() -> None:
     with pytest.raises(ValueError, match="no median"):
         Percentiles.of([])
 
@@ -113,7 +115,7 @@ def test_cell_shows_median_and_p99(times: Percentiles | None, cell: str) -> None
     assert format_percentiles(times) == cell
 
 
-def test_stand_in_lists_the_instances_on_a_host() -> None:
+def test_canned_placement_lists_the_instances_on_a_host() -> None:
     cloud = make_cloud(2)
     client = PlacementClient(CannedPlacement(cloud, plain(cloud)))
     host = cloud.records[1]
@@ -130,7 +132,7 @@ def test_stand_in_lists_the_instances_on_a_host() -> None:
 @pytest.mark.parametrize(
     "path", ["/usages", "/resource_providers", "/resource_providers/none/allocations"]
 )
-def test_stand_in_refuses_what_it_does_not_know(path: str) -> None:
+def test_canned_placement_answers_unknown_paths_with_404(path: str) -> None:
     cloud = make_cloud(1)
     placement = CannedPlacement(cloud, plain(cloud))
 

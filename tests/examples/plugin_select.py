@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Select once with the example plugin, and print the decision record as JSON.
 
-Run in the environment that has the plugin: python plugin_select.py INVENTORY.
+Run in the environment that has the plugin: python plugin_select.py INVENTORY CONFIG.
 """
 
 import json
@@ -14,13 +14,8 @@ from moorage.scheduler.conf import load
 
 
 def main() -> None:
-    conf = load(config_files=[])
+    conf = load(config_files=[sys.argv[2]])
     conf.set_override("inventory_file", sys.argv[1], group="moorage")
-    filters = ["ComputeFilter", "QuarantineFilter"]
-    conf.set_override("enabled_filters", filters, group="filter_scheduler")
-    conf.set_override(
-        "weight_classes", ["FillWeigher", "PowerWeigher"], group="filter_scheduler"
-    )
     scheduler = service.build(conf)
     scheduler.start()
     try:

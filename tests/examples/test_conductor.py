@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/conductor beside a real scheduler and a real Placement."""
+"""examples/conductor with a real scheduler and a real Placement."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from moorage.scheduler.errors import NoValidHost
 
 from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
 
-#: The more memory, the better: they are selected in this order.
+#: Hosts with more memory are selected first.
 MEMORY_MB = {"best": 65536, "second": 32768, "third": 16384}
 
 
 class Stage:
-    """A cloud of three hosts in one cell and one in another, and a conductor of it."""
+    """A conductor, and a cloud of three hosts in one cell and one in another."""
 
     def __init__(self, cloud: DemoCloud) -> None:
         self.cloud = cloud
@@ -40,12 +40,12 @@ class Stage:
         return uuids
 
     def held(self, consumer: str) -> dict[str, int]:
-        """VCPUs that a consumer holds, by host."""
+        """Return the VCPUs that a consumer holds, by host."""
         held = self.cloud.placement.allocations(consumer).resources
         return {self._names[node]: what["VCPU"] for node, what in held.items()}
 
     def used(self) -> dict[str, int]:
-        """VCPUs that are allocated at all, by host."""
+        """Return all allocated VCPUs, by host."""
         counted: Counter[str] = Counter()
         for node, name in self._names.items():
             url = f"/resource_providers/{node}/usages"
@@ -62,7 +62,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         yield Stage(cloud)
 
 
-def test_instance_is_built_where_the_scheduler_says(stage: Stage) -> None:
+def test_instance_is_built_on_the_selected_host(stage: Stage) -> None:
     [uuid] = stage.create()
     server = stage.conductor.servers[uuid]
     assert server.host == "best"
@@ -76,33 +76,33 @@ def test_failed_build_is_tried_on_the_alternate(stage: Stage) -> None:
     [uuid] = stage.create()
     server = stage.conductor.servers[uuid]
     assert [(a.host, a.outcome) for a in server.attempts] == [
-        ("best", "build failed, claim given up"),
+        ("best", "build failed, claim released"),
         ("second", "built"),
     ]
     assert stage.held(uuid) == {"second": 2} == stage.used()
 
 
-def test_alternate_that_is_full_meanwhile_is_passed_over(stage: Stage) -> None:
-    fill = request(vcpus=8, force_hosts=["second"])
+def test_alternate_that_is_full_by_then_is_skipped(stage: Stage) -> None:
+    rival_request = request(vcpus=8, force_hosts=["second"])
     [rival] = new_uuids()
 
     def builds(_: str, name: str) -> bool:
-        if name == "best" and not stage.held(rival):  # somebody else is faster
-            stage.cloud.api.select_destinations(CONTEXT, fill, [rival])
+        if name == "best" and not stage.held(rival):  # another request is faster
+            stage.cloud.api.select_destinations(CONTEXT, rival_request, [rival])
         return name != "best"
 
     conductor = Conductor(stage.cloud.api, stage.cloud.placement, Computes(builds))
     [uuid] = new_uuids()
     [server] = conductor.create(CONTEXT, request(vcpus=2), [uuid])
     assert [(a.host, a.outcome) for a in server.attempts] == [
-        ("best", "build failed, claim given up"),
+        ("best", "build failed, claim released"),
         ("second", "claim refused"),
         ("third", "built"),
     ]
     assert stage.used() == {"second": 8, "third": 2}
 
 
-def test_instance_that_runs_nowhere_holds_nothing(stage: Stage) -> None:
+def test_instance_that_cannot_be_built_holds_nothing(stage: Stage) -> None:
     stage.failing = {*MEMORY_MB}
     with pytest.raises(BuildFailed, match="runs on none of best, second, third"):
         stage.create()
@@ -124,7 +124,7 @@ def test_of_several_instances_those_that_can_be_built_run(stage: Stage) -> None:
     assert stage.held(two) == stage.used()
 
 
-def test_request_that_fits_nowhere_leaves_nothing(stage: Stage) -> None:
+def test_request_that_fits_no_host_leaves_nothing(stage: Stage) -> None:
     with pytest.raises(NoValidHost):
         stage.create(vcpus=99)
     assert stage.used() == {}
@@ -141,7 +141,7 @@ def test_migration_holds_the_source_until_it_is_confirmed(stage: Stage) -> None:
     assert stage.computes.guests("best") == frozenset()
 
 
-def test_reverted_migration_leaves_all_as_it_was(stage: Stage) -> None:
+def test_reverted_migration_restores_everything(stage: Stage) -> None:
     [uuid] = stage.create()
     move = stage.conductor.migrate(CONTEXT, uuid)
     assert stage.conductor.revert(CONTEXT, uuid).host == "best"
@@ -170,7 +170,7 @@ def test_failed_destination_is_followed_by_its_alternate(stage: Stage) -> None:
     assert (stage.held(uuid), stage.held(move.uuid)) == ({"third": 2}, {"best": 2})
 
 
-def test_migration_that_no_host_takes_in_is_reverted(stage: Stage) -> None:
+def test_migration_that_no_host_accepts_is_reverted(stage: Stage) -> None:
     [uuid] = stage.create()
     stage.failing = {*MEMORY_MB}
     with pytest.raises(BuildFailed):

@@ -36,14 +36,14 @@ def test_demo_succeeds_and_is_quiet(demo: subprocess.CompletedProcess[str]) -> N
 @pytest.mark.parametrize(
     "part",
     [
-        pytest.param("26 messages recorded of a stock nova", id="wire"),
+        pytest.param("26 recorded messages of a stock nova", id="wire"),
         pytest.param("20 instances of the trace", id="instances"),
-        pytest.param("build failed, claim given up", id="failed-build"),
-        pytest.param("A request that fits nowhere", id="funnel"),
+        pytest.param("build failed, claim released", id="failed-build"),
+        pytest.param("A request that fits no host", id="funnel"),
         pytest.param("RAMWeigher", id="weights"),
         pytest.param("moves: revert", id="moves"),
-        pytest.param("cell2", id="fill"),
-        pytest.param("nothing lost and nothing leaked", id="account"),
+        pytest.param("cell2", id="usage"),
+        pytest.param("none is lost, none is leaked", id="consistent"),
     ],
 )
 def test_demo_shows(demo: subprocess.CompletedProcess[str], part: str) -> None:

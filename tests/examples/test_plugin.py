@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""examples/plugin, installed as any third-party package and used by a scheduler."""
+"""doc/tutorials/plugin.rst: examples/plugin is installed, tested and used."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import textwrap
 import venv
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
+TUTORIAL = ROOT / "doc/tutorials/plugin.rst"
 _FIRST_WITH_WHEELS = 71
 INVENTORY = """
 cells: [{name: cell1}]
@@ -32,12 +35,12 @@ hosts:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment that has the plugin, beside what we have."""
+    """The interpreter of an environment with the plugin and our own packages."""
     folder = tmp_path_factory.mktemp("plugin")
     venv.create(folder / "venv", symlinks=True)
     interpreter = folder / "venv" / "bin" / "python"
     _share_packages(folder / "venv")
-    # Built from a copy: setuptools leaves folders beside what it builds.
+    # Built from a copy, because setuptools creates folders beside the sources.
     source = shutil.copytree(ROOT / "examples" / "plugin", folder / "source")
     pip: list[str | Path] = [sys.executable, "-m", "pip", "-q"]
     pip += ["--python", interpreter, "install"]
@@ -48,7 +51,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _without_download() -> list[str]:
-    """Let pip use our setuptools, where it can make wheels; else it fetches one."""
+    """Return options to use our setuptools if it can build wheels."""
     if int(version("setuptools").split(".")[0]) < _FIRST_WITH_WHEELS:
         return []
     return ["--no-index", "--no-build-isolation"]
@@ -63,12 +66,17 @@ def _share_packages(environment: Path) -> None:
 
 @pytest.fixture(scope="module")
 def record(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The decision record of one selection with the plugin."""
-    inventory = tmp_path_factory.mktemp("inventory") / "inventory.yaml"
+    """The decision record of one selection, with the configuration of the tutorial."""
+    folder = tmp_path_factory.mktemp("inventory")
+    inventory, config = folder / "inventory.yaml", folder / "moorage.conf"
     inventory.write_text(INVENTORY)
+    blocks = re.findall(
+        r"code-block:: ini\n\n((?: {3}.*\n)+)", TUTORIAL.read_text("utf-8")
+    )
+    config.write_text(textwrap.dedent(blocks[0]))
     script = Path(__file__).with_name("plugin_select.py")
     answer = subprocess.run(
-        [python, "-W", "ignore", script, inventory],
+        [python, "-W", "ignore", script, inventory, config],
         stdout=subprocess.PIPE,
         check=True,
         timeout=120,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way to try the source "push", as doc/hosts.rst shows it, leads to a host."""
+"""The commands of doc/how-to/report-hosts.rst, which try "push", select a host."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PORT = "8778"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A copy of the files, with a broker and a port of the test's own."""
+    """A copy of the files that uses a broker and a free port for this test."""
     copy = tmp_path / "push"
     shutil.copytree(EXAMPLES, copy)
     monkeypatch.chdir(copy)
@@ -60,21 +60,21 @@ def _placement(folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_placement")
-def test_this_machine_is_chosen(folder: Path) -> None:
-    asked = [sys.executable, "-W", "ignore", "ask.py", "scheduler.conf"]
+def test_this_machine_is_selected(folder: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "ask.py", "scheduler.conf"]
     with (
         SchedulerProcess(folder / "scheduler.conf"),
         AgentProcess(folder / "agent.conf"),
     ):
 
         def answer() -> str:
-            run = subprocess.run(asked, capture_output=True, text=True, check=False)
+            run = subprocess.run(command, capture_output=True, text=True, check=False)
             return run.stdout
 
         wait_until(lambda: answer() == f"chosen: {socket.gethostname()}\n")
 
 
 def test_page_shows_the_files() -> None:
-    page = (EXAMPLES.parents[1] / "hosts.rst").read_text()
+    page = (EXAMPLES.parents[1] / "how-to/report-hosts.rst").read_text()
     for file in EXAMPLES.iterdir():
         assert f"examples/push/{file.name}" in page

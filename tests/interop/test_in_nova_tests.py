@@ -58,7 +58,7 @@ ABOUT_ITS_INSIDE = {
     "TestSchedulerGracefulShutdown.test_periodic_tasks_skipped_once_shutdown_starts",
 }
 
-#: Tests that expect what a bug of nova's makes of a request; see `doc/why.rst`.
+#: Tests that expect the result of a bug of nova: `doc/explanation/differences.rst`.
 ABOUT_ITS_BUGS = {"VGPUTests.test_multiple_instance_create_filling_up_capacity"}
 
 pytestmark = [pytest.mark.deep, pytest.mark.peer, pytest.mark.timeout(2400)]

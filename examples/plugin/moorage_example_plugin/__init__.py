@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A filter, two weighers and a column for Moorage, to copy from."""
+"""A filter, two weighers and a column and a driver for Moorage, to copy from."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fill the fullest host first: the vectorized form, all hosts at once."""
+"""Fill the fullest host first: the form for all hosts at once."""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +10,9 @@ from moorage.weighers import BaseHostWeigher
 
 
 class FillWeigher(BaseHostWeigher):
-    """Prefer hosts whose memory is used most, so that others can be switched off."""
+    """Prefer hosts with the most used memory, so that others can be switched off."""
 
-    # A share of the memory: its range does not depend on which hosts there are.
+    # The weight is a share of the memory, so its range is known for all hosts.
     minval = 0.0
     maxval = 1.0
 
@@ -22,7 +22,7 @@ class FillWeigher(BaseHostWeigher):
         """Return the share of memory in use, float64, shape (n_hosts,)."""
         total_mb = hosts.total_usable_ram_mb
         used_mb = (total_mb - hosts.free_ram_mb).astype(np.float64)
-        # A host may report no memory at all; nothing of it is in use.
+        # The share of a host without memory is 0.
         return np.divide(
             used_mb, total_mb, out=np.zeros(len(hosts)), where=total_mb > 0
         )

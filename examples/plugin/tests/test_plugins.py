@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugins keep Moorage's contract, and do what their docstrings say."""
+"""The plugins meet Moorage's contract, and work as documented."""
 
 import pytest
 from moorage_example_plugin.fill import FillWeigher
@@ -18,14 +18,14 @@ from moorage.testing import (
 )
 
 
-def test_filter_keeps_the_contract():
-    # Aggregates of all kinds, and often with the key that this filter reads.
+def test_filter_meets_the_contract():
+    # Many of the generated aggregates have the key that this filter reads.
     check_plugin(
         QuarantineFilter, batches=batches(metadata={"quarantine": ("true", "false")})
     )
 
 
-def test_weigher_keeps_the_contract():
+def test_weigher_meets_the_contract():
     check_plugin(FillWeigher)
 
 
@@ -40,7 +40,7 @@ def test_host_that_draws_little_power_is_preferred():
 
 
 def test_quarantined_host_is_rejected():
-    hosts = batch(host(host="ill"), host(host="well"), aggregates=[_quarantine("ill")])
+    hosts = batch(host(host="bad"), host(host="good"), aggregates=[_quarantine("bad")])
     mask = QuarantineFilter(options()).passing(hosts, spec())
     assert mask.tolist() == [False, True]
 
@@ -67,9 +67,11 @@ def test_scheduler_uses_both_by_name():
         },
     )
     with running:
-        asked = spec()
-        [[chosen]] = running.api.select_destinations({}, asked, [asked.instance_uuid])
-    assert chosen.service_host == "half-full"
+        request = spec()
+        [[selected]] = running.api.select_destinations(
+            {}, request, [request.instance_uuid]
+        )
+    assert selected.service_host == "half-full"
 
 
 def test_driver_takes_the_first_host_that_fits():
