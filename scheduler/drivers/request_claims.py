@@ -236,6 +236,7 @@ class RequestClaims:
                 global_request_id=self._global_request_id,
                 evacuated_from=self._evacuated_from,
                 before_write=self._record_write,
+                rest_above=self._parts.orphans.late_generations(requests),
             )
             self._account(requests, answer, began)
             span.set("moorage.answer", answer.result.value)

@@ -7,6 +7,7 @@ import enum
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from ...candidates import AllocationRequest
 from ...errors import AllocationUpdateFailed
@@ -154,6 +155,7 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
     global_request_id: str | None = None,
     evacuated_from: AbstractSet[str] = frozenset(),
     before_write: BeforeWrite | None = None,
+    rest_above: Mapping[str, int] = MappingProxyType({}),
 ) -> ClaimAnswer:
     """Claim a candidate for each consumer: all of them or none.
 
@@ -168,6 +170,8 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         stays, and the claim is added.
     before_write : callable, optional
         Called before each write, with the generations that it names and what is held.
+    rest_above : mapping, optional
+        See `Orphans.late_generations`.
 
     Raises
     ------
@@ -190,6 +194,7 @@ def claim(  # noqa: PLR0913 - a claim says who, what, for whom, and how to wait
         assumed=dict.fromkeys(allocation_requests, NOTHING),
         takes_over=True,
         before_write=before_write,
+        rest_above=rest_above,
     )
     try:
         rewrite.run()

@@ -133,6 +133,9 @@ class Rewrite:
         called again after each write.
     before_write : callable, optional
         Called before each write.
+    rest_above : mapping, optional
+        Generations that late writes of earlier requests name, by consumer: what is
+        written must rest at a higher one.
     """
 
     client: PlacementClient
@@ -145,6 +148,7 @@ class Rewrite:
     takes_over: bool = False
     rests: bool = True
     before_write: BeforeWrite | None = None
+    rest_above: Mapping[str, int] = field(default_factory=dict)
     #: The consumers' allocations, where `is_known`; otherwise they must be read first.
     held: AllocationsByConsumer = field(init=False)
     is_known: bool = field(init=False)
@@ -334,10 +338,11 @@ class Rewrite:
     def _rests(self, uuid: str, generation: int) -> bool:
         if not self.n_done:
             return not self.takes_over
+        lowest = self.rest_above.get(uuid, 0) + 1
         if self.takes_over and uuid in self.lost:
             # A late write must be distinguishable after this consumer is deleted.
-            return generation % 2 == 1 and generation > (self.lost[uuid][0] or 0) + 1
-        return generation % 2 == 1
+            lowest = max(lowest, (self.lost[uuid][0] or 0) + 2)
+        return generation % 2 == 1 and generation >= lowest
 
     def _type_of(self, uuid: str) -> str | None:
         return self.wanted[uuid].consumer_type if uuid in self.wanted else None

@@ -215,6 +215,19 @@ class Orphans:
                         raise
                     LOG.warning("Continuing, although a release failed: %s", e)
 
+    def late_generations(self, consumer_uuids: Iterable[str]) -> dict[str, int]:
+        """Return the highest generation that a late write names, by consumer.
+
+        Generations restart once a consumer is deleted. A new claim that rests at a
+        higher one cannot be replaced by such a write.
+        """
+        return {
+            uuid: max(each.claim.late_write_generation or 0 for each in late)
+            for uuid in consumer_uuids
+            if uuid in self._orphans
+            and (late := [o for o in self._orphans_of(uuid) if o.claim.is_late])
+        }
+
     def stop(self) -> None:
         """Check all orphans one last time, and report those that remain."""
         self._is_stopping = True

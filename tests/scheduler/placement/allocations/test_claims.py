@@ -468,7 +468,6 @@ def test_lost_answer_for_several_that_were_made_is_a_claim(server):
     assert _claim_all(server.client(), requests).result is ClaimResult.CLAIMED
 
 
-@pytest.mark.database
 def test_doubled_claim_of_several_stays_in_doubt_until_all_is_read_twice(embedded):
     """What the first read shows cannot be ours alone; the second read fails."""
     adapter = FaultyAdapter(embedded.adapter)
@@ -507,6 +506,7 @@ def test_all_consumers_of_a_claim_are_in_doubt_where_one_is_written_last(embedde
     assert set(raised.value.unresolved) == {a, b}
 
 
+@pytest.mark.database
 @pytest.mark.parametrize("kind", Database, ids=lambda kind: kind.name.lower())
 def test_claims_on_a_real_database(kind):
     with PlacementServer(database_server(kind)) as placement:

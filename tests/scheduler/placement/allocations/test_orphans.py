@@ -537,6 +537,21 @@ def test_late_write_does_not_replace_a_later_claim_that_is_in_use(
     assert arrived.is_done is not is_in_use
 
 
+def test_new_claim_rests_above_the_generation_of_a_late_write(
+    placement: EmbeddedPlacementFixture, watched: Watched
+) -> None:
+    consumer, client = _consumer(), placement.client
+    late = {**request_of(HOST), "consumer_generation": 1, **OWNER}
+    watched.add(consumer, Claim(request_of(HOST), named=1, is_late=True))
+    above = watched.orphans.late_generations([consumer, "another"])
+    assert above == {consumer: 1}
+    answer = claim_one(client, consumer, request_of(OTHER), rest_above=above)
+    assert not client.put_allocations(consumer, late).is_done
+    assert _held(placement, consumer) == {OTHER: {"VCPU": 1}}
+    release_all(client, answer.claims)
+    assert _held(placement, consumer) == {}
+
+
 def test_orphan_with_a_late_write_is_watched_once_its_claim_is_in_use(
     placement: EmbeddedPlacementFixture, watched: Watched
 ) -> None:
