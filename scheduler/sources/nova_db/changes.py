@@ -15,9 +15,8 @@ import sqlalchemy as sa
 
 from .instances import Instances
 from .nodes import Node, Nodes
-from .reading import ComputeService
-from .services import Services
-from .settings import Ratios
+from .reading import Ratios
+from .services import ComputeService, polled_services, read_services
 
 
 @dataclasses.dataclass(slots=True)
@@ -54,7 +53,7 @@ class CellReader:
 
     def __init__(self, cell_uuid: str, ratios: Ratios) -> None:
         self._nodes = Nodes(cell_uuid, ratios)
-        self._services = Services()
+        self._services = polled_services()
         self._instances = Instances()
         self._is_new = True
 
@@ -77,13 +76,13 @@ class CellReader:
         """
         is_new, self._is_new = self._is_new, False
         in_full = in_full or is_new
-        services = self._services.read_changes(connection, began_at, in_full=in_full)
+        services = self._services.read(connection, began_at, in_full=in_full)
         instances = self._instances.read_changes(connection, began_at, in_full=in_full)
         return CellChanges(
             began_at=began_at,
             is_whole=is_new,
             nodes=self._nodes.read_changes(connection, began_at, in_full=in_full),
-            services=services,
+            services=read_services(services),
             instances=instances,
             recently_written=self._instances.recently_written,
         )

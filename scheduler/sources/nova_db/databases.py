@@ -15,7 +15,7 @@ from .heartbeats import CellHeartbeats
 from .image_properties_reader import ImagePropertiesReader
 from .old_computes import OldCompute
 from .polled_database import PolledDatabase
-from .settings import Ratios
+from .reading import Ratios
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from oslo_config import cfg
 from ...entry_points import load_plugin
 from ...failures import cause_of
 from .changes import CellChanges
-from .reading import ComputeService
+from .services import ComputeService
 
 LOG = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import sqlalchemy as sa
 
-from .polled_table import PolledTable, TableQueries, checksum_of, chunks
+from .polled_table import ChangedRows, PolledTable, TableQueries, checksum_of, chunks
 from .schema import instances, microseconds
 
 #: Seconds by which an instance's row may be committed after one with a later time, plus
@@ -29,17 +29,6 @@ _NO_UUIDS: Final[frozenset[str]] = frozenset()
 
 _C: Final = instances.c
 _LIVE: Final = (_C.deleted == 0) & _C.host.is_not(None)
-
-
-class InstanceRow(NamedTuple):
-    """The columns read of a row of ``instances``."""
-
-    id: int
-    checksum: int
-    version_us: int | None
-    uuid: str
-    host: str | None
-    deleted: int
 
 
 #: Twice the row's time, plus whether it is deleted: that does not update the time.
@@ -64,7 +53,7 @@ class Instances:
     """The rows of ``instances``, by service host."""
 
     def __init__(self) -> None:
-        self._table = PolledTable(_QUERIES, InstanceRow._make, window_s=_WINDOW_S)
+        self._table = PolledTable(_QUERIES, window_s=_WINDOW_S)
         #: UUID and host by row id, and UUIDs by host.
         self._known: dict[int, tuple[str, str]] = {}
         self._of_host: dict[str, frozenset[str]] = {}
@@ -90,9 +79,9 @@ class Instances:
         """
         if self._compared_at is None:
             self._compared_at = now
-            self._update(self._table.read_all(connection, now))
+            self._update(self._table.read(connection, now, in_full=True))
             return dict(self._of_host)
-        changed = self._update(self._table.read_changes(connection, now))
+        changed = self._update(self._table.read(connection, now, in_full=False))
         # abs: a clock that was set back must not delay the comparison.
         if in_full or abs(now - self._compared_at) >= _COMPARE_S:
             self._compared_at = now
@@ -100,7 +89,7 @@ class Instances:
         hosts = changed | self._of_host.keys() if in_full else changed
         return {host: self._of_host.get(host, _NO_UUIDS) for host in hosts}
 
-    def _update(self, rows: Mapping[int, InstanceRow | None]) -> set[str]:
+    def _update(self, rows: ChangedRows) -> set[str]:
         """Update the known instances; return the hosts where they changed."""
         left: defaultdict[str, set[str]] = defaultdict(set)
         arrived: defaultdict[str, set[str]] = defaultdict(set)
@@ -133,17 +122,17 @@ class Instances:
         }
         hosts = theirs.keys() | ours.keys()
         differing = {host for host in hosts if theirs.get(host) != ours.get(host)}
-        rows: dict[int, InstanceRow | None] = dict.fromkeys(self._ids_on(differing))
+        rows: ChangedRows = dict.fromkeys(self._ids_on(differing))
         for some in chunks(differing):
             found = connection.execute(_ON_HOSTS, {"hosts": some})
-            rows.update((row[0], InstanceRow._make(row)) for row in found)
+            rows.update((row.id, row) for row in found)
         return self._update(rows)
 
     def _ids_on(self, hosts: Collection[str]) -> Iterable[int]:
         return [i for i, (_, host) in self._known.items() if host in hosts]
 
 
-def _place(row: InstanceRow | None) -> tuple[str, str] | None:
+def _place(row: sa.Row[Any] | None) -> tuple[str, str] | None:
     """Return the UUID and the host of an instance; None: it is on no host."""
     if row is None or row.deleted or row.host is None:
         return None

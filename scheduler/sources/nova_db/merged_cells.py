@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 from ...hosts import COLUMNS, HostTable
 from .changes import CellChanges
 from .nodes import Node
-from .reading import SERVICE_COLUMNS, ComputeService
+from .services import SERVICE_COLUMNS, ComputeService
 
 LOG = logging.getLogger(__name__)
 

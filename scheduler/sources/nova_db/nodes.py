@@ -12,9 +12,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from .polled_table import PolledTable, TableQueries
-from .reading import ComputeService, NodeReader, NodeRow
+from .reading import NodeReader, Ratios
 from .schema import compute_nodes, microseconds
-from .settings import Ratios
+from .services import ComputeService
 
 LOG = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Node:
     shown_with: ComputeService | None = None
 
     @classmethod
-    def of(cls, row: NodeRow, values: Mapping[str, Any], seen_at: float) -> Node:
+    def of(cls, row: sa.Row[Any], values: Mapping[str, Any], seen_at: float) -> Node:
         """Return the node of a row that was read as these values."""
         return cls(
             row.id,
@@ -84,7 +84,7 @@ _USAGE: Final = (
 _QUERIES: Final = TableQueries.of(
     compute_nodes,
     number=sa.func.coalesce(microseconds(_C.updated_at), _USAGE),
-    columns=[_C[name] for name in NodeRow._fields[3:]],
+    columns=[c for c in _C if c.name not in ("id", "updated_at", "deleted", "mapped")],
     live=_C.deleted == 0,
 )
 
@@ -101,7 +101,7 @@ class Nodes:
     def __init__(self, cell_uuid: str, ratios: Ratios) -> None:
         self._cell_uuid = cell_uuid
         self._reader = NodeReader(cell_uuid, ratios)
-        self._table = PolledTable(_QUERIES, NodeRow._make)
+        self._table = PolledTable(_QUERIES)
         self.row_errors: dict[int, str] = {}
 
     def read_changes(
@@ -116,9 +116,9 @@ class Nodes:
         in_full : bool
             Compare every row.
         """
-        read = self._table.read_all if in_full else self._table.read_changes
+        rows = self._table.read(connection, now, in_full=in_full)
         changes: dict[int, Node | None] = {}
-        for row_id, row in read(connection, now).items():
+        for row_id, row in rows.items():
             if row is None:
                 self._reader.forget(row_id)
                 self.row_errors.pop(row_id, None)
@@ -133,7 +133,7 @@ class Nodes:
             changes[row_id] = None if values is None else Node.of(row, values, now)
         return changes
 
-    def _log_row_error(self, row: NodeRow, error: ValueError) -> None:
+    def _log_row_error(self, row: sa.Row[Any], error: ValueError) -> None:
         text = f"compute node {row.hypervisor_hostname} (uuid {row.uuid}): {error}"
         if self.row_errors.get(row.id) != text:
             self.row_errors[row.id] = text

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
@@ -39,9 +39,9 @@ _MODULUS: Final = 2**31 - 1
 _WEIGHTS: Final = 1009
 
 T = TypeVar("T")
-R = TypeVar("R")
 N = TypeVar("N", int, sa.ColumnElement[int])
-Row = Sequence[Any]
+#: The rows that changed, by id; None: deleted.
+ChangedRows = dict[int, sa.Row[Any] | None]
 
 
 def checksum_of(row_id: N, number: N) -> N:
@@ -103,14 +103,12 @@ class TableQueries:
         )
 
 
-class PolledTable(Generic[R]):
+class PolledTable:
     """The rows of a table, of which a poll returns those that changed.
 
     Parameters
     ----------
     queries : TableQueries
-    make : callable
-        Makes a row of the selected values.
     is_complete : bool
         Whether the checksums cover all columns. If not, rows that changed a moment ago
         are read again by each poll.
@@ -122,13 +120,11 @@ class PolledTable(Generic[R]):
     def __init__(
         self,
         queries: TableQueries,
-        make: Callable[[Iterable[Any]], R],
         *,
         is_complete: bool = False,
         window_s: float | None = None,
     ) -> None:
         self._queries = queries
-        self._make = make
         self._is_complete = is_complete
         self._window_us = None if window_s is None else int(window_s * US_PER_S)
         self._is_read = False
@@ -147,17 +143,26 @@ class PolledTable(Generic[R]):
         """The ids of the rows that the next poll reads again."""
         return set(self._hot)
 
-    def read_all(self, connection: sa.Connection, now: float) -> dict[int, R | None]:
-        """Return all rows that changed, by id; None: deleted.
+    def read(
+        self, connection: sa.Connection, now: float, *, in_full: bool
+    ) -> ChangedRows:
+        """Return the rows that changed since the last call.
 
         Parameters
         ----------
         now : float
             When the poll began, seconds since the epoch.
+        in_full : bool
+            Read all rows and compare them.
         """
+        if in_full:
+            return self._read_all(connection, now)
+        return self._read_changes(connection, now)
+
+    def _read_all(self, connection: sa.Connection, now: float) -> ChangedRows:
         rows = connection.execute(self._queries.every).all()
         for row in rows:
-            self._observe(row[2], now)
+            self._observe(row.version_us, now)
         self._begin(now)
         gone = self._hashes.keys() - {row[0] for row in rows}
         changes = self._drop(gone)
@@ -165,16 +170,13 @@ class PolledTable(Generic[R]):
         self._is_read = True
         return changes
 
-    def read_changes(
-        self, connection: sa.Connection, now: float
-    ) -> dict[int, R | None]:
-        """Return the rows that changed since the last call, as `read_all` does."""
+    def _read_changes(self, connection: sa.Connection, now: float) -> ChangedRows:
         self._begin(now)
         values = {"mark": self._mark_us, "since": self._since_us}
         count, checksum = connection.execute(self._queries.total, values).one()
         total = int(count), int(checksum or 0)  # the sum of no rows is NULL
         again = self.rows_to_reread
-        changes: dict[int, R | None] = {}
+        changes: ChangedRows = {}
         if total != self._total:
             rows = connection.execute(self._queries.late, values).all()
             changes.update(self._changed(rows, now))
@@ -208,21 +210,21 @@ class PolledTable(Generic[R]):
 
     def _read_by_id(
         self, connection: sa.Connection, ids: Iterable[int], now: float
-    ) -> dict[int, R | None]:
-        changes: dict[int, R | None] = {}
+    ) -> ChangedRows:
+        changes: ChangedRows = {}
         for some in chunks(ids):
             rows = connection.execute(self._queries.by_id, {"ids": some}).all()
             changes.update(self._drop(set(some).difference(row[0] for row in rows)))
             changes.update(self._changed(rows, now))
         return changes
 
-    def _changed(self, rows: Iterable[Row], now: float) -> dict[int, R | None]:
-        changes: dict[int, R | None] = {}
+    def _changed(self, rows: Iterable[sa.Row[Any]], now: float) -> ChangedRows:
+        changes: ChangedRows = {}
         recent_us = (now - _HOT_S - _SKEW_S) * US_PER_S
         for row in rows:
-            row_id, checksum, version_us = row[:3]
+            row_id, checksum, version_us = row.id, row.checksum, row.version_us
             if self._is_before_window(version_us):
-                changes[row_id] = self._make(row)
+                changes[row_id] = row
                 continue
             content = hash(row)
             if self._hashes.get(row_id) == content:
@@ -235,15 +237,15 @@ class PolledTable(Generic[R]):
                 self._is_read or (version_us or 0) > recent_us
             ):
                 self._hot[row_id] = now
-            changes[row_id] = self._make(row)
+            changes[row_id] = row
         return changes
 
     def _is_before_window(self, version_us: int | None) -> bool:
         since_us = self._since_us
         return since_us is not None and (version_us is None or version_us < since_us)
 
-    def _drop(self, ids: Iterable[int]) -> dict[int, R | None]:
-        dropped: dict[int, R | None] = dict.fromkeys(ids)
+    def _drop(self, ids: Iterable[int]) -> ChangedRows:
+        dropped: ChangedRows = dict.fromkeys(ids)
         for row_id in dropped:
             self._hashes.pop(row_id, None)
             self._sum -= self._checksums.pop(row_id, 0)

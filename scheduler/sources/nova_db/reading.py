@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of rows of nova's tables, equal to that of nova's host manager."""
+"""Conversion of rows of ``compute_nodes``, equal to that of nova's host manager."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
-import math
 from collections.abc import Callable
 from sys import intern
-from typing import Any, Final, NamedTuple, SupportsInt, TypeVar, cast
+from typing import Any, Final, SupportsInt, TypeVar, cast
+
+import sqlalchemy as sa
+from oslo_config import cfg
 
 from ....objects import HVSpec
 from ...decoding import loads
 from ...hosts import HostPools, HostTopology
 from ...hosts.pci import NO_POOLS
 from ...hosts.record import NO_STATS
-from .settings import Ratios
 
 _MIB_PER_GIB: Final = 1024
 _US_PER_S: Final = 1e6
@@ -33,90 +35,24 @@ _PERCENTAGES: Final = frozenset(
 )
 
 
-class NodeRow(NamedTuple):
-    """The columns read of a row of ``compute_nodes``."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ratios:
+    """The allocation ratios for a compute node whose row has none, or 0."""
 
-    id: int
-    checksum: int
-    version_us: int | None
-    uuid: str | None
-    host: str | None
-    hypervisor_hostname: str | None
-    vcpus: int
-    vcpus_used: int
-    memory_mb: int
-    free_ram_mb: int | None
-    local_gb: int
-    local_gb_used: int
-    free_disk_gb: int | None
-    disk_available_least: int | None
-    hypervisor_type: str | None
-    hypervisor_version: int | None
-    host_ip: str | None
-    ram_allocation_ratio: float | None
-    cpu_allocation_ratio: float | None
-    disk_allocation_ratio: float | None
-    cpu_info: str | None
-    supported_instances: str | None
-    metrics: str | None
-    stats: str | None
-    numa_topology: str | None
-    pci_stats: str | None
+    cpu: float
+    ram: float
+    disk: float
 
-
-class ComputeService(NamedTuple):
-    """A compute service of a cell.
-
-    Attributes
-    ----------
-    last_seen_up : float
-        Its last heartbeat, else its creation, seconds since the epoch (the rule of
-        nova's servicegroup driver "db"); NaN: neither is known.
-    service_version : int
-        0: unknown.
-    """
-
-    host: str
-    disabled: bool
-    forced_down: bool
-    last_seen_up: float
-    service_version: int
-
-
-#: The columns of the host table that come from a service.
-SERVICE_COLUMNS: Final = ComputeService._fields[1:]
-
-
-class ServiceRow(NamedTuple):
-    """The columns read of a row of ``services``.
-
-    Attributes
-    ----------
-    seen_us : int or None
-        When it was last seen, or created, microseconds since the epoch.
-    state : int
-        Its version times four, plus 2 if it is forced down, plus 1 if it is disabled.
-    """
-
-    id: int
-    checksum: int
-    version_us: int | None
-    host: str | None
-    seen_us: int | None
-    state: int
-
-
-def read_service(row: ServiceRow) -> ComputeService | None:
-    """Read a row of ``services``; None: it has no host."""
-    if row.host is None:
-        return None
-    return ComputeService(
-        host=intern(row.host),
-        disabled=bool(row.state & 1),
-        forced_down=bool(row.state & 2),
-        last_seen_up=math.nan if row.seen_us is None else row.seen_us / _US_PER_S,
-        service_version=row.state >> 2,
-    )
+    @classmethod
+    def of(cls, conf: cfg.ConfigOpts) -> Ratios:
+        """Return the fallbacks of nova's ``ComputeNode._from_db_object``."""
+        return cls(
+            *(
+                conf[f"{name}_allocation_ratio"]
+                or conf[f"initial_{name}_allocation_ratio"]
+                for name in ("cpu", "ram", "disk")
+            )
+        )
 
 
 class NodeReader:
@@ -138,7 +74,7 @@ class NodeReader:
         self._topologies.pop(row_id, None)
         self._pools.pop(row_id, None)
 
-    def read(self, row: NodeRow) -> dict[str, Any] | None:
+    def read(self, row: sa.Row[Any]) -> dict[str, Any] | None:
         """Read a row.
 
         Returns
@@ -165,7 +101,7 @@ class NodeReader:
         ) as e:
             raise ValueError(f"{type(e).__name__}: {e}") from e
 
-    def _read(self, row: NodeRow, free_gb: int) -> dict[str, Any]:
+    def _read(self, row: sa.Row[Any], free_gb: int) -> dict[str, Any]:
         if not row.uuid or row.host is None or row.hypervisor_hostname is None:
             raise ValueError("It has no uuid, no host or no hypervisor_hostname")
         # Interned: services and most nodes have the name of their host.

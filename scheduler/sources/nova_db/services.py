@@ -3,15 +3,40 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
 from ..base import ServiceState
-from .polled_table import PolledTable, TableQueries, chunks
-from .reading import ComputeService, ServiceRow, read_service
+from .polled_table import US_PER_S, ChangedRows, PolledTable, TableQueries, chunks
 from .schema import microseconds, services
+
+
+class ComputeService(NamedTuple):
+    """A compute service of a cell.
+
+    Attributes
+    ----------
+    last_seen_up : float
+        Its last heartbeat, else its creation, seconds since the epoch (the rule of
+        nova's servicegroup driver "db"); NaN: neither is known.
+    service_version : int
+        0: unknown.
+    """
+
+    host: str
+    disabled: bool
+    forced_down: bool
+    last_seen_up: float
+    service_version: int
+
+
+#: The columns of the host table that come from a service.
+SERVICE_COLUMNS: Final = ComputeService._fields[1:]
+
 
 _C: Final = services.c
 _IS_COMPUTE: Final = (_C.deleted == 0) & (_C.binary == "nova-compute")
@@ -20,43 +45,43 @@ _SEEN_US: Final = sa.func.coalesce(
 )
 
 
-#: `ServiceRow.state`.
+#: Three columns as one number.
+_DISABLED, _FORCED_DOWN, _VERSION = 1, 2, 4
 _STATE: Final = (
-    sa.func.coalesce(_C.version, 0) * 4
-    + sa.case((_C.forced_down.is_(True), 2), else_=0)
-    + sa.case((_C.disabled.is_(True), 1), else_=0)
+    sa.case((_C.disabled.is_(True), _DISABLED), else_=0)
+    + sa.case((_C.forced_down.is_(True), _FORCED_DOWN), else_=0)
+    + sa.func.coalesce(_C.version, 0) * _VERSION
 )
 _QUERIES: Final = TableQueries.of(
     services,
     # A difference between times is whole seconds, or almost never small enough to be
     # offset by the state.
     number=sa.func.coalesce(_SEEN_US, 0) + _STATE,
-    columns=(_C.host, _SEEN_US, _STATE),
+    columns=(_C.host, _SEEN_US.label("seen_us"), _STATE.label("state")),
     live=_IS_COMPUTE,
 )
 
 
-class Services:
-    """The rows of ``services`` of computes."""
+def polled_services() -> PolledTable:
+    """Return the table of a cell's compute services, to be polled."""
+    return PolledTable(_QUERIES, is_complete=True)
 
-    def __init__(self) -> None:
-        self._table = PolledTable(_QUERIES, ServiceRow._make, is_complete=True)
 
-    def read_changes(
-        self, connection: sa.Connection, now: float, *, in_full: bool
-    ) -> dict[int, ComputeService | None]:
-        """Return what changed since the last call, by id; None: deleted.
+def read_services(rows: ChangedRows) -> dict[int, ComputeService | None]:
+    """Return the services of rows; None: deleted, or without a host."""
+    return {i: None if row is None else _read(row) for i, row in rows.items()}
 
-        Parameters
-        ----------
-        now : float
-            When the poll began, seconds since the epoch.
-        in_full : bool
-            Compare every row.
-        """
-        read = self._table.read_all if in_full else self._table.read_changes
-        rows = read(connection, now).items()
-        return {i: None if row is None else read_service(row) for i, row in rows}
+
+def _read(row: sa.Row[Any]) -> ComputeService | None:
+    if row.host is None:
+        return None
+    return ComputeService(
+        host=sys.intern(row.host),
+        disabled=bool(row.state & _DISABLED),
+        forced_down=bool(row.state & _FORCED_DOWN),
+        last_seen_up=math.nan if row.seen_us is None else row.seen_us / US_PER_S,
+        service_version=row.state // _VERSION,
+    )
 
 
 #: Selects the states of some hosts' services; nova has an index on host.

@@ -30,10 +30,10 @@ from .image_properties_reader import are_weighed, write_properties
 from .merged_cells import MergedCells
 from .old_computes import ADVICE, OldCompute, describe_old_computes, read_old_computes
 from .polled_database import Apply, PolledDatabase, Read, SharedRefresh
+from .reading import Ratios
 from .schema import instances
 from .service_record import ServiceRecord, record_of
 from .services import read_states
-from .settings import Settings
 
 LOG = logging.getLogger(__name__)
 
@@ -46,6 +46,8 @@ _MAX_LISTED: Final = 5
 _OPTION: Final = "[api_database] connection"
 _AS_URL: Final = "It has to be such as mysql+pymysql://nova:PASSWORD@HOST/nova_api"
 _AS_DB: Final = "It has to be that of nova's API database"
+#: The meaning of an interval of 0 for nova's periodic tasks.
+_EVERY_MINUTE_S: Final = 60
 #: Seconds that `stop` waits for the polling thread.
 _STOP_S: Final = 5.0
 
@@ -98,20 +100,12 @@ class NovaDBSource(BaseHostSource):
         self._api = ApiDatabase(api_engine, self._lock, clock)
         self._cells: dict[str, CellDatabase] = {}
         self._merged = MergedCells()
-        self._settings: Settings | None = None
         self._shared = SharedRefresh()
         self._missing: dict[str, float] = {}
         self._stopping = threading.Event()
         self._poller: threading.Thread | None = None
         self._discovery: threading.Thread | None = None
         self._discovered_at: float | None = None
-
-    @property
-    def settings(self) -> Settings:
-        """The options as they were at the last start or refresh."""
-        if self._settings is None:
-            self._settings = Settings.of(self.conf)
-        return self._settings
 
     # -- called by the scheduler -------------------------------------------------------
 
@@ -164,7 +158,6 @@ class NovaDBSource(BaseHostSource):
 
     def refresh(self, table: HostTable) -> None:
         """Read everything again, including unavailable cells."""
-        self._settings = None
         self._read_all(table)
 
     def start_polling(self, table: HostTable) -> None:
@@ -187,7 +180,7 @@ class NovaDBSource(BaseHostSource):
         """
         if missing and not self._claim_missing(missing):
             return
-        timeout_s = self.settings.cell_timeout_s
+        timeout_s = self.conf.moorage.cell_timeout
         if self._poller is None:
             self._shared.run(lambda: self._refresh(table, timeout_s))
         elif missing:
@@ -203,7 +196,7 @@ class NovaDBSource(BaseHostSource):
         """
         if self._poller is None:
             return False
-        timeout_s = min(_MAX_WAIT_S, self.settings.cell_timeout_s)
+        timeout_s = min(_MAX_WAIT_S, self.conf.moorage.cell_timeout)
         self._shared.run(lambda: self._refresh(table, timeout_s))
         return True
 
@@ -362,8 +355,8 @@ class NovaDBSource(BaseHostSource):
             return is_new
 
     def _read_all(self, table: HostTable) -> None:
-        timeout_s = self.settings.cell_timeout_s
-        self._api.local_connection = self.settings.local_connection
+        timeout_s = self.conf.moorage.cell_timeout
+        self._api.local_connection = self.conf.database.connection
         self._api.reset()
         self._read(table, [self._api], timeout_s, is_forced=True)
         if not self._api.is_up:
@@ -373,7 +366,7 @@ class NovaDBSource(BaseHostSource):
         with self._lock:
             cells = list(self._cells.values())
             for cell in cells:
-                cell.ratios = self.settings.ratios
+                cell.ratios = Ratios.of(self.conf)
                 if cell.attempt is None:
                     cell.reset()
         self._read(table, cells, timeout_s, is_forced=True)
@@ -422,7 +415,7 @@ class NovaDBSource(BaseHostSource):
             )
             for database in sorted(databases, key=lambda database: database.is_local)
         }
-        limit_s = self.settings.cell_timeout_s
+        limit_s = self.conf.moorage.cell_timeout
         for database in awaited:
             attempt = begun[database]
             in_time = attempt is None or attempt.wait(deadline - time.monotonic())
@@ -462,7 +455,7 @@ class NovaDBSource(BaseHostSource):
         reader, in_full = cell.reader, self._is_old(cell.compared_at)
         old, heartbeats = cell.old_computes, cell.heartbeats
         images, are_on = cell.images, are_weighed(self.conf, table)
-        limit_s = self.settings.cell_timeout_s
+        limit_s = self.conf.moorage.cell_timeout
 
         def read(connection: sa.Connection, began_at: float) -> Apply:
             changes = reader.read(connection, began_at, in_full=in_full)
@@ -488,7 +481,7 @@ class NovaDBSource(BaseHostSource):
     def _is_old(self, compared_at: float | None) -> bool:
         if compared_at is None:
             return True
-        interval_s = self.settings.full_comparison_interval_s
+        interval_s: float = self.conf.moorage.full_comparison_interval
         return abs(self._clock() - compared_at) >= interval_s
 
     def _cell_heartbeats(self) -> CellHeartbeats | None:
@@ -508,7 +501,7 @@ class NovaDBSource(BaseHostSource):
                 cell = CellDatabase(
                     mapping,
                     self._cell_engine,
-                    self.settings.ratios,
+                    Ratios.of(self.conf),
                     self._lock,
                     self._clock,
                     self._cell_heartbeats,
@@ -525,7 +518,7 @@ class NovaDBSource(BaseHostSource):
 
     def _drop_unavailable_cells(self, table: HostTable) -> None:
         """Drop the rows of cells that have been unavailable for too long."""
-        grace_s = self.settings.cell_grace_s
+        grace_s = self.conf.moorage.cell_grace
         with self._lock:
             for uuid, cell in self._cells.items():
                 if cell.is_up or cell.seen_at is None or not self._has_hosts(cell):
@@ -551,7 +544,7 @@ class NovaDBSource(BaseHostSource):
 
     def _tick(self, table: HostTable) -> None:
         """Start reading the databases that are due, without waiting."""
-        timeout_s = self.settings.cell_timeout_s
+        timeout_s = self.conf.moorage.cell_timeout
         for database in self._databases():
             database.check_timeout(timeout_s)
             if database.is_in_memory:
@@ -561,7 +554,8 @@ class NovaDBSource(BaseHostSource):
         self._discover(in_background=True)
 
     def _discover(self, *, in_background: bool) -> None:
-        interval_s, now = self.settings.discover_interval_s, self._clock()
+        interval_s = self.conf.scheduler.discover_hosts_in_cells_interval
+        interval_s, now = interval_s or _EVERY_MINUTE_S, self._clock()
         if interval_s < 0 or (self._discovery and self._discovery.is_alive()):
             return
         if self._discovered_at is not None and now - self._discovered_at < interval_s:
