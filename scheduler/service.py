@@ -52,8 +52,8 @@ from .prefilters.neutron import make_network_client
 from .rpc.endpoints import BaseAPIEndpoint, Destinations, SchedulerEndpoint
 from .seeding import providers
 from .sources.base import BaseHostSource
-from .sources.columns import load_columns
 from .sources.file import FileSource
+from .sources.report_columns import load_columns
 from .waiting import Spawner, SystemWaiter, ThreadSpawner, Waiter
 
 LOG = logging.getLogger(__name__)

@@ -29,7 +29,9 @@ def _column(
     unit: str = "",
     *,
     is_novas: bool = True,
-    **more: bool,
+    is_reported: bool = True,
+    is_in_file: bool = True,
+    is_supply: bool = False,
 ) -> functools.partial[Column]:
     """Declare the column of a field, which has its name and its default."""
     return functools.partial(
@@ -38,7 +40,9 @@ def _column(
         description=description,
         unit=unit,
         is_novas=is_novas,
-        **more,
+        is_reported=is_reported,
+        is_in_file=is_in_file,
+        is_supply=is_supply,
     )
 
 

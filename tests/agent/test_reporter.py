@@ -11,7 +11,7 @@ import pytest
 
 from moorage.agent import Reply, Reporter
 from moorage.scheduler.hosts import HostPools, HostTopology
-from moorage.scheduler.sources.columns import read_record, report_values
+from moorage.scheduler.sources.report_columns import read_record, report_values
 from moorage.testing.builders import (
     host,
     instance_uuid,

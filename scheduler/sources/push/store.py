@@ -27,7 +27,7 @@ from ...errors import ConfigurationError
 from ...failures import Failure
 from ...hosts import COLUMNS, Columns, HostRecord
 from ...hosts.columns import read_count, read_uuid, read_uuids
-from ..columns import RefusedReport, read_field, read_record, serializable
+from ..report_columns import RefusedReport, read_field, read_record, serializable
 from .revisions import ReportedNode
 
 LOG = logging.getLogger(__name__)

@@ -23,10 +23,10 @@ from moorage.scheduler.hosts import (
     HostState,
     HostTable,
 )
-from moorage.scheduler.sources.columns import load_columns, with_columns
 from moorage.scheduler.sources.file import FileSource
 from moorage.scheduler.sources.inventory import read_inventory
 from moorage.scheduler.sources.push import PushSource
+from moorage.scheduler.sources.report_columns import load_columns, with_columns
 from moorage.testing import (
     batch,
     batches,
