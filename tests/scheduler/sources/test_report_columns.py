@@ -343,7 +343,7 @@ def test_entry_points_name_a_column_or_a_list(distribution: Distribution) -> Non
     ("declared", "words"),
     [
         ("column('host')", "plugin 'bad': column 'host': the name is already a column"),
-        ("7", "plugin 'bad': 'int' object is not iterable"),
+        ("7", "plugin 'bad': 7 is not a Column, nor a list of them"),
         ("['x']", "plugin 'bad': 'x' is not a Column"),
         (
             "column('a', dtype=list)",
