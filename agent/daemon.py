@@ -54,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
         cfg.CONF([f"--config-file={p}" for p in conf.config_file], project="moorage")
         logs.set_up(conf)
         _warn_of_defaults(conf)
-        wakes = _Signals()
+        wakes = _AgentSignals()
         agent = Agent(conf)
         agent.check()
         _serve(conf, agent, wakes)
@@ -73,7 +73,7 @@ def _warn_of_defaults(conf: cfg.ConfigOpts) -> None:
         )  # fmt: skip
 
 
-def _serve(conf: cfg.ConfigOpts, agent: Agent, wakes: _Signals) -> None:
+def _serve(conf: cfg.ConfigOpts, agent: Agent, wakes: _AgentSignals) -> None:
     transport = get_transport(conf)
     bus = Bus(transport, conf.host)
     agent.connect(bus)
@@ -198,7 +198,7 @@ def _placement(conf: cfg.ConfigOpts) -> PlacementClient | None:
     return PlacementClient(make_adapter(conf))
 
 
-class _Signals:
+class _AgentSignals:
     """Receives signals, and wakes the main thread."""
 
     def __init__(self) -> None:

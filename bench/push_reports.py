@@ -18,8 +18,7 @@ from moorage.agent.reporter import Reporter
 from moorage.objects import Serializer
 from moorage.scheduler.conf import load
 from moorage.scheduler.hosts import HostRecord, HostTable
-from moorage.scheduler.sources.push import PushSource
-from moorage.scheduler.sources.push.endpoint import ReportEndpoint
+from moorage.scheduler.sources.push import PushSource, ReportEndpoint
 from moorage.testing.builders import host
 
 from .timing import Percentiles, Plan, format_percentiles, repeated

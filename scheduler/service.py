@@ -46,7 +46,7 @@ from .prefilters.neutron import make_network_client
 from .rpc.endpoints import BaseAPIEndpoint, Destinations, SchedulerEndpoint
 from .selector import Selector
 from .sources.base import BaseHostSource
-from .sources.columns import load_columns
+from .sources.report_columns import load_columns
 from .status import SchedulerStatus
 from .waiting import Spawner, SystemWaiter, ThreadSpawner, Waiter
 

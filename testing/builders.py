@@ -37,7 +37,7 @@ from ..scheduler.hosts import (
     HostTable,
     properties_of_instance,
 )
-from ..scheduler.sources.columns import with_columns
+from ..scheduler.sources.report_columns import with_columns
 
 CELL = str(uuid.uuid5(uuid.NAMESPACE_DNS, "cell"))
 

@@ -371,7 +371,7 @@ class HostBatch:
         made = self.take(np.arange(len(self)))
         for name, value in numbers.items():
             dtype = self._view.numbers[name].dtype
-            # Nobody else has this batch yet.
+            # No other code has a reference to this batch yet.
             made._changed[name] = np.full(len(self), value, dtype)  # noqa: SLF001
         return made
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,21 +20,6 @@ _LARGE = 4096
 
 #: Unused values that an interned column may have before it is compacted.
 _SLACK = 1024
-
-#: Columns that describe a host's supply and access to it: Placement's answers depend
-#: on them.
-_SUPPLY = frozenset(
-    {
-        "total_usable_ram_mb",
-        "total_usable_disk_gb",
-        "vcpus_total",
-        "cpu_allocation_ratio",
-        "ram_allocation_ratio",
-        "disk_allocation_ratio",
-        "disabled",
-        "aggregates",
-    }
-)
 
 Array = npt.NDArray[Any]
 
@@ -74,6 +59,7 @@ class ColumnArrays:
             if name not in self._numbers
         }
         self._interners = {name: Interner() for name in self._codes}
+        self._supply = {"aggregates", *(n for n, c in columns.items() if c.is_supply)}
         self._viewed: set[str] = set()
         self._row_of: dict[str, int] = {}
 
@@ -187,7 +173,7 @@ class ColumnArrays:
             self._compact(name)
             values = self._interners[name].codes(values)
         column = self._writable(name)
-        before = column[rows] if name in _SUPPLY else None
+        before = column[rows] if name in self._supply else None
         column[rows] = values
         if before is not None and (before != column[rows]).any():
             self.supply_revision += 1
@@ -197,10 +183,6 @@ class ColumnArrays:
         if name in self._numbers:
             return self._numbers[name][row].item()
         return self.value(name, row)
-
-    def names(self) -> Iterator[str]:
-        """Yield the names of all columns."""
-        return itertools.chain(self._numbers, self._codes)
 
     def _writable(self, name: str) -> Array:
         arrays: dict[str, Any] = self._numbers if name in self._numbers else self._codes

@@ -279,6 +279,9 @@ class Column:
         Whether agents report it.
     is_in_file : bool
         Whether an inventory file may have it.
+    is_supply : bool
+        Whether it describes a host's supply or access to it, on which Placement's
+        answers depend.
     kind, read, write
         The type, and its functions.
 
@@ -297,6 +300,7 @@ class Column:
     is_novas: bool = False
     is_reported: bool = True
     is_in_file: bool = True
+    is_supply: bool = False
     kind: ColumnType = dataclasses.field(init=False, repr=False)
     read: Callable[[Any], Any] = dataclasses.field(init=False, repr=False)
     write: Callable[[Any], Any] | None = dataclasses.field(init=False, repr=False)

@@ -51,7 +51,7 @@ def hosts_that_fit(hosts: HostBatch, need: Need, networks: Networks) -> Mask:
     if need.requests or networks:
         at = np.flatnonzero(fit)
         any_provider = [None] * len(need.requests)
-        batch = _Batch(
+        batch = _GuestTrials(
             hosts, need, networks, at, any_provider, lambda _case: need.assigned({})
         )
         fit[at] = batch.fit()
@@ -65,7 +65,7 @@ def candidates_that_fit(
     candidates = hosts.candidates
     fit = _may_fit(hosts, need)[candidates.rows]
     some = np.flatnonzero(fit)
-    batch = _Batch(
+    batch = _GuestTrials(
         hosts,
         need,
         networks,
@@ -121,7 +121,7 @@ def _declaring(hosts: HostBatch, name: str | None) -> CellMasks:
     )
 
 
-class _Batch:
+class _GuestTrials:
     """Hosts or candidates on which the guest's cells fit, if nothing else mattered.
 
     Parameters

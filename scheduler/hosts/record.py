@@ -31,6 +31,7 @@ def _column(
     is_novas: bool = True,
     is_reported: bool = True,
     is_in_file: bool = True,
+    is_supply: bool = False,
 ) -> functools.partial[Column]:
     """Declare the column of a field, which has its name and its default."""
     return functools.partial(
@@ -41,6 +42,7 @@ def _column(
         is_novas=is_novas,
         is_reported=is_reported,
         is_in_file=is_in_file,
+        is_supply=is_supply,
     )
 
 
@@ -59,25 +61,30 @@ class HostRecord:
     ]
     cell_uuid: Annotated[str, _column(of.UUID, "cell of the host")]
 
-    total_usable_ram_mb: Annotated[int, _column(of.AMOUNT, "memory", "MiB")]
+    total_usable_ram_mb: Annotated[
+        int, _column(of.AMOUNT, "memory", "MiB", is_supply=True)
+    ]
     free_ram_mb: Annotated[
         int, _column(of.INTEGER, "free memory; may be negative", "MiB")
     ]
-    total_usable_disk_gb: Annotated[int, _column(of.AMOUNT, "local disk", "GiB")]
+    total_usable_disk_gb: Annotated[
+        int, _column(of.AMOUNT, "local disk", "GiB", is_supply=True)
+    ]
     free_disk_mb: Annotated[
         int, _column(of.INTEGER, "free local disk; may be negative", "MiB")
     ]
     disk_mb_used: Annotated[int, _column(of.AMOUNT, "used local disk", "MiB")]
-    vcpus_total: Annotated[int, _column(of.AMOUNT, "CPUs")]
+    vcpus_total: Annotated[int, _column(of.AMOUNT, "CPUs", is_supply=True)]
     vcpus_used: Annotated[int, _column(of.AMOUNT, "CPUs of its instances")]
     cpu_allocation_ratio: Annotated[
-        float, _column(of.RATIO, "instances' CPUs for each CPU of the host")
+        float,
+        _column(of.RATIO, "instances' CPUs for each CPU of the host", is_supply=True),
     ] = 1.0
     ram_allocation_ratio: Annotated[
-        float, _column(of.RATIO, "overcommitment of memory")
+        float, _column(of.RATIO, "overcommitment of memory", is_supply=True)
     ] = 1.0
     disk_allocation_ratio: Annotated[
-        float, _column(of.RATIO, "overcommitment of disk")
+        float, _column(of.RATIO, "overcommitment of disk", is_supply=True)
     ] = 1.0
 
     num_instances: Annotated[int, _column(of.AMOUNT, "instances on the host")] = 0
@@ -138,7 +145,8 @@ class HostRecord:
     ] = NO_POOLS
 
     disabled: Annotated[
-        bool, _column(of.BOOLEAN, "the compute service is disabled", is_novas=False)
+        bool,
+        _column(of.BOOLEAN, "the service is disabled", is_novas=False, is_supply=True),
     ] = False
     forced_down: Annotated[
         bool, _column(of.BOOLEAN, "the service was forced down", is_novas=False)

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from moorage.agent import Reply, Reporter
 from moorage.scheduler.hosts import HostPools, HostTopology
-from moorage.scheduler.sources.columns import read_record, report_values
+from moorage.scheduler.sources.report_columns import read_record, report_values
 from moorage.testing.builders import (
     host,
     instance_uuid,
@@ -197,3 +198,18 @@ def test_record_is_read_as_it_was_written() -> None:
         last_seen_up=5.0,
     )
     assert read_record(json.loads(json.dumps(report_values(record))), 5.0) == record
+
+
+def test_wire_form_is_pinned() -> None:
+    """Agents and schedulers of different releases exchange these reports."""
+    sent: list[dict[str, Any]] = []
+    reporter = Reporter(
+        sent.extend,
+        reply=Reply("moorage-agent", "a1"),
+        incarnation="c0a80101-0000-4000-8000-000000000000",
+    )
+    record = host(host="h1", stats={"a": "1"}, metrics={"cpu.percent": 0.5})
+    reporter.report(record, ["c0a80101-0000-4000-8000-000000000001"])
+    reporter.report(dataclasses.replace(record, free_ram_mb=1, metrics=None))
+    path = Path(__file__).parents[1] / "data" / "host_reports.json"
+    assert sent == json.loads(path.read_text())

@@ -26,9 +26,9 @@ from ...entry_points import load_plugin
 from ...errors import ConfigurationError, SchedulerError
 from ...prefilters.networks import check_network
 from ...prefilters.neutron import make_network_client
-from ...sources.columns import load_columns
 from ...sources.inventory import read_inventory
 from ...sources.nova_db.heartbeats import heartbeats_of
+from ...sources.report_columns import load_columns
 from .files import FileOptions
 from .option_table import TREATMENTS, Key, OptionTreatment, Treatment, treatment_of
 from .plugins import available_filters, enabled_filters, weight_classes

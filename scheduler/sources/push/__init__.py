@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The source "push": agents report hosts over RPC; our own database stores them."""
 
-from .endpoint import ReportEndpoint
-from .source import PushSource
+from .source import PushSource, ReportEndpoint
 
 __all__ = ["PushSource", "ReportEndpoint"]

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ....objects import MalformedObject, ReportKind, report_data
 from ...hosts import HostRecord, HostTable, UnreportedClaim
 from ...hosts.columns import read_count, read_uuid, read_uuids
-from ..columns import (
+from ..report_columns import (
     IDENTITY,
     RefusedReport,
     read_columns,
@@ -57,7 +57,7 @@ class _Refusal:
 
 
 @dataclass(slots=True)
-class _Batch:
+class _TableUpdate:
     """The result of some reports, to be written to the table at once."""
 
     now: float
@@ -141,7 +141,7 @@ class ReportedHosts:
         applied.
         """
         with self._lock:
-            batch = _Batch(self._clock())
+            batch = _TableUpdate(self._clock())
             try:
                 for primitive in reports:
                     self._apply(primitive, batch)
@@ -149,7 +149,7 @@ class ReportedHosts:
                 # Also after an error the table must match the known state.
                 self._write(batch)
 
-    def _apply(self, primitive: object, batch: _Batch) -> None:
+    def _apply(self, primitive: object, batch: _TableUpdate) -> None:
         try:
             kind, data = report_data(primitive)
             apply = (
@@ -159,7 +159,7 @@ class ReportedHosts:
         except (RefusedReport, MalformedObject, RecursionError) as e:
             self._refuse(e, batch.now)
 
-    def _apply_report(self, data: dict[str, Any], batch: _Batch) -> None:
+    def _apply_report(self, data: dict[str, Any], batch: _TableUpdate) -> None:
         name = reported_name(data)
         uuid, incarnation, revision = _numbered(data, name)
         node = self._nodes.get(uuid)
@@ -192,7 +192,7 @@ class ReportedHosts:
         self._nodes[record.uuid] = node
         self._uuids_of[record.host].add(record.uuid)
 
-    def _put(self, record: HostRecord, batch: _Batch) -> None:
+    def _put(self, record: HostRecord, batch: _TableUpdate) -> None:
         batch.changes.pop(record.uuid, None)
         batch.added.pop(record.uuid, None)
         batch.records[record.uuid] = record
@@ -200,7 +200,7 @@ class ReportedHosts:
         batch.unsaved.add(record.uuid)
         self.last_report_at = batch.now
 
-    def _apply_delta(self, data: dict[str, Any], batch: _Batch) -> None:
+    def _apply_delta(self, data: dict[str, Any], batch: _TableUpdate) -> None:
         uuid: Any = data.get("uuid")
         node = self._nodes.get(uuid) if type(uuid) is str else None
         if node is None:
@@ -229,7 +229,11 @@ class ReportedHosts:
                 self._clear_refusal(uuid, name)
 
     def _change(
-        self, uuid: str, node: ReportedNode, data: Mapping[str, Any], batch: _Batch
+        self,
+        uuid: str,
+        node: ReportedNode,
+        data: Mapping[str, Any],
+        batch: _TableUpdate,
     ) -> None:
         """Apply a delta; all of it is validated before anything is changed."""
         host = node.host
@@ -259,7 +263,7 @@ class ReportedHosts:
             changes.update(values)
         batch.unsaved.add(uuid)
 
-    def _mark_alive(self, uuid: str, batch: _Batch) -> None:
+    def _mark_alive(self, uuid: str, batch: _TableUpdate) -> None:
         node = self._nodes[uuid]
         node.seen_at = self.last_report_at = batch.now
         if uuid not in batch.records:
@@ -276,7 +280,7 @@ class ReportedHosts:
         if type(topic) is str and type(server) is str:
             self._requester.request(uuid, topic, server)
 
-    def _write(self, batch: _Batch) -> None:
+    def _write(self, batch: _TableUpdate) -> None:
         """Write a batch to the table, and clear it."""
         if batch.records:
             hosts = {record.host for record in batch.records.values()}

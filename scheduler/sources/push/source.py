@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+import oslo_messaging
 from oslo_config import cfg
 
 from ...clock import now_s
 from ...hosts import HostTable
 from ...instances import InstanceLocation, InstanceState
 from ..base import BaseHostSource
-from .endpoint import ReportEndpoint
 from .hosts import ReportCounts, ReportedHosts
 from .report_requests import ReportRequester, SendRequest
 from .store import HostStore
@@ -60,7 +60,6 @@ class PushSource(BaseHostSource):
         self._writer: WriteBehind | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._endpoint = ReportEndpoint(self.apply, self.connect)
 
     @property
     def counts(self) -> ReportCounts:
@@ -186,7 +185,7 @@ class PushSource(BaseHostSource):
     @property
     def endpoints(self) -> Sequence[object]:
         """The endpoint that agents cast to."""
-        return (self._endpoint,)
+        return (ReportEndpoint(self),)
 
     def stop(self) -> None:
         """Stop the threads, after writing the remaining reports to the store."""
@@ -195,6 +194,30 @@ class PushSource(BaseHostSource):
             self._thread.join(_STOP_S)
         if self._writer is not None:
             self._writer.stop()
+
+
+class ReportEndpoint:
+    """Serves `host_reports`, a fanout cast: every scheduler receives every report."""
+
+    target = oslo_messaging.Target(namespace="moorage", version="1.0")
+
+    def __init__(self, source: PushSource) -> None:
+        self._source = source
+        self.connect = source.connect
+
+    def host_reports(
+        self,
+        context: object,  # noqa: ARG002 - oslo.messaging passes it
+        reports: object,
+    ) -> None:
+        """Apply a list of HostReport and HostDelta in wire format, in order."""
+        if isinstance(reports, list):
+            self._source.apply(reports)
+        else:
+            LOG.warning(
+                "host_reports: reports is %s, not a list; the cast is ignored",
+                type(reports).__name__,
+            )
 
 
 def _timestamp(seconds: float) -> str:

@@ -27,7 +27,7 @@ from ...errors import ConfigurationError
 from ...failures import Failure
 from ...hosts import COLUMNS, Columns, HostRecord
 from ...hosts.columns import read_count, read_uuid, read_uuids
-from ..columns import RefusedReport, read_field, read_record, serializable
+from ..report_columns import RefusedReport, read_field, read_record, serializable
 from .revisions import ReportedNode
 
 LOG = logging.getLogger(__name__)
@@ -110,9 +110,9 @@ class HostStore:
         StoreUnusable
             The database has a newer schema, or another program's tables.
         """
-        with self._translated_errors(), self._engine.connect() as connection:
-            _make_private(self._engine.url)
-            with _schema_lock(connection):
+        with self._translated_errors():
+            _prepare_file(self._engine.url)
+            with self._engine.connect() as connection, _schema_lock(connection):
                 self._check_tables(connection)
                 config = Config()
                 config.set_main_option("script_location", str(_MIGRATIONS))
@@ -241,7 +241,6 @@ def _engine(url: str) -> Engine:
         failure = Failure.of(_OPTION, url, e, _REMEDY)
         raise ConfigurationError(f"{failure}") from e
     if _is_sqlite(parsed):
-        event.listen(engine, "do_connect", _before_connect)
         event.listen(engine, "connect", _on_connect)
         event.listen(engine, "begin", _on_begin)
     return engine
@@ -262,22 +261,16 @@ def _isolation(url: URL) -> dict[str, Any]:
     return {} if _is_sqlite(url) else {"isolation_level": "READ COMMITTED"}
 
 
-def _before_connect(
-    _dialect: object, _record: object, args: list[Any], _kw: object
-) -> None:
-    """Create the file readable by its owner only: it describes a whole cloud."""
-    path = args[0] if args else ""
-    if path and path != ":memory:" and not path.startswith("file:"):
-        Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-
-
-def _make_private(url: URL) -> None:
-    """Remove the access of others to an existing file."""
-    if _is_sqlite(url) and url.database and url.database != ":memory:":
-        with contextlib.suppress(PermissionError, FileNotFoundError):
-            os.chmod(url.database, 0o600)
+def _prepare_file(url: URL) -> None:
+    """Make a file that only its owner can read: it describes a whole cloud."""
+    path = url.database or ""
+    if not _is_sqlite(url) or path in ("", ":memory:") or path.startswith("file:"):
+        return
+    Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    with contextlib.suppress(PermissionError):
+        os.chmod(path, 0o600)
 
 
 def _on_connect(connection: sqlite3.Connection, _record: object) -> None:

@@ -19,7 +19,6 @@ import pytest
 import sqlalchemy as sa
 
 from moorage.scheduler.errors import ConfigurationError
-from moorage.scheduler.sources.columns import report_values
 from moorage.scheduler.sources.push.revisions import ReportedNode
 from moorage.scheduler.sources.push.store import (
     METADATA,
@@ -27,6 +26,7 @@ from moorage.scheduler.sources.push.store import (
     StoreUnavailable,
     StoreUnusable,
 )
+from moorage.scheduler.sources.report_columns import report_values
 from moorage.testing.builders import NOW, host, instance_uuid
 
 from ....fixtures.database_servers import Database, database_server, execute
@@ -265,7 +265,7 @@ def test_password_is_not_told() -> None:
 _WRITER = """
 import sys
 from moorage.scheduler.sources.push.store import HostStore
-from moorage.scheduler.sources.columns import report_values
+from moorage.scheduler.sources.report_columns import report_values
 from moorage.scheduler.sources.push.revisions import ReportedNode
 from moorage.testing.builders import host
 store = HostStore(sys.argv[1])

@@ -23,10 +23,10 @@ from moorage.scheduler.hosts import (
     HostState,
     HostTable,
 )
-from moorage.scheduler.sources.columns import load_columns, with_columns
 from moorage.scheduler.sources.file import FileSource
 from moorage.scheduler.sources.inventory import read_inventory
 from moorage.scheduler.sources.push import PushSource
+from moorage.scheduler.sources.report_columns import load_columns, with_columns
 from moorage.testing import (
     batch,
     batches,
@@ -343,7 +343,7 @@ def test_entry_points_name_a_column_or_a_list(distribution: Distribution) -> Non
     ("declared", "words"),
     [
         ("column('host')", "plugin 'bad': column 'host': the name is already a column"),
-        ("7", "plugin 'bad': 'int' object is not iterable"),
+        ("7", "plugin 'bad': 7 is not a Column, nor a list of them"),
         ("['x']", "plugin 'bad': 'x' is not a Column"),
         (
             "column('a', dtype=list)",

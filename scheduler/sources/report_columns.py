@@ -52,7 +52,7 @@ def load_columns() -> Columns:
     """
     columns = COLUMNS
     for name, declared in sorted(load_plugins(_GROUP).items()):
-        some = [declared] if isinstance(declared, Column) else declared
+        some = declared if isinstance(declared, list | tuple) else [declared]
         try:
             columns = with_columns(some, columns)
         except (TypeError, ValueError) as e:
