@@ -6,10 +6,11 @@ CandidatesQuery ─▶ AllocationCandidates ─▶ Offer (a mask over the candid
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, overload
 from urllib.parse import urlencode
 
 import numpy as np
@@ -28,6 +29,14 @@ Amounts = Mapping[tuple[str, str], int]
 Mask = npt.NDArray[np.bool_]
 
 _T = TypeVar("_T")
+
+#: A parameter of a port's or device's group, whose suffix has a UUID of the request.
+_UNIQUE_PARAM: Final = re.compile(
+    r"(resources|required|member_of|in_tree)"
+    r"([\w-]*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}[\w-]*)"
+)
+#: The same in a canonical query; its length is at least that of a UUID.
+_CANONICAL_SUFFIX: Final = "00000000-0000-0000-0000-{:012d}"
 
 #: One for the host table's present layout, one for the previous one, and two to spare.
 _MAX_DERIVED: Final = 4
@@ -62,6 +71,34 @@ class CandidatesQuery:
         """The path and query to GET, below Placement's endpoint."""
         return f"/allocation_candidates?{urlencode(self.params)}"
 
+    def canonical(self) -> tuple[CandidatesQuery, Mapping[str, str]]:
+        """Return the same query with stable suffixes, and {suffix there: suffix here}.
+
+        The suffix of a port or device is new in each request; without it, requests of
+        one flavor share an answer. Numbered by content, equal groups by suffix.
+        """
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name, value in self.params:
+            if match := _UNIQUE_PARAM.fullmatch(name):
+                groups.setdefault(match[2], []).append((match[1], value))
+        if not groups:
+            return self, {}
+        order = sorted(groups, key=lambda suffix: (groups[suffix], suffix))
+        renamed = {s: _CANONICAL_SUFFIX.format(n) for n, s in enumerate(order)}
+        params = [
+            (kind + renamed[suffix], value)
+            for suffix, group in groups.items()
+            for kind, value in group
+        ]
+        for name, value in self.params:
+            if name == "same_subtree":
+                suffixes = [renamed.get(s, s) for s in value.split(",")]
+                params.append((name, ",".join(sorted(suffixes))))
+            elif not _UNIQUE_PARAM.fullmatch(name):
+                params.append((name, value))
+        query = CandidatesQuery(tuple(sorted(params)), self.limit)
+        return query, {new: old for old, new in renamed.items()}
+
     def unlimited(self) -> CandidatesQuery:
         """Return the same query without a limit."""
         return CandidatesQuery(tuple(p for p in self.params if p[0] != "limit"))
@@ -81,6 +118,32 @@ class DerivedData:
                 self._made[token] = make()
             made: _T = self._made[token]
             return made
+
+
+class _RenamedRequests(Sequence[AllocationRequest]):
+    """Allocation requests whose mappings have the suffixes of another query."""
+
+    def __init__(
+        self, requests: Sequence[AllocationRequest], suffixes: Mapping[str, str]
+    ) -> None:
+        self._requests = requests
+        self._suffixes = suffixes
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @overload
+    def __getitem__(self, index: int) -> AllocationRequest: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[AllocationRequest]: ...
+    def __getitem__(
+        self, index: int | slice
+    ) -> AllocationRequest | list[AllocationRequest]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        request = self._requests[index]
+        mappings = {self._suffixes.get(s, s): p for s, p in request["mappings"].items()}
+        return {**request, "mappings": mappings}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,6 +190,11 @@ class AllocationCandidates:
             by_host=by_host,
         )
 
+    def with_suffixes(self, suffixes: Mapping[str, str]) -> AllocationCandidates:
+        """Return the same with other suffixes in the mappings, {present: new}."""
+        requests = _RenamedRequests(self.allocation_requests, suffixes)
+        return AllocationCandidates(requests, self.provider_summaries, self.by_host)
+
     def free(self, provider_uuid: str, resource_class: str) -> int:
         """Return capacity - used in the class's unit; 0 where there is no inventory."""
         summary = self.provider_summaries.get(provider_uuid, {})
@@ -170,9 +238,10 @@ class Offer:
     Attributes
     ----------
     answers : tuple of CandidatesAnswer
-        Placement's answers, in order; shared with other offers and never changed.
+        Placement's answers to the canonical queries, in order; shared with other offers
+        and never changed.
     candidates : AllocationCandidates
-        Those of all `answers`.
+        Those of all `answers`, with the suffixes of the request's own query.
     is_open : ndarray of bool, shape (n_requests,), read-only
         False: claimed by another request since, or refused.
     claimed : mapping

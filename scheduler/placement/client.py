@@ -31,8 +31,8 @@ _NO_CONSUMER = "00000000-0000-0000-0000-000000000000"
 class PlacementClient:
     """Call one Placement through an adapter.
 
-    Its only state is the version range and the health. It is as thread-safe as its
-    adapter (keystoneauth1's is). Every method raises PlacementUnavailable,
+    Its only state is the health. It is as thread-safe as its adapter (keystoneauth1's
+    is). Every method raises PlacementUnavailable,
     PlacementUnauthorized or PlacementIncompatible; for a malformed query,
     PlacementRejected; for a request that HTTP cannot carry, InvalidRequest; for a write
     whose response was lost, AnswerLost. While Placement is down, nearly all calls raise
@@ -52,20 +52,15 @@ class PlacementClient:
     ) -> None:
         self._adapter = adapter
         self.health = health or PlacementHealth()
-        self._range: tuple[str, str] | None = None
 
     def version_range(self) -> tuple[str, str]:
-        """Return the lowest and highest microversion; the result is cached."""
-        if self._range is None:
-            # Every Placement supports 1.0.
-            self._range = self._read("/", read_versions, microversion="1.0")
-        return self._range
+        """Return the lowest and highest microversion; every Placement supports 1.0."""
+        return self._read("/", read_versions, microversion="1.0")
 
     def check(self) -> None:
         """Raise PlacementIncompatible unless Placement supports `MICROVERSION`."""
         low, high = self.version_range()
         if not as_tuple(low) <= as_tuple(MICROVERSION) <= as_tuple(high):
-            self._range = None  # Placement may be upgraded while this process runs
             raise PlacementIncompatible(
                 f"Placement supports microversions {low} to {high}; {MICROVERSION} to "
                 f"{MICROVERSION} is needed. Upgrade Placement to Ussuri or later."

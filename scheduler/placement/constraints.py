@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
@@ -25,7 +25,7 @@ MAX_CANDIDATES: Final = 1000
 
 _GROUP_PARAM = re.compile(r"(resources|required|member_of|in_tree)(.*)")
 _NOT_SHARED = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
-_TREE_DESCRIPTION = "the compute node that the request names"
+_TREE_TEXT = "the compute node that the request names"
 
 
 class ConstraintKind(enum.StrEnum):
@@ -77,34 +77,6 @@ class Constraint:
         return CandidatesQuery((limit, *self.params), MAX_CANDIDATES)
 
 
-@dataclass(slots=True)
-class _ParsedParams:
-    """Parameters, those of groups by suffix."""
-
-    groups: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    whole: list[tuple[str, str]] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, params: Params) -> _ParsedParams:
-        parsed = cls()
-        for name, value in params:
-            if match := _GROUP_PARAM.fullmatch(name):
-                mine = parsed.groups.setdefault(match[2], [])
-                mine.append((match[1], value))
-            else:
-                parsed.whole.append((name, value))
-        return parsed
-
-    def values(self, name: str) -> list[str]:
-        return [value for each, value in self.whole if each == name]
-
-    def suffixed(self, suffixes: Iterable[str]) -> list[tuple[str, str]]:
-        return [(f"{n}{s}", v) for s in suffixes for n, v in self.groups.get(s, ())]
-
-    def with_resources(self, suffixes: Iterable[str]) -> list[str]:
-        return [s for s in suffixes if "resources" in dict(self.groups.get(s, ()))]
-
-
 def constraints(params: Params) -> list[Constraint]:
     """Return the constraints of a query.
 
@@ -112,137 +84,134 @@ def constraints(params: Params) -> list[Constraint]:
     is one, and so is each trait of the root, each other group as a whole, each
     ``same_subtree``, and ``group_policy=isolate``.
     """
-    parsed = _ParsedParams.of(params)
-    found = list(_unsuffixed(parsed.groups.get("", [])))
-    for value in parsed.values("root_required"):
-        found += [_trait(trait, of_root=True) for trait in _traits(value)]
-    for suffix, group in parsed.groups.items():
-        if suffix:
-            description = f"group {suffix} ({_description(group)})"
-            found.append(
-                Constraint(ConstraintKind.GROUP, description, group, is_shareable=True)
-            )
-    return [*found, *_subtrees(parsed), *_policy(parsed)]
-
-
-def _unsuffixed(group: Params) -> Iterator[Constraint]:
-    """Yield the constraints of the group without a suffix, which a tree serves."""
-    classes = {
-        pair.split(":")[0] for pair in dict(group).get("resources", "").split(",")
-    }
-    has_own = bool(classes & _NOT_SHARED)
-    for name, value in sorted(group, key=lambda param: _ORDER.index(param[0])):
-        if name == "resources":
-            yield from map(_resource, value.split(","))
-        elif name == "required":
-            yield from map(_trait, _traits(value))
-        elif name == "member_of":
-            yield _aggregates(value, is_shareable=not has_own)
+    groups: dict[str, list[tuple[str, str]]] = {}
+    of_query: list[tuple[str, str]] = []
+    for name, value in params:
+        if match := _GROUP_PARAM.fullmatch(name):
+            groups.setdefault(match[2], []).append((match[1], value))
         else:
-            yield Constraint(ConstraintKind.TREE, _TREE_DESCRIPTION, [(name, value)])
+            of_query.append((name, value))
+    found = list(_of_tree(groups.pop("", [])))
+    for name, value in of_query:
+        if name == "root_required":
+            found += [_of_root(part) for part in _parts("required", value)]
+    for suffix, group in groups.items():
+        text = ", ".join(part.text for part in _all_parts(group))
+        found.append(
+            Constraint(
+                ConstraintKind.GROUP,
+                f"group {suffix} ({text})",
+                group,
+                is_shareable=True,
+            )
+        )
+    return [*found, *_between_groups(groups, of_query)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One resource class, trait, set of aggregates or tree of a parameter's value."""
+
+    kind: ConstraintKind
+    name: str
+    value: str
+    text: str
+
+    @property
+    def is_forbidden(self) -> bool:
+        return self.value.startswith("!")
+
+    @property
+    def is_not_shared(self) -> bool:
+        return self.value.split(":")[0] in _NOT_SHARED
+
+
+def _of_tree(group: Params) -> Iterator[Constraint]:
+    """Yield the constraints of the group without a suffix, which a tree serves."""
+    parts = list(_all_parts(group))
+    has_own = any(part.is_not_shared for part in parts)
+    for part in parts:
+        is_aggregate = part.kind is ConstraintKind.AGGREGATE
+        yield Constraint(
+            part.kind,
+            part.text,
+            [(part.name, part.value)],
+            # An aggregate of the root applies to its whole tree.
+            must_match_root=is_aggregate and part.is_forbidden,
+            is_shareable=part.kind is not ConstraintKind.TREE
+            and not part.is_forbidden
+            and not (has_own if is_aggregate else part.is_not_shared),
+        )
+
+
+def _of_root(trait: _Part) -> Constraint:
+    return Constraint(
+        trait.kind,
+        f"{trait.text} of the compute node itself",
+        [(trait.name, trait.value)],
+        must_match_root=True,
+    )
+
+
+def _between_groups(
+    groups: Mapping[str, Params], of_query: Params
+) -> Iterator[Constraint]:
+    policies = [param for param in of_query if param[0] == "group_policy"]
+    for name, value in of_query:
+        suffixes = value.split(",")
+        if name == "same_subtree" and len(suffixes) > 1:
+            text = f"groups {', '.join(suffixes)} in one subtree"
+            yield from _together(
+                ConstraintKind.SUBTREE,
+                text,
+                groups,
+                suffixes,
+                [(name, value), *policies],
+            )
+    suffixes = [s for s, group in groups.items() if "resources" in dict(group)]
+    if len(suffixes) > 1 and ("group_policy", "isolate") in policies:
+        text = f"groups {', '.join(suffixes)} from a provider each"
+        yield from _together(ConstraintKind.POLICY, text, groups, suffixes, policies)
+
+
+def _together(
+    kind: ConstraintKind,
+    text: str,
+    groups: Mapping[str, Params],
+    suffixes: Sequence[str],
+    more: Params,
+) -> Iterator[Constraint]:
+    """Yield the constraint on several groups, unless none of them has resources."""
+    params = [(f"{n}{s}", v) for s in suffixes for n, v in groups.get(s, ())]
+    if any(name.startswith("resources") for name, _ in params):
+        yield Constraint(
+            kind, text, [*params, *more], needs_candidates=True, is_shareable=True
+        )
+
+
+def _all_parts(group: Params) -> Iterator[_Part]:
+    for name, value in sorted(group, key=lambda param: _ORDER.index(param[0])):
+        yield from _parts(name, value)
 
 
 _ORDER: Final = ("resources", "required", "member_of", "in_tree")
 
 
-def _resource(pair: str) -> Constraint:
-    name = pair.split(":")[0]
-    return Constraint(
-        ConstraintKind.RESOURCE,
-        _resource_description(pair),
-        [("resources", pair)],
-        is_shareable=name not in _NOT_SHARED,
-    )
-
-
-def _trait(trait: str, *, of_root: bool = False) -> Constraint:
-    description = _trait_description(trait) + (
-        " of the compute node itself" if of_root else ""
-    )
-    return Constraint(
-        ConstraintKind.TRAIT,
-        description,
-        [("required", trait)],
-        must_match_root=of_root,
-        is_shareable=not of_root and not trait.startswith("!"),
-    )
-
-
-def _aggregates(value: str, *, is_shareable: bool) -> Constraint:
-    is_forbidden = value.startswith("!")
-    return Constraint(
-        ConstraintKind.AGGREGATE,
-        _aggregate_description(value),
-        [("member_of", value)],
-        # An aggregate of the root applies to its whole tree.
-        must_match_root=is_forbidden,
-        is_shareable=is_shareable and not is_forbidden,
-    )
-
-
-def _subtrees(parsed: _ParsedParams) -> Iterator[Constraint]:
-    for value in parsed.values("same_subtree"):
-        suffixes = value.split(",")
-        if len(suffixes) < 2 or not parsed.with_resources(suffixes):
-            continue  # it adds nothing to its group
-        params = [
-            *parsed.suffixed(suffixes),
-            ("same_subtree", value),
-            *(("group_policy", policy) for policy in parsed.values("group_policy")),
-        ]
-        description = f"groups {', '.join(suffixes)} in one subtree"
-        yield Constraint(
-            ConstraintKind.SUBTREE,
-            description,
-            params,
-            needs_candidates=True,
-            is_shareable=True,
-        )
-
-
-def _policy(parsed: _ParsedParams) -> Iterator[Constraint]:
-    suffixes = parsed.with_resources(s for s in parsed.groups if s)
-    if len(suffixes) > 1 and "isolate" in parsed.values("group_policy"):
-        params = [*parsed.suffixed(suffixes), ("group_policy", "isolate")]
-        description = f"groups {', '.join(suffixes)} from a provider each"
-        yield Constraint(
-            ConstraintKind.POLICY,
-            description,
-            params,
-            needs_candidates=True,
-            is_shareable=True,
-        )
-
-
-# -- descriptions ------------------------------------------------------------------
-
-
-def _description(group: Params) -> str:
-    return ", ".join(
-        description
-        for name, value in sorted(group, key=lambda param: _ORDER.index(param[0]))
-        for description in _parameter_descriptions(name, value)
-    )
-
-
-def _parameter_descriptions(name: str, value: str) -> list[str]:
+def _parts(name: str, value: str) -> Iterator[_Part]:
     if name == "resources":
-        return [_resource_description(pair) for pair in value.split(",")]
-    if name == "required":
-        return [_trait_description(trait) for trait in _traits(value)]
-    return [_aggregate_description(value) if name == "member_of" else _TREE_DESCRIPTION]
+        for pair in value.split(","):
+            yield _Part(ConstraintKind.RESOURCE, name, pair, pair.replace(":", " "))
+    elif name == "required":
+        # Single traits, "!" before a forbidden one; an any-of set stays one.
+        for trait in [value] if value.startswith("in:") else value.split(","):
+            yield _Part(ConstraintKind.TRAIT, name, trait, _trait_text(trait))
+    elif name == "member_of":
+        yield _Part(ConstraintKind.AGGREGATE, name, value, _aggregate_text(value))
+    else:
+        yield _Part(ConstraintKind.TREE, name, value, _TREE_TEXT)
 
 
-def _traits(value: str) -> list[str]:
-    """Return single traits, "!" before a forbidden one; an any-of set stays one."""
-    return [value] if value.startswith("in:") else value.split(",")
-
-
-def _resource_description(pair: str) -> str:
-    return pair.replace(":", " ")
-
-
-def _trait_description(trait: str) -> str:
+def _trait_text(trait: str) -> str:
     if trait.startswith("in:"):
         return f"one of the traits {trait.removeprefix('in:').replace(',', ', ')}"
     if trait.startswith("!"):
@@ -250,7 +219,7 @@ def _trait_description(trait: str) -> str:
     return f"trait {trait} required"
 
 
-def _aggregate_description(value: str) -> str:
+def _aggregate_text(value: str) -> str:
     uuids = value.removeprefix("!").removeprefix("in:").replace(",", ", ")
     kind = "aggregates" if "," in value else "aggregate"
     if value.startswith("!"):

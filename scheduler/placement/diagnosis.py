@@ -44,7 +44,7 @@ class _Matched:
     is_truncated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _HostCount:
     """The hosts that one constraint leaves; `are_all` if there can be no others."""
 
@@ -167,16 +167,15 @@ def _conclude(counted: Sequence[_HostCount], *, n_not_queried: int) -> Diagnosis
     known = [each for each in counted if each.are_all]
     n_met = Counter(host for each in known for host in each.hosts)
     cause, culprits = _find_cause(known, n_met)
-    n_others = {id(each): _n_without(each, known, n_met) for each in counted}
-    findings = {
-        id(each): replace(each.finding, n_hosts_without=n_others[id(each)])
+    findings = [
+        replace(each.finding, n_hosts_without=_n_without(each, known, n_met))
         for each in counted
-    }
+    ]
     n_together = sum(n == len(known) for n in n_met.values()) if known else None
     return Diagnosis(
         cause,
-        tuple(findings.values()),
-        tuple(findings[id(each)] for each in culprits),
+        tuple(findings),
+        tuple(f for f, e in zip(findings, counted, strict=True) if e in culprits),
         n_together=n_together if cause is Cause.PROVIDERS else None,
         n_not_queried=n_not_queried,
     )

@@ -70,6 +70,64 @@ def test_answer_as_long_as_the_limit_counts_as_cut(limit, is_truncated):
     assert answer.is_truncated is is_truncated
 
 
+PORTS = [f"{n}d0c2d42-0d39-4a5b-8f3c-7c3a3f3d9b01" for n in (7, 3)]
+
+
+def _query(nic, pci, *, subtree=(), flavor="1"):
+    params = [
+        ("resources", "VCPU:1"),
+        (f"resources{flavor}", "VGPU:1"),
+        (f"resources{nic}", "NET_BW_EGR_KILOBIT_PER_SEC:1"),
+        (f"required{nic}", "CUSTOM_PHYSNET"),
+        (f"resources{pci}-0", "CUSTOM_PCI:1"),
+        *(("same_subtree", ",".join(sorted(suffixes))) for suffixes in subtree),
+    ]
+    return CandidatesQuery(tuple(sorted(params)), 10)
+
+
+def test_queries_that_differ_in_ids_of_ports_and_devices_are_one():
+    nic, pci = PORTS
+    first, of_first = _query(nic, pci, subtree=[(nic, f"{pci}-0")]).canonical()
+    second, of_second = _query(pci, nic, subtree=[(pci, f"{nic}-0")]).canonical()
+    assert first == second
+    swapped = {nic: pci, f"{pci}-0": f"{nic}-0"}
+    assert of_second == {suffix: swapped[own] for suffix, own in of_first.items()}
+    text = dict(first.params)
+    [of_pci] = [s for s, t in of_first.items() if t == f"{pci}-0"]
+    assert text[f"resources{of_pci}"] == "CUSTOM_PCI:1"
+    assert text["same_subtree"] == ",".join(sorted(of_first))
+    assert text["resources1"] == "VGPU:1"
+    assert first.limit == 10
+
+
+def test_equal_groups_keep_a_name_each():
+    params = tuple(sorted((f"resources{port}", "NET:1") for port in PORTS))
+    query, suffixes = CandidatesQuery(params).canonical()
+    assert len(query.params) == 2
+    assert sorted(suffixes.values()) == sorted(PORTS)
+
+
+def test_other_content_or_flavor_group_is_another_query():
+    query = _query(*PORTS)
+    assert query.canonical()[0] != _query(*PORTS, flavor="2").canonical()[0]
+    assert query.canonical()[0] != _query(*PORTS, subtree=[PORTS]).canonical()[0]
+
+
+def test_query_without_ids_is_its_own_canonical_one():
+    query = CandidatesQuery((("resources1", "VGPU:1"), ("resources_A-B", "PCPU:1")))
+    assert query.canonical() == (query, {})
+
+
+def test_mappings_come_with_other_suffixes_and_all_else_as_it_was():
+    candidates = _parse()
+    renamed = candidates.with_suffixes({"": "port"})
+    first = renamed.allocation_requests[0]
+    assert first == {**_request(host1=1), "mappings": {"port": ["host1"]}}
+    assert len(renamed.allocation_requests[1:]) == 2
+    assert candidates.allocation_requests[0]["mappings"] == {"": ["host1"]}
+    assert renamed.by_host is candidates.by_host
+
+
 def test_free_is_capacity_less_used():
     assert _parse().free("host1", "VCPU") == 5
     assert _parse().free("host1", "VGPU") == 0

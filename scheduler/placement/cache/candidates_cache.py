@@ -187,6 +187,8 @@ class CandidatesCache:
     ) -> Offer:
         """Return Placement's candidates for a query, from the cache where possible.
 
+        Placement is sent the canonical query: see `CandidatesQuery.canonical`.
+
         Parameters
         ----------
         since : int, optional
@@ -201,6 +203,20 @@ class CandidatesCache:
         PlacementError
             As `PlacementClient.allocation_candidates`, also for another thread's GET.
         """
+        query, suffixes = query.canonical()
+        offer = self._get(query, since, max_age_s, global_request_id)
+        if suffixes:
+            candidates = offer.candidates.with_suffixes(suffixes)
+            offer = replace(offer, candidates=candidates)
+        return offer
+
+    def _get(
+        self,
+        query: CandidatesQuery,
+        since: int | None,
+        max_age_s: float,
+        global_request_id: str | None,
+    ) -> Offer:
         while True:
             with self._lock:
                 if self._unlimited and query.unlimited() in self._unlimited:

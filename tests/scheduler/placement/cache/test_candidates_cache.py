@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -24,6 +25,7 @@ from ....fixtures.waiting import wait_until
 from ..watched import (
     HOSTS,
     N_VCPUS,
+    SHARE,
     WAIT_S,
     Cloud,
     HeldServer,
@@ -65,6 +67,25 @@ def test_other_limit_is_another_question(cloud: Cloud) -> None:
     for limit in (None, 10, 20, 10):
         cloud.cache.get(question(limit=limit))
     assert cloud.n_gets == 3
+
+
+def test_requests_whose_ports_differ_share_an_answer_with_their_own_ids(
+    cloud: Cloud,
+) -> None:
+    def query(port: str) -> CandidatesQuery:
+        params = (("resources", "VCPU:1"), (f"resources{port}", "DISK_GB:1"))
+        return CandidatesQuery(params)
+
+    ports = [str(uuid.uuid4()) for _ in range(2)]
+    for port in ports:
+        offer = cloud.cache.get(query(port))
+        assert open_hosts(offer) == set(HOSTS)
+        for request in offer.candidates.allocation_requests:
+            assert request["mappings"][port] == [SHARE]
+    assert cloud.n_gets == 1
+    assert not any(port in asked for port in ports for asked in cloud.watched.asked)
+    cloud.cache.exclude(offer, 0)
+    assert not cloud.cache.get(query(ports[0])).is_open[0]
 
 
 def test_age_0_asks_every_time_and_keeps_nothing(cloud: Cloud) -> None:
