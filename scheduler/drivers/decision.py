@@ -19,7 +19,7 @@ from ..errors import AllocationUpdateFailed, NoValidHost
 from ..hosts import HostBatch
 from ..placement.allocations.limits import MAX_POSTS, MAX_QUERIES
 from ..placement.cache.offers import Offer
-from ..placement.query.request_checks import validate_request
+from ..request.checks import validate_request
 from .accepting import (
     NO_CANDIDATE,
     Accept,

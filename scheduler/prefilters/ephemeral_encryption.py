@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import os_traits
 
-from ..placement.query.flavor_and_image import FlavorAndImage
+from ..request.flavor_and_image import FlavorAndImage
 from .base import PrefilterRequest
 
 _FORMATS = MappingProxyType(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ..placement.query.flavor_and_image import set_field
+from ..request.flavor_and_image import set_field
 from .base import PrefilterRequest
 from .traits import known_trait
 

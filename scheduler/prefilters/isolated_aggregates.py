@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from ..placement.query.flavor_and_image import FlavorAndImage
-from ..placement.query.flavor_groups import flavor_groups
-from ..placement.query.flavor_resources import query_groups
+from ..request.flavor_and_image import FlavorAndImage
+from ..request.flavor_groups import flavor_groups
+from ..request.resources import query_groups
 from .base import AggregateFacts, PrefilterRequest
 
 _PREFIX = "trait:"

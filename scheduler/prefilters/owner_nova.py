@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import os_traits
 
-from ..placement.query.flavor_and_image import set_field
+from ..request.flavor_and_image import set_field
 from .base import PrefilterRequest
 
 if TYPE_CHECKING:

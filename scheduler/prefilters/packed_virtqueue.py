@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os_traits
 
-from ..placement.query.flavor_and_image import FlavorAndImage
+from ..request.flavor_and_image import FlavorAndImage
 from .base import PrefilterRequest
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import os_traits
 from oslo_utils import strutils
 
-from ..placement.query.flavor_and_image import set_field
+from ..request.flavor_and_image import set_field
 from .base import PrefilterRequest
 
 if TYPE_CHECKING:

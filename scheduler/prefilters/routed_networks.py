@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigurationError
-from ..placement.query.flavor_and_image import set_field
+from ..request.flavor_and_image import set_field
 from .base import PrefilterRequest, no_valid_host
 from .networks import NetworkLookup
 

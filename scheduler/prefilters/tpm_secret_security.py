@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 import os_traits
 
-from ..placement.query.flavor_and_image import FlavorAndImage
-from ..placement.query.guest_features import tpm_traits
+from ..request.features import tpm_traits
+from ..request.flavor_and_image import FlavorAndImage
 from .base import PrefilterRequest, no_valid_host
 
 _TRAITS = MappingProxyType(

@@ -24,13 +24,13 @@ from urllib.parse import urlencode
 from oslo_log import log as logging
 
 from ...errors import InvalidRequest, excerpt
+from ...request.checks import validate_request
+from ...request.cpu_policy import CPUPolicy, cpu_policy
+from ...request.flavor_and_image import FlavorAndImage, set_field
+from ...request.flavor_groups import FlavorGroups, flavor_groups
+from ...request.groups import QueryGroup, joined_traits
+from ...request.resources import query_groups
 from ..client import MICROVERSION
-from .cpu_policy import CPUPolicy, cpu_policy
-from .flavor_and_image import FlavorAndImage, set_field
-from .flavor_groups import FlavorGroups, flavor_groups
-from .flavor_resources import query_groups
-from .groups import QueryGroup, joined_traits
-from .request_checks import validate_request
 from .unsuffixed import NoResourcesRequested, confine, without_empty_resources
 
 if TYPE_CHECKING:

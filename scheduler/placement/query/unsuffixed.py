@@ -19,7 +19,7 @@ from __future__ import annotations
 import os_resource_classes as orc
 
 from ...errors import InvalidRequest, NoValidHost
-from .groups import QueryGroup
+from ...request.groups import QueryGroup
 
 #: Classes of the compute node's own provider, not of nested or sharing providers.
 _ROOT_CLASSES = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})

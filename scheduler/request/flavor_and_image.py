@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from oslo_utils import strutils
 
-from ...errors import InvalidRequest, excerpt
+from ..errors import InvalidRequest, excerpt
 
 if TYPE_CHECKING:
-    from ....objects import RequestSpec
-    from ....objects.base import WireObject
+    from ...objects import RequestSpec
+    from ...objects.base import WireObject
 
 
 def set_field(obj: WireObject | None, name: str) -> Any:  # noqa: ANN401 - of its field's type

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import os_resource_classes as orc
 
-from ...errors import InvalidRequest, excerpt, shortened
+from ..errors import InvalidRequest, excerpt, shortened
+from .bounds import check_bounds
 from .flavor_and_image import set_field
 from .flavor_groups import flavor_groups
-from .request_bounds import check_bounds
 
 if TYPE_CHECKING:
-    from ....objects import RequestSpec
-    from ....objects.base import WireObject
+    from ...objects import RequestSpec
+    from ...objects.base import WireObject
 
 #: Placement's integer: the most that one allocation can hold of one resource class.
 MAX_AMOUNT = 2**31 - 1

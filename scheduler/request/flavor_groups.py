@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import os_resource_classes as orc
 from oslo_utils import uuidutils
 
-from ...errors import InvalidRequest, excerpt
+from ..errors import InvalidRequest, excerpt
 from .groups import QueryGroup
 
 #: Suffixes as Placement accepts them since microversion 1.33.

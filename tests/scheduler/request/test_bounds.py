@@ -13,14 +13,14 @@ import pytest
 from moorage.objects import ImageMeta, ImageMetaProps, InstanceGroup, RequestSpec
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import InvalidRequest
-from moorage.scheduler.placement.query.request_bounds import (
+from moorage.scheduler.request.bounds import (
     MAX_HOST_NAMES,
     MAX_TEXT,
     MAX_TOTAL_TEXT,
 )
 from moorage.scheduler.service import Scheduler, build
 
-from ....fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
 
 HUGE = 3_000_000
 UUID = "3f1f6a8e-6f0f-4a0b-9d3b-0c6a8f6f7f10"

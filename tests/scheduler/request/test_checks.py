@@ -10,7 +10,7 @@ import pytest
 from moorage.objects import Flavor, RequestGroup, RequestLevelParams, RequestSpec
 from moorage.scheduler.errors import InvalidRequest
 from moorage.scheduler.placement.query import Requirements, build_query
-from moorage.scheduler.placement.query.request_checks import (
+from moorage.scheduler.request.checks import (
     MAX_AMOUNT,
     validate_request,
 )

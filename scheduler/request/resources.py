@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import os_resource_classes as orc
 import os_traits
 
-from ...errors import InvalidRequest
+from ..errors import InvalidRequest
+from .checks import MAX_AMOUNT
 from .cpu_policy import (
     CPUPolicy,
     EmulatorPolicy,
@@ -22,14 +23,13 @@ from .cpu_policy import (
     n_dedicated_cpus,
     thread_policy,
 )
+from .features import feature_resources, feature_traits
 from .flavor_and_image import FlavorAndImage, set_field
 from .flavor_groups import FlavorGroups
 from .groups import QueryGroup
-from .guest_features import feature_resources, feature_traits
-from .request_checks import MAX_AMOUNT
 
 if TYPE_CHECKING:
-    from ....objects import RequestSpec
+    from ...objects import RequestSpec
 
 _MIB_PER_GIB = 1024
 

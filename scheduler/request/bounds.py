@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ...errors import InvalidRequest, excerpt
+from ..errors import InvalidRequest, excerpt
 from .flavor_and_image import set_field
 
 if TYPE_CHECKING:
-    from ....objects import RequestSpec
-    from ....objects.base import WireObject
+    from ...objects import RequestSpec
+    from ...objects.base import WireObject
 
 #: Characters of one image property, name or ID.
 MAX_TEXT: Final = 255

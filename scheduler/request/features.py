@@ -13,7 +13,7 @@ import os_resource_classes as orc
 import os_traits
 from oslo_log import log as logging
 
-from ...errors import InvalidRequest, excerpt
+from ..errors import InvalidRequest, excerpt
 from .flavor_and_image import FlavorAndImage
 
 LOG = logging.getLogger(__name__)

@@ -9,11 +9,11 @@ import pytest
 
 from moorage.objects import ImageMetaProps
 from moorage.scheduler.errors import InvalidRequest
-from moorage.scheduler.placement.query.flavor_and_image import FlavorAndImage
-from moorage.scheduler.placement.query.guest_features import (
+from moorage.scheduler.request.features import (
     feature_resources,
     feature_traits,
 )
+from moorage.scheduler.request.flavor_and_image import FlavorAndImage
 
 UEFI = {"hw_firmware_type": "uefi"}
 STATELESS = UEFI | {"hw_firmware_stateless": True}

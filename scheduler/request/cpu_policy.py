@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from oslo_utils import strutils
 
-from ...errors import InvalidRequest, excerpt
+from ..errors import InvalidRequest, excerpt
 from .flavor_and_image import FlavorAndImage, contradiction, one_of
 
 #: No host has more; it limits the size of the sets that a mask describes.
