@@ -9,9 +9,8 @@ from typing import Any, Final
 from ..objects import RequestSpec
 from ..scheduler.errors import InvalidRequest, excerpt
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, all_hosts
+from .base import BaseHostFilter, Mask, Rejection, all_hosts
 from .query_terms import MalformedQuery, check, satisfying, value_of, variables
-from .rejection import Rejection
 
 REASON = "does not satisfy the JSON query of the hint query"
 

@@ -49,6 +49,7 @@ from .placement.seed import seed
 from .prefilters import NetworkClient
 from .prefilters.networks import check_network
 from .prefilters.neutron import make_network_client
+from .request import Request
 from .rpc.endpoints import BaseAPIEndpoint, Destinations, SchedulerEndpoint
 from .seeding import providers
 from .sources.base import BaseHostSource
@@ -616,8 +617,9 @@ class Scheduler:
             Placement failed.
         """
         caller, parts = Caller.of(context), self._driver.parts
+        request = Request.validated(spec_obj)
         unread = DecisionRecord(caller.request_id, (), 0, parts.clock())
-        requirements = build_requirements(parts, caller, spec_obj, unread)
+        requirements = build_requirements(parts, caller, request, unread)
         return tuple(
             diagnose(
                 self.placement,
@@ -625,7 +627,7 @@ class Scheduler:
                 is_host=self.table.has_node,
                 global_request_id=caller.global_request_id,
             )
-            for query in build_queries(parts, spec_obj, requirements)
+            for query in build_queries(parts, request, requirements)
         )
 
 

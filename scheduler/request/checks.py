@@ -16,11 +16,12 @@ import os_resource_classes as orc
 from ..errors import InvalidRequest, excerpt, shortened
 from .bounds import check_bounds
 from .flavor_and_image import set_field
-from .flavor_groups import flavor_groups
 
 if TYPE_CHECKING:
     from ...objects import RequestSpec
     from ...objects.base import WireObject
+    from .flavor_groups import FlavorGroups
+    from .request import Request
 
 #: Placement's integer: the most that one allocation can hold of one resource class.
 MAX_AMOUNT = 2**31 - 1
@@ -47,16 +48,14 @@ _SELECTING = ("required_traits", "aggregates")
 _EXCLUDING = ("forbidden_traits", "forbidden_aggregates")
 
 
-def validate_request(spec_obj: RequestSpec) -> None:
-    """Reject an invalid request.
+def check_fields(spec_obj: RequestSpec) -> None:
+    """Reject a request by what can be checked before it is read.
 
     Raises
     ------
     InvalidRequest
         It has no flavor; a part of it is too large (`check_bounds`); an amount is below
-        its minimum or above Placement's maximum; a resource class or a group's name is
-        malformed or duplicate; a group requests nothing, or a subtree names a group
-        that does not exist.
+        its minimum or above Placement's maximum.
     """
     flavor = set_field(spec_obj, "flavor")
     if flavor is None:
@@ -66,9 +65,36 @@ def validate_request(spec_obj: RequestSpec) -> None:
         _check_amount("num_instances", spec_obj.num_instances, 1, MAX_INSTANCES)
     for name, least in _FLAVOR_MINIMA.items():
         _check_amount(f"flavor.{name}", set_field(flavor, name), least)
-    suffixes = _check_extra_specs(flavor)
-    _check_groups(set_field(spec_obj, "requested_resources") or (), suffixes)
-    _check_subtrees(set_field(spec_obj, "request_level_params"), suffixes)
+
+
+def check_groups(request: Request) -> None:
+    """Read the groups of a request and its server group, and reject invalid ones.
+
+    Raises
+    ------
+    InvalidRequest
+        A resource class or a group's name is malformed or duplicate; a group requests
+        nothing, or a subtree names a group that does not exist; a setting of the guest
+        is invalid; no amount is above 0; a trait is not ASCII; the server group's rule
+        is invalid.
+    """
+    suffixes = _check_flavor_groups(request.flavor_groups)
+    _check_requested_groups(request.field("requested_resources") or (), suffixes)
+    _check_subtrees(request.request_level("same_subtree"), suffixes)
+    if request.is_rebuild:
+        return  # Placement is not queried
+    _ = request.server_group  # reading it raises
+    if not any(group.resources for group in request.groups):
+        raise InvalidRequest(
+            "flavor.extra_specs set every amount to 0; at least one must be requested"
+        )
+    for group in request.groups:
+        for name, value in group.params():
+            if not (name.isascii() and value.isascii()):
+                raise InvalidRequest(
+                    f"{excerpt(name)} is {excerpt(value)} in the request's query to "
+                    "Placement, whose names have ASCII characters only"
+                )
 
 
 def _check_amount(
@@ -80,9 +106,9 @@ def _check_amount(
         )
 
 
-def _check_extra_specs(flavor: WireObject) -> set[str]:
-    groups = flavor_groups(set_field(flavor, "extra_specs") or {}).groups
-    for suffix, group in groups.items():
+def _check_flavor_groups(in_flavor: FlavorGroups) -> set[str]:
+    """Check the flavor's groups; return their suffixes."""
+    for suffix, group in in_flavor.groups.items():
         for name, amount in group.resources.items():
             field = f"flavor.extra_specs['resources{suffix}:{name}']"
             _check_amount(field, amount, least=0)
@@ -91,10 +117,10 @@ def _check_extra_specs(flavor: WireObject) -> set[str]:
         narrows = group.forbidden or group.forbidden_aggregates or group.in_tree
         if suffix and narrows and not group.finds_providers:
             raise _unfindable(f"flavor.extra_specs: the group {suffix!r}")
-    return {suffix for suffix in groups if suffix}
+    return {suffix for suffix in in_flavor.groups if suffix}
 
 
-def _check_groups(groups: Iterable[Any], suffixes: set[str]) -> None:
+def _check_requested_groups(groups: Iterable[Any], suffixes: set[str]) -> None:
     for index, group in enumerate(groups):
         field = f"requested_resources[{index}]"
         suffix = set_field(group, "requester_id")
@@ -133,8 +159,8 @@ def _check_findable(field: str, group: WireObject) -> None:
         raise _unfindable(field)
 
 
-def _check_subtrees(level: WireObject | None, suffixes: set[str]) -> None:
-    for index, subtree in enumerate(set_field(level, "same_subtree") or ()):
+def _check_subtrees(subtrees: Iterable[Iterable[str]], suffixes: set[str]) -> None:
+    for index, subtree in enumerate(subtrees):
         for suffix in subtree:
             if suffix not in suffixes:
                 raise InvalidRequest(

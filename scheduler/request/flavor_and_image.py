@@ -47,12 +47,11 @@ class FlavorAndImage:
     @classmethod
     def of(cls, spec_obj: RequestSpec) -> FlavorAndImage:
         """Return the settings of a request's guest."""
-        flavor = spec_obj.flavor
-        image = set_field(spec_obj, "image")
+        flavor = set_field(spec_obj, "flavor")
         return cls(
-            n_vcpus=flavor.vcpus,
+            n_vcpus=set_field(flavor, "vcpus") or 0,
             extra_specs=set_field(flavor, "extra_specs") or {},
-            properties=set_field(image, "properties"),
+            properties=set_field(set_field(spec_obj, "image"), "properties"),
         )
 
     def extra_spec(self, key: str) -> str | None:

@@ -8,7 +8,7 @@ each other group. :mod:`.flavor_groups` reads them from a flavor.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(slots=True)
@@ -27,6 +27,18 @@ class QueryGroup:
     member_of: list[frozenset[str]] = field(default_factory=list)
     forbidden_aggregates: set[str] = field(default_factory=set)
     in_tree: str | None = None
+
+    def copy(self) -> QueryGroup:
+        """Return a copy that shares nothing which can change."""
+        return replace(
+            self,
+            resources=dict(self.resources),
+            required=set(self.required),
+            forbidden=set(self.forbidden),
+            required_any=set(self.required_any),
+            member_of=list(self.member_of),
+            forbidden_aggregates=set(self.forbidden_aggregates),
+        )
 
     @property
     def is_empty(self) -> bool:

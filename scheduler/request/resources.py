@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The query groups of a request: flavor, CPU policies, ports and devices, features.
+"""The query groups of a request.
+
+    flavor's extra specs ─┐
+    CPU policies ─────────┤
+    ports, devices ───────┼─▶ groups
+    flavor's amounts ─────┤
+    guest's features ─────┘
 
 The order matters: a resource that an extra spec names replaces the flavor's own amount,
 and a guest's feature replaces what an extra spec names (nova 34).
@@ -25,32 +31,22 @@ from .cpu_policy import (
 )
 from .features import feature_resources, feature_traits
 from .flavor_and_image import FlavorAndImage, set_field
-from .flavor_groups import FlavorGroups
 from .groups import QueryGroup
 
 if TYPE_CHECKING:
     from ...objects import RequestSpec
+    from .request import Request
 
 _MIB_PER_GIB = 1024
 
 
-def query_groups(
-    spec_obj: RequestSpec,
-    guest: FlavorAndImage,
-    from_flavor: FlavorGroups,
-    *,
-    is_pinned: bool,
-) -> list[QueryGroup]:
+def query_groups(request: Request, *, is_pinned: bool) -> list[QueryGroup]:
     """Return all groups of a request, always one without a suffix.
 
     Parameters
     ----------
-    spec_obj : moorage.objects.RequestSpec
-        The request; it is only read.
-    guest : FlavorAndImage
-        Its flavor and image.
-    from_flavor : FlavorGroups
-        Its flavor's own groups, which are extended and returned among the others.
+    request : Request
+        Its flavor groups and settings are only read.
     is_pinned : bool
         Whether CPU policies mean PCPU and traits; False for hosts without PCPU.
 
@@ -59,14 +55,19 @@ def query_groups(
     InvalidRequest
         A policy, mask or feature is invalid, or the disk exceeds Placement's integer.
     """
-    unsuffixed = from_flavor.group("")
+    settings = request.settings
+    groups = [group.copy() for group in request.flavor_groups.groups.values()]
+    unsuffixed = next((group for group in groups if not group.suffix), None)
+    if unsuffixed is None:
+        unsuffixed = QueryGroup()
+        groups.append(unsuffixed)
     if is_pinned:
-        _add_cpu_policies(unsuffixed, guest)
-    groups = [*from_flavor.groups.values(), *_requested_groups(spec_obj)]
-    _add_flavor_amounts(unsuffixed, groups, spec_obj)
-    unsuffixed.required |= set(guest.image_property("traits_required") or ())
-    unsuffixed.required |= feature_traits(guest)
-    unsuffixed.resources |= feature_resources(guest)
+        _add_cpu_policies(unsuffixed, settings)
+    groups += _requested_groups(request)
+    _add_flavor_amounts(unsuffixed, groups, request.spec_obj)
+    unsuffixed.required |= set(settings.image_property("traits_required") or ())
+    unsuffixed.required |= feature_traits(settings)
+    unsuffixed.resources |= feature_resources(settings)
     for group in groups:
         group.strip_zeros()
     return [group for group in groups if not group.suffix or not group.is_empty]
@@ -88,7 +89,7 @@ def _add_cpu_policies(group: QueryGroup, guest: FlavorAndImage) -> None:
         group.forbidden.add(os_traits.HW_CPU_HYPERTHREADING)
 
 
-def _requested_groups(spec_obj: RequestSpec) -> list[QueryGroup]:
+def _requested_groups(request: Request) -> list[QueryGroup]:
     """Return copies of the groups of ports, PCI devices and device profiles."""
     return [
         QueryGroup(
@@ -100,7 +101,7 @@ def _requested_groups(spec_obj: RequestSpec) -> list[QueryGroup]:
             forbidden_aggregates=set(set_field(group, "forbidden_aggregates") or ()),
             in_tree=set_field(group, "in_tree"),
         )
-        for group in set_field(spec_obj, "requested_resources") or ()
+        for group in request.field("requested_resources") or ()
     ]
 
 

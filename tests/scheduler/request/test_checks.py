@@ -9,11 +9,8 @@ import pytest
 
 from moorage.objects import Flavor, RequestGroup, RequestLevelParams, RequestSpec
 from moorage.scheduler.errors import InvalidRequest
-from moorage.scheduler.placement.query import Requirements, build_query
-from moorage.scheduler.request.checks import (
-    MAX_AMOUNT,
-    validate_request,
-)
+from moorage.scheduler.request import Request
+from moorage.scheduler.request.checks import MAX_AMOUNT
 
 UUID = "3f1f6a8e-6f0f-4a0b-9d3b-0c6a8f6f7f10"
 
@@ -63,7 +60,7 @@ def group(requester_id: str | None, **fields: Any) -> RequestGroup:
     ids=str,
 )
 def test_what_can_be_asked_passes(changes: dict[str, Any]) -> None:
-    validate_request(spec(**changes))
+    Request.validated(spec(**changes))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +146,7 @@ def test_what_is_wrong_is_named(
     changes: dict[str, Any], field: str, value: str
 ) -> None:
     with pytest.raises(InvalidRequest) as raised:
-        validate_request(spec(**changes))
+        Request.validated(spec(**changes))
 
     assert field in str(raised.value)
     assert value in str(raised.value)
@@ -157,16 +154,16 @@ def test_what_is_wrong_is_named(
 
 def test_request_without_flavor_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="flavor is missing"):
-        validate_request(RequestSpec(num_instances=1))
+        Request.validated(RequestSpec(num_instances=1))
 
 
 def test_flavor_without_an_amount_is_refused() -> None:
     with pytest.raises(InvalidRequest, match=r"flavor\.memory_mb is None"):
-        validate_request(RequestSpec(flavor=Flavor(vcpus=1)))
+        Request.validated(RequestSpec(flavor=Flavor(vcpus=1)))
 
 
 def test_disk_beyond_placements_integer_is_refused() -> None:
     spec_obj = spec(root_gb=MAX_AMOUNT, ephemeral_gb=1)
 
     with pytest.raises(InvalidRequest, match="2147483648 GiB together"):
-        build_query(spec_obj, Requirements(), limit=1)
+        Request.validated(spec_obj)

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Require providers that nova created, not for example Cyborg."""
+"""Prefilters by traits that nova-compute sets on its providers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import os_traits
 
-from ..request.flavor_and_image import set_field
+from ..request import Request, set_field
 from .base import PrefilterRequest
 
-if TYPE_CHECKING:
-    from ...objects import RequestSpec
-
-#: The first nova-compute service version that reports the trait.
+#: The first nova-compute service version that reports OWNER_NOVA.
 _MIN_SERVICE_VERSION = 73
+
+
+def compute_status_filter(request: PrefilterRequest) -> None:
+    """Forbid the trait that a disabled compute service sets on its compute nodes."""
+    request.requirements.root_forbidden.add(os_traits.COMPUTE_STATUS_DISABLED)
 
 
 def owner_nova_filter(request: PrefilterRequest) -> None:
@@ -27,27 +27,25 @@ def owner_nova_filter(request: PrefilterRequest) -> None:
 
     A request that has the trait already is not changed (nova's rule).
     """
-    level = set_field(request.spec_obj, "request_level_params")
-    if os_traits.OWNER_NOVA in (set_field(level, "root_required") or ()):
+    if os_traits.OWNER_NOVA in request.parsed.request_level("root_required"):
         return
     if request.min_service_version < _MIN_SERVICE_VERSION:
         return
     requirements = request.requirements
     requirements.root_required.add(os_traits.OWNER_NOVA)
-    for suffix in _pci_groups(request.spec_obj):
+    for suffix in _pci_groups(request.parsed):
         required = requirements.group_required.setdefault(suffix, set())
         required.add(os_traits.OWNER_NOVA)
 
 
-def _pci_groups(spec_obj: RequestSpec) -> list[str]:
+def _pci_groups(request: Request) -> list[str]:
     """Return the suffixes of PCI device groups: "<id of the PCI request>-<n>"."""
-    pci_requests = set_field(set_field(spec_obj, "pci_requests"), "requests") or ()
     ids = {
         request_id
-        for each in pci_requests
+        for each in set_field(request.field("pci_requests"), "requests") or ()
         if (request_id := set_field(each, "request_id"))
         and each.source != each.NEUTRON_PORT
     }
-    groups = set_field(spec_obj, "requested_resources") or ()
+    groups = request.field("requested_resources") or ()
     suffixes = [group.requester_id for group in groups]
     return [s for s in suffixes if s and s.rsplit("-", 1)[0] in ids]
