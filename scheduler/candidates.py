@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement's allocation candidates for one query, indexed by host."""
+"""Allocation candidates: the query, Placement's answer, and what of it is on offer.
+
+CandidatesQuery ─▶ AllocationCandidates ─▶ Offer (a mask over the candidates)
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,22 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
 
-from .errors import PlacementUnavailable
+import numpy as np
+import numpy.typing as npt
+from cachetools import LRUCache
+
+#: The microversion of nova 34. Since 1.38 a claim must name a consumer type.
+MICROVERSION: Final = "1.36"
+#: The first microversion with any-of traits; older ones refuse ``in:``.
+ANY_OF_MICROVERSION: Final = "1.39"
 
 #: One allocation request as Placement wrote it. It is opaque and sent back unchanged.
 AllocationRequest = Mapping[str, Any]
+#: {(provider UUID, resource class): amount}
+Amounts = Mapping[tuple[str, str], int]
+Mask = npt.NDArray[np.bool_]
 
 _T = TypeVar("_T")
 
@@ -19,86 +33,82 @@ _T = TypeVar("_T")
 _MAX_DERIVED: Final = 4
 
 
+@dataclass(frozen=True, slots=True)
+class CandidatesQuery:
+    """One GET /allocation_candidates; equal queries share a cached answer.
+
+    Attributes
+    ----------
+    params : tuple of (name, value)
+        Sorted; a name can occur more than once.
+    limit : int or None
+        Most candidates in the answer, also among `params`; None: all.
+    """
+
+    params: tuple[tuple[str, str], ...]
+    limit: int | None = None
+
+    @property
+    def microversion(self) -> str:
+        """The query's own; its candidates are claimed with `MICROVERSION`."""
+        is_newer = any(
+            name.startswith("required") and value.startswith("in:")
+            for name, value in self.params
+        )
+        return ANY_OF_MICROVERSION if is_newer else MICROVERSION
+
+    @property
+    def path(self) -> str:
+        """The path and query to GET, below Placement's endpoint."""
+        return f"/allocation_candidates?{urlencode(self.params)}"
+
+    def unlimited(self) -> CandidatesQuery:
+        """Return the same query without a limit."""
+        return CandidatesQuery(tuple(p for p in self.params if p[0] != "limit"))
+
+
 class DerivedData:
     """A small cache of data that readers derive from one immutable answer."""
 
     def __init__(self) -> None:
-        self._made: dict[Hashable, object] = {}
+        self._made: LRUCache[Hashable, Any] = LRUCache(_MAX_DERIVED)
         self._lock = threading.RLock()  # `make` may itself derive something
 
     def get(self, token: Hashable, make: Callable[[], _T]) -> _T:
-        """Return the data for `token`; call `make` if it is not cached.
-
-        `make` is called once; other threads wait for it. The oldest entry is evicted.
-        """
-        try:
-            return self._made[token]  # type: ignore[return-value] # made for this token
-        except KeyError:
-            pass
+        """Return the data for `token`; call `make` once if it is not cached."""
         with self._lock:
             if token not in self._made:
-                made = make()
-                while len(self._made) >= _MAX_DERIVED:
-                    del self._made[next(iter(self._made))]
-                self._made[token] = made
-            return self._made[token]  # type: ignore[return-value]
+                self._made[token] = make()
+            made: _T = self._made[token]
+            return made
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllocationCandidates:
-    """The answer to one GET /allocation_candidates.
+    """The candidates of one answer, or of two that were joined.
 
     Attributes
     ----------
     allocation_requests : sequence of mapping, length n_requests
-        In Placement's order, the very objects that were parsed from the answer.
+        In Placement's order, as they were parsed from the answer.
     provider_summaries : mapping
         Provider UUID to Placement's summary, for every provider of each tree involved.
-    roots : tuple of tuple of str, length n_requests
-        For each request, the roots of the trees that it allocates from. A sharing
-        provider is a root too: only the caller knows which roots are hosts.
     by_host : mapping
-        Root provider UUID to the indices of its requests, in Placement's order.
-    limit : int or None
-        The query's limit on the number of requests.
-    version : str
-        The microversion that the requests were written in, and are claimed with.
+        Root provider UUID to the indices of its requests, in Placement's order. A
+        sharing provider is a root too: only the caller knows which roots are hosts.
     derived : DerivedData
         What readers derived from it, by tokens such as "the rows of table layout 7".
     """
 
     allocation_requests: Sequence[AllocationRequest]
     provider_summaries: Mapping[str, Mapping[str, Any]]
-    roots: tuple[tuple[str, ...], ...]
-    by_host: Mapping[str, tuple[int, ...]]
-    limit: int | None
-    version: str
+    by_host: Mapping[str, Sequence[int]]
     derived: DerivedData = field(default_factory=DerivedData, repr=False)
-
-    @classmethod
-    def parse(
-        cls, body: object, *, limit: int | None, version: str
-    ) -> AllocationCandidates:
-        """Index an answer's decoded body; nothing of it is copied.
-
-        Raises
-        ------
-        PlacementUnavailable
-            The body does not have the shape of Placement's answers.
-        """
-        requests, summaries = _parts(body)
-        roots = _roots(requests, summaries)
-        return cls(requests, summaries, roots, _index(roots), limit, version)
 
     @property
     def n_requests(self) -> int:
         """The number of allocation requests."""
         return len(self.allocation_requests)
-
-    @property
-    def is_truncated(self) -> bool:
-        """Whether Placement may have more candidates than the limit."""
-        return self.limit is not None and self.n_requests >= self.limit
 
     def followed_by(self, other: AllocationCandidates) -> AllocationCandidates:
         """Return these candidates, then those of a second answer.
@@ -107,14 +117,14 @@ class AllocationCandidates:
         """
         if not other.n_requests:
             return self  # nearly always: all current hosts report PCPU
-        roots = self.roots + other.roots
+        by_host = dict(self.by_host)
+        for root, indices in other.by_host.items():
+            moved = [index + self.n_requests for index in indices]
+            by_host[root] = [*by_host.get(root, ()), *moved]
         return AllocationCandidates(
             allocation_requests=[*self.allocation_requests, *other.allocation_requests],
             provider_summaries={**self.provider_summaries, **other.provider_summaries},
-            roots=roots,
-            by_host=_index(roots),
-            limit=None,
-            version=self.version,
+            by_host=by_host,
         )
 
     def free(self, provider_uuid: str, resource_class: str) -> int:
@@ -129,46 +139,110 @@ class AllocationCandidates:
         return {uuid: part["resources"] for uuid, part in allocations.items()}
 
 
-def _parts(body: object) -> tuple[list[AllocationRequest], dict[str, dict[str, Any]]]:
-    match body:
-        case {
-            "allocation_requests": list() as requests,
-            "provider_summaries": dict() as summaries,
-        }:
-            return requests, summaries
-    raise _malformed_answer("it has no allocation_requests and provider_summaries")
+@dataclass(frozen=True, slots=True, eq=False)
+class CandidatesAnswer:
+    """The answer to one query, and when its GET began.
+
+    Attributes
+    ----------
+    began : int
+        A tick of the cache's logical clock.
+    began_at : float
+        Seconds, on the cache's clock.
+    """
+
+    query: CandidatesQuery
+    candidates: AllocationCandidates
+    began: int
+    began_at: float
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether Placement may have more candidates than the query's limit."""
+        limit = self.query.limit
+        return limit is not None and self.candidates.n_requests >= limit
 
 
-def _roots(
-    requests: list[AllocationRequest], summaries: dict[str, dict[str, Any]]
-) -> tuple[tuple[str, ...], ...]:
-    try:
-        root_of = {u: s["root_provider_uuid"] for u, s in summaries.items()}
-        return tuple(_roots_of(request, root_of) for request in requests)
-    except (KeyError, TypeError, AttributeError) as e:
-        raise _malformed_answer(f"{type(e).__name__}: {e}") from e
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """The candidates that one decision may choose from: a snapshot.
 
+    Attributes
+    ----------
+    answers : tuple of CandidatesAnswer
+        Placement's answers, in order; shared with other offers and never changed.
+    candidates : AllocationCandidates
+        Those of all `answers`.
+    is_open : ndarray of bool, shape (n_requests,), read-only
+        False: claimed by another request since, or refused.
+    claimed : mapping
+        What was claimed since the answers, {(provider UUID, resource class): amount}.
+    is_complete : bool
+        False: a claim that Placement may already include is counted here as well, so
+        that fewer candidates may be open than fit.
+    """
 
-def _roots_of(request: AllocationRequest, root_of: dict[str, str]) -> tuple[str, ...]:
-    allocations = request["allocations"]
-    for part in allocations.values():
-        part["resources"].keys()  # an AttributeError here means a malformed answer
-    if len(allocations) == 1:  # nearly every request
-        return (root_of[next(iter(allocations))],)
-    return tuple(dict.fromkeys(root_of[uuid] for uuid in allocations))
+    answers: tuple[CandidatesAnswer, ...]
+    candidates: AllocationCandidates
+    is_open: Mask
+    claimed: Amounts
+    is_complete: bool = True
 
+    @property
+    def began(self) -> int:
+        """The tick at which the first of the GETs began."""
+        return min(answer.began for answer in self.answers)
 
-def _index(roots: tuple[tuple[str, ...], ...]) -> dict[str, tuple[int, ...]]:
-    by_host: dict[str, list[int]] = {}
-    for i, of_request in enumerate(roots):
-        for root in of_request:
-            by_host.setdefault(root, []).append(i)
-    return {root: tuple(indices) for root, indices in by_host.items()}
+    @property
+    def is_truncated(self) -> bool:
+        """Whether a limit may have hidden candidates."""
+        return any(answer.is_truncated for answer in self.answers)
 
+    @property
+    def n_open(self) -> int:
+        """The number of candidates that may be claimed."""
+        return int(np.count_nonzero(self.is_open))
 
-def _malformed_answer(why: str) -> PlacementUnavailable:
-    return PlacementUnavailable(
-        "The answer to GET /allocation_candidates is not Placement's: "
-        f"{why}. Check that [placement] endpoint_override or the catalog's endpoint "
-        "is Placement's own."
-    )
+    def free(self, provider_uuid: str, resource_class: str) -> int:
+        """Return capacity - used - claimed since; 0 where there is no inventory."""
+        free = self.candidates.free(provider_uuid, resource_class)
+        return free - self.claimed.get((provider_uuid, resource_class), 0)
+
+    def has_more_than(self, earlier: Offer) -> bool:
+        """Return whether it has a candidate that `earlier` did not offer."""
+        if self.answers != earlier.answers:
+            return self.n_open > 0
+        return bool((self.is_open & ~earlier.is_open).any())
+
+    def followed_by(self, other: Offer) -> Offer:
+        """Return these candidates, then those of a second answer.
+
+        For a host that is in both, these come first. The joined answer is cached.
+        """
+        joined = self.candidates.derived.get(
+            ("followed by", other.candidates),
+            lambda: self.candidates.followed_by(other.candidates),
+        )
+        is_open = np.concatenate([self.is_open, other.is_open])
+        is_open.flags.writeable = False
+        # For a provider in both, usage is the second answer's.
+        theirs = other.candidates.provider_summaries
+        mine = {key: n for key, n in self.claimed.items() if key[0] not in theirs}
+        return Offer(
+            self.answers + other.answers,
+            joined,
+            is_open,
+            {**mine, **other.claimed},
+            self.is_complete and other.is_complete,
+        )
+
+    def locate(self, index: int) -> tuple[CandidatesAnswer, int]:
+        """Return the answer that a candidate belongs to, and its index there."""
+        number = index
+        for answer in self.answers if index >= 0 else ():
+            if number < answer.candidates.n_requests:
+                return answer, number
+            number -= answer.candidates.n_requests
+        raise IndexError(
+            f"candidate {index} of an offer that has {len(self.is_open)} candidates"
+        )

@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ...objects import RequestSpec, Selection
-from ..candidates import AllocationCandidates
+from ..candidates import AllocationCandidates, Offer
 from ..errors import AllocationUpdateFailed, NoValidHost
 from ..hosts import HostBatch
 from ..placement.allocations.limits import MAX_POSTS, MAX_QUERIES
-from ..placement.cache.offers import Offer
 from ..request import Request
 from .accepting import (
     NO_CANDIDATE,

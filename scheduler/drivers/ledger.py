@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from ..candidates import AllocationRequest
-from ..placement.cache.offers import Offer
+from ..candidates import MICROVERSION, AllocationRequest, Offer
 from ..placement.client import ConsumerAllocations
 
 
@@ -122,4 +121,4 @@ class Ledger:
     @property
     def version(self) -> str:
         """The microversion to claim the candidates with."""
-        return self._candidates.version
+        return MICROVERSION

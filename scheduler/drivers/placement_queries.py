@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
+from ..candidates import CandidatesQuery, Offer
 from ..errors import (
     NoValidHost,
     PlacementError,
@@ -18,14 +19,8 @@ from ..errors import (
     SchedulerError,
     shortened,
 )
-from ..placement.cache.offers import Offer
 from ..placement.conditions import conditions_of
-from ..placement.query import (
-    CandidatesQuery,
-    Requirements,
-    build_fallback_query,
-    build_query,
-)
+from ..placement.query import Requirements, build_fallback_query, build_query
 from ..placement.registration import NO_PROVIDERS
 from ..prefilters import NetworkLookup, Prefilter, PrefilterRequest
 from ..request import Request

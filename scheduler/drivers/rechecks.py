@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ...filters import BaseHostFilter
 from ...objects import RequestSpec
-from ..placement.cache.offers import Offer
+from ..candidates import Offer
 from ..placement.conditions import ProviderReader, conditions_of
 from ..sources.base import ServiceHost, ServiceState
 from .base import Parts

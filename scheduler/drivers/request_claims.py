@@ -28,7 +28,7 @@ from ..placement.allocations.claims import (
 from ..placement.allocations.engine import AllocationsByConsumer, AllocationsInDoubt
 from ..placement.allocations.journal import JournalEntry
 from ..placement.allocations.limits import MAX_CONTENDED, MAX_REFUSED, MAX_ROUNDS
-from ..placement.cache.offers import CountedClaim
+from ..placement.cache import CountedClaim
 from ..request import Request
 from .base import Parts
 from .caller import Caller

@@ -27,7 +27,7 @@ from ..drivers.record import OUTDATED, RELEASED, DecisionRecord, Outcome
 from ..errors import ConfigurationError
 from ..hosts import HostTable
 from ..placement.allocations.claims import ClaimResult
-from ..placement.cache.answer_store import CacheStats
+from ..placement.cache import CacheStats
 from .monitored import MonitoredScheduler
 from .multiprocess import VARIABLE, folder
 

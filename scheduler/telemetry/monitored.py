@@ -10,7 +10,7 @@ from oslo_config import cfg
 
 from ..drivers.record import DecisionLog
 from ..hosts import HostTable
-from ..placement.cache.candidates_cache import CandidatesCache
+from ..placement.cache import CandidatesCache
 
 
 class MonitoredScheduler(Protocol):

@@ -156,7 +156,7 @@ def _offered(offers: Offers, request: int) -> tuple[HostBatch, list[tuple[int, .
     table = builders.table(*(report.record() for report in offers.reports))
     names = (report.host for report in offers.reports)
     by_host = dict(zip(map(builders.node_uuid, names), numbers, strict=True))
-    answer = AllocationCandidates(flat, {}, (), by_host, limit=None, version="1.36")
+    answer = AllocationCandidates(flat, {}, by_host)
     return table.batch_of_offer(offer_of(answer)), numbers
 
 

@@ -17,11 +17,11 @@ from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
 
 from moorage.objects import RequestSpec
+from moorage.scheduler.candidates import CandidatesQuery
 from moorage.scheduler.errors import InvalidRequest
 from moorage.scheduler.hosts.aggregates import AggregateMap, HostAggregate
 from moorage.scheduler.placement.embedded import EmbeddedPlacement
 from moorage.scheduler.placement.query import (
-    CandidatesQuery,
     Requirements,
     build_fallback_query,
     build_query,

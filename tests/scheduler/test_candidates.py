@@ -7,8 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from moorage.scheduler.candidates import AllocationCandidates
+from moorage.scheduler.candidates import (
+    CandidatesAnswer,
+    CandidatesQuery,
+)
 from moorage.scheduler.errors import PlacementUnavailable
+from moorage.scheduler.placement.answers import read_candidates
 
 
 def _summary(root, capacity=8, used=0):
@@ -36,27 +40,34 @@ BODY = {
 }
 
 
-def _parse(body=BODY, limit=1000):
-    return AllocationCandidates.parse(body, limit=limit, version="1.36")
+def _parse(body=BODY):
+    return read_candidates(body)
 
 
 def test_requests_are_found_by_every_root_they_use():
-    assert _parse().by_host == {"host1": (0, 1), "share": (1, 2), "host2": (2,)}
-    assert _parse().roots == (("host1",), ("host1", "share"), ("host2", "share"))
+    assert _parse().by_host == {"host1": [0, 1], "share": [1, 2], "host2": [2]}
+
+
+def test_joined_answers_keep_the_first_ones_candidates_first():
+    body = {**BODY, "allocation_requests": [_request(host2=2), _request(host1=2)]}
+    joined = _parse().followed_by(_parse(body))
+    assert joined.by_host == {"host1": [0, 1, 4], "share": [1, 2], "host2": [2, 3]}
+    assert joined.resources_of(3) == {"host2": {"VCPU": 2}}
 
 
 def test_requests_are_the_very_objects_that_came():
     candidates, body = _parse(), cast(dict[str, Any], BODY)
     assert candidates.allocation_requests[1] is body["allocation_requests"][1]
     assert candidates.resources_of(1) == {"numa1": {"VCPU": 1}, "share": {"VCPU": 5}}
-    assert candidates.version == "1.36"
 
 
 @pytest.mark.parametrize(
     ("limit", "is_truncated"), [(None, False), (4, False), (3, True)]
 )
 def test_answer_as_long_as_the_limit_counts_as_cut(limit, is_truncated):
-    assert _parse(limit=limit).is_truncated is is_truncated
+    query = CandidatesQuery((), limit)
+    answer = CandidatesAnswer(query, _parse(), began=1, began_at=0.0)
+    assert answer.is_truncated is is_truncated
 
 
 def test_free_is_capacity_less_used():

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import copy
 import logging
-import threading
-import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final
 
-from ...errors import PlacementError, PlacementUnavailable
-from ..query import CandidatesQuery
-from .offers import CachedAnswer, CountedClaim
+from ...candidates import CandidatesQuery
+from ...errors import PlacementError
+from ...waiting import Event, Spawner, Task
+from .cached_answer import CachedAnswer, CountedClaim
 
 LOG = logging.getLogger(__name__)
 
@@ -27,33 +27,22 @@ class InFlightGet:
 
     Attributes
     ----------
-    query : CandidatesQuery
     began : int
         The tick before it was sent.
     began_at : float
-        The same on the sender's clock, seconds.
+        The same on the cache's clock, seconds.
+    done : Event
+        Set after `result`.
     claims : list of CountedClaim
         Claims that ended since it began.
-    result : CachedAnswer or PlacementError, optional
-        Set before `done`.
-    done : threading.Event
     """
 
     query: CandidatesQuery
     began: int
     began_at: float
+    done: Event
     claims: list[CountedClaim] = field(default_factory=list)
     result: CachedAnswer | PlacementError | None = None
-    done: threading.Event = field(default_factory=threading.Event)
-
-    def wait(self, deadline: float | None) -> None:
-        """Wait until it is done; PlacementUnavailable at the ``monotonic`` deadline."""
-        left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if not self.done.wait(left_s):
-            raise PlacementUnavailable(
-                f"GET {self.query.path} of Placement, sent for another request, "
-                "did not complete before this request's deadline."
-            )
 
     def answer(self) -> CachedAnswer | None:
         """Return the answer or raise the sender's error; None: it was killed."""
@@ -64,55 +53,57 @@ class InFlightGet:
 
 
 class BackgroundRefresh:
-    """Send GETs in background threads, a few at a time.
+    """Send GETs in background threads, `MAX_REFRESHES` at a time.
 
     Parameters
     ----------
     send : callable
         Sends a GET and returns once it is done; it may raise PlacementError.
-    lock : threading.Lock
+    lock : lock
         The caller holds it when it calls `start`.
     """
 
     def __init__(
-        self, send: Callable[[InFlightGet], object], lock: threading.Lock
+        self,
+        send: Callable[[InFlightGet], object],
+        lock: AbstractContextManager[object],
+        spawner: Spawner,
     ) -> None:
         self._send = send
         self._lock = lock
-        self._threads: set[threading.Thread] = set()
+        self._spawner = spawner
+        self._running: dict[InFlightGet, Task] = {}
         self._is_stopped = False
 
     @property
     def has_capacity(self) -> bool:
         """Whether one more refresh may start."""
-        return not self._is_stopped and len(self._threads) < MAX_REFRESHES
+        return not self._is_stopped and len(self._running) < MAX_REFRESHES
 
     def start(self, pending: InFlightGet) -> bool:
         """Send a GET in a new thread; False: the system cannot start a thread."""
-        thread = threading.Thread(
-            target=self._run, args=(pending,), name="allocation-candidates", daemon=True
-        )
+
+        def run() -> None:
+            try:
+                self._send(pending)
+            except PlacementError as e:
+                LOG.warning("Refreshing cached candidates failed: %s", e)
+            finally:
+                with self._lock:
+                    del self._running[pending]
+
         try:
-            thread.start()
+            task = self._spawner.spawn(run, name="allocation-candidates")
         except RuntimeError as e:
             LOG.warning("Starting a refresh of cached candidates failed: %s", e)
             return False
-        self._threads.add(thread)
+        self._running[pending] = task
         return True
 
     def stop(self) -> None:
         """Start no more refreshes and join running ones; do not hold the lock."""
         with self._lock:
             self._is_stopped = True
-            threads = tuple(self._threads)
-        for thread in threads:
-            thread.join()
-
-    def _run(self, pending: InFlightGet) -> None:
-        try:
-            self._send(pending)
-        except PlacementError as e:
-            LOG.warning("Refreshing cached candidates failed: %s", e)
-        finally:
-            with self._lock:
-                self._threads.discard(threading.current_thread())
+            tasks = tuple(self._running.values())
+        for task in tasks:
+            task.join()

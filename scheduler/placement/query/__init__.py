@@ -1,18 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A request's query to Placement: the parameters of GET /allocation_candidates."""
 
-from .build import (
-    ANY_OF_MICROVERSION,
-    CandidatesQuery,
-    Requirements,
-    build_fallback_query,
-    build_query,
-)
+from .build import Requirements, build_fallback_query, build_query
 
-__all__ = [
-    "ANY_OF_MICROVERSION",
-    "CandidatesQuery",
-    "Requirements",
-    "build_fallback_query",
-    "build_query",
-]
+__all__ = ["Requirements", "build_fallback_query", "build_query"]

@@ -15,16 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from urllib.parse import urlencode
 
+from ...candidates import CandidatesQuery
 from ...request import Request
 from ...request.destination import RequestedDestination
 from ...request.groups import QueryGroup, joined_traits
-from ..client import MICROVERSION
 from .unsuffixed import confine, without_empty_resources
-
-#: The first microversion with any-of traits; older ones refuse ``in:``.
-ANY_OF_MICROVERSION = "1.39"
 
 #: Hints that need all candidates: their hosts may be beyond any limit.
 _UNLIMITED_HINTS = frozenset({"group", "same_host", "different_host"})
@@ -59,36 +55,6 @@ class Requirements:
     group_required: dict[str, set[str]] = field(default_factory=dict)
     in_tree: str | None = None
     is_limited: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class CandidatesQuery:
-    """One query to Placement; equal queries share a cached answer.
-
-    Attributes
-    ----------
-    params : tuple of (name, value)
-        Sorted; a name can occur more than once.
-    limit : int or None
-        Most candidates in the answer, also among `params`; None: all.
-    """
-
-    params: tuple[tuple[str, str], ...]
-    limit: int | None = None
-
-    @property
-    def microversion(self) -> str:
-        """nova's microversion, or a newer one for any-of traits."""
-        is_newer = any(
-            name.startswith("required") and value.startswith("in:")
-            for name, value in self.params
-        )
-        return ANY_OF_MICROVERSION if is_newer else MICROVERSION
-
-    @property
-    def path(self) -> str:
-        """The path and query to GET, below Placement's endpoint."""
-        return f"/allocation_candidates?{urlencode(self.params)}"
 
 
 def build_query(

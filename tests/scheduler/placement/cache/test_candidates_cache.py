@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from moorage.scheduler.candidates import CandidatesQuery
 from moorage.scheduler.conf import load
 from moorage.scheduler.errors import (
     PlacementError,
     PlacementRejected,
     PlacementUnavailable,
 )
-from moorage.scheduler.placement.cache.candidates_cache import CandidatesCache
+from moorage.scheduler.placement.cache import CandidatesCache
 from moorage.scheduler.placement.client import PlacementClient
-from moorage.scheduler.placement.query import CandidatesQuery
 
 from ....fixtures.allocations import request_of
 from ....fixtures.placement_servers import adapter_to
@@ -138,20 +138,6 @@ def test_failure_is_everybodys_and_is_not_kept(
     with pytest.raises(PlacementRejected):
         cache.get(wrong)
     assert server.n_gets == 2
-
-
-def test_waiter_gives_up_at_its_own_deadline(cloud: Cloud, server: HeldServer) -> None:
-    cache = cloud.new_cache(server.client())
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(cache.get, question())
-        assert server.arrived.acquire(timeout=WAIT_S)
-        with pytest.raises(
-            PlacementUnavailable, match="before this request's deadline"
-        ):
-            cache.get(question(), timeout_s=0.05)
-        server.go.set()
-        assert first.result().n_open == 3
-    assert server.n_gets == 1
 
 
 def test_waiter_of_a_killed_sender_asks_by_itself(

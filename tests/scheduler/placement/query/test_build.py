@@ -20,10 +20,9 @@ from moorage.objects import (
     RequestLevelParams,
     RequestSpec,
 )
+from moorage.scheduler.candidates import CandidatesQuery
 from moorage.scheduler.errors import InvalidRequest, NoValidHost
-from moorage.scheduler.placement.cache.truncated import unlimited
 from moorage.scheduler.placement.query import (
-    CandidatesQuery,
     Requirements,
     build_fallback_query,
     build_query,
@@ -512,7 +511,7 @@ def test_any_of_traits_are_asked_in_the_microversion_that_knows_them() -> None:
 
     assert plain.microversion == "1.36"
     assert any_of.microversion == "1.39"
-    assert unlimited(any_of).microversion == "1.39"
+    assert any_of.unlimited().microversion == "1.39"
     assert added_to_plain({k: [v] for k, v in any_of.params}).keys() == {"required"}
     assert ("required", "CUSTOM_A") in any_of.params
     assert ("required", "in:CUSTOM_B,CUSTOM_C") in any_of.params

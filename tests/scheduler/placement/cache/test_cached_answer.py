@@ -18,11 +18,12 @@ from hypothesis.stateful import (
     rule,
 )
 
-from moorage.scheduler.placement.cache.offers import CountedClaim, Offer
+from moorage.scheduler.candidates import Offer
+from moorage.scheduler.placement.cache import CountedClaim
 
 from ....fixtures.allocations import request_of
 from ....fixtures.property_tests import examples
-from ..watched import HOSTS, N_VCPUS, SHARE, Cloud, open_hosts, question
+from ..watched import HOSTS, N_VCPUS, SHARE, Cloud, hosts_of, open_hosts, question
 
 
 def _index(offer: Offer, host: str) -> int:
@@ -204,8 +205,8 @@ def test_joined_offers_keep_both_accounts(cloud: Cloud) -> None:
     cache.exclude(first.followed_by(second), 3 + _index(second, HOSTS[1]))
     cloud.claim(first, _index(first, HOSTS[0]))
     joined = cache.get(question(3)).followed_by(cache.get(question(1)))
-    expected = [h != HOSTS[0] for (h,) in first.candidates.roots]
-    expected += [h != HOSTS[1] for (h,) in second.candidates.roots]
+    expected = [h != HOSTS[0] for h in hosts_of(first.candidates)]
+    expected += [h != HOSTS[1] for h in hosts_of(second.candidates)]
     assert joined.is_open.tolist() == expected
     assert joined.candidates.n_requests == 6
     assert joined.free(HOSTS[0], "VCPU") == N_VCPUS - 3
@@ -333,7 +334,7 @@ class Claiming(RuleBasedStateMachine):
         for amount, (first, claims, refused) in self.model.items():
             offer = self.cloud.cache.get(question(amount))
             assert offer.candidates is first.candidates
-            for index, (host,) in enumerate(offer.candidates.roots):
+            for index, host in enumerate(hosts_of(offer.candidates)):
                 taken = sum(t.amounts.get((host, "VCPU"), 0) for t in claims)
                 free = offer.candidates.free(host, "VCPU") - taken
                 assert offer.free(host, "VCPU") == free

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from moorage.scheduler.candidates import Offer
 from moorage.scheduler.hosts import HostBatch
-from moorage.scheduler.placement.cache.offers import Offer
 
 from ...conftest import host, node_uuid, table
 from ...fixtures.clouds import offer

@@ -19,17 +19,17 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ...candidates import AllocationCandidates, AllocationRequest
-from ..query import CandidatesQuery
-
-Mask = npt.NDArray[np.bool_]
-Indices = npt.NDArray[np.intp]
-
-#: {(provider UUID, resource class): amount}
-Amounts = Mapping[tuple[str, str], int]
+from ...candidates import (
+    AllocationCandidates,
+    AllocationRequest,
+    Amounts,
+    CandidatesAnswer,
+    Mask,
+    Offer,
+)
 
 #: {resource class: [(amount, the candidates that request it from one provider)]}
-_Demand = Mapping[str, list[tuple[int, Indices]]]
+_Demand = Mapping[str, list[tuple[int, npt.NDArray[np.intp]]]]
 
 #: For a provider that more candidates use, such as shared storage, the candidates are
 #: indexed in advance, so that the first claim need not scan them: 8 ms for 10,000.
@@ -138,124 +138,27 @@ def _demand(candidates: AllocationCandidates, provider: str) -> _Demand:
     }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Offer:
-    """The candidates that one decision may choose from: a snapshot.
-
-    Attributes
-    ----------
-    candidates : AllocationCandidates
-        Placement's answer, shared with other offers and never changed.
-    is_open : ndarray of bool, shape (n_requests,), read-only
-        False: claimed by another request since, or refused.
-    began : int
-        The tick at which the GET began.
-    is_truncated : bool
-        Whether the limit may have hidden candidates.
-    is_complete : bool
-        False: a claim that Placement may already include is counted here as well, so
-        that fewer candidates may be open than fit.
-    """
-
-    candidates: AllocationCandidates
-    is_open: Mask
-    began: int
-    is_truncated: bool
-    _claimed: Amounts
-    _answers: tuple[CachedAnswer, ...]
-    is_complete: bool = True
-
-    @property
-    def n_open(self) -> int:
-        """The number of candidates that may be claimed."""
-        return int(np.count_nonzero(self.is_open))
-
-    def free(self, provider_uuid: str, resource_class: str) -> int:
-        """Return capacity - used - claimed since; 0 where there is no inventory."""
-        free = self.candidates.free(provider_uuid, resource_class)
-        return free - self._claimed.get((provider_uuid, resource_class), 0)
-
-    def has_more_than(self, earlier: Offer) -> bool:
-        """Return whether it has a candidate that `earlier` did not offer."""
-        if self._answers != earlier._answers:
-            return self.n_open > 0
-        return bool((self.is_open & ~earlier.is_open).any())
-
-    def followed_by(self, other: Offer) -> Offer:
-        """Return these candidates, then those of a second answer.
-
-        For a host that is in both, these come first. The joined answer is cached.
-        """
-        joined = self.candidates.derived.get(
-            ("followed by", other.candidates),
-            lambda: self.candidates.followed_by(other.candidates),
-        )
-        is_open = np.concatenate([self.is_open, other.is_open])
-        is_open.flags.writeable = False
-        # For a provider in both, usage is the second answer's.
-        theirs = other.candidates.provider_summaries
-        mine = {key: n for key, n in self._claimed.items() if key[0] not in theirs}
-        return Offer(
-            joined,
-            is_open,
-            min(self.began, other.began),
-            self.is_truncated or other.is_truncated,
-            {**mine, **other._claimed},
-            self._answers + other._answers,
-            self.is_complete and other.is_complete,
-        )
-
-    def answers(self) -> tuple[CachedAnswer, ...]:
-        """Return the answers that are joined here, in order."""
-        return self._answers
-
-    def locate(self, index: int) -> tuple[CachedAnswer, int]:
-        """Return the answer that a candidate belongs to, and its index there."""
-        number = index
-        for answer in self._answers if index >= 0 else ():
-            if number < answer.candidates.n_requests:
-                return answer, number
-            number -= answer.candidates.n_requests
-        raise IndexError(
-            f"candidate {index} of an offer that has {len(self.is_open)} candidates"
-        )
-
-
 @dataclass(slots=True, eq=False)
 class CachedAnswer:
     """One answer of Placement and its account. The cache holds a lock around changes.
 
     Attributes
     ----------
-    query : CandidatesQuery
-    candidates : AllocationCandidates
     account : Account
-        A new one for these candidates.
-    began, received : int
-        Ticks: before the GET was sent, and after its answer had arrived.
-    received_at : float
-        The arrival on the cache's clock, seconds.
-    took_s : float
-        How long Placement took.
-    is_refreshing : bool
-        Whether a refresh was started, even if it failed.
+        A new one for the answer's candidates.
+    received : int
+        The tick after the answer had arrived.
+    refresh_at : float
+        When a lookup starts a refresh, seconds of the cache's clock; infinite once one
+        was started, even if it failed.
     """
 
-    query: CandidatesQuery
-    candidates: AllocationCandidates
+    answer: CandidatesAnswer
     account: Account
-    began: int
     received: int
-    received_at: float
-    took_s: float
-    is_refreshing: bool = False
+    refresh_at: float
     _overlapping: list[CountedClaim] = field(init=False, default_factory=list)
     _offer: Offer | None = field(init=False, default=None)
-
-    @property
-    def began_at(self) -> float:
-        """When the GET began, on the cache's clock, seconds."""
-        return self.received_at - self.took_s
 
     def count_claim(self, claim: CountedClaim) -> None:
         """Subtract a claim that ended after the GET began.
@@ -269,7 +172,7 @@ class CachedAnswer:
 
     def release(self, claim: CountedClaim) -> None:
         """Add a released claim's amounts back, if it was counted."""
-        if claim.ended < self.began:
+        if claim.ended < self.answer.began:
             return  # the answer included it
         self.account.count(claim.amounts, sign=-1)
         if claim in self._overlapping:
@@ -298,11 +201,9 @@ class CachedAnswer:
 
     def _make_offer(self, account: Account, *, is_complete: bool) -> Offer:
         return Offer(
-            self.candidates,
+            (self.answer,),
+            self.answer.candidates,
             account.is_open(),
-            self.began,
-            self.candidates.is_truncated,
             dict(account.claimed),
-            (self,),
             is_complete,
         )

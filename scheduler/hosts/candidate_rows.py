@@ -5,57 +5,17 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from ..candidates import AllocationCandidates, AllocationRequest, Mask
+
 Rows = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
-
-T = TypeVar("T")
-
-#: One allocation request as Placement returned it.
-AllocationRequest = Mapping[str, Any]
 
 #: The candidate of a host for which Placement was not asked.
 _NOTHING: AllocationRequest = {"allocations": {}, "mappings": {}}
-
-
-class DerivedCache(Protocol):
-    """A cache of values that are derived from an answer."""
-
-    def get(self, token: Hashable, make: Callable[[], T]) -> T:
-        """Return the cached value of a token; `make` creates it if it is missing."""
-
-
-class CandidateAnswer(Protocol):
-    """The part of Placement's answer that concerns hosts; immutable."""
-
-    @property
-    def allocation_requests(self) -> Sequence[AllocationRequest]:
-        """Candidates by number."""
-
-    @property
-    def by_host(self) -> Mapping[str, tuple[int, ...]]:
-        """Root provider UUID to the numbers of its candidates, in Placement's order."""
-
-    @property
-    def derived(self) -> DerivedCache:
-        """Values that were derived from the answer."""
-
-
-class CandidateOffer(Protocol):
-    """An answer, and which of its candidates may still be claimed."""
-
-    @property
-    def candidates(self) -> CandidateAnswer:
-        """The answer."""
-
-    @property
-    def is_open(self) -> Mask:
-        """Whether each may be claimed, bool, shape (n_requests,)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -116,7 +76,7 @@ def empty_candidates(n_hosts: int) -> CandidateRows:
     return CandidateRows(np.arange(n_hosts), zeros, [_NOTHING])
 
 
-def candidate_rows(answer: CandidateAnswer, rows: Rows) -> CandidateRows:
+def candidate_rows(answer: AllocationCandidates, rows: Rows) -> CandidateRows:
     """Return an answer's candidates with the table rows of their hosts.
 
     Parameters
