@@ -11,7 +11,7 @@ WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 # What needs neither a server nor nova, a few seconds each.
 QUICK  := tests/filters tests/objects tests/scheduler/conf tests/scheduler/hosts \
-          tests/scheduler/placement/test_query.py tests/weighers tests/wire
+          tests/scheduler/placement/query/test_build.py tests/weighers tests/wire
 # $(call install,environment,what,packages): say what is done, and keep pip's output.
 # setuptools warns of folders named like the package; here they are the package.
 define install

@@ -21,9 +21,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from moorage.scheduler.candidates import MICROVERSION
 from moorage.scheduler.conf import load
 from moorage.scheduler.drivers.record import DecisionRecord
-from moorage.scheduler.placement.client import MICROVERSION, Response
+from moorage.scheduler.placement.client import Response
 from moorage.scheduler.service import Scheduler, build
 
 from .asked import CONTEXT, Request, plain

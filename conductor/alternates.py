@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..objects import Selection
+from ..scheduler.candidates import AllocationRequest
 from ..scheduler.errors import AllocationUpdateFailed
 from ..scheduler.placement.allocations.claims import ClaimResult, claim_result
 from ..scheduler.placement.allocations.engine import (
@@ -15,7 +16,6 @@ from ..scheduler.placement.allocations.engine import (
     DesiredAllocations,
     Plan,
 )
-from ..scheduler.placement.candidates import AllocationRequest
 from ..scheduler.placement.client import ConsumerAllocations
 from .client import ConductorClient, ConsumerType
 from .selected import allocation_request

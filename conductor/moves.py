@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..objects import Selection
+from ..scheduler.candidates import AllocationRequest
 from ..scheduler.errors import (
     AllocationUpdateFailed,
     InvalidRequest,
@@ -30,7 +31,6 @@ from ..scheduler.placement.allocations.engine import (
     Resources,
     Rewrite,
 )
-from ..scheduler.placement.candidates import AllocationRequest
 from ..scheduler.placement.client import ConsumerAllocations
 from .client import ConductorClient, ConsumerType
 from .selected import allocation_request

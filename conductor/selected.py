@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from ..objects import RequestSpec, Selection
+from ..scheduler.candidates import AllocationRequest
 from ..scheduler.errors import InvalidRequest
-from ..scheduler.placement.candidates import AllocationRequest
 
 
 def allocation_request(selection: Selection) -> AllocationRequest | None:

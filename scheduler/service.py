@@ -34,7 +34,7 @@ from .notifications import (
 )
 from .placement.allocations.journal import Journal
 from .placement.allocations.orphans import Orphans
-from .placement.candidates_cache import CandidatesCache
+from .placement.cache import CandidatesCache
 from .placement.circuit import Circuit
 from .placement.client import PlacementAdapter, PlacementClient, make_adapter
 from .placement.embedded import EmbeddedPlacement
@@ -215,6 +215,7 @@ class Scheduler:
                 max_age_s=conf.moorage.candidates_max_age,
                 max_requests=conf.moorage.candidates_max_kept,
                 clock=waiter.monotonic,
+                spawner=spawner,
             )
             closing.callback(self.candidates_cache.stop)
             reconciler = ClaimReconciler(

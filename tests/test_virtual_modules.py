@@ -9,11 +9,8 @@ import threading
 import time
 from typing import Any
 
-from moorage.scheduler.placement.in_flight import InFlightGet
-from moorage.scheduler.placement.query import CandidatesQuery
-
 from .fixtures.virtual_modules import virtual_modules
-from .fixtures.virtual_time import VirtualEvent, VirtualTime
+from .fixtures.virtual_time import VirtualTime
 
 
 def test_names_and_what_is_bound_to_them_are_replaced_and_put_back() -> None:
@@ -22,12 +19,10 @@ def test_names_and_what_is_bound_to_them_are_replaced_and_put_back() -> None:
     )
     readiness: Any = importlib.import_module("moorage.scheduler.placement.readiness")
     default = registered.RegistrationCheck.__init__.__kwdefaults__
-    query = CandidatesQuery((("resources", "VCPU:1"),))
     virtual = VirtualTime(random.Random(1))
     with virtual_modules(virtual, random.Random(1)), virtual:
         virtual.sleep(5)
         assert registered.time.monotonic() == default["clock"]() == 5
-        assert isinstance(InFlightGet(query, 0, 0.0).done, VirtualEvent)
         done: list[float] = []
         thread = readiness.threading.Thread(
             target=lambda: done.append(virtual.monotonic()), name="thread"
@@ -38,4 +33,3 @@ def test_names_and_what_is_bound_to_them_are_replaced_and_put_back() -> None:
     assert registered.time is time
     assert default["clock"] is time.monotonic
     assert readiness.threading is threading
-    assert isinstance(InFlightGet(query, 0, 0.0).done, threading.Event)

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from ..placement.candidates import AllocationRequest
+from ..candidates import MICROVERSION, AllocationRequest, Offer
 from ..placement.client import ConsumerAllocations
-from ..placement.offers import Offer
 
 
 class Ledger:
@@ -122,4 +121,4 @@ class Ledger:
     @property
     def version(self) -> str:
         """The microversion to claim the candidates with."""
-        return self._candidates.version
+        return MICROVERSION

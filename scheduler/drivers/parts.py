@@ -14,7 +14,7 @@ from ...weighers import BaseHostWeigher
 from ..hosts import HostTable
 from ..placement.allocations.journal import Journal
 from ..placement.allocations.orphans import Orphans
-from ..placement.candidates_cache import CandidatesCache
+from ..placement.cache import CandidatesCache
 from ..placement.client import PlacementClient
 from ..prefilters import NetworkClient, Prefilter
 from ..sources.base import BaseHostSource

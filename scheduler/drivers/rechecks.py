@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from ...filters import BaseHostFilter
 from ...objects import RequestSpec
+from ..candidates import Offer
 from ..placement.conditions import ProviderReader, conditions_of
-from ..placement.offers import Offer
 from ..sources.base import ServiceHost, ServiceState
 from .filtering import explain_rejections
 from .parts import Parts

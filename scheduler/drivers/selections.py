@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...objects import SchedulerLimits, Selection
+from ..candidates import AllocationRequest
 from ..hosts import metadata_values
-from ..placement.candidates import AllocationRequest
 
 
 def make_selection(

@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...objects import Instance, NUMATopology
+from ..candidates import AllocationRequest
 from .aggregates import HostAggregate
-from .candidates import AllocationRequest, CandidateRows, empty_candidates
+from .candidate_rows import CandidateRows, empty_candidates
 from .fitting import Changes
 from .image_properties import ImageProperty
 from .instances import InstanceMap

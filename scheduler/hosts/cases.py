@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .candidates import Mask, Rows
+from ..candidates import Mask
+from .candidate_rows import Rows
 from .numa import CellMasks, CellRows, ChosenCells
 from .pci import PciRequest, PoolRows, Providers, supported
 

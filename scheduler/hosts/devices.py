@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from ..candidates import Mask
 from .batch import HostBatch
-from .candidates import Mask, Rows
+from .candidate_rows import Rows
 from .fitting import Need
 from .pci import (
     PciRequest,

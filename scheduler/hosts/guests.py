@@ -16,8 +16,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ..candidates import Mask
 from .batch import HostBatch
-from .candidates import Mask, Rows
+from .candidate_rows import Rows
 from .cases import Cases
 from .devices import hosts_with_each_device, pool_rows
 from .fitting import Need

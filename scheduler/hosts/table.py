@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
+from ..candidates import Offer
 from .aggregates import AggregateMap, HostAggregate
 from .batch import HostBatch, Rows, View
-from .candidates import CandidateOffer, CandidateRows, candidate_rows
+from .candidate_rows import CandidateRows, candidate_rows
 from .columns import TableColumns
 from .image_properties import ImageProperties
 from .instances import InstanceMap
@@ -88,7 +89,7 @@ class HostTable:
         with self._lock:
             return self._listed(self._view(), self._columns.rows_of(node_uuids))
 
-    def batch_of_offer(self, offer: CandidateOffer) -> HostBatch:
+    def batch_of_offer(self, offer: Offer) -> HostBatch:
         """Return the hosts of an offer's open candidates, with these candidates.
 
         The rows of an answer's hosts are cached with the answer, until hosts are added

@@ -17,6 +17,12 @@ from oslo_config import cfg
 from urllib3.exceptions import NewConnectionError, ProtocolError, ReadTimeoutError
 
 from .. import tracing
+from ..candidates import (
+    MICROVERSION,
+    AllocationCandidates,
+    AllocationRequest,
+    CandidatesQuery,
+)
 from ..conf.keystoneauth import load_auth
 from ..decoding import loads
 from ..errors import (
@@ -29,14 +35,11 @@ from ..errors import (
     shortened,
 )
 from ..failures import Failure, cause_of, one_line
-from .candidates import AllocationCandidates, AllocationRequest
+from .answers import read_candidates
 from .circuit import CallOutcome, Circuit
 from .registration import RegistrationCheck
 
 _T = TypeVar("_T")
-
-#: The microversion of nova 34. Since 1.38 a claim must name a consumer type.
-MICROVERSION = "1.36"
 
 #: A consumer that does not exist: a GET of its allocations costs next to nothing.
 _NO_CONSUMER = "00000000-0000-0000-0000-000000000000"
@@ -125,22 +128,6 @@ class PlacementAdapter(Protocol):
         **retries: int,
     ) -> Response:
         """POST `json` to `url`, once."""
-
-
-class Query(Protocol):
-    """A query for allocation candidates."""
-
-    @property
-    def params(self) -> tuple[tuple[str, str], ...]:
-        """Query parameters; "limit" is read from them."""
-
-    @property
-    def path(self) -> str:
-        """The whole relative URL."""
-
-    @property
-    def microversion(self) -> str:
-        """The microversion it needs; claims use MICROVERSION all the same."""
 
 
 class Verb(enum.StrEnum):
@@ -311,18 +298,12 @@ class PlacementClient:
         return self._registration.was_empty
 
     def allocation_candidates(
-        self, query: Query, *, global_request_id: str | None = None
+        self, query: CandidatesQuery, *, global_request_id: str | None = None
     ) -> AllocationCandidates:
         """Return a query's candidates; PlacementRejected if the query is malformed."""
-        given = dict(query.params).get("limit")
-        limit = int(given) if given else None
-
-        def parsed(body: object) -> AllocationCandidates:
-            return AllocationCandidates.parse(body, limit=limit, version=MICROVERSION)
-
         answer = self._read(
             query.path,
-            parsed,
+            read_candidates,
             microversion=query.microversion,
             global_request_id=global_request_id,
         )

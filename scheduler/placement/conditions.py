@@ -17,10 +17,9 @@ from typing import Any, Final
 
 import os_traits
 
+from ..candidates import AllocationCandidates, CandidatesQuery
 from ..errors import PlacementRejected, PlacementUnavailable
-from .candidates import AllocationCandidates
 from .client import PlacementClient
-from .query import CandidatesQuery
 
 #: Part of every query, and never read again: nova-compute sets the first permanently,
 #: and the second follows its service, whose state the host table has.

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import os_resource_classes as orc
 
-from .query import CandidatesQuery
+from ..candidates import CandidatesQuery
 
 Params = Sequence[tuple[str, str]]
 

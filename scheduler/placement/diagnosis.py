@@ -16,12 +16,11 @@ from typing import Any, Final
 
 import os_traits
 
+from ..candidates import MICROVERSION, AllocationCandidates, CandidatesQuery
 from ..errors import PlacementRejected, PlacementUnavailable
-from .candidates import AllocationCandidates
-from .client import MICROVERSION, PlacementClient
-from .constraints import Constraint, constraints
+from .client import PlacementClient
+from .constraints import MAX_CANDIDATES, Constraint, constraints
 from .findings import Cause, ConstraintFinding, Diagnosis
-from .query import CandidatesQuery
 
 #: Most constraints that are queried; with 10,000 hosts each may take Placement 1 s.
 MAX_CONSTRAINTS: Final = 24
@@ -114,7 +113,8 @@ class _Queries:
         """Return the trees that a constraint leaves."""
         if constraint.needs_candidates:
             answer = self._candidates(constraint.query)
-            return _Matched(constraint, frozenset(answer.by_host), answer.is_truncated)
+            is_truncated = answer.n_requests >= MAX_CANDIDATES
+            return _Matched(constraint, frozenset(answer.by_host), is_truncated)
         pairs = self.list_providers(constraint.path, constraint.query.microversion)
         must_match_root = constraint.must_match_root
         roots = {root for uuid, root in pairs if uuid == root or not must_match_root}

@@ -11,11 +11,12 @@ from typing import Any
 from oslo_config import cfg
 
 from moorage.objects import InstanceNUMACell, RequestSpec
+from moorage.scheduler.candidates import AllocationCandidates
 from moorage.scheduler.conf import load
 from moorage.scheduler.drivers.needs import Needs
 from moorage.scheduler.entry_points import load_plugins
 from moorage.scheduler.hosts import HostBatch
-from moorage.scheduler.placement.candidates import AllocationCandidates
+from moorage.scheduler.request import Request
 from moorage.testing import builders
 from moorage.testing.offers import Mappings, Offers, Report
 
@@ -155,7 +156,7 @@ def _offered(offers: Offers, request: int) -> tuple[HostBatch, list[tuple[int, .
     table = builders.table(*(report.record() for report in offers.reports))
     names = (report.host for report in offers.reports)
     by_host = dict(zip(map(builders.node_uuid, names), numbers, strict=True))
-    answer = AllocationCandidates(flat, {}, (), by_host, limit=None, version="1.36")
+    answer = AllocationCandidates(flat, {}, by_host)
     return table.batch_of_offer(offer_of(answer)), numbers
 
 
@@ -181,7 +182,7 @@ def _consumed(
     table, name = builders.table(report.record()), spec.instance_uuid
     filter_ = _plugins()[FILTERS["numa"]](conf).prepare(spec)
     limits = filter_.selection_limits(table.batch()[0], spec)
-    taken = Needs(spec, conf).on_host(limits, mappings)
+    taken = Needs(Request.of(spec), conf).on_host(limits, mappings)
     in_batch = table.batch().with_instance(0, name, taken)
     table.consume(builders.node_uuid(report.host), name, taken)
     left = _state(table.batch())

@@ -15,8 +15,9 @@ from typing import Final
 import sqlalchemy as sa
 from oslo_config import cfg
 
+from ...candidates import MICROVERSION
 from ...errors import PlacementError
-from ...placement.client import MICROVERSION, PlacementClient, make_adapter
+from ...placement.client import PlacementClient, make_adapter
 from ...sources.nova_db import schema
 from ...sources.nova_db.directory import CellMappingRow, DirectoryReader
 from ...sources.nova_db.engines import Engines

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
+from ...candidates import AllocationRequest
 from ...errors import AllocationUpdateFailed
 from ...waiting import Rng, SystemWaiter, Waiter
-from ..candidates import AllocationRequest
 from ..client import (
     ConsumerAllocations,
     PlacementClient,

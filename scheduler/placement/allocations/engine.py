@@ -28,9 +28,9 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self
 
+from ...candidates import AllocationRequest
 from ...errors import AllocationUpdateFailed, PlacementError, PlacementRejected
 from ...waiting import Rng, Waiter
-from ..candidates import AllocationRequest
 from ..client import AnswerLost, ConsumerAllocations, PlacementClient, WriteAnswer
 from .limits import (
     FIRST_PAUSE_AFTER_LOSS_S,

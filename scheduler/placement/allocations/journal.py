@@ -32,9 +32,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from ...candidates import AllocationRequest
 from ...errors import ConfigurationError
 from ...waiting import Spawner, ThreadSpawner
-from ..candidates import AllocationRequest
 from ..client import ConsumerAllocations
 from .claims import Claim
 from .limits import JOURNAL_MAX_READS

@@ -3,12 +3,12 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.candidates import CandidatesQuery
 from moorage.scheduler.errors import (
     InvalidRequest,
     PlacementError,
@@ -36,14 +36,7 @@ CONSUMER = "7f1d7d0a-41a9-4e2b-8f6b-2f0c9d3b6a10"
 EMPTY = {"allocations": {}, "project_id": "p", "user_id": "u"}
 
 
-@dataclass(frozen=True)
-class Query:
-    params: tuple[tuple[str, str], ...] = (("limit", "5"), ("resources", "VCPU:1"))
-    microversion: str = "1.36"
-
-    @property
-    def path(self) -> str:
-        return "/allocation_candidates?" + "&".join("=".join(p) for p in self.params)
+QUERY = CandidatesQuery((("limit", "5"), ("resources", "VCPU:1")), 5)
 
 
 @pytest.fixture
@@ -75,7 +68,7 @@ def embedded():
 def test_wrong_answer_to_a_question_is_typed(server, wrong, error, told):
     server.misbehave(wrong)
     with pytest.raises(error, match=told) as raised:
-        server.client().allocation_candidates(Query())
+        server.client().allocation_candidates(QUERY)
     assert "/allocation_candidates" in str(raised.value)
     assert not isinstance(raised.value, AnswerLost)
 
@@ -83,7 +76,7 @@ def test_wrong_answer_to_a_question_is_typed(server, wrong, error, told):
 def test_hanging_placement_is_unavailable_after_the_timeout(server):
     server.misbehave(Misbehaviour.HANG)
     with pytest.raises(PlacementUnavailable, match="timed out"):
-        server.client(timeout_s=0.2).allocation_candidates(Query())
+        server.client(timeout_s=0.2).allocation_candidates(QUERY)
 
 
 def test_refused_connection_is_unavailable():
@@ -160,7 +153,7 @@ def test_too_old_a_placement_is_incompatible_with_both_ranges():
 
 
 def test_malformed_question_is_rejected_in_placements_words(embedded):
-    query = Query((("resources", "NO_SUCH_CLASS:1"),))
+    query = CandidatesQuery((("resources", "NO_SUCH_CLASS:1"),))
     with pytest.raises(PlacementRejected, match="NO_SUCH_CLASS"):
         embedded.client.allocation_candidates(query)
 
@@ -193,7 +186,7 @@ def test_refusal_of_a_server_in_front_is_an_answer_to_this_request(status):
         client = server.client()
         for _ in range(CIRCUIT_MAX_FAILURES):
             with pytest.raises(PlacementRejected, match=f"{status} .*Too long"):
-                client.allocation_candidates(Query())
+                client.allocation_candidates(QUERY)
             written = client.put_allocations(CONSUMER, EMPTY)
             assert (written.status, written.is_done) == (status, False)
             assert "Too long" in written.detail
@@ -206,7 +199,7 @@ def test_what_says_that_placement_is_away_counts_as_that(status):
         client = server.client()
         for _ in range(CIRCUIT_MAX_FAILURES):
             with pytest.raises(PlacementError):
-                client.allocation_candidates(Query())
+                client.allocation_candidates(QUERY)
         assert client.circuit.is_open
 
 
@@ -223,7 +216,7 @@ def test_request_that_cannot_be_built_is_invalid(server, request_id):
 
 
 def test_refusal_repeats_no_more_than_the_start_of_a_long_url(embedded):
-    query = Query((("resources", "VCPU:1"), ("required", "A" * 100_000)))
+    query = CandidatesQuery((("resources", "VCPU:1"), ("required", "A" * 100_000)))
     with pytest.raises(PlacementRejected) as raised:
         embedded.client.allocation_candidates(query)
     assert len(str(raised.value)) < 5_000

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from moorage.objects import Destination
+from moorage.scheduler.candidates import CandidatesQuery
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.constraints import ConstraintKind
 from moorage.scheduler.placement.diagnosis import MAX_CONSTRAINTS, diagnose
 from moorage.scheduler.placement.findings import Cause, Diagnosis
-from moorage.scheduler.placement.query import CandidatesQuery
 from moorage.scheduler.placement.seed import Provider, seed
 from moorage.testing import PlacementFixture, SchedulerFixture
 

@@ -11,11 +11,10 @@ from typing import Any
 
 import fixtures
 
+from moorage.scheduler.candidates import AllocationCandidates, CandidatesQuery, Offer
 from moorage.scheduler.placement.allocations.claims import Claim, ClaimResult
-from moorage.scheduler.placement.candidates_cache import CandidatesCache
+from moorage.scheduler.placement.cache import CandidatesCache, CountedClaim
 from moorage.scheduler.placement.client import PlacementClient
-from moorage.scheduler.placement.offers import CountedClaim, Offer
-from moorage.scheduler.placement.query import CandidatesQuery
 from moorage.scheduler.placement.seed import Provider, seed
 
 from ...fixtures.allocations import claim_one, release_all
@@ -134,7 +133,14 @@ class Cloud(fixtures.Fixture):
 def open_hosts(offer: Offer) -> set[str]:
     """The hosts that an offer has an open candidate of."""
     numbers = offer.is_open.nonzero()[0].tolist()
-    return {offer.candidates.roots[i][0] for i in numbers}
+    hosts = hosts_of(offer.candidates)
+    return {hosts[i] for i in numbers}
+
+
+def hosts_of(candidates: AllocationCandidates) -> list[str]:
+    """The host of each candidate."""
+    found = {i: host for host in HOSTS for i in candidates.by_host.get(host, ())}
+    return [found[i] for i in range(candidates.n_requests)]
 
 
 class HeldServer(MisbehavingServer):
@@ -170,7 +176,7 @@ class HeldServer(MisbehavingServer):
 def n_waiting() -> int:
     """Threads that wait for another's GET."""
     frames = sys._current_frames().values()  # noqa: SLF001 - documented
-    return sum(_is_inside(frame, "wait", "in_flight.py") for frame in frames)
+    return sum(_is_inside(frame, "_join", "candidates_cache.py") for frame in frames)
 
 
 def _is_inside(frame: Any, name: str, file: str) -> bool:

@@ -1,0 +1,437 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cache of Placement's answers: threads that send the same query share one GET.
+
+    get ─┬─ cached and not expired ─────────────────────────▶ Offer   (microseconds)
+         │     └─ about to expire: refreshed in the background
+         ├─ another thread's GET is in flight: wait for it ──▶ Offer
+         └─ GET /allocation_candidates ─────────────────────▶ Offer
+
+GETs and claims are ordered by the *ticks* of a logical clock: each event takes the next
+integer. A GET that began before a claim ended may not show the claim; one that began
+after it does. Ages are seconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cachetools import Cache, LRUCache, TTLCache
+
+from ...candidates import (
+    AllocationCandidates,
+    AllocationRequest,
+    CandidatesAnswer,
+    CandidatesQuery,
+    Offer,
+)
+from ...errors import PlacementError
+from ...waiting import Spawner, ThreadSpawner
+from ..client import PlacementClient
+from .cached_answer import Account, CachedAnswer, CountedClaim, amounts_of
+from .in_flight import BackgroundRefresh, InFlightGet
+
+LOG = logging.getLogger(__name__)
+
+#: A lookup refreshes an answer whose remaining lifetime is at most 1.5 times what
+#: Placement takes to answer, but no less and no more than these parts of its lifetime.
+_REFRESH_BOUNDS: Final = (0.25, 0.75)
+_REFRESH_MARGIN: Final = 1.5
+
+#: How long a query is sent without its limit once a truncated answer was useless:
+#: Placement returns the same first rows every time unless its own ``[placement]
+#: randomize_allocation_candidates`` is set, and a limit saves it no work.
+UNLIMITED_FOR_S: Final = 60.0
+#: How many such queries, and queries that were warned of, are remembered.
+_MAX_REMEMBERED: Final = 1000
+
+
+@dataclass(slots=True)
+class CacheStats:
+    """The present size of the cache, and counters since the start.
+
+    Attributes
+    ----------
+    answers, requests : int
+        Cached answers, and the allocation requests in all of them.
+    hits, shared, misses : int
+        Lookups that were served from the cache, by another thread's GET in flight, and
+        by a GET of their own.
+    refreshes : int
+        GETs in the background, in addition to those of `misses`.
+    dropped : int
+        Answers that were evicted, or not cached, because the cache was full.
+    truncated : int
+        Answers that the limit may have truncated.
+    """
+
+    answers: int = 0
+    requests: int = 0
+    hits: int = 0
+    shared: int = 0
+    misses: int = 0
+    refreshes: int = 0
+    dropped: int = 0
+    truncated: int = 0
+
+
+class _Answers(TTLCache[CandidatesQuery, CachedAnswer]):
+    """One answer per query; the size of each is its number of allocation requests."""
+
+    def __init__(
+        self,
+        max_requests: int,
+        max_age_s: float,
+        clock: Callable[[], float],
+        on_eviction: Callable[[], object],
+    ) -> None:
+        super().__init__(max_requests, max_age_s, timer=clock, getsizeof=_size)
+        self._on_eviction = on_eviction
+
+    def popitem(self) -> tuple[CandidatesQuery, CachedAnswer]:
+        """Evict the least recently used answer; called where there is no room."""
+        self._on_eviction()
+        return super().popitem()
+
+    def unexpired(self) -> Iterator[CachedAnswer]:
+        """Yield all answers; this does not count as a use of them."""
+        for query in self:
+            yield Cache.__getitem__(self, query)
+
+
+def _size(cached: CachedAnswer) -> int:
+    return max(1, cached.answer.candidates.n_requests)
+
+
+class CandidatesCache:
+    """Cache the answers to GET /allocation_candidates for decisions.
+
+    Thread-safe. It starts threads only to refresh answers that were requested shortly
+    before they expire: at most two at a time, one per query.
+
+    Parameters
+    ----------
+    client : PlacementClient
+    max_age_s : float
+        Lifetime of an answer, from its arrival; 0 disables caching.
+    max_requests : int
+        Most allocation requests in the cache, over all answers. An empty answer counts
+        as one.
+    clock : callable, optional
+        Returns monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        client: PlacementClient,
+        *,
+        max_age_s: float,
+        max_requests: int,
+        clock: Callable[[], float] = time.monotonic,
+        spawner: Spawner | None = None,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._spawner = spawner or ThreadSpawner()
+        self._lock = self._spawner.lock()
+        self._ticks = itertools.count(1)
+        self._stats = CacheStats()
+        self._answers = self._new_answers(max_age_s, max_requests)
+        self._in_flight: dict[CandidatesQuery, InFlightGet] = {}
+        self._refresher = BackgroundRefresh(self._send, self._lock, self._spawner)
+        #: Queries, without their limit, whose truncated answers were useless, and those
+        #: that were warned of.
+        self._unlimited: TTLCache[CandidatesQuery, None]
+        self._unlimited = TTLCache(_MAX_REMEMBERED, UNLIMITED_FOR_S, timer=clock)
+        self._warned: LRUCache[CandidatesQuery, None] = LRUCache(_MAX_REMEMBERED)
+        self._supply_revision = 0
+        self._invalid_before = 0
+
+    def _new_answers(self, max_age_s: float, max_requests: int) -> _Answers:
+        return _Answers(max_requests, max_age_s, self._clock, self._count_dropped)
+
+    def set_limits(self, max_age_s: float, max_requests: int) -> None:
+        """Change the limits; see the parameters above. A change empties the cache."""
+        with self._lock:
+            if (max_age_s, max_requests) != (self._answers.ttl, self._answers.maxsize):
+                self._answers = self._new_answers(max_age_s, max_requests)
+
+    def tick(self) -> int:
+        """Advance the logical clock and return it, for `get` and `count_claim`."""
+        return next(self._ticks)
+
+    def invalidate_older_than(self, supply_revision: int) -> None:
+        """Invalidate all answers if the hosts' supply has changed since the last call.
+
+        Parameters
+        ----------
+        supply_revision : int
+            Of `HostTable`, read after the hosts were refreshed.
+        """
+        if supply_revision != self._supply_revision:
+            with self._lock:
+                self._supply_revision = supply_revision
+                self._invalid_before = self.tick()
+
+    def get(
+        self,
+        query: CandidatesQuery,
+        *,
+        since: int | None = None,
+        max_age_s: float = math.inf,
+        global_request_id: str | None = None,
+    ) -> Offer:
+        """Return Placement's candidates for a query, from the cache where possible.
+
+        Parameters
+        ----------
+        since : int, optional
+            A tick: return only an answer whose GET began after it, and offer every
+            candidate in it that may still be free. Before a caller raises NoValidHost
+            it must query with the tick at which the request arrived.
+        max_age_s : float, optional
+            Return only an answer whose GET began at most this long ago.
+
+        Raises
+        ------
+        PlacementError
+            As `PlacementClient.allocation_candidates`, also for another thread's GET.
+        """
+        while True:
+            with self._lock:
+                if self._unlimited and query.unlimited() in self._unlimited:
+                    query = query.unlimited()
+                if cached := self._find(query, since, max_age_s):
+                    self._stats.hits += 1
+                    return _offer(cached, since)
+                pending = self._in_flight.get(query)
+                is_mine = pending is None
+                if pending is None:
+                    self._stats.misses += 1
+                    pending = self._begin(query)
+            if is_mine:
+                answer: CachedAnswer | None = self._send(pending, global_request_id)
+            else:
+                answer = self._join(pending, since)
+            if answer is not None:
+                with self._lock:
+                    return _offer(answer, since)
+
+    def count_claim(
+        self,
+        requests: Iterable[AllocationRequest],
+        *,
+        began: int | None = None,
+        age_s: float | None = None,
+    ) -> CountedClaim:
+        """Subtract a granted claim from every answer that may not include it.
+
+        Parameters
+        ----------
+        requests : iterable of mapping
+            The allocation requests that were claimed.
+        began : int, optional
+            The tick before the claim was sent; None: unknown, long ago.
+        age_s : float, optional
+            Seconds since another scheduler was granted it: answers whose GET began
+            later already include it.
+
+        Returns
+        -------
+        CountedClaim
+            To be passed to `release`.
+        """
+        amounts = amounts_of(requests)
+        with self._lock:
+            claim = CountedClaim(amounts, began or 0, self.tick())
+            since = math.inf if age_s is None else self._clock() - age_s
+            for pending in self._in_flight.values():
+                if pending.began_at < since:
+                    pending.claims.append(claim)
+            for cached in self._answers.unexpired():
+                if cached.answer.began_at < since:
+                    cached.count_claim(claim)
+        return claim
+
+    def release(self, claim: CountedClaim) -> None:
+        """Add a released claim's amounts back. Idempotent."""
+        with self._lock:
+            if claim.is_released:
+                return
+            claim.is_released = True
+            for pending in self._in_flight.values():
+                if claim in pending.claims:
+                    pending.claims.remove(claim)
+            for cached in self._answers.unexpired():
+                cached.release(claim)
+
+    def exclude(self, offer: Offer, index: int) -> None:
+        """Exclude a candidate that Placement refused from its cached answer."""
+        answer, number = offer.locate(index)
+        with self._lock:
+            cached = self._answers.get(answer.query)
+            if cached is not None and cached.answer is answer:
+                cached.exclude(number)
+
+    def age_s(self, answer: CandidatesAnswer) -> float:
+        """Return the seconds since the GET of an answer began."""
+        return self._clock() - answer.began_at
+
+    def lift_limit(self, offer: Offer) -> bool:
+        """Send the truncated queries of a useless offer without a limit for a while.
+
+        Returns
+        -------
+        bool
+            Whether any was truncated, so that sending it again finds more.
+        """
+        queries = [answer.query for answer in offer.answers if answer.is_truncated]
+        with self._lock:
+            for query in queries:
+                self._unlimited[query.unlimited()] = None
+                self._answers.pop(query, None)
+        return bool(queries)
+
+    def stats(self) -> CacheStats:
+        """Return the size of the cache and its counters."""
+        with self._lock:
+            return replace(
+                self._stats,
+                answers=len(self._answers),
+                requests=int(self._answers.currsize),
+            )
+
+    def stop(self) -> None:
+        """Start no more refreshes, and wait for those that run."""
+        self._refresher.stop()
+
+    def _find(
+        self, query: CandidatesQuery, since: int | None, max_age_s: float
+    ) -> CachedAnswer | None:
+        cached = self._answers.get(query)
+        if cached is None or self._is_outdated(cached.answer.began, since):
+            return None
+        now = self._clock()
+        if now - cached.answer.began_at > max_age_s:
+            return None
+        if now >= cached.refresh_at:
+            self._refresh(cached)
+        return cached
+
+    def _is_outdated(self, began: int, since: int | None) -> bool:
+        return began < max(since or 0, self._invalid_before)
+
+    # -- GETs --------------------------------------------------------------------------
+
+    def _begin(self, query: CandidatesQuery) -> InFlightGet:
+        event = self._spawner.event()
+        pending = InFlightGet(query, self.tick(), self._clock(), event)
+        if self._answers.ttl > 0:
+            self._in_flight[query] = pending
+        return pending
+
+    def _send(
+        self, pending: InFlightGet, global_request_id: str | None = None
+    ) -> CachedAnswer:
+        try:
+            candidates = self._client.allocation_candidates(
+                pending.query, global_request_id=global_request_id
+            )
+            return self._complete(pending, candidates)
+        except BaseException as e:
+            with self._lock:
+                self._end(pending)
+                pending.result = e if isinstance(e, PlacementError) else None
+            raise
+        finally:
+            pending.done.set()
+
+    def _complete(
+        self, pending: InFlightGet, candidates: AllocationCandidates
+    ) -> CachedAnswer:
+        answer = CandidatesAnswer(
+            pending.query, candidates, pending.began, pending.began_at
+        )
+        account = Account(candidates)  # too slow to be done under the lock
+        with self._lock:
+            refresh_at = self._refresh_at(pending.began_at)
+            cached = CachedAnswer(answer, account, self.tick(), refresh_at)
+            for claim in pending.claims:
+                cached.count_claim(claim)
+            self._end(pending)
+            self._store(cached)
+            if answer.is_truncated:
+                self._stats.truncated += 1
+                self._warn_of_truncated(answer)
+            pending.result = cached
+        return cached
+
+    def _end(self, pending: InFlightGet) -> None:
+        if self._in_flight.get(pending.query) is pending:
+            del self._in_flight[pending.query]
+
+    def _join(self, pending: InFlightGet, since: int | None) -> CachedAnswer | None:
+        """Wait for another thread's GET; None: its answer cannot be used, retry."""
+        pending.done.wait()
+        if self._is_outdated(pending.began, since):
+            return None  # one GET per query at a time; the next one may be ours
+        answer = pending.answer()
+        if answer is not None:
+            with self._lock:
+                self._stats.shared += 1
+        return answer
+
+    def _refresh(self, cached: CachedAnswer) -> None:
+        query = cached.answer.query
+        if not self._refresher.has_capacity or query in self._in_flight:
+            return
+        cached.refresh_at = math.inf  # once per answer: do not retry while it is down
+        pending = self._begin(query)
+        if self._refresher.start(pending):
+            self._stats.refreshes += 1
+        else:
+            self._end(pending)
+
+    def _refresh_at(self, began_at: float) -> float:
+        """Return when to refresh an answer that arrives now."""
+        now, lifetime_s = self._clock(), float(self._answers.ttl)
+        least_s, most_s = (bound * lifetime_s for bound in _REFRESH_BOUNDS)
+        takes_s: float = min(max(least_s, _REFRESH_MARGIN * (now - began_at)), most_s)
+        return now + lifetime_s - takes_s
+
+    # -- storage -----------------------------------------------------------------------
+
+    def _store(self, cached: CachedAnswer) -> None:
+        query = cached.answer.query
+        self._answers.pop(query, None)  # makes room for its successor
+        try:
+            self._answers[query] = cached
+        except ValueError:  # it alone is larger than the cache
+            self._count_dropped()
+
+    def _count_dropped(self) -> None:
+        self._stats.dropped += 1
+
+    def _warn_of_truncated(self, answer: CandidatesAnswer) -> None:
+        """Warn of a truncated answer, once per query."""
+        query = answer.query.unlimited()
+        if query in self._warned:
+            return
+        self._warned[query] = None
+        LOG.warning(
+            "Placement's answer was truncated at %d candidates: %s. Hosts beyond "
+            "them are considered only if none of these can be used. Raise "
+            "[scheduler] max_placement_results, or set [placement] "
+            "randomize_allocation_candidates in Placement's own configuration",
+            answer.candidates.n_requests,
+            query.path,
+        )
+
+
+def _offer(cached: CachedAnswer, since: int | None) -> Offer:
+    return cached.offer() if since is None else cached.complete_offer()

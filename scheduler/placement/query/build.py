@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request's query to Placement: GET /allocation_candidates.
+
+    request's groups ─────┐
+    destination ──────────┼─▶ groups without resources moved ─▶ parameters
+    prefilters ───────────┘
+
+The parameters are exactly nova 34's (``nova.scheduler.utils``); where Placement would
+refuse nova's query, it is rewritten so that Placement can answer it
+(:mod:`.unsuffixed`). A flavor can request more than in nova
+(:mod:`moorage.scheduler.request.flavor_groups`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ...candidates import CandidatesQuery
+from ...request import Request
+from ...request.destination import RequestedDestination
+from ...request.groups import QueryGroup, joined_traits
+from .unsuffixed import confine, without_empty_resources
+
+#: Hints that need all candidates: their hosts may be beyond any limit.
+_UNLIMITED_HINTS = frozenset({"group", "same_host", "different_host"})
+
+
+@dataclass(slots=True)
+class Requirements:
+    """What prefilters and the driver add to a request's query.
+
+    Attributes
+    ----------
+    root_required, root_forbidden : set of str
+        Traits that the root provider, the compute node, must and must not have.
+    member_of : list of frozenset of str
+        Non-empty sets of aggregate UUIDs: the host must be in one of each set.
+    forbidden_aggregates : set of str
+        UUIDs of aggregates that the host must not be in.
+    group_required : dict
+        Traits by the suffix of a port's or device's group, whose provider must have
+        them; a suffix that the request does not have is ignored.
+    in_tree : str, optional
+        UUID of the one requested compute node; set by the driver.
+    is_limited : bool
+        Whether Placement may truncate the candidates; cleared by the driver where the
+        requested hosts have several compute nodes.
+    """
+
+    root_required: set[str] = field(default_factory=set)
+    root_forbidden: set[str] = field(default_factory=set)
+    member_of: list[frozenset[str]] = field(default_factory=list)
+    forbidden_aggregates: set[str] = field(default_factory=set)
+    group_required: dict[str, set[str]] = field(default_factory=dict)
+    in_tree: str | None = None
+    is_limited: bool = True
+
+
+def build_query(
+    request: Request, requirements: Requirements, *, limit: int
+) -> CandidatesQuery:
+    """Return a request's query to Placement.
+
+    Parameters
+    ----------
+    requirements : Requirements
+        What prefilters and the driver add.
+    limit : int
+        Most allocation candidates to request, ``[scheduler] max_placement_results``;
+        not used where a hint or `requirements` needs them all.
+
+    Raises
+    ------
+    NoValidHost
+        The host that `requirements` name is not in the tree that the flavor names.
+    """
+    return _query(request, request.groups, requirements, limit)
+
+
+def build_fallback_query(
+    request: Request, requirements: Requirements, *, limit: int
+) -> CandidatesQuery | None:
+    """Return the query for hosts that do not report PCPU yet, or None.
+
+    Only for a guest with dedicated CPUs: it has VCPU instead of PCPU, and no trait of
+    the thread policy. None also if no resources would be left in the query.
+    Parameters and errors are those of `build_query`.
+    """
+    groups = request.fallback_groups
+    return None if groups is None else _query(request, groups, requirements, limit)
+
+
+def _query(
+    request: Request,
+    requested: Sequence[QueryGroup],
+    requirements: Requirements,
+    limit: int,
+) -> CandidatesQuery:
+    groups = [group.copy() for group in requested]
+    _add_destination(groups, request.destination, requirements)
+    for group in groups:
+        group.required |= requirements.group_required.get(group.suffix, set())
+    # Its traits are those of the root provider.
+    root = QueryGroup(
+        required=requirements.root_required.union(
+            request.request_level("root_required")
+        ),
+        forbidden=requirements.root_forbidden.union(
+            request.request_level("root_forbidden")
+        ),
+    )
+    subtrees = [tuple(sorted(s)) for s in request.request_level("same_subtree")]
+    groups, subtrees = without_empty_resources(groups, root, subtrees)
+    needs_all = not _UNLIMITED_HINTS.isdisjoint(request.hints)
+    effective = limit if requirements.is_limited and not needs_all else None
+    params = sorted(_params(groups, root, subtrees, request.group_policy, effective))
+    return CandidatesQuery(tuple(params), effective)
+
+
+def _add_destination(
+    groups: list[QueryGroup],
+    destination: RequestedDestination,
+    requirements: Requirements,
+) -> None:
+    root = next(group for group in groups if not group.suffix)
+    root.member_of += [*destination.aggregates, *requirements.member_of]
+    root.forbidden_aggregates |= destination.forbidden_aggregates
+    root.forbidden_aggregates |= requirements.forbidden_aggregates
+    confine(root, requirements.in_tree)
+
+
+def _params(
+    groups: list[QueryGroup],
+    root: QueryGroup,
+    subtrees: list[tuple[str, ...]],
+    policy: str | None,
+    limit: int | None,
+) -> Iterator[tuple[str, str]]:
+    if limit is not None:
+        yield "limit", str(limit)
+    if policy is not None:
+        yield "group_policy", policy
+    if traits := joined_traits(root.required, root.forbidden):
+        yield "root_required", traits
+    for suffixes in subtrees:
+        yield "same_subtree", ",".join(suffixes)
+    for group in groups:
+        yield from group.params()

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory is bounded: what is too old goes first, then what nobody used for longest."""
+
+from __future__ import annotations
+
+from moorage.scheduler.placement.client import PlacementClient
+
+from ..watched import Cloud, question
+
+
+def test_least_recently_used_answers_go_first(cloud: Cloud) -> None:
+    cache = cloud.new_cache(PlacementClient(cloud.watched), max_requests=7)
+    cache.get(question(1))
+    cache.get(question(2))
+    cache.get(question(1))
+    cache.get(question(3))  # three candidates each: the third has to push one out
+    stats = cache.stats()
+    assert (stats.answers, stats.requests, stats.dropped) == (2, 6, 1)
+    cache.get(question(1))
+    assert cloud.n_gets == 3
+    cache.get(question(2))
+    assert cloud.n_gets == 4
+
+
+def test_answer_beyond_the_bound_is_answered_and_not_kept(cloud: Cloud) -> None:
+    cache = cloud.new_cache(PlacementClient(cloud.watched), max_requests=2)
+    assert cache.get(question()).n_open == 3
+    assert (cache.stats().answers, cache.stats().requests) == (0, 0)
+
+
+def test_answers_that_are_too_old_make_room(cloud: Cloud) -> None:
+    cloud.cache.get(question(1))
+    cloud.clock.now += 6
+    cloud.cache.get(question(2))
+    assert (cloud.cache.stats().answers, cloud.cache.stats().dropped) == (1, 0)
+
+
+def test_empty_answers_are_bounded_too(cloud: Cloud) -> None:
+    cache = cloud.new_cache(PlacementClient(cloud.watched), max_requests=2)
+    for n in (10, 11, 12):
+        assert cache.get(question(n)).n_open == 0
+    assert cache.stats().answers == 2

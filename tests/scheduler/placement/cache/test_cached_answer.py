@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was claimed or refused is not offered again, and nothing else is held back."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    invariant,
+    multiple,
+    rule,
+)
+
+from moorage.scheduler.candidates import Offer
+from moorage.scheduler.placement.cache import CountedClaim
+
+from ....fixtures.allocations import request_of
+from ....fixtures.property_tests import examples
+from ..watched import HOSTS, N_VCPUS, SHARE, Cloud, hosts_of, open_hosts, question
+
+
+def _index(offer: Offer, host: str) -> int:
+    return offer.candidates.by_host[host][0]
+
+
+# -- claims ----------------------------------------------------------------------------
+
+
+def test_claim_closes_what_no_longer_fits_in_every_answer(cloud: Cloud) -> None:
+    cache = cloud.cache
+    one, four = cache.get(question(1)), cache.get(question(4))
+    cloud.claim(one, _index(one, HOSTS[0]))
+    assert open_hosts(cache.get(question(1))) == set(HOSTS)
+    assert open_hosts(cache.get(question(4))) == set(HOSTS[1:])
+    assert open_hosts(four) == set(HOSTS)  # what a decision reads does not change
+    assert cache.get(question(1)).free(HOSTS[0], "VCPU") == N_VCPUS - 1
+    assert one.free(HOSTS[0], "VCPU") == N_VCPUS
+    assert cloud.n_gets == 2
+
+
+def test_give_back_opens_again(cloud: Cloud) -> None:
+    offer = cloud.cache.get(question(3))
+    consumer, taken = cloud.claim(offer, _index(offer, HOSTS[0]))
+    assert open_hosts(cloud.cache.get(question(3))) == set(HOSTS[1:])
+    for _ in range(2):  # twice is once
+        cloud.release(consumer, taken)
+        assert open_hosts(cloud.cache.get(question(3))) == set(HOSTS)
+        assert cloud.cache.get(question(3)).free(HOSTS[0], "VCPU") == N_VCPUS
+
+
+def test_claims_of_a_multi_create_count_together(cloud: Cloud) -> None:
+    offer = cloud.cache.get(question(2))
+    request = offer.candidates.allocation_requests[_index(offer, HOSTS[1])]
+    cloud.cache.count_claim([request, request])
+    assert open_hosts(cloud.cache.get(question(2))) == {HOSTS[0], HOSTS[2]}
+
+
+def test_full_shared_disk_closes_every_host(cloud: Cloud) -> None:
+    offer = cloud.cache.get(question(1, disk_gb=60))
+    assert open_hosts(offer) == set(HOSTS)
+    cloud.claim(offer, _index(offer, HOSTS[0]))
+    after = cloud.cache.get(question(1, disk_gb=60))
+    assert after.n_open == 0
+    assert after.free(SHARE, "DISK_GB") == 40
+
+
+def test_claim_before_the_question_is_not_counted_twice(cloud: Cloud) -> None:
+    cloud.claim_request(request_of(HOSTS[0], VCPU=2))
+    assert open_hosts(cloud.cache.get(question(2))) == set(HOSTS)
+    assert cloud.cache.get(question(2)).free(HOSTS[0], "VCPU") == 2
+
+
+def test_get_that_was_read_before_a_claim_and_came_after_it_lacks_the_claim(
+    cloud: Cloud,
+) -> None:
+    cloud.watched.after.append(
+        lambda: cloud.claim_request(request_of(HOSTS[0], VCPU=2))
+    )
+    offer = cloud.cache.get(question(3))
+    assert (
+        offer.candidates.free(HOSTS[0], "VCPU") == N_VCPUS
+    )  # Placement did not see it
+    assert open_hosts(offer) == set(HOSTS[1:])
+
+
+def test_claim_that_a_get_saw_counts_too_but_not_for_who_asks_afresh(
+    cloud: Cloud,
+) -> None:
+    cloud.watched.before.append(
+        lambda: cloud.claim_request(request_of(HOSTS[0], VCPU=2))
+    )
+    came = cloud.cache.tick()
+    offer = cloud.cache.get(question(2))
+    assert open_hosts(offer) == set(HOSTS[1:])  # counted by Placement and by us
+    again = cloud.cache.get(question(2), since=came)
+    assert open_hosts(again) == set(HOSTS)
+    assert again.has_more_than(offer)
+    assert not again.has_more_than(again)
+    assert cloud.n_gets == 1  # and no further GET was needed to find out
+    assert cloud.claim(again, _index(again, HOSTS[0]))[1] is not None
+
+
+def test_claim_that_was_sent_before_a_get_and_answered_after_it_is_unsure(
+    cloud: Cloud,
+) -> None:
+    began = cloud.cache.tick()
+    assert cloud.claim_unseen(HOSTS[1], request_of(HOSTS[0], VCPU=2))
+    came = cloud.cache.tick()
+    cloud.cache.get(question(2))
+    cloud.cache.count_claim([request_of(HOSTS[0], VCPU=2)], began=began)
+    assert open_hosts(cloud.cache.get(question(2))) == set(HOSTS[1:])
+    assert open_hosts(cloud.cache.get(question(2), since=came)) == set(HOSTS)
+
+
+def test_claim_after_the_answer_counts_for_who_asks_afresh_too(cloud: Cloud) -> None:
+    came = cloud.cache.tick()
+    offer = cloud.cache.get(question(3))
+    cloud.claim(offer, _index(offer, HOSTS[0]))
+    assert open_hosts(cloud.cache.get(question(3), since=came)) == set(HOSTS[1:])
+    assert cloud.n_gets == 1
+
+
+def test_claim_that_was_given_back_during_a_get_is_not_counted(cloud: Cloud) -> None:
+    def claim_and_release() -> None:
+        cloud.release(*cloud.claim_request(request_of(HOSTS[0], VCPU=2)))
+
+    cloud.watched.after.append(claim_and_release)
+    assert open_hosts(cloud.cache.get(question(3))) == set(HOSTS)
+
+
+def test_release_of_an_unsure_claim_counts_once(cloud: Cloud) -> None:
+    made: list[tuple[str, CountedClaim | None]] = []
+    cloud.watched.after.append(
+        lambda: made.append(cloud.claim_request(request_of(HOSTS[0], VCPU=2)))
+    )
+    came = cloud.cache.tick()
+    cloud.cache.get(question(2))
+    cloud.release(*made[0])
+    for offer in cloud.cache.get(question(2)), cloud.cache.get(question(2), since=came):
+        assert offer.free(HOSTS[0], "VCPU") == N_VCPUS
+
+
+def test_give_back_of_what_placement_had_counted_opens_no_more_than_it_said(
+    cloud: Cloud,
+) -> None:
+    consumer, taken = cloud.claim_request(request_of(HOSTS[0], VCPU=2))
+    cloud.cache.get(question(2))
+    cloud.release(consumer, taken)
+    assert cloud.cache.get(question(2)).free(HOSTS[0], "VCPU") == 2
+
+
+# -- refusals --------------------------------------------------------------------------
+
+
+def test_refused_candidate_is_left_out_until_it_is_asked_afresh(cloud: Cloud) -> None:
+    cache = cloud.cache
+    offer = cache.get(question())
+    cache.exclude(offer, _index(offer, HOSTS[2]))
+    cache.exclude(offer, _index(offer, HOSTS[2]))
+    assert open_hosts(offer) == set(HOSTS)
+    assert open_hosts(cache.get(question())) == set(HOSTS[:2])
+    assert open_hosts(cache.get(question(2))) == set(HOSTS)
+    assert open_hosts(cache.get(question(), since=cache.tick())) == set(HOSTS)
+
+
+def test_give_back_does_not_open_what_was_refused(cloud: Cloud) -> None:
+    offer = cloud.cache.get(question(3))
+    consumer, taken = cloud.claim(offer, _index(offer, HOSTS[0]))
+    cloud.cache.exclude(offer, _index(offer, HOSTS[0]))
+    cloud.release(consumer, taken)
+    assert open_hosts(cloud.cache.get(question(3))) == set(HOSTS[1:])
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_refusal_of_what_was_never_offered_is_told(cloud: Cloud, index: int) -> None:
+    offer = cloud.cache.get(question())
+    with pytest.raises(IndexError, match=f"candidate {index} of an offer that has 3"):
+        cloud.cache.exclude(offer, index)
+
+
+# -- offers ----------------------------------------------------------------------------
+
+
+def test_offer_cannot_be_written_to(cloud: Cloud) -> None:
+    offer = cloud.cache.get(question())
+    with pytest.raises(ValueError, match="read-only"):
+        offer.is_open[0] = False
+
+
+def test_unchanged_answer_is_offered_as_the_very_same_thing(cloud: Cloud) -> None:
+    first = cloud.cache.get(question())
+    assert cloud.cache.get(question()) is first
+
+
+def test_joined_offers_keep_both_accounts(cloud: Cloud) -> None:
+    cache = cloud.cache
+    first, second = cache.get(question(3)), cache.get(question(1))
+    cache.exclude(first.followed_by(second), 3 + _index(second, HOSTS[1]))
+    cloud.claim(first, _index(first, HOSTS[0]))
+    joined = cache.get(question(3)).followed_by(cache.get(question(1)))
+    expected = [h != HOSTS[0] for h in hosts_of(first.candidates)]
+    expected += [h != HOSTS[1] for h in hosts_of(second.candidates)]
+    assert joined.is_open.tolist() == expected
+    assert joined.candidates.n_requests == 6
+    assert joined.free(HOSTS[0], "VCPU") == N_VCPUS - 3
+    assert joined.began == first.began
+
+
+def test_joined_offer_tells_what_is_free_as_its_newer_answer_does(
+    cloud: Cloud,
+) -> None:
+    first = cloud.cache.get(question(3))
+    cloud.claim(first, _index(first, HOSTS[0]))
+    joined = cloud.cache.get(question(3)).followed_by(cloud.cache.get(question(1)))
+    assert joined.free(HOSTS[0], "VCPU") == 1
+
+
+def test_what_was_joined_once_is_kept_with_what_was_derived_of_it(cloud: Cloud) -> None:
+    first, second = cloud.cache.get(question(3)), cloud.cache.get(question(1))
+    again = cloud.cache.get(question(3)), cloud.cache.get(question(1))
+    joined = first.followed_by(second)
+    assert again[0].followed_by(again[1]).candidates is joined.candidates
+
+
+def test_cut_part_of_a_joined_offer_is_asked_for_whole(cloud: Cloud) -> None:
+    whole, cut = cloud.cache.get(question(3)), cloud.cache.get(question(1, limit=2))
+    joined = whole.followed_by(cut)
+    assert joined.is_truncated
+    assert cloud.cache.lift_limit(joined)
+    assert cloud.cache.get(question(1, limit=2)).n_open == 3
+
+
+# -- everything at once ----------------------------------------------------------------
+
+
+class Claiming(RuleBasedStateMachine):
+    """Claims, releases and refusals around GETs, against Placement and a plain model.
+
+    The model: an answer, the claims counted against it, the candidates refused.
+    """
+
+    claims = Bundle("claims")
+    amounts = st.sampled_from([1, 2, 3])
+    hosts = st.sampled_from(HOSTS)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cloud = Cloud()
+        self.cloud.setUp()
+        #: amount asked -> (offer as it was asked first, counted claims, refused)
+        self.model: dict[int, tuple[Offer, list[CountedClaim], set[int]]] = {}
+        self.in_air: list[CountedClaim] = []
+        self.counted: dict[str, CountedClaim] = {}
+
+    def teardown(self) -> None:
+        self.cloud.cleanUp()
+
+    def _claim(self, host: str, amount: int) -> None:
+        consumer, taken = self.cloud.claim_request(request_of(host, VCPU=amount))
+        if taken is not None:
+            self.counted[consumer] = taken
+            self.in_air.append(taken)
+            for _, claims, _ in self.model.values():
+                claims.append(taken)
+
+    def _new_claims(self, known: set[str]) -> object:
+        return multiple(*(self.counted.keys() - known))
+
+    @rule(target=claims, host=hosts, amount=amounts)
+    def claim(self, host: str, amount: int) -> object:
+        known = set(self.counted)
+        self._claim(host, amount)
+        return self._new_claims(known)
+
+    @rule(consumer=consumes(claims))
+    def release(self, consumer: str) -> None:
+        taken = self.counted.pop(consumer)
+        self.cloud.release(consumer, taken)
+        for _, claims, _ in self.model.values():
+            if taken in claims:
+                claims.remove(taken)
+
+    @rule(
+        target=claims,
+        amount=amounts,
+        before=st.lists(st.tuples(hosts, amounts), max_size=1),
+        after=st.lists(st.tuples(hosts, amounts), max_size=1),
+    )
+    def ask_afresh(
+        self,
+        amount: int,
+        before: list[tuple[str, int]],
+        after: list[tuple[str, int]],
+    ) -> object:
+        known, came = set(self.counted), self.cloud.cache.tick()
+        self.in_air.clear()
+        watched = self.cloud.watched
+        watched.before += [functools.partial(self._claim, *c) for c in before]
+        watched.after += [functools.partial(self._claim, *c) for c in after]
+        whole = self.cloud.cache.get(question(amount), since=came)
+        assert whole.is_open.all()  # what ended meanwhile may be in it already
+        self.model[amount] = whole, list(self.in_air), set()
+        return self._new_claims(known)
+
+    @rule(amount=amounts, choice=st.integers(0, 2))
+    def refuse(self, amount: int, choice: int) -> None:
+        if amount in self.model:
+            offer = self.cloud.cache.get(question(amount))
+            if choice < len(offer.is_open):
+                self.cloud.cache.exclude(offer, choice)
+                self.model[amount][2].add(choice)
+
+    @rule(target=claims, amount=amounts)
+    def claim_what_is_offered(self, amount: int) -> object:
+        """Nobody else claims, so whatever is offered is granted."""
+        known = set(self.counted)
+        offer = self.cloud.cache.get(question(amount))
+        self.model.setdefault(amount, (offer, [], set()))
+        for index in np.flatnonzero(offer.is_open)[:1].tolist():
+            request = offer.candidates.allocation_requests[index]
+            self._claim(next(iter(request["allocations"])), amount)
+            assert len(self.counted) == len(known) + 1
+        return self._new_claims(known)
+
+    @invariant()
+    def offers_are_the_models(self) -> None:
+        for amount, (first, claims, refused) in self.model.items():
+            offer = self.cloud.cache.get(question(amount))
+            assert offer.candidates is first.candidates
+            for index, host in enumerate(hosts_of(offer.candidates)):
+                taken = sum(t.amounts.get((host, "VCPU"), 0) for t in claims)
+                free = offer.candidates.free(host, "VCPU") - taken
+                assert offer.free(host, "VCPU") == free
+                is_open = free >= amount and index not in refused
+                assert offer.is_open[index] == is_open
+
+
+Claiming.TestCase.settings = examples(
+    0.3, stateful_step_count=20, suppress_health_check=[HealthCheck.too_slow]
+)
+TestClaiming = Claiming.TestCase

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One GET serves all who ask the same, for a while and no longer."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from moorage.scheduler.candidates import CandidatesQuery
+from moorage.scheduler.conf import load
+from moorage.scheduler.errors import (
+    PlacementError,
+    PlacementRejected,
+    PlacementUnavailable,
+)
+from moorage.scheduler.placement.cache import CandidatesCache
+from moorage.scheduler.placement.client import PlacementClient
+
+from ....fixtures.allocations import request_of
+from ....fixtures.placement_servers import adapter_to
+from ....fixtures.waiting import wait_until
+from ..watched import (
+    HOSTS,
+    N_VCPUS,
+    WAIT_S,
+    Cloud,
+    HeldServer,
+    n_waiting,
+    open_hosts,
+    question,
+)
+
+N_ASKERS = 8
+
+
+def _all_ask(
+    cache: CandidatesCache, pool: ThreadPoolExecutor, n: int = N_ASKERS, **more: Any
+) -> list[Future[Any]]:
+    return [pool.submit(cache.get, question(), **more) for _ in range(n)]
+
+
+# -- ages ------------------------------------------------------------------------------
+
+
+def test_answer_serves_until_it_is_too_old(cloud: Cloud) -> None:
+    first = cloud.cache.get(question())
+    cloud.clock.now += 3.7
+    assert cloud.cache.get(question()).candidates is first.candidates
+    cloud.clock.now += 1.3
+    assert cloud.cache.get(question()).candidates is not first.candidates
+    assert cloud.n_gets == 2
+    assert open_hosts(first) == set(HOSTS)
+
+
+def test_age_counts_from_when_the_answer_came(cloud: Cloud) -> None:
+    cloud.watched.before.append(lambda: setattr(cloud.clock, "now", 1100.0))
+    cloud.cache.get(question())
+    cloud.cache.get(question())
+    assert cloud.n_gets == 1
+
+
+def test_other_limit_is_another_question(cloud: Cloud) -> None:
+    for limit in (None, 10, 20, 10):
+        cloud.cache.get(question(limit=limit))
+    assert cloud.n_gets == 3
+
+
+def test_age_0_asks_every_time_and_keeps_nothing(cloud: Cloud) -> None:
+    cache = cloud.new_cache(PlacementClient(cloud.watched), max_age_s=0)
+    for _ in range(3):
+        assert cache.get(question()).n_open == 3
+    assert cloud.n_gets == 3
+    assert (cache.stats().answers, cache.stats().misses) == (0, 3)
+
+
+def test_age_0_shares_no_get(cloud: Cloud, server: HeldServer) -> None:
+    cache = cloud.new_cache(server.client(), max_age_s=0)
+    with ThreadPoolExecutor(2) as pool:
+        asked = _all_ask(cache, pool, 2)
+        wait_until(lambda: server.n_gets == 2)
+        server.go.set()
+        assert [a.result().n_open for a in asked] == [3, 3]
+
+
+def test_options_have_a_default_age_and_a_bound() -> None:
+    conf = load([], config_files=[])
+    assert conf.moorage.candidates_max_age == 5.0
+    assert conf.moorage.candidates_max_kept > 0
+
+
+# -- one GET for all -------------------------------------------------------------------
+
+
+def test_concurrent_askers_share_one_get(cloud: Cloud, server: HeldServer) -> None:
+    cache = cloud.new_cache(server.client())
+    with ThreadPoolExecutor(N_ASKERS) as pool:
+        asked = _all_ask(cache, pool)
+        assert server.arrived.acquire(timeout=WAIT_S)
+        server.go.set()
+        offers = [a.result() for a in asked]
+    assert server.n_gets == 1
+    assert len({id(o.candidates) for o in offers}) == 1
+    stats = cache.stats()
+    assert stats.misses == 1
+    assert stats.shared + stats.hits == N_ASKERS - 1
+
+
+def test_different_questions_do_not_wait_for_each_other(
+    cloud: Cloud, server: HeldServer
+) -> None:
+    cache = cloud.new_cache(server.client())
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(cache.get, question(n)) for n in (1, 2)]
+        for _ in asked:
+            assert server.arrived.acquire(timeout=WAIT_S)
+        server.go.set()
+        assert [a.result().n_open for a in asked] == [3, 3]
+
+
+def test_failure_is_everybodys_and_is_not_kept(
+    cloud: Cloud, server: HeldServer
+) -> None:
+    cache = cloud.new_cache(server.client())
+    wrong = CandidatesQuery((("resources", "CUSTOM_NOBODY_KNOWS:1"),))
+    with ThreadPoolExecutor(N_ASKERS) as pool:
+        asked = [pool.submit(cache.get, wrong) for _ in range(N_ASKERS)]
+        assert server.arrived.acquire(timeout=WAIT_S)
+        # Whoever comes after the failure asks by himself: wait for all to have come.
+        wait_until(lambda: n_waiting() == N_ASKERS - 1)
+        server.go.set()
+        errors = [a.exception() for a in asked]
+    assert [type(e) for e in errors] == [PlacementRejected] * N_ASKERS
+    assert len({id(e) for e in errors}) == N_ASKERS
+    assert all("CUSTOM_NOBODY_KNOWS" in str(e) for e in errors)
+    assert server.n_gets == 1
+    with pytest.raises(PlacementRejected):
+        cache.get(wrong)
+    assert server.n_gets == 2
+
+
+def test_waiter_of_a_killed_sender_asks_by_itself(
+    cloud: Cloud, server: HeldServer
+) -> None:
+    class Killed:
+        """Is killed once the server has seen its first request."""
+
+        def __init__(self) -> None:
+            self.adapter = adapter_to(server.url)
+            self.is_first = True
+
+        def get(self, *args: Any, **more: Any) -> Any:
+            was_first, self.is_first = self.is_first, False
+            answer = self.adapter.get(*args, **more)
+            if was_first:
+                raise KeyboardInterrupt
+            return answer
+
+    cache = cloud.new_cache(PlacementClient(Killed()))  # type: ignore[arg-type]  # only get is called
+    with ThreadPoolExecutor(2) as pool:
+        killed = pool.submit(cache.get, question())
+        assert server.arrived.acquire(timeout=WAIT_S)
+        waiter = pool.submit(cache.get, question())
+        wait_until(lambda: n_waiting() == 1)
+        server.go.set()
+        assert isinstance(killed.exception(), KeyboardInterrupt)
+        assert waiter.result().n_open == 3
+
+
+# -- asked afresh ----------------------------------------------------------------------
+
+
+def test_fresh_answer_was_asked_for_after_the_request_came(cloud: Cloud) -> None:
+    cache = cloud.cache
+    old = cache.get(question())
+    mine = cache.tick()
+    again = cache.get(question(), since=mine)
+    assert again.candidates is not old.candidates
+    assert again.began > mine > old.began
+    assert cache.get(question(), since=mine).candidates is again.candidates
+    assert cache.get(question()).candidates is again.candidates
+    assert cloud.n_gets == 2
+
+
+def test_those_who_ask_afresh_wait_for_the_old_get_and_share_the_next(
+    cloud: Cloud, server: HeldServer
+) -> None:
+    cache = cloud.new_cache(server.client())
+    with ThreadPoolExecutor(N_ASKERS + 1) as pool:
+        old = pool.submit(cache.get, question())
+        assert server.arrived.acquire(timeout=WAIT_S)
+        asked = _all_ask(cache, pool, since=cache.tick())
+        wait_until(lambda: n_waiting() == N_ASKERS)
+        assert server.n_gets == 1
+        server.go.set()
+        fresh = {id(a.result().candidates) for a in asked}
+    assert server.n_gets == 2
+    assert len(fresh) == 1
+    assert id(old.result().candidates) not in fresh
+
+
+def test_failure_of_an_older_get_is_not_that_of_who_asks_afresh(
+    cloud: Cloud, server: HeldServer
+) -> None:
+    cache = cloud.new_cache(server.client())
+    server.n_failing = 1
+    with ThreadPoolExecutor(2) as pool:
+        old = pool.submit(cache.get, question())
+        assert server.arrived.acquire(timeout=WAIT_S)
+        fresh = pool.submit(cache.get, question(), since=cache.tick())
+        wait_until(lambda: n_waiting() == 1)
+        server.go.set()
+        assert isinstance(old.exception(), PlacementUnavailable)
+        assert fresh.result().n_open == 3
+
+
+# -- many at once ----------------------------------------------------------------------
+
+
+def test_threads_claim_all_there_is_and_nobody_is_told_wrong(cloud: Cloud) -> None:
+    """12 VCPUs, 16 askers: 12 get one, and 4 hear that Placement has none."""
+
+    def decide(_: int) -> bool:
+        came = cloud.cache.tick()
+        offer = cloud.cache.get(question())
+        while True:
+            for index in offer.is_open.nonzero()[0].tolist():
+                if cloud.claim(offer, index)[1] is not None:
+                    return True
+                cloud.cache.exclude(offer, index)
+            again = cloud.cache.get(question(), since=came)
+            if not again.has_more_than(offer):
+                return False
+            offer = again
+
+    with ThreadPoolExecutor(N_ASKERS) as pool:
+        granted = list(pool.map(decide, range(16)))
+    assert sum(granted) == 12
+    for host in HOSTS:
+        used = cloud.client.read(f"/resource_providers/{host}/usages")
+        assert used["usages"] == {"VCPU": N_VCPUS}  # type: ignore[index]  # decoded JSON
+
+
+def test_unreachable_placement_is_told_as_without_keeping(cloud: Cloud) -> None:
+    with HeldServer(cloud.placement.wsgi_app) as gone:
+        client = gone.client(timeout_s=1)
+    with pytest.raises(PlacementError):
+        cloud.new_cache(client).get(question())
+
+
+def test_claim_of_somebody_else_is_seen_when_asked_afresh(cloud: Cloud) -> None:
+    cloud.cache.get(question())
+    assert cloud.claim_unseen(HOSTS[1], request_of(HOSTS[0], VCPU=N_VCPUS))
+    assert open_hosts(cloud.cache.get(question())) == set(HOSTS)
+    fresh = cloud.cache.get(question(), since=cloud.cache.tick())
+    assert open_hosts(fresh) == set(HOSTS[1:])
