@@ -71,18 +71,28 @@ class Spawner(Protocol):
 class SystemWaiter:
     """The system's time."""
 
-    monotonic = staticmethod(time.monotonic)
-    sleep = staticmethod(time.sleep)
+    def monotonic(self) -> float:
+        """Return seconds since an arbitrary moment."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for so many seconds."""
+        time.sleep(seconds)
 
 
 class ThreadSpawner:
     """The operating system's threads."""
-
-    lock = staticmethod(threading.Lock)
-    event = staticmethod(threading.Event)
 
     def spawn(self, run: Callable[[], object], *, name: str) -> Task:
         """Start a daemon thread."""
         thread = threading.Thread(target=run, name=name, daemon=True)
         thread.start()
         return thread
+
+    def lock(self) -> AbstractContextManager[object]:
+        """Return a ``threading.Lock``."""
+        return threading.Lock()
+
+    def event(self) -> Event:
+        """Return a ``threading.Event``."""
+        return threading.Event()
