@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import ClassVar, Self
 
 import numpy as np
@@ -13,9 +14,53 @@ from oslo_config import cfg
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .rejection import Rejection
 
 Mask = npt.NDArray[np.bool_]
+
+#: An attribute of a host, what a filter requires of it, and what the host has.
+Mismatch = tuple[str, object, object]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rejection:
+    """What a filter required of a host, and what the host has.
+
+    It may contain host names and instance UUIDs: it is for operators, not end users.
+
+    Attributes
+    ----------
+    filter : str
+        The filter's class name.
+    reason : str
+        Its ``REASON``.
+    attribute : str or None
+        The host's attribute; None, as for the next two, if the filter does not say.
+    required, available : str or None
+        Its required and its actual value.
+    """
+
+    filter: str
+    reason: str
+    attribute: str | None = None
+    required: str | None = None
+    available: str | None = None
+
+    def because(
+        self, attribute: str, *, required: object, available: object
+    ) -> Rejection:
+        """Return a copy with the attribute, its required and its actual value."""
+        return dataclasses.replace(
+            self,
+            attribute=attribute,
+            required=_text(required),
+            available=_text(available),
+        )
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Collection) and not isinstance(value, str):
+        return ", ".join(sorted(map(str, value))) or "nothing"
+    return "nothing" if value is None or value == "" else str(value)
 
 
 class BaseHostFilter:
@@ -114,17 +159,24 @@ class BaseHostFilter:
     ) -> Rejection | None:
         """Return why one host does not pass, or None if it does.
 
-        Called on demand, never during a decision. A plugin overrides it to add the
-        required and the available value::
-
-            rejection = super().explain_rejection(host_state, spec_obj)
-            return rejection and rejection.because(
-                "free_ram_mb", required="at least 512", available=host_state.free_ram_mb
-            )
+        Called on demand, never during a decision.
         """
         if self.host_passes(host_state, spec_obj):
             return None
-        return Rejection(filter=type(self).__name__, reason=self.REASON)
+        rejection = Rejection(filter=type(self).__name__, reason=self.REASON)
+        if (mismatch := self.mismatch(host_state, spec_obj)) is None:
+            return rejection
+        attribute, required, available = mismatch
+        return rejection.because(attribute, required=required, available=available)
+
+    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch | None:
+        """Return the attribute, the required and the actual value of a rejected host.
+
+        `explain_rejection` adds them to the reason. A plugin overrides it::
+
+            return "free_ram_mb", "at least 512", host_state.free_ram_mb
+        """
+        return None
 
 
 def all_hosts(hosts: HostBatch) -> Mask:

@@ -7,10 +7,7 @@ import numpy as np
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask
-from .rejection import Rejection
-
-REASON = "compute service disabled or down"
+from .base import BaseHostFilter, Mask, Mismatch
 
 
 class ComputeFilter(BaseHostFilter):
@@ -21,7 +18,7 @@ class ComputeFilter(BaseHostFilter):
     driver "db").
     """
 
-    REASON = REASON
+    REASON = "compute service disabled or down"
     run_filter_once_per_request = True
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
@@ -32,20 +29,11 @@ class ComputeFilter(BaseHostFilter):
         passing: Mask = is_up & ~hosts.forced_down & ~hosts.disabled
         return passing
 
-    def explain_rejection(
-        self, host_state: HostState, spec_obj: RequestSpec
-    ) -> Rejection | None:
+    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
         """Return disabled, forced_down or the age of the last heartbeat."""
-        rejection = super().explain_rejection(host_state, spec_obj)
-        if rejection is None:
-            return None
         for name in ("disabled", "forced_down"):
             if getattr(host_state, name):
-                return rejection.because(name, required=False, available=True)
+                return name, False, True
         seen: float = host_state.last_seen_up
-        age_s = self.clock() - seen
-        return rejection.because(
-            "last_seen_up",
-            required=f"at most {self.conf.service_down_time} s ago",
-            available="never" if np.isnan(seen) else f"{age_s:.0f} s ago",
-        )
+        age = "never" if np.isnan(seen) else f"{self.clock() - seen:.0f} s ago"
+        return "last_seen_up", f"at most {self.conf.service_down_time} s ago", age

@@ -9,12 +9,9 @@ from typing import Any
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, all_hosts, no_hosts
+from ..scheduler.request import Request
+from .base import BaseHostFilter, Mask, Mismatch, all_hosts, no_hosts
 from .extra_specs_ops import match, match_numbers
-from .rejection import Rejection
-from .requested import extra_specs
-
-REASON = "a capability that an extra spec asks for is missing or different"
 
 _SCOPE = "capabilities"
 _MAXPHYSADDR_BITS = "hw:maxphysaddr_bits"
@@ -28,7 +25,7 @@ class ComputeCapabilitiesFilter(BaseHostFilter):
     a key of its stats. A missing value does not satisfy.
     """
 
-    REASON = REASON
+    REASON = "a capability that an extra spec asks for is missing or different"
     run_filter_once_per_request = True
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
@@ -38,13 +35,8 @@ class ComputeCapabilitiesFilter(BaseHostFilter):
             passing &= _satisfying(hosts, scope, required)
         return passing
 
-    def explain_rejection(
-        self, host_state: HostState, spec_obj: RequestSpec
-    ) -> Rejection | None:
+    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
         """Return the first requirement that is not satisfied, and the value."""
-        rejection = super().explain_rejection(host_state, spec_obj)
-        if rejection is None:
-            return None
         host = host_state.as_batch()
         scope, required = next(
             (scope, required)
@@ -52,9 +44,7 @@ class ComputeCapabilitiesFilter(BaseHostFilter):
             if not _satisfying(host, scope, required)[0]
         )
         path = scope if len(scope) == 1 else scope[1:]
-        return rejection.because(
-            ":".join(path), required=required, available=_value(host, *path)
-        )
+        return ":".join(path), required, _value(host, *path)
 
 
 def _value(host: HostBatch, name: str, *keys: str) -> object:
@@ -69,7 +59,7 @@ def _value(host: HostBatch, name: str, *keys: str) -> object:
 
 def _requirements(spec_obj: RequestSpec) -> Iterator[tuple[list[str], str]]:
     """Yield the parts of each relevant key, "capabilities" first if scoped."""
-    for key, required in extra_specs(spec_obj).items():
+    for key, required in Request.of(spec_obj).settings.extra_specs.items():
         if key == _MAXPHYSADDR_BITS:
             yield [_SCOPE, "cpu_info", "maxphysaddr", "bits"], f">= {required}"
         elif ":" not in key or key.split(":")[0] == _SCOPE:

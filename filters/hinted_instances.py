@@ -1,28 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts of the instances that a scheduler hint names."""
+"""Filters by instances that a scheduler hint names: on their hosts, or on others.
+
+The owner and the existence of the instances are not checked, as in nova.
+"""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .base import Mask
-from .requested import hint_values
+from ..scheduler.request import Request
+from .base import BaseHostFilter, Mask, Mismatch, all_hosts
 
 
-def hosts_with_hinted(
-    hosts: HostBatch, spec_obj: RequestSpec, hint: str
-) -> Mask | None:
-    """Return which service hosts have at least one of the instances.
+class HintedInstancesFilter(BaseHostFilter):
+    """Pass hosts that have, or have not, one of the instances that a hint names.
 
-    Returns
-    -------
-    ndarray of bool, shape (n_hosts,), or None
-        None: the hint names none.
+    Attributes
+    ----------
+    HINT : str
+        The hint; all hosts pass if it names no instance.
+    IS_WITH : bool
+        Whether a host must have one of them.
     """
-    uuids = hint_values(spec_obj, hint)
-    return hosts.count_instances(uuids) > 0 if uuids else None
+
+    HINT: ClassVar[str]
+    IS_WITH: ClassVar[bool]
+    run_filter_once_per_request = True
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return which hosts pass, shape (n_hosts,)."""
+        uuids = Request.of(spec_obj).hint_values(self.HINT)
+        if not uuids:
+            return all_hosts(hosts)
+        has_some: Mask = hosts.count_instances(uuids) > 0
+        return has_some if self.IS_WITH else ~has_some
+
+    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
+        """Return the instances of the hint, and those of them on the host."""
+        uuids = Request.of(spec_obj).hint_values(self.HINT)
+        required = f"{'one' if self.IS_WITH else 'none'} of {', '.join(uuids)}"
+        return "instances", required, host_state.instances.keys() & set(uuids)
 
 
-def hinted_here(host_state: HostState, spec_obj: RequestSpec, hint: str) -> set[str]:
-    """Return which of the instances the host has."""
-    return host_state.instances.keys() & set(hint_values(spec_obj, hint))
+class SameHostFilter(HintedInstancesFilter):
+    """Pass hosts with at least one instance that the hint ``same_host`` names.
+
+    One is enough, as in nova, although nova's documentation requires all.
+    """
+
+    REASON = "has no instance that the hint same_host names"
+    HINT = "same_host"
+    IS_WITH = True
+
+
+class DifferentHostFilter(HintedInstancesFilter):
+    """Pass hosts with none of the instances that the hint ``different_host`` names."""
+
+    REASON = "has an instance that the hint different_host names"
+    HINT = "different_host"
+    IS_WITH = False

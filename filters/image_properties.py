@@ -15,11 +15,8 @@ from oslo_utils import versionutils
 from ..objects import ImageMetaProps, RequestSpec
 from ..scheduler.errors import ConfigurationError
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, all_hosts
-from .rejection import Rejection
-from .requested import image_properties, image_property
-
-REASON = "architecture, hypervisor type, VM mode or version does not match the image"
+from ..scheduler.request import Request
+from .base import BaseHostFilter, Mask, Mismatch, all_hosts
 
 
 def _default_architecture(conf: cfg.ConfigOpts) -> str | None:
@@ -47,7 +44,9 @@ class ImagePropertiesFilter(BaseHostFilter):
         ``image_properties_default_architecture`` is not an architecture.
     """
 
-    REASON = REASON
+    REASON = (
+        "architecture, hypervisor type, VM mode or version does not match the image"
+    )
     RUN_ON_REBUILD = True
     run_filter_once_per_request = True
 
@@ -57,17 +56,20 @@ class ImagePropertiesFilter(BaseHostFilter):
         super().__init__(conf, clock=clock)
         self._default_architecture = _default_architecture(conf)
         self._wanted: tuple[str, ...] = ()
-        self._properties = ImageMetaProps()
+        self._version: str | None = None
+        self._address_bits: int | None = None
 
     def prepare(self, spec_obj: RequestSpec) -> Self:
         """Return a copy that holds what the image requires."""
         prepared = copy.copy(self)
-        prepared._properties = properties = image_properties(spec_obj)
+        asked = Request.of(spec_obj).settings.image_property
         wanted = (
-            image_property(properties, "hw_architecture") or self._default_architecture,
-            image_property(properties, "img_hv_type"),
-            image_property(properties, "hw_vm_mode"),
+            asked("hw_architecture") or self._default_architecture,
+            asked("img_hv_type"),
+            asked("hw_vm_mode"),
         )
+        prepared._version = asked("img_hv_requested_version")
+        prepared._address_bits = asked("hw_maxphysaddr_bits")
         prepared._wanted = tuple(value for value in wanted if value)
         return prepared
 
@@ -84,31 +86,19 @@ class ImagePropertiesFilter(BaseHostFilter):
             return
         supports = hosts.map_distinct("supported_instances", self._supports, bool)
         yield "supported_instances", ", ".join(self._wanted), supports
-        if version := self._asked("img_hv_requested_version"):
+        if version := self._version:
             yield "hypervisor_version", version, _satisfy_version(hosts, version)
-        if bits := self._asked("hw_maxphysaddr_bits"):
+        if bits := self._address_bits:
             has_bits = hosts.map_distinct(
                 "cpu_info", lambda i: _has_bits(i, bits), bool
             )
             yield "cpu_info", f"maxphysaddr bits >= {bits}", has_bits
 
-    def _asked(self, name: str) -> Any:  # noqa: ANN401 - of its field's type
-        return image_property(self._properties, name)
-
-    def explain_rejection(
-        self, host_state: HostState, spec_obj: RequestSpec
-    ) -> Rejection | None:
+    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
         """Return the first of the host's attributes that does not match."""
-        rejection = super().explain_rejection(host_state, spec_obj)
-        if rejection is None:
-            return None
         checks = self._checks(host_state.as_batch())
         name, required = next((n, r) for n, r, mask in checks if not mask[0])
-        return rejection.because(
-            name,
-            required=required,
-            available=_readable(name, getattr(host_state, name)),
-        )
+        return name, required, _readable(name, getattr(host_state, name))
 
     def _supports(self, supported: Sequence[Sequence[str]]) -> bool:
         return any(all(w in triple for w in self._wanted) for triple in supported)

@@ -5,11 +5,8 @@ from __future__ import annotations
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, all_hosts
-from .rejection import Rejection
-from .requested import image_id
-
-REASON = "isolated for other images, or the image is isolated to other hosts"
+from ..scheduler.request import Request, set_field
+from .base import BaseHostFilter, Mask, Mismatch, all_hosts
 
 
 class IsolatedHostsFilter(BaseHostFilter):
@@ -20,7 +17,7 @@ class IsolatedHostsFilter(BaseHostFilter):
     boots from a volume, has no isolated image.
     """
 
-    REASON = REASON
+    REASON = "isolated for other images, or the image is isolated to other hosts"
     RUN_ON_REBUILD = True
     run_filter_once_per_request = True
 
@@ -35,17 +32,11 @@ class IsolatedHostsFilter(BaseHostFilter):
         return all_hosts(hosts)
 
     def _has_isolated_image(self, spec_obj: RequestSpec) -> bool:
-        return image_id(spec_obj) in self.conf.filter_scheduler.isolated_images
+        image_id = set_field(Request.of(spec_obj).field("image"), "id")
+        return image_id in self.conf.filter_scheduler.isolated_images
 
-    def explain_rejection(
-        self, host_state: HostState, spec_obj: RequestSpec
-    ) -> Rejection | None:
+    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
         """Return the image's isolation and the host's."""
-        rejection = super().explain_rejection(host_state, spec_obj)
         hosts = ", ".join(self.conf.filter_scheduler.isolated_hosts) or "nothing"
         some = "one of" if self._has_isolated_image(spec_obj) else "none of"
-        return rejection and rejection.because(
-            "host",
-            required=f"{some} isolated_hosts: {hosts}",
-            available=host_state.host,
-        )
+        return "host", f"{some} isolated_hosts: {hosts}", host_state.host

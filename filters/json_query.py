@@ -30,8 +30,7 @@ import numpy as np
 from ..objects import RequestSpec
 from ..scheduler.errors import InvalidRequest, excerpt
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, all_hosts
-from .rejection import Rejection
+from .base import BaseHostFilter, Mask, Rejection, all_hosts
 
 REASON = "does not satisfy the JSON query of the hint query"
 

@@ -11,10 +11,7 @@ from oslo_config import cfg
 from ..objects import RequestSpec
 from ..scheduler.conf.factors import factors
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask
-from .rejection import Rejection
-
-REASON = "lacks a metric of [metrics] weight_setting"
+from .base import BaseHostFilter, Mask, Mismatch
 
 
 class MetricsFilter(BaseHostFilter):
@@ -23,7 +20,7 @@ class MetricsFilter(BaseHostFilter):
     A host without monitors has none; in nova such a host fails the request.
     """
 
-    REASON = REASON
+    REASON = "lacks a metric of [metrics] weight_setting"
 
     def __init__(
         self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time
@@ -43,11 +40,6 @@ class MetricsFilter(BaseHostFilter):
     def _has_all(self, metrics: Mapping[str, float] | None) -> bool:
         return self._names <= (metrics or {}).keys()
 
-    def explain_rejection(
-        self, host_state: HostState, spec_obj: RequestSpec
-    ) -> Rejection | None:
+    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
         """Return the required metrics and those that the host reports."""
-        rejection = super().explain_rejection(host_state, spec_obj)
-        return rejection and rejection.because(
-            "metrics", required=self._names, available=(host_state.metrics or {}).keys()
-        )
+        return "metrics", self._names, (host_state.metrics or {}).keys()

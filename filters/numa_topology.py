@@ -15,9 +15,9 @@ from ..scheduler.hosts.fitting import Need
 from ..scheduler.hosts.guests import candidates_that_fit, hosts_that_fit
 from ..scheduler.hosts.needs import need_of
 from ..scheduler.hosts.numa import Networks
-from .base import BaseHostFilter, Mask, all_hosts
-from .rejection import Rejection
-from .requested import extra_specs, image_properties, image_property
+from ..scheduler.request import Request
+from ..scheduler.request.flavor_and_image import FlavorAndImage
+from .base import BaseHostFilter, Mask, Mismatch, all_hosts
 
 
 class NUMATopologyFilter(BaseHostFilter):
@@ -39,7 +39,7 @@ class NUMATopologyFilter(BaseHostFilter):
         prepared = copy.copy(self)
         prepared._need = need_of(spec_obj, is_packed=packs_cells(self.conf))
         prepared._networks = Networks.read(spec_obj)
-        prepared._needs_threads = _needs_threads(spec_obj)
+        prepared._needs_threads = _needs_threads(Request.of(spec_obj).settings)
         return prepared
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
@@ -86,31 +86,21 @@ class NUMATopologyFilter(BaseHostFilter):
             limits.network_metadata = spec_obj.network_metadata
         return {"numa_topology": limits}
 
-    def explain_rejection(
-        self, host_state: HostState, spec_obj: RequestSpec
-    ) -> Rejection | None:
+    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch | None:
         """Return the guest's cells, and what is free in the host's."""
-        rejection = super().explain_rejection(host_state, spec_obj)
-        if rejection is None or self._need.guest is None:
-            return rejection
+        if self._need.guest is None:
+            return None
         topology = host_state.as_batch().value("numa_topology", 0)
-        return rejection.because(
-            "numa_topology",
-            required=self._need.guest.describe(),
-            available=topology and topology.describe(),
-        )
+        required = self._need.guest.describe()
+        return "numa_topology", required, topology and topology.describe()
 
 
 def _may_have_threads(topology: HostTopology | None) -> bool:
     return topology is None or topology.has_threads
 
 
-def _needs_threads(spec_obj: RequestSpec) -> bool:
+def _needs_threads(settings: FlavorAndImage) -> bool:
     """Return whether pinned CPUs have to be threads of one core, by flavor or image."""
-    specs, properties = extra_specs(spec_obj), image_properties(spec_obj)
-
-    def asks(name: str, value: str) -> bool:
-        of_image = image_property(properties, f"hw_{name}")
-        return value in (specs.get(f"hw:{name}"), of_image)
-
-    return asks("cpu_policy", "dedicated") and asks("cpu_thread_policy", "require")
+    return "dedicated" in settings.both("cpu_policy") and "require" in settings.both(
+        "cpu_thread_policy"
+    )

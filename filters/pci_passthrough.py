@@ -16,8 +16,7 @@ from ..scheduler.hosts.devices import (
 )
 from ..scheduler.hosts.fitting import Need
 from ..scheduler.hosts.needs import need_of
-from .base import BaseHostFilter, Mask, all_hosts
-from .rejection import Rejection
+from .base import BaseHostFilter, Mask, Mismatch, all_hosts
 
 
 class PciPassthroughFilter(BaseHostFilter):
@@ -55,13 +54,8 @@ class PciPassthroughFilter(BaseHostFilter):
             return None
         return candidates_with_devices(hosts, self._need, providers)
 
-    def explain_rejection(
-        self, host_state: HostState, spec_obj: RequestSpec
-    ) -> Rejection | None:
+    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
         """Return the devices that are asked for, and those that are free."""
-        rejection = super().explain_rejection(host_state, spec_obj)
-        return rejection and rejection.because(
-            "pci_stats",
-            required=[each.describe() for each in self._need.requests],
-            available=host_state.as_batch().value("pci_stats", 0).describe(),
-        )
+        required = [each.describe() for each in self._need.requests]
+        pools = host_state.as_batch().value("pci_stats", 0)
+        return "pci_stats", required, pools.describe()

@@ -10,10 +10,7 @@ import netaddr  # type: ignore[import-untyped]  # ships none
 from ..objects import RequestSpec
 from ..scheduler.errors import InvalidRequest, excerpt
 from ..scheduler.hosts import HostBatch, HostState
-from .base import BaseHostFilter, Mask, all_hosts
-from .rejection import Rejection
-
-REASON = "not in the network of the hints build_near_host_ip and cidr"
+from .base import BaseHostFilter, Mask, Mismatch, all_hosts
 
 _DEFAULT_CIDR = "/24"
 
@@ -35,7 +32,7 @@ class SimpleCIDRAffinityFilter(BaseHostFilter):
         The hints do not form a network.
     """
 
-    REASON = REASON
+    REASON = "not in the network of the hints build_near_host_ip and cidr"
     run_filter_once_per_request = True
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
@@ -49,16 +46,9 @@ class SimpleCIDRAffinityFilter(BaseHostFilter):
         passing: Mask = (_pack(first) <= addresses) & (addresses <= _pack(last))
         return passing
 
-    def explain_rejection(
-        self, host_state: HostState, spec_obj: RequestSpec
-    ) -> Rejection | None:
+    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
         """Return the host's address and the network."""
-        rejection = super().explain_rejection(host_state, spec_obj)
-        return rejection and rejection.because(
-            "host_ip",
-            required=f"in {_network(spec_obj)}",
-            available=host_state.host_ip,
-        )
+        return "host_ip", f"in {_network(spec_obj)}", host_state.host_ip
 
 
 def _network(spec_obj: RequestSpec) -> netaddr.IPNetwork | None:

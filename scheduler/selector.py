@@ -23,6 +23,7 @@ from .errors import MAX_MESSAGE, NoValidHost, SchedulerError, shortened
 from .notifications import Notifier
 from .placement.diagnosis import diagnose
 from .placement.findings import Diagnosis
+from .request import Request
 from .rpc.endpoints import Destinations
 
 LOG = logging.getLogger(__name__)
@@ -165,8 +166,9 @@ class Selector:
     def diagnose(self, context: object, spec_obj: RequestSpec) -> tuple[Diagnosis, ...]:
         """Explain why Placement has no candidates; see `Scheduler.diagnose`."""
         caller, parts = Caller.of(context), self._parts
+        request = Request.validated(spec_obj)
         unread = DecisionRecord(caller.request_id, (), 0, parts.clock())
-        requirements = build_requirements(parts, caller, spec_obj, unread)
+        requirements = build_requirements(parts, caller, request, unread)
         return tuple(
             diagnose(
                 parts.placement,
@@ -174,7 +176,7 @@ class Selector:
                 is_host=parts.table.has_node,
                 global_request_id=caller.global_request_id,
             )
-            for query in build_queries(parts, spec_obj, requirements)
+            for query in build_queries(parts, request, requirements)
         )
 
     def apply_peer_claims(self, claims: Sequence[dict[str, Any]]) -> None:

@@ -1,35 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many members of the request's server group does each host have?"""
+"""Weighers by the members of the request's server group on each host."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
-from ..objects import InstanceGroup, RequestSpec
+from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch
-from .base import Weights
+from ..scheduler.request import Request
+from ..scheduler.request.server_group import SOFT_AFFINITY, SOFT_ANTI_AFFINITY
+from .base import BaseHostWeigher, Weights
 
 
-def count_group_members(
-    hosts: HostBatch, spec_obj: RequestSpec, policy: str
-) -> Weights:
-    """Return the group members on each host if the group has `policy`, else zeros.
+class GroupMembersWeigher(BaseHostWeigher):
+    """Weigh by the members of the group on the host if its policy is `POLICY`.
 
-    Instances that this request has placed already are counted, too.
-
-    Returns
-    -------
-    ndarray of float64, shape (n_hosts,)
+    Instances that this request has already placed count. Each counts `SIGN`.
     """
-    group = spec_obj.instance_group
-    if group is None or _policy(group) != policy:
-        return np.zeros(len(hosts))
-    members = {*((group.members if "members" in group else None) or ())}
-    counts: Weights = hosts.count_instances(members.union(hosts.placed)).astype(float)
-    return counts
+
+    POLICY: ClassVar[str]
+    SIGN: ClassVar[float]
+
+    def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
+        """Return the members on each host times `SIGN`, shape (n_hosts,)."""
+        group = Request.of(spec_obj).server_group
+        if group is None or group.policy != self.POLICY:
+            return np.zeros(len(hosts))
+        members = group.members.union(hosts.placed)
+        counts: Weights = hosts.count_instances(members).astype(np.float64)
+        return counts * self.SIGN
 
 
-def _policy(group: InstanceGroup) -> str | None:
-    # A group from an old conductor only has `policies`; the object's `policy` reads it.
-    is_set = "policy" in group or "policies" in group
-    return group.policy if is_set else None
+class ServerGroupSoftAffinityWeigher(GroupMembersWeigher):
+    """Weigh by the members of the group on the host if its policy is soft-affinity."""
+
+    POLICY = SOFT_AFFINITY
+    SIGN = 1.0
+    MULTIPLIER = "soft_affinity_weight_multiplier"
+
+
+class ServerGroupSoftAntiAffinityWeigher(GroupMembersWeigher):
+    """Weigh by minus the members on the host if the policy is soft-anti-affinity."""
+
+    POLICY = SOFT_ANTI_AFFINITY
+    SIGN = -1.0
+    MULTIPLIER = "soft_anti_affinity_weight_multiplier"

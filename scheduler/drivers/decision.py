@@ -18,7 +18,7 @@ from ..candidates import AllocationCandidates, Offer
 from ..errors import AllocationUpdateFailed, NoValidHost
 from ..hosts import HostBatch
 from ..placement.allocations.limits import MAX_POSTS, MAX_QUERIES
-from ..placement.query.request_checks import validate_request
+from ..request import Request
 from .accepting import (
     NO_CANDIDATE,
     Accept,
@@ -45,7 +45,7 @@ from .placement_queries import (
 from .rechecks import MAX_RECHECKED, Rechecks
 from .record import TOP_INSTANCES, DecisionRecord, InstanceRecord
 from .request_claims import RequestClaims, StaleOffer
-from .restrictions import evacuated_from, is_rebuild, restrict_hosts, skips_filters
+from .restrictions import evacuated_from, restrict_hosts
 from .selections import make_selection
 from .steps import Steps
 from .weighing import Ranking, rank_hosts
@@ -72,20 +72,20 @@ class Decision:
         *,
         return_alternates: bool,
     ) -> None:
-        validate_request(spec_obj)
+        request = Request.validated(spec_obj)
         self._parts = parts
         self._caller = caller
-        self._spec = spec_obj
+        self._request = request
         self._uuids = instance_uuids_of(spec_obj, instance_uuids)
-        self._is_rebuild = is_rebuild(spec_obj)
+        self._is_rebuild = request.is_rebuild
         # An old conductor, which names no instances, claims by itself.
         self._is_claimed = instance_uuids is not None and not self._is_rebuild
         max_attempts = parts.conf.scheduler.max_attempts
         self._n_alternates = max_attempts - 1 if return_alternates else 0
-        filters = () if skips_filters(spec_obj) else parts.filters
+        filters = () if request.skips_filters else parts.filters
         self._filters = [filter_.prepare(spec_obj) for filter_ in filters]
         self._weighers = [weigher.prepare(spec_obj) for weigher in parts.weighers]
-        self._needs = Needs(spec_obj, parts.conf)
+        self._needs = Needs(request, parts.conf)
         self._record = record
         record.n_instances = len(self._uuids)
 
@@ -104,8 +104,8 @@ class Decision:
         parts, caller, record = self._parts, self._caller, self._record
         came = parts.candidates_cache.tick()
         self._refresh_hosts()
-        requirements = build_requirements(parts, caller, self._spec, record)
-        queries = build_queries(parts, self._spec, requirements)
+        requirements = build_requirements(parts, caller, self._request, record)
+        queries = build_queries(parts, self._request, requirements)
         offer = query_candidates(
             parts, caller, queries, record, came=came, n_instances=len(self._uuids)
         )
@@ -137,7 +137,7 @@ class Decision:
     ) -> list[list[Selection]]:
         hosts, ledger = self._load_hosts(offer)
         with self._record.timed("hosts"):
-            hosts = restrict_hosts(hosts, self._spec, self._record.steps)
+            hosts = restrict_hosts(hosts, self._request, self._record.steps)
         if ledger is None or not self._is_claimed:
             steps = Steps(self, hosts, None, None)
             selections = self._parts.driver.select(steps)
@@ -146,12 +146,12 @@ class Decision:
         claims = RequestClaims(
             self._parts,
             self._caller,
-            self._spec,
+            self._request,
             self._uuids,
             self._record,
             Rechecks(
                 self._parts,
-                self._spec,
+                self._request.spec_obj,
                 self._filters,
                 self._record,
                 is_few=len(self._uuids) <= MAX_RECHECKED,
@@ -160,7 +160,7 @@ class Decision:
             may_give_up=may_give_up,
         )
         self._parts.orphans.release_before_new_claim(
-            self._uuids, excluding=evacuated_from(self._spec, self._parts.table)
+            self._uuids, excluding=evacuated_from(self._request, self._parts.table)
         )
         try:
             steps = Steps(self, hosts, ledger, claims)
@@ -168,7 +168,7 @@ class Decision:
             placed = steps.placed
             # Not earlier: a request that is decided again must be unchanged.
             fill_provider_mapping(
-                self._spec, ledger.request(placed[-1].candidate)["mappings"]
+                self._request, ledger.request(placed[-1].candidate)["mappings"]
             )
             self._report_placement(placed)
             self._consume(placed, claims, ledger)
@@ -216,7 +216,7 @@ class Decision:
             return claim
         return dataclasses.replace(
             claim,
-            spec_obj=self._spec,
+            spec_obj=self._request.spec_obj,
             limits=placed.limits,
             mappings=_mappings(ledger, placed.candidate) or {},
         )
@@ -283,9 +283,9 @@ class Decision:
     # -- a host for each instance ------------------------------------------------------
 
     @property
-    def spec_obj(self) -> RequestSpec:
+    def request(self) -> Request:
         """The request."""
-        return self._spec
+        return self._request
 
     @property
     def instance_uuids(self) -> Sequence[str]:
@@ -431,7 +431,10 @@ class Decision:
 
     def _limits(self, hosts: HostBatch, index: int) -> dict[str, object]:
         return collect_limits(
-            self._filters, hosts[index], self._spec, is_rebuild=self._is_rebuild
+            self._filters,
+            hosts[index],
+            self._request.spec_obj,
+            is_rebuild=self._is_rebuild,
         )
 
     def _rank(self, hosts: HostBatch, uuid: str, number: int) -> Ranking:
@@ -443,7 +446,7 @@ class Decision:
             return filter_hosts(
                 self._filters,
                 hosts,
-                spec_of_instance(self._spec, uuid),
+                spec_of_instance(self._request.spec_obj, uuid),
                 index=number,
                 is_rebuild=self._is_rebuild,
                 steps=self._record.steps,
@@ -455,7 +458,7 @@ class Decision:
             return rank_hosts(
                 self._weighers,
                 hosts,
-                spec_of_instance(self._spec, uuid),
+                spec_of_instance(self._request.spec_obj, uuid),
                 conf=self._parts.conf,
                 ties=self._ties(hosts),
                 rng=self._parts.rng,

@@ -14,9 +14,8 @@ from ...objects import RequestSpec
 from .. import tracing
 from ..errors import PluginError, SchedulerError
 from ..hosts import HostBatch, HostState
+from ..request import Request
 from .record import FilterStep
-from .restrictions import is_rebuild as is_rebuild_request
-from .restrictions import skips_filters
 
 LOG = logging.getLogger(__name__)
 
@@ -84,9 +83,10 @@ def explain_rejections(
     PluginError
         A filter failed.
     """
-    if skips_filters(spec_obj):
+    request = Request.of(spec_obj)
+    if request.skips_filters:
         return []
-    applicable = _applicable(filters, 0, is_rebuild_request(spec_obj))
+    applicable = _applicable(filters, 0, request.is_rebuild)
     reasons = (_explain_one(filter_, host_state, spec_obj) for filter_ in applicable)
     return [reason for reason in reasons if reason is not None]
 

@@ -17,8 +17,6 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from ...filters import BaseHostFilter
-from ...filters.server_group_anti_affinity import max_server_per_host
-from ...objects import InstanceGroup, RequestSpec
 from ..candidates import AllocationRequest
 from ..errors import PlacementUnavailable
 from ..placement.allocations.limits import (
@@ -28,15 +26,13 @@ from ..placement.allocations.limits import (
     GROUP_PAUSE_S,
 )
 from ..placement.client import PlacementClient
+from ..request.server_group import AFFINITY, ANTI_AFFINITY, ServerGroup
 from ..waiting import Waiter
-
-_ANTI_AFFINITY: Final = "anti-affinity"
-_AFFINITY: Final = "affinity"
 
 _POLICY_OF: Final = MappingProxyType(
     {
-        "ServerGroupAntiAffinityFilter": _ANTI_AFFINITY,
-        "ServerGroupAffinityFilter": _AFFINITY,
+        "ServerGroupAntiAffinityFilter": ANTI_AFFINITY,
+        "ServerGroupAffinityFilter": AFFINITY,
     }
 )
 
@@ -61,7 +57,7 @@ class GroupCheck:
     def __init__(
         self,
         placement: PlacementClient,
-        spec_obj: RequestSpec,
+        group: ServerGroup | None,
         filters: Iterable[BaseHostFilter],
         own: Collection[str],
         *,
@@ -72,19 +68,15 @@ class GroupCheck:
         self._placement = placement
         self._waiter = waiter
         self._global_request_id = global_request_id
-        group = spec_obj.instance_group if "instance_group" in spec_obj else None
         policies = {_POLICY_OF.get(type(each).__name__) for each in filters}
-        self._policy = _policy(group) if _policy(group) in policies else None
-        self._max_here = 1 if group is None else max_server_per_host(group)
-        members = group.members if group is not None and "members" in group else None
+        self._policy = group.policy if group and group.policy in policies else None
+        self._max_here = 1 if group is None else group.max_per_host
         self._own = frozenset(own)
-        self._others = frozenset(members or ()) - self._own
+        self._others = frozenset() if group is None else group.members - self._own
         #: Where the table has other members, read before the filters run: they may not
         #: have seen a member that is added later.
         self._known = {member: tuple(hosts_of(member)) for member in self._others}
-        self._is_somewhere = bool(
-            group is not None and "hosts" in group and group.hosts
-        )
+        self._is_somewhere = bool(group and group.hosts)
         #: Providers that the group uses, where the instance must follow it.
         self._targets: frozenset[str] = frozenset()
         self._has_left = False
@@ -98,7 +90,7 @@ class GroupCheck:
     @property
     def max_rounds(self) -> int:
         """The number of rounds over all hosts for a member that had to leave one."""
-        return GROUP_MAX_ROUNDS if self._policy == _AFFINITY else ANTI_GROUP_MAX_ROUNDS
+        return GROUP_MAX_ROUNDS if self._policy == AFFINITY else ANTI_GROUP_MAX_ROUNDS
 
     def retarget_after_leaving(self) -> bool:
         """Return whether a member left a host since the last call.
@@ -109,7 +101,7 @@ class GroupCheck:
             return False
         self._has_left = False
         self._waiter.sleep(GROUP_PAUSE_S)
-        if self._policy == _AFFINITY:
+        if self._policy == AFFINITY:
             self._targets = self._settled or _providers_of_lowest(
                 self._held(self._others)
             )
@@ -139,7 +131,7 @@ class GroupCheck:
         # Resources of other providers, such as shared storage, do not identify a host.
         granted = request["allocations"].keys()
         providers = {node_uuid} if node_uuid in granted else set(granted)
-        if self._policy == _ANTI_AFFINITY:
+        if self._policy == ANTI_AFFINITY:
             here = {u for u, hosts in self._known.items() if host in hosts}
             knows = here | self._own
             return self._is_unopposed(uuid, lambda: self._too_many_on(providers, knows))
@@ -210,12 +202,3 @@ class GroupCheck:
 def _providers_of_lowest(held: Mapping[str, frozenset[str]]) -> frozenset[str]:
     """Return the providers of the member with the lowest UUID; empty: no members."""
     return held[min(held)] if held else frozenset()
-
-
-def _policy(group: InstanceGroup | None) -> str | None:
-    if group is None:
-        return None
-    if "policy" in group and group.policy:
-        return str(group.policy)
-    policies = group.policies if "policies" in group else None
-    return str(policies[0]) if policies else None

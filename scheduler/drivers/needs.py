@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from oslo_config import cfg
 
-from ...objects import NUMATopologyLimits, RequestSpec
+from ...objects import NUMATopologyLimits
 from ..conf.compute import packs_cells
 from ..hosts import Consumption, Limits, properties_of_image
 from ..hosts.needs import need_of
+from ..request import Request
 
 _MIB_PER_GIB = 1024
 
@@ -24,20 +25,18 @@ class Needs:
 
     Parameters
     ----------
-    spec_obj : RequestSpec
+    request : Request
         All its instances are alike.
     """
 
-    def __init__(self, spec_obj: RequestSpec, conf: cfg.ConfigOpts) -> None:
-        flavor = spec_obj.flavor
+    def __init__(self, request: Request, conf: cfg.ConfigOpts) -> None:
+        spec_obj, flavor = request.spec_obj, request.spec_obj.flavor
         self._need = need_of(spec_obj, is_packed=packs_cells(conf))
         self._plain = Consumption(
             memory_mb=flavor.memory_mb,
             disk_mb=(flavor.root_gb + flavor.ephemeral_gb) * _MIB_PER_GIB,
             vcpus=flavor.vcpus,
-            image_properties=properties_of_image(
-                spec_obj.image if "image" in spec_obj else None
-            ),
+            image_properties=properties_of_image(request.field("image")),
         )
 
     def on_host(
@@ -63,13 +62,12 @@ def _limits(limits: Mapping[str, object]) -> Limits | None:
     return Limits.read(of_cells) if isinstance(of_cells, NUMATopologyLimits) else None
 
 
-def fill_provider_mapping(spec_obj: RequestSpec, mappings: Mappings) -> None:
+def fill_provider_mapping(request: Request, mappings: Mappings) -> None:
     """Set the providers of each request group, as nova does after a claim.
 
     A group that the candidate does not map is unchanged.
     """
-    groups = spec_obj.requested_resources if "requested_resources" in spec_obj else None
-    for group in groups or ():
+    for group in request.field("requested_resources") or ():
         providers = mappings.get(group.requester_id or "")
         if providers is not None:
             group.provider_uuids = list(providers)

@@ -13,6 +13,7 @@ from oslo_utils import uuidutils
 from ...objects import RequestSpec
 from ..candidates import AllocationRequest
 from ..hosts import Consumption
+from ..request import Request
 from .needs import Mappings, Needs
 
 #: Upper limit of an amount: what is claimed, in MiB and in total, fits 64 bits.
@@ -88,7 +89,7 @@ class PeerClaim:
             ),
         )
         if spec_obj is not None:
-            taken = Needs(spec_obj, conf).on_host(limits, mappings)
+            taken = Needs(Request.of(spec_obj), conf).on_host(limits, mappings)
         return cls(
             node_uuid=_uuid(message["node_uuid"]),
             instance_uuid=_uuid(message["instance_uuid"]),

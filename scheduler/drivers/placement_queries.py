@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ...objects import RequestSpec
 from ..candidates import CandidatesQuery, Offer
 from ..errors import (
     NoValidHost,
@@ -24,6 +23,7 @@ from ..placement.conditions import conditions_of
 from ..placement.health import NO_PROVIDERS
 from ..placement.query import Requirements, build_fallback_query, build_query
 from ..prefilters import NetworkLookup, Prefilter, PrefilterRequest
+from ..request import Request
 from .caller import Caller
 from .parts import Parts
 from .rechecks import FRESH_S, MAX_RECHECKED
@@ -117,7 +117,7 @@ def _record_offer(record: DecisionRecord, offer: Offer) -> None:
 
 
 def build_queries(
-    parts: Parts, spec_obj: RequestSpec, requirements: Requirements
+    parts: Parts, request: Request, requirements: Requirements
 ) -> list[CandidatesQuery]:
     """Return a request's queries for allocation candidates.
 
@@ -125,15 +125,15 @@ def build_queries(
     PCPU yet, which come after those that do.
     """
     limit = parts.conf.scheduler.max_placement_results
-    query = build_query(spec_obj, requirements, limit=limit)
+    query = build_query(request, requirements, limit=limit)
     fallback = None
     if not parts.conf.workarounds.disable_fallback_pcpu_query:
-        fallback = build_fallback_query(spec_obj, requirements, limit=limit)
+        fallback = build_fallback_query(request, requirements, limit=limit)
     return [query] if fallback in (None, query) else [query, fallback]
 
 
 def build_requirements(
-    parts: Parts, caller: Caller, spec_obj: RequestSpec, record: DecisionRecord
+    parts: Parts, caller: Caller, request: Request, record: DecisionRecord
 ) -> Requirements:
     """Run the prefilters; return the requirements in addition to resource amounts.
 
@@ -143,8 +143,8 @@ def build_requirements(
         A prefilter rejects the request, or the requested host does not exist.
     """
     requirements = Requirements()
-    request = PrefilterRequest(
-        spec_obj=spec_obj,
+    argument = PrefilterRequest(
+        spec_obj=request.spec_obj,
         requirements=requirements,
         aggregates=parts.table.aggregates,
         conf=parts.conf,
@@ -153,9 +153,9 @@ def build_requirements(
         are_zones_checked=parts.source.are_zones_checked,
     )
     with record.timed("prefilters"):
-        _run_all(parts, request, record)
+        _run_all(parts, argument, record)
     restrict_to_requested_host(
-        spec_obj, parts.table, requirements, lambda: parts.source.poll(parts.table)
+        request, parts.table, requirements, lambda: parts.source.poll(parts.table)
     )
     return requirements
 

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from ...objects import RequestSpec
 from .. import tracing
 from ..candidates import AllocationRequest
 from ..errors import (
@@ -30,6 +29,7 @@ from ..placement.allocations.engine import AllocationsByConsumer, AllocationsInD
 from ..placement.allocations.journal import JournalEntry
 from ..placement.allocations.limits import MAX_CONTENDED, MAX_REFUSED, MAX_ROUNDS
 from ..placement.cache import CountedClaim
+from ..request import Request
 from .caller import Caller
 from .groups import GroupCheck
 from .ledger import Ledger
@@ -37,7 +37,7 @@ from .parts import Parts
 from .placed import PlacedInstance, read_attributes
 from .rechecks import Rechecks
 from .record import RELEASED, ClaimAttempt, DecisionRecord
-from .restrictions import evacuated_from, skips_filters
+from .restrictions import evacuated_from
 
 LOG = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class RequestClaims:
         self,
         parts: Parts,
         caller: Caller,
-        spec_obj: RequestSpec,
+        request: Request,
         uuids: Sequence[str],
         record: DecisionRecord,
         rechecks: Rechecks,
@@ -73,13 +73,13 @@ class RequestClaims:
     ) -> None:
         self._parts = parts
         self._global_request_id = caller.global_request_id
-        self._project_id = _owner(spec_obj, caller, "project_id")
-        self._user_id = _owner(spec_obj, caller, "user_id")
-        self._evacuated_from = evacuated_from(spec_obj, parts.table)
+        self._project_id = _owner(request, caller, "project_id")
+        self._user_id = _owner(request, caller, "user_id")
+        self._evacuated_from = evacuated_from(request, parts.table)
         self._group = GroupCheck(
             parts.placement,
-            spec_obj,
-            () if skips_filters(spec_obj) else parts.filters,
+            request.server_group,
+            () if request.skips_filters else parts.filters,
             uuids,
             hosts_of=parts.table.instances.hosts_of,
             waiter=parts.waiter,
@@ -467,10 +467,9 @@ class RequestClaims:
             self._parts.orphans.add(uuid, entry.to_orphan(claimed))
 
 
-def _owner(spec_obj: RequestSpec, caller: Caller, name: str) -> str:
+def _owner(request: Request, caller: Caller, name: str) -> str:
     """Return the project or user of the request, otherwise of its context."""
-    mine = getattr(spec_obj, name) if name in spec_obj else None
-    owner = mine or getattr(caller, name)
+    owner = request.field(name) or getattr(caller, name)
     if not owner:
         raise InvalidRequest(
             f"Neither RequestSpec nor the request context has a {name}: an allocation "

@@ -7,49 +7,15 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from ...objects import RequestSpec
 from ..errors import NoValidHost
 from ..hosts import HostBatch, HostTable
 from ..placement.query import Requirements
+from ..request import Request
 from .record import FilterStep
-
-_CHECK_TYPE = "_nova_check_type"
-
-
-def is_rebuild(spec_obj: RequestSpec) -> bool:
-    """Return whether a request checks if an instance can be rebuilt on its host."""
-    return _check_types(spec_obj) == ["rebuild"]
-
-
-def skips_filters(spec_obj: RequestSpec) -> bool:
-    """Return whether hosts are forced, so that no filter runs (nova's rule)."""
-    is_forced = bool(_names(spec_obj, "force_hosts") or _names(spec_obj, "force_nodes"))
-    return is_forced and not _check_types(spec_obj)
-
-
-def _check_types(spec_obj: RequestSpec) -> list[str]:
-    hints = spec_obj.scheduler_hints or {}
-    return list(hints.get(_CHECK_TYPE) or [])
-
-
-def _names(spec_obj: RequestSpec, field: str) -> list[str]:
-    return list(getattr(spec_obj, field) or []) if field in spec_obj else []
-
-
-def _requested(spec_obj: RequestSpec) -> tuple[str | None, str | None, str | None]:
-    """Return the host, node and cell of the requested destination."""
-    destination = spec_obj.requested_destination
-    if destination is None:
-        return None, None, None
-    host = destination.host if "host" in destination else None
-    node = destination.node if "node" in destination else None
-    may_leave = destination.allow_cross_cell_move
-    cell = destination.cell if "cell" in destination and not may_leave else None
-    return host, node, cell.uuid if cell else None
 
 
 def restrict_to_requested_host(
-    spec_obj: RequestSpec,
+    request: Request,
     table: HostTable,
     requirements: Requirements,
     poll: Callable[[], object],
@@ -69,13 +35,14 @@ def restrict_to_requested_host(
     NoValidHost
         No compute node has that name.
     """
-    host, node, cell = _requested(spec_obj)
+    destination = request.destination
+    host, node = destination.host, destination.node
     if not host and not node:
-        host = next(iter(_names(spec_obj, "force_hosts")), None)
-        node = next(iter(_names(spec_obj, "force_nodes")), None)
+        host = next(iter(request.force_hosts), None)
+        node = next(iter(request.force_nodes), None)
     if not host and not node:
         return
-    requested = host or None, node or None, cell
+    requested = host, node, destination.cell
     nodes = table.nodes_of(*requested)
     if not nodes:
         poll()
@@ -90,7 +57,7 @@ def restrict_to_requested_host(
 
 
 def restrict_hosts(
-    hosts: HostBatch, spec_obj: RequestSpec, steps: list[FilterStep]
+    hosts: HostBatch, request: Request, steps: list[FilterStep]
 ) -> HostBatch:
     """Return the hosts that the request allows; append their numbers to `steps`.
 
@@ -98,17 +65,17 @@ def restrict_hosts(
     ``force_nodes``. Names of ignored and forced hosts are case-insensitive, all others
     are case-sensitive.
     """
-    host, node, cell = _requested(spec_obj)
-    exact = (("host", host), ("nodename", node), ("cell_uuid", cell))
-    for column, value in exact:
+    wanted = request.destination
+    exact = {"host": wanted.host, "nodename": wanted.node, "cell_uuid": wanted.cell}
+    for column, value in exact.items():
         if value:
             mask = hosts.matches(column, [value])
             hosts = _step(hosts, mask, f"requested_destination {column}", steps)
-    if ignored := _names(spec_obj, "ignore_hosts"):
+    if ignored := request.ignore_hosts:
         hosts = _step(hosts, ~_named(hosts, ignored), "ignore_hosts", steps)
-    if forced := _names(spec_obj, "force_hosts"):
+    if forced := request.force_hosts:
         hosts = _step(hosts, _named(hosts, forced), "force_hosts", steps)
-    if nodes := _names(spec_obj, "force_nodes"):
+    if nodes := request.force_nodes:
         hosts = _step(hosts, hosts.matches("nodename", nodes), "force_nodes", steps)
     return hosts
 
@@ -126,14 +93,13 @@ def _step(
     return left
 
 
-def evacuated_from(spec_obj: RequestSpec, table: HostTable) -> frozenset[str]:
+def evacuated_from(request: Request, table: HostTable) -> frozenset[str]:
     """Return the providers of the host from which an instance may be evacuated.
 
     A conductor that evacuates leaves the instance's allocations there in place, and
     puts the host into ``ignore_hosts``.
     """
-    ignored = _names(spec_obj, "ignore_hosts")
-    if not ignored:
+    if not request.ignore_hosts:
         return frozenset()
     hosts = table.batch()
-    return frozenset(hosts.take(hosts.matches("host", ignored)).uuid)
+    return frozenset(hosts.take(hosts.matches("host", request.ignore_hosts)).uuid)

@@ -17,6 +17,7 @@ from oslo_config import cfg
 
 from ..errors import NoValidHost
 from ..placement.query import Requirements
+from ..request import Request
 from .networks import NetworkLookup
 
 if TYPE_CHECKING:
@@ -80,6 +81,11 @@ class PrefilterRequest:
     network: NetworkLookup | None = None
     min_service_version: int = 0
     are_zones_checked: bool = True
+
+    @property
+    def parsed(self) -> Request:
+        """The request as the scheduler has read it; for prefilters of ours."""
+        return Request.of(self.spec_obj)
 
 
 class Prefilter(Protocol):

@@ -4,16 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING
 
 import os_traits
 from oslo_utils import strutils
 
-from ..placement.query.flavor_and_image import set_field
+from ..request import Request, set_field
 from .base import PrefilterRequest
-
-if TYPE_CHECKING:
-    from ...objects import RequestSpec
 
 _TAG = "remote_managed"
 _VNIC_TYPE = "remote-managed"
@@ -31,14 +27,14 @@ def remote_managed_ports_filter(request: PrefilterRequest) -> None:
     NetworkError
         Neutron does not answer.
     """
-    known = _in_pci_requests(request.spec_obj)
+    known = _in_pci_requests(request.parsed)
     if any(known.values()) or _has_remote_port(request, known.keys()):
         request.requirements.root_required.add(os_traits.COMPUTE_REMOTE_MANAGED_PORTS)
 
 
-def _in_pci_requests(spec_obj: RequestSpec) -> dict[str | None, bool]:
+def _in_pci_requests(request: Request) -> dict[str | None, bool]:
     """Return whether each port with a PCI request is remote-managed."""
-    pci_requests = set_field(set_field(spec_obj, "pci_requests"), "requests") or ()
+    pci_requests = set_field(request.field("pci_requests"), "requests") or ()
     is_remote: dict[str | None, bool] = {}
     for each in pci_requests:
         if each.source == each.NEUTRON_PORT:
@@ -53,6 +49,6 @@ def _has_remote_port(request: PrefilterRequest, known: Container[str | None]) ->
     lookup = request.network
     if lookup is None:
         return False
-    networks = set_field(request.spec_obj, "requested_networks") or ()
+    networks = request.parsed.field("requested_networks") or ()
     ports = (n.port_id for n in networks if n.port_id and n.port_id not in known)
     return any(lookup.port(p).get("binding:vnic_type") == _VNIC_TYPE for p in ports)

@@ -6,7 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigurationError
-from ..placement.query.flavor_and_image import set_field
 from .base import PrefilterRequest, no_valid_host
 from .networks import NetworkLookup
 
@@ -41,7 +40,7 @@ def routed_networks_filter(request: PrefilterRequest) -> None:
         return
     if request.network is None:
         raise ConfigurationError(f"[scheduler] {_GATE} needs a Neutron client")
-    for requested in set_field(request.spec_obj, "requested_networks") or ():
+    for requested in request.parsed.field("requested_networks") or ():
         if uuids := _aggregates(request.network, requested):
             request.requirements.member_of.append(uuids)
 

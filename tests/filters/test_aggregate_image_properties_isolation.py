@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from moorage.filters.aggregate_image_properties_isolation import (
+from moorage.filters.aggregates import (
     AggregateImagePropertiesIsolation,
 )
 from moorage.objects import ImageMeta

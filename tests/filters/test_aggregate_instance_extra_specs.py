@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.filters.aggregate_instance_extra_specs import (
+from moorage.filters.aggregates import (
     AggregateInstanceExtraSpecsFilter,
 )
 from moorage.objects import Flavor

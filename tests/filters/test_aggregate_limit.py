@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.filters.aggregate_io_ops import AggregateIoOpsFilter
-from moorage.filters.aggregate_num_instances import AggregateNumInstancesFilter
 from moorage.filters.base import BaseHostFilter
-from moorage.filters.io_ops import IoOpsFilter
-from moorage.filters.num_instances import NumInstancesFilter
+from moorage.filters.column_limits import (
+    AggregateIoOpsFilter,
+    AggregateNumInstancesFilter,
+    IoOpsFilter,
+    NumInstancesFilter,
+)
 
 from ..conftest import aggregate, batch, hosts, options, spec
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.filters.aggregate_multi_tenancy_isolation import (
+from moorage.filters.aggregates import (
     AggregateMultiTenancyIsolation,
 )
 

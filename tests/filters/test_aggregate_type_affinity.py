@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.filters.aggregate_type_affinity import AggregateTypeAffinityFilter
+from moorage.filters.aggregates import AggregateTypeAffinityFilter
 
 from ..conftest import aggregate, batch, host, options, spec
 

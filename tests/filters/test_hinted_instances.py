@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from moorage.filters.different_host import DifferentHostFilter
-from moorage.filters.same_host import SameHostFilter
+from moorage.filters.hinted_instances import DifferentHostFilter, SameHostFilter
 
 from ..conftest import batch, host, hosts, instance_uuid, options, spec
 

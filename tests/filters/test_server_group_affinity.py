@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from oslo_config import cfg
 
-from moorage.filters.server_group_affinity import ServerGroupAffinityFilter
+from moorage.filters.server_group import ServerGroupAffinityFilter
 from moorage.objects import InstanceGroup
 from moorage.scheduler.hosts import Consumption
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from oslo_config import cfg
 
-from moorage.filters.server_group_anti_affinity import ServerGroupAntiAffinityFilter
+from moorage.filters.server_group import ServerGroupAntiAffinityFilter
 from moorage.objects import InstanceGroup
 from moorage.scheduler.hosts import Consumption
 

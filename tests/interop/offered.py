@@ -16,6 +16,7 @@ from moorage.scheduler.conf import load
 from moorage.scheduler.drivers.needs import Needs
 from moorage.scheduler.entry_points import load_plugins
 from moorage.scheduler.hosts import HostBatch
+from moorage.scheduler.request import Request
 from moorage.testing import builders
 
 from ..fixtures.clouds import offer_of
@@ -181,7 +182,7 @@ def _consumed(
     table, name = builders.table(report.record()), spec.instance_uuid
     filter_ = _plugins()[FILTERS["numa"]](conf).prepare(spec)
     limits = filter_.selection_limits(table.batch()[0], spec)
-    taken = Needs(spec, conf).on_host(limits, mappings)
+    taken = Needs(Request.of(spec), conf).on_host(limits, mappings)
     in_batch = table.batch().with_instance(0, name, taken)
     table.consume(builders.node_uuid(report.host), name, taken)
     left = _state(table.batch())

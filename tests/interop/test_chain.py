@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from moorage.objects import RequestSpec
 from moorage.scheduler.drivers.filtering import filter_hosts
-from moorage.scheduler.drivers.restrictions import is_rebuild
 from moorage.scheduler.drivers.weighing import rank_hosts
 from moorage.scheduler.errors import HostMetricNotFound, SchedulerError
+from moorage.scheduler.request import Request
 
 from ..fixtures.nova_peer import Peer
 from ..strategies.plugins import plugin_requests
@@ -74,7 +74,7 @@ def our_chain(
             case.cloud.batch(),
             asked,
             index=0,
-            is_rebuild=is_rebuild(asked),
+            is_rebuild=Request.of(asked).is_rebuild,
             steps=[],
         )
         ranking = rank_hosts(

@@ -35,6 +35,7 @@ from moorage.scheduler.conf import load
 from moorage.scheduler.drivers.needs import Needs
 from moorage.scheduler.hosts import Consumption, HostBatch
 from moorage.scheduler.notifications import Notifier, make_publishers
+from moorage.scheduler.request import Request
 from moorage.scheduler.service import Scheduler, build
 from moorage.testing import builders as b
 from moorage.testing.builders import table
@@ -419,6 +420,6 @@ def _same_end(
     conf = load([], config_files=[])
     hosts = table(report.record()).batch()
     limits = NUMATopologyFilter(conf).prepare(spec).selection_limits(hosts[0], spec)
-    taken = Needs(spec, conf).on_host(limits, mappings)
+    taken = Needs(Request.of(spec), conf).on_host(limits, mappings)
     _same(_published(wire, "both", [report.host], (hosts, 0, taken)), novas)
     return True

@@ -38,6 +38,7 @@ from moorage.scheduler.prefilters import (
     NetworkLookup,
     PrefilterRequest,
 )
+from moorage.scheduler.request import Request
 
 from ..fixtures.nova_peer import Peer, PeerError
 
@@ -311,7 +312,8 @@ def ours(spec_obj: RequestSpec, around: Surroundings) -> Any:
     for name in DEFAULT_PREFILTERS:
         PREFILTERS[name](request)
     built = (build_query, build_fallback_query)
-    queries = [build(spec_obj, requirements, limit=1000) for build in built]
+    asked = Request.validated(spec_obj)
+    queries = [build(asked, requirements, limit=1000) for build in built]
     return [query and query.path.partition("?")[2] for query in queries]
 
 

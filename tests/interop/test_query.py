@@ -27,10 +27,11 @@ from moorage.scheduler.placement.query import (
     build_query,
 )
 from moorage.scheduler.prefilters import PrefilterRequest
-from moorage.scheduler.prefilters.availability_zone import (
+from moorage.scheduler.prefilters.aggregates import (
     map_az_to_placement_aggregate,
 )
-from moorage.scheduler.prefilters.compute_status import compute_status_filter
+from moorage.scheduler.prefilters.compute_nodes import compute_status_filter
+from moorage.scheduler.request import Request
 
 from ..fixtures.nova_peer import Peer, PeerError
 from .drawn_queries import (
@@ -98,9 +99,10 @@ def ours(
     if has_target(spec_obj):
         requirements.in_tree = nodes[0] if len(nodes) == 1 else None
         requirements.is_limited = len(nodes) == 1
+    request = Request.validated(spec_obj)
     return [
-        query_string(build_query(spec_obj, requirements, limit=1000)),
-        query_string(build_fallback_query(spec_obj, requirements, limit=1000)),
+        query_string(build_query(request, requirements, limit=1000)),
+        query_string(build_fallback_query(request, requirements, limit=1000)),
     ]
 
 

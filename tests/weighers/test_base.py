@@ -18,7 +18,7 @@ from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.hosts import HostBatch, HostState
 from moorage.weighers import BaseHostWeigher
 from moorage.weighers.base import normalize
-from moorage.weighers.ram import RAMWeigher
+from moorage.weighers.columns import RAMWeigher
 
 from ..conftest import aggregate, batch, hosts, options, spec
 

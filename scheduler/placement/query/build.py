@@ -1,41 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """A request's query to Placement: GET /allocation_candidates.
 
-    flavor's extra specs ─┐
-    CPU policies ─────────┤
-    ports, devices ───────┼─▶ groups ─▶ groups without resources moved ─▶ parameters
-    flavor's amounts ─────┤
-    guest's features ─────┤
-    destination, prefilters
+    request's groups ─────┐
+    destination ──────────┼─▶ groups without resources moved ─▶ parameters
+    prefilters ───────────┘
 
 The parameters are exactly nova 34's (``nova.scheduler.utils``); where Placement would
 refuse nova's query, it is rewritten so that Placement can answer it
-(:mod:`.unsuffixed`). A flavor can request more than in nova (:mod:`.flavor_groups`).
-The request is not modified.
+(:mod:`.unsuffixed`). A flavor can request more than in nova
+(:mod:`moorage.scheduler.request.flavor_groups`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-from oslo_log import log as logging
 
 from ...candidates import CandidatesQuery
-from ...errors import InvalidRequest, excerpt
-from .cpu_policy import CPUPolicy, cpu_policy
-from .flavor_and_image import FlavorAndImage, set_field
-from .flavor_groups import FlavorGroups, flavor_groups
-from .flavor_resources import query_groups
-from .groups import QueryGroup, joined_traits
-from .request_checks import validate_request
-from .unsuffixed import NoResourcesRequested, confine, without_empty_resources
-
-if TYPE_CHECKING:
-    from ....objects import RequestSpec
-
-LOG = logging.getLogger(__name__)
+from ...request import Request
+from ...request.destination import RequestedDestination
+from ...request.groups import QueryGroup, joined_traits
+from .unsuffixed import confine, without_empty_resources
 
 #: Hints that need all candidates: their hosts may be beyond any limit.
 _UNLIMITED_HINTS = frozenset({"group", "same_host", "different_host"})
@@ -73,14 +58,12 @@ class Requirements:
 
 
 def build_query(
-    spec_obj: RequestSpec, requirements: Requirements, *, limit: int
+    request: Request, requirements: Requirements, *, limit: int
 ) -> CandidatesQuery:
     """Return a request's query to Placement.
 
     Parameters
     ----------
-    spec_obj : moorage.objects.RequestSpec
-        The request; it is only read.
     requirements : Requirements
         What prefilters and the driver add.
     limit : int
@@ -89,20 +72,14 @@ def build_query(
 
     Raises
     ------
-    InvalidRequest
-        The request is invalid: the message names the field.
     NoValidHost
         The host that `requirements` name is not in the tree that the flavor names.
     """
-    validate_request(spec_obj)
-    guest = FlavorAndImage.of(spec_obj)
-    for extra_spec, reason in flavor_groups(guest.extra_specs).ignored:
-        LOG.warning("Extra spec %s is ignored: %s", extra_spec, reason)
-    return _query(spec_obj, guest, requirements, limit, is_pinned=True)
+    return _query(request, request.groups, requirements, limit)
 
 
 def build_fallback_query(
-    spec_obj: RequestSpec, requirements: Requirements, *, limit: int
+    request: Request, requirements: Requirements, *, limit: int
 ) -> CandidatesQuery | None:
     """Return the query for hosts that do not report PCPU yet, or None.
 
@@ -110,95 +87,47 @@ def build_fallback_query(
     the thread policy. None also if no resources would be left in the query.
     Parameters and errors are those of `build_query`.
     """
-    validate_request(spec_obj)
-    guest = FlavorAndImage.of(spec_obj)
-    if cpu_policy(guest) is not CPUPolicy.DEDICATED:
-        return None
-    try:
-        return _query(spec_obj, guest, requirements, limit, is_pinned=False)
-    except NoResourcesRequested:
-        return None
+    groups = request.fallback_groups
+    return None if groups is None else _query(request, groups, requirements, limit)
 
 
 def _query(
-    spec_obj: RequestSpec,
-    guest: FlavorAndImage,
+    request: Request,
+    requested: Sequence[QueryGroup],
     requirements: Requirements,
     limit: int,
-    *,
-    is_pinned: bool,
 ) -> CandidatesQuery:
-    from_flavor = flavor_groups(guest.extra_specs)
-    groups = query_groups(spec_obj, guest, from_flavor, is_pinned=is_pinned)
-    _add_destination(groups, spec_obj, requirements)
+    groups = [group.copy() for group in requested]
+    _add_destination(groups, request.destination, requirements)
     for group in groups:
         group.required |= requirements.group_required.get(group.suffix, set())
-    root = _root_traits(spec_obj, requirements)
-    subtrees = [tuple(sorted(s)) for s in _request_level(spec_obj, "same_subtree")]
+    # Its traits are those of the root provider.
+    root = QueryGroup(
+        required=requirements.root_required.union(
+            request.request_level("root_required")
+        ),
+        forbidden=requirements.root_forbidden.union(
+            request.request_level("root_forbidden")
+        ),
+    )
+    subtrees = [tuple(sorted(s)) for s in request.request_level("same_subtree")]
     groups, subtrees = without_empty_resources(groups, root, subtrees)
-    policy = _group_policy(from_flavor, groups)
-    effective = limit if _is_limited(spec_obj, requirements) else None
-    params = sorted(_params(groups, root, subtrees, policy, effective))
-    for name, value in params:
-        if not (name.isascii() and value.isascii()):
-            raise InvalidRequest(
-                f"{excerpt(name)} is {excerpt(value)} in the request's query to "
-                "Placement, whose names have ASCII characters only"
-            )
+    needs_all = not _UNLIMITED_HINTS.isdisjoint(request.hints)
+    effective = limit if requirements.is_limited and not needs_all else None
+    params = sorted(_params(groups, root, subtrees, request.group_policy, effective))
     return CandidatesQuery(tuple(params), effective)
 
 
 def _add_destination(
-    groups: list[QueryGroup], spec_obj: RequestSpec, requirements: Requirements
+    groups: list[QueryGroup],
+    destination: RequestedDestination,
+    requirements: Requirements,
 ) -> None:
     root = next(group for group in groups if not group.suffix)
-    destination = set_field(spec_obj, "requested_destination")
-    ored = set_field(destination, "aggregates") or ()
-    root.member_of += [frozenset(uuids.split(",")) for uuids in ored]
-    root.member_of += requirements.member_of
-    forbidden = set_field(destination, "forbidden_aggregates") or ()
-    root.forbidden_aggregates |= requirements.forbidden_aggregates.union(forbidden)
+    root.member_of += [*destination.aggregates, *requirements.member_of]
+    root.forbidden_aggregates |= destination.forbidden_aggregates
+    root.forbidden_aggregates |= requirements.forbidden_aggregates
     confine(root, requirements.in_tree)
-
-
-def _request_level(spec_obj: RequestSpec, name: str) -> Any:  # noqa: ANN401 - of its field's type
-    return set_field(set_field(spec_obj, "request_level_params"), name) or ()
-
-
-def _root_traits(spec_obj: RequestSpec, requirements: Requirements) -> QueryGroup:
-    """Return a group whose traits are those of the root provider."""
-    return QueryGroup(
-        required=requirements.root_required.union(
-            _request_level(spec_obj, "root_required")
-        ),
-        forbidden=requirements.root_forbidden.union(
-            _request_level(spec_obj, "root_forbidden")
-        ),
-    )
-
-
-def _group_policy(from_flavor: FlavorGroups, groups: list[QueryGroup]) -> str | None:
-    """Return the group policy; "none" where ports or devices made one necessary.
-
-    A flavor with several groups of resources must set it; Placement refuses the query
-    otherwise.
-    """
-    suffixes = {group.suffix for group in groups if group.suffix}
-    if from_flavor.policy or len(suffixes) < 2:
-        return from_flavor.policy
-    using = {group.suffix for group in groups if group.suffix and group.resources}
-    if len(using & from_flavor.groups.keys()) <= 1:
-        return "none"
-    LOG.warning(
-        "The flavor has several groups (resources<S>:, trait<S>:) and no group_policy; "
-        "Placement will refuse it. Set its extra spec group_policy to none or isolate."
-    )
-    return None
-
-
-def _is_limited(spec_obj: RequestSpec, requirements: Requirements) -> bool:
-    hints = set_field(spec_obj, "scheduler_hints") or {}
-    return requirements.is_limited and _UNLIMITED_HINTS.isdisjoint(hints)
 
 
 def _params(

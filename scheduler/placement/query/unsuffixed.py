@@ -18,15 +18,11 @@ from __future__ import annotations
 
 import os_resource_classes as orc
 
-from ...errors import InvalidRequest, NoValidHost
-from .groups import QueryGroup
+from ...errors import NoValidHost
+from ...request.groups import QueryGroup
 
 #: Classes of the compute node's own provider, not of nested or sharing providers.
 _ROOT_CLASSES = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
-
-
-class NoResourcesRequested(InvalidRequest):
-    """Raised when a request sets every amount to 0."""
 
 
 def without_empty_resources(
@@ -37,7 +33,8 @@ def without_empty_resources(
     Parameters
     ----------
     groups : list of QueryGroup
-        Of one query, one of them without a suffix; the groups are modified.
+        Of one query, one of them without a suffix, one with resources; the groups are
+        modified.
     root : QueryGroup
         Its traits are required of the root provider; traits are added to it.
     subtrees : list of tuple of str
@@ -45,15 +42,9 @@ def without_empty_resources(
 
     Raises
     ------
-    NoResourcesRequested
-        No group has resources.
     NoValidHost
         The requested host is not in the tree that a group is confined to.
     """
-    if not any(group.resources for group in groups):
-        raise NoResourcesRequested(
-            "flavor.extra_specs set every amount to 0; at least one must be requested"
-        )
     bare = [group for group in groups if not group.resources]
     for group in bare:
         if not group.suffix:

@@ -34,8 +34,10 @@ from nova.tests.functional.integrated_helpers import InstanceHelperMixin
 from moorage.filters import BaseHostFilter
 from moorage.filters.numa_topology import NUMATopologyFilter
 from moorage.filters.pci_passthrough import PciPassthroughFilter
-from moorage.filters.server_group_affinity import ServerGroupAffinityFilter
-from moorage.filters.server_group_anti_affinity import ServerGroupAntiAffinityFilter
+from moorage.filters.server_group import (
+    ServerGroupAffinityFilter,
+    ServerGroupAntiAffinityFilter,
+)
 from moorage.objects import Serializer
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.nova_db import NovaDBSource

@@ -161,7 +161,7 @@ BY_WEIGHT = """
             [uuid] = steps.instance_uuids
             hosts = steps.passing(steps.candidates, uuid)
             ranked = hosts.take((-steps.weights(hosts, uuid)).argsort())
-            if steps.spec_obj.get_scheduler_hint("plain"):
+            if steps.request.spec_obj.get_scheduler_hint("plain"):
                 return steps.select_by_weight()
             assert steps.claim(ranked, 0, uuid) is not None
             return steps.selections(alternates=ranked)

@@ -14,12 +14,13 @@ from uuid import uuid4
 
 import pytest
 
-from moorage.filters.server_group_affinity import ServerGroupAffinityFilter
+from moorage.filters.server_group import ServerGroupAffinityFilter
 from moorage.objects import Destination, InstanceGroup, Selection
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.drivers.groups import GroupCheck
 from moorage.scheduler.errors import NoValidHost, PlacementError
 from moorage.scheduler.placement.seed import Provider, seed
+from moorage.scheduler.request import Request
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.inventory import read_inventory
@@ -293,7 +294,7 @@ def test_shared_storage_does_not_make_two_hosts_one(make: MakeScheduler) -> None
     spec = request(instance_group=_group(members, "affinity"))
     check = GroupCheck(
         client,
-        spec,
+        Request.of(spec).server_group,
         [ServerGroupAffinityFilter(scheduler.conf)],
         [late],
         hosts_of=lambda _member: (),

@@ -12,7 +12,7 @@ from oslo_config import cfg
 from moorage.scheduler.drivers.nova_plugins import make_filter, make_weigher
 from moorage.scheduler.errors import PluginError
 from moorage.scheduler.hosts import HostBatch
-from moorage.weighers.ram import RAMWeigher
+from moorage.weighers.columns import RAMWeigher
 
 from ...conftest import NOW, aggregate, batch, hosts, node_uuid, spec, table
 from ...fixtures.clouds import offer

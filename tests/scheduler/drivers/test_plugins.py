@@ -124,7 +124,7 @@ def test_plugin_that_has_a_removed_name_is_meant(
             ["nova.scheduler.weights.ram.RAMWeigher"], ["RAMWeigher"], id="nova's path"
         ),
         pytest.param(
-            ["moorage.weighers.ram.RAMWeigher"], ["RAMWeigher"], id="our path"
+            ["moorage.weighers.columns.RAMWeigher"], ["RAMWeigher"], id="our path"
         ),
         pytest.param(
             ["nova.scheduler.weights.all_weighers", "RAMWeigher"],

@@ -11,13 +11,12 @@ from moorage.objects import CellMapping, Destination
 from moorage.scheduler.drivers.record import FilterStep
 from moorage.scheduler.drivers.restrictions import (
     evacuated_from,
-    is_rebuild,
     restrict_hosts,
     restrict_to_requested_host,
-    skips_filters,
 )
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.placement.query import Requirements
+from moorage.scheduler.request import Request
 
 from ...conftest import CELL, host, instance_uuid, node_uuid, spec, table
 
@@ -69,7 +68,7 @@ def test_restriction(fields: dict[str, Any], left: str) -> None:
     changes = {**fields}
     if to := changes.pop("to", None):
         changes["requested_destination"] = _to(**to)
-    hosts = restrict_hosts(TABLE.batch(), spec(**changes), [])
+    hosts = restrict_hosts(TABLE.batch(), Request.of(spec(**changes)), [])
     assert " ".join(hosts.nodename) == left
 
 
@@ -78,7 +77,7 @@ def test_each_restriction_leaves_a_step() -> None:
     asked = spec(
         requested_destination=_to(host="a"), ignore_hosts=["b"], force_nodes=["n2"]
     )
-    restrict_hosts(TABLE.batch(), asked, steps)
+    restrict_hosts(TABLE.batch(), Request.of(asked), steps)
     assert [(s.name, s.n_in, s.n_out) for s in steps] == [
         ("requested_destination host", 3, 2),
         ("ignore_hosts", 2, 2),
@@ -99,7 +98,7 @@ REBUILD = {"_nova_check_type": ["rebuild"]}
     ],
 )
 def test_hint_says_that_it_is_a_rebuild(hints: Any, is_one: bool) -> None:
-    assert is_rebuild(spec(scheduler_hints=hints)) is is_one
+    assert Request.of(spec(scheduler_hints=hints)).is_rebuild is is_one
 
 
 @pytest.mark.parametrize(
@@ -117,7 +116,7 @@ def test_hint_says_that_it_is_a_rebuild(hints: Any, is_one: bool) -> None:
     ],
 )
 def test_forced_hosts_are_not_filtered(fields: dict[str, Any], skips: bool) -> None:
-    assert skips_filters(spec(**fields)) is skips
+    assert Request.of(spec(**fields)).skips_filters is skips
 
 
 @pytest.mark.parametrize(
@@ -139,7 +138,7 @@ def test_question_is_narrowed_to_the_host_that_is_named(
     fields: dict[str, Any], in_tree: str | None, is_limited: bool
 ) -> None:
     requirements = Requirements()
-    restrict_to_requested_host(spec(**fields), TABLE, requirements, bool)
+    restrict_to_requested_host(Request.of(spec(**fields)), TABLE, requirements, bool)
     assert requirements.in_tree == (in_tree and node_uuid(in_tree))
     assert requirements.is_limited is is_limited
 
@@ -160,11 +159,16 @@ def test_unknown_host_is_reported_in_novas_words(
     fields: dict[str, Any], reported: str
 ) -> None:
     with pytest.raises(NoValidHost) as caught:
-        restrict_to_requested_host(spec(**fields), TABLE, Requirements(), bool)
+        restrict_to_requested_host(
+            Request.of(spec(**fields)), TABLE, Requirements(), bool
+        )
     assert str(caught.value) == f"No valid host was found. No such host - {reported}"
 
 
 def test_evacuated_host_is_known_by_its_nodes() -> None:
     asked = spec(ignore_hosts=["a", "z"])
-    assert evacuated_from(asked, TABLE) == {node_uuid("n1"), node_uuid("n2")}
-    assert evacuated_from(spec(), TABLE) == frozenset()
+    assert evacuated_from(Request.of(asked), TABLE) == {
+        node_uuid("n1"),
+        node_uuid("n2"),
+    }
+    assert evacuated_from(Request.of(spec()), TABLE) == frozenset()

@@ -15,7 +15,7 @@ from moorage.scheduler.drivers.weighing import Ranking, rank_hosts
 from moorage.scheduler.errors import PluginError
 from moorage.scheduler.hosts import HostBatch
 from moorage.weighers import BaseHostWeigher
-from moorage.weighers.ram import RAMWeigher
+from moorage.weighers.columns import RAMWeigher
 
 from ...conftest import NOW, aggregate, batch, host, hosts, options, spec
 

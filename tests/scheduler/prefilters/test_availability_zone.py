@@ -14,7 +14,7 @@ from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.hosts.aggregates import AggregateMap, HostAggregate
 from moorage.scheduler.placement.query import Requirements
 from moorage.scheduler.prefilters import PrefilterRequest
-from moorage.scheduler.prefilters.availability_zone import (
+from moorage.scheduler.prefilters.aggregates import (
     map_az_to_placement_aggregate,
 )
 from moorage.scheduler.sources.nova_db import NovaDBSource

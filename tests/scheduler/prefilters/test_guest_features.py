@@ -9,13 +9,13 @@ import pytest
 
 from moorage.scheduler.errors import InvalidRequest, NoValidHost
 from moorage.scheduler.prefilters import Prefilter
-from moorage.scheduler.prefilters.accelerators import accelerators_filter
-from moorage.scheduler.prefilters.ephemeral_encryption import (
+from moorage.scheduler.prefilters.guest_features import (
+    accelerators_filter,
     ephemeral_encryption_filter,
+    packed_virtqueue_filter,
+    tpm_secret_security_filter,
+    virtio_sound_filter,
 )
-from moorage.scheduler.prefilters.packed_virtqueue import packed_virtqueue_filter
-from moorage.scheduler.prefilters.tpm_secret_security import tpm_secret_security_filter
-from moorage.scheduler.prefilters.virtio_sound import virtio_sound_filter
 
 from ...conftest import image
 from .surroundings import required, root

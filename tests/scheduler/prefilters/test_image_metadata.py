@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from moorage.scheduler.placement.query import Requirements
-from moorage.scheduler.prefilters.image_metadata import transform_image_metadata
+from moorage.scheduler.prefilters.image import transform_image_metadata
 
 from ...conftest import image
 from .surroundings import required, root

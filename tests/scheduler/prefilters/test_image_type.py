@@ -9,7 +9,7 @@ import pytest
 
 from moorage.objects import ImageMeta
 from moorage.scheduler.placement.query import Requirements
-from moorage.scheduler.prefilters.image_type import require_image_type_support
+from moorage.scheduler.prefilters.image import require_image_type_support
 
 from .surroundings import required, root
 

@@ -9,7 +9,7 @@ import pytest
 
 from moorage.objects import RequestLevelParams
 from moorage.scheduler.placement.query import Requirements
-from moorage.scheduler.prefilters.isolated_aggregates import isolate_aggregates
+from moorage.scheduler.prefilters.aggregates import isolate_aggregates
 
 from ...conftest import image
 from .surroundings import required

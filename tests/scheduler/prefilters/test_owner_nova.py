@@ -14,7 +14,8 @@ from moorage.objects import (
     RequestLevelParams,
 )
 from moorage.scheduler.placement.query import Requirements, build_query
-from moorage.scheduler.prefilters.owner_nova import owner_nova_filter
+from moorage.scheduler.prefilters.compute_nodes import owner_nova_filter
+from moorage.scheduler.request import Request
 
 from ...conftest import host, instance_uuid, spec, table
 from .surroundings import required, root
@@ -74,6 +75,7 @@ def test_groups_of_a_flavors_devices_need_it_too() -> None:
 
 def test_what_a_group_needs_is_in_the_question() -> None:
     needs = Requirements(group_required={f"{GPU}-1": {"T"}, "unheard of": {"U"}})
-    asked = dict(build_query(spec(**with_devices()), needs, limit=1).params)
+    request = Request.validated(spec(**with_devices()))
+    asked = dict(build_query(request, needs, limit=1).params)
     found = {k: v for k, v in asked.items() if k.startswith("required")}
     assert found == {f"required{GPU}-1": "T"}

@@ -7,7 +7,7 @@ import pytest
 
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.placement.query import Requirements
-from moorage.scheduler.prefilters.tenant_aggregate import require_tenant_aggregate
+from moorage.scheduler.prefilters.aggregates import require_tenant_aggregate
 
 from .surroundings import required
 

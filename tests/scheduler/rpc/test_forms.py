@@ -30,7 +30,7 @@ from moorage.scheduler.errors import (
     as_nova,
     from_nova,
 )
-from moorage.scheduler.placement.query.request_checks import MAX_INSTANCES
+from moorage.scheduler.request.checks import MAX_INSTANCES
 from moorage.scheduler.rpc import SchedulerEndpoint, get_server, get_transport
 from moorage.scheduler.service import Scheduler, build
 

@@ -27,6 +27,7 @@ from moorage.scheduler.placement.query import (
     build_fallback_query,
     build_query,
 )
+from moorage.scheduler.request import Request
 
 NODE = "3f1f6a8e-6f0f-4a0b-9d3b-0c6a8f6f7f10"
 AGGREGATES = [f"7d0c2d42-0d39-4a5b-8f3c-7c3a3f3d9b0{n}" for n in range(1, 4)]
@@ -67,7 +68,8 @@ def group(requester_id: str | None, **fields: Any) -> RequestGroup:
 def ask(
     spec_obj: RequestSpec, requirements: Requirements | None = None
 ) -> CandidatesQuery:
-    return build_query(spec_obj, requirements or Requirements(), limit=1000)
+    request = Request.validated(spec_obj)
+    return build_query(request, requirements or Requirements(), limit=1000)
 
 
 def asked(
@@ -432,7 +434,8 @@ def test_host_with_several_nodes_has_no_limit() -> None:
 def test_fallback_is_for_dedicated_guests(
     extra_specs: dict[str, str], path: str | None
 ) -> None:
-    query = build_fallback_query(spec(extra_specs), Requirements(), limit=1000)
+    request = Request.validated(spec(extra_specs))
+    query = build_fallback_query(request, Requirements(), limit=1000)
 
     assert (query and query.path) == path
 
@@ -562,7 +565,8 @@ def test_no_fallback_is_asked_of_which_nothing_is_left() -> None:
     }
 
     assert asked(spec(extra_specs))["resources"] == ["PCPU:4"]
-    assert build_fallback_query(spec(extra_specs), Requirements(), limit=1) is None
+    request = Request.validated(spec(extra_specs))
+    assert build_fallback_query(request, Requirements(), limit=1) is None
 
 
 def test_group_of_traits_alone_stays_in_the_subtree_that_names_it() -> None:
@@ -702,13 +706,14 @@ def test_building_writes_nothing_to_the_request(
     )
     before = written(spec_obj)
 
-    first = build_query(spec_obj, requirements, limit=10)
-    build_fallback_query(spec_obj, requirements, limit=10)
+    request = Request.validated(spec_obj)
+    first = build_query(request, requirements, limit=10)
+    build_fallback_query(request, requirements, limit=10)
 
     assert written(spec_obj) == before
     assert requirements.member_of == [frozenset({"x"})]
     assert requirements.root_required == {"CUSTOM_R"}
-    assert build_query(spec_obj, requirements, limit=10) == first
+    assert build_query(request, requirements, limit=10) == first
 
 
 def written(spec_obj: RequestSpec) -> str:

@@ -18,6 +18,7 @@ from moorage.scheduler.placement.query import (
     Requirements,
     build_query,
 )
+from moorage.scheduler.request import Request
 
 from ....fixtures.placement_servers import MisbehavingServer, Misbehaviour
 
@@ -79,7 +80,8 @@ def candidates(
         swap=0,
         extra_specs=extra_specs,
     )
-    query = build_query(RequestSpec(flavor=flavor), requirements, limit=1000)
+    request = Request.validated(RequestSpec(flavor=flavor))
+    query = build_query(request, requirements, limit=1000)
     answer = PlacementClient(adapter).allocation_candidates(query)
     return {
         uuid

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filters by the metadata of a host's aggregates: whom or what they are for."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from oslo_config import cfg
+
+from ..objects import RequestSpec
+from ..scheduler.hosts import HostAggregate, HostBatch, HostState, metadata_values
+from ..scheduler.request import Request
+from ..scheduler.request.flavor_and_image import FlavorAndImage
+from .base import BaseHostFilter, Mask, Mismatch, all_hosts
+from .extra_specs_ops import match
+
+LOG = logging.getLogger(__name__)
+
+_EXTRA_SPECS_SCOPE = "aggregate_instance_extra_specs"
+_FLAVORS_KEY = "instance_type"
+_PROJECTS_PREFIX = "filter_tenant_id"
+
+
+class AggregateImagePropertiesIsolation(BaseHostFilter):
+    """Pass hosts whose aggregates allow every property of the image.
+
+    Metadata named as an image property lists the allowed values. An image without the
+    property may go to any host. Keys that are not image properties are ignored; nova
+    logs a warning for each of them, for each host and request.
+    """
+
+    REASON = "an aggregate is for images with other properties"
+    RUN_ON_REBUILD = True
+    run_filter_once_per_request = True
+
+    def __init__(
+        self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(conf, clock=clock)
+        options = conf.filter_scheduler
+        namespace = options.aggregate_image_properties_isolation_namespace
+        separator = options.aggregate_image_properties_isolation_separator
+        self._prefix = f"{namespace}{separator}" if namespace else ""
+        if namespace:
+            LOG.warning(
+                "[filter_scheduler] aggregate_image_properties_isolation_namespace: "
+                "no image property begins with %r, so that "
+                "AggregateImagePropertiesIsolation passes all hosts; unset the option, "
+                "or use [scheduler] enable_isolated_aggregate_filtering",
+                self._prefix,
+            )
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return which hosts' aggregates allow the image, shape (n_hosts,)."""
+        settings = Request.of(spec_obj).settings
+        mask: Mask = hosts.map_distinct(
+            "aggregates", lambda mine: not any(self._misfits(mine, settings)), bool
+        )
+        return mask
+
+    def _misfits(
+        self, aggregates: Sequence[HostAggregate], settings: FlavorAndImage
+    ) -> Iterator[tuple[str, str, frozenset[str]]]:
+        """Yield a key, the image's value, and the values that are allowed."""
+        for key, allowed in _merged_metadata(aggregates).items():
+            if key.startswith(self._prefix):
+                value = settings.image_property(key)
+                if value and str(value) not in allowed:
+                    yield key, str(value), allowed
+
+    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
+        """Return the image's property and the values that the aggregates allow."""
+        misfits = self._misfits(host_state.aggregates, Request.of(spec_obj).settings)
+        key, value, allowed = next(misfits)
+        return f"aggregates' {key}", value, allowed
+
+
+class AggregateInstanceExtraSpecsFilter(BaseHostFilter):
+    """Pass hosts whose aggregates satisfy the extra specs that apply to aggregates.
+
+    These are the ones with scope ``aggregate_instance_extra_specs:`` or no scope. One
+    value of one of a host's aggregates must match; without a value the host fails.
+    """
+
+    REASON = "no aggregate has what an extra spec asks for"
+    run_filter_once_per_request = True
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return which hosts' aggregates satisfy them all, shape (n_hosts,)."""
+        passing = all_hosts(hosts)
+        for key, required in _aggregate_extra_specs(spec_obj):
+            passing &= _satisfying(hosts, key, required)
+        return passing
+
+    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
+        """Return the first extra spec that is not satisfied, and the values."""
+        host = host_state.as_batch()
+        key, required = next(
+            (key, required)
+            for key, required in _aggregate_extra_specs(spec_obj)
+            if not _satisfying(host, key, required)[0]
+        )
+        available = metadata_values(host_state.aggregates, key)
+        return f"aggregates' {key}", required, available
+
+
+def _aggregate_extra_specs(spec_obj: RequestSpec) -> Iterator[tuple[str, str]]:
+    for key, required in Request.of(spec_obj).settings.extra_specs.items():
+        scope, is_scoped, name = key.partition(":")
+        if not is_scoped:
+            yield key, required
+        elif scope == _EXTRA_SPECS_SCOPE:
+            yield name, required
+
+
+def _satisfying(hosts: HostBatch, key: str, required: str) -> Mask:
+    mask: Mask = hosts.map_distinct(
+        "aggregates",
+        lambda mine: any(match(v, required) for v in metadata_values(mine, key)),
+        bool,
+    )
+    return mask
+
+
+class AggregateMultiTenancyIsolation(BaseHostFilter):
+    """Pass hosts whose aggregates allow the project, or do not restrict projects.
+
+    All metadata whose key begins with ``filter_tenant_id`` lists projects. A listed
+    project may still go to other hosts; the prefilter ``require_tenant_aggregate``
+    confines it to its own.
+    """
+
+    REASON = "an aggregate is for other projects"
+    run_filter_once_per_request = True
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return which hosts' aggregates allow the project, shape (n_hosts,)."""
+        return _allowing(hosts, spec_obj.project_id, _projects)
+
+    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
+        """Return the project and those that the aggregates allow."""
+        available = _projects(host_state.aggregates)
+        return f"aggregates' {_PROJECTS_PREFIX}", spec_obj.project_id, available
+
+
+class AggregateTypeAffinityFilter(BaseHostFilter):
+    """Pass hosts whose aggregates allow the flavor, or do not restrict flavors.
+
+    The metadata ``instance_type`` lists the names of flavors.
+    """
+
+    REASON = "an aggregate is for other flavors"
+    run_filter_once_per_request = True
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return which hosts' aggregates allow the flavor, shape (n_hosts,)."""
+        return _allowing(hosts, _flavor_name(spec_obj), _flavors)
+
+    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
+        """Return the flavor and those that the aggregates allow."""
+        available = _flavors(host_state.aggregates)
+        return f"aggregates' {_FLAVORS_KEY}", _flavor_name(spec_obj), available
+
+
+def _flavor_name(spec_obj: RequestSpec) -> str | None:
+    return spec_obj.flavor.name if "name" in spec_obj.flavor else None
+
+
+def _flavors(aggregates: Sequence[HostAggregate]) -> frozenset[str]:
+    return metadata_values(aggregates, _FLAVORS_KEY)
+
+
+def _projects(aggregates: Sequence[HostAggregate]) -> frozenset[str]:
+    metadata = _merged_metadata(aggregates)
+    listed = (metadata[key] for key in metadata if key.startswith(_PROJECTS_PREFIX))
+    return frozenset[str]().union(*listed)
+
+
+def _allowing(
+    hosts: HostBatch,
+    name: str | None,
+    allowed: Callable[[Sequence[HostAggregate]], frozenset[str]],
+) -> Mask:
+    """Return which hosts' aggregates allow a name, or do not restrict names."""
+
+    def is_allowed(aggregates: Sequence[HostAggregate]) -> bool:
+        names = allowed(aggregates)
+        return not names or name in names
+
+    mask: Mask = hosts.map_distinct("aggregates", is_allowed, bool)
+    return mask
+
+
+def _merged_metadata(
+    aggregates: Sequence[HostAggregate],
+) -> Mapping[str, frozenset[str]]:
+    """Return the values of all aggregates by key."""
+    keys = {key for aggregate in aggregates for key in aggregate.metadata}
+    return {key: metadata_values(aggregates, key) for key in keys}

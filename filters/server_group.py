@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filters by the request's server group: on its hosts, or apart from its members."""
+
+from __future__ import annotations
+
+from ..objects import RequestSpec
+from ..scheduler.hosts import HostBatch, HostState
+from ..scheduler.request import Request
+from ..scheduler.request.server_group import AFFINITY, ANTI_AFFINITY, ServerGroup
+from .base import BaseHostFilter, Mask, Mismatch, all_hosts
+
+
+class ServerGroupAffinityFilter(BaseHostFilter):
+    """Pass the hosts of the request's group if its policy is affinity.
+
+    All hosts pass for a group without hosts; later instances of a request follow its
+    first.
+    """
+
+    REASON = "not a host of the server group with policy affinity"
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return which hosts the group is on, shape (n_hosts,)."""
+        group_hosts = _group_hosts(hosts, spec_obj)
+        return hosts.matches("host", group_hosts) if group_hosts else all_hosts(hosts)
+
+    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
+        """Return the hosts that the group is on, and the host."""
+        required = _group_hosts(host_state.as_batch(), spec_obj)
+        return "host", required, host_state.host
+
+
+def _group_hosts(hosts: HostBatch, spec_obj: RequestSpec) -> frozenset[str]:
+    """Return the hosts of a group with policy affinity; else none."""
+    group = _group_with(AFFINITY, spec_obj)
+    return frozenset() if group is None else group.hosts.union(hosts.placed.values())
+
+
+class ServerGroupAntiAffinityFilter(BaseHostFilter):
+    """Pass hosts with fewer members of the group than ``max_server_per_host``.
+
+    The rule's default is 1. The host that the instance is already on passes, so that it
+    can be resized in place. Instances that this request has already placed count.
+    """
+
+    REASON = "already has as many members of the server group as anti-affinity allows"
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return which hosts may have one more member, shape (n_hosts,)."""
+        group = _group_with(ANTI_AFFINITY, spec_obj)
+        if group is None:
+            return all_hosts(hosts)
+        n_members = hosts.count_instances(group.members.union(hosts.placed))
+        passing: Mask = n_members < group.max_per_host
+        if "instance_uuid" in spec_obj:
+            passing |= hosts.count_instances({spec_obj.instance_uuid}) > 0
+        return passing
+
+    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch | None:
+        """Return how many members the host may have, and those it has."""
+        group = _group_with(ANTI_AFFINITY, spec_obj)
+        if group is None:
+            return None
+        members = group.members.union(host_state.as_batch().placed)
+        required = f"fewer than {group.max_per_host} of the group"
+        return "instances", required, host_state.instances.keys() & members
+
+
+def _group_with(policy: str, spec_obj: RequestSpec) -> ServerGroup | None:
+    """Return the request's group if it has a policy."""
+    group = Request.of(spec_obj).server_group
+    return group if group is not None and group.policy == policy else None

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prefilters by host aggregates: availability zones, tenants, isolation by traits."""
+
+from __future__ import annotations
+
+from .base import AggregateFacts, PrefilterRequest, no_valid_host
+
+_ZONE_KEY = "availability_zone"
+_MAX_CHARACTERS = 200
+_TENANT_KEY = "filter_tenant_id"
+_TRAIT_PREFIX = "trait:"
+
+
+def map_az_to_placement_aggregate(request: PrefilterRequest) -> None:
+    """Require one of the aggregates of the requested zone.
+
+    A zone of which no aggregate is known restricts nothing, as in nova 34: the default
+    zone, of hosts in no aggregate, has none. If no API has checked that the zone
+    exists, only ``[DEFAULT] default_availability_zone`` may have none.
+
+    Raises
+    ------
+    NoValidHost
+        The zone does not exist.
+    """
+    zone = request.parsed.field("availability_zone")
+    if not zone:
+        return
+    if uuids := request.aggregates.uuids_with_metadata(_ZONE_KEY, zone):
+        request.requirements.member_of.append(uuids)
+        return
+    if not (
+        request.are_zones_checked or zone == request.conf.default_availability_zone
+    ):
+        raise no_valid_host(
+            f"No aggregate has the availability zone {zone[:_MAX_CHARACTERS]!r}"
+        )
+
+
+def require_tenant_aggregate(request: PrefilterRequest) -> None:
+    """Require one of the aggregates of the request's project.
+
+    Their metadata has exactly the project's ID under a key that starts with
+    ``filter_tenant_id``. Enabled by
+    ``[scheduler] limit_tenants_to_placement_aggregate``.
+
+    Raises
+    ------
+    NoValidHost
+        There is none, and ``placement_aggregate_required_for_tenants`` is enabled.
+    """
+    options = request.conf.scheduler
+    if not options.limit_tenants_to_placement_aggregate:
+        return
+    project_id = request.parsed.field("project_id")
+    uuids = frozenset(
+        aggregate.uuid
+        for aggregate in request.aggregates
+        for key, value in aggregate.metadata.items()
+        if value == project_id and key.startswith(_TENANT_KEY)
+    )
+    if uuids:
+        request.requirements.member_of.append(uuids)
+    elif options.placement_aggregate_required_for_tenants:
+        raise no_valid_host("No hosts available for tenant")
+
+
+def isolate_aggregates(request: PrefilterRequest) -> None:
+    """Forbid each aggregate with a ``trait:T=required`` that the request lacks.
+
+    The required traits of all groups count: those of the flavor, the image, ports,
+    devices and guest features; not those of the root provider that other prefilters
+    add (nova's rule). Enabled by ``[scheduler] enable_isolated_aggregate_filtering``.
+    """
+    if not request.conf.scheduler.enable_isolated_aggregate_filtering:
+        return
+    isolated = [(a.uuid, traits) for a in request.aggregates if (traits := _traits(a))]
+    if not isolated:
+        return
+    required = {trait for group in request.parsed.groups for trait in group.required}
+    request.requirements.forbidden_aggregates.update(
+        uuid for uuid, traits in isolated if not traits <= required
+    )
+
+
+def _traits(aggregate: AggregateFacts) -> set[str]:
+    return {
+        key.removeprefix(_TRAIT_PREFIX)
+        for key, value in aggregate.metadata.items()
+        if key.startswith(_TRAIT_PREFIX) and value == "required"
+    }

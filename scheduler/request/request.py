@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A conductor's request as the scheduler reads it: each part once."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from .checks import check_fields, check_groups
+from .cpu_policy import CPUPolicy, cpu_policy
+from .destination import RequestedDestination
+from .flavor_and_image import FlavorAndImage, set_field
+from .flavor_groups import FlavorGroups, flavor_groups
+from .groups import QueryGroup
+from .resources import query_groups
+from .server_group import ServerGroup
+
+if TYPE_CHECKING:
+    from ...objects import RequestSpec
+
+LOG = logging.getLogger(__name__)
+
+#: A hint of the conductor's: the request only checks an instance on its own host.
+_CHECK_TYPE: Final = "_nova_check_type"
+#: Where a RequestSpec refers to the request that was read from it.
+_REFERENCE: Final = "_validated_request"
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A request, of which each part is read at its first use and then kept.
+
+    A decision begins with `validated`, which reads all parts that can be invalid.
+    Filters, weighers and prefilters of ours get to the same object with `of`.
+
+    Attributes
+    ----------
+    spec_obj : moorage.objects.RequestSpec
+        As the conductor sent it. Only plugins read it.
+    """
+
+    spec_obj: RequestSpec
+
+    @classmethod
+    def validated(cls, spec_obj: RequestSpec) -> Self:
+        """Return the request of a new decision.
+
+        Raises
+        ------
+        InvalidRequest
+            The request is malformed or contradictory: the message names the field.
+        """
+        check_fields(spec_obj)
+        request = cls(spec_obj)
+        check_groups(request)
+        for extra_spec, reason in request.flavor_groups.ignored:
+            LOG.warning("Extra spec %s is ignored: %s", extra_spec, reason)
+        # Weak: the decision that holds the request must not be outlived by it.
+        setattr(spec_obj, _REFERENCE, weakref.ref(request))
+        return request
+
+    @classmethod
+    def of(cls, spec_obj: RequestSpec) -> Self:
+        """Return the request of the decision in which a plugin gets `spec_obj`.
+
+        Outside a decision, such as in a test of a plugin, it is read again.
+        """
+        reference = getattr(spec_obj, _REFERENCE, None)
+        request: Self | None = reference() if reference is not None else None
+        return cls(spec_obj) if request is None else request
+
+    def field(self, name: str) -> Any:  # noqa: ANN401 - of its field's type
+        """Return a field of the RequestSpec, None if it is not set."""
+        return set_field(self.spec_obj, name)
+
+    # -- what Placement is queried for ----------------------------------------------
+
+    @cached_property
+    def settings(self) -> FlavorAndImage:
+        """The guest's settings in flavor and image."""
+        return FlavorAndImage.of(self.spec_obj)
+
+    @cached_property
+    def flavor_groups(self) -> FlavorGroups:
+        """The groups that the flavor's extra specs define."""
+        return flavor_groups(self.settings.extra_specs)
+
+    @cached_property
+    def groups(self) -> Sequence[QueryGroup]:
+        """All groups of resources and traits, one without a suffix; read-only."""
+        return query_groups(self, is_pinned=True)
+
+    @cached_property
+    def fallback_groups(self) -> Sequence[QueryGroup] | None:
+        """The groups for hosts that do not report PCPU yet, which have VCPU instead.
+
+        None if no CPU is dedicated, or if no resources would be left.
+        """
+        if cpu_policy(self.settings) is not CPUPolicy.DEDICATED:
+            return None
+        groups = query_groups(self, is_pinned=False)
+        return groups if any(group.resources for group in groups) else None
+
+    @cached_property
+    def group_policy(self) -> str | None:
+        """The group policy; "none" where ports or devices made one necessary.
+
+        A flavor with several groups of resources must set it; Placement refuses the
+        query otherwise.
+        """
+        policy, in_flavor = self.flavor_groups.policy, self.flavor_groups.groups
+        suffixed = [group for group in self.groups if group.suffix]
+        if policy or len(suffixed) < 2:
+            return policy
+        if sum(g.suffix in in_flavor and bool(g.resources) for g in suffixed) <= 1:
+            return "none"
+        LOG.warning(
+            "The flavor has several groups (resources<S>:, trait<S>:) and no "
+            "group_policy; Placement will refuse it. Set its extra spec group_policy "
+            "to none or isolate."
+        )
+        return None
+
+    def request_level(self, name: str) -> Sequence[Any]:
+        """Return one of ``request_level_params``, such as ``root_required``."""
+        return set_field(self.field("request_level_params"), name) or ()
+
+    # -- hosts ----------------------------------------------------------------------
+
+    @cached_property
+    def destination(self) -> RequestedDestination:
+        """The destination that the request names."""
+        return RequestedDestination.read(self.field("requested_destination"))
+
+    @cached_property
+    def ignore_hosts(self) -> Sequence[str]:
+        """Service hosts to leave out."""
+        return self.field("ignore_hosts") or ()
+
+    @cached_property
+    def force_hosts(self) -> Sequence[str]:
+        """The only service hosts allowed; empty: all."""
+        return self.field("force_hosts") or ()
+
+    @cached_property
+    def force_nodes(self) -> Sequence[str]:
+        """The only compute nodes allowed, by hypervisor hostname; empty: all."""
+        return self.field("force_nodes") or ()
+
+    @property
+    def is_rebuild(self) -> bool:
+        """Whether it checks if an instance can be rebuilt on its host."""
+        return self.hint_values(_CHECK_TYPE) == ["rebuild"]
+
+    @property
+    def skips_filters(self) -> bool:
+        """Whether hosts are forced, so that no filter runs (nova's rule)."""
+        is_forced = bool(self.force_hosts or self.force_nodes)
+        return is_forced and not self.hint_values(_CHECK_TYPE)
+
+    # -- hints and the server group -------------------------------------------------
+
+    @cached_property
+    def hints(self) -> Mapping[str, Sequence[str]]:
+        """The values of all scheduler hints."""
+        return self.field("scheduler_hints") or {}
+
+    def hint_values(self, name: str) -> list[str]:
+        """Return the values of a scheduler hint; empty if it is unset or empty."""
+        return [value for value in self.hints.get(name) or () if value]
+
+    @cached_property
+    def server_group(self) -> ServerGroup | None:
+        """The server group of the instances.
+
+        Raises
+        ------
+        InvalidRequest
+            The rule of its policy is invalid.
+        """
+        group = self.field("instance_group")
+        return None if group is None else ServerGroup.read(group)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weighers by one number of each host: what is free, in progress or failed."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ..objects import RequestSpec
+from ..scheduler.hosts import HostBatch
+from .base import BaseHostWeigher, Weights
+
+
+class ColumnWeigher(BaseHostWeigher):
+    """Weigh by the column `COLUMN` of the host table."""
+
+    COLUMN: ClassVar[str]
+
+    def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
+        """Return the column, shape (n_hosts,)."""
+        weights: Weights = getattr(hosts, self.COLUMN).astype(float)
+        return weights
+
+
+class RAMWeigher(ColumnWeigher):
+    """Weigh by ``free_ram_mb``: the last report of the compute, less our own claims."""
+
+    COLUMN = "free_ram_mb"
+    MULTIPLIER = "ram_weight_multiplier"
+    minval = 0.0
+
+
+class DiskWeigher(ColumnWeigher):
+    """Weigh by ``free_disk_mb``."""
+
+    COLUMN = "free_disk_mb"
+    MULTIPLIER = "disk_weight_multiplier"
+    minval = 0.0
+
+
+class CPUWeigher(BaseHostWeigher):
+    """Weigh by the free vCPUs, ``vcpus_total * cpu_allocation_ratio - vcpus_used``."""
+
+    MULTIPLIER = "cpu_weight_multiplier"
+    minval = 0.0
+
+    def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
+        """Return free vCPUs, shape (n_hosts,)."""
+        usable = hosts.vcpus_total * hosts.cpu_allocation_ratio
+        weights: Weights = usable - hosts.vcpus_used
+        return weights
+
+
+class IoOpsWeigher(ColumnWeigher):
+    """Weigh by ``num_io_ops`` (build, resize, snapshot, …); prefers idle hosts."""
+
+    COLUMN = "num_io_ops"
+    MULTIPLIER = "io_ops_weight_multiplier"
+    minval = 0.0
+
+
+class NumInstancesWeigher(ColumnWeigher):
+    """Weigh by ``num_instances``."""
+
+    COLUMN = "num_instances"
+    MULTIPLIER = "num_instances_weight_multiplier"
+
+
+class HypervisorVersionWeigher(ColumnWeigher):
+    """Weigh by ``hypervisor_version``; a host that does not report one has 0."""
+
+    COLUMN = "hypervisor_version"
+    MULTIPLIER = "hypervisor_version_weight_multiplier"
+
+
+class BuildFailureWeigher(ColumnWeigher):
+    """Prefer hosts with few ``failed_builds``: the multiplier is negated."""
+
+    COLUMN = "failed_builds"
+    MULTIPLIER = "build_failure_weight_multiplier"
+
+    def multipliers(self, hosts: HostBatch) -> Weights:
+        """Return the negated multipliers, those of aggregates too; shape (n_hosts,)."""
+        return -super().multipliers(hosts)
