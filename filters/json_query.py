@@ -1,30 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does the host satisfy the JSON query of the request's hint?"""
+"""Does the host satisfy the JSON query of the request's hint?
+
+A query is a list: an operator, then its terms. A term is a query, a variable
+(``$free_ram_mb``, ``$stats.key``) or a value. A term that is null, empty text or an
+attribute that a host does not have is skipped.
+
+=============== =====================================================================
+``= < > <= >=`` the first term compares so to all others; false with less than two
+``in``          the first term equals one of the others; false with less than two
+``and or``      all terms are true; one of them is
+``not``         one of the terms is false
+=============== =====================================================================
+
+The rules are nova's, with these exceptions: a nested ``not`` negates its terms (nova
+takes it for true); comparing values that have no order, such as a number and text, is
+false, and a key of a value without keys is an attribute that the host does not have
+(nova fails the request).
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeGuard
+
+import numpy as np
 
 from ..objects import RequestSpec
 from ..scheduler.errors import InvalidRequest, excerpt
 from ..scheduler.hosts import HostBatch, HostState
 from .base import BaseHostFilter, Mask, Rejection, all_hosts
-from .query_terms import MalformedQuery, check, satisfying, value_of, variables
 
 REASON = "does not satisfy the JSON query of the hint query"
 
 _HINT = "query"
+#: Larger than any real query.
 _MAX_CHARACTERS: Final = 16 * 1024
+_MAX_DEPTH: Final = 20
+_MAX_VARIABLES: Final = 100
+
+_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "=": operator.eq,
+    "<": operator.lt,
+    ">": operator.gt,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "in": operator.eq,
+}
+_OPERATORS: Final = (*_COMPARISONS, "not", "or", "and")
+
+
+class MalformedQuery(ValueError):
+    """Raised when a query is malformed."""
 
 
 class JsonFilter(BaseHostFilter):
     """Pass hosts that satisfy the query of the hint ``query``.
 
-    ``["and", [">=", "$free_ram_mb", 1024], ["=", "$hypervisor_type", "QEMU"]]``: an
-    operator, then its terms. ``$name`` is an attribute of the host, ``$name.key`` an
-    entry of it; `query_terms` has the rules. A malformed query is reported as an
-    invalid request; nova fails with an unrelated error.
+    ``["and", [">=", "$free_ram_mb", 1024], ["=", "$hypervisor_type", "QEMU"]]``. A
+    malformed query is reported as an invalid request; nova fails with an unrelated
+    error. The query is evaluated host by host.
 
     Raises
     ------
@@ -36,8 +72,11 @@ class JsonFilter(BaseHostFilter):
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts satisfy the query, shape (n_hosts,)."""
-        query = _query(spec_obj)
-        return satisfying(hosts, query) if query else all_hosts(hosts)
+        query = _without_undefined(hosts, _query(spec_obj))
+        if not query:
+            return all_hosts(hosts)
+        answers = (_is_true(host, query) for host in hosts)
+        return np.fromiter(answers, dtype=bool, count=len(hosts))
 
     def explain_rejection(
         self, host_state: HostState, spec_obj: RequestSpec
@@ -47,13 +86,17 @@ class JsonFilter(BaseHostFilter):
         if rejection is None:
             return None
         query = _query(spec_obj)
-        host = host_state.as_batch()
-        found = {name: value_of(host, name) for name in sorted(variables(query))}
+        found = {
+            name: _value(host_state, name) for name in sorted({*_variables(query)})
+        }
         return rejection.because(
             ", ".join(name.removeprefix("$") for name in found),
             required=json.dumps(query),
             available=", ".join(f"{name} is {value}" for name, value in found.items()),
         )
+
+
+# -- reading a query -------------------------------------------------------------------
 
 
 def _query(spec_obj: RequestSpec) -> list[Any]:
@@ -62,22 +105,111 @@ def _query(spec_obj: RequestSpec) -> list[Any]:
     if not text:
         return []
     try:
-        _check_length(text)
+        if isinstance(text, str) and len(text) > _MAX_CHARACTERS:
+            raise MalformedQuery(f"it has more than {_MAX_CHARACTERS} characters")
         query: list[Any] = json.loads(text)
-        check(query)
+        if query:
+            _check(query)
+            if sum(1 for _ in _variables(query)) > _MAX_VARIABLES:
+                raise MalformedQuery(f"it has more than {_MAX_VARIABLES} variables")
+    except MalformedQuery as e:
+        raise _invalid(text, str(e)) from e
     except (ValueError, TypeError, RecursionError) as e:
         # Several hint values are a list, not text.
-        raise InvalidRequest(
-            f"scheduler_hints: {_HINT} {excerpt(text)} cannot be used: {_described(e)}"
-        ) from e
+        raise _invalid(text, f"it is not the text of one JSON value: {e}") from e
     return query
 
 
-def _check_length(text: object) -> None:
-    if isinstance(text, str) and len(text) > _MAX_CHARACTERS:
-        raise MalformedQuery(f"it has more than {_MAX_CHARACTERS} characters")
+def _invalid(text: object, why: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"scheduler_hints: {_HINT} {excerpt(text)} cannot be used: {why}"
+    )
 
 
-def _described(error: Exception) -> str:
-    is_ours = isinstance(error, MalformedQuery)
-    return str(error) if is_ours else f"it is not the text of one JSON value: {error}"
+def _check(query: object, depth: int = 1) -> None:
+    if depth > _MAX_DEPTH:
+        raise MalformedQuery(f"it is nested more than {_MAX_DEPTH} deep")
+    if not isinstance(query, list):
+        raise MalformedQuery(
+            f"{excerpt(query)} is not a list of an operator and its terms"
+        )
+    if query[0] not in _OPERATORS:
+        known = " ".join(_OPERATORS)
+        raise MalformedQuery(
+            f"{excerpt(query[0])} is not an operator; there are {known}"
+        )
+    for term in query[1:]:
+        if isinstance(term, list) and term:
+            _check(term, depth + 1)
+
+
+def _variables(query: Sequence[Any]) -> Iterator[str]:
+    for term in query[1:]:
+        if isinstance(term, list):
+            yield from _variables(term)
+        elif _is_variable(term):
+            yield term
+
+
+def _is_variable(term: object) -> TypeGuard[str]:
+    return isinstance(term, str) and term.startswith("$")
+
+
+def _without_undefined(hosts: HostBatch, query: list[Any]) -> list[Any]:
+    """Return a query with the variables that no host has replaced by null."""
+    return [
+        _without_undefined(hosts, term)
+        if isinstance(term, list)
+        else None
+        if _is_variable(term) and not _is_defined(hosts, term)
+        else term
+        for term in query
+    ]
+
+
+def _is_defined(hosts: HostBatch, variable: str) -> bool:
+    name = variable[1:].partition(".")[0]
+    return name == "service" or hosts.has_attribute(name)
+
+
+# -- evaluating it for one host --------------------------------------------------------
+
+
+def _is_true(host_state: HostState, query: Sequence[Any]) -> bool:
+    """Return whether a host satisfies a valid query; every host an empty one."""
+    if not query:
+        return True
+    name = query[0]
+    values = [
+        value for term in query[1:] if (value := _value(host_state, term)) is not None
+    ]
+    if name == "and":
+        return all(values)
+    if name == "or":
+        return any(values)
+    if name == "not":
+        return any(not value for value in values)
+    if len(values) < 2:
+        return False
+    answers = (_compares(_COMPARISONS[name], values[0], other) for other in values[1:])
+    return any(answers) if name == "in" else all(answers)
+
+
+def _value(host_state: HostState, term: Any) -> Any:  # noqa: ANN401 - JSON's own types
+    """Return the value of a term for a host; None: it is skipped."""
+    if isinstance(term, list):
+        return _is_true(host_state, term)
+    if not _is_variable(term):
+        return None if term == "" else term
+    name, *keys = term[1:].split(".")
+    value = getattr(host_state, name)
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _compares(compare: Callable[[Any, Any], Any], one: object, other: object) -> bool:
+    try:
+        return bool(compare(one, other))
+    except TypeError:
+        return False

@@ -3,15 +3,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 import os_resource_classes as orc
 import os_traits
 
-from .placement.seed import Provider
+from .placement.client import PlacementClient
+from .placement.seed import Provider, seed
+from .sources.base import BaseHostSource
+from .sources.file import FileSource
 from .sources.inventory import Inventory, InventoryHost
 
+LOG = logging.getLogger(__name__)
+
 Amounts = Mapping[str, int | float]
+
+#: Seconds between two log lines about the progress of seeding.
+_PROGRESS_EVERY_S: Final = 2.0
+
+
+def seed_from_file(placement: PlacementClient, source: BaseHostSource) -> None:
+    """Create the providers of a file's hosts; other sources have none to create."""
+    if isinstance(source, FileSource):
+        count = seed(
+            placement, providers(source.inventory), progress=_logged_progress()
+        )
+        LOG.info("Seeded the embedded Placement: %d new or changed hosts", count)
+
+
+def _logged_progress() -> Callable[[int, int], None]:
+    """Return a callback that logs the progress of seeding at intervals."""
+    logged_at = time.monotonic()
+
+    def log(n_done: int, n_hosts: int) -> None:
+        nonlocal logged_at
+        if time.monotonic() - logged_at >= _PROGRESS_EVERY_S:
+            logged_at = time.monotonic()
+            LOG.info("Seeding the embedded Placement: %d of %d hosts", n_done, n_hosts)
+
+    return log
 
 
 def providers(inventory: Inventory) -> Iterator[Provider]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import logging
 import os
@@ -36,9 +35,6 @@ LOG = logging.getLogger(__name__)
 #: youngest generation, and collections before one of the next older generation.
 _GC_THRESHOLDS = (50_000, 20, 100)
 
-#: glibc's parameter for the maximum number of malloc arenas.
-_M_ARENA_MAX = -8
-
 #: Errors that an operator can correct: logged in one line, without a traceback.
 _OPERATOR_ERRORS = (cfg.Error, SchedulerError, OSError)
 
@@ -48,7 +44,6 @@ def run(argv: Sequence[str]) -> int:
 
     SIGHUP reloads options, plugins and hosts.
     """
-    _use_one_malloc_arena()
     conf = cfg.ConfigOpts()
     logs.register_opts(conf)
     try:
@@ -77,7 +72,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _n_workers(conf: cfg.ConfigOpts, scheduler: Scheduler) -> int:
     n_workers: int = conf.scheduler.workers or os.cpu_count() or 1
-    if n_workers > 1 and scheduler.must_not_fork:
+    if n_workers > 1 and scheduler.lifecycle.must_not_fork:
         LOG.warning(
             "Starting one worker instead of %d ([scheduler] workers): the embedded "
             "Placement runs inside one process", n_workers,
@@ -97,7 +92,7 @@ def _run_alone(
         scheduler.start()
         tune_garbage_collector()
         serving = Serving(conf, scheduler)
-        with telemetry.serve(scheduler) as seen:
+        with telemetry.serve(scheduler.status) as seen:
             is_finished = serve(
                 serving,
                 scheduler,
@@ -119,13 +114,13 @@ def _run_workers(
     options: Options,
     telemetry: Telemetry,
 ) -> int:
-    scheduler.load()
-    scheduler.check()
+    scheduler.lifecycle.load()
+    scheduler.lifecycle.check()
     tune_garbage_collector()
     with _claims_directory(conf) as folder:
         status = _supervised(n_workers, conf, scheduler, options, telemetry, folder)
         if any(folder.iterdir()):
-            scheduler.release_leftover_claims(folder)
+            scheduler.lifecycle.release_leftover_claims(folder)
         return status
 
 
@@ -174,7 +169,7 @@ def _supervised(
         n_workers,
         work,
         # Errors are logged once here, and no worker reloads.
-        reload=lambda: options.reload(scheduler.load_plugins) is not None,
+        reload=lambda: options.reload(scheduler.lifecycle.load_plugins) is not None,
         stop_timeout_s=lambda: conf.graceful_shutdown_timeout,
     )
     with pid_file(conf.moorage.pid_file):
@@ -191,15 +186,15 @@ def _work(
 ) -> int:
     scheduler = inherited
     if worker.is_first:
-        scheduler.reseed_for_worker(worker.number)
+        scheduler.selector.reseed_for_worker(worker.number)
     else:
         # What the parent read at the start is stale by now.
         scheduler = build(conf, settings=options.settings)
-        scheduler.load()
+        scheduler.lifecycle.load()
         tune_garbage_collector()
-    scheduler.follow(claims_directory=folder)
+    scheduler.lifecycle.follow(claims_directory=folder)
     serving = Serving(conf, scheduler)
-    with telemetry.serve(scheduler) as seen:
+    with telemetry.serve(scheduler.status) as seen:
         is_finished = serve(
             serving,
             scheduler,
@@ -232,17 +227,6 @@ def _configure_oslo(conf: cfg.ConfigOpts) -> None:
     """
     files = [f"--config-file={path}" for path in conf.config_file]
     cfg.CONF(files, project="moorage")
-
-
-def _use_one_malloc_arena() -> None:
-    """Make all threads share one malloc arena.
-
-    glibc has up to eight arenas a CPU, and a thread's own arena retains freed memory:
-    with many candidates, several times what a decision needs. Because of the GIL only
-    one thread at a time allocates, so a shared arena causes no contention.
-    """
-    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
-        mallopt(_M_ARENA_MAX, 1)
 
 
 def tune_garbage_collector() -> None:

@@ -48,7 +48,7 @@ class Serving:
         self._transport = get_transport(conf)
         self._stopping = threading.Event()
         self._watch = BrokerWatch(self._transport)
-        scheduler.add_readiness_check(lambda: self._watch.problem)
+        scheduler.status.add_readiness_check(lambda: self._watch.problem)
         self._peers = Peers(self._transport)
         connect_agents(self._transport, scheduler.source_endpoints)
         self._servers: list[Server] = []
@@ -75,7 +75,7 @@ class Serving:
     def _start(self, started: Future[None]) -> None:
         try:
             retry_until_done(self._begin, self._stopping)
-            self._scheduler.publish_claims_to(self._peers.publish)
+            self._scheduler.selector.publish_claims = self._peers.publish
             self._watch.start()
         except BaseException as e:
             started.set_exception(e)
@@ -106,7 +106,7 @@ class Serving:
         return True
 
     def _make_servers(self) -> list[Server]:
-        peers = PeersEndpoint(self._scheduler, self._peers.origin)
+        peers = PeersEndpoint(self._scheduler.selector, self._peers.origin)
         own = [peers, *self._scheduler.source_endpoints, IgnoredReports()]
         return [
             get_server(
@@ -216,7 +216,7 @@ def serve(
 
 def reload(scheduler: Scheduler, options: Options) -> None:
     """Reload options, plugins and hosts; on an error they remain unchanged."""
-    plugins = options.reload(scheduler.load_plugins)
+    plugins = options.reload(scheduler.lifecycle.load_plugins)
     if plugins is None:
         return
     try:

@@ -39,7 +39,7 @@ def _run(argv: list[str]) -> int:
         from .suspected import run
 
         return run([each for each in argv if each != ORPHANS])
-    from .checks_report import run as check
+    from .checks.report import run as check
 
     return check(argv)
 

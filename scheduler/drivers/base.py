@@ -1,127 +1,122 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The interface of scheduler drivers, and the parts that a driver receives."""
+"""The interface of scheduler drivers.
+
+A driver decides which hosts the instances of a request get. Everything around that
+choice is the scheduler's: it reads and validates the request, queries Placement for
+candidates, and afterwards counts the instances in the host table, publishes and records
+the decision; if the driver raises, it releases what the driver has claimed.
+"""
 
 from __future__ import annotations
 
 import abc
-import dataclasses
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 from oslo_config import cfg
 
-from ...filters import BaseHostFilter
 from ...objects import RequestSpec, Selection
-from ...weighers import BaseHostWeigher
-from ..hosts import HostTable
-from ..placement.allocations.journal import Journal
-from ..placement.allocations.orphans import Orphans
-from ..placement.cache import CandidatesCache
-from ..placement.client import PlacementClient
-from ..prefilters import NetworkClient, Prefilter
-from ..sources.base import BaseHostSource
-from ..waiting import SystemWaiter, Waiter
-from .caller import Caller
-from .contention import Contention
-from .peer_claims import PublishClaims, publish_nothing
-from .record import DecisionLog
+from ..hosts import HostBatch
+
+Selections = list[list[Selection]]
 
 
-def none_has_ended(_node_uuids: Collection[str]) -> bool:
-    """Return False: the default of `Parts.review`."""
-    return False
+class DecisionSteps(Protocol):
+    """The steps of one decision, which a driver calls in an order of its own.
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Parts:
-    """The dependencies of a driver; none of them is global.
-
-    Attributes
-    ----------
-    journal : Journal
-        Records claims before they are sent.
-    prefilters : sequence of (name, prefilter)
-        In the order in which they run.
-    clock : callable
-        Returns the current time, seconds since the epoch.
-    rng : numpy.random.Generator
-        Shuffles, chooses within ``host_subset_size``, adds jitter to retries.
-    tie_seed : int
-        Orders hosts of equal weight, the same way until the next start.
-    network : NetworkClient or None
-        The Neutron client for prefilters; None: not configured.
-    waiter : Waiter
-        Waits between retries.
-    contention : Contention
-        The rate at which Placement has refused recent claims.
-    publish_claims : callable
-        Publishes claims to the other schedulers.
-    review : callable
-        Checks whether claims on these compute nodes have ended; returns whether some
-        have, and were released in the host table.
+    The steps may raise any SchedulerError; a driver lets every exception through, by
+    which the scheduler notices, for example, that candidates are out of date.
     """
 
-    conf: cfg.ConfigOpts
-    placement: PlacementClient
-    orphans: Orphans
-    journal: Journal
-    candidates_cache: CandidatesCache
-    table: HostTable
-    source: BaseHostSource
-    prefilters: Sequence[tuple[str, Prefilter]]
-    filters: Sequence[BaseHostFilter]
-    weighers: Sequence[BaseHostWeigher]
-    decisions: DecisionLog
-    clock: Callable[[], float]
-    rng: np.random.Generator
-    tie_seed: int
-    network: NetworkClient | None = None
-    waiter: Waiter = dataclasses.field(default_factory=SystemWaiter)
-    contention: Contention = dataclasses.field(default_factory=Contention)
-    publish_claims: PublishClaims = publish_nothing
-    review: Callable[[Collection[str]], bool] = none_has_ended
+    @property
+    def spec_obj(self) -> RequestSpec:
+        """The request, validated; not to be written to."""
 
+    @property
+    def instance_uuids(self) -> Sequence[str]:
+        """The instances that need a host each."""
 
-class BaseSchedulerDriver(abc.ABC):
-    """Selects hosts for instances; must be thread-safe.
+    @property
+    def candidates(self) -> HostBatch:
+        """The hosts with allocation candidates that the request does not exclude.
 
-    Attributes
-    ----------
-    parts : Parts
-        Replaced as a whole when plugins are reloaded: a decision reads it once.
-    """
+        ``candidates.candidates`` are the allocation candidates of these hosts. For a
+        rebuild, and for an old conductor, which claims by itself: all hosts.
+        """
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
+    def passing(self, hosts: HostBatch, instance_uuid: str) -> HostBatch:
+        """Return the hosts that pass all enabled filters for an instance.
 
-    @abc.abstractmethod
-    def select_destinations(
-        self,
-        caller: Caller,
-        spec_obj: RequestSpec,
-        instance_uuids: Sequence[str] | None,
-        *,
-        return_alternates: bool,
-    ) -> list[list[Selection]]:
-        """Select a host, and alternates, for each instance.
+        Called as often as the driver likes; each call is a step of the record.
+        """
+
+    def weights(self, hosts: HostBatch, instance_uuid: str) -> npt.NDArray[np.float64]:
+        """Return the weight of each host, shape (n_hosts,): the highest is the best.
+
+        It is the sum of the enabled weighers' multiplied, normalized weights, and 0 for
+        a single host.
+        """
+
+    def claim(
+        self, hosts: HostBatch, index: int, instance_uuid: str
+    ) -> HostBatch | None:
+        """Claim a host in Placement for an instance, which gets that host.
+
+        Called once for each instance with success, and before that with as many hosts
+        as refuse. Placement's candidates of that host are tried in their order.
+
+        Returns
+        -------
+        HostBatch or None
+            The same hosts with the instance counted on the claimed one. None: refused,
+            busy, or against the policy of the server group; try another host.
+        """
+
+    def selections(self, alternates: HostBatch) -> Selections:
+        """Return what the driver returns, once all instances have a host.
 
         Parameters
         ----------
-        instance_uuids : sequence of str, optional
-            None: an old conductor, which claims the resources itself.
+        alternates : HostBatch
+            Hosts that pass for the instance claimed last, the best first. Each instance
+            gets as many of its cell as the request needs; chosen hosts are left out.
+        """
+
+    def select_by_weight(self) -> Selections:
+        """Do all steps as ``filter_scheduler``: for requests that need nothing else."""
+
+
+class BaseSchedulerDriver(abc.ABC):
+    """Chooses hosts for instances; must be thread-safe.
+
+    One is created at the start, and one whenever options and plugins are reloaded.
+
+    Parameters
+    ----------
+    conf : oslo_config.cfg.ConfigOpts
+        The options; they do not change.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self.conf = conf
+
+    @abc.abstractmethod
+    def select(self, steps: DecisionSteps) -> Selections:
+        """Choose and claim a host for each instance.
+
+        Called once for a request, and again, with new steps, if Placement's candidates
+        were out of date.
 
         Returns
         -------
         list of list of Selection
-            One list an instance, in the order of `instance_uuids`: the chosen host,
-            which is claimed, then alternates of its cell, which are not.
+            What ``steps.selections`` returns.
 
         Raises
         ------
         NoValidHost
-            At least one instance fits nowhere. No claim of the request remains.
-        InvalidRequest
-            The request is malformed or contradictory.
-        PlacementError
-            Placement failed.
+            At least one instance fits nowhere; the scheduler releases the claims of the
+            others, and may call again with newer candidates.
         """

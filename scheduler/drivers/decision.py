@@ -28,12 +28,12 @@ from .accepting import (
     first_accepted,
     reserve_in_ledger,
 )
-from .base import Parts
 from .caller import Caller
 from .filtering import collect_limits, filter_hosts
 from .instances import NOT_ENOUGH, instance_uuids_of, spec_of_instance
 from .ledger import Ledger
 from .needs import Mappings, Needs, fill_provider_mapping
+from .parts import Parts
 from .peer_claims import PeerClaim
 from .placed import ChosenHost, PlacedInstance, read_attributes
 from .placement_queries import (
@@ -47,6 +47,7 @@ from .record import TOP_INSTANCES, DecisionRecord, InstanceRecord
 from .request_claims import RequestClaims, StaleOffer
 from .restrictions import evacuated_from, restrict_hosts
 from .selections import make_selection
+from .steps import Steps
 from .weighing import Ranking, rank_hosts
 
 LOG = logging.getLogger(__name__)
@@ -138,9 +139,10 @@ class Decision:
         with self._record.timed("hosts"):
             hosts = restrict_hosts(hosts, self._request, self._record.steps)
         if ledger is None or not self._is_claimed:
-            placed = self._place(hosts, self._uuids, None, accept_any)
-            self._report_placement(placed)
-            return self._selections(placed, None)
+            steps = Steps(self, hosts, None, None)
+            selections = self._parts.driver.select(steps)
+            self._report_placement(steps.placed)
+            return selections
         claims = RequestClaims(
             self._parts,
             self._caller,
@@ -161,8 +163,9 @@ class Decision:
             self._uuids, excluding=evacuated_from(self._request, self._parts.table)
         )
         try:
-            placed = self._claim_all(hosts, ledger, claims)
-            selections = self._selections(placed, ledger)
+            steps = Steps(self, hosts, ledger, claims)
+            selections = self._parts.driver.select(steps)
+            placed = steps.placed
             # Not earlier: a request that is decided again must be unchanged.
             fill_provider_mapping(
                 self._request, ledger.request(placed[-1].candidate)["mappings"]
@@ -279,6 +282,27 @@ class Decision:
 
     # -- a host for each instance ------------------------------------------------------
 
+    @property
+    def spec_obj(self) -> RequestSpec:
+        """The request."""
+        return self._request.spec_obj
+
+    @property
+    def instance_uuids(self) -> Sequence[str]:
+        """The instances of the request."""
+        return self._uuids
+
+    def select_by_weight(
+        self, hosts: HostBatch, ledger: Ledger | None, claims: RequestClaims | None
+    ) -> tuple[list[PlacedInstance], list[list[Selection]]]:
+        """Place all instances on the best hosts; return them, and their selections."""
+        if ledger is None or claims is None:
+            placed = self._place(hosts, self._uuids, None, accept_any)
+        else:
+            placed = self._claim_all(hosts, ledger, claims)
+        others = self._ranked_alternates(placed)
+        return placed, self.make_selections(placed, ledger, others)
+
     def _claim_all(
         self, hosts: HostBatch, ledger: Ledger, claims: RequestClaims
     ) -> list[PlacedInstance]:
@@ -368,21 +392,42 @@ class Decision:
             if found is None:
                 raise NoValidHost(NOT_ENOUGH)
             index, candidate = found
-            its_limits = self._limits(ranking.hosts, index)
-            taken = self._needs.on_host(its_limits, _mappings(ledger, candidate))
             if placed and placed[-1].instance_uuid != self._uuids[-1]:
                 placed[-1] = placed[-1].without_ranking()
-            has_top = number < TOP_INSTANCES
-            chosen = ChosenHost.of(ranking, index, has_top=has_top)
             placed.append(
-                PlacedInstance(
-                    uuid, chosen, candidate, its_limits, taken, index, ranking
+                self.place_instance(
+                    ranking, uuid, index, candidate, ledger,
+                    has_top=number < TOP_INSTANCES,
                 )
-            )
+            )  # fmt: skip
             hosts = ranking.hosts
             if len(uuids) > 1:
-                hosts = hosts.with_instance(index, uuid, taken)
+                hosts = hosts.with_instance(index, uuid, placed[-1].consumption)
         return placed
+
+    def place_instance(
+        self,
+        ranking: Ranking,
+        uuid: str,
+        index: int,
+        candidate: int,
+        ledger: Ledger | None,
+        *,
+        has_top: bool = True,
+    ) -> PlacedInstance:
+        """Return an instance with its host, which has accepted it.
+
+        Parameters
+        ----------
+        has_top : bool
+            Whether the decision record gets the best hosts of the ranking.
+        """
+        its_limits = self._limits(ranking.hosts, index)
+        taken = self._needs.on_host(its_limits, _mappings(ledger, candidate))
+        chosen = ChosenHost.of(ranking, index, has_top=has_top)
+        return PlacedInstance(
+            uuid, chosen, candidate, its_limits, taken, index, ranking
+        )
 
     def _limits(self, hosts: HostBatch, index: int) -> dict[str, object]:
         return collect_limits(
@@ -393,21 +438,27 @@ class Decision:
         )
 
     def _rank(self, hosts: HostBatch, uuid: str, number: int) -> Ranking:
-        spec_obj = spec_of_instance(self._request.spec_obj, uuid)
+        return self.rank_hosts(self.filter_hosts(hosts, uuid, number), uuid)
+
+    def filter_hosts(self, hosts: HostBatch, uuid: str, number: int) -> HostBatch:
+        """Return the hosts that pass for an instance, by its number in the request."""
         with self._record.timed("filters"):
-            hosts = filter_hosts(
+            return filter_hosts(
                 self._filters,
                 hosts,
-                spec_obj,
+                spec_of_instance(self._request.spec_obj, uuid),
                 index=number,
                 is_rebuild=self._is_rebuild,
                 steps=self._record.steps,
             )
+
+    def rank_hosts(self, hosts: HostBatch, uuid: str) -> Ranking:
+        """Return hosts in the order of their weights for an instance."""
         with self._record.timed("weighers"):
             return rank_hosts(
                 self._weighers,
                 hosts,
-                spec_obj,
+                spec_of_instance(self._request.spec_obj, uuid),
                 conf=self._parts.conf,
                 ties=self._ties(hosts),
                 rng=self._parts.rng,
@@ -424,9 +475,7 @@ class Decision:
 
     # -- the answer --------------------------------------------------------------------
 
-    def _selections(
-        self, placed: Sequence[PlacedInstance], ledger: Ledger | None
-    ) -> list[list[Selection]]:
+    def _ranked_alternates(self, placed: Sequence[PlacedInstance]) -> Ranking:
         last = placed[-1]
         others = last.ranking
         assert others is not None
@@ -436,6 +485,15 @@ class Decision:
                 last.index, last.instance_uuid, last.consumption
             )
             others = self._rank(after, last.instance_uuid, len(placed) - 1)
+        return others
+
+    def make_selections(
+        self,
+        placed: Sequence[PlacedInstance],
+        ledger: Ledger | None,
+        others: Ranking,
+    ) -> list[list[Selection]]:
+        """Return a list an instance: its host, then alternates from `others`."""
         chosen = {each.value("uuid") for each in placed}
         of_instance = {each.instance_uuid: each for each in placed}
         alternates: dict[str, list[Selection]] = {}

@@ -24,8 +24,8 @@ from ..placement.query import Requirements, build_fallback_query, build_query
 from ..placement.registration import NO_PROVIDERS
 from ..prefilters import NetworkLookup, Prefilter, PrefilterRequest
 from ..request import Request
-from .base import Parts
 from .caller import Caller
+from .parts import Parts
 from .rechecks import FRESH_S, MAX_RECHECKED
 from .record import DecisionRecord, FilterStep
 from .restrictions import restrict_to_requested_host

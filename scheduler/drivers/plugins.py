@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Load filters, weighers and prefilters by the names in the options."""
+"""Load the driver, filters, weighers and prefilters by the names in the options."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import importlib
 import importlib.metadata
 import inspect
 import logging
+import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -16,10 +17,11 @@ from oslo_config import cfg
 
 from ...filters import BaseHostFilter
 from ...weighers import BaseHostWeigher
-from ..entry_points import listed, load_plugins
+from ..entry_points import listed, load_plugin, load_plugins
 from ..errors import ConfigurationError, PluginError
 from ..prefilters import DEFAULT_PREFILTERS
 from ..prefilters.base import Prefilter
+from .base import BaseSchedulerDriver
 from .nova_plugins import make_filter, make_weigher
 
 LOG = logging.getLogger(__name__)
@@ -58,7 +60,7 @@ REFUSED_FILTERS: Mapping[str, str] = MappingProxyType(
 )
 
 Clock = Callable[[], float]
-_Made = TypeVar("_Made", BaseHostFilter, BaseHostWeigher)
+_Made = TypeVar("_Made", BaseHostFilter, BaseHostWeigher, BaseSchedulerDriver)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -72,13 +74,14 @@ class PluginSet:
     """
 
     conf: cfg.ConfigOpts
+    driver: BaseSchedulerDriver
     prefilters: Sequence[tuple[str, Prefilter]]
     filters: Sequence[BaseHostFilter]
     weighers: Sequence[BaseHostWeigher]
 
 
 def load_plugin_set(conf: cfg.ConfigOpts, clock: Clock) -> PluginSet:
-    """Return all prefilters, and the filters and weighers that the options enable.
+    """Return all prefilters, and the driver and plugins that the options enable.
 
     Raises
     ------
@@ -87,10 +90,34 @@ def load_plugin_set(conf: cfg.ConfigOpts, clock: Clock) -> PluginSet:
     """
     return PluginSet(
         conf=conf,
+        driver=load_driver(conf),
         prefilters=load_prefilters(DEFAULT_PREFILTERS),
         filters=load_filters(conf, clock),
         weighers=load_weighers(conf, clock),
     )
+
+
+def load_driver(conf: cfg.ConfigOpts) -> BaseSchedulerDriver:
+    """Return a new driver of the class that ``[moorage] driver`` names.
+
+    Raises
+    ------
+    PluginError
+        It is unknown, is not a driver, or cannot be created.
+    """
+    name = conf.moorage.driver
+    cls = load_plugin("moorage.drivers", name, option="[moorage] driver")
+    if not (inspect.isclass(cls) and issubclass(cls, BaseSchedulerDriver)):
+        raise PluginError(
+            f"[moorage] driver: {name!r} is not a subclass of BaseSchedulerDriver"
+        )
+    return _made(_make_driver, name, cls, conf, time.time)
+
+
+def _make_driver(
+    cls: type[BaseSchedulerDriver], conf: cfg.ConfigOpts, _clock: Clock
+) -> BaseSchedulerDriver:
+    return cls(conf)
 
 
 def load_filters(conf: cfg.ConfigOpts, clock: Clock) -> list[BaseHostFilter]:
@@ -180,7 +207,7 @@ def _classes(path: str) -> Sequence[type]:
 
 
 def _made(
-    wrap: Callable[[type, cfg.ConfigOpts, Clock], _Made],
+    wrap: Callable[[type[Any], cfg.ConfigOpts, Clock], _Made],
     name: str,
     plugin: type,
     conf: cfg.ConfigOpts,

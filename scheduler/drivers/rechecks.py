@@ -19,8 +19,8 @@ from ...objects import RequestSpec
 from ..candidates import Offer
 from ..placement.conditions import ProviderReader, conditions_of
 from ..sources.base import ServiceHost, ServiceState
-from .base import Parts
 from .filtering import explain_rejections
+from .parts import Parts
 from .placed import PlacedInstance
 from .record import OUTDATED, ClaimAttempt, DecisionRecord
 

@@ -30,10 +30,10 @@ from ..placement.allocations.journal import JournalEntry
 from ..placement.allocations.limits import MAX_CONTENDED, MAX_REFUSED, MAX_ROUNDS
 from ..placement.cache import CountedClaim
 from ..request import Request
-from .base import Parts
 from .caller import Caller
 from .groups import GroupCheck
 from .ledger import Ledger
+from .parts import Parts
 from .placed import PlacedInstance, read_attributes
 from .rechecks import Rechecks
 from .record import RELEASED, ClaimAttempt, DecisionRecord

@@ -111,7 +111,6 @@ class EmbeddedPlacement:
         self._patch_database(files.engine_options(conf))
         files.make_schema(database)
         self._undo.append(_skip_schema_checks())
-        self._undo.append(_cache_aliases())
         worker = ThreadPoolExecutor(1, thread_name_prefix="embedded-placement")
         self._undo.append(worker.shutdown)
         self.wsgi_app = _serialized(_app(conf), worker)
@@ -208,35 +207,6 @@ def _validate(
     error = jsonschema.exceptions.best_match(validator.iter_errors(body))
     if error is not None:
         raise error
-
-
-def _cache_aliases() -> Callable[[], None]:
-    """Cache the aliases of tables, which Placement creates again for every query.
-
-    SQLAlchemy does not modify an alias. Creating them, with all their columns, is a
-    quarter of a write's cost, and a third for a write of several consumers.
-    """
-    from placement.db.sqlalchemy import models
-
-    tables = list(models.BASE.metadata.tables.values())
-    for table in tables:
-        vars(table)["alias"] = _cached_by_name(table.alias)
-
-    def undo() -> None:
-        for table in tables:
-            del vars(table)["alias"]
-
-    return undo
-
-
-def _cached_by_name(alias: Callable[..., Any]) -> Callable[..., Any]:
-    cached = functools.cache(alias)
-
-    def named(name: str | None = None, flat: bool = False) -> object:
-        # Anonymous aliases must stay distinct: a query may join two of them.
-        return alias(flat=flat) if name is None else cached(name, flat)
-
-    return named
 
 
 def _app(conf: cfg.ConfigOpts) -> WSGIApp:

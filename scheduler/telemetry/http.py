@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP port for monitoring: `/metrics`, `/healthz`, `/readyz`."""
+"""The HTTP port for monitoring: a WSGI application on a socket of several processes."""
 
 from __future__ import annotations
 
@@ -8,28 +8,22 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from collections.abc import Callable
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from ..errors import ConfigurationError
 
-LOG = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
 
-TEXT: Final = "text/plain; charset=utf-8"
+LOG = logging.getLogger(__name__)
 
 #: Seconds after which an idle client is disconnected.
 _CLIENT_TIMEOUT_S: Final = 10.0
 #: Connections that wait to be accepted, at most.
 _BACKLOG: Final = 64
-#: Seconds between two checks for shutdown.
-_SHUTDOWN_POLL_S: Final = 0.5
-
-#: Status, content type and body.
-PageResponse = tuple[HTTPStatus, str, bytes]
-#: Returns the response to a GET; the argument is the header Accept.
-Page = Callable[[str], PageResponse]
 
 
 def listen(address: str, port: int) -> socket.socket:
@@ -65,60 +59,46 @@ def listen(address: str, port: int) -> socket.socket:
     return listening
 
 
-class MonitoringServer:
-    """Serve pages on a bound port, in threads.
+class MonitoringServer(ThreadingMixIn, WSGIServer):
+    """Serves an application on a bound port, in threads, until `stop`.
 
     Parameters
     ----------
     listening : socket.socket
         From `listen`. It stays open when this stops: other processes use it, too.
-    pages : mapping of str to callable
-        The pages by path.
     refresh : callable
         Called every `refresh_every_s`.
-    refresh_every_s : float
     """
 
-    def __init__(
-        self,
-        listening: socket.socket,
-        pages: Mapping[str, Page],
-        refresh: Callable[[], None],
-        refresh_every_s: float,
-    ) -> None:
-        self._server = _Server(listening, pages, refresh, refresh_every_s)
-        self._thread = threading.Thread(
-            target=self._server.serve_forever,
-            kwargs={"poll_interval": _SHUTDOWN_POLL_S},
-            name="telemetry",
-            daemon=True,
-        )
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._thread.join()
-
-
-class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
     def __init__(
         self,
         listening: socket.socket,
-        pages: Mapping[str, Page],
+        app: WSGIApplication,
         refresh: Callable[[], None],
         refresh_every_s: float,
     ) -> None:
-        super().__init__(listening.getsockname()[:2], _Handler, bind_and_activate=False)
+        address = listening.getsockname()[:2]
+        super().__init__(address, _Handler, bind_and_activate=False)
         self.socket.close()  # the one that socketserver creates
         self.socket = listening
-        self.pages = pages
+        self.server_name, self.server_port = address
+        self.setup_environ()
+        self.set_app(app)
         self._refresh = refresh
         self._refresh_every_s = refresh_every_s
         self._refresh_due = time.monotonic() + refresh_every_s
+        self._thread = threading.Thread(
+            target=self.serve_forever, name="telemetry", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self.shutdown()
+        self._thread.join()
 
     def service_actions(self) -> None:
         """Refresh if due; called by `serve_forever` at least twice a second."""
@@ -140,45 +120,10 @@ class _Server(ThreadingHTTPServer):
         LOG.warning("Serving a client of http_port failed: %r", sys.exception())
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: _Server
+class _Handler(WSGIRequestHandler):
     timeout = _CLIENT_TIMEOUT_S
-    protocol_version = "HTTP/1.0"  # no client holds a thread
-
-    def do_GET(self) -> None:
-        """Send a page."""
-        self._send_page(with_body=True)
-
-    def do_HEAD(self) -> None:
-        """Send the headers of a page."""
-        self._send_page(with_body=False)
-
-    def _send_page(self, *, with_body: bool) -> None:
-        status, content_type, body = self._page()
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        if with_body:
-            self.wfile.write(body)
-
-    def _page(self) -> PageResponse:
-        pages = self.server.pages
-        page = pages.get(self.path.partition("?")[0])
-        if page is None:
-            known = f"Not found; available: {', '.join(pages)}.\n"
-            return HTTPStatus.NOT_FOUND, TEXT, known.encode()
-        try:
-            return page(self.headers.get("Accept", ""))
-        except Exception:
-            LOG.exception("GET %s failed", self.path)
-            failed = b"Internal error; see the log.\n"
-            return HTTPStatus.INTERNAL_SERVER_ERROR, TEXT, failed
-
-    def version_string(self) -> str:
-        """Return the header Server, without a version."""
-        return "moorage"
+    server_version = "moorage"
+    sys_version = ""
 
     def log_message(self, format: str, *args: object) -> None:
         """Log requests at the level DEBUG."""

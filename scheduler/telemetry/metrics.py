@@ -15,12 +15,12 @@ import contextlib
 import threading
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import prometheus_client
-from prometheus_client import CollectorRegistry, exposition, values
+from prometheus_client import CollectorRegistry, values
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from ..drivers.record import OUTDATED, RELEASED, DecisionRecord, Outcome
@@ -28,8 +28,11 @@ from ..errors import ConfigurationError
 from ..hosts import HostTable
 from ..placement.allocations.claims import ClaimResult
 from ..placement.cache import CacheStats
-from .monitored import MonitoredScheduler
+from ..status import SchedulerStatus
 from .multiprocess import VARIABLE, folder
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 #: Seconds, from a decision on a few hosts without Placement to a GET of 10,000.
 _BUCKETS_S: Final = (
@@ -51,7 +54,7 @@ class Metrics:
 
     Parameters
     ----------
-    scheduler : MonitoredScheduler
+    status : SchedulerStatus
         Its decisions are counted from now on.
 
     Raises
@@ -61,14 +64,18 @@ class Metrics:
         the folder was set.
     """
 
-    def __init__(self, scheduler: MonitoredScheduler) -> None:
-        self._scheduler = scheduler
+    def __init__(self, status: SchedulerStatus) -> None:
+        self._status = status
         self._folder = _folder()
-        self._registry = CollectorRegistry()
-        self._decisions = _DecisionMetrics(self._registry)
-        self._state = _StateMetrics(self._registry)
+        registry = CollectorRegistry()
+        self._decisions = _DecisionMetrics(registry)
+        self._state = _StateMetrics(registry)
+        if self._folder is not None:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry, str(self._folder))  # type: ignore[no-untyped-call]
+        self._serve: WSGIApplication = prometheus_client.make_wsgi_app(registry)
         self._lock = threading.Lock()
-        scheduler.decisions.subscribe(self._decisions.count)
+        status.decisions.subscribe(self._decisions.count)
 
     def refresh(self) -> None:
         """Bring the metrics up to date; called every few seconds.
@@ -77,28 +84,20 @@ class Metrics:
         """
         with self._lock:
             self._decisions.flush()
-            self._state.refresh(self._scheduler)
+            self._state.refresh(self._status)
 
-    def render(self, accept: str = "") -> tuple[str, bytes]:
-        """Return the content type, and the metrics of all processes.
-
-        Parameters
-        ----------
-        accept : str
-            The client's HTTP header of that name.
-        """
+    def wsgi_app(
+        self, environ: WSGIEnvironment, respond: StartResponse
+    ) -> Iterable[bytes]:
+        """Serve the metrics of all processes."""
         self.refresh()
-        registry = self._registry
         if self._folder is not None:
             _remove_dead_processes(self._folder)
-            registry = CollectorRegistry()
-            MultiProcessCollector(registry, str(self._folder))  # type: ignore[no-untyped-call]
-        encode, content_type = exposition.choose_encoder(accept)
-        return content_type, encode(registry)
+        return self._serve(environ, respond)
 
     def stop(self) -> None:
         """Stop counting."""
-        self._scheduler.decisions.unsubscribe(self._decisions.count)
+        self._status.decisions.unsubscribe(self._decisions.count)
         self.refresh()
 
 
@@ -222,7 +221,7 @@ class _DecisionMetrics:
 
 
 class _StateMetrics:
-    """Metrics that are read from the parts of a scheduler."""
+    """Metrics that are read from the status of a scheduler."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._queries = _LabelledCounter(
@@ -299,20 +298,20 @@ class _StateMetrics:
         )
         self._cells: set[str] = set()
 
-    def refresh(self, scheduler: MonitoredScheduler) -> None:
-        stats = scheduler.candidates_cache.stats()
+    def refresh(self, status: SchedulerStatus) -> None:
+        stats = status.candidates_cache.stats()
         self._queries.set_total(
             {k: getattr(stats, v) for k, v in _QUERY_LABELS.items()}
         )
         self._answers.set_total({"cut": stats.truncated, "dropped": stats.dropped})
-        self._reports.set_total(scheduler.report_counts)
+        self._reports.set_total(status.report_counts)
         self._refresh_cache(stats)
-        self._refresh_hosts(scheduler.table)
-        self._view_age.set(scheduler.view_age_s or 0.0)
-        self._pending.set(len(scheduler.table.claims()))
-        self._orphans.set(scheduler.n_orphans)
-        self._suspected.set(len(scheduler.suspected_orphans))
-        self._ready.set(scheduler.is_ready)
+        self._refresh_hosts(status.table)
+        self._view_age.set(status.view_age_s or 0.0)
+        self._pending.set(len(status.table.claims()))
+        self._orphans.set(status.n_orphans)
+        self._suspected.set(len(status.suspected_orphans))
+        self._ready.set(status.is_ready)
 
     def _refresh_cache(self, stats: CacheStats) -> None:
         self._kept.set(stats.requests)

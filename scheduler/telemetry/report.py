@@ -27,7 +27,7 @@ from ... import __version__
 from ..conf import registered_opts
 from ..conf.secrets import HIDDEN, is_secret
 from ..errors import ConfigurationError
-from .monitored import MonitoredScheduler
+from ..status import SchedulerStatus
 
 LOG = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ _NAME: Final = "moorage-scheduler"
 _N_DECISIONS: Final = 20
 
 
-def write_on_signal(scheduler: MonitoredScheduler) -> Callable[[], None]:
+def write_on_signal(status: SchedulerStatus) -> Callable[[], None]:
     """Write a report at each SIGUSR2; called in the main thread.
 
     Returns
@@ -49,7 +49,7 @@ def write_on_signal(scheduler: MonitoredScheduler) -> Callable[[], None]:
     def start(_number: int, _frame: object) -> None:
         # A handler interrupts the main thread, whose locks it could never get.
         threading.Thread(
-            target=_write_or_log, args=(scheduler,), name="report", daemon=True
+            target=_write_or_log, args=(status,), name="report", daemon=True
         ).start()
 
     before = signal.signal(SIGNAL, start)
@@ -60,14 +60,14 @@ def _restore(before: object) -> None:
     signal.signal(SIGNAL, before)  # type: ignore[arg-type]  # as signal() returned it
 
 
-def _write_or_log(scheduler: MonitoredScheduler) -> None:
+def _write_or_log(status: SchedulerStatus) -> None:
     try:
-        write(scheduler)
+        write(status)
     except Exception:
         LOG.exception("Writing the report for SIGUSR2 failed")
 
 
-def write(scheduler: MonitoredScheduler) -> Path | None:
+def write(status: SchedulerStatus) -> Path | None:
     """Write a report to a file of ``[oslo_reports] log_dir``, or to stderr.
 
     Returns
@@ -80,8 +80,8 @@ def write(scheduler: MonitoredScheduler) -> Path | None:
     ConfigurationError
         The folder cannot be written to.
     """
-    text = report(scheduler)
-    folder: str | None = scheduler.conf.oslo_reports.log_dir
+    text = report(status)
+    folder: str | None = status.conf.oslo_reports.log_dir
     if not folder:
         print(text, file=sys.stderr, flush=True)
         return None
@@ -100,9 +100,9 @@ def write(scheduler: MonitoredScheduler) -> Path | None:
     return path
 
 
-def report(scheduler: MonitoredScheduler) -> str:
+def report(status: SchedulerStatus) -> str:
     """Return the report; it contains host names and no secrets."""
-    sections: dict[str, Callable[[MonitoredScheduler], Iterator[str]]] = {
+    sections: dict[str, Callable[[SchedulerStatus], Iterator[str]]] = {
         "Package": _package,
         "Readiness": _readiness,
         "Candidates cache": _cache,
@@ -113,37 +113,37 @@ def report(scheduler: MonitoredScheduler) -> str:
     lines = ["=" * 72, "====" + "Guru Meditation".center(64) + "====", "=" * 72, ""]
     for title, section in sections.items():
         lines += ["=" * 72, "====" + title.center(64) + "====", "=" * 72]
-        lines += [*section(scheduler), ""]
+        lines += [*section(status), ""]
     return "\n".join(lines)
 
 
-def _package(_scheduler: MonitoredScheduler) -> Iterator[str]:
+def _package(_status: SchedulerStatus) -> Iterator[str]:
     yield f"product = moorage {__version__}"
     yield f"python = {sys.version.split()[0]}"
     yield f"process = {os.getpid()}"
     yield f"written = {datetime.datetime.now(datetime.UTC).isoformat('T', 'seconds')}"
 
 
-def _readiness(scheduler: MonitoredScheduler) -> Iterator[str]:
-    yield f"is_ready = {scheduler.is_ready}"
-    yield f"note = {scheduler.readiness_note or '-'}"
-    yield f"hosts = {len(scheduler.table)}"
-    yield f"view_age_s = {scheduler.view_age_s}"
-    yield f"claims not in any report yet = {len(scheduler.table.claims())}"
-    yield f"orphaned claims = {scheduler.n_orphans}"
+def _readiness(status: SchedulerStatus) -> Iterator[str]:
+    yield f"is_ready = {status.is_ready}"
+    yield f"note = {status.readiness_note or '-'}"
+    yield f"hosts = {len(status.table)}"
+    yield f"view_age_s = {status.view_age_s}"
+    yield f"claims not in any report yet = {len(status.table.claims())}"
+    yield f"orphaned claims = {status.n_orphans}"
 
 
-def _cache(scheduler: MonitoredScheduler) -> Iterator[str]:
-    yield str(scheduler.candidates_cache.stats())
+def _cache(status: SchedulerStatus) -> Iterator[str]:
+    yield str(status.candidates_cache.stats())
 
 
-def _decisions(scheduler: MonitoredScheduler) -> Iterator[str]:
-    for record in scheduler.decisions.newest(_N_DECISIONS):
+def _decisions(status: SchedulerStatus) -> Iterator[str]:
+    for record in status.decisions.newest(_N_DECISIONS):
         at = datetime.datetime.fromtimestamp(record.started_at, datetime.UTC)
         yield f"{at.isoformat('T', 'milliseconds')} {record.summary()}"
 
 
-def _threads(_scheduler: MonitoredScheduler) -> Iterator[str]:
+def _threads(_status: SchedulerStatus) -> Iterator[str]:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     frames = sys._current_frames()  # noqa: SLF001 - documented, for debuggers
     for ident, frame in frames.items():
@@ -152,8 +152,8 @@ def _threads(_scheduler: MonitoredScheduler) -> Iterator[str]:
         yield ""
 
 
-def _options(scheduler: MonitoredScheduler) -> Iterator[str]:
-    conf = scheduler.conf
+def _options(status: SchedulerStatus) -> Iterator[str]:
+    conf = status.conf
     by_group: defaultdict[str, dict[str, object]] = defaultdict(dict)
     for group, opt, _ in registered_opts(conf):
         values = conf[group] if group else conf

@@ -12,17 +12,20 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from oslo_config import cfg
 
 from .. import tracing
+from ..status import SchedulerStatus
 from . import report
-from .http import TEXT, MonitoringServer, PageResponse, listen
-from .monitored import MonitoredScheduler
+from .http import MonitoringServer, listen
 from .multiprocess import share_folder
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 # `metrics` is imported late: prometheus_client decides at import whether it stores
 # values in memory or in the folder of several processes.
@@ -87,7 +90,7 @@ class Telemetry:
         """Close the port and remove the folder of shared metrics."""
         self._stack.close()
 
-    def serve(self, scheduler: MonitoredScheduler) -> ProcessTelemetry:
+    def serve(self, status: SchedulerStatus) -> ProcessTelemetry:
         """Start the telemetry of a scheduler.
 
         Called once in each process that decides, in the main thread.
@@ -97,11 +100,11 @@ class Telemetry:
         ConfigurationError
             The metrics of several workers cannot be summed.
         """
-        served = ProcessTelemetry(scheduler)
+        served = ProcessTelemetry(status)
         try:
             if self._is_traced:
                 served.on_stop(tracing.set_up())
-            served.on_stop(report.write_on_signal(scheduler))
+            served.on_stop(report.write_on_signal(status))
             if self._listening is not None:
                 served.serve_http(self._listening)
         except BaseException:
@@ -119,8 +122,8 @@ class ProcessTelemetry:
         Set it when no more requests are accepted: `/readyz` then answers 503.
     """
 
-    def __init__(self, scheduler: MonitoredScheduler) -> None:
-        self._scheduler = scheduler
+    def __init__(self, status: SchedulerStatus) -> None:
+        self._status = status
         self._stack = contextlib.ExitStack()
         self.is_stopping = False
 
@@ -138,23 +141,61 @@ class ProcessTelemetry:
         """Count decisions, and serve metrics and probes on a port."""
         from .metrics import Metrics
 
-        metrics = Metrics(self._scheduler)
+        metrics = Metrics(self._status)
         self.on_stop(metrics.stop)
-        pages = {
-            "/metrics": lambda accept: (HTTPStatus.OK, *metrics.render(accept)),
-            "/healthz": lambda _accept: (HTTPStatus.OK, TEXT, b"Alive.\n"),
-            "/readyz": lambda _accept: self._readiness(),
+        pages: dict[str, WSGIApplication] = {
+            "/metrics": metrics.wsgi_app,
+            "/healthz": lambda _, respond: _text(respond, HTTPStatus.OK, "Alive."),
+            "/readyz": self._readiness,
         }
-        server = MonitoringServer(listening, pages, metrics.refresh, _REFRESH_EVERY_S)
+        server = MonitoringServer(
+            listening, _application(pages), metrics.refresh, _REFRESH_EVERY_S
+        )
         self.on_stop(server.stop)
 
-    def _readiness(self) -> PageResponse:
+    def _readiness(
+        self, _environ: WSGIEnvironment, respond: StartResponse
+    ) -> list[bytes]:
         if self.is_stopping:
-            return HTTPStatus.SERVICE_UNAVAILABLE, TEXT, b"Stopping.\n"
-        is_ready, note = self._scheduler.is_ready, self._scheduler.readiness_note
+            return _text(respond, HTTPStatus.SERVICE_UNAVAILABLE, "Stopping.")
+        is_ready, note = self._status.is_ready, self._status.readiness_note
         status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return status, TEXT, f"{note or 'Ready.'}\n".encode()
+        return _text(respond, status, note or "Ready.")
 
     def stop(self) -> None:
         """Stop serving, and flush the spans that are not sent yet."""
         self._stack.close()
+
+
+def _application(pages: Mapping[str, WSGIApplication]) -> WSGIApplication:
+    """Return an application that answers GET and HEAD with the page of a path."""
+
+    def app(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
+        method, page = environ["REQUEST_METHOD"], pages.get(environ["PATH_INFO"])
+        if method not in ("GET", "HEAD"):
+            return _text(respond, HTTPStatus.NOT_IMPLEMENTED, "Only GET and HEAD.")
+        if page is None:
+            known = f"Not found; available: {', '.join(pages)}."
+            return _text(respond, HTTPStatus.NOT_FOUND, known)
+        try:
+            # prometheus_client's application does not know HEAD.
+            content = page({**environ, "REQUEST_METHOD": "GET"}, respond)
+        except Exception:
+            LOG.exception("GET %s failed", environ["PATH_INFO"])
+            return _text(
+                respond,
+                HTTPStatus.INTERNAL_SERVER_ERROR,
+                "Internal error; see the log.",
+            )
+        return content if method == "GET" else []
+
+    return app
+
+
+def _text(respond: StartResponse, status: HTTPStatus, text: str) -> list[bytes]:
+    headers = [
+        ("Content-Type", "text/plain; charset=utf-8"),
+        ("Cache-Control", "no-store"),
+    ]
+    respond(f"{status.value} {status.phrase}", headers)
+    return [f"{text}\n".encode()]

@@ -6,16 +6,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import hypothesis.strategies as st
 import pytest
-from hypothesis import example, given
 
 from moorage.filters.json_query import JsonFilter
 from moorage.scheduler.errors import InvalidRequest
-from moorage.scheduler.hosts import HostState
 
 from ..conftest import batch, host, options, spec
-from ..fixtures.property_tests import examples
 
 ROWS = batch(
     host(host="a", free_ram_mb=0, vcpus_used=8, stats={"tier": "gold", "n": "1"}),
@@ -170,69 +166,3 @@ def test_rejection_tells_query_and_values() -> None:
         json.dumps(query),
         "$free_ram_mb is 0, $stats.tier is gold",
     )
-
-
-# -- the same, host by host ------------------------------------------------------------
-
-VARIABLES = (
-    "$free_ram_mb", "$vcpus_used", "$cpu_allocation_ratio", "$host", "$host_ip",
-    "$hypervisor_type", "$stats.tier", "$stats.n", "$no_such",
-)  # fmt: skip
-TERMS = st.sampled_from(
-    [*VARIABLES, 0, 1, 8, 1024, 1.5, True, False, None, "", "a", "gold", "10.0.0.1"]
-)
-OPERATORS = st.sampled_from(["=", "<", ">", "<=", ">=", "in", "and", "or", "not"])
-QUERIES = st.recursive(
-    st.tuples(OPERATORS, st.lists(TERMS, max_size=4)).map(lambda q: [q[0], *q[1]]),
-    lambda inner: st.tuples(OPERATORS, st.lists(inner | TERMS, max_size=3)).map(
-        lambda q: [q[0], *q[1]]
-    ),
-    max_leaves=6,
-)
-
-
-def _value(host_state: HostState, term: Any) -> Any:
-    if isinstance(term, list):
-        return _holds(host_state, term)
-    if not isinstance(term, str) or not term.startswith("$"):
-        return None if term == "" else term
-    name, _, key = term[1:].partition(".")
-    value: Any = getattr(host_state, name, None)
-    return value.get(key) if key else value
-
-
-def _ordered(name: str, one: Any, other: Any) -> bool:
-    try:
-        return bool(
-            {
-                "=": lambda: one == other,
-                "in": lambda: one == other,
-                "<": lambda: one < other,
-                ">": lambda: one > other,
-                "<=": lambda: one <= other,
-                ">=": lambda: one >= other,
-            }[name]()
-        )
-    except TypeError:
-        return False
-
-
-def _holds(host_state: HostState, query: list[Any]) -> bool:
-    name, *terms = query
-    values = [v for v in (_value(host_state, t) for t in terms) if v is not None]
-    if name in ("and", "or"):
-        return all(values) if name == "and" else any(values)
-    if name == "not":
-        return any(not value for value in values)
-    if len(values) < 2:
-        return False
-    answers = [_ordered(name, values[0], other) for other in values[1:]]
-    return any(answers) if name == "in" else all(answers)
-
-
-@examples(4)
-@given(query=QUERIES)
-@example(query=["=", "$host", "$free_ram_mb", ["not", "$host_ip"]])
-def test_columns_answer_as_one_host_does(query: list[Any]) -> None:
-    expected = "".join(row.host for row in ROWS if _holds(row, query))
-    assert _passing(query) == expected

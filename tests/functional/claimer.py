@@ -157,7 +157,7 @@ def main() -> None:
         answers = dict(zip(instances, decided, strict=True))
     elapsed_s = time.monotonic() - began
     ends_at = time.monotonic() + QUIET_S
-    while scheduler.n_orphans and time.monotonic() < ends_at:
+    while scheduler.status.n_orphans and time.monotonic() < ends_at:
         time.sleep(0.2)
     attempts = [a for d in scheduler.decisions.newest() for a in d.claims]
     outcome = {

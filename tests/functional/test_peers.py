@@ -63,12 +63,12 @@ def _serve(scheduler: Scheduler, url: str, stack: ExitStack) -> None:
     stack.callback(transport.cleanup)
     peers = Peers(transport)
     stack.callback(peers.stop)
-    endpoint = PeersEndpoint(scheduler, peers.origin)
+    endpoint = PeersEndpoint(scheduler.selector, peers.origin)
     server = get_server(scheduler.conf, transport, [endpoint], PEERS_TOPIC)
     server.start()
     stack.callback(server.wait)
     stack.callback(server.stop)
-    scheduler.publish_claims_to(peers.publish)
+    scheduler.selector.publish_claims = peers.publish
 
 
 def _selected(scheduler: Scheduler, uuid: str, **changes: Any) -> Selection:
@@ -113,7 +113,7 @@ def test_what_cannot_be_read_is_told_and_left_alone(
     schedulers: list[Scheduler], caplog: pytest.LogCaptureFixture
 ) -> None:
     there = schedulers[1]
-    there.apply_peer_claims([{"node_uuid": "x"}, {"vcpus": None}])
+    there.selector.apply_peer_claims([{"node_uuid": "x"}, {"vcpus": None}])
     assert _row(there).vcpus_used == 0
     assert caplog.text.count("cannot be read") == 2
 

@@ -39,7 +39,7 @@ def scheduler(tmp_path: Path, time_: HandTime) -> Iterator[Scheduler]:
     conf = moorage_conf.load([], config_files=[])
     conf.set_override("inventory_file", str(path), group="moorage")
     made = build(conf, clock=time_, waiter=time_)
-    made.load()
+    made.lifecycle.load()
     yield made
     made.stop()
 

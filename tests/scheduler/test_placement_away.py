@@ -156,18 +156,18 @@ def test_claim_that_arrived_while_placement_went_away_is_released_later(
 def test_scheduler_refuses_at_once_and_becomes_ready_again_by_itself(
     started: Scheduler, server: MisbehavingServer
 ) -> None:
-    assert started.is_ready
+    assert started.status.is_ready
     server.misbehave(Misbehaviour.BAD_GATEWAY, times=CIRCUIT_MAX_FAILURES)
-    while started.is_ready:
+    while started.status.is_ready:
         with pytest.raises(PlacementUnavailable):
             _ask(started, new_uuids())
-    assert "answered 502" in started.readiness_note
+    assert "answered 502" in started.status.readiness_note
     n_sent = _n_sent(server)
     with pytest.raises(PlacementUnavailable, match="Placement are suspended: since"):
         _ask(started, new_uuids())
     assert _n_sent(server) == n_sent
-    wait_until(lambda: started.is_ready)
-    assert started.readiness_note == ""
+    wait_until(lambda: started.status.is_ready)
+    assert started.status.readiness_note == ""
     assert len(_ask(started, new_uuids())) == 1
 
 
@@ -181,7 +181,7 @@ def test_question_too_long_for_the_web_server_affects_no_other_request(
         with pytest.raises(NoValidHost):
             started.select_destinations(CONTEXT, request(image=image), new_uuids())
     assert len(_ask(started, new_uuids())) == 1
-    assert started.is_ready
+    assert started.status.is_ready
 
 
 @pytest.mark.parametrize("name", ["request_id", "global_request_id"])
@@ -223,7 +223,7 @@ def test_start_without_placement_warns_and_is_ready_later(
 ) -> None:
     server.misbehave(wrong)
     scheduler.start()
-    assert not scheduler.is_ready
-    assert scheduler.readiness_note
+    assert not scheduler.status.is_ready
+    assert scheduler.status.readiness_note
     assert "Placement does not answer yet; requests will fail" in caplog.text
-    wait_until(lambda: scheduler.is_ready)
+    wait_until(lambda: scheduler.status.is_ready)

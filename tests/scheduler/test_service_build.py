@@ -12,7 +12,7 @@ import pytest
 
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.drivers.filter_scheduler import FilterScheduler
-from moorage.scheduler.errors import ConfigurationError
+from moorage.scheduler.errors import ConfigurationError, PluginError
 from moorage.scheduler.service import build
 
 from ..fixtures.clouds import host, write_inventory
@@ -21,7 +21,7 @@ from ..fixtures.ports import refusing_url
 
 
 def test_driver_that_cannot_be_made_leaves_nothing_open(tmp_path: Path) -> None:
-    def fail(_self: object, _parts: object) -> None:
+    def fail(_self: object, _conf: object) -> None:
         raise RuntimeError("no driver")
 
     conf = moorage_conf.load([], config_files=[])
@@ -31,7 +31,7 @@ def test_driver_that_cannot_be_made_leaves_nothing_open(tmp_path: Path) -> None:
         fixtures.MonkeyPatch(
             f"{FilterScheduler.__module__}.FilterScheduler.__init__", fail
         ),
-        pytest.raises(RuntimeError, match="no driver"),
+        pytest.raises(PluginError, match="no driver"),
     ):
         build(conf)
     scheduler = build(conf)  # the embedded Placement is open in no process
@@ -77,12 +77,12 @@ def test_what_is_needed_outside_decides_on_readiness(tmp_path: Path) -> None:
     conf.set_override("inventory_file", str(inventory), group="moorage")
     trouble = ["The broker is away."]
     scheduler = build(conf)
-    scheduler.add_readiness_check(lambda: trouble[0])
+    scheduler.status.add_readiness_check(lambda: trouble[0])
     scheduler.start()
-    assert not scheduler.is_ready
-    assert scheduler.readiness_note == trouble[0]
+    assert not scheduler.status.is_ready
+    assert scheduler.status.readiness_note == trouble[0]
     trouble[0] = ""
-    assert scheduler.is_ready
+    assert scheduler.status.is_ready
     scheduler.stop()
 
 
@@ -93,7 +93,7 @@ def test_seeding_that_takes_long_is_logged(
     conf = moorage_conf.load([], config_files=[])
     inventory = write_inventory(tmp_path, *(host(f"h{i}") for i in range(3)))
     conf.set_override("inventory_file", str(inventory), group="moorage")
-    with fixtures.MonkeyPatch("moorage.scheduler.service._PROGRESS_EVERY_S", 0.0):
+    with fixtures.MonkeyPatch("moorage.scheduler.seeding._PROGRESS_EVERY_S", 0.0):
         scheduler = build(conf)
         scheduler.start()
     scheduler.stop()

@@ -61,5 +61,18 @@ def test_scheduler_uses_both_by_name():
     assert chosen.service_host == "half-full"
 
 
+def test_driver_takes_the_first_host_that_fits():
+    running = SchedulerFixture(
+        host(host="full", vcpus_used=8),
+        host(host="first"),
+        host(host="emptier", vcpus_used=0),
+        options={"moorage": {"driver": "FirstFit"}},
+    )
+    with running:
+        asked = spec()
+        [[chosen]] = running.api.select_destinations({}, asked, [asked.instance_uuid])
+    assert chosen.service_host == "first"
+
+
 def _quarantine(*names):
     return aggregate(1, *names, quarantine="true")

@@ -60,7 +60,7 @@ def test_server_that_began_ends_where_another_cannot_start(
     serving = Serving(conf, scheduler)
     started = serving.start()
     try:
-        wait_until(lambda: "ACCESS_REFUSED" in scheduler.readiness_note)
+        wait_until(lambda: "ACCESS_REFUSED" in scheduler.status.readiness_note)
         assert broker.listeners[0].is_stopped
         broker.is_refusing = False
         started.result(timeout=60)

@@ -20,8 +20,12 @@ import pytest
 import sqlalchemy as sa
 from oslo_log import _options as oslo_log_options
 
-from moorage.scheduler.cmd.checks_options import FATES, Fate, fate_of
-from moorage.scheduler.cmd.checks_report import run
+from moorage.scheduler.cmd.checks.option_table import (
+    TREATMENTS,
+    Treatment,
+    treatment_of,
+)
+from moorage.scheduler.cmd.checks.report import run
 from moorage.scheduler.conf import list_opts
 from moorage.scheduler.sources.nova_db import schema
 
@@ -93,7 +97,7 @@ OTHER_GROUPS = (
 )  # fmt: skip
 #: Registered by oslo.db with all the others, and of no use.
 OF_OSLO_DB = {
-    (group, name) for group, name in FATES if group in ("database", "api_database")
+    (group, name) for group, name in TREATMENTS if group in ("database", "api_database")
 }
 
 
@@ -114,21 +118,27 @@ def oslos() -> set[tuple[str, str]]:
 
 
 def test_every_option_that_is_registered_is_honoured() -> None:
-    groups = {group for group, _ in FATES}
-    reported = {key: fate_of(*key) for key in ours() - OF_OSLO_DB if key[0] in groups}
+    groups = {group for group, _ in TREATMENTS}
+    reported = {
+        key: treatment_of(*key) for key in ours() - OF_OSLO_DB if key[0] in groups
+    }
     assert {
-        k for k, v in reported.items() if not v or v.fate is not Fate.HONOURED
+        k for k, v in reported.items() if not v or v.treatment is not Treatment.HONOURED
     } == set()
 
 
 def test_every_option_that_is_honoured_is_registered() -> None:
-    honoured = {k for k, v in FATES.items() if v.fate is Fate.HONOURED and k[1] != "*"}
+    honoured = {
+        k
+        for k, v in TREATMENTS.items()
+        if v.treatment is Treatment.HONOURED and k[1] != "*"
+    }
     assert honoured - ours() - oslos() == set()
 
 
 def test_every_verdict_but_honoured_has_a_reason() -> None:
-    unexplained = {k for k, v in FATES.items() if not v.why}
-    assert {FATES[key].fate for key in unexplained} == {Fate.HONOURED}
+    unexplained = {k for k, v in TREATMENTS.items() if not v.why}
+    assert {TREATMENTS[key].treatment for key in unexplained} == {Treatment.HONOURED}
 
 
 PROGRAM = """
@@ -159,7 +169,7 @@ def novas() -> Mapping[str, list[str]]:
 
 @pytest.mark.deep
 @pytest.mark.peer
-def test_every_option_of_novas_groups_has_a_fate(
+def test_every_option_of_novas_groups_has_a_treatment(
     novas: Mapping[str, list[str]],
 ) -> None:
     every = {
@@ -167,9 +177,9 @@ def test_every_option_of_novas_groups_has_a_fate(
         for group in (*WHOLE_GROUPS, *OTHER_GROUPS)
         for name in novas[group]
     }
-    assert {key for key in every if fate_of(*key) is None} == set()
+    assert {key for key in every if treatment_of(*key) is None} == set()
     whole = {key for key in every if key[0] in WHOLE_GROUPS}
-    assert whole - FATES.keys() == set()
+    assert whole - TREATMENTS.keys() == set()
 
 
 @pytest.mark.deep
@@ -178,9 +188,11 @@ def test_table_names_no_option_that_nova_does_not_have(
     novas: Mapping[str, list[str]],
 ) -> None:
     nova = {(g, name.replace("-", "_")) for g, names in novas.items() for name in names}
-    named = {key for key in FATES if key[1] != "*"} - oslos()
+    named = {key for key in TREATMENTS if key[1] != "*"} - oslos()
     named = {key for key in named if key[0] != "oslo_reports"}  # registered late
-    of_placement = {k for k in named if FATES[k].why == "Placement itself reads it"}
+    of_placement = {
+        k for k in named if TREATMENTS[k].why == "Placement itself reads it"
+    }
     dropped_by_nova = {(g, "use_db_reconnect") for g in ("database", "api_database")}
     assert named - nova - of_placement == dropped_by_nova
 
@@ -850,7 +862,11 @@ def test_files_of_a_directory_are_looked_at(
 
 def test_documentation_names_every_option_that_is_not_read() -> None:
     page = (Path(__file__).parents[3] / "doc" / "upgrade.rst").read_text("utf-8")
-    unread = {k for k, v in FATES.items() if v.fate in (Fate.NEEDLESS, Fate.IGNORED)}
+    unread = {
+        k
+        for k, v in TREATMENTS.items()
+        if v.treatment in (Treatment.NEEDLESS, Treatment.IGNORED)
+    }
     assert {key for key in unread if f"``{key[1]}``" not in page and key[1] != "*"} == (
         set()
     )

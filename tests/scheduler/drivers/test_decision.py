@@ -406,7 +406,7 @@ def test_claim_whose_thread_is_killed_is_released(make: MakeScheduler) -> None:
     [instance] = new_uuids()
     with pytest.raises(KeyboardInterrupt):
         _select(scheduler, request(), [instance])
-    scheduler._orphans.release_before_new_claim([instance])  # noqa: SLF001 - a later request's part
+    scheduler.orphans.release_before_new_claim([instance])
     assert _nothing_is_held(scheduler)
 
 
@@ -533,7 +533,7 @@ def test_evacuation_in_doubt_is_released_and_the_source_stays(
         _select(scheduler, spec, [instance])
     assert len(allocations(instance).resources) == 2
     placement.allocations = allocations
-    scheduler._orphans.release_before_new_claim([instance])  # noqa: SLF001 - a later request's part
+    scheduler.orphans.release_before_new_claim([instance])
     assert allocations(instance).resources == claimed(source)
 
 

@@ -264,7 +264,7 @@ def test_claim_is_released_where_the_check_cannot_be_made(
             _selected(scheduler, members[:1], _group(members, "anti-affinity"))
         if not takes_writes:
             assert held().resources
-            assert scheduler.n_orphans == 1
+            assert scheduler.status.n_orphans == 1
         away.is_away = False
         wait_until(lambda: not held().resources)
 

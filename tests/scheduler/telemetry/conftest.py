@@ -106,6 +106,9 @@ def select(scheduler: Scheduler) -> Select:
 @pytest.fixture
 def reader(scheduler: Scheduler) -> Iterator[Reader]:
     """A client of the scheduler's telemetry port."""
-    with Telemetry(scheduler.conf) as telemetry, telemetry.serve(scheduler) as served:
+    with (
+        Telemetry(scheduler.conf) as telemetry,
+        telemetry.serve(scheduler.status) as served,
+    ):
         assert telemetry.port is not None
         yield Reader(telemetry.port, served)

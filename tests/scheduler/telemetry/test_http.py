@@ -32,7 +32,7 @@ def test_what_is_not_ready_says_why(
     monkeypatch.setattr(BaseHostSource, "seen_at", lambda _self: 1.0)
     page = reader.get("/readyz")
     assert page.status == 503
-    assert page.text == scheduler.readiness_note + "\n"
+    assert page.text == scheduler.status.readiness_note + "\n"
     assert "max_view_age" in page.text
     assert reader.get("/healthz").status == 200
     assert reader.metrics()["moorage_ready", ""] == 0

@@ -21,7 +21,7 @@ def test_report_has_threads_decisions_notes_and_options(
     scheduler: Scheduler, select: Select
 ) -> None:
     [[chosen, *_]] = select()
-    text = report.report(scheduler)
+    text = report.report(scheduler.status)
     assert "test_report_has_threads" in text
     assert "------ claim-reconciler" in text
     assert f" on {chosen.service_host} " in text
@@ -35,7 +35,7 @@ def test_report_has_no_secrets(scheduler: Scheduler) -> None:
     conf.set_override("transport_url", "rabbit://me:hush@broker/")
     conf.set_override("store_connection", "mysql://me:hush@db/", "moorage")
     conf.set_override("connection", "mysql://me:hush@db/", "api_database")
-    text = report.report(scheduler)
+    text = report.report(scheduler.status)
     assert "hush" not in text
     assert "  store_connection = ***" in text
 
@@ -43,7 +43,7 @@ def test_report_has_no_secrets(scheduler: Scheduler) -> None:
 def test_signal_has_a_file_written(scheduler: Scheduler, tmp_path: Path) -> None:
     scheduler.conf.set_override("log_dir", str(tmp_path), "oslo_reports")
     before = signal.getsignal(report.SIGNAL)
-    restore = report.write_on_signal(scheduler)
+    restore = report.write_on_signal(scheduler.status)
     try:
         os.kill(os.getpid(), report.SIGNAL)
         written = wait_until(
@@ -59,7 +59,7 @@ def test_signal_has_a_file_written(scheduler: Scheduler, tmp_path: Path) -> None
 def test_without_a_folder_it_goes_to_stderr(
     scheduler: Scheduler, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert report.write(scheduler) is None
+    assert report.write(scheduler.status) is None
     assert "Guru Meditation" in capfd.readouterr().err
 
 
@@ -68,4 +68,4 @@ def test_a_folder_that_is_not_there_is_named(
 ) -> None:
     scheduler.conf.set_override("log_dir", str(tmp_path / "gone"), "oslo_reports")
     with pytest.raises(ConfigurationError, match=r"\[oslo_reports\] log_dir"):
-        report.write(scheduler)
+        report.write(scheduler.status)

@@ -19,22 +19,25 @@ from oslo_config import cfg
 from oslo_messaging.opts import list_opts as messaging_opts
 from oslo_utils import strutils
 
-from ..conf import list_opts, registered_opts
-from ..conf.values import wrong_value
-from ..entry_points import load_plugin
-from ..errors import ConfigurationError, SchedulerError
-from ..prefilters.networks import check_network
-from ..prefilters.neutron import make_network_client
-from ..sources.inventory import read_inventory
-from ..sources.nova_db.heartbeats import heartbeats_of
-from .checks_files import FileOptions
-from .checks_options import FATES, Fate, Key, OptionFate, fate_of
-from .checks_plugins import available_filters, enabled_filters, weight_classes
-from .checks_result import CheckResult
-from .checks_services import database_findings, placement_findings
+from ...conf import list_opts, registered_opts
+from ...conf.values import wrong_value
+from ...drivers.plugins import load_driver
+from ...entry_points import load_plugin
+from ...errors import ConfigurationError, SchedulerError
+from ...prefilters.networks import check_network
+from ...prefilters.neutron import make_network_client
+from ...sources.inventory import read_inventory
+from ...sources.nova_db.heartbeats import heartbeats_of
+from .files import FileOptions
+from .option_table import TREATMENTS, Key, OptionTreatment, Treatment, treatment_of
+from .plugins import available_filters, enabled_filters, weight_classes
+from .result import CheckResult
+from .services import database_findings, placement_findings
 
-_OWN: Final = OptionFate(Fate.HONOURED, "Moorage's own option")
-_AUTH: Final = OptionFate(Fate.HONOURED, "keystoneauth1 reads it, by an auth_section")
+_OWN: Final = OptionTreatment(Treatment.HONOURED, "Moorage's own option")
+_AUTH: Final = OptionTreatment(
+    Treatment.HONOURED, "keystoneauth1 reads it, by an auth_section"
+)
 _SOURCE: Final = "Source of hosts"
 #: The similarity of two group names, 0 to 1, from which one counts as misspelt.
 _MIN_SIMILARITY: Final = 0.8
@@ -92,16 +95,20 @@ def _name(key: Key) -> str:
 def _option(conf: cfg.ConfigOpts, files: FileOptions, key: Key) -> CheckResult | None:
     if key in _SPECIAL and (finding := _special_result(conf, files, key)):
         return finding
-    if key[0] in _SERVICES and key not in FATES and not _is_service_option(conf, key):
+    if (
+        key[0] in _SERVICES
+        and key not in TREATMENTS
+        and not _is_service_option(conf, key)
+    ):
         return _unknown(key)
-    verdict = fate_of(*key) or (_OWN if key in _registered() else None)
-    if verdict is None and key[0] in _auth_sections(conf):
-        verdict = _AUTH
-    if verdict is None:
+    treated = treatment_of(*key) or (_OWN if key in _registered() else None)
+    if treated is None and key[0] in _auth_sections(conf):
+        treated = _AUTH
+    if treated is None:
         return _unknown(key) if key[0] in _STRICT else None
-    if verdict.fate is Fate.IGNORED:
-        return CheckResult.warning(_name(key), f"{verdict}.")
-    return CheckResult.success(_name(key), f"{verdict}.")
+    if treated.treatment is Treatment.IGNORED:
+        return CheckResult.warning(_name(key), f"{treated}.")
+    return CheckResult.success(_name(key), f"{treated}.")
 
 
 def _special_result(
@@ -117,7 +124,9 @@ def _special_result(
 
 def _unknown(key: Key) -> CheckResult:
     group, option = key
-    known = {name for in_group, name in {*FATES, *_registered()} if in_group == group}
+    known = {
+        name for in_group, name in {*TREATMENTS, *_registered()} if in_group == group
+    }
     close = difflib.get_close_matches(option, known, n=1)
     guess = f" Did you mean {close[0]}?" if close else ""
     return CheckResult.warning(
@@ -181,7 +190,7 @@ def _other_options(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[CheckRe
         group
         for group, option in files
         if (group, option) not in known
-        and fate_of(group, option) is None
+        and treatment_of(group, option) is None
         and group not in read
     )
     if others:
@@ -317,7 +326,7 @@ def _record(conf: cfg.ConfigOpts, _files: FileOptions) -> CheckResult | None:
 
 def _driver(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult | None:
     try:
-        load_plugin("moorage.drivers", conf.moorage.driver)
+        load_driver(conf)
     except SchedulerError as e:
         return CheckResult.failure("[moorage] driver", files.redacted(e))
     return None

@@ -9,9 +9,9 @@ from urllib.parse import unquote
 
 from oslo_config import cfg
 
-from ..conf.secrets import HIDDEN, is_secret_name
-from ..conf.values import config_files
-from .checks_options import Key
+from ...conf.secrets import HIDDEN, is_secret_name
+from ...conf.values import config_files
+from .option_table import Key
 
 #: Parts of the names of options whose values are URLs that may have passwords.
 _URL_PARTS: Final = ("connection", "transport_url")

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 
 from oslo_config import cfg
 
-from ..drivers.plugins import REMOVED_FILTERS, load_filters, load_weighers
-from ..errors import SchedulerError
-from .checks_files import FileOptions
-from .checks_result import CheckResult
+from ...drivers.plugins import REMOVED_FILTERS, load_filters, load_weighers
+from ...errors import SchedulerError
+from .files import FileOptions
+from .result import CheckResult
 
 _GROUP = "filter_scheduler"
 

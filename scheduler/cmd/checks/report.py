@@ -13,10 +13,10 @@ from oslo_config import cfg
 from oslo_log import log as oslo_logging
 from oslo_upgradecheck import upgradecheck
 
-from ..conf import explaining, register_opts
-from ..failures import one_line
-from .checks import run_checks
-from .checks_result import CheckResult
+from ...conf import explaining, register_opts
+from ...failures import one_line
+from .result import CheckResult
+from .run import run_checks
 
 #: As in nova-status: not a check failed, but the command.
 _FAILED: Final = 255

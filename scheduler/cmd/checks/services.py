@@ -5,27 +5,29 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Final
 
 import sqlalchemy as sa
 from oslo_config import cfg
 
-from ..candidates import MICROVERSION
-from ..errors import PlacementError
-from ..placement.client import PlacementClient, make_adapter
-from ..sources.nova_db import schema
-from ..sources.nova_db.directory import CellMappingRow, DirectoryReader
-from ..sources.nova_db.engines import Engines
-from ..sources.nova_db.old_computes import (
+from ...candidates import MICROVERSION
+from ...errors import PlacementError
+from ...placement.client import PlacementClient, make_adapter
+from ...sources.nova_db import schema
+from ...sources.nova_db.directory import CellMappingRow, DirectoryReader
+from ...sources.nova_db.engines import Engines
+from ...sources.nova_db.old_computes import (
     ADVICE,
     describe_old_computes,
     read_old_computes,
 )
-from .checks_files import FileOptions
-from .checks_result import CheckResult, TimedCall
+from .files import FileOptions
+from .result import CheckResult
 
 #: Time limit in seconds for both requests to Placement.
 PLACEMENT_S: Final = 10.0
@@ -45,7 +47,7 @@ def placement_findings(
     if not (options.auth_type or options.auth_section or options.endpoint_override):
         yield _embedded(conf)
         return
-    pending = TimedCall(lambda: _check_placement(conf))
+    pending = _TimedCall(lambda: _check_placement(conf))
     try:
         yield pending.result(PLACEMENT_S)
     except (PlacementError, TimeoutError) as e:
@@ -124,11 +126,11 @@ class _Databases:
         self._cells: tuple[CellMappingRow, ...] = ()
 
     def findings(self) -> Iterator[CheckResult]:
-        yield self._outcome(_API, TimedCall(self._read_api))
+        yield self._outcome(_API, _TimedCall(self._read_api))
         pending = [
             (
                 f"Cell {cell.name or cell.uuid}",
-                TimedCall(functools.partial(self._read_cell, cell)),
+                _TimedCall(functools.partial(self._read_cell, cell)),
             )
             for cell in self._cells
         ]
@@ -139,7 +141,7 @@ class _Databases:
         """Close all connections that are not in use."""
         self._engines.dispose()
 
-    def _outcome(self, name: str, work: TimedCall) -> CheckResult:
+    def _outcome(self, name: str, work: _TimedCall) -> CheckResult:
         try:
             return work.result(self._limit_s)
         except ModuleNotFoundError as e:
@@ -216,3 +218,28 @@ def _connected(engine: sa.Engine) -> Iterator[sa.Connection]:
         raise FileNotFoundError(f"there is no file {path}")  # SQLite would create it
     with engine.connect() as connection:
         yield connection
+
+
+class _TimedCall:
+    """A check in its own thread, so that waiting for it can time out."""
+
+    def __init__(self, work: Callable[[], CheckResult]) -> None:
+        self._work = work
+        self._outcome: Future[CheckResult] = Future()
+        # Not an executor's thread: Python would wait for that at exit.
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._outcome.set_result(self._work())
+        except Exception as e:  # raised again in `result`
+            self._outcome.set_exception(e)
+
+    def result(self, timeout_s: float) -> CheckResult:
+        """Return or raise the outcome; TimeoutError if it takes longer."""
+        try:
+            return self._outcome.result(timeout_s)
+        except TimeoutError:
+            if self._outcome.done():
+                raise
+            raise TimeoutError(f"no answer within {timeout_s:g} s") from None

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the engine of decisions works with; a driver gets none of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+from oslo_config import cfg
+
+from ...filters import BaseHostFilter
+from ...weighers import BaseHostWeigher
+from ..hosts import HostTable
+from ..placement.allocations.journal import Journal
+from ..placement.allocations.orphans import Orphans
+from ..placement.cache import CandidatesCache
+from ..placement.client import PlacementClient
+from ..prefilters import NetworkClient, Prefilter
+from ..sources.base import BaseHostSource
+from ..waiting import Waiter
+from .base import BaseSchedulerDriver
+from .contention import Contention
+from .peer_claims import PublishClaims
+from .record import DecisionLog
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parts:
+    """The dependencies of decisions; replaced as a whole when plugins are reloaded.
+
+    Attributes
+    ----------
+    driver : BaseSchedulerDriver
+        Chooses the hosts.
+    journal : Journal
+        Records claims before they are sent.
+    prefilters : sequence of (name, prefilter)
+        In the order in which they run.
+    clock : callable
+        Returns the current time, seconds since the epoch.
+    rng : numpy.random.Generator
+        Shuffles, chooses within ``host_subset_size``, adds jitter to retries.
+    tie_seed : int
+        Orders hosts of equal weight, the same way until the next start.
+    network : NetworkClient or None
+        The Neutron client for prefilters; None: not configured.
+    waiter : Waiter
+        Waits between retries.
+    contention : Contention
+        The rate at which Placement has refused recent claims.
+    publish_claims : callable
+        Publishes claims to the other schedulers.
+    review : callable
+        Checks whether claims on these compute nodes have ended; returns whether some
+        have, and were released in the host table.
+    """
+
+    conf: cfg.ConfigOpts
+    driver: BaseSchedulerDriver
+    placement: PlacementClient
+    orphans: Orphans
+    journal: Journal
+    candidates_cache: CandidatesCache
+    table: HostTable
+    source: BaseHostSource
+    prefilters: Sequence[tuple[str, Prefilter]]
+    filters: Sequence[BaseHostFilter]
+    weighers: Sequence[BaseHostWeigher]
+    decisions: DecisionLog
+    clock: Callable[[], float]
+    rng: np.random.Generator
+    tie_seed: int
+    network: NetworkClient | None
+    waiter: Waiter
+    publish_claims: PublishClaims
+    review: Callable[[Collection[str]], bool]
+    contention: Contention = dataclasses.field(default_factory=Contention)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of a decision, as its driver calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ...objects import RequestSpec
+from ..errors import PluginError
+from ..hosts import HostBatch
+from .accepting import Accept, accept_any, claim_in_placement
+from .base import Selections
+from .ledger import Ledger
+from .placed import PlacedInstance
+from .request_claims import RequestClaims
+from .weighing import Ranking
+
+if TYPE_CHECKING:
+    from .decision import Decision
+
+
+class Steps:
+    """Implements `DecisionSteps` on a decision.
+
+    Parameters
+    ----------
+    claims : RequestClaims or None
+        None: nothing is claimed.
+
+    Attributes
+    ----------
+    placed : list of PlacedInstance
+        The instances that have a host, in the order in which they got it.
+    """
+
+    def __init__(
+        self,
+        decision: Decision,
+        hosts: HostBatch,
+        ledger: Ledger | None,
+        claims: RequestClaims | None,
+    ) -> None:
+        self._decision = decision
+        self.candidates = hosts
+        self._ledger = None if claims is None else ledger
+        self._claims = claims
+        self.placed: list[PlacedInstance] = []
+
+    @property
+    def spec_obj(self) -> RequestSpec:
+        """The request."""
+        return self._decision.spec_obj
+
+    @property
+    def instance_uuids(self) -> Sequence[str]:
+        """The instances that need a host each."""
+        return self._decision.instance_uuids
+
+    def passing(self, hosts: HostBatch, instance_uuid: str) -> HostBatch:
+        """Return the hosts that pass all enabled filters."""
+        # As for the first instance: filters that run once per request run, too.
+        return self._decision.filter_hosts(hosts, instance_uuid, 0)
+
+    def weights(self, hosts: HostBatch, instance_uuid: str) -> npt.NDArray[np.float64]:
+        """Return the weight of each host."""
+        return self._decision.rank_hosts(hosts, instance_uuid).total
+
+    def claim(
+        self, hosts: HostBatch, index: int, instance_uuid: str
+    ) -> HostBatch | None:
+        """Claim a host for an instance."""
+        candidate = self._accept()(instance_uuid, hosts, index)
+        if candidate is None:
+            return None
+        placed = self._decision.place_instance(
+            _in_order(hosts), instance_uuid, index, candidate, self._ledger
+        )
+        self.placed.append(placed)
+        return hosts.with_instance(index, instance_uuid, placed.consumption)
+
+    def _accept(self) -> Accept:
+        if self._claims is None or self._ledger is None:
+            return accept_any
+        return claim_in_placement(self._ledger, self._claims)
+
+    def selections(self, alternates: HostBatch) -> Selections:
+        """Return the chosen hosts, and alternates in their order.
+
+        Raises
+        ------
+        PluginError
+            Not every instance has exactly one host.
+        """
+        placed = sorted(each.instance_uuid for each in self.placed)
+        if placed != sorted(self.instance_uuids):
+            raise PluginError(
+                f"the driver claimed hosts for {placed}, not for each of "
+                f"{sorted(self.instance_uuids)} once"
+            )
+        others = _in_order(alternates)
+        return self._decision.make_selections(self.placed, self._ledger, others)
+
+    def select_by_weight(self) -> Selections:
+        """Place all instances on the hosts of the highest weight."""
+        self.placed, selections = self._decision.select_by_weight(
+            self.candidates, self._ledger, self._claims
+        )
+        return selections
+
+
+def _in_order(hosts: HostBatch) -> Ranking:
+    """Return a ranking that keeps the order of the hosts."""
+    return Ranking(hosts, np.zeros(len(hosts)), np.arange(len(hosts), dtype=float))

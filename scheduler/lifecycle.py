@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lifecycle of a scheduler: load, check, follow, reload, stop.
+
+load ─▶ check ─▶ [fork workers ─▶ reseed] ─▶ follow ─▶ reload … ─▶ stop
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from oslo_config import cfg
+
+from .claim_reconciler import ClaimReconciler
+from .drivers.plugins import PluginSet, load_plugin_set
+from .hosts import HostTable
+from .placement.allocations.journal import Journal
+from .placement.allocations.orphans import Orphans
+from .placement.cache import CandidatesCache
+from .placement.client import PlacementClient
+from .placement.readiness import Readiness
+from .seeding import seed_from_file
+from .selector import Selector
+from .sources.base import BaseHostSource
+
+
+class Lifecycle:
+    """Starts, reloads and stops the parts of a scheduler.
+
+    Parameters
+    ----------
+    is_embedded : bool
+        Whether Placement runs in this process.
+    closing : contextlib.ExitStack
+        Closes all parts.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts, each by name
+        self,
+        conf: cfg.ConfigOpts,
+        *,
+        table: HostTable,
+        source: BaseHostSource,
+        selector: Selector,
+        placement: PlacementClient,
+        is_embedded: bool,
+        candidates_cache: CandidatesCache,
+        journal: Journal,
+        orphans: Orphans,
+        readiness: Readiness,
+        reconciler: ClaimReconciler,
+        clock: Callable[[], float],
+        closing: contextlib.ExitStack,
+    ) -> None:
+        self._conf = conf
+        self._table = table
+        self._source = source
+        self._selector = selector
+        self._placement = placement
+        self._is_embedded = is_embedded
+        self._candidates_cache = candidates_cache
+        self._journal = journal
+        self._orphans = orphans
+        self._readiness = readiness
+        self._reconciler = reconciler
+        self._clock = clock
+        self._closing = closing
+
+    @property
+    def must_not_fork(self) -> bool:
+        """Whether forking is impossible because of the embedded Placement."""
+        return self._is_embedded
+
+    def load(self) -> None:
+        """Read the hosts; starts no thread, so that the process may be forked after.
+
+        Raises
+        ------
+        ConfigurationError
+            The hosts cannot be read.
+        """
+        self._source.start(self._table)
+        self._seed()
+
+    def check(self) -> None:
+        """Check that the hosts may be served.
+
+        Raises
+        ------
+        ConfigurationError
+            The source refuses, for example because a nova-compute is too old.
+        """
+        self._source.check()
+
+    def follow(self, *, claims_directory: Path | None = None) -> None:
+        """Start the background threads; called in each process that decides.
+
+        They keep the hosts up to date, check Placement and release stale claims.
+
+        Parameters
+        ----------
+        claims_directory : Path, optional
+            Used if the option of that name is not set.
+
+        Raises
+        ------
+        ConfigurationError
+            Unsettled claims cannot be recorded there.
+        """
+        option = self._conf.moorage.claims_directory
+        if folder := Path(option) if option else claims_directory:
+            self._journal.open(folder)
+        self._source.start_polling(self._table)
+        self._readiness.start()
+        self._reconciler.start()
+
+    def load_plugins(self, settings: cfg.ConfigOpts | None = None) -> PluginSet:
+        """Return the plugins that options name, for `reload`, without using them yet.
+
+        Parameters
+        ----------
+        settings : oslo_config.cfg.ConfigOpts, optional
+            Those of `build` by default.
+
+        Raises
+        ------
+        PluginError
+            One of them is unknown or broken.
+        """
+        return load_plugin_set(settings or self._conf, self._clock)
+
+    def reload(self, plugins: PluginSet | None = None) -> None:
+        """Reload plugins and hosts; see `Scheduler.reset`."""
+        plugins = plugins or self.load_plugins()
+        self._selector.use(plugins)
+        options = self._conf.moorage
+        self._candidates_cache.set_limits(
+            options.candidates_max_age, options.candidates_max_kept
+        )
+        self._reconciler.max_age_s = claim_max_age_s(self._conf, self._source)
+        self._source.refresh(self._table)
+        self._seed()
+
+    def release_leftover_claims(self, claims_directory: Path) -> None:
+        """Release the claims of killed processes, as far as Placement answers.
+
+        Called by the parent process of the workers before it stops.
+
+        Raises
+        ------
+        ConfigurationError
+            The folder cannot be used.
+        """
+        self._journal.open(claims_directory)
+        self._orphans.stop()
+        self._journal.close()
+
+    def stop(self) -> None:
+        """Stop all threads and close all connections."""
+        self._closing.close()
+
+    def _seed(self) -> None:
+        if self._is_embedded:
+            seed_from_file(self._placement, self._source)
+
+
+def claim_max_age_s(conf: cfg.ConfigOpts, source: BaseHostSource) -> float | None:
+    """Return the age from which reports should include a claim; None: never."""
+    age_s: float = conf.moorage.claim_max_age
+    return age_s if source.is_reporting else None

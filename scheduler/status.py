@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The status of a scheduler: whether it is ready, and its counts, all without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from oslo_config import cfg
+
+from .drivers.record import DecisionLog
+from .hosts import HostTable
+from .placement.allocations.orphans import Orphans
+from .placement.cache import CandidatesCache
+from .placement.readiness import Readiness
+from .sources.base import BaseHostSource
+
+
+class SchedulerStatus:
+    """What operators and telemetry read of a scheduler.
+
+    Attributes
+    ----------
+    decisions : DecisionLog
+        The newest decision records; it publishes each to its subscribers.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts, each by name
+        self,
+        conf: cfg.ConfigOpts,
+        *,
+        table: HostTable,
+        decisions: DecisionLog,
+        candidates_cache: CandidatesCache,
+        source: BaseHostSource,
+        orphans: Orphans,
+        readiness: Readiness,
+        clock: Callable[[], float],
+    ) -> None:
+        self.conf = conf
+        self.table = table
+        self.decisions = decisions
+        self.candidates_cache = candidates_cache
+        self._source = source
+        self._orphans = orphans
+        self._readiness = readiness
+        self._clock = clock
+        self._checks: list[Callable[[], str]] = []
+
+    def add_readiness_check(self, check: Callable[[], str]) -> None:
+        """Add a condition for being ready.
+
+        Parameters
+        ----------
+        check : callable
+            Returns the problem, or an empty text; must return at once, without I/O.
+        """
+        self._checks.append(check)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests can be served.
+
+        Placement must answer, the state of hosts must be recent enough, the source must
+        report no problem, and the added checks must succeed.
+        """
+        return self._readiness.is_ready and not any(self._problems())
+
+    @property
+    def readiness_note(self) -> str:
+        """Why the scheduler is not ready and since when, with other notes; or ""."""
+        notes = (self._readiness.note, *self._problems(), *self._source.notes())
+        return " ".join(dict.fromkeys(note for note in notes if note))
+
+    def _problems(self) -> Iterator[str]:
+        """Yield the problems other than Placement's, or empty texts."""
+        yield self._staleness()
+        yield from self._source.troubles()
+        for check in self._checks:
+            yield check()
+
+    @property
+    def view_age_s(self) -> float | None:
+        """Seconds since the oldest part of the hosts' state was read.
+
+        None: the source's state does not age.
+        """
+        return self._source.age_s(self._clock())
+
+    def _staleness(self) -> str:
+        age_s, limit_s = self.view_age_s, self.conf.moorage.max_view_age
+        if age_s is None or not limit_s or age_s <= limit_s:
+            return ""
+        return (
+            f"The state of hosts is {age_s:.0f} s old, more than [moorage] "
+            f"max_view_age, {limit_s:.0f} s."
+        )
+
+    @property
+    def report_counts(self) -> Mapping[str, int]:
+        """The numbers of host reports by outcome; empty if the source takes none."""
+        return self._source.report_counts()
+
+    @property
+    def n_orphans(self) -> int:
+        """The number of allocations that may be held without an answered request."""
+        return len(self._orphans)
+
+    @property
+    def suspected_orphans(self) -> Sequence[str]:
+        """Instances whose allocations no evidence explains; see `Orphans`."""
+        return self._orphans.suspected
