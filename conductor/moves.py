@@ -102,7 +102,7 @@ def move(
     PlacementError
         Placement failed; see `ConductorClient.rewrite`.
     """
-    plan = _Move(instance_uuid, migration_uuid, _claimable(selection))
+    plan = _MovePlan(instance_uuid, migration_uuid, _claimable(selection))
     uuids = (instance_uuid, migration_uuid)
     rewrite = client.rewrite(uuids, plan, global_request_id=global_request_id)
     return _claim_answer(rewrite)
@@ -152,7 +152,7 @@ def revert(
     PlacementError
         Placement failed; see `ConductorClient.rewrite`.
     """
-    plan = _Revert(instance_uuid, migration_uuid, source)
+    plan = _RevertPlan(instance_uuid, migration_uuid, source)
     uuids = (instance_uuid, migration_uuid)
     rewrite = client.rewrite(uuids, plan, global_request_id=global_request_id)
     rewrite.raise_unless_done(f"Migration {migration_uuid} was not reverted")
@@ -197,7 +197,7 @@ def remove_provider_tree(
 
 
 @dataclass(frozen=True, slots=True)
-class _Move:
+class _MovePlan:
     """The plan of a move."""
 
     instance_uuid: str
@@ -220,7 +220,7 @@ class _Move:
 
 
 @dataclass(slots=True)
-class _Revert:
+class _RevertPlan:
     """The plan of a revert; it stores the source to recognize a finished revert."""
 
     instance_uuid: str

@@ -5,47 +5,79 @@ Names, versions, fields and enums are nova 34's. `WireObject` reads and writes t
 `REGISTRY` keeps ours separate from nova's, `Serializer` is passed to oslo.messaging.
 """
 
-from .aggregate import Aggregate, AggregateList
 from .base import REGISTRY, WireObject, read_object
 from .cell_mapping import CellMapping, CellMappingList, HostMapping, InstanceMapping
-from .compute_node import ComputeNode, ComputeNodeList
-from .cpu import VirtCPUFeature, VirtCPUModel, VirtCPUTopology
-from .device_metadata import DeviceBus, DeviceMetadata, InstanceDeviceMetadata
+from .envelope import OpaqueObject
 from .errors import MalformedObject, TooNewValue, UnsetField, UnsupportedObject
-from .flavor import Flavor
+from .host import (
+    Aggregate,
+    AggregateList,
+    ComputeNode,
+    ComputeNodeList,
+    HVSpec,
+    MonitorMetric,
+    MonitorMetricList,
+    Service,
+    ServiceList,
+)
 from .host_report import HostDelta, HostReport, ReportObject, report_data
-from .hv_spec import HVSpec
-from .image_meta import ImageMeta
-from .image_props import ImageMetaProps
-from .instance import Instance, InstanceList
-from .instance_group import InstanceGroup
-from .instance_numa import InstanceNUMACell, InstanceNUMATopology
-from .instance_parts import (
+from .image import ImageMeta, ImageMetaProps
+from .instance import (
+    DeviceBus,
+    DeviceMetadata,
     EC2Ids,
+    Instance,
+    InstanceDeviceMetadata,
     InstanceFault,
     InstanceInfoCache,
+    InstanceList,
     KeyPair,
     KeyPairList,
     MigrationContext,
+    Resource,
+    ResourceList,
+    ResourceMetadata,
     Tag,
     TagList,
     TrustedCerts,
 )
-from .monitor_metric import MonitorMetric, MonitorMetricList
-from .network_metadata import NetworkMetadata
-from .network_request import NetworkRequest, NetworkRequestList
-from .numa import NUMACell, NUMAPagesTopology, NUMATopology, NUMATopologyLimits
-from .opaque import OpaqueObject
-from .pci_device import PciDevice, PciDeviceList, PciDevicePool, PciDevicePoolList
-from .pci_request import InstancePCIRequest, InstancePCIRequests
-from .request_group import Destination, RequestGroup, RequestLevelParams
+from .network import (
+    NetworkMetadata,
+    NetworkRequest,
+    NetworkRequestList,
+    SecurityGroup,
+    SecurityGroupList,
+)
+from .numa import (
+    InstanceNUMACell,
+    InstanceNUMATopology,
+    NUMACell,
+    NUMAPagesTopology,
+    NUMATopology,
+    NUMATopologyLimits,
+    VirtCPUFeature,
+    VirtCPUModel,
+    VirtCPUTopology,
+)
+from .pci import (
+    InstancePCIRequest,
+    InstancePCIRequests,
+    PciDevice,
+    PciDeviceList,
+    PciDevicePool,
+    PciDevicePoolList,
+)
+from .request_parts import (
+    Destination,
+    Flavor,
+    InstanceGroup,
+    RequestGroup,
+    RequestLevelParams,
+    SchedulerRetries,
+)
 from .request_spec import RequestSpec
-from .resource import Resource, ResourceList, ResourceMetadata
-from .scheduler_limits import SchedulerLimits, SchedulerRetries
-from .security_group import SecurityGroup, SecurityGroupList
-from .selection import Selection
+from .selection import SchedulerLimits, Selection
 from .serializer import Serializer
-from .service import Service, ServiceList
 
 __all__ = [
     "REGISTRY",

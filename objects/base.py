@@ -21,13 +21,13 @@ from .envelope import (
     NAME,
     NAMESPACE,
     VERSION,
+    OpaqueObject,
     changed_names,
     check_envelope,
     version_tuple,
 )
 from .errors import MalformedObject, TooNewValue, UnsetField, UnsupportedObject
-from .fields import class_of
-from .opaque import OpaqueObject
+from .fields import class_of, declare
 from .reading import Reader, reader
 from .writing import Writer, writer
 
@@ -38,6 +38,7 @@ _Class = TypeVar("_Class", bound="type[WireObject]")
 
 def register(cls: _Class) -> _Class:
     """Add a class to our registry and define properties for its fields."""
+    cls.ADDED = getattr(cls.fields, "added", {})
     ovo.VersionedObjectRegistry.objectify(cls)
     cls._readers = {n: reader(f, _object_reader) for n, f in cls.fields.items()}
     cls._writers = {n: (f"_obj_{n}", writer(f)) for n, f in cls.fields.items()}
@@ -71,7 +72,7 @@ class WireObject(ovo.VersionedObject):
 
     # Values that unset fields read as, beyond the defaults declared with the fields.
     UNSET: ClassVar[Mapping[str, Callable[[], Any]]] = {}
-    # Fields that are newer than 1.0 (or 2.0), with the version that added each.
+    # The versions that added fields; set from the declaration of the fields.
     ADDED: ClassVar[Mapping[str, str]] = {}
     # Values that are newer than their field: {field: {value: version}}.
     ADDED_VALUES: ClassVar[Mapping[str, Mapping[str, str]]] = {}
@@ -309,6 +310,25 @@ def read_object(
         elif expected is not None:
             error.prefix_path(expected.obj_name())
         raise
+
+
+class Timestamped:
+    """Mixin: when the object's row was created and last updated."""
+
+    fields = declare(
+        created_at=of.DateTimeField(nullable=True),
+        updated_at=of.DateTimeField(nullable=True),
+    )
+
+
+class Persistent(Timestamped):
+    """Mixin: the timestamps of a row with soft deletion."""
+
+    fields = declare(
+        **Timestamped.fields,
+        deleted_at=of.DateTimeField(nullable=True),
+        deleted=of.BooleanField(default=False),
+    )
 
 
 class EphemeralObject(WireObject):

@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from oslo_versionedobjects import fields as of
 
-from .base import ObjectList, WireObject, register
-from .fields import declare
-from .mixins import Timestamped
+from .base import ObjectList, Timestamped, WireObject, register
+from .fields import Since, declare
 
 
 @register
@@ -19,20 +16,12 @@ class CellMapping(Timestamped, WireObject):
     VERSION = "1.1"
     fields = declare(
         database_connection=of.StringField(),
-        disabled=of.BooleanField(default=False),
+        disabled=Since("1.1", of.BooleanField(default=False)),
         id=of.IntegerField(read_only=True),
         name=of.StringField(nullable=True),
         transport_url=of.StringField(),
         uuid=of.UUIDField(),
     )
-    CELL0_UUID = "00000000-0000-0000-0000-000000000000"
-    ADDED = MappingProxyType({"disabled": "1.1"})
-
-    @property
-    def identity(self) -> str:
-        """UUID and name of the cell for log messages."""
-        name: str | None = self.name if "name" in self else None
-        return f"{self.uuid}({name})" if name else str(self.uuid)
 
 
 @register
@@ -40,9 +29,7 @@ class CellMappingList(ObjectList):
     """A list of cell mappings."""
 
     VERSION = "1.1"
-    fields = declare(
-        objects=of.ListOfObjectsField("CellMapping"),
-    )
+    fields = declare(objects=of.ListOfObjectsField("CellMapping"))
 
 
 @register
@@ -67,7 +54,6 @@ class InstanceMapping(Timestamped, WireObject):
         id=of.IntegerField(read_only=True),
         instance_uuid=of.UUIDField(),
         project_id=of.StringField(),
-        queued_for_delete=of.BooleanField(default=False),
-        user_id=of.StringField(),
+        queued_for_delete=Since("1.1", of.BooleanField(default=False)),
+        user_id=Since("1.2", of.StringField()),
     )
-    ADDED = MappingProxyType({"queued_for_delete": "1.1", "user_id": "1.2"})

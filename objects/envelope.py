@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The envelope of an object on the wire: its keys and their checks."""
+"""The envelope of an object on the wire, and objects of which only that is known."""
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from .errors import MalformedObject
@@ -55,3 +58,38 @@ def changed_names(primitive: dict[str, Any]) -> set[str]:
     if type(changes) not in (list, tuple) or not all(type(c) is str for c in changes):
         raise MalformedObject("a list of field names", changes, CHANGES)
     return set(changes)
+
+
+class OpaqueObject:
+    """An object of an unknown class, written back exactly as it was received.
+
+    Only fields that accept subclasses have one (the devices of an instance).
+    """
+
+    # Unknown, so empty; oslo reads it for repr().
+    fields: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(self, primitive: dict[str, Any]) -> None:
+        """Store the wire form."""
+        self.primitive = primitive
+
+    def obj_name(self) -> str:
+        """Return the name of the class."""
+        return str(self.primitive[NAME])
+
+    def obj_to_primitive(
+        self,
+        target_version: str | None = None,  # noqa: ARG002 - VersionedObject's signature
+        version_manifest: dict[str, str] | None = None,  # noqa: ARG002 - as above
+    ) -> dict[str, Any]:
+        """Return the wire form as it was received; it is never downgraded."""
+        return copy.deepcopy(self.primitive)
+
+    def obj_reset_changes(
+        self, fields: list[str] | None = None, recursive: bool = False
+    ) -> None:
+        """Do nothing: the fields are unknown."""
+
+    def __repr__(self) -> str:
+        """Return the name of the class."""
+        return f"OpaqueObject({self.obj_name()})"

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields as of
 
 # A default of None, which the type annotations of oslo's fields do not allow.
 NONE: Any = None
-
-Fields = dict[str, of.Field[Any]]
 
 Compound = of.List[Any] | of.Set[Any] | of.Dict[Any]
 
@@ -33,9 +33,31 @@ def class_of(kind: of.Object) -> tuple[str, bool]:
     return kind._obj_name, kind._subclasses  # noqa: SLF001 - no public names either
 
 
-def declare(**fields: of.Field[Any]) -> Fields:
+class Since(NamedTuple):
+    """A field, and the version of its object that added it."""
+
+    version: str
+    field: of.Field[Any]
+
+
+class Fields(dict[str, of.Field[Any]]):
+    """The fields of an object, and the versions that added the newer ones."""
+
+    def __init__(self, declared: Mapping[str, of.Field[Any] | Since]) -> None:
+        super().__init__(
+            (name, each.field if isinstance(each, Since) else each)
+            for name, each in declared.items()
+        )
+        self.added = {
+            name: each.version
+            for name, each in declared.items()
+            if isinstance(each, Since)
+        }
+
+
+def declare(**fields: of.Field[Any] | Since) -> Fields:
     """Declare the fields of an object in the order in which they are written."""
-    return fields
+    return Fields(fields)
 
 
 class ResourceClass(of.StringPattern[str]):
@@ -84,3 +106,61 @@ class NetworkModelField(of.AutoTypedField[str]):
     """A field with the network info of an instance."""
 
     AUTO_TYPE = NetworkModel()
+
+
+class Enumeration(of.Enum):
+    """The values that a field may have.
+
+    Parameters
+    ----------
+    name : str
+        nova's name of the enumeration.
+    values : str
+        Separated by spaces.
+    any_case : bool
+        Accept upper and lower case when a field is set.
+    old : mapping
+        Current values by old ones, which are accepted as well.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        values: str,
+        *,
+        any_case: bool = False,
+        old: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(tuple(values.split()))
+        self.name = name
+        self._any_case = any_case
+        self._old = old
+
+    def coerce(self, obj: ovo.VersionedObject | None, attr: str, value: object) -> str:
+        """Return the current name of the value."""
+        if self._any_case:
+            value = str(value).lower()
+            value = self._old.get(value, value)
+        coerced: str = super().coerce(obj, attr, value)
+        return coerced
+
+    def stringify(self, value: str) -> str:
+        """Quote the value, without a check: a newer nova may have more."""
+        return f"'{value}'"
+
+
+class EnumField(of.BaseEnumField):
+    """A field with one of an enumeration's values."""
+
+    def __init__(self, kind: Enumeration, **kwargs: Any) -> None:
+        """Set the enumeration; `kwargs` are those of every field."""
+        self.AUTO_TYPE = kind
+        self._name = kind.name
+        super().__init__(**kwargs)
+
+    def __repr__(self) -> str:
+        """Return nova's representation, of which its fingerprints are made."""
+        return (
+            f"{self._name}(default={self.default},nullable={self.nullable},"
+            f"valid_values={self.valid_values})"
+        )

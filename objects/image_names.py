@@ -70,12 +70,15 @@ def parse_cpus(text: str) -> set[int]:
     """Parse a CPU list such as ``0-3,^2,7``."""
     included: set[int] = set()
     excluded: set[int] = set()
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        target = excluded if part.startswith("^") else included
-        first, _, last = part.removeprefix("^").partition("-")
+    for rule in filter(None, map(str.strip, text.split(","))):
+        target = excluded if rule.startswith("^") else included
+        first, _, last = rule.removeprefix("^").partition("-")
         if not first.strip().isdecimal() or (last and not last.strip().isdecimal()):
             raise ValueError(f"{text[:60]!r} is not a list of CPUs like 0-3,^2,7")
-        if int(last or first) > _MAX_CPU:
-            raise ValueError(f"{text[:60]!r} names a CPU above {_MAX_CPU}")
-        target.update(range(int(first), int(last or first) + 1))
+        cpus = range(int(first), int(last or first) + 1)
+        if not cpus or cpus[-1] > _MAX_CPU:
+            raise ValueError(
+                f"{text[:60]!r}: {rule!r} is not a range of CPUs below {_MAX_CPU + 1}"
+            )
+        target.update(cpus)
     return included - excluded

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from .base import WireObject, read_object
-from .flavor import Flavor
-from .image_meta import ImageMeta
-from .instance_group import InstanceGroup
-from .instance_numa import InstanceNUMATopology
-from .pci_request import InstancePCIRequests
-from .scheduler_limits import SchedulerLimits, SchedulerRetries
+from .image import ImageMeta
+from .numa import InstanceNUMATopology
+from .pci import InstancePCIRequests
+from .request_parts import Flavor, InstanceGroup, SchedulerRetries
+from .selection import SchedulerLimits
 
 
 def request_fields(

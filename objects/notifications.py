@@ -8,29 +8,22 @@ None, where the payload allows that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
 
 from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields as of
 
+from . import enums
 from .base import WireObject
-from .enums import (
-    CPUAllocationPolicy,
-    CPUEmulatorThreadsPolicy,
-    CPUThreadAllocationPolicy,
-    EnumField,
-    PCINUMAAffinityPolicy,
-)
-from .fields import NONE, declare
-from .image_props import ImageMetaProps
+from .fields import NONE, EnumField, class_of, declare, element_of, type_of
+from .image import ImageMetaProps
 from .writing import writer
 
 if TYPE_CHECKING:
-    from .instance_group import InstanceGroup
-    from .request_group import Destination
+    from .request_parts import InstanceGroup
     from .request_spec import RequestSpec
-    from .scheduler_limits import SchedulerRetries
 
 #: All payloads by name.
 PAYLOADS: Final[dict[str, type[Payload]]] = {}
@@ -54,12 +47,14 @@ def _value(source: WireObject, name: str) -> Any:
 class Payload(WireObject):
     """The base of all payloads; created by `of`, serialized like all objects."""
 
-    #: Fields that are copied from the source's fields of the same names.
-    COPIED: ClassVar[tuple[str, ...]] = ()
+    #: The fields that are computed; the others are copied from those of their name.
+    COMPUTED: ClassVar[Mapping[str, Callable[[Any], Any]]] = MappingProxyType({})
+    #: The fields that are left out, and not None, where the source has no value.
+    OPTIONAL: ClassVar[Collection[str]] = ()
 
     @classmethod
-    def of(cls, source: Any) -> Self:
-        """Return the payload of an object.
+    def of(cls, source: WireObject) -> Self:
+        """Return the payload of an object, with those of the objects in it.
 
         Raises
         ------
@@ -67,8 +62,11 @@ class Payload(WireObject):
             The source lacks a field that the payload requires.
         """
         made = cls()
-        for name in cls.COPIED:
-            setattr(made, name, _value(source, name))
+        for name, field in cls.fields.items():
+            compute = cls.COMPUTED.get(name)
+            value = compute(source) if compute else _value(source, name)
+            if value is not None or name not in cls.OPTIONAL:
+                setattr(made, name, _payloads_of(value, type_of(field)))
         return made
 
     def _changed_in(
@@ -77,6 +75,16 @@ class Payload(WireObject):
     ) -> set[str]:
         # A payload is created for one notification: it has no changes.
         return set()
+
+
+def _payloads_of(value: Any, kind: of.FieldType[Any]) -> Any:
+    if value is None:
+        return None
+    if isinstance(kind, of.Object):
+        return PAYLOADS[class_of(kind)[0]].of(value)
+    if isinstance(kind, of.List):
+        return [_payloads_of(each, type_of(element_of(kind))) for each in value]
+    return value
 
 
 @_payload
@@ -100,7 +108,6 @@ class FlavorPayload(Payload):
         projects=of.ListOfStringsField(nullable=True),
         description=of.StringField(nullable=True),
     )
-    COPIED = tuple(fields)
 
 
 @_payload
@@ -115,15 +122,7 @@ class ImageMetaPropsPayload(Payload):
             if name != "hw_ephemeral_encryption_secret_uuid"
         }
     )
-
-    @classmethod
-    def of(cls, source: ImageMetaProps) -> Self:
-        """Return the payload; unset properties stay unset."""
-        made = cls()
-        for name in cls.fields:
-            if name in source:
-                setattr(made, name, getattr(source, name))
-        return made
+    OPTIONAL = tuple(fields)
 
 
 @_payload
@@ -151,14 +150,6 @@ class ImageMetaPayload(Payload):
         min_disk=of.IntegerField(nullable=True),
         properties=of.ObjectField("ImageMetaPropsPayload"),
     )
-    COPIED = tuple(name for name in fields if name != "properties")
-
-    @classmethod
-    def of(cls, source: Any) -> Self:
-        """Return the payload of an ImageMeta."""
-        made = super().of(source)
-        made.properties = ImageMetaPropsPayload.of(source.properties)
-        return made
 
 
 @_payload
@@ -171,7 +162,6 @@ class VirtCPUTopologyPayload(Payload):
         cores=of.IntegerField(nullable=True, default=1),
         threads=of.IntegerField(nullable=True, default=1),
     )
-    COPIED = tuple(fields)
 
 
 @_payload
@@ -188,18 +178,9 @@ class InstanceNUMACellPayload(Payload):
         pagesize=of.IntegerField(nullable=True),
         cpu_topology=of.ObjectField("VirtCPUTopologyPayload", nullable=True),
         cpu_pinning_raw=of.DictOfIntegersField(nullable=True),
-        cpu_policy=EnumField(CPUAllocationPolicy(), nullable=True),
-        cpu_thread_policy=EnumField(CPUThreadAllocationPolicy(), nullable=True),
+        cpu_policy=EnumField(enums.CPU_ALLOCATION_POLICY, nullable=True),
+        cpu_thread_policy=EnumField(enums.CPU_THREAD_ALLOCATION_POLICY, nullable=True),
     )
-    COPIED = tuple(name for name in fields if name != "cpu_topology")
-
-    @classmethod
-    def of(cls, source: Any) -> Self:
-        """Return the payload of an InstanceNUMACell."""
-        made = super().of(source)
-        topology = _value(source, "cpu_topology")
-        made.cpu_topology = topology and VirtCPUTopologyPayload.of(topology)
-        return made
 
 
 @_payload
@@ -210,16 +191,10 @@ class InstanceNUMATopologyPayload(Payload):
     fields = declare(
         instance_uuid=of.UUIDField(),
         cells=of.ListOfObjectsField("InstanceNUMACellPayload"),
-        emulator_threads_policy=EnumField(CPUEmulatorThreadsPolicy(), nullable=True),
+        emulator_threads_policy=EnumField(
+            enums.CPU_EMULATOR_THREADS_POLICY, nullable=True
+        ),
     )
-    COPIED = ("instance_uuid", "emulator_threads_policy")
-
-    @classmethod
-    def of(cls, source: Any) -> Self:
-        """Return the payload of an InstanceNUMATopology."""
-        made = super().of(source)
-        made.cells = [InstanceNUMACellPayload.of(cell) for cell in source.cells]
-        return made
 
 
 @_payload
@@ -232,9 +207,8 @@ class InstancePCIRequestPayload(Payload):
         spec=of.ListOfDictOfNullableStringsField(),
         alias_name=of.StringField(nullable=True),
         request_id=of.UUIDField(nullable=True),
-        numa_policy=EnumField(PCINUMAAffinityPolicy(), nullable=True),
+        numa_policy=EnumField(enums.PCI_NUMA_AFFINITY_POLICY, nullable=True),
     )
-    COPIED = tuple(fields)
 
 
 @_payload
@@ -246,14 +220,6 @@ class InstancePCIRequestsPayload(Payload):
         instance_uuid=of.UUIDField(),
         requests=of.ListOfObjectsField("InstancePCIRequestPayload"),
     )
-    COPIED = ("instance_uuid",)
-
-    @classmethod
-    def of(cls, source: Any) -> Self:
-        """Return the payload of an InstancePCIRequests."""
-        made = super().of(source)
-        made.requests = [InstancePCIRequestPayload.of(each) for each in source.requests]
-        return made
 
 
 @_payload
@@ -266,7 +232,6 @@ class CellMappingPayload(Payload):
         name=of.StringField(nullable=True),
         disabled=of.BooleanField(default=False),
     )
-    COPIED = tuple(fields)
 
 
 @_payload
@@ -280,18 +245,7 @@ class DestinationPayload(Payload):
         cell=of.ObjectField("CellMappingPayload", nullable=True),
         aggregates=of.ListOfStringsField(nullable=True, default=NONE),
     )
-    COPIED = ("aggregates",)
-
-    @classmethod
-    def of(cls, source: Destination) -> Self:
-        """Return the payload of a Destination."""
-        made = super().of(source)
-        for name in ("host", "node"):
-            if _value(source, name) is not None:
-                setattr(made, name, getattr(source, name))
-        if _value(source, "cell") is not None:
-            made.cell = CellMappingPayload.of(source.cell)
-        return made
+    OPTIONAL = ("host", "node", "cell")
 
 
 @_payload
@@ -303,14 +257,13 @@ class SchedulerRetriesPayload(Payload):
         num_attempts=of.IntegerField(),
         hosts=of.ListOfStringsField(),
     )
-    COPIED = ("num_attempts",)
+    COMPUTED = MappingProxyType(
+        {"hosts": lambda retry: [node.hypervisor_hostname for node in retry.hosts]}
+    )
 
-    @classmethod
-    def of(cls, source: SchedulerRetries) -> Self:
-        """Return the payload of a SchedulerRetries."""
-        made = super().of(source)
-        made.hosts = [node.hypervisor_hostname for node in source.hosts]
-        return made
+
+def _published_rules(group: InstanceGroup) -> dict[str, Any]:
+    return {k: v for k, v in group.rules.items() if k == "max_server_per_host"}
 
 
 @_payload
@@ -329,20 +282,24 @@ class ServerGroupPayload(Payload):
         policy=of.StringField(nullable=True),
         rules=of.DictOfStringsField(),
     )
-    COPIED = tuple(name for name in fields if name != "rules")
+    COMPUTED = MappingProxyType({"rules": _published_rules})
 
-    @classmethod
-    def of(cls, source: InstanceGroup) -> Self:
-        """Return the payload of an InstanceGroup."""
-        made = super().of(source)
-        known = ("max_server_per_host",)
-        made.rules = {k: v for k, v in source.rules.items() if k in known}
-        return made
+
+def _first_of(name: str) -> Callable[[RequestSpec], str | None]:
+    return lambda spec_obj: next(iter(_value(spec_obj, name) or ()), None)
+
+
+def _security_groups(spec_obj: RequestSpec) -> list[str]:
+    groups = spec_obj.security_groups
+    return [group.uuid if "uuid" in group else group.name for group in groups]
 
 
 @_payload
 class RequestSpecPayload(Payload):
-    """A request at the start and at the end of its scheduling."""
+    """A request at the start and at the end of its scheduling.
+
+    Its NUMA topology and its PCI requests must have their ``instance_uuid``.
+    """
 
     VERSION = "1.1"
     fields = declare(
@@ -365,40 +322,11 @@ class RequestSpecPayload(Payload):
         scheduler_hints=of.DictOfListOfStringsField(nullable=True),
         security_groups=of.ListOfStringsField(),
     )
-    COPIED = (
-        "ignore_hosts",
-        "instance_uuid",
-        "project_id",
-        "user_id",
-        "availability_zone",
-        "num_instances",
-        "scheduler_hints",
+    COMPUTED = MappingProxyType(
+        {
+            "force_hosts": _first_of("force_hosts"),
+            "force_nodes": _first_of("force_nodes"),
+            "security_groups": _security_groups,
+        }
     )
-    _NESTED: ClassVar[Mapping[str, type[Payload]]] = {
-        "flavor": FlavorPayload,
-        "image": ImageMetaPayload,
-        "numa_topology": InstanceNUMATopologyPayload,
-        "pci_requests": InstancePCIRequestsPayload,
-        "requested_destination": DestinationPayload,
-        "retry": SchedulerRetriesPayload,
-        "instance_group": ServerGroupPayload,
-    }
-
-    @classmethod
-    def of(cls, source: RequestSpec) -> Self:
-        """Return the payload of a RequestSpec; ``image_meta`` is left out, as by nova.
-
-        The NUMA topology and the PCI requests must have their ``instance_uuid``.
-        """
-        made = super().of(source)
-        for name, kind in cls._NESTED.items():
-            value = _value(source, name)
-            setattr(made, name, None if value is None else kind.of(value))
-        for name in ("force_hosts", "force_nodes"):
-            names = _value(source, name)
-            setattr(made, name, names[0] if names else None)
-        made.security_groups = [
-            group.uuid if "uuid" in group else group.name
-            for group in source.security_groups
-        ]
-        return made
+    OPTIONAL = ("image_meta",)  # nova leaves it out, too

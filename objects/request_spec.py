@@ -10,11 +10,9 @@ from oslo_versionedobjects import fields as of
 
 from . import legacy
 from .base import WireObject, register
-from .fields import NONE, declare
-from .network_metadata import NetworkMetadata
-from .network_request import NetworkRequestList
-from .request_group import RequestLevelParams
-from .security_group import SecurityGroupList
+from .fields import NONE, Since, declare
+from .network import NetworkMetadata, NetworkRequestList, SecurityGroupList
+from .request_parts import RequestLevelParams
 
 # nova sets these when it creates a request; old or partial requests may lack them.
 _NONE_IF_UNSET = (
@@ -49,37 +47,25 @@ class RequestSpec(WireObject):
         image=of.ObjectField("ImageMeta", nullable=True),
         instance_group=of.ObjectField("InstanceGroup", nullable=True),
         instance_uuid=of.UUIDField(),
-        is_bfv=of.BooleanField(),
+        is_bfv=Since("1.11", of.BooleanField()),
         limits=of.ObjectField("SchedulerLimits", nullable=True),
-        network_metadata=of.ObjectField("NetworkMetadata"),
+        network_metadata=Since("1.10", of.ObjectField("NetworkMetadata")),
         num_instances=of.IntegerField(default=1),
         numa_topology=of.ObjectField("InstanceNUMATopology", nullable=True),
         pci_requests=of.ObjectField("InstancePCIRequests", nullable=True),
         project_id=of.StringField(nullable=True),
-        request_level_params=of.ObjectField("RequestLevelParams"),
-        requested_destination=of.ObjectField(
-            "Destination", nullable=True, default=NONE
+        request_level_params=Since("1.13", of.ObjectField("RequestLevelParams")),
+        requested_destination=Since(
+            "1.6", of.ObjectField("Destination", nullable=True, default=NONE)
         ),
-        requested_networks=of.ObjectField("NetworkRequestList"),
-        requested_resources=of.ListOfObjectsField(
-            "RequestGroup", nullable=True, default=NONE
+        requested_networks=Since("1.14", of.ObjectField("NetworkRequestList")),
+        requested_resources=Since(
+            "1.12", of.ListOfObjectsField("RequestGroup", nullable=True, default=NONE)
         ),
         retry=of.ObjectField("SchedulerRetries", nullable=True),
         scheduler_hints=of.DictOfListOfStringsField(nullable=True),
-        security_groups=of.ObjectField("SecurityGroupList"),
-        user_id=of.StringField(nullable=True),
-    )
-    ADDED = MappingProxyType(
-        {
-            "requested_destination": "1.6",
-            "security_groups": "1.8",
-            "user_id": "1.9",
-            "network_metadata": "1.10",
-            "is_bfv": "1.11",
-            "requested_resources": "1.12",
-            "request_level_params": "1.13",
-            "requested_networks": "1.14",
-        }
+        security_groups=Since("1.8", of.ObjectField("SecurityGroupList")),
+        user_id=Since("1.9", of.StringField(nullable=True)),
     )
     UNSET = MappingProxyType(
         dict.fromkeys(_NONE_IF_UNSET, lambda: None)

@@ -3,14 +3,36 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields as of
 
 from .base import WireObject, register
-from .fields import declare
+from .fields import NONE, Since, declare
+
+
+@register
+class SchedulerLimits(WireObject):
+    """Limits that the chosen host must enforce."""
+
+    VERSION = "1.0"
+    fields = declare(
+        disk_gb=of.IntegerField(nullable=True, default=NONE),
+        memory_mb=of.IntegerField(nullable=True, default=NONE),
+        numa_topology=of.ObjectField("NUMATopologyLimits", nullable=True, default=NONE),
+        vcpu=of.IntegerField(nullable=True, default=NONE),
+    )
+
+    @classmethod
+    def from_dict(cls, limits: dict[str, Any]) -> Self:
+        """Create limits from a host state's dict; missing ones are None."""
+        return cls(**{**dict.fromkeys(cls.fields), **limits})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the limits that are not None."""
+        values = ((name, getattr(self, name)) for name in self.fields)
+        return {name: value for name, value in values if value is not None}
 
 
 @register
@@ -21,14 +43,13 @@ class Selection(ovo.ComparableVersionedObject, WireObject):
     fields = declare(
         allocation_request=of.StringField(nullable=True),
         allocation_request_version=of.StringField(nullable=True),
-        availability_zone=of.StringField(nullable=True),
+        availability_zone=Since("1.1", of.StringField(nullable=True)),
         cell_uuid=of.UUIDField(),
         compute_node_uuid=of.UUIDField(),
         limits=of.ObjectField("SchedulerLimits", nullable=True),
         nodename=of.StringField(),
         service_host=of.StringField(),
     )
-    ADDED = MappingProxyType({"availability_zone": "1.1"})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form that callers before 4.5 get."""

@@ -8,10 +8,9 @@ hosts and requests, strategies draw them, and fixtures run Placement and a sched
 from .builders import aggregate, batch, group, host, image, options, spec, table
 from .conformance import check_filter, check_plugin, check_weigher
 from .environment import PlacementFixture, SchedulerFixture
-from .strategies import Cloud, batches, clouds, requests
+from .strategies import batches, requests
 
 __all__ = [
-    "Cloud",
     "PlacementFixture",
     "SchedulerFixture",
     "aggregate",
@@ -20,7 +19,6 @@ __all__ = [
     "check_filter",
     "check_plugin",
     "check_weigher",
-    "clouds",
     "group",
     "host",
     "image",

@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,12 +18,14 @@ from ..objects import (
     ImageMeta,
     ImageMetaProps,
     InstanceGroup,
+    InstanceNUMACell,
+    InstancePCIRequest,
     RequestSpec,
 )
 from ..scheduler.hosts import Consumption, HostAggregate, HostBatch, HostRecord
+from ..scheduler.hosts.numa import HostTopology
+from ..scheduler.hosts.pci import HostPools
 from . import builders
-from .hardware import random_model
-from .offers import random_report, random_request
 
 _GIB = 1024
 
@@ -58,11 +59,6 @@ _METRICS: Sequence[Mapping[str, float]] = (
     {"cpu.frequency": 0},
 )
 
-#: Few hosts with NUMA cells and PCI devices, and requests that nearly fit them.
-_RNG = random.Random(34)
-_REPORTS = tuple(random_report(_RNG, "h", random_model(_RNG)) for _ in range(8))
-_NEEDS = tuple(random_request(_RNG, near) for near in _REPORTS for _ in range(3))
-
 #: The values in which a host may differ from `moorage.testing.host`.
 COLUMNS: Mapping[str, Sequence[Any]] = {
     "cell_uuid": CELLS[1:],
@@ -87,8 +83,11 @@ COLUMNS: Mapping[str, Sequence[Any]] = {
         (("aarch64", "kvm", "hvm"), ("x86_64", "xen", "xen")),
     ),
     "cpu_info": _CPU_INFO,
-    "numa_topology": tuple(report.record().numa_topology for report in _REPORTS),
-    "pci_stats": tuple(report.record().pci_stats for report in _REPORTS),
+    "numa_topology": (
+        HostTopology.read(builders.numa_topology(builders.numa_cell(0))),
+        HostTopology.read(builders.numa_topology(*map(builders.numa_cell, range(2)))),
+    ),
+    "pci_stats": (HostPools.read(builders.pci_pools(builders.pci_pool(2))),),
     "host_ip": ("10.0.0.5", "10.0.1.5", "10.1.0.5", "fd00::5"),
     "disabled": (True,),
     "forced_down": (True,),
@@ -98,95 +97,23 @@ COLUMNS: Mapping[str, Sequence[Any]] = {
     ),
 }
 
-#: The metadata that an aggregate may have: valid, conflicting and invalid values.
+#: The metadata that an aggregate may have.
 METADATA: Mapping[str, Sequence[str]] = {
-    **dict.fromkeys(
-        (
-            "ram_weight_multiplier",
-            "cpu_weight_multiplier",
-            "disk_weight_multiplier",
-            "io_ops_weight_multiplier",
-            "hypervisor_version_weight_multiplier",
-            "num_instances_weight_multiplier",
-            "metrics_weight_multiplier",
-            "soft_affinity_weight_multiplier",
-            "soft_anti_affinity_weight_multiplier",
-            "build_failure_weight_multiplier",
-            "cross_cell_move_weight_multiplier",
-            "image_props_weight_multiplier",
-        ),
-        ("0", "2", "-1.5", " 3 ", "high", "", "1,2", "1e3"),
-    ),
-    "max_io_ops_per_host": ("0", "1", "3", "3.5", "many", "", " 2 ", "2,3", "-1"),
-    "max_instances_per_host": ("0", "1", "3", "3.5", "many", "", " 2 ", "2,3", "-1"),
-    "filter_tenant_id": (*PROJECTS, "", "project, other"),
-    "filter_tenant_id_2": ("other", "project"),
-    "instance_type": ("plain", "large", "plain, large", ""),
-    "ssd": ("true", "false", "1", "2, 3"),
-    "tier": ("1", "gold", "gold,silver"),
-    "hw_architecture": ("x86_64", "aarch64"),
-    "os_distro": ("debian", "debian, ubuntu", ""),
-    "hw_disk_bus": ("virtio", "scsi"),
-    "hw_vif_multiqueue_enabled": ("True", "true"),
     "availability_zone": ("zone1", "zone2"),
-    "hw_": ("x",),
+    "filter_tenant_id": (*PROJECTS, "", "project, other"),
+    "ram_weight_multiplier": ("0", "2", "-1.5", "high", ""),
+    "max_instances_per_host": ("0", "3", "3.5", "many", "2,3", "-1"),
+    "ssd": ("true", "false", "1", ""),
+    "tier": ("1", "gold", "gold,silver"),
 }
 
-EXTRA_SPEC_VALUES = (
-    "1",
-    "true",
-    "gold",
-    "",
-    " ",
-    "= 1",
-    ">= 1024",
-    "<= 2",
-    "== 1",
-    "!= 3",
-    "s== gold",
-    "s!= gold",
-    "s< h",
-    "s>= a",
-    "<in> o",
-    "<in> v2 extra",
-    "<all-in> a v x",
-    "<or> gold <or> 1",
-    "<or> 1",
-    "<or>",
-    "<in>",
-    ">=",
-    "=",
-    "== gold",
-    ">= nan",
-    "\N{SNOWMAN}",
-)
-EXTRA_SPECS: Mapping[str, Sequence[str]] = dict.fromkeys(
-    (
-        "ssd",
-        "tier",
-        "free_ram_mb",
-        "nothing_of_that_name",
-        "capabilities:tier",
-        "capabilities:ssd",
-        "capabilities:ssd:speed:read",
-        "capabilities:free_ram_mb",
-        "capabilities:num_instances",
-        "capabilities:hypervisor_type",
-        "capabilities:hypervisor_version",
-        "capabilities:cpu_allocation_ratio",
-        "capabilities:cpu_info:arch",
-        "capabilities:cpu_info:topology:cores",
-        "capabilities:cpu_info:features",
-        "capabilities:vcpus_used:deeper",
-        "capabilities:",
-        "aggregate_instance_extra_specs:ssd",
-        "aggregate_instance_extra_specs:tier",
-        "aggregate_instance_extra_specs:a:b",
-        "hw:cpu_policy",
-        "trait:CUSTOM_GOLD",
-    ),
-    EXTRA_SPEC_VALUES,
-) | {"hw:maxphysaddr_bits": ("40", "48", "x")}
+#: The extra specs that a flavor may have.
+EXTRA_SPECS: Mapping[str, Sequence[str]] = {
+    "hw:cpu_policy": ("dedicated", "shared"),
+    "ssd": ("true", "false", "1", " ", ""),
+    "tier": ("1", "gold", "= 1", "<in> o", "\N{SNOWMAN}"),
+    "trait:CUSTOM_GOLD": ("required", "forbidden"),
+}
 
 PROPERTIES: Mapping[str, Sequence[Any]] = {
     "hw_architecture": ("x86_64", "aarch64", "i686"),
@@ -206,27 +133,9 @@ _IMAGE_PROPERTIES: Sequence[Mapping[str, str]] = (
     {"hw_disk_bus": "scsi", "hw_vif_multiqueue_enabled": "True"},
 )
 
-_QUERIES = st.sampled_from(
-    [
-        [">=", "$free_ram_mb", 1024],
-        ["<", "$free_disk_mb", 51200, 102400],
-        ["=", "$hypervisor_type", "QEMU"],
-        ["in", "$host", "h0", "h2"],
-        ["and", [">", "$vcpus_total", 4], ["not", ["=", "$host", "h1"]]],
-        ["or", ["<=", "$num_io_ops", 1], [">=", "$num_instances", 3]],
-        ["not", ["=", "$host", "h0"], ["=", "$host", "h1"]],
-        ["=", "$stats.tier", "gold"],
-        ["=", "$no_such_attribute", 1],
-        ["<", "$vcpus_used"],
-        ["and"],
-        ["or"],
-        [],
-    ]
-).map(json.dumps)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Cloud:
+class DrawnHosts:
     """The content of a host table: hosts, the instances on each, and aggregates.
 
     Attributes
@@ -252,12 +161,12 @@ class Cloud:
         )
 
 
-def clouds(
+def drawn_hosts(
     *,
     max_hosts: int = 6,
     metadata: Mapping[str, Sequence[str]] | None = None,
     columns: Mapping[str, Sequence[Any]] | None = None,
-) -> st.SearchStrategy[Cloud]:
+) -> st.SearchStrategy[DrawnHosts]:
     """Draw hosts of mixed hardware, in aggregates with contradictory metadata.
 
     Parameters
@@ -270,7 +179,7 @@ def clouds(
         Values by attribute that hosts may have, in addition to `COLUMNS`.
     """
     return st.builds(
-        Cloud,
+        DrawnHosts,
         records=_records(max_hosts, columns),
         aggregates=_aggregates(metadata),
         instances=st.dictionaries(
@@ -337,12 +246,12 @@ def batches(
     metadata: Mapping[str, Sequence[str]] | None = None,
     columns: Mapping[str, Sequence[Any]] | None = None,
 ) -> HostBatch:
-    """Draw batches of hosts, as a plugin receives them; see `clouds`.
+    """Draw batches of hosts, as a plugin receives them; see `drawn_hosts`.
 
     In some, the request has already placed an instance.
     """
-    cloud = draw(clouds(max_hosts=max_hosts, metadata=metadata, columns=columns))
-    hosts = cloud.batch()
+    drawn = draw(drawn_hosts(max_hosts=max_hosts, metadata=metadata, columns=columns))
+    hosts = drawn.batch()
     if draw(st.booleans()):
         taken = Consumption(memory_mb=_GIB, disk_mb=10 * _GIB, vcpus=1)
         hosts = hosts.with_instance(0, builders.instance_uuid("placed"), taken)
@@ -372,28 +281,21 @@ _DESTINATIONS = st.none() | st.builds(
     cell=st.sampled_from(CELLS),
     may_leave=st.booleans(),
 )
-_UUIDS = st.lists(st.sampled_from(INSTANCES), unique=True, min_size=1, max_size=3)
-_HINTS: Mapping[str, st.SearchStrategy[list[str]]] = {
-    "same_host": _UUIDS,
-    "different_host": _UUIDS,
-    "query": _QUERIES.map(lambda query: [query]),
-    "build_near_host_ip": st.sampled_from([["10.0.0.77"], ["fd00::1"]]),
-    "cidr": st.sampled_from([["/16"], ["/24"], ["/31"]]),
-    "nobody_reads_this": st.just(["x"]),
-    "_nova_check_type": st.just(["rebuild"]),
+
+#: The scheduler hints that a request may have.
+HINTS: Mapping[str, Sequence[Sequence[str]]] = {
+    "different_host": (INSTANCES[:1], INSTANCES[2:5]),
+    "nobody_reads_this": (["x"],),
+    "_nova_check_type": (["rebuild"],),
 }
 
 
 def _hints(
     first: Mapping[str, Sequence[Sequence[str]]] | None,
 ) -> st.SearchStrategy[dict[str, list[str]]]:
-    own = [st.tuples(st.just(name), values) for name, values in _HINTS.items()]
-    pairs = st.one_of(own)
-    if first:
-        # As in `_some`.
-        pairs = st.sampled_from(_pairs(first)) | pairs
-    drawn = st.lists(pairs, max_size=2)
-    return drawn.map(lambda hints: {name: list(values) for name, values in hints})
+    return _some(HINTS, first, 2).map(
+        lambda hints: {name: list(values) for name, values in hints.items()}
+    )
 
 
 def requests(
@@ -406,10 +308,10 @@ def requests(
     Parameters
     ----------
     extra_specs : mapping, optional
-        Values by key that a flavor may have, in addition to those of our own plugins.
+        Values by key that a flavor may have, in addition to `EXTRA_SPECS`.
     hints : mapping, optional
-        Values by name of the scheduler hint, in addition to those of our own plugins;
-        each value is a list of texts, as in a request: ``{"rack": [["r1"], ["r2"]]}``.
+        Values by name of the scheduler hint, in addition to `HINTS`; each value is
+        a list of texts, as in a request: ``{"rack": [["r1"], ["r2"]]}``.
     """
     return st.builds(
         _request,
@@ -421,7 +323,8 @@ def requests(
         project=st.sampled_from(PROJECTS),
         instance=st.sampled_from([builders.instance_uuid("asked for"), *INSTANCES[:2]]),
         destination=_DESTINATIONS,
-        needs=st.none() | st.sampled_from(_NEEDS),
+        cell=st.none() | st.builds(builders.guest_cell),
+        device=st.none() | st.builds(builders.pci_request),
     )
 
 
@@ -448,7 +351,8 @@ def _request(  # noqa: PLR0913 - one for each part that is drawn, by name
     project: str,
     instance: str,
     destination: Destination | None,
-    needs: RequestSpec | None,
+    cell: InstanceNUMACell | None,
+    device: InstancePCIRequest | None,
 ) -> RequestSpec:
     flavor = Flavor(
         name=name,
@@ -461,7 +365,8 @@ def _request(  # noqa: PLR0913 - one for each part that is drawn, by name
         extra_specs=extra_specs,
     )
     return builders.spec(
-        **_cells_and_devices(needs),
+        numa_topology=cell and builders.guest_topology(cell),
+        pci_requests=device and builders.pci_requests(device),
         flavor=flavor,
         image=image,
         instance_group=group,
@@ -471,12 +376,3 @@ def _request(  # noqa: PLR0913 - one for each part that is drawn, by name
         requested_destination=destination,
         is_bfv=image is None,
     )
-
-
-def _cells_and_devices(needs: RequestSpec | None) -> dict[str, Any]:
-    """Return the fields of a request that request NUMA cells and PCI devices."""
-    if needs is None:
-        return {}
-    names = ("numa_topology", "pci_requests", "network_metadata", "requested_resources")
-    copied = needs.obj_clone()
-    return {name: getattr(copied, name) for name in names if name in needs}

@@ -26,7 +26,7 @@ _TIMEOUT_S = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Cloud:
+class DemoCloud:
     """What a conductor needs of a running cloud, and what we look at afterwards."""
 
     inventory: Inventory
@@ -40,7 +40,7 @@ def running(
     inventory_file: Path,
     transport_url: str,
     progress: Callable[[int, int], None] | None = None,
-) -> Iterator[Cloud]:
+) -> Iterator[DemoCloud]:
     """Start a cloud, and stop it on leaving.
 
     Parameters
@@ -66,7 +66,7 @@ def running(
         undo.callback(server.wait)
         undo.callback(server.stop)
         api = SchedulerAPI(transport, timeout_s=_TIMEOUT_S)
-        yield Cloud(source.inventory, client, scheduler, api)
+        yield DemoCloud(source.inventory, client, scheduler, api)
 
 
 def _conf(inventory_file: Path) -> cfg.ConfigOpts:

@@ -17,10 +17,10 @@ from moorage.scheduler.errors import NoValidHost
 from ..conductor import BuildFailed, Computes, Conductor, Context, Server
 from ..conductor.computes import Builds
 from . import report
-from .cloud import Cloud, running
+from .cloud import DemoCloud, running
 from .fill import disagreements, fill_by_place, read_accounts
 from .interrupt import Interrupt
-from .trace import Event, VirtualMachine, events, read_vms
+from .trace import TraceEvent, VirtualMachine, events, read_vms
 from .wire import read_messages, replay
 
 DATA = Path(__file__).parents[1] / "data"
@@ -77,7 +77,7 @@ def _fails_once(uuid: str) -> Builds:
 
 
 def _play_wire(
-    cloud: Cloud, conductor: Conductor, console: Console, interrupt: Interrupt
+    cloud: DemoCloud, conductor: Conductor, console: Console, interrupt: Interrupt
 ) -> None:
     messages = read_messages(DATA / "wire")
     answers = list(interrupt.heeding(replay(messages, conductor, cloud.api)))
@@ -86,7 +86,7 @@ def _play_wire(
 
 def _play_trace(
     conductor: Conductor,
-    line: Sequence[Event],
+    line: Sequence[TraceEvent],
     progress: Progress,
     interrupt: Interrupt,
 ) -> Placed:
@@ -102,7 +102,7 @@ def _play_trace(
 
 def _run(
     conductor: Conductor,
-    line: Sequence[Event],
+    line: Sequence[TraceEvent],
     pool: ThreadPoolExecutor,
     advance: Callable[[object], None],
     interrupt: Interrupt,
@@ -141,7 +141,7 @@ def _delete(
 
 
 def _show_decisions(
-    cloud: Cloud, console: Console, placed: Placed, unlucky: VirtualMachine
+    cloud: DemoCloud, console: Console, placed: Placed, unlucky: VirtualMachine
 ) -> None:
     decisions = cloud.scheduler.decisions
     console.print(report.servers_table(placed, decisions, n_shown=_N_SHOWN))
@@ -156,7 +156,7 @@ def _show_decisions(
 
 
 def _show_moves(
-    cloud: Cloud, conductor: Conductor, console: Console, placed: Placed
+    cloud: DemoCloud, conductor: Conductor, console: Console, placed: Placed
 ) -> None:
     """Move two of the instances that still run: one stays there, one comes back."""
     running = [vm for vm, server in placed if server.uuid in conductor.servers]
@@ -166,7 +166,7 @@ def _show_moves(
 
 
 def _moved(
-    cloud: Cloud, conductor: Conductor, vm: VirtualMachine, end: End
+    cloud: DemoCloud, conductor: Conductor, vm: VirtualMachine, end: End
 ) -> Iterator[report.MoveStep]:
     """Move an instance; yield what Placement says after each step."""
     placement = cloud.placement
@@ -182,12 +182,12 @@ def _moved(
     yield step(f"after {end.__name__}", vm.uuid, move.uuid)
 
 
-def _host_names(cloud: Cloud) -> dict[str, str]:
+def _host_names(cloud: DemoCloud) -> dict[str, str]:
     records = (host.record for host in cloud.inventory.hosts)
     return {record.uuid: record.host for record in records}
 
 
-def _ask_for_too_much(cloud: Cloud) -> None:
+def _ask_for_too_much(cloud: DemoCloud) -> None:
     """Ask for an Arm guest on a new hypervisor: only old ones have Arm hosts."""
     flavor = Flavor(
         name="arm", vcpus=4, memory_mb=8192, root_gb=20, ephemeral_gb=0, swap=0
@@ -207,7 +207,7 @@ def _ask_for_too_much(cloud: Cloud) -> None:
     raise RuntimeError("An Arm guest was given a host that cannot run it")
 
 
-def _show_fill(cloud: Cloud, conductor: Conductor, console: Console) -> bool:
+def _show_fill(cloud: DemoCloud, conductor: Conductor, console: Console) -> bool:
     nodes = [host.record.uuid for host in cloud.inventory.hosts]
     accounts = read_accounts(cloud.placement, nodes)
     servers = list(conductor.servers.values())

@@ -14,7 +14,7 @@ from moorage.scheduler.drivers.record import DecisionLog, DecisionRecord
 from ..conductor import Server
 from .fill import SHOWN, Fill
 from .trace import VirtualMachine
-from .wire import Answer
+from .wire import MessageOutcome
 
 _MIB_PER_GIB = 1024
 _N_TOP = 3
@@ -31,7 +31,7 @@ def _score(decisions: DecisionLog, uuid: str) -> str:
     return next((f"{i.weight:.4f}" for i in found if i.top_hosts[0].parts), "-")
 
 
-def answers_table(answers: Sequence[Answer], decisions: DecisionLog) -> Table:
+def answers_table(answers: Sequence[MessageOutcome], decisions: DecisionLog) -> Table:
     """Show what came of each recorded message."""
     table = Table(title=f"{len(answers)} messages recorded of a stock nova 34.0.0")
     for name in ("message", "host", "alternates", "score"):

@@ -86,7 +86,7 @@ class VirtualMachine:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TraceEvent:
     """A virtual machine is created, or deleted."""
 
     at: float
@@ -101,14 +101,14 @@ def read_vms(path: Path, n_vms: int) -> list[VirtualMachine]:
         return [VirtualMachine.of(row) for row in rows]
 
 
-def events(vms: Sequence[VirtualMachine]) -> list[Event]:
+def events(vms: Sequence[VirtualMachine]) -> list[TraceEvent]:
     """Return creations, and deletions up to the last creation, in time order."""
     return sorted(_events(vms), key=attrgetter("at"))
 
 
-def _events(vms: Sequence[VirtualMachine]) -> Iterator[Event]:
+def _events(vms: Sequence[VirtualMachine]) -> Iterator[TraceEvent]:
     last = max(vm.started_at for vm in vms)
     for vm in vms:
-        yield Event(vm.started_at, True, vm)
+        yield TraceEvent(vm.started_at, True, vm)
         if vm.ended_at <= last:
-            yield Event(vm.ended_at, False, vm)
+            yield TraceEvent(vm.ended_at, False, vm)

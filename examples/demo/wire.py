@@ -32,7 +32,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MessageOutcome:
     """What came of a message: servers, or none and a reason."""
 
     message: Message
@@ -55,17 +55,17 @@ def _message(path: Path) -> Message:
 
 def replay(
     messages: list[Message], conductor: Conductor, api: SchedulerAPI
-) -> Iterator[Answer]:
+) -> Iterator[MessageOutcome]:
     """Send messages one after the other, and build what is selected."""
     for message in messages:
         if message.is_request:
             yield _request(message, conductor)
         else:
             getattr(api, message.method)(message.context, **message.args)
-            yield Answer(message, reason="told all schedulers")
+            yield MessageOutcome(message, reason="told all schedulers")
 
 
-def _request(message: Message, conductor: Conductor) -> Answer:
+def _request(message: Message, conductor: Conductor) -> MessageOutcome:
     context, args = message.context, message.args
     # They come from many clouds: an instance that appears again is another one.
     for uuid in set(args["instance_uuids"]) & conductor.servers.keys():
@@ -73,5 +73,5 @@ def _request(message: Message, conductor: Conductor) -> Answer:
     try:
         servers = conductor.create(context, args["spec_obj"], args["instance_uuids"])
     except NoValidHost as e:
-        return Answer(message, reason=str(e).strip())
-    return Answer(message, tuple(servers))
+        return MessageOutcome(message, reason=str(e).strip())
+    return MessageOutcome(message, tuple(servers))

@@ -203,6 +203,6 @@ def _fill_in(request: RequestSpec) -> None:
             value.instance_uuid = request.instance_uuid
     pci_requests = request.pci_requests if "pci_requests" in request else None
     for each in pci_requests.requests if pci_requests is not None else ():
-        for name in InstancePCIRequestPayload.COPIED:
+        for name in InstancePCIRequestPayload.fields:
             if name not in each:
                 setattr(each, name, None)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import os_traits
 
-from ...objects.enums import SoundModelType
+from ...objects.enums import SOUND_MODEL_TYPE
 from ..request.features import tpm_traits
 from .base import PrefilterRequest, no_valid_host
 
@@ -55,7 +55,7 @@ def ephemeral_encryption_filter(request: PrefilterRequest) -> None:
 
 def virtio_sound_filter(request: PrefilterRequest) -> None:
     """Require ``COMPUTE_SOUND_MODEL_VIRTIO`` if flavor or image request virtio."""
-    model = request.parsed.settings.agreed("sound_model", SoundModelType.VALUES)
+    model = request.parsed.settings.agreed("sound_model", SOUND_MODEL_TYPE.valid_values)
     if model == "virtio":
         request.requirements.root_required.add(os_traits.COMPUTE_SOUND_MODEL_VIRTIO)
 

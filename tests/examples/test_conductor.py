@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from examples.conductor import BuildFailed, Computes, Conductor
-from examples.demo.cloud import Cloud, running
+from examples.demo.cloud import DemoCloud, running
 from moorage.objects import Flavor
 from moorage.scheduler.errors import NoValidHost
 
@@ -24,7 +24,7 @@ MEMORY_MB = {"best": 65536, "second": 32768, "third": 16384}
 class Stage:
     """A cloud of three hosts in one cell and one in another, and a conductor of it."""
 
-    def __init__(self, cloud: Cloud) -> None:
+    def __init__(self, cloud: DemoCloud) -> None:
         self.cloud = cloud
         self.failing: set[str] = set()
         self.computes = Computes(lambda _, name: name not in self.failing)

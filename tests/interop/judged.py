@@ -20,12 +20,12 @@ from moorage.objects import RequestSpec
 from moorage.scheduler.conf import load
 from moorage.scheduler.entry_points import load_plugins
 from moorage.scheduler.hosts import HostRecord
-from moorage.testing import Cloud, clouds, requests
 from moorage.testing.builders import NOW
-from moorage.testing.strategies import IMAGES
+from moorage.testing.strategies import IMAGES, DrawnHosts
 from moorage.weighers import BaseHostWeigher
 
 from ..fixtures.nova_peer import Peer
+from ..strategies.plugins import plugin_hosts, plugin_requests
 
 #: Requests that are judged on each cloud: making and sending one costs the most.
 N_REQUESTS = 4
@@ -83,7 +83,7 @@ OPTIONS: Sequence[Options] = (
 class Case:
     """What both are given."""
 
-    cloud: Cloud
+    cloud: DrawnHosts
     asked: Sequence[RequestSpec]
     options: Options
 
@@ -93,9 +93,9 @@ def cases(
 ) -> st.SearchStrategy[Case]:
     return st.builds(
         Case,
-        cloud=clouds(),
+        cloud=plugin_hosts(),
         asked=st.lists(
-            requests() if asked is None else asked,
+            plugin_requests() if asked is None else asked,
             min_size=n_requests,
             max_size=n_requests,
         ),

@@ -18,10 +18,10 @@ from moorage.scheduler.entry_points import load_plugins
 from moorage.scheduler.hosts import HostBatch
 from moorage.scheduler.request import Request
 from moorage.testing import builders
-from moorage.testing.offers import Mappings, Offers, Report
 
 from ..fixtures.clouds import offer_of
 from ..fixtures.nova_peer import Peer
+from ..strategies.offers import Mappings, Offers, Report
 
 #: The filters that judge candidates, under the names that nova_numa.py gives them.
 FILTERS = {"numa": "NUMATopologyFilter", "pci": "PciPassthroughFilter"}

@@ -19,7 +19,8 @@ from moorage.objects import (
     NUMATopology,
     RequestSpec,
 )
-from moorage.testing.offers import Mappings, Report
+
+from ..strategies.offers import Mappings, Report
 
 _KIB = 1024
 _PINNED = ("dedicated", "mixed")

@@ -15,9 +15,9 @@ from moorage.scheduler.drivers.filtering import filter_hosts
 from moorage.scheduler.drivers.weighing import rank_hosts
 from moorage.scheduler.errors import HostMetricNotFound, SchedulerError
 from moorage.scheduler.request import Request
-from moorage.testing import requests
 
 from ..fixtures.nova_peer import Peer
+from ..strategies.plugins import plugin_requests
 from .judged import (
     OPTIONS,
     Case,
@@ -61,7 +61,7 @@ def without_wishes(asked: RequestSpec) -> RequestSpec:
     return asked
 
 
-REQUESTS = st.one_of(requests(), *[requests().map(without_wishes)] * 3)
+REQUESTS = st.one_of(plugin_requests(), *[plugin_requests().map(without_wishes)] * 3)
 
 
 def our_chain(

@@ -12,7 +12,8 @@ from hypothesis import example, given
 from moorage.objects import RequestSpec
 from moorage.scheduler.errors import SchedulerError
 from moorage.scheduler.hosts import HostBatch
-from moorage.testing import Cloud, aggregate, host, image, spec
+from moorage.testing import aggregate, host, image, spec
+from moorage.testing.strategies import DrawnHosts
 
 from ..fixtures.nova_peer import Peer
 from .judged import OPTIONS, Case, cases, examples, known, novas, our_filters
@@ -78,18 +79,20 @@ def differences(peer: Peer, case: Case, names: list[str]) -> list[tuple[Any, ...
     return found
 
 
-def case(cloud: Cloud, *asked: RequestSpec, options: int = 0) -> Case:
+def case(cloud: DrawnHosts, *asked: RequestSpec, options: int = 0) -> Case:
     return Case(cloud, asked, OPTIONS[options])
 
 
-ONE_HOST = Cloud((host(host="h0"),))
+ONE_HOST = DrawnHosts((host(host="h0"),))
 
 
 @examples(1200)
 @given(case=cases())
 @example(
     case=case(
-        Cloud((host(host="h0"), host(host="h1")), (aggregate(1, "h0", ssd="true"),)),
+        DrawnHosts(
+            (host(host="h0"), host(host="h1")), (aggregate(1, "h0", ssd="true"),)
+        ),
         spec(extra_specs={"ssd": "true"}),
     )
 ).via("an unscoped extra spec")

@@ -39,12 +39,12 @@ from moorage.scheduler.request import Request
 from moorage.scheduler.service import Scheduler, build
 from moorage.testing import builders as b
 from moorage.testing.builders import table
-from moorage.testing.offers import Mappings, Offers, Report, offers
-from moorage.testing.strategies import requests
 
 from ..fixtures.clouds import CONTEXT, host, request, write_inventory
 from ..fixtures.notification_listener import Listener
 from ..fixtures.nova_peer import Peer, PeerError
+from ..strategies.offers import Mappings, Offers, Report, offers
+from ..strategies.plugins import plugin_requests
 from .offered import columns, has_old_providers
 
 pytestmark = [pytest.mark.deep, pytest.mark.peer]
@@ -203,7 +203,7 @@ MORE = st.fixed_dictionaries(
     suppress_health_check=list(HealthCheck),
     database=None,
 )
-@given(requests(), MORE, st.sampled_from(FORMATS), st.integers(1, 3))
+@given(plugin_requests(), MORE, st.sampled_from(FORMATS), st.integers(1, 3))
 def test_drawn_requests_are_published_as_by_nova(
     peer: Peer,
     spec: RequestSpec,

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from moorage.objects import InstanceNUMACell, NUMACell, RequestSpec
 from moorage.testing import builders as b
-from moorage.testing.offers import Offers, Report, offers
 
 from ..fixtures.nova_peer import Peer
+from ..strategies.offers import Offers, Report, offers
 from .judged import examples
 from .offered import FILTERS, Case, cases, has_old_providers, state_of
 from .reference_fit import devices_fit, numa_fits
@@ -51,7 +51,7 @@ def has_no_pages(case: Case) -> bool:
 def pins_twice(case: Case) -> bool:
     """nova's isolated emulator gets a thread of a core that is in use, and fails."""
     guest = case.spec.numa_topology
-    return guest.emulator_threads_isolated and any(
+    return guest.emulator_threads_policy == "isolate" and any(
         cell.cpu_thread_policy == "isolate" for cell in guest.cells
     )
 

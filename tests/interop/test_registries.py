@@ -70,7 +70,7 @@ def test_both_read_and_write_with_their_own_classes(imports):
     assert told == {
         "nova": "nova.objects.request_spec",
         "ours": "moorage.objects.request_spec",
-        "children": ["nova.objects.flavor", "moorage.objects.flavor"],
+        "children": ["nova.objects.flavor", "moorage.objects.request_parts"],
         "equal": [True, True],
         "nova reads ours": "nova.objects.request_spec",
         "registered": ["nova.objects.request_spec"],

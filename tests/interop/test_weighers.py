@@ -12,7 +12,8 @@ from hypothesis import given
 from moorage.objects import RequestSpec
 from moorage.scheduler.errors import HostMetricNotFound, SchedulerError
 from moorage.scheduler.hosts import HostBatch
-from moorage.testing import Cloud, aggregate, host, image, spec
+from moorage.testing import aggregate, host, image, spec
+from moorage.testing.strategies import DrawnHosts
 from moorage.weighers.base import normalize
 
 from ..fixtures.nova_peer import Peer
@@ -82,7 +83,7 @@ def test_weights_are_novas(peer: Peer, case: Case) -> None:
 
 def test_multiplier_of_an_aggregate_suffices_for_image_properties(peer: Peer) -> None:
     name, uuid = "ImagePropertiesWeigher", "9bd1ab68-1f5f-4e33-9d4c-6a1a3ffb3ba6"
-    cloud = Cloud(
+    cloud = DrawnHosts(
         (host(host="h0"), host(host="h1")),
         (aggregate(1, "h0", "h1", image_props_weight_multiplier="2"),),
         {"h1": [uuid]},

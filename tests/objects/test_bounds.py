@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from moorage.objects import MalformedObject, Serializer
-from moorage.objects.bounds import Bounds
+from moorage.objects.serializer import Bounds
 
 NARROW = Serializer(Bounds(max_depth=3, max_values=10, max_text=5))
 

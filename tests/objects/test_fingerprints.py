@@ -10,7 +10,7 @@ from oslo_versionedobjects import fields as of
 from oslo_versionedobjects.fixture import ObjectVersionChecker
 
 from moorage.objects import REGISTRY
-from moorage.objects.fields import class_of, element_of, type_of
+from moorage.objects.fields import Enumeration, class_of, element_of, type_of
 
 NOVA = json.loads((Path(__file__).parents[1] / "data/nova_objects.json").read_text())
 OBJECTS = NOVA["objects"]
@@ -19,7 +19,7 @@ FIELDS = [(name, field) for name in OBJECTS for field in OBJECTS[name]["fields"]
 
 def type_name(kind, nullable=False):
     suffix = " nullable" if nullable else ""
-    name = type(kind).__name__
+    name = kind.name if isinstance(kind, Enumeration) else type(kind).__name__
     if isinstance(kind, of.Object):
         return f"Object<{class_of(kind)[0]}>"
     if isinstance(kind, of.List | of.Set | of.Dict):

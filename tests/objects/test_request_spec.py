@@ -157,7 +157,10 @@ def test_request_is_made_of_two_dicts():
     )
     assert list(spec.pci_requests.requests) == []
     assert spec.numa_topology.cells[0].cpuset == {0}
-    assert spec.retry.to_dict() == {"num_attempts": 1, "hosts": [["b", "node"]]}
+    assert spec.retry.num_attempts == 1
+    assert [(h.host, h.hypervisor_hostname) for h in spec.retry.hosts] == [
+        ("b", "node")
+    ]
     assert spec.limits.to_dict() == {"memory_mb": 100}
     assert spec.scheduler_hints == {"one": ["x"], "more": ["y", "z"]}
     assert spec.instance_group.policy == "affinity"

@@ -33,13 +33,20 @@ from moorage.testing import (
 )
 from moorage.weighers import BaseHostWeigher
 
+from ..strategies.plugins import plugin_batches, plugin_requests
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plugin"
 REGISTERED = {**load_plugins("moorage.filters"), **load_plugins("moorage.weighers")}
 
 
 @pytest.mark.parametrize("plugin", REGISTERED.values(), ids=REGISTERED)
 def test_plugin_keeps_the_contract(plugin: type) -> None:
-    check_plugin(plugin, max_examples=30)
+    check_plugin(
+        plugin,
+        batches=plugin_batches(),
+        requests=plugin_requests(),
+        max_examples=30,
+    )
 
 
 class Modest(BaseHostFilter):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NUMA: a host's cells, a guest's cells, and on which hosts the guest fits."""
 
-from .arrays import NO_CELL, NO_SOCKET, CellArrays, CellRows
+from .arrays import NO_CELL, NO_SOCKET, CellArrays, CellRows, grown
 from .cells import CellHardware, HostCell, Pages
 from .fit import (
     ChosenCells,
@@ -45,6 +45,7 @@ __all__ = [
     "declaring_cells",
     "first_permutation",
     "fitting_cells",
+    "grown",
     "pin",
     "places_in_order",
 ]

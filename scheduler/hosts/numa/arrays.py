@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,8 @@ _COUNTS: Final = (
 _PAGES: Final = ("size_kb", "free_kb", "total_kb")
 
 _PADDING: Final = {"id": NO_CELL}
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 Counts = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
@@ -164,17 +166,23 @@ class CellArrays:
             return
         capacity = max(n, 2 * self._n) if n > old_n else old_n
         shape = (max(n_sizes, old_sizes), max(n_cells, old_cells), capacity)
-        columns = {}
-        for name, old in self._columns.items():
-            grown = np.full(
-                shape if name in _PAGES else shape[1:], _PADDING.get(name, 0), np.int64
-            )
-            old_part = (*(slice(length) for length in old.shape[:-1]), slice(self._n))
-            grown[old_part] = old[..., : self._n]
-            columns[name] = grown
         # In one assignment: a concurrent reader gets columns of one shape.
-        self._columns = columns
-        self._n_cells = np.resize(self._n_cells, capacity)
+        self._columns = {
+            name: grown(
+                old, shape if name in _PAGES else shape[1:], _PADDING.get(name, 0)
+            )
+            for name, old in self._columns.items()
+        }
+        self._n_cells = grown(self._n_cells, (capacity,), 0)
+
+
+def grown(
+    old: npt.NDArray[_Scalar], shape: tuple[int, ...], padding: int
+) -> npt.NDArray[_Scalar]:
+    """Return a larger copy of an array, with `padding` in the new places."""
+    new = np.full(shape, padding, old.dtype)
+    new[tuple(slice(length) for length in old.shape)] = old
+    return new
 
 
 def _page_sizes(cells: Iterable[HostCell]) -> frozenset[int]:

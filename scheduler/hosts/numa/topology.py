@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ....objects import NUMATopology
 from .cells import HostCell
 from .guest import FittedGuest
-from .wire import read_cells, to_primitive
+from .wire import read_cells, to_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class HostTopology:
 
     def to_object(self) -> NUMATopology:
         """Return the object that computes report."""
-        return NUMATopology.obj_from_primitive(to_primitive(self.cells))
+        return to_object(self.cells)
 
     def describe(self) -> str:
         """Return what is free in each cell, for users."""

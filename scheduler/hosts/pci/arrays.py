@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..interning import Codes, Interner
+from ..numa import grown
 from .pool import Pool, PoolKind
 from .pools import HostPools, are_split
 from .requests import PciRequest
@@ -33,11 +34,12 @@ NOT_THERE: Final = -3
 _MATCHES: Final = 1
 _IS_USABLE: Final = 2
 
-_PADDING: Final = {
-    "kind": np.array(NO_KIND, np.int32),
-    "count": np.array(0, np.int64),
-    "provider": np.array(NO_PROVIDER, np.int32),
-    "numa_node": np.array(NOT_THERE, np.int32),
+#: The columns, with what stands in them where a row has fewer pools.
+_COLUMNS: Final[Mapping[str, tuple[type[np.signedinteger[Any]], int]]] = {
+    "kind": (np.int32, NO_KIND),
+    "count": (np.int64, 0),
+    "provider": (np.int32, NO_PROVIDER),
+    "numa_node": (np.int32, NOT_THERE),
 }
 
 
@@ -136,7 +138,12 @@ class PoolArrays:
         #: The NUMA node of each kind, by its code.
         self._nodes: list[int] = []
         self._providers: dict[str | None, int] = {None: NO_PROVIDER}
-        self._buffers = _Buffers.of((n_pools, n_hosts))
+        shape = (n_pools, n_hosts)
+        self._columns: dict[str, npt.NDArray[Any]] = {
+            name: np.full(shape, padding, dtype)
+            for name, (dtype, padding) in _COLUMNS.items()
+        }
+        self._has_split = np.zeros(n_hosts, bool)
 
     def __len__(self) -> int:
         return self._n
@@ -158,9 +165,9 @@ class PoolArrays:
         places = [i for value in values for i in range(len(value.pools))]
         pools = [pool for value in values for pool in value.pools]
         written = np.array([*map(self._values, pools)], np.int64).reshape(-1, 4)
-        for name, column in zip(_PADDING, written.T, strict=True):
-            self._buffers.columns[name][places, rows] = column
-        self._buffers.has_split[added] = [are_split(value.pools) for value in values]
+        for name, column in zip(_COLUMNS, written.T, strict=True):
+            self._columns[name][places, rows] = column
+        self._has_split[added] = [are_split(value.pools) for value in values]
         self._n = n
 
     def _values(self, pool: Pool) -> tuple[int, int, int, int]:
@@ -173,41 +180,24 @@ class PoolArrays:
 
     def _reserve(self, n: int, n_pools: int) -> None:
         """Grow if necessary, into new arrays: rows read earlier do not change."""
-        old_pools, old_n = self._buffers.columns["kind"].shape
-        if n > old_n or n_pools > old_pools:
-            new_n = max(n, 2 * self._n) if n > old_n else old_n
-            grown = _Buffers.of((max(n_pools, old_pools), new_n))
-            grown.copy(self._buffers, self._n)
-            self._buffers = grown
+        old_pools, old_n = self._columns["kind"].shape
+        if n <= old_n and n_pools <= old_pools:
+            return
+        capacity = max(n, 2 * self._n) if n > old_n else old_n
+        shape = (max(n_pools, old_pools), capacity)
+        self._has_split = grown(self._has_split, (capacity,), 0)
+        # In one assignment: a concurrent reader gets columns of one shape.
+        self._columns = {
+            name: grown(self._columns[name], shape, padding)
+            for name, (_, padding) in _COLUMNS.items()
+        }
 
     def rows(self, start: int = 0) -> PoolRows:
         """Return the rows from `start` on; later additions do not change them."""
         # Rows that another thread adds after this line are not read.
-        n = self._n
-        buffers = self._buffers
-        columns = {name: array[:, start:n].T for name, array in buffers.columns.items()}
-        return PoolRows(
-            **columns, has_split=buffers.has_split[start:n], kinds=self._kinds
-        )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Buffers:
-    """Arrays to be filled, of shape (n_pools, n_states), and of shape (n_states,)."""
-
-    columns: dict[str, npt.NDArray[Any]]
-    has_split: Mask
-
-    @classmethod
-    def of(cls, shape: tuple[int, int]) -> Self:
-        columns = {name: np.full(shape, pad) for name, pad in _PADDING.items()}
-        return cls(columns, np.zeros(shape[1], bool))
-
-    def copy(self, other: Self, n: int) -> None:
-        """Copy the first n states of buffers that are not larger."""
-        for name, array in other.columns.items():
-            self.columns[name][: len(array), :n] = array[:, :n]
-        self.has_split[:n] = other.has_split[:n]
+        part = slice(start, self._n)
+        columns = {name: array[:, part].T for name, array in self._columns.items()}
+        return PoolRows(**columns, has_split=self._has_split[part], kinds=self._kinds)
 
 
 def _code_of_node(node: int | None) -> int:

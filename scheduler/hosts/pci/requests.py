@@ -62,7 +62,7 @@ class PciRequest:
 
     def match(self, kind: PoolKind) -> Match:
         """Return whether a kind of pools matches the specs, and is usable for them."""
-        return _match(self.specs, kind)
+        return _wanted(self.specs).match(kind)
 
     def groups_among(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the request groups that are this request's, in their order.
@@ -113,7 +113,7 @@ def providers_of(
 
 
 class Match(NamedTuple):
-    """What a kind of pools is to a request.
+    """Whether the devices of a kind of pools can be given to a request.
 
     Attributes
     ----------
@@ -152,11 +152,6 @@ class _Wanted:
             return False
         wanted = self.live_migratable
         return wanted is None or properties.get("live_migratable") == wanted
-
-
-@functools.lru_cache(2**14)
-def _match(specs: tuple[Items, ...], kind: PoolKind) -> Match:
-    return _wanted(specs).match(kind)
 
 
 @functools.lru_cache(512)

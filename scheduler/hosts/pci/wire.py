@@ -11,13 +11,15 @@ from typing import Any, Final, SupportsInt
 import msgspec
 
 from ....objects import PciDevicePoolList
-from ...decoding import Primitive, loads
-from .pool import Items, Pool, PoolKind, hashable, n_keys
+from ...decoding import loads
+from .pool import Pool, PoolKind, hashable, n_keys
 
 _FIELDS: Final = ("product_id", "vendor_id", "numa_node", "count")
 _MAX_COUNT: Final = 2**31 - 1
 #: Texts in the cache: some kilobytes each; a poll reads most of them again.
 _MAX_TEXTS: Final = 1024
+
+_encode: Final = msgspec.json.encode
 
 #: A pool as it is read: kind, count and resource provider.
 _Fields = tuple[PoolKind, int, str | None]
@@ -28,58 +30,8 @@ def read_pools(value: object) -> tuple[Pool, ...]:
     return _read_text(value) if isinstance(value, str) else _read(value)
 
 
-class _WrittenPool(msgspec.Struct, gc=False):
-    """A pool in its present form."""
-
-    vendor_id: str | None
-    product_id: str | None
-    numa_node: int | None
-    count: int
-    tags: dict[str, str] | None
-
-
-class _WrittenPools(msgspec.Struct, gc=False):
-    objects: list[Primitive[_WrittenPool]]
-
-
-_decoded = msgspec.json.Decoder(Primitive[_WrittenPools]).decode
-
-
 @functools.lru_cache(_MAX_TEXTS)
 def _read_text(text: str) -> tuple[Pool, ...]:
-    try:
-        pools = [each.data for each in _decoded(text).data.objects]
-    except msgspec.MsgspecError:  # an older form
-        return _read_any_text(text)
-    if any("count" in (pool.tags or ()) for pool in pools):
-        return _read_any_text(text)
-    return _sorted(_fields_as_written(i, pool) for i, pool in enumerate(pools))
-
-
-def _fields_as_written(index: int, pool: _WrittenPool) -> _Fields:
-    tags = pool.tags or {}
-    provider = tags.pop("rp_uuid", None)
-    try:
-        kind = _kind_as_written(
-            pool.product_id, pool.vendor_id, pool.numa_node, *tags.items()
-        )
-        return kind, _integer(pool.count, 0), provider
-    except ValueError as e:
-        raise ValueError(f"PCI pool {index}: {e}") from e
-
-
-@functools.lru_cache(2**14)
-def _kind_as_written(
-    product_id: str | None,
-    vendor_id: str | None,
-    numa_node: int | None,
-    *tags: tuple[str, str],
-) -> PoolKind:
-    flat = {"product_id": product_id, "vendor_id": vendor_id, "numa_node": numa_node}
-    return _kind_of({**flat, **dict(tags)})
-
-
-def _read_any_text(text: str) -> tuple[Pool, ...]:
     try:
         return _read(loads(text) if text else None)
     except json.JSONDecodeError as e:
@@ -87,12 +39,9 @@ def _read_any_text(text: str) -> tuple[Pool, ...]:
 
 
 def _read(value: object) -> tuple[Pool, ...]:
-    return _sorted(_fields(i, flat) for i, flat in enumerate(_flat_pools(value)))
-
-
-def _sorted(every: Iterable[_Fields]) -> tuple[Pool, ...]:
-    in_order = sorted(every, key=lambda fields: n_keys(fields[0], fields[2]))
-    return tuple(Pool(*fields, place=i) for i, fields in enumerate(in_order))
+    fields = [_fields(i, flat) for i, flat in enumerate(_flat_pools(value))]
+    fields.sort(key=lambda each: n_keys(each[0], each[2]))
+    return tuple(Pool(*each, place=i) for i, each in enumerate(fields))
 
 
 def _flat_pools(value: object) -> Iterable[dict[str, Any]]:
@@ -132,18 +81,26 @@ def _fields(index: int, flat: dict[str, Any]) -> _Fields:
     try:
         count = _integer(flat.pop("count"), 0)
         provider = flat.pop("rp_uuid", None)
-        return _kind_of(flat), count, _text(provider)
+        return _kind(_encode(flat)), count, _text(provider)
     except KeyError as e:
         raise ValueError(f"PCI pool {index} has no {e}") from e
     except (TypeError, ValueError, OverflowError) as e:
         raise ValueError(f"PCI pool {index}: {e}") from e
 
 
-def _kind_of(flat: dict[str, Any]) -> PoolKind:
+@functools.lru_cache(2**14)
+def _kind(encoded: bytes) -> PoolKind:
+    """Return one object for equal kinds: hosts of a cloud are much alike."""
+    flat = loads(encoded)
     if flat.get("numa_node") is not None:
         # Linux reports -1 for a device without a node.
         flat["numa_node"] = _integer(flat["numa_node"], -1)
-    return _kind(_items(flat))
+    return PoolKind(
+        tuple(
+            (key, value if key == "numa_node" else hashable(value))
+            for key, value in sorted(flat.items())
+        )
+    )
 
 
 def _integer(value: SupportsInt | str, least: int) -> int:
@@ -157,19 +114,3 @@ def _text(value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
     raise TypeError(f"{value!r} is not a text")
-
-
-def _items(flat: Mapping[str, Any]) -> Items:
-    return tuple(
-        [
-            # Nearly all are texts, and checking that is cheaper than a call.
-            (k, v if type(v) is str or k == "numa_node" else hashable(v))
-            for k, v in sorted(flat.items())
-        ]
-    )
-
-
-@functools.lru_cache(2**14)
-def _kind(items: Items) -> PoolKind:
-    """Return one object for equal kinds: hosts of a cloud are much alike."""
-    return PoolKind(items)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import time
@@ -12,7 +13,13 @@ from typing import Any
 
 import pytest
 
-from moorage.objects import Destination, RequestSpec, Serializer
+from moorage.objects import (
+    Destination,
+    InstancePCIRequest,
+    InstancePCIRequests,
+    RequestSpec,
+    Serializer,
+)
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.notifications.outbox import MAX_WAITING, Notification, Outbox
@@ -113,6 +120,27 @@ def test_end_has_the_last_instance(make: Make) -> None:
         each.payload["nova_object.data"]["instance_uuid"] for each in listener.received
     ]
     assert sent == [uuids[0], uuids[2]]
+
+
+def test_pci_request_is_published_with_its_unset_fields_as_none(make: Make) -> None:
+    asked = InstancePCIRequests(
+        requests=[InstancePCIRequest(count=1, spec=[{"vendor_id": "8086"}])]
+    )
+    scheduler = make(listener := Listener(), notification_format="versioned")
+    with contextlib.suppress(NoValidHost):  # no host has devices
+        _ask(scheduler, uuids := new_uuids(), pci_requests=asked)
+    scheduler.stop()
+    published = listener.received[0].payload["nova_object.data"]["pci_requests"]
+    assert published["nova_object.data"]["instance_uuid"] == uuids[0]
+    [each] = published["nova_object.data"]["requests"]
+    assert each["nova_object.name"] == "InstancePCIRequestPayload"
+    assert each["nova_object.data"] == {
+        "count": 1,
+        "spec": [{"vendor_id": "8086"}],
+        "alias_name": None,
+        "request_id": None,
+        "numa_policy": None,
+    }
 
 
 def _with_cell(name: str, number: int) -> dict[str, Any]:

@@ -30,9 +30,9 @@ from moorage.scheduler.hosts.numa import (
 )
 from moorage.scheduler.hosts.pci import HostPools, read_requests
 from moorage.testing import builders as b
-from moorage.testing.offers import Report
 
 from ....interop.reference_fit import numa_fits
+from ....strategies.offers import Report
 
 SMALL, LARGE, ANY = -1, -2, -3
 SMALL_KB, LARGE_KB, HUGE_KB = 4, 2048, 1048576

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PCI devices of a host, single and in pools."""
+"""PCI devices: of a host, single and in pools, and of a request."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any, Self
 
 from oslo_versionedobjects import fields as of
 
-from .base import ObjectList, WireObject, register
-from .enums import EnumField, PciDeviceStatus, PciDeviceType
+from . import enums
+from .base import ObjectList, Persistent, WireObject, register
 from .envelope import version_tuple
-from .fields import declare
-from .mixins import Persistent
+from .fields import EnumField, Since, declare
 
 
 @register
@@ -24,26 +23,18 @@ class PciDevice(Persistent, WireObject):
         address=of.StringField(),
         compute_node_id=of.IntegerField(nullable=True),
         dev_id=of.StringField(nullable=True),
-        dev_type=EnumField(PciDeviceType()),
+        dev_type=EnumField(enums.PCI_DEVICE_TYPE),
         extra_info=of.DictOfStringsField(default={}),
         id=of.IntegerField(),
         instance_uuid=of.StringField(nullable=True),
         label=of.StringField(nullable=True),
-        numa_node=of.IntegerField(nullable=True),
-        parent_addr=of.StringField(nullable=True),
+        numa_node=Since("1.3", of.IntegerField(nullable=True)),
+        parent_addr=Since("1.4", of.StringField(nullable=True)),
         product_id=of.StringField(),
-        request_id=of.StringField(nullable=True),
-        status=EnumField(PciDeviceStatus()),
-        uuid=of.UUIDField(),
+        request_id=Since("1.2", of.StringField(nullable=True)),
+        status=EnumField(enums.PCI_DEVICE_STATUS),
+        uuid=Since("1.6", of.UUIDField()),
         vendor_id=of.StringField(),
-    )
-    ADDED = MappingProxyType(
-        {
-            "request_id": "1.2",
-            "numa_node": "1.3",
-            "parent_addr": "1.4",
-            "uuid": "1.6",
-        }
     )
     ADDED_VALUES = MappingProxyType(
         {
@@ -67,9 +58,7 @@ class PciDeviceList(ObjectList):
     """A list of PCI devices."""
 
     VERSION = "1.3"
-    fields = declare(
-        objects=of.ListOfObjectsField("PciDevice"),
-    )
+    fields = declare(objects=of.ListOfObjectsField("PciDevice"))
 
 
 @register
@@ -79,12 +68,11 @@ class PciDevicePool(WireObject):
     VERSION = "1.1"
     fields = declare(
         count=of.IntegerField(),
-        numa_node=of.IntegerField(nullable=True),
+        numa_node=Since("1.1", of.IntegerField(nullable=True)),
         product_id=of.StringField(),
         tags=of.DictOfNullableStringsField(),
         vendor_id=of.StringField(),
     )
-    ADDED = MappingProxyType({"numa_node": "1.1"})
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
@@ -107,6 +95,46 @@ class PciDevicePoolList(ObjectList):
     """A list of PCI device pools."""
 
     VERSION = "1.1"
+    fields = declare(objects=of.ListOfObjectsField("PciDevicePool"))
+
+
+@register
+class InstancePCIRequest(WireObject):
+    """A number of devices that match one of the specs."""
+
+    VERSION = "1.4"
     fields = declare(
-        objects=of.ListOfObjectsField("PciDevicePool"),
+        alias_name=of.StringField(nullable=True),
+        count=of.IntegerField(),
+        is_new=of.BooleanField(default=False),
+        numa_policy=Since(
+            "1.2", EnumField(enums.PCI_NUMA_AFFINITY_POLICY, nullable=True)
+        ),
+        request_id=Since("1.1", of.UUIDField(nullable=True)),
+        requester_id=Since("1.3", of.StringField(nullable=True)),
+        spec=of.ListOfDictOfNullableStringsField(),
+    )
+    FLAVOR_ALIAS = 0
+    NEUTRON_PORT = 1
+
+    ADDED_VALUES = MappingProxyType({"numa_policy": {"socket": "1.4"}})
+
+    @property
+    def source(self) -> int:
+        """The origin of the request: `FLAVOR_ALIAS` or `NEUTRON_PORT`."""
+        return self.NEUTRON_PORT if self.alias_name is None else self.FLAVOR_ALIAS
+
+    def _default_of(self, name: str) -> Any:  # noqa: ARG002 - the base class's
+        # nova reads every unset field of a request as None.
+        return None
+
+
+@register
+class InstancePCIRequests(WireObject):
+    """All PCI requests of an instance."""
+
+    VERSION = "1.1"
+    fields = declare(
+        instance_uuid=of.UUIDField(),
+        requests=of.ListOfObjectsField("InstancePCIRequest"),
     )

@@ -8,14 +8,14 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..objects import (
+from moorage.objects import (
     NetworkMetadata,
     NUMACell,
     NUMAPagesTopology,
     NUMATopology,
     PciDevicePool,
 )
-from . import builders
+from moorage.testing import builders
 
 _KIB = 1024
 

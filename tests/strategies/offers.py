@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
-from ..objects import (
+from moorage.objects import (
     InstanceNUMATopology,
     InstancePCIRequest,
     NetworkMetadata,
@@ -19,10 +19,11 @@ from ..objects import (
     RequestGroup,
     RequestSpec,
 )
-from ..scheduler.hosts import HostRecord
-from ..scheduler.hosts.numa import HostTopology
-from ..scheduler.hosts.pci import HostPools
-from . import builders
+from moorage.scheduler.hosts import HostRecord
+from moorage.scheduler.hosts.numa import HostTopology
+from moorage.scheduler.hosts.pci import HostPools
+from moorage.testing import builders
+
 from .guests import random_guest, random_pci_requests
 from .hardware import (
     PCI_PROVIDERS,

@@ -7,7 +7,7 @@ import itertools
 import random
 from collections.abc import Mapping, Sequence
 
-from ..objects import (
+from moorage.objects import (
     InstanceNUMACell,
     InstanceNUMATopology,
     InstancePCIRequest,
@@ -15,7 +15,8 @@ from ..objects import (
     NUMATopology,
     PciDevicePool,
 )
-from . import builders
+from moorage.testing import builders
+
 from .hardware import PCI_KINDS, PCI_PROVIDERS
 
 _KIB = 1024
