@@ -29,8 +29,8 @@ class GroupMembersWeigher(BaseHostWeigher):
         if group is None or group.policy != self.POLICY:
             return np.zeros(len(hosts))
         members = group.members.union(hosts.placed)
-        weights: Weights = self.SIGN * hosts.count_instances(members)
-        return weights
+        counts: Weights = hosts.count_instances(members).astype(np.float64)
+        return counts * self.SIGN
 
 
 class ServerGroupSoftAffinityWeigher(GroupMembersWeigher):

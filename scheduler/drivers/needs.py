@@ -11,7 +11,7 @@ from oslo_config import cfg
 from ...objects import NUMATopologyLimits
 from ..conf.compute import packs_cells
 from ..hosts import Consumption, Limits, properties_of_image
-from ..hosts.needs import need_of
+from ..hosts.fitting import Need
 from ..request import Request
 
 _MIB_PER_GIB = 1024
@@ -30,8 +30,10 @@ class Needs:
     """
 
     def __init__(self, request: Request, conf: cfg.ConfigOpts) -> None:
-        spec_obj, flavor = request.spec_obj, request.spec_obj.flavor
-        self._need = need_of(spec_obj, is_packed=packs_cells(conf))
+        flavor = request.spec_obj.flavor
+        self._need = Need(
+            request.numa, request.pci_requests, is_packed=packs_cells(conf)
+        )
         self._plain = Consumption(
             memory_mb=flavor.memory_mb,
             disk_mb=(flavor.root_gb + flavor.ephemeral_gb) * _MIB_PER_GIB,

@@ -16,8 +16,9 @@ from moorage.scheduler.hosts import (
     Limits,
 )
 from moorage.scheduler.hosts.fitting import Need
-from moorage.scheduler.hosts.numa import CellArrays, Guest
-from moorage.scheduler.hosts.pci import read_requests
+from moorage.scheduler.hosts.numa import CellArrays
+from moorage.scheduler.request.numa import Guest
+from moorage.scheduler.request.pci import read_requests
 from moorage.testing.builders import (
     guest_cell,
     guest_topology,

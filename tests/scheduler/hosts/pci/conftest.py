@@ -12,11 +12,11 @@ import numpy as np
 from moorage.scheduler.hosts.numa import ChosenCells
 from moorage.scheduler.hosts.pci import (
     HostPools,
-    PciRequest,
     apply_requests,
     single_pools,
     supported,
 )
+from moorage.scheduler.request.pci import PciRequest
 
 PROVIDERS = ["rp-a", "rp-b", "rp-c"]
 NODES = [None, 0, 1, 2]

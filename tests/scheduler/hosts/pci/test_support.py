@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 
 from moorage.scheduler.hosts.numa import ChosenCells
-from moorage.scheduler.hosts.pci import NO_POOLS, HostPools, PciRequest
+from moorage.scheduler.hosts.pci import NO_POOLS, HostPools
+from moorage.scheduler.request.pci import PciRequest
 
 from ....fixtures.property_tests import examples
 from .conftest import (
