@@ -7,18 +7,13 @@ load ─▶ check ─▶ [fork workers ─▶ reseed] ─▶ follow ─▶ reloa
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from pathlib import Path
 
 from oslo_config import cfg
 
 from .claim_reconciler import ClaimReconciler
+from .drivers.parts import Parts
 from .drivers.plugins import PluginSet, load_plugin_set
-from .hosts import HostTable
-from .placement.allocations.journal import Journal
-from .placement.allocations.orphans import Orphans
-from .placement.cache import CandidatesCache
-from .placement.client import PlacementClient
 from .placement.readiness import Readiness
 from .seeding import seed_from_file
 from .selector import Selector
@@ -36,35 +31,23 @@ class Lifecycle:
         Closes all parts.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts, each by name
+    def __init__(
         self,
         conf: cfg.ConfigOpts,
-        *,
-        table: HostTable,
-        source: BaseHostSource,
+        parts: Parts,
         selector: Selector,
-        placement: PlacementClient,
-        is_embedded: bool,
-        candidates_cache: CandidatesCache,
-        journal: Journal,
-        orphans: Orphans,
         readiness: Readiness,
         reconciler: ClaimReconciler,
-        clock: Callable[[], float],
+        *,
+        is_embedded: bool,
         closing: contextlib.ExitStack,
     ) -> None:
         self._conf = conf
-        self._table = table
-        self._source = source
+        self._parts = parts
         self._selector = selector
-        self._placement = placement
-        self._is_embedded = is_embedded
-        self._candidates_cache = candidates_cache
-        self._journal = journal
-        self._orphans = orphans
         self._readiness = readiness
         self._reconciler = reconciler
-        self._clock = clock
+        self._is_embedded = is_embedded
         self._closing = closing
 
     @property
@@ -80,7 +63,7 @@ class Lifecycle:
         ConfigurationError
             The hosts cannot be read.
         """
-        self._source.start(self._table)
+        self._parts.source.start(self._parts.table)
         self._seed()
 
     def check(self) -> None:
@@ -91,7 +74,7 @@ class Lifecycle:
         ConfigurationError
             The source refuses, for example because a nova-compute is too old.
         """
-        self._source.check()
+        self._parts.source.check()
 
     def follow(self, *, claims_directory: Path | None = None) -> None:
         """Start the background threads; called in each process that decides.
@@ -110,8 +93,8 @@ class Lifecycle:
         """
         option = self._conf.moorage.claims_directory
         if folder := Path(option) if option else claims_directory:
-            self._journal.open(folder)
-        self._source.start_polling(self._table)
+            self._parts.journal.open(folder)
+        self._parts.source.start_polling(self._parts.table)
         self._readiness.start()
         self._reconciler.start()
 
@@ -128,18 +111,18 @@ class Lifecycle:
         PluginError
             One of them is unknown or broken.
         """
-        return load_plugin_set(settings or self._conf, self._clock)
+        return load_plugin_set(settings or self._conf, self._parts.clock)
 
     def reload(self, plugins: PluginSet | None = None) -> None:
         """Reload plugins and hosts; see `Scheduler.reset`."""
         plugins = plugins or self.load_plugins()
         self._selector.use(plugins)
         options = self._conf.moorage
-        self._candidates_cache.set_limits(
+        self._parts.candidates_cache.set_limits(
             options.candidates_max_age, options.candidates_max_kept
         )
-        self._reconciler.max_age_s = claim_max_age_s(self._conf, self._source)
-        self._source.refresh(self._table)
+        self._reconciler.max_age_s = claim_max_age_s(self._conf, self._parts.source)
+        self._parts.source.refresh(self._parts.table)
         self._seed()
 
     def release_leftover_claims(self, claims_directory: Path) -> None:
@@ -152,9 +135,9 @@ class Lifecycle:
         ConfigurationError
             The folder cannot be used.
         """
-        self._journal.open(claims_directory)
-        self._orphans.stop()
-        self._journal.close()
+        self._parts.journal.open(claims_directory)
+        self._parts.orphans.stop()
+        self._parts.journal.close()
 
     def stop(self) -> None:
         """Stop all threads and close all connections."""
@@ -162,7 +145,7 @@ class Lifecycle:
 
     def _seed(self) -> None:
         if self._is_embedded:
-            seed_from_file(self._placement, self._source)
+            seed_from_file(self._parts.placement, self._parts.source)
 
 
 def claim_max_age_s(conf: cfg.ConfigOpts, source: BaseHostSource) -> float | None:

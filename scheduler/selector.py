@@ -13,9 +13,9 @@ from oslo_config import cfg
 from ..objects import RequestSpec, Selection
 from . import logs, tracing
 from .drivers.caller import Caller
+from .drivers.claims.peer_claims import PeerClaim, PublishClaims
 from .drivers.decision import Decision
 from .drivers.parts import Parts
-from .drivers.peer_claims import PeerClaim, PublishClaims
 from .drivers.placement_queries import build_queries, build_requirements
 from .drivers.plugins import PluginSet
 from .drivers.record import DecisionRecord, Outcome
@@ -166,8 +166,8 @@ class Selector:
     def diagnose(self, context: object, spec_obj: RequestSpec) -> tuple[Diagnosis, ...]:
         """Explain why Placement has no candidates; see `Scheduler.diagnose`."""
         caller, parts = Caller.of(context), self._parts
-        unread = DecisionRecord(caller.request_id, (), 0, parts.clock())
         request = Request.validated(spec_obj)
+        unread = DecisionRecord(caller.request_id, (), 0, parts.clock())
         requirements = build_requirements(parts, caller, request, unread)
         return tuple(
             diagnose(

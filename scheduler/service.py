@@ -17,8 +17,8 @@ from ..objects import RequestSpec
 from .claim_reconciler import ClaimReconciler
 from .clock import now_s
 from .conf import register_opts
+from .drivers.claims.peer_claims import publish_nothing
 from .drivers.parts import Parts
-from .drivers.peer_claims import publish_nothing
 from .drivers.plugins import PluginSet, load_plugin_set
 from .drivers.record import DecisionLog
 from .entry_points import load_plugin
@@ -248,31 +248,16 @@ class Scheduler:
                 review=reconciler.review,
             )
             self.selector = Selector(conf, parts, published)
-            self.status = SchedulerStatus(
-                conf,
-                table=self.table,
-                decisions=self.decisions,
-                candidates_cache=self.candidates_cache,
-                source=source,
-                orphans=self.orphans,
-                readiness=readiness,
-                clock=clock,
-            )
+            self.status = SchedulerStatus(conf, parts, readiness)
             self.source_endpoints = source.endpoints
             self.endpoints = [SchedulerEndpoint(self), BaseAPIEndpoint()]
             self.lifecycle = Lifecycle(
                 conf,
-                table=self.table,
-                source=source,
-                selector=self.selector,
-                placement=self.placement,
+                parts,
+                self.selector,
+                readiness,
+                reconciler,
                 is_embedded=embedded is not None,
-                candidates_cache=self.candidates_cache,
-                journal=self.journal,
-                orphans=self.orphans,
-                readiness=readiness,
-                reconciler=reconciler,
-                clock=clock,
                 # Closed by `stop`, or here if a later part cannot be created.
                 closing=closing.pop_all(),
             )

@@ -7,12 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from oslo_config import cfg
 
-from .drivers.record import DecisionLog
-from .hosts import HostTable
-from .placement.allocations.orphans import Orphans
-from .placement.cache import CandidatesCache
+from .drivers.parts import Parts
 from .placement.readiness import Readiness
-from .sources.base import BaseHostSource
 
 
 class SchedulerStatus:
@@ -24,26 +20,17 @@ class SchedulerStatus:
         The newest decision records; it publishes each to its subscribers.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts, each by name
-        self,
-        conf: cfg.ConfigOpts,
-        *,
-        table: HostTable,
-        decisions: DecisionLog,
-        candidates_cache: CandidatesCache,
-        source: BaseHostSource,
-        orphans: Orphans,
-        readiness: Readiness,
-        clock: Callable[[], float],
+    def __init__(
+        self, conf: cfg.ConfigOpts, parts: Parts, readiness: Readiness
     ) -> None:
         self.conf = conf
-        self.table = table
-        self.decisions = decisions
-        self.candidates_cache = candidates_cache
-        self._source = source
-        self._orphans = orphans
+        self.table = parts.table
+        self.decisions = parts.decisions
+        self.candidates_cache = parts.candidates_cache
+        self._source = parts.source
+        self._orphans = parts.orphans
         self._readiness = readiness
-        self._clock = clock
+        self._clock = parts.clock
         self._checks: list[Callable[[], str]] = []
 
     def add_readiness_check(self, check: Callable[[], str]) -> None:

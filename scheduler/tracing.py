@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import functools
 import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from .. import __version__
 from .errors import ConfigurationError, NoValidHost
@@ -39,7 +39,6 @@ _END_S: Final = 5.0
 #: The service name in traces, unless OTEL_SERVICE_NAME is set.
 SERVICE: Final = "moorage-scheduler"
 
-_SCOPE: Final = "moorage"
 #: The parts of a request context that the W3C propagators read.
 _CARRIED: Final = ("traceparent", "tracestate", "baggage")
 
@@ -47,39 +46,18 @@ _CARRIED: Final = ("traceparent", "tracestate", "baggage")
 AttributeValue = str | bool | int | float | Sequence[str]
 
 
-class Span(Protocol):
-    """The span of a block of code."""
-
-    def set(self, name: str, value: AttributeValue) -> None:
-        """Set an attribute; `name` is its full name."""
-
-
-class _NoSpan:
-    """The span where nothing is recorded; one shared instance."""
-
-    __slots__ = ()
-
-    def set(self, name: str, value: AttributeValue) -> None:
-        """Do nothing."""
-
-    def __enter__(self) -> _NoSpan:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        return
-
-
-class _Recorded:
-    """A span that is exported."""
+class Span:
+    """The span of a block of code; without OpenTelemetry's, nothing is recorded."""
 
     __slots__ = ("_span",)
 
-    def __init__(self, span: trace.Span) -> None:
+    def __init__(self, span: trace.Span | None = None) -> None:
         self._span = span
 
     def set(self, name: str, value: AttributeValue) -> None:
-        """Set an attribute."""
-        self._span.set_attribute(name, value)
+        """Set an attribute; `name` is its full name."""
+        if self._span is not None:
+            self._span.set_attribute(name, value)
 
 
 class _State(enum.Enum):
@@ -91,7 +69,9 @@ class _State(enum.Enum):
     RECORDED = enum.auto()
 
 
-_NO_SPAN: Final = _NoSpan()
+_NO_SPAN: Final = Span()
+#: One for all blocks: hardly any request is traced.
+_UNRECORDED: Final = contextlib.nullcontext(_NO_SPAN)
 _state: ContextVar[_State] = ContextVar("moorage_tracing", default=_State.OFF)
 
 
@@ -106,7 +86,7 @@ def span(
         Initial attributes; each is named ``moorage.<name>``.
     """
     if _state.get() is not _State.RECORDED:
-        return _NO_SPAN
+        return _UNRECORDED
     return _recorded(name, {f"moorage.{k}": value for k, value in attributes.items()})
 
 
@@ -119,7 +99,7 @@ def http_call(method: str, url: str) -> contextlib.AbstractContextManager[Span]:
         Relative; the first part of its path goes into the span's name.
     """
     if _state.get() is not _State.RECORDED:
-        return _NO_SPAN
+        return _UNRECORDED
     path, _, query = url.partition("?")
     attributes = {"http.request.method": method, "url.path": path, "url.query": query}
     name = f"{method} /{path.split('/')[1]}"
@@ -154,10 +134,9 @@ def request(
     if not _is_set_up():
         yield _NO_SPAN
         return
-    tracer = trace.get_tracer(_SCOPE, __version__)
     # NoValidHost is an answer, not an error, although it is an exception here.
     answer: NoValidHost | None = None
-    with tracer.start_as_current_span(
+    with _tracer().start_as_current_span(
         name, context=_parent(context), kind=trace.SpanKind.SERVER
     ) as current:
         is_recorded = current.is_recording()
@@ -165,7 +144,7 @@ def request(
             current.set_attributes(dict(attributes()))
         token = _state.set(_State.RECORDED if is_recorded else _State.CARRIED)
         try:
-            yield _Recorded(current) if is_recorded else _NO_SPAN
+            yield Span(current) if is_recorded else _NO_SPAN
         except NoValidHost as e:
             current.set_attribute("moorage.outcome", "no valid host")
             answer = e
@@ -180,11 +159,14 @@ def _recorded(
     name: str, attributes: Mapping[str, AttributeValue], *, is_call: bool = False
 ) -> Iterator[Span]:
     kind = trace.SpanKind.CLIENT if is_call else trace.SpanKind.INTERNAL
-    tracer = trace.get_tracer(_SCOPE, __version__)
-    with tracer.start_as_current_span(
+    with _tracer().start_as_current_span(
         name, attributes=dict(attributes), kind=kind
     ) as current:
-        yield _Recorded(current)
+        yield Span(current)
+
+
+def _tracer() -> trace.Tracer:
+    return trace.get_tracer("moorage", __version__)
 
 
 def _is_set_up() -> bool:
@@ -199,14 +181,9 @@ def _parent(context: object) -> Context | None:
         return None
     from opentelemetry import propagate
 
-    carried = {name: _value(context, name) for name in _CARRIED}
+    get = context.get if isinstance(context, Mapping) else partial(getattr, context)
+    carried = {name: get(name, None) for name in _CARRIED}
     return propagate.extract({k: v for k, v in carried.items() if isinstance(v, str)})
-
-
-def _value(context: object, name: str) -> object:
-    if isinstance(context, Mapping):
-        return context.get(name)
-    return getattr(context, name, None)
 
 
 # -- the SDK ---------------------------------------------------------------------------
@@ -239,13 +216,7 @@ def set_up() -> Callable[[], None]:
         The SDK or the exporter is not installed.
     """
     sdk = _sdk()
-    if _is_set_up():
-        return _keep_existing
-    return sdk()
-
-
-def _keep_existing() -> None:
-    """Do nothing: the setup's owner shuts it down."""
+    return (lambda: None) if _is_set_up() else sdk()
 
 
 def _sdk() -> Callable[[], Callable[[], None]]:
@@ -269,7 +240,7 @@ def _sdk() -> Callable[[], Callable[[], None]]:
         )
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         trace.set_tracer_provider(provider)
-        return functools.partial(_end, provider.shutdown)
+        return partial(_end, provider.shutdown)
 
     return start
 

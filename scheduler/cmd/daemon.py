@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import gc
 import logging
 import os
@@ -21,7 +23,7 @@ from ..failures import one_line
 from ..placement.allocations.journal import make_folder
 from ..rpc import get_transport, register_opts, warn_of_missing_api
 from ..service import Scheduler, build
-from ..telemetry.serving import ProcessTelemetry, Telemetry
+from ..telemetry.serving import Telemetry
 from .options import Options, copy_options
 from .pid_file import pid_file
 from .serving import Serving, serve
@@ -59,10 +61,7 @@ def run(argv: Sequence[str]) -> int:
                 get_transport(conf).cleanup()
                 warn_of_missing_api()
                 options = Options(argv, conf, settings)
-                n_workers = _n_workers(conf, scheduler)
-                if n_workers == 1:
-                    return _run_alone(conf, scheduler, options, telemetry)
-                return _run_workers(n_workers, conf, scheduler, options, telemetry)
+                return _Daemon(conf, scheduler, options, telemetry).run()
             finally:
                 scheduler.stop()
     except _OPERATOR_ERRORS as e:
@@ -70,58 +69,102 @@ def run(argv: Sequence[str]) -> int:
         return 1
 
 
-def _n_workers(conf: cfg.ConfigOpts, scheduler: Scheduler) -> int:
-    n_workers: int = conf.scheduler.workers or os.cpu_count() or 1
-    if n_workers > 1 and scheduler.lifecycle.must_not_fork:
-        LOG.warning(
-            "Starting one worker instead of %d ([scheduler] workers): the embedded "
-            "Placement runs inside one process", n_workers,
-        )  # fmt: skip
-        return 1
-    return n_workers
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Daemon:
+    """A scheduler that serves in this process, or in workers that it forks."""
 
+    conf: cfg.ConfigOpts
+    scheduler: Scheduler
+    options: Options
+    telemetry: Telemetry
 
-def _run_alone(
-    conf: cfg.ConfigOpts,
-    scheduler: Scheduler,
-    options: Options,
-    telemetry: Telemetry,
-) -> int:
-    signals = Signals((*STOPPING, RELOADING))
-    with pid_file(conf.moorage.pid_file):
-        scheduler.start()
+    def run(self) -> int:
+        """Run until a signal to stop; return the exit status."""
+        n_workers: int = self.conf.scheduler.workers or os.cpu_count() or 1
+        if n_workers > 1 and self.scheduler.lifecycle.must_not_fork:
+            LOG.warning(
+                "Starting one worker instead of %d ([scheduler] workers): the embedded "
+                "Placement runs inside one process", n_workers,
+            )  # fmt: skip
+            n_workers = 1
+        return self._run_alone() if n_workers == 1 else self._run_workers(n_workers)
+
+    def _run_alone(self) -> int:
+        signals = Signals((*STOPPING, RELOADING))
+        with pid_file(self.conf.moorage.pid_file):
+            self.scheduler.start()
+            tune_garbage_collector()
+            is_finished = self._serve(self.scheduler, signals, notify)
+        if not is_finished:
+            self.scheduler.stop()
+            self.telemetry.close()
+            end(1)  # otherwise Python would wait for the running threads
+        return 0
+
+    def _run_workers(self, n_workers: int) -> int:
+        lifecycle = self.scheduler.lifecycle
+        lifecycle.load()
+        lifecycle.check()
         tune_garbage_collector()
-        serving = Serving(conf, scheduler)
-        with telemetry.serve(scheduler.status) as seen:
-            is_finished = serve(
-                serving,
-                scheduler,
-                options,
-                signals,
-                _report_state(seen, notify),
+        with _claims_directory(self.conf) as folder:
+            supervisor = Supervisor(
+                n_workers,
+                functools.partial(self._work, folder),
+                # Errors are logged once here, and no worker reloads.
+                reload=lambda: self.options.reload(lifecycle.load_plugins) is not None,
+                stop_timeout_s=lambda: self.conf.graceful_shutdown_timeout,
             )
-    if not is_finished:
-        scheduler.stop()
-        telemetry.close()
-        end(1)  # otherwise Python would wait for the running threads
-    return 0
+            with pid_file(self.conf.moorage.pid_file):
+                status = supervisor.run()
+            if any(folder.iterdir()):
+                lifecycle.release_leftover_claims(folder)
+            return status
 
+    def _work(self, folder: Path, worker: Worker) -> int:
+        """Serve in a worker process; return its exit status."""
+        try:
+            scheduler = self._scheduler_of(worker)
+            scheduler.lifecycle.follow(claims_directory=folder)
+            is_finished = self._serve(
+                scheduler, worker.signals, worker.report, lifeline=worker.lifeline
+            )
+            scheduler.stop()
+            return 0 if is_finished else 1
+        except _OPERATOR_ERRORS as e:
+            why = one_line(e)
+        LOG.error("Worker %d cannot start: %s", worker.number, why)
+        return 1
 
-def _run_workers(
-    n_workers: int,
-    conf: cfg.ConfigOpts,
-    scheduler: Scheduler,
-    options: Options,
-    telemetry: Telemetry,
-) -> int:
-    scheduler.lifecycle.load()
-    scheduler.lifecycle.check()
-    tune_garbage_collector()
-    with _claims_directory(conf) as folder:
-        status = _supervised(n_workers, conf, scheduler, options, telemetry, folder)
-        if any(folder.iterdir()):
-            scheduler.lifecycle.release_leftover_claims(folder)
-        return status
+    def _scheduler_of(self, worker: Worker) -> Scheduler:
+        if worker.is_first:
+            self.scheduler.selector.reseed_for_worker(worker.number)
+            return self.scheduler
+        # What the parent read at the start is stale by now.
+        scheduler = build(self.conf, settings=self.options.settings)
+        scheduler.lifecycle.load()
+        tune_garbage_collector()
+        return scheduler
+
+    def _serve(
+        self,
+        scheduler: Scheduler,
+        signals: Signals,
+        report_state: Callable[[State], None],
+        *,
+        lifeline: int | None = None,
+    ) -> bool:
+        """Serve with telemetry until a signal to stop; see `serve`."""
+        serving = Serving(self.conf, scheduler)
+        with self.telemetry.serve(scheduler.status) as seen:
+
+            def report(state: State) -> None:
+                # The readiness probe fails while the process stops.
+                seen.is_stopping = seen.is_stopping or state is State.STOPPING
+                report_state(state)
+
+            return serve(
+                serving, scheduler, self.options, signals, report, lifeline=lifeline
+            )
 
 
 @contextlib.contextmanager
@@ -147,76 +190,6 @@ def _claims_directory(conf: cfg.ConfigOpts) -> Iterator[Path]:
             LOG.error(
                 "%s has consumers that may hold orphaned allocations: %s", folder, e
             )
-
-
-def _supervised(
-    n_workers: int,
-    conf: cfg.ConfigOpts,
-    scheduler: Scheduler,
-    options: Options,
-    telemetry: Telemetry,
-    folder: Path,
-) -> int:
-    def work(worker: Worker) -> int:
-        try:
-            return _work(worker, conf, scheduler, options, telemetry, folder)
-        except _OPERATOR_ERRORS as e:
-            why = one_line(e)
-        LOG.error("Worker %d cannot start: %s", worker.number, why)
-        return 1
-
-    supervisor = Supervisor(
-        n_workers,
-        work,
-        # Errors are logged once here, and no worker reloads.
-        reload=lambda: options.reload(scheduler.lifecycle.load_plugins) is not None,
-        stop_timeout_s=lambda: conf.graceful_shutdown_timeout,
-    )
-    with pid_file(conf.moorage.pid_file):
-        return supervisor.run()
-
-
-def _work(
-    worker: Worker,
-    conf: cfg.ConfigOpts,
-    inherited: Scheduler,
-    options: Options,
-    telemetry: Telemetry,
-    folder: Path,
-) -> int:
-    scheduler = inherited
-    if worker.is_first:
-        scheduler.selector.reseed_for_worker(worker.number)
-    else:
-        # What the parent read at the start is stale by now.
-        scheduler = build(conf, settings=options.settings)
-        scheduler.lifecycle.load()
-        tune_garbage_collector()
-    scheduler.lifecycle.follow(claims_directory=folder)
-    serving = Serving(conf, scheduler)
-    with telemetry.serve(scheduler.status) as seen:
-        is_finished = serve(
-            serving,
-            scheduler,
-            options,
-            worker.signals,
-            _report_state(seen, worker.report),
-            lifeline=worker.lifeline,
-        )
-    scheduler.stop()
-    return 0 if is_finished else 1
-
-
-def _report_state(
-    seen: ProcessTelemetry, report_state: Callable[[State], None]
-) -> Callable[[State], None]:
-    """Return a callback that also makes the readiness probe fail while stopping."""
-
-    def report(state: State) -> None:
-        seen.is_stopping = seen.is_stopping or state is State.STOPPING
-        report_state(state)
-
-    return report
 
 
 def _configure_oslo(conf: cfg.ConfigOpts) -> None:

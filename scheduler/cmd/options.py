@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from oslo_config import cfg
 
 from ..conf import load, registered_opts
-from ..conf.secrets import HIDDEN, is_secret
+from ..conf.values import HIDDEN, is_secret
 from ..errors import SchedulerError
 
 T = TypeVar("T")

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from oslo_config import cfg
 
-from ...objects import RequestSpec, Selection
+from ...objects import Selection
 from ..hosts import HostBatch
+from ..request import Request
 
 Selections = list[list[Selection]]
 
@@ -31,8 +32,8 @@ class DecisionSteps(Protocol):
     """
 
     @property
-    def spec_obj(self) -> RequestSpec:
-        """The request, validated; not to be written to."""
+    def request(self) -> Request:
+        """The request, validated; ``request.spec_obj`` is what the conductor sent."""
 
     @property
     def instance_uuids(self) -> Sequence[str]:

@@ -19,7 +19,9 @@ from ..errors import AllocationUpdateFailed, NoValidHost
 from ..hosts import HostBatch
 from ..placement.allocations.limits import MAX_POSTS, MAX_QUERIES
 from ..request import Request
-from .accepting import (
+from .alternates import make_selection
+from .caller import Caller
+from .claims.accepting import (
     NO_CANDIDATE,
     Accept,
     accept_any,
@@ -28,13 +30,14 @@ from .accepting import (
     first_accepted,
     reserve_in_ledger,
 )
-from .caller import Caller
+from .claims.ledger import Ledger
+from .claims.peer_claims import PeerClaim
+from .claims.rechecks import MAX_RECHECKED, Rechecks
+from .claims.request_claims import RequestClaims, StaleOffer
 from .filtering import collect_limits, filter_hosts
 from .instances import NOT_ENOUGH, instance_uuids_of, spec_of_instance
-from .ledger import Ledger
 from .needs import Mappings, Needs, fill_provider_mapping
 from .parts import Parts
-from .peer_claims import PeerClaim
 from .placed import ChosenHost, PlacedInstance, read_attributes
 from .placement_queries import (
     build_queries,
@@ -42,11 +45,8 @@ from .placement_queries import (
     query_candidates,
     requery_candidates,
 )
-from .rechecks import MAX_RECHECKED, Rechecks
 from .record import TOP_INSTANCES, DecisionRecord, InstanceRecord
-from .request_claims import RequestClaims, StaleOffer
 from .restrictions import evacuated_from, restrict_hosts
-from .selections import make_selection
 from .steps import Steps
 from .weighing import Ranking, rank_hosts
 
@@ -283,9 +283,9 @@ class Decision:
     # -- a host for each instance ------------------------------------------------------
 
     @property
-    def spec_obj(self) -> RequestSpec:
+    def request(self) -> Request:
         """The request."""
-        return self._request.spec_obj
+        return self._request
 
     @property
     def instance_uuids(self) -> Sequence[str]:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ...objects import RequestSpec
 from ..errors import PluginError
 from ..hosts import HostBatch
-from .accepting import Accept, accept_any, claim_in_placement
+from ..request import Request
 from .base import Selections
-from .ledger import Ledger
+from .claims.accepting import Accept, accept_any, claim_in_placement
+from .claims.ledger import Ledger
+from .claims.request_claims import RequestClaims
 from .placed import PlacedInstance
-from .request_claims import RequestClaims
 from .weighing import Ranking
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ class Steps:
         self.placed: list[PlacedInstance] = []
 
     @property
-    def spec_obj(self) -> RequestSpec:
+    def request(self) -> Request:
         """The request."""
-        return self._decision.spec_obj
+        return self._decision.request
 
     @property
     def instance_uuids(self) -> Sequence[str]:

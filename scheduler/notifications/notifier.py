@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Final
 
 from ...objects import Destination, RequestSpec, Selection
@@ -25,29 +24,14 @@ _WITH_INSTANCE_UUID: Final = ("numa_topology", "pci_requests")
 
 
 class CallNotifications:
-    """The notifications of one call.
-
-    Parameters
-    ----------
-    publish : callable
-        Publishes a phase, "start" or "end", with the request as it is then.
-    add_requirements : callable
-        Writes what the prefilters require into the request that is published.
-    guard : callable
-        Returns a context manager that logs exceptions and suppresses them.
-    """
+    """The notifications of one call; created by `Notifier.for_call`."""
 
     def __init__(
-        self,
-        spec_obj: RequestSpec,
-        publish: Callable[[str, RequestSpec], None],
-        add_requirements: Callable[[RequestSpec, Requirements], None],
-        guard: Callable[[], AbstractContextManager[None]],
+        self, notifier: Notifier, context: object, spec_obj: RequestSpec
     ) -> None:
+        self._notifier = notifier
+        self._context = context
         self._spec = spec_obj
-        self._publish = publish
-        self._add_requirements = add_requirements
-        self._guard = guard
         self._published: RequestSpec | None = None
         self._placed: tuple[HostBatch, int, Consumption] | None = None
 
@@ -59,11 +43,11 @@ class CallNotifications:
         requirements : Requirements or None
             What prefilters added to the query; None: Placement is not asked.
         """
-        with self._guard():
+        with self._notifier.guarded():
             self._published = copy.deepcopy(self._spec)
             if requirements is not None:
-                self._add_requirements(self._published, requirements)
-            self._publish("start", self._published)
+                self._notifier.add_requirements(self._published, requirements)
+            self._notifier.publish(self._context, "start", self._published)
 
     def record_placement(
         self, hosts: HostBatch, index: int, consumption: Consumption
@@ -84,7 +68,7 @@ class CallNotifications:
         request = self._published
         if request is None:
             return
-        with self._guard():
+        with self._notifier.guarded():
             if instance_uuids:
                 request.instance_uuid = instance_uuids[-1]
             group = request.instance_group if "instance_group" in request else None
@@ -96,7 +80,7 @@ class CallNotifications:
                 request.numa_topology = placed_numa_topology(
                     request.numa_topology, *self._placed
                 )
-            self._publish("end", request)
+            self._notifier.publish(self._context, "end", request)
 
 
 class Notifier:
@@ -129,13 +113,7 @@ class Notifier:
         """Return the notifications of a call; None where nothing is published."""
         if not self._publishers:
             return None
-
-        def publish(phase: str, request: RequestSpec) -> None:
-            self._publish(context, f"{EVENT}.{phase}", request)
-
-        return CallNotifications(
-            spec_obj, publish, self._add_requirements, self._guarded
-        )
+        return CallNotifications(self, context, spec_obj)
 
     def stop(self) -> None:
         """Send what is still queued, if the bus accepts it soon."""
@@ -143,21 +121,23 @@ class Notifier:
             self._publishers.close()
 
     @contextlib.contextmanager
-    def _guarded(self) -> Iterator[None]:
+    def guarded(self) -> Iterator[None]:
         """Log exceptions: a request that cannot be published can still be decided."""
         try:
             yield
         except Exception as e:
             self._outbox.failed("%s: %s", type(e).__name__, e)
 
-    def _publish(self, context: object, event_type: str, request: RequestSpec) -> None:
+    def publish(self, context: object, phase: str, request: RequestSpec) -> None:
+        """Publish a phase, "start" or "end", with the request as it is then."""
+        event_type = f"{EVENT}.{phase}"
         redacted = RedactedContext.of(context)
         if self._publishers.legacy is not None:
-            with self._guarded():
+            with self.guarded():
                 payload = legacy_payload(request)
                 self._put(self._publishers.legacy, redacted, event_type, payload)
         if self._publishers.versioned is not None:
-            with self._guarded():
+            with self.guarded():
                 _fill_in(request)
                 payload = RequestSpecPayload.of(request).obj_to_primitive()
                 self._put(self._publishers.versioned, redacted, event_type, payload)
@@ -171,7 +151,7 @@ class Notifier:
     ) -> None:
         self._outbox.put(Notification(publisher, context, event_type, payload))
 
-    def _add_requirements(
+    def add_requirements(
         self, request: RequestSpec, requirements: Requirements
     ) -> None:
         """Write into the request what nova's prefilters have written by then."""

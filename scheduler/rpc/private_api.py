@@ -14,7 +14,7 @@ import importlib
 import importlib.metadata
 import inspect
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import FunctionType
 from typing import Final
 
@@ -107,16 +107,11 @@ def missing_of(api: PrivateApi) -> Sequence[str]:
         cls = getattr(importlib.import_module(api.module), api.cls)
     except (AttributeError, ImportError):
         return api.names
-    known = {*dir(cls), *_attributes(cls)}
-    return [name for name in api.names if name not in known]
-
-
-def _attributes(cls: type) -> Iterator[str]:
-    """Yield the attributes that the methods of a class assign."""
+    known = set(dir(cls))
     for base in inspect.getmro(cls):
-        for method in vars(base).values():
-            function = inspect.unwrap(method) if callable(method) else None
-            if isinstance(function, FunctionType):
-                for step in dis.get_instructions(function):
-                    if step.opname == "STORE_ATTR":
-                        yield step.argval
+        for method in filter(callable, vars(base).values()):
+            # Attributes of instances are known to the methods that assign them.
+            if isinstance(function := inspect.unwrap(method), FunctionType):
+                steps = dis.get_instructions(function)
+                known.update(s.argval for s in steps if s.opname == "STORE_ATTR")
+    return [name for name in api.names if name not in known]

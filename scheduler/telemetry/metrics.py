@@ -15,9 +15,9 @@ import contextlib
 import threading
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, values
@@ -25,11 +25,8 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 
 from ..drivers.record import OUTDATED, RELEASED, DecisionRecord, Outcome
 from ..errors import ConfigurationError
-from ..hosts import HostTable
 from ..placement.allocations.claims import ClaimResult
-from ..placement.cache import CacheStats
 from ..status import SchedulerStatus
-from .multiprocess import VARIABLE, folder
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -56,6 +53,8 @@ class Metrics:
     ----------
     status : SchedulerStatus
         Its decisions are counted from now on.
+    folder : str or None
+        Where several processes store their metrics; None: there is only one.
 
     Raises
     ------
@@ -64,15 +63,17 @@ class Metrics:
         the folder was set.
     """
 
-    def __init__(self, status: SchedulerStatus) -> None:
+    def __init__(self, status: SchedulerStatus, folder: str | None) -> None:
+        if folder:
+            _check_import()
         self._status = status
-        self._folder = _folder()
+        self._folder = folder
         registry = CollectorRegistry()
         self._decisions = _DecisionMetrics(registry)
         self._state = _StateMetrics(registry)
-        if self._folder is not None:
+        if folder:
             registry = CollectorRegistry()
-            MultiProcessCollector(registry, str(self._folder))  # type: ignore[no-untyped-call]
+            MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
         self._serve: WSGIApplication = prometheus_client.make_wsgi_app(registry)
         self._lock = threading.Lock()
         status.decisions.subscribe(self._decisions.count)
@@ -91,7 +92,7 @@ class Metrics:
     ) -> Iterable[bytes]:
         """Serve the metrics of all processes."""
         self.refresh()
-        if self._folder is not None:
+        if self._folder:
             _remove_dead_processes(self._folder)
         return self._serve(environ, respond)
 
@@ -101,26 +102,24 @@ class Metrics:
         self.refresh()
 
 
-def _folder() -> Path | None:
-    found = folder()
+def _check_import() -> None:
     # The kind of value that was chosen has no public name.
-    if found is not None and not values.ValueClass._multiprocess:  # noqa: SLF001
+    if not values.ValueClass._multiprocess:  # noqa: SLF001
         raise ConfigurationError(
             "[telemetry] http_port: prometheus_client was imported too early for the "
-            f"metrics of several workers to be summed. Set {VARIABLE} to an empty "
-            "folder before the service starts."
+            "metrics of several workers to be summed. Set PROMETHEUS_MULTIPROC_DIR to "
+            "an empty folder before the service starts."
         )
-    return found
 
 
-def _remove_dead_processes(among: Path) -> None:
+def _remove_dead_processes(folder: str) -> None:
     """Remove the gauges of processes that have ended; their counters stay."""
-    for path in among.glob("gauge_live*_*.db"):
+    for path in Path(folder).glob("gauge_live*_*.db"):
         pid = path.stem.rpartition("_")[2]
         # Another worker may remove the file at the same time.
         with contextlib.suppress(FileNotFoundError):
             if not Path("/proc", pid).exists():
-                mark_process_dead(int(pid), str(among))  # type: ignore[no-untyped-call]
+                mark_process_dead(int(pid), folder)  # type: ignore[no-untyped-call]
 
 
 class _Pending:
@@ -245,57 +244,22 @@ class _StateMetrics:
             "kind",
             registry,
         )
-        self._kept = _gauge(
-            "moorage_kept_candidates",
-            "Allocation candidates in the cache.",
-            "livesum",
-            registry,
-        )
-        self._kept_answers = _gauge(
-            "moorage_kept_answers",
-            "Answers of Placement in the cache.",
-            "livesum",
-            registry,
-        )
-        self._hosts = _gauge(
+        self._hosts = prometheus_client.Gauge(
             "moorage_hosts",
             "Known hosts by the UUID of their cell.",
-            "livemax",
-            registry,
             ["cell"],
+            multiprocess_mode="livemax",
+            registry=registry,
         )
-        self._view_age = _gauge(
-            "moorage_view_age_seconds",
-            "Time since the oldest part of the hosts' state was read; 0 where the "
-            "source guarantees it.",
-            "livemax",
-            registry,
-        )
-        self._pending = _gauge(
-            "moorage_pending_claims",
-            "Claims that no report of a host includes yet.",
-            "livemax",
-            registry,
-        )
-        self._orphans = _gauge(
-            "moorage_orphaned_claims",
-            "Claims of failed requests that are released once Placement answers.",
-            "livesum",
-            registry,
-        )
-        self._suspected = _gauge(
-            "moorage_suspected_orphans",
-            "Allocations that nothing shows to be in use; see moorage-status.",
-            "livesum",
-            registry,
-        )
-        self._ready = _gauge(
-            "moorage_ready",
-            "Whether requests can be served, 1 or 0; of several workers, whether all "
-            "can.",
-            "livemin",
-            registry,
-        )
+        self._gauges = [
+            prometheus_client.Gauge(
+                each.name,
+                each.documentation,
+                multiprocess_mode=each.mode,
+                registry=registry,
+            )
+            for each in _GAUGES
+        ]
         self._cells: set[str] = set()
 
     def refresh(self, status: SchedulerStatus) -> None:
@@ -305,24 +269,69 @@ class _StateMetrics:
         )
         self._answers.set_total({"cut": stats.truncated, "dropped": stats.dropped})
         self._reports.set_total(status.report_counts)
-        self._refresh_cache(stats)
-        self._refresh_hosts(status.table)
-        self._view_age.set(status.view_age_s or 0.0)
-        self._pending.set(len(status.table.claims()))
-        self._orphans.set(status.n_orphans)
-        self._suspected.set(len(status.suspected_orphans))
-        self._ready.set(status.is_ready)
-
-    def _refresh_cache(self, stats: CacheStats) -> None:
-        self._kept.set(stats.requests)
-        self._kept_answers.set(stats.answers)
-
-    def _refresh_hosts(self, table: HostTable) -> None:
-        cells = Tally(table.batch().cell_uuid.tolist())
+        for each, gauge in zip(_GAUGES, self._gauges, strict=True):
+            gauge.set(each.read(status))
+        cells = Tally(status.table.batch().cell_uuid.tolist())
         # A cell without hosts is reported as 0 if it had some before.
         self._cells |= cells.keys()
         for cell in self._cells:
             self._hosts.labels(cell).set(cells[cell])
+
+
+class _Gauge(NamedTuple):
+    """A gauge of each process; `mode`: how those of several are combined."""
+
+    name: str
+    mode: Literal["livesum", "livemax", "livemin"]
+    read: Callable[[SchedulerStatus], float]
+    documentation: str
+
+
+_GAUGES: Final = (
+    _Gauge(
+        "moorage_kept_candidates",
+        "livesum",
+        lambda status: status.candidates_cache.stats().requests,
+        "Allocation candidates in the cache.",
+    ),
+    _Gauge(
+        "moorage_kept_answers",
+        "livesum",
+        lambda status: status.candidates_cache.stats().answers,
+        "Answers of Placement in the cache.",
+    ),
+    _Gauge(
+        "moorage_view_age_seconds",
+        "livemax",
+        lambda status: status.view_age_s or 0.0,
+        "Time since the oldest part of the hosts' state was read; 0 where the source "
+        "guarantees it.",
+    ),
+    _Gauge(
+        "moorage_pending_claims",
+        "livemax",
+        lambda status: len(status.table.claims()),
+        "Claims that no report of a host includes yet.",
+    ),
+    _Gauge(
+        "moorage_orphaned_claims",
+        "livesum",
+        lambda status: status.n_orphans,
+        "Claims of failed requests that are released once Placement answers.",
+    ),
+    _Gauge(
+        "moorage_suspected_orphans",
+        "livesum",
+        lambda status: len(status.suspected_orphans),
+        "Allocations that nothing shows to be in use; see moorage-status.",
+    ),
+    _Gauge(
+        "moorage_ready",
+        "livemin",
+        lambda status: status.is_ready,
+        "Whether requests can be served, 1 or 0; of several workers, whether all can.",
+    ),
+)
 
 
 class _LabelledCounter:
@@ -345,19 +354,3 @@ class _LabelledCounter:
         """Raise to totals that another part counts, by label."""
         self.add({k: max(0, count - self._total[k]) for k, count in counts.items()})
         self._total = Tally(counts)
-
-
-def _gauge(
-    name: str,
-    documentation: str,
-    mode: str,
-    registry: CollectorRegistry,
-    labels: Sequence[str] = (),
-) -> prometheus_client.Gauge:
-    return prometheus_client.Gauge(
-        name,
-        documentation,
-        labels,
-        multiprocess_mode=mode,  # type: ignore[arg-type]  # one of its literals
-        registry=registry,
-    )

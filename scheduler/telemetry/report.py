@@ -25,7 +25,7 @@ from oslo_config import cfg
 
 from ... import __version__
 from ..conf import registered_opts
-from ..conf.secrets import HIDDEN, is_secret
+from ..conf.values import HIDDEN, is_secret
 from ..errors import ConfigurationError
 from ..status import SchedulerStatus
 

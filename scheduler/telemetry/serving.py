@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import shutil
 import signal
 import socket
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Self
@@ -22,7 +25,6 @@ from .. import tracing
 from ..status import SchedulerStatus
 from . import report
 from .http import MonitoringServer, listen
-from .multiprocess import share_folder
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
+#: Passes the folder of several processes to prometheus_client.
+VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 #: Seconds for which the metrics of a worker that is not scraped may be stale.
 _REFRESH_EVERY_S: Final = 5.0
 
@@ -77,7 +81,7 @@ class Telemetry:
                     self.port, options.http_address,
                 )  # fmt: skip
                 if conf.scheduler.workers != 1:
-                    stack.callback(share_folder())
+                    stack.callback(_share_folder())
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -141,7 +145,7 @@ class ProcessTelemetry:
         """Count decisions, and serve metrics and probes on a port."""
         from .metrics import Metrics
 
-        metrics = Metrics(self._status)
+        metrics = Metrics(self._status, os.environ.get(VARIABLE))
         self.on_stop(metrics.stop)
         pages: dict[str, WSGIApplication] = {
             "/metrics": metrics.wsgi_app,
@@ -199,3 +203,28 @@ def _text(respond: StartResponse, status: HTTPStatus, text: str) -> list[bytes]:
     ]
     respond(f"{status.value} {status.phrase}", headers)
     return [f"{text}\n".encode()]
+
+
+def _share_folder() -> Callable[[], None]:
+    """Store the metrics of this process and of those that it forks in one folder.
+
+    Called before anything imports prometheus_client, which then reads the variable. A
+    folder that the environment names already is used, and is not removed.
+
+    Returns
+    -------
+    callable
+        Removes the folder; does nothing in a forked process.
+    """
+    if os.environ.get(VARIABLE):
+        return lambda: None  # its creator removes it
+    folder = tempfile.mkdtemp(prefix="moorage-metrics-")
+    os.environ[VARIABLE] = folder
+    owner = os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:
+            os.environ.pop(VARIABLE, None)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    return remove

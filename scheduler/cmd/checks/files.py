@@ -9,8 +9,7 @@ from urllib.parse import unquote
 
 from oslo_config import cfg
 
-from ...conf.secrets import HIDDEN, is_secret_name
-from ...conf.values import config_files
+from ...conf.values import HIDDEN, config_files, is_secret_name
 from .option_table import Key
 
 #: Parts of the names of options whose values are URLs that may have passwords.

@@ -12,7 +12,7 @@ from keystoneauth1 import loading
 from oslo_config import cfg
 
 from moorage.scheduler.conf import list_opts
-from moorage.scheduler.conf.secrets import is_secret
+from moorage.scheduler.conf.values import is_secret
 
 
 def _others() -> Iterator[cfg.Opt]:

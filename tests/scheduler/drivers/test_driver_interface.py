@@ -93,7 +93,7 @@ def _names(selections: list[Selection]) -> list[str]:
 
 
 def _order(fixture: SchedulerFixture) -> list[str]:
-    return fixture.scheduler.table.batch().host.tolist()  # type: ignore[no-any-return]
+    return fixture.scheduler.table.batch().host.tolist()
 
 
 def test_first_fit_takes_the_first_host_and_the_next_are_alternates(
@@ -161,7 +161,7 @@ BY_WEIGHT = """
             [uuid] = steps.instance_uuids
             hosts = steps.passing(steps.candidates, uuid)
             ranked = hosts.take((-steps.weights(hosts, uuid)).argsort())
-            if steps.spec_obj.get_scheduler_hint("plain"):
+            if steps.request.spec_obj.get_scheduler_hint("plain"):
                 return steps.select_by_weight()
             assert steps.claim(ranked, 0, uuid) is not None
             return steps.selections(alternates=ranked)
