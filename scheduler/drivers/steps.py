@@ -16,7 +16,7 @@ from .base import Selections
 from .claims.accepting import Accept, accept_any, claim_in_placement
 from .claims.ledger import Ledger
 from .claims.request_claims import RequestClaims
-from .placed import PlacedInstance
+from .instances import PlacedInstance
 from .weighing import Ranking
 
 if TYPE_CHECKING:

@@ -8,10 +8,13 @@ the field, its value and the values that are allowed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import os_resource_classes as orc
+from oslo_utils import uuidutils
 
 from ..errors import InvalidRequest, excerpt, shortened
 from .bounds import check_bounds
@@ -183,3 +186,29 @@ def _malformed_class(field: str, name: str) -> InvalidRequest:
         f"{field} names the resource class {excerpt(name)}; it must be a standard one, "
         'or CUSTOM_ followed by capital letters, digits or "_"'
     )
+
+
+def instance_uuids_of(
+    spec_obj: RequestSpec, instance_uuids: Sequence[str] | None
+) -> list[str]:
+    """Return a UUID an instance; given UUIDs take precedence over ``num_instances``.
+
+    An old conductor gives none: placeholders that no real instance has stand for them.
+    """
+    if instance_uuids is not None:
+        _check_instance_uuids(instance_uuids)
+        return list(instance_uuids)
+    number = spec_obj.num_instances if "num_instances" in spec_obj else 1
+    uuids = [str(UUID(int=i)) for i in range(number)]
+    if "instance_uuid" in spec_obj:
+        uuids[0] = spec_obj.instance_uuid
+    return uuids
+
+
+def _check_instance_uuids(instance_uuids: Sequence[str]) -> None:
+    for each in instance_uuids:
+        if not uuidutils.is_uuid_like(each):
+            raise InvalidRequest(f"instance_uuids: {excerpt(each)} is not a UUID")
+    for uuid, count in Counter(instance_uuids).most_common(1):
+        if count > 1:
+            raise InvalidRequest(f"instance_uuids: duplicate instance: {uuid}")

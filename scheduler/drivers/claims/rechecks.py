@@ -20,8 +20,8 @@ from ...candidates import Offer
 from ...placement.conditions import ProviderReader, conditions_of
 from ...sources.base import ServiceHost, ServiceState
 from ..filtering import explain_rejections
+from ..instances import PlacedInstance
 from ..parts import Parts
-from ..placed import PlacedInstance
 from ..record import OUTDATED, ClaimAttempt, DecisionRecord
 
 LOG = logging.getLogger(__name__)

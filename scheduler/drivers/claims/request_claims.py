@@ -31,8 +31,8 @@ from ...placement.allocations.limits import MAX_CONTENDED, MAX_REFUSED, MAX_ROUN
 from ...placement.cache import CountedClaim
 from ...request import Request
 from ..caller import Caller
+from ..instances import PlacedInstance, read_attributes
 from ..parts import Parts
-from ..placed import PlacedInstance, read_attributes
 from ..record import RELEASED, ClaimAttempt, DecisionRecord
 from ..restrictions import evacuated_from
 from .groups import GroupCheck
