@@ -44,10 +44,6 @@ def counts(left: HostPools | None) -> list[int] | None:
     return None if left is None else [pool.count for pool in left.pools]
 
 
-def n_free(host: HostPools) -> int:
-    return sum(host.free_by_node.values())
-
-
 def chosen(*cells: int, sockets: Sequence[int] = ()) -> ChosenCells:
     """Cells that were chosen for a guest, and those in their sockets."""
     return ChosenCells(np.array([cells], np.int64), np.array([sockets], np.int64))
