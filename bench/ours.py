@@ -19,7 +19,7 @@ from moorage.scheduler.entry_points import load_plugins
 from moorage.scheduler.hosts import HostBatch
 from moorage.scheduler.service import Scheduler, build
 from moorage.weighers import BaseHostWeigher
-from moorage.weighers.base import normalize
+from moorage.weighers.base import WeightRange
 
 from .asked import CONTEXT, Request, for_plugin, plain
 from .canned import CannedPlacement
@@ -188,5 +188,5 @@ def _filter(filter_: BaseHostFilter, hosts: HostBatch, spec: RequestSpec) -> int
 
 def _weigh(weigher: BaseHostWeigher, hosts: HostBatch, spec: RequestSpec) -> int:
     raw = weigher.prepare(spec).weigh_all(hosts, spec)
-    scaled = normalize(raw, weigher.minval, weigher.maxval)
+    scaled = WeightRange.of(raw, weigher.minval, weigher.maxval).normalize(raw)
     return len(scaled * weigher.multipliers(hosts))

@@ -92,6 +92,12 @@ class Request:
         return flavor_groups(self.settings.extra_specs)
 
     @cached_property
+    def requested_groups(self) -> Sequence[QueryGroup]:
+        """The groups of ports, PCI devices and device profiles."""
+        groups = self.field("requested_resources") or ()
+        return [QueryGroup.read(group) for group in groups]
+
+    @cached_property
     def groups(self) -> Sequence[QueryGroup]:
         """All groups of resources and traits, one without a suffix; read-only."""
         return query_groups(self, is_pinned=True)
