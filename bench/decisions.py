@@ -19,7 +19,7 @@ from moorage.scheduler.entry_points import load_plugins
 from moorage.scheduler.hosts import HostBatch
 from moorage.scheduler.service import Scheduler, build
 from moorage.weighers import BaseHostWeigher
-from moorage.weighers.base import normalize
+from moorage.weighers.base import WeightRange
 
 from .canned import CannedPlacement
 from .clouds import Cloud, CloudSource, options
@@ -191,5 +191,5 @@ def _filter(filter_: BaseHostFilter, hosts: HostBatch, spec: RequestSpec) -> int
 
 def _weigh(weigher: BaseHostWeigher, hosts: HostBatch, spec: RequestSpec) -> int:
     raw = weigher.prepare(spec).weigh_all(hosts, spec)
-    normalized = normalize(raw, weigher.minval, weigher.maxval)
+    normalized = WeightRange.of(raw, weigher.minval, weigher.maxval).normalize(raw)
     return len(normalized * weigher.multipliers(hosts))

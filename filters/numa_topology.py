@@ -13,10 +13,9 @@ from ..scheduler.hosts import HostBatch, HostState, HostTopology
 from ..scheduler.hosts.devices import assigned_providers
 from ..scheduler.hosts.fitting import Need
 from ..scheduler.hosts.guests import candidates_that_fit, hosts_that_fit
-from ..scheduler.hosts.needs import need_of
-from ..scheduler.hosts.numa import Networks
 from ..scheduler.request import Request
 from ..scheduler.request.flavor_and_image import FlavorAndImage
+from ..scheduler.request.numa import Networks
 from .base import BaseHostFilter, Mask, Mismatch, all_hosts
 
 
@@ -37,9 +36,12 @@ class NUMATopologyFilter(BaseHostFilter):
     def prepare(self, spec_obj: RequestSpec) -> Self:
         """Read the guest's cells, devices and networks."""
         prepared = copy.copy(self)
-        prepared._need = need_of(spec_obj, is_packed=packs_cells(self.conf))
-        prepared._networks = Networks.read(spec_obj)
-        prepared._needs_threads = _needs_threads(Request.of(spec_obj).settings)
+        request = Request.of(spec_obj)
+        prepared._need = Need(
+            request.numa, request.pci_requests, is_packed=packs_cells(self.conf)
+        )
+        prepared._networks = request.networks
+        prepared._needs_threads = _needs_threads(request.settings)
         return prepared
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:

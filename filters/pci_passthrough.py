@@ -15,7 +15,7 @@ from ..scheduler.hosts.devices import (
     hosts_with_devices,
 )
 from ..scheduler.hosts.fitting import Need
-from ..scheduler.hosts.needs import need_of
+from ..scheduler.request import Request
 from .base import BaseHostFilter, Mask, Mismatch, all_hosts
 
 
@@ -33,7 +33,10 @@ class PciPassthroughFilter(BaseHostFilter):
     def prepare(self, spec_obj: RequestSpec) -> Self:
         """Read the PCI requests."""
         prepared = copy.copy(self)
-        prepared._need = need_of(spec_obj, is_packed=packs_cells(self.conf))
+        request = Request.of(spec_obj)
+        prepared._need = Need(
+            request.numa, request.pci_requests, is_packed=packs_cells(self.conf)
+        )
         return prepared
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:

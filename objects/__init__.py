@@ -5,8 +5,8 @@ Names, versions, fields and enums are nova 34's. `WireObject` reads and writes t
 `REGISTRY` keeps ours separate from nova's, `Serializer` is passed to oslo.messaging.
 """
 
-from .base import REGISTRY, WireObject, read_object
-from .cell_mapping import CellMapping, CellMappingList, HostMapping, InstanceMapping
+from .base import REGISTRY, WireObject
+from .cell_mapping import CellMapping, HostMapping, InstanceMapping
 from .envelope import OpaqueObject
 from .errors import MalformedObject, TooNewValue, UnsetField, UnsupportedObject
 from .host import (
@@ -22,25 +22,7 @@ from .host import (
 )
 from .host_report import REPORT_KEYS, ReportKind, report_data, report_primitive
 from .image import ImageMeta, ImageMetaProps
-from .instance import (
-    DeviceBus,
-    DeviceMetadata,
-    EC2Ids,
-    Instance,
-    InstanceDeviceMetadata,
-    InstanceFault,
-    InstanceInfoCache,
-    InstanceList,
-    KeyPair,
-    KeyPairList,
-    MigrationContext,
-    Resource,
-    ResourceList,
-    ResourceMetadata,
-    Tag,
-    TagList,
-    TrustedCerts,
-)
+from .instance import Instance, InstanceList
 from .network import (
     NetworkMetadata,
     NetworkRequest,
@@ -55,15 +37,11 @@ from .numa import (
     NUMAPagesTopology,
     NUMATopology,
     NUMATopologyLimits,
-    VirtCPUFeature,
-    VirtCPUModel,
-    VirtCPUTopology,
 )
 from .pci import (
     InstancePCIRequest,
     InstancePCIRequests,
     PciDevice,
-    PciDeviceList,
     PciDevicePool,
     PciDevicePoolList,
 )
@@ -85,33 +63,23 @@ __all__ = [
     "Aggregate",
     "AggregateList",
     "CellMapping",
-    "CellMappingList",
     "ComputeNode",
     "ComputeNodeList",
     "Destination",
-    "DeviceBus",
-    "DeviceMetadata",
-    "EC2Ids",
     "Flavor",
     "HVSpec",
     "HostMapping",
     "ImageMeta",
     "ImageMetaProps",
     "Instance",
-    "InstanceDeviceMetadata",
-    "InstanceFault",
     "InstanceGroup",
-    "InstanceInfoCache",
     "InstanceList",
     "InstanceMapping",
     "InstanceNUMACell",
     "InstanceNUMATopology",
     "InstancePCIRequest",
     "InstancePCIRequests",
-    "KeyPair",
-    "KeyPairList",
     "MalformedObject",
-    "MigrationContext",
     "MonitorMetric",
     "MonitorMetricList",
     "NUMACell",
@@ -123,16 +91,12 @@ __all__ = [
     "NetworkRequestList",
     "OpaqueObject",
     "PciDevice",
-    "PciDeviceList",
     "PciDevicePool",
     "PciDevicePoolList",
     "ReportKind",
     "RequestGroup",
     "RequestLevelParams",
     "RequestSpec",
-    "Resource",
-    "ResourceList",
-    "ResourceMetadata",
     "SchedulerLimits",
     "SchedulerRetries",
     "SecurityGroup",
@@ -141,17 +105,10 @@ __all__ = [
     "Serializer",
     "Service",
     "ServiceList",
-    "Tag",
-    "TagList",
     "TooNewValue",
-    "TrustedCerts",
     "UnsetField",
     "UnsupportedObject",
-    "VirtCPUFeature",
-    "VirtCPUModel",
-    "VirtCPUTopology",
     "WireObject",
-    "read_object",
     "report_data",
     "report_primitive",
 ]

@@ -36,8 +36,8 @@ REGISTRY: dict[str, type[WireObject]] = {}
 _Class = TypeVar("_Class", bound="type[WireObject]")
 
 
-def register(cls: _Class) -> _Class:
-    """Add a class to our registry and define properties for its fields."""
+def register(cls: _Class, registry: dict[str, type[WireObject]] = REGISTRY) -> _Class:
+    """Add a class to a registry and define properties for its fields."""
     cls.ADDED = getattr(cls.fields, "added", {})
     ovo.VersionedObjectRegistry.objectify(cls)
     cls._readers = {n: reader(f, _object_reader) for n, f in cls.fields.items()}
@@ -45,7 +45,7 @@ def register(cls: _Class) -> _Class:
     for name in cls.fields:
         field = cls.__dict__[name]  # oslo's property, whose getter is slow
         setattr(cls, name, property(_getter(name), field.fset, field.fdel))
-    REGISTRY[cls.obj_name()] = cls
+    registry[cls.obj_name()] = cls
     return cls
 
 

@@ -14,22 +14,6 @@ from .envelope import version_tuple
 from .fields import EnumField, Since, declare
 from .image_names import image_properties
 
-_ADDED_VALUES = MappingProxyType(
-    {
-        "hw_disk_bus": {"lxc": "1.6", "uml": "1.6"},
-        "hw_video_model": {
-            "gop": "1.22",
-            "virtio": "1.22",
-            "none": "1.22",
-            "bochs": "1.30",
-        },
-        "hw_cpu_policy": {"mixed": "1.26"},
-        "hw_pci_numa_affinity_policy": {"socket": "1.28"},
-        "hw_vif_model": {"igb": "1.39"},
-        "hw_mem_encryption_model": {"amd-sev-snp": "1.43", "intel-tdx": "1.44"},
-    }
-)
-
 
 @register
 class ImageMetaProps(WireObject):
@@ -130,7 +114,21 @@ class ImageMetaProps(WireObject):
         os_type=EnumField(enums.OS_TYPE),
         traits_required=Since("1.20", of.ListOfStringsField()),
     )
-    ADDED_VALUES = _ADDED_VALUES
+    ADDED_VALUES = MappingProxyType(
+        {
+            "hw_disk_bus": {"lxc": "1.6", "uml": "1.6"},
+            "hw_video_model": {
+                "gop": "1.22",
+                "virtio": "1.22",
+                "none": "1.22",
+                "bochs": "1.30",
+            },
+            "hw_cpu_policy": {"mixed": "1.26"},
+            "hw_pci_numa_affinity_policy": {"socket": "1.28"},
+            "hw_vif_model": {"igb": "1.39"},
+            "hw_mem_encryption_model": {"amd-sev-snp": "1.43", "intel-tdx": "1.44"},
+        }
+    )
 
     def get(self, name: str, defvalue: object = None) -> Any:
         """Return a property, or the default if the image does not have it."""

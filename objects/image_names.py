@@ -76,9 +76,9 @@ def parse_cpus(text: str) -> set[int]:
         if not first.strip().isdecimal() or (last and not last.strip().isdecimal()):
             raise ValueError(f"{text[:60]!r} is not a list of CPUs like 0-3,^2,7")
         cpus = range(int(first), int(last or first) + 1)
-        if not cpus or cpus[-1] > _MAX_CPU:
-            raise ValueError(
-                f"{text[:60]!r}: {rule!r} is not a range of CPUs below {_MAX_CPU + 1}"
-            )
+        if not cpus:
+            raise ValueError(f"{text[:60]!r} has an inverted range, {rule}")
+        if cpus[-1] > _MAX_CPU:
+            raise ValueError(f"{text[:60]!r} names a CPU above {_MAX_CPU}")
         target.update(cpus)
     return included - excluded

@@ -12,31 +12,25 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
 
-from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields as of
 
 from . import enums
-from .base import WireObject
+from .base import WireObject, register
 from .fields import NONE, EnumField, class_of, declare, element_of, type_of
 from .image import ImageMetaProps
-from .writing import writer
 
 if TYPE_CHECKING:
     from .request_parts import InstanceGroup
     from .request_spec import RequestSpec
 
 #: All payloads by name.
-PAYLOADS: Final[dict[str, type[Payload]]] = {}
+PAYLOADS: Final[dict[str, Any]] = {}
 
 _Class = TypeVar("_Class", bound="type[Payload]")
 
 
 def _payload(cls: _Class) -> _Class:
-    ovo.VersionedObjectRegistry.objectify(cls)
-    cls._readers = {}
-    cls._writers = {n: (f"_obj_{n}", writer(f)) for n, f in cls.fields.items()}
-    PAYLOADS[cls.obj_name()] = cls
-    return cls
+    return register(cls, PAYLOADS)
 
 
 def _value(source: WireObject, name: str) -> Any:

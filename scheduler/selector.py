@@ -13,9 +13,9 @@ from oslo_config import cfg
 from ..objects import RequestSpec, Selection
 from . import logs, tracing
 from .drivers.caller import Caller
+from .drivers.claims.peer_claims import PeerClaim, PublishClaims
 from .drivers.decision import Decision
 from .drivers.parts import Parts
-from .drivers.peer_claims import PeerClaim, PublishClaims
 from .drivers.placement_queries import build_queries, build_requirements
 from .drivers.plugins import PluginSet
 from .drivers.record import DecisionRecord, Outcome

@@ -17,8 +17,8 @@ from ..objects import RequestSpec
 from .claim_reconciler import ClaimReconciler
 from .clock import now_s
 from .conf import register_opts
+from .drivers.claims.peer_claims import publish_nothing
 from .drivers.parts import Parts
-from .drivers.peer_claims import publish_nothing
 from .drivers.plugins import PluginSet, load_plugin_set
 from .drivers.record import DecisionLog
 from .entry_points import load_plugin

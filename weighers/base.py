@@ -181,25 +181,3 @@ class WeightRange(NamedTuple):
         normalized -= self.low
         normalized /= self.high - self.low
         return normalized
-
-    def normalize_one(self, raw: float) -> float:
-        """Return one weight normalized to 0..1."""
-        if self.is_flat:
-            return 0.0
-        return (min(max(raw, self.low), self.high) - self.low) / (self.high - self.low)
-
-
-def normalize(
-    raw: Weights, minval: float | None = None, maxval: float | None = None
-) -> Weights:
-    """Normalize raw weights to 0..1; all 0 if they do not differ. See `WeightRange`.
-
-    Parameters
-    ----------
-    raw : ndarray of float64, shape (n_hosts,)
-
-    Returns
-    -------
-    ndarray of float64, shape (n_hosts,)
-    """
-    return WeightRange.of(raw, minval, maxval).normalize(raw)

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +17,10 @@ from ..errors import AllocationUpdateFailed, NoValidHost
 from ..hosts import HostBatch
 from ..placement.allocations.limits import MAX_POSTS, MAX_QUERIES
 from ..request import Request
-from .accepting import (
+from ..request.checks import instance_uuids_of
+from .alternates import SelectionMaker
+from .caller import Caller
+from .claims.accepting import (
     NO_CANDIDATE,
     Accept,
     accept_any,
@@ -28,25 +29,29 @@ from .accepting import (
     first_accepted,
     reserve_in_ledger,
 )
-from .caller import Caller
+from .claims.ledger import Ledger
+from .claims.peer_claims import PeerClaim
+from .claims.rechecks import MAX_RECHECKED, Rechecks
+from .claims.request_claims import RequestClaims, StaleOffer
 from .filtering import collect_limits, filter_hosts
-from .instances import NOT_ENOUGH, instance_uuids_of, spec_of_instance
-from .ledger import Ledger
-from .needs import Mappings, Needs, fill_provider_mapping
+from .instances import (
+    NOT_ENOUGH,
+    ChosenHost,
+    Mappings,
+    Needs,
+    PlacedInstance,
+    fill_provider_mapping,
+    spec_of_instance,
+)
 from .parts import Parts
-from .peer_claims import PeerClaim
-from .placed import ChosenHost, PlacedInstance, read_attributes
 from .placement_queries import (
     build_queries,
     build_requirements,
     query_candidates,
     requery_candidates,
 )
-from .rechecks import MAX_RECHECKED, Rechecks
 from .record import TOP_INSTANCES, DecisionRecord, InstanceRecord
-from .request_claims import RequestClaims, StaleOffer
 from .restrictions import evacuated_from, restrict_hosts
-from .selections import make_selection
 from .steps import Steps
 from .weighing import Ranking, rank_hosts
 
@@ -77,6 +82,8 @@ class Decision:
         self._caller = caller
         self._request = request
         self._uuids = instance_uuids_of(spec_obj, instance_uuids)
+        if not self._uuids:
+            raise NoValidHost(NOT_ENOUGH)  # nova's answer to a request for none
         self._is_rebuild = request.is_rebuild
         # An old conductor, which names no instances, claims by itself.
         self._is_claimed = instance_uuids is not None and not self._is_rebuild
@@ -494,55 +501,25 @@ class Decision:
         others: Ranking,
     ) -> list[list[Selection]]:
         """Return a list an instance: its host, then alternates from `others`."""
+        maker = SelectionMaker(
+            ledger, self._limits, self._parts.conf.default_availability_zone
+        )
         chosen = {each.value("uuid") for each in placed}
         of_instance = {each.instance_uuid: each for each in placed}
-        alternates: dict[str, list[Selection]] = {}
+        # All instances in a cell share the alternates.
+        alternates = {
+            cell: maker.alternates(
+                others, cell, chosen=chosen, number=self._n_alternates
+            )
+            for cell in {each.value("cell_uuid") for each in placed}
+        }
         selections = []
         for uuid in self._uuids:
             mine = of_instance[uuid]
-            cell = mine.value("cell_uuid")
-            if cell not in alternates:
-                # All instances in a cell share the alternates.
-                found = self._alternates(others, cell, chosen, ledger)
-                alternates[cell] = list(itertools.islice(found, self._n_alternates))
-            selections.append([self._selected(mine, ledger), *alternates[cell]])
+            others_of_cell = alternates[mine.value("cell_uuid")]
+            selections.append([maker.of_instance(mine), *others_of_cell])
             self._record_instance(mine, selections[-1])
         return selections
-
-    def _alternates(
-        self, others: Ranking, cell: str, chosen: set[str], ledger: Ledger | None
-    ) -> Iterator[Selection]:
-        """Yield suitable hosts of a cell without an instance of ours, best first."""
-        hosts = others.hosts
-        for index in others:
-            node = hosts.value("uuid", index)
-            if node in chosen or hosts.value("cell_uuid", index) != cell:
-                continue
-            candidate: int | None = NO_CANDIDATE
-            if ledger is not None:
-                candidate = ledger.next_candidate(node, hosts.candidates_of(index))
-            if candidate is not None:
-                its_limits = self._limits(hosts, index)
-                host = read_attributes(hosts, index)
-                yield self._selection(host, its_limits, candidate, ledger)
-
-    def _selected(self, placed: PlacedInstance, ledger: Ledger | None) -> Selection:
-        return self._selection(
-            placed.chosen.values, placed.limits, placed.candidate, ledger
-        )
-
-    def _selection(
-        self,
-        host: Mapping[str, Any],
-        its_limits: Mapping[str, object],
-        candidate: int,
-        ledger: Ledger | None,
-    ) -> Selection:
-        zone = self._parts.conf.default_availability_zone
-        if ledger is None:
-            return make_selection(host, zone, its_limits)
-        request = ledger.request(candidate)
-        return make_selection(host, zone, its_limits, request, ledger.version)
 
     def _record_instance(
         self, placed: PlacedInstance, selections: Sequence[Selection]

@@ -1,48 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The instances of a request."""
+"""The instances of a decision: what each consumes, and the host that it got."""
 
 from __future__ import annotations
 
 import copy
-from collections import Counter
-from collections.abc import Sequence
-from typing import Final
-from uuid import UUID
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self
 
-from oslo_utils import uuidutils
+from oslo_config import cfg
 
-from ...objects import RequestSpec
-from ..errors import InvalidRequest, NoValidHost, excerpt
+from ...objects import NUMATopologyLimits, RequestSpec
+from ..conf.compute import packs_cells
+from ..hosts import Consumption, HostBatch, Limits, properties_of_image
+from ..hosts.fitting import Need
+from ..request import Request
+from .record import WeighedHost
+from .weighing import Ranking
 
 NOT_ENOUGH: Final = "There are not enough hosts available."
 
+_MIB_PER_GIB = 1024
 
-def instance_uuids_of(
-    spec_obj: RequestSpec, instance_uuids: Sequence[str] | None
-) -> list[str]:
-    """Return a UUID an instance; given UUIDs take precedence over ``num_instances``.
-
-    An old conductor gives none: placeholders that no real instance has stand for them.
-    """
-    if instance_uuids is not None:
-        return _checked(instance_uuids)
-    number = spec_obj.num_instances if "num_instances" in spec_obj else 1
-    uuids = [str(UUID(int=i)) for i in range(number)]
-    if "instance_uuid" in spec_obj:
-        uuids[0] = spec_obj.instance_uuid
-    return uuids
-
-
-def _checked(instance_uuids: Sequence[str]) -> list[str]:
-    if not instance_uuids:
-        raise NoValidHost(NOT_ENOUGH)  # nova's answer to a request for none
-    for each in instance_uuids:
-        if not uuidutils.is_uuid_like(each):
-            raise InvalidRequest(f"instance_uuids: {excerpt(each)} is not a UUID")
-    [(uuid, count)] = Counter(instance_uuids).most_common(1)
-    if count > 1:
-        raise InvalidRequest(f"instance_uuids: duplicate instance: {uuid}")
-    return list(instance_uuids)
+#: Providers by request group, as a candidate maps them.
+Mappings = Mapping[str, Sequence[str]]
 
 
 def spec_of_instance(spec_obj: RequestSpec, uuid: str) -> RequestSpec:
@@ -54,3 +35,130 @@ def spec_of_instance(spec_obj: RequestSpec, uuid: str) -> RequestSpec:
     mine._changed_fields = set(spec_obj._changed_fields)  # noqa: SLF001
     mine.instance_uuid = uuid
     return mine
+
+
+class Needs:
+    """The consumption of an instance, of which `on_host` makes that on one host.
+
+    Parameters
+    ----------
+    request : Request
+        All its instances are alike.
+    """
+
+    def __init__(self, request: Request, conf: cfg.ConfigOpts) -> None:
+        flavor = request.spec_obj.flavor
+        self._need = Need(
+            request.numa, request.pci_requests, is_packed=packs_cells(conf)
+        )
+        self._plain = Consumption(
+            memory_mb=flavor.memory_mb,
+            disk_mb=(flavor.root_gb + flavor.ephemeral_gb) * _MIB_PER_GIB,
+            vcpus=flavor.vcpus,
+            image_properties=properties_of_image(request.field("image")),
+        )
+
+    def on_host(
+        self, limits: Mapping[str, object], mappings: Mappings | None
+    ) -> Consumption:
+        """Return what an instance consumes on a host.
+
+        Parameters
+        ----------
+        limits : mapping
+            The host's limits from the filters; see `BaseHostFilter.selection_limits`.
+        mappings : mapping or None
+            Those of the claimed candidate; None: nothing was claimed.
+        """
+        if not self._need:
+            return self._plain
+        need = self._need.assigned(mappings).within(_limits(limits))
+        return dataclasses.replace(self._plain, need=need)
+
+
+def _limits(limits: Mapping[str, object]) -> Limits | None:
+    of_cells = limits.get("numa_topology")
+    return Limits.read(of_cells) if isinstance(of_cells, NUMATopologyLimits) else None
+
+
+def fill_provider_mapping(request: Request, mappings: Mappings) -> None:
+    """Set the providers of each request group, as nova does after a claim.
+
+    A group that the candidate does not map is unchanged.
+    """
+    for group in request.field("requested_resources") or ():
+        providers = mappings.get(group.requester_id or "")
+        if providers is not None:
+            group.provider_uuids = list(providers)
+
+
+#: The attributes of a chosen host that are read after placing: those of a selection,
+#: and those that are compared with the host's state just before the claim.
+_ATTRIBUTES = (
+    "uuid",
+    "host",
+    "nodename",
+    "cell_uuid",
+    "aggregates",
+    "disabled",
+    "forced_down",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChosenHost:
+    """A chosen host, without its ranking, which takes megabytes.
+
+    Attributes
+    ----------
+    values : mapping
+        Its attributes, by name.
+    top_hosts : tuple of WeighedHost
+        The best hosts of the ranking, for the record; may be empty.
+    """
+
+    values: Mapping[str, Any]
+    weight: float
+    top_hosts: tuple[WeighedHost, ...] = ()
+
+    @classmethod
+    def of(cls, ranking: Ranking, index: int, *, has_top: bool) -> Self:
+        """Return one host of a ranking."""
+        return cls(
+            read_attributes(ranking.hosts, index),
+            float(ranking.total[index]),
+            ranking.top() if has_top else (),
+        )
+
+
+def read_attributes(hosts: HostBatch, index: int) -> dict[str, Any]:
+    """Return the attributes of a chosen host."""
+    return {name: hosts.value(name, index) for name in _ATTRIBUTES}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlacedInstance:
+    """An instance and its host.
+
+    Attributes
+    ----------
+    ranking : Ranking or None
+        The ranking in which the host is at `index`; None for an instance that is
+        neither the one placed last nor the last one of the request.
+    """
+
+    instance_uuid: str
+    chosen: ChosenHost
+    candidate: int
+    limits: Mapping[str, object]
+    consumption: Consumption
+    index: int
+    ranking: Ranking | None
+
+    def value(self, name: str) -> str:
+        """Return an attribute of the host."""
+        return str(self.chosen.values[name])
+
+    def without_ranking(self) -> Self:
+        """Return a copy without the ranking, which frees its hosts."""
+        return dataclasses.replace(self, ranking=None)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from oslo_config import cfg
@@ -34,24 +34,12 @@ def make_filter(
     """
     if issubclass(cls, BaseHostFilter):
         return cls(conf, clock=clock)
-    if not callable(getattr(cls, "host_passes", None)):
-        raise PluginError(
-            f"{cls.__module__}.{cls.__name__} is not a filter: it is not a "
-            "BaseHostFilter and has no host_passes(host_state, spec_obj)"
-        )
+    _check_method(cls, "host_passes", "filter", "host_passes(host_state, spec_obj)")
     theirs = cls()
-    wrapper = type(
-        cls.__name__,
-        (_ForeignFilter,),
-        {
-            "__doc__": cls.__doc__,
-            "RUN_ON_REBUILD": getattr(theirs, "RUN_ON_REBUILD", False),
-            "run_filter_once_per_request": getattr(
-                theirs, "run_filter_once_per_request", False
-            ),
-        },
+    inherited = ("RUN_ON_REBUILD", "run_filter_once_per_request")
+    made: BaseHostFilter = _subclass(_ForeignFilter, theirs, inherited)(
+        theirs, conf, clock
     )
-    made: BaseHostFilter = wrapper(theirs, conf, clock)
     return made
 
 
@@ -67,45 +55,37 @@ def make_weigher(
     """
     if issubclass(cls, BaseHostWeigher):
         return cls(conf, clock=clock)
-    if not callable(getattr(cls, "_weigh_object", None)):
-        raise PluginError(
-            f"{cls.__module__}.{cls.__name__} is not a weigher: it is not a "
-            "BaseHostWeigher and has no _weigh_object(host_state, request)"
-        )
+    _check_method(cls, "_weigh_object", "weigher", "_weigh_object(host_state, request)")
     theirs = cls()
-    wrapper = type(
-        cls.__name__,
-        (_ForeignWeigher,),
-        {
-            "__doc__": cls.__doc__,
-            "minval": getattr(theirs, "minval", None),
-            "maxval": getattr(theirs, "maxval", None),
-        },
+    made: BaseHostWeigher = _subclass(_ForeignWeigher, theirs, ("minval", "maxval"))(
+        theirs, conf, clock
     )
-    made: BaseHostWeigher = wrapper(theirs, conf, clock)
     return made
 
 
-class _NovaFilter(Protocol):
-    """The required method of a filter that was written for nova."""
+def _check_method(cls: type, name: str, kind: str, signature: str) -> None:
+    if not callable(getattr(cls, name, None)):
+        raise PluginError(
+            f"{cls.__module__}.{cls.__name__} is not a {kind}: it is not a "
+            f"BaseHost{kind.capitalize()} and has no {signature}"
+        )
 
-    def host_passes(self, host_state: HostState, spec_obj: RequestSpec) -> object:
-        """Return whether the host passes."""
 
-
-class _NovaWeigher(Protocol):
-    """The required method of a weigher that was written for nova."""
-
-    def _weigh_object(self, host_state: HostState, spec_obj: RequestSpec) -> float:
-        """Return the raw weight of the host."""
-        ...
+def _subclass(wrapper: type, theirs: object, names: Sequence[str]) -> type:
+    """Return a wrapper's subclass with the name and some attributes of a plugin."""
+    own = {name: getattr(theirs, name) for name in names if hasattr(theirs, name)}
+    cls = type(theirs)
+    return type(cls.__name__, (wrapper,), {"__doc__": cls.__doc__, **own})
 
 
 class _ForeignFilter(BaseHostFilter):
     """Calls a filter written for nova, one host at a time."""
 
     def __init__(
-        self, theirs: _NovaFilter, conf: cfg.ConfigOpts, clock: Callable[[], float]
+        self,
+        theirs: Any,  # noqa: ANN401 - any class that has the method
+        conf: cfg.ConfigOpts,
+        clock: Callable[[], float],
     ) -> None:
         super().__init__(conf, clock=clock)
         self._theirs = theirs
@@ -141,7 +121,10 @@ class _ForeignWeigher(BaseHostWeigher):
     """Calls a weigher written for nova, one host at a time."""
 
     def __init__(
-        self, theirs: _NovaWeigher, conf: cfg.ConfigOpts, clock: Callable[[], float]
+        self,
+        theirs: Any,  # noqa: ANN401 - any class that has the method
+        conf: cfg.ConfigOpts,
+        clock: Callable[[], float],
     ) -> None:
         super().__init__(conf, clock=clock)
         self._theirs = theirs

@@ -20,8 +20,8 @@ from ..prefilters import NetworkClient, Prefilter
 from ..sources.base import BaseHostSource
 from ..waiting import Waiter
 from .base import BaseSchedulerDriver
-from .contention import Contention
-from .peer_claims import PublishClaims
+from .claims.contention import Contention
+from .claims.peer_claims import PublishClaims
 from .record import DecisionLog
 
 

@@ -25,8 +25,8 @@ from ..placement.query import Requirements, build_fallback_query, build_query
 from ..prefilters import NetworkLookup, Prefilter, PrefilterRequest
 from ..request import Request
 from .caller import Caller
+from .claims.rechecks import FRESH_S, MAX_RECHECKED
 from .parts import Parts
-from .rechecks import FRESH_S, MAX_RECHECKED
 from .record import DecisionRecord, FilterStep
 from .restrictions import restrict_to_requested_host
 

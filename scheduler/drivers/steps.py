@@ -12,11 +12,11 @@ import numpy.typing as npt
 from ..errors import PluginError
 from ..hosts import HostBatch
 from ..request import Request
-from .accepting import Accept, accept_any, claim_in_placement
 from .base import Selections
-from .ledger import Ledger
-from .placed import PlacedInstance
-from .request_claims import RequestClaims
+from .claims.accepting import Accept, accept_any, claim_in_placement
+from .claims.ledger import Ledger
+from .claims.request_claims import RequestClaims
+from .instances import PlacedInstance
 from .weighing import Ranking
 
 if TYPE_CHECKING:

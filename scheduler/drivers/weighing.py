@@ -49,18 +49,12 @@ class WeigherScores:
 
     def parts_of(self, indices: Order) -> list[WeigherPart]:
         """Return the weigher's parts in the weights of some hosts."""
-        # For few hosts, Python's own numbers are faster than arrays, and as exact.
-        raw = self.raw[indices].tolist()
-        if self.multipliers is None:
-            return [WeigherPart(self.name, each, 0.0, 0.0) for each in raw]
-        multipliers = self.multipliers[indices].tolist()
-        normalized = map(self.weight_range.normalize_one, raw)
-        return [
-            WeigherPart(self.name, each, score, score * multiplier)
-            for each, score, multiplier in zip(
-                raw, normalized, multipliers, strict=True
-            )
-        ]
+        raw = self.raw[indices]
+        normalized = weighted = self.weight_range.normalize(raw)
+        if self.multipliers is not None:
+            weighted = normalized * self.multipliers[indices]
+        columns = (raw.tolist(), normalized.tolist(), weighted.tolist())
+        return [WeigherPart(self.name, *parts) for parts in zip(*columns, strict=True)]
 
 
 class Ranking:

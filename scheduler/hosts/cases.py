@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..candidates import Mask
+from ..request.pci import PciRequest
 from .candidate_rows import Rows
 from .numa import CellMasks, CellRows, ChosenCells
-from .pci import PciRequest, PoolRows, Providers, supported
+from .pci import PoolRows, Providers, supported
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,18 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from ..candidates import Mask
+from ..request.pci import PciRequest, providers_of
 from .batch import HostBatch
 from .candidate_rows import Rows
 from .fitting import Need
-from .pci import (
-    PciRequest,
-    PoolArrays,
-    PoolRows,
-    Providers,
-    providers_of,
-    supported,
-    supported_alone,
-)
+from .pci import PoolArrays, PoolRows, Providers, supported, supported_alone
 
 #: What a candidate maps that has no such group.
 _NO_PROVIDER: Sequence[str | None] = (None,)

@@ -8,12 +8,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from ..request.numa import Guest
+from ..request.pci import PciRequest, providers_of
 from .cases import Cases
 from .numa import (
     CellRows,
     ChosenCells,
     FittedGuest,
-    Guest,
     HostTopology,
     Limits,
     chosen_pages,
@@ -25,12 +26,10 @@ from .numa import (
 )
 from .pci import (
     HostPools,
-    PciRequest,
     PoolRows,
     Providers,
     TakenPools,
     apply_requests,
-    providers_of,
     single_pools,
 )
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..candidates import Mask
+from ..request.numa import Guest, Networks
 from .batch import HostBatch
 from .candidate_rows import Rows
 from .cases import Cases
@@ -26,10 +27,8 @@ from .numa import (
     CellArrays,
     CellMasks,
     CellRows,
-    Guest,
     HostTopology,
     Limits,
-    Networks,
     can_be_placed,
     chosen_sets,
     declaring_cells,

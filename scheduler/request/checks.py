@@ -8,10 +8,13 @@ the field, its value and the values that are allowed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 import os_resource_classes as orc
+from oslo_utils import uuidutils
 
 from ..errors import InvalidRequest, excerpt, shortened
 from .bounds import check_bounds
@@ -19,8 +22,8 @@ from .flavor_and_image import set_field
 
 if TYPE_CHECKING:
     from ...objects import RequestSpec
-    from ...objects.base import WireObject
     from .flavor_groups import FlavorGroups
+    from .groups import QueryGroup
     from .request import Request
 
 #: Placement's integer: the most that one allocation can hold of one resource class.
@@ -42,10 +45,6 @@ _FLAVOR_MINIMA = {
     "ephemeral_gb": 0,
     "swap": 0,
 }
-
-#: Fields of a group that select providers, and those that exclude providers.
-_SELECTING = ("required_traits", "aggregates")
-_EXCLUDING = ("forbidden_traits", "forbidden_aggregates")
 
 
 def check_fields(spec_obj: RequestSpec) -> None:
@@ -79,7 +78,7 @@ def check_groups(request: Request) -> None:
         is invalid.
     """
     suffixes = _check_flavor_groups(request.flavor_groups)
-    _check_requested_groups(request.field("requested_resources") or (), suffixes)
+    _check_requested_groups(request.requested_groups, suffixes)
     _check_subtrees(request.request_level("same_subtree"), suffixes)
     if request.is_rebuild:
         return  # Placement is not queried
@@ -114,16 +113,14 @@ def _check_flavor_groups(in_flavor: FlavorGroups) -> set[str]:
             _check_amount(field, amount, least=0)
             if name not in orc.STANDARDS and not _CUSTOM_CLASS.fullmatch(name):
                 raise _malformed_class(field, name)
-        narrows = group.forbidden or group.forbidden_aggregates or group.in_tree
-        if suffix and narrows and not group.finds_providers:
-            raise _unfindable(f"flavor.extra_specs: the group {suffix!r}")
+        if suffix:
+            _check_findable(f"flavor.extra_specs: the group {suffix!r}", group)
     return {suffix for suffix in in_flavor.groups if suffix}
 
 
-def _check_requested_groups(groups: Iterable[Any], suffixes: set[str]) -> None:
+def _check_requested_groups(groups: Iterable[QueryGroup], suffixes: set[str]) -> None:
     for index, group in enumerate(groups):
-        field = f"requested_resources[{index}]"
-        suffix = set_field(group, "requester_id")
+        field, suffix = f"requested_resources[{index}]", group.suffix
         if not suffix or not _SUFFIX.fullmatch(suffix):
             raise InvalidRequest(
                 f"{field}.requester_id is {excerpt(suffix)}; it must have 1 to 64 "
@@ -135,28 +132,27 @@ def _check_requested_groups(groups: Iterable[Any], suffixes: set[str]) -> None:
                 "unique"
             )
         suffixes.add(suffix)
-        _check_group(field, group)
+        if group.is_empty:
+            raise InvalidRequest(
+                f"{field} requests nothing; it must have resources, traits or "
+                "aggregates"
+            )
+        for name, amount in group.resources.items():
+            _check_amount(f"{field}.resources[{excerpt(name)}]", amount, least=0)
+            # Placement validates classes that are newer than our os-resource-classes.
+            if not _ANY_CLASS.fullmatch(name):
+                raise _malformed_class(f"{field}.resources", name)
+        _check_findable(field, group)
 
 
-def _check_group(field: str, group: WireObject) -> None:
-    names = ("resources", *_SELECTING, *_EXCLUDING)
-    if not any(set_field(group, name) for name in names):
+def _check_findable(field: str, group: QueryGroup) -> None:
+    narrows = group.forbidden or group.forbidden_aggregates or group.in_tree
+    if narrows and not group.finds_providers:
         raise InvalidRequest(
-            f"{field} requests nothing; it must have resources, traits or aggregates"
+            f"{field} has neither resources nor required traits or aggregates; it must "
+            "have one of them, because Placement finds no provider by forbidden traits "
+            "or aggregates or by a tree alone"
         )
-    for name, amount in (set_field(group, "resources") or {}).items():
-        _check_amount(f"{field}.resources[{excerpt(name)}]", amount, least=0)
-        # Placement validates classes that are newer than our os-resource-classes.
-        if not _ANY_CLASS.fullmatch(name):
-            raise _malformed_class(f"{field}.resources", name)
-    _check_findable(field, group)
-
-
-def _check_findable(field: str, group: WireObject) -> None:
-    amounts = (set_field(group, "resources") or {}).values()
-    finds = any(amounts) or any(set_field(group, name) for name in _SELECTING)
-    if not finds and any(set_field(group, name) for name in _EXCLUDING):
-        raise _unfindable(field)
 
 
 def _check_subtrees(subtrees: Iterable[Iterable[str]], suffixes: set[str]) -> None:
@@ -170,16 +166,34 @@ def _check_subtrees(subtrees: Iterable[Iterable[str]], suffixes: set[str]) -> No
                 )
 
 
-def _unfindable(group: str) -> InvalidRequest:
-    return InvalidRequest(
-        f"{group} has neither resources nor required traits or aggregates; it must "
-        "have one of them, because Placement finds no provider by forbidden traits "
-        "or aggregates or by a tree alone"
-    )
-
-
 def _malformed_class(field: str, name: str) -> InvalidRequest:
     return InvalidRequest(
         f"{field} names the resource class {excerpt(name)}; it must be a standard one, "
         'or CUSTOM_ followed by capital letters, digits or "_"'
     )
+
+
+def instance_uuids_of(
+    spec_obj: RequestSpec, instance_uuids: Sequence[str] | None
+) -> list[str]:
+    """Return a UUID an instance; given UUIDs take precedence over ``num_instances``.
+
+    An old conductor gives none: placeholders that no real instance has stand for them.
+    """
+    if instance_uuids is not None:
+        _check_instance_uuids(instance_uuids)
+        return list(instance_uuids)
+    number = spec_obj.num_instances if "num_instances" in spec_obj else 1
+    uuids = [str(UUID(int=i)) for i in range(number)]
+    if "instance_uuid" in spec_obj:
+        uuids[0] = spec_obj.instance_uuid
+    return uuids
+
+
+def _check_instance_uuids(instance_uuids: Sequence[str]) -> None:
+    for each in instance_uuids:
+        if not uuidutils.is_uuid_like(each):
+            raise InvalidRequest(f"instance_uuids: {excerpt(each)} is not a UUID")
+    for uuid, count in Counter(instance_uuids).most_common(1):
+        if count > 1:
+            raise InvalidRequest(f"instance_uuids: duplicate instance: {uuid}")

@@ -9,6 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from .flavor_and_image import set_field
+
+if TYPE_CHECKING:
+    from ...objects import RequestGroup
 
 
 @dataclass(slots=True)
@@ -27,6 +33,19 @@ class QueryGroup:
     member_of: list[frozenset[str]] = field(default_factory=list)
     forbidden_aggregates: set[str] = field(default_factory=set)
     in_tree: str | None = None
+
+    @classmethod
+    def read(cls, group: RequestGroup) -> QueryGroup:
+        """Read the object in a request, of a port, PCI device or device profile."""
+        return cls(
+            suffix=set_field(group, "requester_id"),
+            resources=dict(set_field(group, "resources") or {}),
+            required=set(set_field(group, "required_traits") or ()),
+            forbidden=set(set_field(group, "forbidden_traits") or ()),
+            member_of=[frozenset(u) for u in set_field(group, "aggregates") or ()],
+            forbidden_aggregates=set(set_field(group, "forbidden_aggregates") or ()),
+            in_tree=set_field(group, "in_tree"),
+        )
 
     def copy(self) -> QueryGroup:
         """Return a copy that shares nothing which can change."""

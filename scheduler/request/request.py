@@ -16,6 +16,8 @@ from .destination import RequestedDestination
 from .flavor_and_image import FlavorAndImage, set_field
 from .flavor_groups import FlavorGroups, flavor_groups
 from .groups import QueryGroup
+from .numa import Guest, Networks
+from .pci import PciRequest, read_requests
 from .resources import query_groups
 from .server_group import ServerGroup
 
@@ -90,6 +92,12 @@ class Request:
         return flavor_groups(self.settings.extra_specs)
 
     @cached_property
+    def requested_groups(self) -> Sequence[QueryGroup]:
+        """The groups of ports, PCI devices and device profiles."""
+        groups = self.field("requested_resources") or ()
+        return [QueryGroup.read(group) for group in groups]
+
+    @cached_property
     def groups(self) -> Sequence[QueryGroup]:
         """All groups of resources and traits, one without a suffix; read-only."""
         return query_groups(self, is_pinned=True)
@@ -161,6 +169,24 @@ class Request:
         """Whether hosts are forced, so that no filter runs (nova's rule)."""
         is_forced = bool(self.force_hosts or self.force_nodes)
         return is_forced and not self.hint_values(_CHECK_TYPE)
+
+    # -- what the guest needs of a host ---------------------------------------------
+
+    @cached_property
+    def numa(self) -> Guest | None:
+        """The guest's NUMA cells; None: it has none."""
+        topology = self.field("numa_topology")
+        return Guest.read(topology) if topology else None
+
+    @cached_property
+    def networks(self) -> Networks:
+        """The networks that the guest's NUMA cells have to be near to."""
+        return Networks.read(self.spec_obj)
+
+    @cached_property
+    def pci_requests(self) -> tuple[PciRequest, ...]:
+        """The PCI devices that the guest asks for."""
+        return read_requests(self.field("pci_requests"))
 
     # -- hints and the server group -------------------------------------------------
 

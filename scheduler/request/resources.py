@@ -63,7 +63,7 @@ def query_groups(request: Request, *, is_pinned: bool) -> list[QueryGroup]:
         groups.append(unsuffixed)
     if is_pinned:
         _add_cpu_policies(unsuffixed, settings)
-    groups += _requested_groups(request)
+    groups += [group.copy() for group in request.requested_groups]
     _add_flavor_amounts(unsuffixed, groups, request.spec_obj)
     unsuffixed.required |= set(settings.image_property("traits_required") or ())
     unsuffixed.required |= feature_traits(settings)
@@ -87,22 +87,6 @@ def _add_cpu_policies(group: QueryGroup, guest: FlavorAndImage) -> None:
         group.required.add(os_traits.HW_CPU_HYPERTHREADING)
     elif threads is ThreadPolicy.ISOLATE:
         group.forbidden.add(os_traits.HW_CPU_HYPERTHREADING)
-
-
-def _requested_groups(request: Request) -> list[QueryGroup]:
-    """Return copies of the groups of ports, PCI devices and device profiles."""
-    return [
-        QueryGroup(
-            suffix=group.requester_id,
-            resources=dict(set_field(group, "resources") or {}),
-            required=set(set_field(group, "required_traits") or ()),
-            forbidden=set(set_field(group, "forbidden_traits") or ()),
-            member_of=[frozenset(u) for u in set_field(group, "aggregates") or ()],
-            forbidden_aggregates=set(set_field(group, "forbidden_aggregates") or ()),
-            in_tree=set_field(group, "in_tree"),
-        )
-        for group in request.field("requested_resources") or ()
-    ]
 
 
 def _add_flavor_amounts(

@@ -17,7 +17,7 @@ import oslo_messaging
 from oslo_messaging import rpc
 
 from ...objects import Serializer
-from ..drivers.peer_claims import PeerClaim
+from ..drivers.claims.peer_claims import PeerClaim
 from ..waiting import Spawner, ThreadSpawner
 
 LOG = logging.getLogger(__name__)

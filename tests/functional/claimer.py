@@ -20,7 +20,7 @@ from typing import Any
 
 from moorage.objects import Flavor, ImageMeta, ImageMetaProps, RequestSpec
 from moorage.scheduler.conf import load
-from moorage.scheduler.drivers import contention
+from moorage.scheduler.drivers.claims import contention
 from moorage.scheduler.errors import NoValidHost, SchedulerError
 from moorage.scheduler.instances import InstanceLocation, InstanceState
 from moorage.scheduler.service import Scheduler, build

@@ -13,7 +13,7 @@ from oslo_config import cfg
 from moorage.objects import InstanceNUMACell, RequestSpec
 from moorage.scheduler.candidates import AllocationCandidates
 from moorage.scheduler.conf import load
-from moorage.scheduler.drivers.needs import Needs
+from moorage.scheduler.drivers.instances import Needs
 from moorage.scheduler.entry_points import load_plugins
 from moorage.scheduler.hosts import HostBatch
 from moorage.scheduler.request import Request

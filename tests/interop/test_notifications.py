@@ -32,7 +32,7 @@ from moorage.objects import (
 )
 from moorage.objects.notifications import PAYLOADS
 from moorage.scheduler.conf import load
-from moorage.scheduler.drivers.needs import Needs
+from moorage.scheduler.drivers.instances import Needs
 from moorage.scheduler.hosts import Consumption, HostBatch
 from moorage.scheduler.notifications import Notifier, make_publishers
 from moorage.scheduler.request import Request

@@ -14,7 +14,7 @@ from moorage.scheduler.errors import HostMetricNotFound, SchedulerError
 from moorage.scheduler.hosts import HostBatch
 from moorage.testing import aggregate, host, image, spec
 from moorage.testing.strategies import DrawnHosts
-from moorage.weighers.base import normalize
+from moorage.weighers.base import WeightRange
 
 from ..fixtures.nova_peer import Peer
 from .judged import (
@@ -48,7 +48,9 @@ def weighed(name: str, case: Case, hosts: HostBatch, asked: RequestSpec) -> Any:
     except SchedulerError as error:
         return type(error)
     return {
-        "normalized": normalize(raw, weigher.minval, weigher.maxval),
+        "normalized": WeightRange.of(raw, weigher.minval, weigher.maxval).normalize(
+            raw
+        ),
         "multipliers": prepared.multipliers(hosts),
     }
 

@@ -193,3 +193,8 @@ def test_cpus_of_an_image_are_no_more_than_a_host_can_have():
     assert len(props.hw_numa_cpus[0]) == 65_536
     with pytest.raises(ValueError, match="CPU above 65535"):
         ImageMetaProps.from_dict({"hw_numa_cpus.0": "0-9999999999999"})
+
+
+def test_inverted_range_of_cpus_is_refused():
+    with pytest.raises(ValueError, match="inverted range, 5-3"):
+        ImageMetaProps.from_dict({"hw_numa_cpus.0": "0,5-3"})

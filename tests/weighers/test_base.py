@@ -17,7 +17,7 @@ from moorage.objects import RequestSpec
 from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.hosts import HostBatch, HostState
 from moorage.weighers import BaseHostWeigher
-from moorage.weighers.base import normalize
+from moorage.weighers.base import WeightRange
 from moorage.weighers.columns import RAMWeigher
 
 from ..conftest import aggregate, batch, hosts, options, spec
@@ -43,7 +43,8 @@ THREE = hosts("free_ram_mb", [1, 2, 3])
 )
 def test_normalize(raw: list[float], ends: Any, normalized: list[float]) -> None:
     weights = np.array(raw, np.float64)
-    assert normalize(weights, **ends).tolist() == pytest.approx(normalized, abs=1e-12)
+    of = WeightRange.of(weights, ends.get("minval"), ends.get("maxval"))
+    assert of.normalize(weights).tolist() == pytest.approx(normalized, abs=1e-12)
     assert weights.tolist() == raw
 
 
@@ -67,7 +68,8 @@ def test_normalize_is_novas_rule(
 ) -> None:
     if low is not None and high is not None and low > high:
         low, high = high, low
-    normalized = normalize(np.array(raw), low, high)
+    weights = np.array(raw)
+    normalized = WeightRange.of(weights, low, high).normalize(weights)
     assert normalized.tolist() == pytest.approx(_as_in_nova(raw, low, high), abs=1e-9)
 
 

@@ -10,7 +10,7 @@ from .fit import (
     first_permutation,
     places_in_order,
 )
-from .guest import FittedCell, FittedGuest, Guest, GuestCell, Limits, Networks
+from .guest import FittedCell, FittedGuest, Limits
 from .matching import (
     CellMasks,
     Ratios,
@@ -31,12 +31,9 @@ __all__ = [
     "ChosenCells",
     "FittedCell",
     "FittedGuest",
-    "Guest",
-    "GuestCell",
     "HostCell",
     "HostTopology",
     "Limits",
-    "Networks",
     "Pages",
     "Ratios",
     "can_be_placed",

@@ -11,9 +11,9 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from ...request.numa import Guest
 from .arrays import NO_CELL, NO_SOCKET, CellRows, Counts
 from .cells import HostCell
-from .guest import Guest
 from .topology import HostTopology
 
 

@@ -15,9 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from .arrays import CellRows, Counts
-from .cells import cpus_of
-from .guest import (
+from ...request.numa import (
     ANY_PAGES,
     ISOLATE,
     LARGE_PAGES,
@@ -26,6 +24,8 @@ from .guest import (
     Guest,
     GuestCell,
 )
+from .arrays import CellRows, Counts
+from .cells import cpus_of
 
 Mask = npt.NDArray[np.bool_]
 #: Host cells as bits, shape (n_hosts,).

@@ -6,8 +6,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from ...request.numa import ISOLATE, GuestCell
 from .cells import HostCell, cpus_of
-from .guest import ISOLATE, FittedCell, GuestCell
+from .guest import FittedCell
 
 Cores = list[set[int]]
 

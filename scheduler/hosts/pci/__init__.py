@@ -4,7 +4,6 @@
 from .arrays import NO_NODE, NO_PROVIDER, NOT_THERE, PoolArrays, PoolRows
 from .pool import Pool, PoolKind
 from .pools import NO_POOLS, HostPools, TakenPools
-from .requests import PciRequest, providers_of, read_requests
 from .stats import PciDeviceStats
 from .support import (
     Providers,
@@ -21,7 +20,6 @@ __all__ = [
     "NO_PROVIDER",
     "HostPools",
     "PciDeviceStats",
-    "PciRequest",
     "Pool",
     "PoolArrays",
     "PoolKind",
@@ -29,8 +27,6 @@ __all__ = [
     "Providers",
     "TakenPools",
     "apply_requests",
-    "providers_of",
-    "read_requests",
     "single_pools",
     "supported",
     "supported_alone",

@@ -11,11 +11,12 @@ from typing import Any, Final, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ...request.pci import PciRequest
 from ..interning import Codes, Interner
 from ..numa import grown
 from .pool import Pool, PoolKind
 from .pools import HostPools, are_split
-from .requests import PciRequest
+from .requests import match_request
 
 Mask = npt.NDArray[np.bool_]
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -116,7 +117,7 @@ def take_rows(
 
 def _matcher(request: PciRequest) -> Callable[[PoolKind], int]:
     def match(kind: PoolKind) -> int:
-        found = request.match(kind)
+        found = match_request(request, kind)
         return _MATCHES * found.matches | _IS_USABLE * found.is_usable
 
     return match

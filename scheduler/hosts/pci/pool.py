@@ -6,10 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-#: What a property of a pool or of a request's spec can be; a list is a tuple of these.
-Value = str | int | None | tuple["Value", ...]
-#: A mapping that can be hashed: (key, value) pairs by ascending key.
-Items = tuple[tuple[str, Value], ...]
+from ...request.pci import Items
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +83,3 @@ class Pool:
 def n_keys(kind: PoolKind, rp_uuid: str | None) -> int:
     """Return how many keys nova's flat form of a pool has."""
     return len(kind.items) + (1 if rp_uuid is None else 2)
-
-
-def hashable(value: object) -> Value:
-    """Return a property as versioned objects have it: a text or None, lists as tuples.
-
-    Raises
-    ------
-    TypeError
-        If it is neither a text, a number, None, nor a list of these.
-    """
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, list | tuple):
-        return tuple(hashable(each) for each in value)
-    if isinstance(value, int | float):
-        return str(value)
-    raise TypeError(f"{value!r} is not a property of PCI devices")

@@ -46,6 +46,11 @@ class HostPools:
         return cls(pools) if pools else NO_POOLS
 
     @property
+    def n_free(self) -> int:
+        """How many devices are free."""
+        return sum(pool.count for pool in self.pools)
+
+    @property
     def free_by_node(self) -> Mapping[int | None, int]:
         """How many devices are free at each NUMA node that has a pool."""
         free: Counter[int | None] = Counter()

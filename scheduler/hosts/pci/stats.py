@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from ....objects import InstanceNUMACell, InstancePCIRequest, NUMATopology
+from ...request.pci import PciRequest, providers_of
 from ..numa import CellRows, ChosenCells, HostTopology
 from .pools import HostPools
-from .requests import PciRequest, providers_of
 from .support import single_pools, supported
 
 

@@ -14,6 +14,7 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from ...request.pci import LEGACY, REQUIRED, SOCKET, PciRequest
 from ..interning import Codes
 from ..numa import ChosenCells
 from .arrays import (
@@ -27,7 +28,6 @@ from .arrays import (
     take_rows,
 )
 from .pools import HostPools
-from .requests import LEGACY, REQUIRED, SOCKET, PciRequest
 
 Counts = npt.NDArray[np.int64]
 #: The providers of a request's devices, one a device, shape (m, n); NO_PROVIDER pads.

@@ -12,7 +12,8 @@ import msgspec
 
 from ....objects import PciDevicePoolList
 from ...decoding import loads
-from .pool import Pool, PoolKind, hashable, n_keys
+from ...request.pci import hashable
+from .pool import Pool, PoolKind, n_keys
 
 _FIELDS: Final = ("product_id", "vendor_id", "numa_node", "count")
 _MAX_COUNT: Final = 2**31 - 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from moorage.scheduler import conf as moorage_conf
-from moorage.scheduler.drivers.peer_claims import PeerClaim
+from moorage.scheduler.drivers.claims.peer_claims import PeerClaim
 from moorage.scheduler.hosts import Consumption
 from moorage.scheduler.rpc import Peers, get_transport
 from moorage.testing.builders import instance_uuid, node_uuid

@@ -20,15 +20,14 @@ from moorage.scheduler.hosts.numa import (
     CellHardware,
     FittedCell,
     FittedGuest,
-    Guest,
-    GuestCell,
     HostCell,
     HostTopology,
     Limits,
-    Networks,
     Pages,
 )
-from moorage.scheduler.hosts.pci import HostPools, read_requests
+from moorage.scheduler.hosts.pci import HostPools
+from moorage.scheduler.request.numa import Guest, GuestCell, Networks
+from moorage.scheduler.request.pci import read_requests
 from moorage.testing import builders as b
 
 from ....interop.reference_fit import numa_fits

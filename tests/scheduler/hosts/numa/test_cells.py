@@ -5,13 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from moorage.scheduler.hosts.numa import (
-    FittedCell,
-    FittedGuest,
-    GuestCell,
-    HostCell,
-    Pages,
-)
+from moorage.scheduler.hosts.numa import FittedCell, FittedGuest, HostCell, Pages
+from moorage.scheduler.request.numa import GuestCell
 
 from .made import cpus, host, host_cell, pinned, shared
 

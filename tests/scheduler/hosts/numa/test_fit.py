@@ -19,14 +19,12 @@ from moorage.scheduler.hosts.numa import (
     NO_CELL,
     CellRows,
     ChosenCells,
-    Guest,
-    GuestCell,
     HostCell,
     HostTopology,
     Limits,
-    Networks,
     first_permutation,
 )
+from moorage.scheduler.request.numa import Guest, GuestCell, Networks
 
 from .made import (
     fit,

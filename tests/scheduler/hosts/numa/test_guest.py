@@ -12,7 +12,8 @@ from moorage.objects import (
     NetworkMetadata,
     NUMATopologyLimits,
 )
-from moorage.scheduler.hosts.numa import Guest, GuestCell, Limits, Networks
+from moorage.scheduler.hosts.numa import Limits
+from moorage.scheduler.request.numa import Guest, GuestCell, Networks
 from moorage.testing import builders
 
 from .made import pinned, shared

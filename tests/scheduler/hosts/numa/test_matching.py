@@ -12,7 +12,6 @@ from hypothesis import event, given
 from moorage.scheduler.hosts.numa import (
     CellArrays,
     CellRows,
-    Guest,
     HostTopology,
     Limits,
     can_be_placed,
@@ -20,6 +19,7 @@ from moorage.scheduler.hosts.numa import (
     declaring_cells,
     fitting_cells,
 )
+from moorage.scheduler.request.numa import Guest
 
 from .made import fits_by_reference, guests, host, host_cell, hosts, pinned, shared
 

@@ -8,13 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from moorage.scheduler.hosts.numa import (
-    FittedCell,
-    GuestCell,
-    HostCell,
-    Limits,
-    Pages,
-)
+from moorage.scheduler.hosts.numa import FittedCell, HostCell, Limits, Pages
+from moorage.scheduler.request.numa import GuestCell
 
 from .made import (
     ANY,

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from moorage.scheduler.hosts.numa import Guest, HostTopology, Pages
+from moorage.scheduler.hosts.numa import HostTopology, Pages
+from moorage.scheduler.request.numa import Guest
 
 from .made import cpus, fit, guests, host, host_cell, hosts, mask, pinned
 

@@ -12,11 +12,11 @@ import numpy as np
 from moorage.scheduler.hosts.numa import ChosenCells
 from moorage.scheduler.hosts.pci import (
     HostPools,
-    PciRequest,
     apply_requests,
     single_pools,
     supported,
 )
+from moorage.scheduler.request.pci import PciRequest
 
 PROVIDERS = ["rp-a", "rp-b", "rp-c"]
 NODES = [None, 0, 1, 2]
@@ -42,10 +42,6 @@ def request(count: int = 1, *specs: dict[str, Any], **fields: Any) -> PciRequest
 def counts(left: HostPools | None) -> list[int] | None:
     """How many devices each pool has left; None: the requests were not met."""
     return None if left is None else [pool.count for pool in left.pools]
-
-
-def n_free(host: HostPools) -> int:
-    return sum(host.free_by_node.values())
 
 
 def chosen(*cells: int, sockets: Sequence[int] = ()) -> ChosenCells:

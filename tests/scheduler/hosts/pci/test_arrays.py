@@ -17,6 +17,7 @@ from moorage.scheduler.hosts.pci import (
     PoolRows,
 )
 from moorage.scheduler.hosts.pci.arrays import NO_KIND, UNKNOWN_PROVIDER
+from moorage.scheduler.hosts.pci.requests import match_request
 
 from ....fixtures.property_tests import examples
 from .conftest import POOLS, flat, pools, request
@@ -141,7 +142,7 @@ def test_rows_are_judged_as_each_pool(
     for value, row, usable_row in zip([*values, *later], matches, usable, strict=True):
         kinds = [pool.kind for pool in value.pools]
         n = len(kinds)
-        found = [asked.match(kind) for kind in kinds]
+        found = [match_request(asked, kind) for kind in kinds]
         told = [match.matches for match in found]
         assert row.tolist() == told + [False] * (len(row) - n)
         both = [match.matches and match.is_usable for match in found]

@@ -99,8 +99,9 @@ def test_pools_with_fewer_properties_come_first_others_as_reported() -> None:
 
 def test_free_devices_are_counted() -> None:
     read = pools(flat(3), flat(2, numa_node=0), flat(4, numa_node=0, tag="x"))
+    assert read.n_free == 9
     assert read.free_by_node == {None: 3, 0: 6}
-    assert NO_POOLS.free_by_node == {}
+    assert NO_POOLS.n_free == 0
 
 
 def test_equal_reports_are_one_value() -> None:

@@ -9,12 +9,9 @@ from typing import Any
 import pytest
 
 from moorage.objects import InstancePCIRequest, InstancePCIRequests
-from moorage.scheduler.hosts.pci import (
-    PciRequest,
-    PoolKind,
-    providers_of,
-    read_requests,
-)
+from moorage.scheduler.hosts.pci import PoolKind
+from moorage.scheduler.hosts.pci.requests import match_request
+from moorage.scheduler.request.pci import PciRequest, providers_of, read_requests
 
 from .conftest import flat, pools, request
 
@@ -111,17 +108,17 @@ def test_no_requests_are_read(nothing: InstancePCIRequests | None) -> None:
 def test_kind_must_have_all_of_a_spec(
     spec: dict[str, Any], properties: dict[str, Any], matches: bool
 ) -> None:
-    assert request(1, spec).match(kind(**properties)).matches == matches
+    assert match_request(request(1, spec), kind(**properties)).matches == matches
 
 
 def test_one_spec_of_several_suffices() -> None:
     either = request(1, {"vendor_id": "10de"}, {"product_id": "1520"})
-    assert either.match(kind()).matches
-    assert not either.match(kind(product_id="1")).matches
+    assert match_request(either, kind()).matches
+    assert not match_request(either, kind(product_id="1")).matches
 
 
 def test_request_without_specs_matches_nothing() -> None:
-    assert not PciRequest(1, ()).match(kind()).matches
+    assert not match_request(PciRequest(1, ()), kind()).matches
 
 
 @pytest.mark.parametrize(
@@ -160,7 +157,7 @@ def test_request_without_specs_matches_nothing() -> None:
 def test_special_devices_have_to_be_asked_for(
     specs: list[dict[str, str]], properties: dict[str, str], is_usable: bool
 ) -> None:
-    assert request(1, *specs).match(kind(**properties)).is_usable == is_usable
+    assert match_request(request(1, *specs), kind(**properties)).is_usable == is_usable
 
 
 GROUPS = {

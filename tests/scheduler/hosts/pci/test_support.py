@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 
 from moorage.scheduler.hosts.numa import ChosenCells
-from moorage.scheduler.hosts.pci import NO_POOLS, HostPools, PciRequest
+from moorage.scheduler.hosts.pci import NO_POOLS, HostPools
+from moorage.scheduler.request.pci import PciRequest
 
 from ....fixtures.property_tests import examples
 from .conftest import (
@@ -21,7 +22,6 @@ from .conftest import (
     chosen,
     counts,
     flat,
-    n_free,
     pools,
     request,
     take,
@@ -214,7 +214,7 @@ def test_what_is_taken_and_given_back_makes_the_host_whole(
     if left is not None:
         given = host.minus(left)
         assert hash(given) == hash(host.minus(left))
-        assert sum(pool.count for pool in given) == n_free(host) - n_free(left)
+        assert sum(pool.count for pool in given) == host.n_free - left.n_free
         assert left.plus(given) == host
 
 

@@ -20,11 +20,11 @@ from moorage.scheduler.hosts.numa import CellRows, ChosenCells, HostTopology
 from moorage.scheduler.hosts.pci import (
     NO_PROVIDER,
     HostPools,
-    PciRequest,
     PoolArrays,
     supported,
     supported_alone,
 )
+from moorage.scheduler.request.pci import PciRequest
 from moorage.testing import builders as b
 
 from ....fixtures.property_tests import examples

@@ -8,36 +8,36 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from .. import tracing
-from ..candidates import AllocationRequest
-from ..errors import (
+from ... import tracing
+from ...candidates import AllocationRequest
+from ...errors import (
     AllocationUpdateFailed,
     InvalidRequest,
     PlacementError,
     PlacementUnavailable,
     SchedulerError,
 )
-from ..hosts import HostBatch
-from ..placement.allocations.claims import (
+from ...hosts import HostBatch
+from ...placement.allocations.claims import (
     Claim,
     ClaimAnswer,
     ClaimResult,
     claim,
     release,
 )
-from ..placement.allocations.engine import AllocationsByConsumer, AllocationsInDoubt
-from ..placement.allocations.journal import JournalEntry
-from ..placement.allocations.limits import MAX_CONTENDED, MAX_REFUSED, MAX_ROUNDS
-from ..placement.cache import CountedClaim
-from ..request import Request
-from .caller import Caller
+from ...placement.allocations.engine import AllocationsByConsumer, AllocationsInDoubt
+from ...placement.allocations.journal import JournalEntry
+from ...placement.allocations.limits import MAX_CONTENDED, MAX_REFUSED, MAX_ROUNDS
+from ...placement.cache import CountedClaim
+from ...request import Request
+from ..caller import Caller
+from ..instances import PlacedInstance, read_attributes
+from ..parts import Parts
+from ..record import RELEASED, ClaimAttempt, DecisionRecord
+from ..restrictions import evacuated_from
 from .groups import GroupCheck
 from .ledger import Ledger
-from .parts import Parts
-from .placed import PlacedInstance, read_attributes
 from .rechecks import Rechecks
-from .record import RELEASED, ClaimAttempt, DecisionRecord
-from .restrictions import evacuated_from
 
 LOG = logging.getLogger(__name__)
 

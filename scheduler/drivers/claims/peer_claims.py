@@ -10,11 +10,11 @@ from typing import Any, Final
 from oslo_config import cfg
 from oslo_utils import uuidutils
 
-from ...objects import RequestSpec
-from ..candidates import AllocationRequest
-from ..hosts import Consumption
-from ..request import Request
-from .needs import Mappings, Needs
+from ....objects import RequestSpec
+from ...candidates import AllocationRequest
+from ...hosts import Consumption
+from ...request import Request
+from ..instances import Mappings, Needs
 
 #: Upper limit of an amount: what is claimed, in MiB and in total, fits 64 bits.
 _MOST: Final = 2**48

@@ -17,7 +17,7 @@ import pytest
 from moorage.filters.server_group import ServerGroupAffinityFilter
 from moorage.objects import Destination, InstanceGroup, Selection
 from moorage.scheduler import conf as moorage_conf
-from moorage.scheduler.drivers.groups import GroupCheck
+from moorage.scheduler.drivers.claims.groups import GroupCheck
 from moorage.scheduler.errors import NoValidHost, PlacementError
 from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.request import Request
@@ -26,14 +26,14 @@ from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.inventory import read_inventory
 from moorage.scheduler.waiting import Waiter
 
-from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
-from ...fixtures.hand_time import HandTime
-from ...fixtures.placement_servers import (
+from ....fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ....fixtures.hand_time import HandTime
+from ....fixtures.placement_servers import (
     EmbeddedPlacementFixture,
     MisbehavingServer,
     adapter_to,
 )
-from ...fixtures.waiting import wait_until
+from ....fixtures.waiting import wait_until
 
 MakeScheduler = Callable[..., Scheduler]
 

@@ -14,15 +14,15 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ...filters import BaseHostFilter
-from ...objects import RequestSpec
-from ..candidates import Offer
-from ..placement.conditions import ProviderReader, conditions_of
-from ..sources.base import ServiceHost, ServiceState
-from .filtering import explain_rejections
-from .parts import Parts
-from .placed import PlacedInstance
-from .record import OUTDATED, ClaimAttempt, DecisionRecord
+from ....filters import BaseHostFilter
+from ....objects import RequestSpec
+from ...candidates import Offer
+from ...placement.conditions import ProviderReader, conditions_of
+from ...sources.base import ServiceHost, ServiceState
+from ..filtering import explain_rejections
+from ..instances import PlacedInstance
+from ..parts import Parts
+from ..record import OUTDATED, ClaimAttempt, DecisionRecord
 
 LOG = logging.getLogger(__name__)
 

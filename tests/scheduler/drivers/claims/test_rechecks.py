@@ -19,8 +19,8 @@ from moorage.scheduler.sources.inventory import read_inventory
 from moorage.testing import PlacementFixture
 from moorage.testing.builders import node_uuid
 
-from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
-from ...fixtures.hand_time import HandTime
+from ....fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ....fixtures.hand_time import HandTime
 
 FAST, SLOW = "CUSTOM_FAST", "CUSTOM_SLOW"
 ZONE, OTHER_ZONE = new_uuids(2)

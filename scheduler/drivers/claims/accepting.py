@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ..hosts import HostBatch
+from ...hosts import HostBatch
+from ..weighing import Ranking
 from .ledger import Ledger
 from .request_claims import RequestClaims
-from .weighing import Ranking
 
 #: The candidate of an instance for which nothing is claimed.
 NO_CANDIDATE: Final = -1

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from ..candidates import MICROVERSION, AllocationRequest, Offer
-from ..placement.answers import ConsumerAllocations
+from ...candidates import MICROVERSION, AllocationRequest, Offer
+from ...placement.answers import ConsumerAllocations
 
 
 class Ledger:

@@ -16,18 +16,18 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from types import MappingProxyType
 from typing import Any, Final
 
-from ...filters import BaseHostFilter
-from ..candidates import AllocationRequest
-from ..errors import PlacementUnavailable
-from ..placement.allocations.limits import (
+from ....filters import BaseHostFilter
+from ...candidates import AllocationRequest
+from ...errors import PlacementUnavailable
+from ...placement.allocations.limits import (
     ANTI_GROUP_MAX_ROUNDS,
     GROUP_MAX_READS,
     GROUP_MAX_ROUNDS,
     GROUP_PAUSE_S,
 )
-from ..placement.client import PlacementClient
-from ..request.server_group import AFFINITY, ANTI_AFFINITY, ServerGroup
-from ..waiting import Waiter
+from ...placement.client import PlacementClient
+from ...request.server_group import AFFINITY, ANTI_AFFINITY, ServerGroup
+from ...waiting import Waiter
 
 _POLICY_OF: Final = MappingProxyType(
     {

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from moorage.scheduler.drivers.ledger import Ledger
+from moorage.scheduler.drivers.claims.ledger import Ledger
 
-from ...fixtures.clouds import offer
+from ....fixtures.clouds import offer
 
 
 def _request(**amounts: int) -> dict[str, Any]:

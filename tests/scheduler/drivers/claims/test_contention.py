@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.scheduler.drivers.contention import (
+from moorage.scheduler.drivers.claims.contention import (
     LOW_SHARE,
     MAX_CHOICES,
     N_REMEMBERED,

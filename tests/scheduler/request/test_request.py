@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request is read once in a decision, and by one rule."""
+
+from __future__ import annotations
+
+import cProfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.objects import CellMapping, Destination
+from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.errors import InvalidRequest
+from moorage.scheduler.request import Request
+from moorage.scheduler.request.bounds import check_bounds
+from moorage.scheduler.request.checks import check_fields, check_groups
+from moorage.scheduler.request.flavor_and_image import FlavorAndImage
+from moorage.scheduler.request.flavor_groups import flavor_groups
+from moorage.scheduler.request.resources import query_groups
+from moorage.scheduler.service import Scheduler, build
+
+from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[Scheduler]:
+    path = write_inventory(tmp_path, host("h1"), host("h2"))
+    conf = moorage_conf.load([], config_files=[])
+    conf.set_override("inventory_file", str(path), group="moorage")
+    made = build(conf)
+    made.start()
+    yield made
+    made.stop()
+
+
+def n_calls(run: Callable[[], object]) -> Counter[Any]:
+    """Return how often each function was called, by its code."""
+    profile = cProfile.Profile()
+    profile.runcall(run)
+    return Counter({entry.code: entry.callcount for entry in profile.getstats()})
+
+
+def test_plain_request_is_read_once(scheduler: Scheduler) -> None:
+    asked, uuids = request(), new_uuids()
+    calls = n_calls(
+        lambda: scheduler.select_destinations(
+            CONTEXT, asked, uuids, return_objects=True, return_alternates=True
+        )
+    )
+    readers: list[Any] = [
+        check_bounds,
+        check_fields,
+        check_groups,
+        FlavorAndImage.of,
+        flavor_groups,
+        query_groups,
+        Request.validated,
+    ]
+    assert {each.__name__: calls[each.__code__] for each in readers} == {
+        each.__name__: 1 for each in readers
+    }
+
+
+def test_plugins_get_the_request_of_the_decision() -> None:
+    asked = request()
+    validated = Request.validated(asked)
+    assert Request.of(asked) is validated
+    assert Request.of(request()) is not validated
+
+
+def test_request_that_is_used_again_is_read_again() -> None:
+    asked = request()
+    assert Request.validated(asked).settings.extra_specs == {}
+    asked.flavor.extra_specs = {"hw:mem_page_size": "large"}
+    assert Request.of(asked).settings.extra_specs == {"hw:mem_page_size": "large"}
+
+
+def test_invalid_setting_is_refused_before_placement_is_asked(
+    scheduler: Scheduler,
+) -> None:
+    asked = request(extra_specs={"hw:cpu_policy": "many"})
+    with pytest.raises(InvalidRequest, match="hw:cpu_policy"):
+        scheduler.select_destinations(CONTEXT, asked, new_uuids())
+    [record] = scheduler.decisions.newest()
+    assert record.queries == []
+
+
+@pytest.mark.parametrize(
+    ("may_leave", "cells"), [(False, ("x", None)), (True, (None, "x"))]
+)
+def test_cell_of_the_destination(
+    may_leave: bool, cells: tuple[str | None, str | None]
+) -> None:
+    uuid = "3f1f6a8e-6f0f-4a0b-9d3b-0c6a8f6f7f10"
+    wanted = Destination(
+        cell=CellMapping(uuid=uuid), allow_cross_cell_move=may_leave, host="h"
+    )
+    found = Request.of(request(requested_destination=wanted)).destination
+    assert (found.host, found.node) == ("h", None)
+    assert [found.cell, found.preferred_cell] == [each and uuid for each in cells]
