@@ -25,8 +25,8 @@ from ..scheduler.errors import SchedulerError
 from ..scheduler.hosts import HostBatch, HostState
 from ..weighers import BaseHostWeigher
 from .builders import NOW
-from .purity import no_io, seen_of
-from .shown import shown
+from .example_code import example_code
+from .purity import no_io, snapshot_of
 from .strategies import batches as any_batches
 from .strategies import requests as any_requests
 
@@ -83,7 +83,7 @@ def check_plugin(
         try:
             check(made, hosts, spec_obj)  # type: ignore[arg-type]
         except AssertionError as e:
-            e.add_note(shown(hosts, spec_obj))
+            e.add_note(example_code(hosts, spec_obj))
             raise
 
     fulfills_contract()
@@ -155,11 +155,11 @@ class _Trial:
         self._answers: dict[str, Answers | None] = {}
 
     def prepared(self) -> Any:  # noqa: ANN401 - a filter or a weigher, as given
-        before = seen_of(self._plugin, self._hosts, self._spec)
+        before = snapshot_of(self._plugin, self._hosts, self._spec)
         prepared = self._watched("prepare", lambda: self._plugin.prepare(self._spec))
         self._expect_unchanged("prepare", self._plugin, before)
         if prepared is None:
-            # The request is refused, by an error that tells the caller.
+            # The plugin refuses the request.
             return self._plugin
         self._expect(
             isinstance(prepared, type(self._plugin)),
@@ -173,7 +173,7 @@ class _Trial:
         self, method: str, ask: Callable[[HostBatch], Answers], dtype: np.dtype[Any]
     ) -> None:
         """Check the properties of the whole-batch form."""
-        before = seen_of(self._plugin, self._hosts, self._spec)
+        before = snapshot_of(self._plugin, self._hosts, self._spec)
         answers = self._watched(method, lambda: ask(self._hosts))
         self._expect_unchanged(method, self._plugin, before)
         self._answers[method] = answers
@@ -208,7 +208,7 @@ class _Trial:
         answers = self._answers[whole]
         if answers is None:
             return
-        before = seen_of(self._plugin, self._hosts, self._spec)
+        before = snapshot_of(self._plugin, self._hosts, self._spec)
         each = self._watched(one, lambda: [ask(row) for row in self._hosts])
         self._expect_unchanged(one, self._plugin, before)
         self._expect_same(
@@ -239,7 +239,7 @@ class _Trial:
     def _expect_unchanged(
         self, method: str, plugin: Plugin, before: dict[str, object]
     ) -> None:
-        after = seen_of(plugin, self._hosts, self._spec)
+        after = snapshot_of(plugin, self._hosts, self._spec)
         changed = [name for name, value in after.items() if value != before[name]]
         self._expect(
             not changed,

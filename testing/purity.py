@@ -106,7 +106,7 @@ def _refuse(tried: list[str], what: str) -> None:
     raise ForbiddenIO(what)
 
 
-def seen_of(
+def snapshot_of(
     plugin: object, hosts: HostBatch, spec_obj: RequestSpec
 ) -> dict[str, object]:
     """Return a snapshot of all input of a plugin, for later comparison."""

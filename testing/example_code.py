@@ -15,12 +15,12 @@ from . import builders
 _SHOWN_APART = frozenset({"host", "nodename", "aggregates"})
 
 
-def shown(hosts: HostBatch, spec_obj: RequestSpec) -> str:
+def example_code(hosts: HostBatch, spec_obj: RequestSpec) -> str:
     """Return calls of `batch` and `spec` that create the same hosts and request."""
-    return f"hosts = {shown_hosts(hosts)}\nspec_obj = {shown_request(spec_obj)}"
+    return f"hosts = {hosts_code(hosts)}\nspec_obj = {request_code(spec_obj)}"
 
 
-def shown_hosts(hosts: HostBatch) -> str:
+def hosts_code(hosts: HostBatch) -> str:
     """Return a call of `batch`, with the differences of each host from `host()`."""
     arguments = [_host(hosts, index) for index in range(len(hosts))]
     aggregates = {each.id: each for row in hosts for each in row.aggregates}
@@ -54,7 +54,7 @@ def _aggregate(aggregate: HostAggregate) -> str:
     return f"aggregate({names}{pairs})"
 
 
-def shown_request(spec_obj: RequestSpec) -> str:
+def request_code(spec_obj: RequestSpec) -> str:
     """Return a call of `spec`, with the differences from `spec()`."""
     plain = builders.spec()
     changes = dict(_changes(spec_obj, plain))
@@ -71,22 +71,22 @@ def _changes(changed: WireObject, plain: WireObject) -> Iterator[tuple[str, obje
         if name in changed:
             value = getattr(changed, name)
             has_it = name in plain
-            if not has_it or _shown(value) != _shown(getattr(plain, name)):
+            if not has_it or _code(value) != _code(getattr(plain, name)):
                 yield name, value
 
 
 def _call(name: str, arguments: dict[str, object]) -> str:
-    pairs = (f"{key}={_shown(value)}" for key, value in arguments.items())
+    pairs = (f"{key}={_code(value)}" for key, value in arguments.items())
     return f"{name}({', '.join(pairs)})"
 
 
-def _shown(value: object) -> str:
+def _code(value: object) -> str:
     """Return a value as Python code, as far as possible."""
     if isinstance(value, WireObject):
         fields = {n: getattr(value, n) for n in value.fields if n in value}
         return _call(type(value).__name__, fields)
     if isinstance(value, list):
-        return f"[{', '.join(map(_shown, value))}]"
+        return f"[{', '.join(map(_code, value))}]"
     if isinstance(value, float) and not math.isfinite(value):
         return f"float('{value}')"
     return repr(value)
