@@ -283,7 +283,13 @@ def test_named_objects_exist() -> None:
     }
     # Groups of entry points are packages or have no module; spans have attributes.
     named -= {"moorage.heartbeats", "moorage.prefilters", "moorage.drivers"}
-    named -= {"moorage.sources", "moorage.instances", "moorage.outcome", "moorage.conf"}
+    named -= {
+        "moorage.sources",
+        "moorage.columns",
+        "moorage.instances",
+        "moorage.outcome",
+        "moorage.conf",
+    }
     assert {name for name in named if not _exists(name)} == set()
 
 
@@ -351,10 +357,8 @@ def test_log_lines_are_those_of_the_code(name: str) -> None:
 def _messages(logger: str) -> list[re.Pattern[str]]:
     """Return patterns of the texts in a module, and of texts of others that it logs."""
     patterns = _patterns(ROOT.joinpath(*logger.split(".")[1:]).with_suffix(".py"))
-    if logger.endswith(
-        ".placement_queries"
-    ):  # logs a text of the module `registration`
-        patterns += _patterns(ROOT / "scheduler/placement/registration.py")
+    if logger.endswith(".placement_queries"):  # logs a text of the module `health`
+        patterns += _patterns(ROOT / "scheduler/placement/health.py")
     return patterns
 
 
