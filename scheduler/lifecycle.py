@@ -116,7 +116,7 @@ class Lifecycle:
         self._selector.use(plugins)
         options = self._conf.moorage
         self._parts.candidates_cache.set_limits(
-            options.candidates_max_age, options.candidates_max_kept
+            options.candidates_max_age, options.candidates_cache_size
         )
         self._reconciler.max_age_s = claim_max_age_s(self._conf, self._parts.source)
         self._parts.source.refresh(self._parts.table)

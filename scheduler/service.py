@@ -213,7 +213,7 @@ class Scheduler:
             self.candidates_cache = CandidatesCache(
                 self.placement,
                 max_age_s=conf.moorage.candidates_max_age,
-                max_requests=conf.moorage.candidates_max_kept,
+                max_requests=conf.moorage.candidates_cache_size,
                 clock=waiter.monotonic,
                 spawner=spawner,
             )

@@ -183,11 +183,11 @@ OPTS = (
             "of candidates costs Placement time for each matching provider: with "
             "thousands of hosts, 30 s and more reduce its load. 0: Placement is "
             "queried for every request, as by nova. Related options: "
-            "candidates_max_kept, [scheduler] max_placement_results."
+            "candidates_cache_size, [scheduler] max_placement_results."
         ),
     ),
     cfg.IntOpt(
-        "candidates_max_kept",
+        "candidates_cache_size",
         default=100_000,
         min=0,
         mutable=True,

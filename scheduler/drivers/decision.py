@@ -232,7 +232,7 @@ class Decision:
 
     def _refresh_hosts(self, missing: Collection[str] = ()) -> None:
         """Have the source refresh the hosts for a decision, as well as it can."""
-        with self._record.timed("look"):
+        with self._record.timed("refresh"):
             self._parts.source.refresh_if_stale(self._parts.table, missing)
         self._parts.candidates_cache.invalidate_older_than(
             self._parts.table.supply_revision
@@ -241,7 +241,7 @@ class Decision:
     def _is_outdated(self) -> bool:
         """Poll the source; return whether hosts have changed since the decision."""
         table = self._parts.table
-        with self._record.timed("look"):
+        with self._record.timed("refresh"):
             is_polled = self._parts.source.poll(table)
         return is_polled and table.revision != self._record.view_revision
 

@@ -187,7 +187,7 @@ class DecisionRecord:
         return f" ({self.reason.strip()})" if self.reason.strip() else ""
 
     def _funnel(self) -> str:
-        cut = " (cut)" if self.is_truncated else ""
+        cut = " (truncated)" if self.is_truncated else ""
         asked = (
             self.no_answer or "Placement not asked"
             if self.n_candidates is None

@@ -39,9 +39,9 @@ _BUCKETS_S: Final = (
 
 #: How a query for candidates was answered: a field of `CacheStats` by label.
 _QUERY_LABELS: Final = {
-    "kept": "hits",
+    "cached": "hits",
     "shared": "shared",
-    "asked": "misses",
+    "sent": "misses",
     "refreshed": "refreshes",
 }
 
@@ -224,18 +224,18 @@ class _StateMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._queries = _LabelledCounter(
-            "moorage_candidate_questions",
+            "moorage_candidate_queries",
             "Queries for allocation candidates by how they were answered: from the "
             "cache, by the GET of another request, by a GET of their own; refreshed "
             "are GETs in the background.",
-            "answered",
+            "result",
             registry,
         )
         self._answers = _LabelledCounter(
             "moorage_candidate_answers",
             "Answers that the limit may have truncated, and answers that were not "
             "cached because the cache was full.",
-            "fate",
+            "event",
             registry,
         )
         self._reports = _LabelledCounter(
@@ -267,7 +267,9 @@ class _StateMetrics:
         self._queries.set_total(
             {k: getattr(stats, v) for k, v in _QUERY_LABELS.items()}
         )
-        self._answers.set_total({"cut": stats.truncated, "dropped": stats.dropped})
+        self._answers.set_total(
+            {"truncated": stats.truncated, "evicted": stats.dropped}
+        )
         self._reports.set_total(status.report_counts)
         for each, gauge in zip(_GAUGES, self._gauges, strict=True):
             gauge.set(each.read(status))
@@ -289,13 +291,13 @@ class _Gauge(NamedTuple):
 
 _GAUGES: Final = (
     _Gauge(
-        "moorage_kept_candidates",
+        "moorage_cached_candidates",
         "livesum",
         lambda status: status.candidates_cache.stats().requests,
         "Allocation candidates in the cache.",
     ),
     _Gauge(
-        "moorage_kept_answers",
+        "moorage_cached_answers",
         "livesum",
         lambda status: status.candidates_cache.stats().answers,
         "Answers of Placement in the cache.",

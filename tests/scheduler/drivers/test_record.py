@@ -44,7 +44,7 @@ def _full() -> DecisionRecord:
 
 def test_summary_is_one_line_of_the_whole_way() -> None:
     assert _full().summary() == (
-        "req-1: 1 instance(s) selected; 7 candidate(s) (cut), 5 host(s)"
+        "req-1: 1 instance(s) selected; 7 candidate(s) (truncated), 5 host(s)"
         " > ComputeFilter 3; u1 on a (1.000), alternates [b]; 2 claim attempt(s);"
         " total 1.2 ms"
     )

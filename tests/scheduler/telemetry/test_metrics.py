@@ -66,9 +66,9 @@ def test_claims_and_candidates_are_counted(reader: Reader, select: Select) -> No
     assert metrics["moorage_claims_total", "refused"] == 0
     assert metrics["moorage_claim_attempts_total", ""] == 2
     assert metrics["moorage_offered_candidates_total", ""] == 2 * len(NAMES)
-    assert metrics["moorage_candidate_questions_total", "asked"] == 1
-    assert metrics["moorage_candidate_questions_total", "kept"] == 1
-    assert metrics["moorage_kept_candidates", ""] == len(NAMES)
+    assert metrics["moorage_candidate_queries_total", "sent"] == 1
+    assert metrics["moorage_candidate_queries_total", "cached"] == 1
+    assert metrics["moorage_cached_candidates", ""] == len(NAMES)
     assert metrics["moorage_pending_claims", ""] == 3
 
 
@@ -92,9 +92,9 @@ def test_counts_of_others_grow_and_are_no_more_than_those(
     asked = {
         label: value
         for (name, label), value in reader.metrics().items()
-        if name == "moorage_candidate_questions_total"
+        if name == "moorage_candidate_queries_total"
     }
-    assert asked["asked"] + asked["kept"] == 2
+    assert asked["sent"] + asked["cached"] == 2
 
 
 def test_no_label_names_a_host_an_instance_or_a_project(

@@ -271,7 +271,8 @@ class Claiming(RuleBasedStateMachine):
                 claims.append(taken)
 
     def _new_claims(self, known: set[str]) -> object:
-        return multiple(*(self.counted.keys() - known))
+        # In the order of the claims: a set's order would differ between runs.
+        return multiple(*(each for each in self.counted if each not in known))
 
     @rule(target=claims, host=hosts, amount=amounts)
     def claim(self, host: str, amount: int) -> object:

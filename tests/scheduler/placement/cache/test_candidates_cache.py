@@ -108,7 +108,7 @@ def test_age_0_shares_no_get(cloud: Cloud, server: HeldServer) -> None:
 def test_options_have_a_default_age_and_a_bound() -> None:
     conf = load([], config_files=[])
     assert conf.moorage.candidates_max_age == 5.0
-    assert conf.moorage.candidates_max_kept > 0
+    assert conf.moorage.candidates_cache_size > 0
 
 
 # -- one GET for all -------------------------------------------------------------------
