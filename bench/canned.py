@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .clouds import Cloud
-from .requests import Request
+from .requests import BenchRequest
 
 _MANY = 1_000_000
 _DEDICATED = "PCPU"
@@ -49,13 +49,13 @@ _VERSIONS = CannedResponse(
 class CannedPlacement:
     """Answers each query for candidates with all hosts of a cloud."""
 
-    def __init__(self, cloud: Cloud, request: Request) -> None:
+    def __init__(self, cloud: Cloud, request: BenchRequest) -> None:
         self._cloud = cloud
         self._hosts = {record.uuid: record.host for record in cloud.records}
         self._name = ""
         self.answer_to(request)
 
-    def answer_to(self, request: Request) -> None:
+    def answer_to(self, request: BenchRequest) -> None:
         """Set the request that is answered; requests of one name differ in ids only."""
         groups = [group["requester_id"] for group in _groups(request)]
         if request.name != self._name:
@@ -113,7 +113,7 @@ def _not_found(verb: str, url: str) -> CannedResponse:
     return CannedResponse(404, json.dumps({"errors": [error]}))
 
 
-def resources_of(request: Request) -> dict[str, int]:
+def resources_of(request: BenchRequest) -> dict[str, int]:
     """Return the resources of one instance of a request in Placement."""
     flavor = request.primitive["nova_object.data"]["flavor"]["nova_object.data"]
     is_dedicated = flavor["extra_specs"].get("hw:cpu_policy") == "dedicated"
@@ -124,13 +124,13 @@ def resources_of(request: Request) -> dict[str, int]:
     }
 
 
-def _groups(request: Request) -> list[dict[str, Any]]:
+def _groups(request: BenchRequest) -> list[dict[str, Any]]:
     """Return the request groups of devices that Placement tracks."""
     groups = request.primitive["nova_object.data"].get("requested_resources") or []
     return [group["nova_object.data"] for group in groups]
 
 
-def _body(cloud: Cloud, request: Request) -> dict[str, Any]:
+def _body(cloud: Cloud, request: BenchRequest) -> dict[str, Any]:
     summaries: dict[str, Any] = {}
     requests: list[dict[str, Any]] = []
     device_resources = {
@@ -145,7 +145,7 @@ def _body(cloud: Cloud, request: Request) -> dict[str, Any]:
     return {"allocation_requests": requests, "provider_summaries": summaries}
 
 
-def _candidates(node: str, request: Request) -> Iterator[dict[str, Any]]:
+def _candidates(node: str, request: BenchRequest) -> Iterator[dict[str, Any]]:
     """Yield the candidate of a host, or one for each device that it offers."""
     groups = _groups(request)
     for device in request.offers.get(node, [""]):

@@ -43,7 +43,7 @@ _VERSIONS = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class PciPoolRow:
     """A pool of virtual functions of one physical function."""
 
     vendor_id: str
@@ -60,7 +60,7 @@ class Report:
 
     numa_topology: str
     pci_stats: str | None
-    pools: tuple[Pool, ...]
+    pools: tuple[PciPoolRow, ...]
 
 
 def report(number: int, *, has_pools: bool, turn: int = 0) -> Report:
@@ -123,7 +123,7 @@ def _pages(n_used: int) -> list[dict[str, Any]]:
     ]
 
 
-def _pools(rng: np.random.Generator, number: int) -> tuple[Pool, ...]:
+def _pools(rng: np.random.Generator, number: int) -> tuple[PciPoolRow, ...]:
     """Return eight pools: one for each product, cell and network."""
     kinds = [
         (vendor, product, cell, physnet)
@@ -134,7 +134,7 @@ def _pools(rng: np.random.Generator, number: int) -> tuple[Pool, ...]:
     counts = rng.integers(1, _N_VFS + 1, size=len(kinds)).tolist()
     trusted = rng.integers(2, size=len(kinds)).tolist()
     return tuple(
-        Pool(
+        PciPoolRow(
             vendor, product, cell, counts[i], _provider(number, i),
             _tags(i, physnet, is_trusted=bool(trusted[i])),
         )
@@ -157,7 +157,7 @@ def _tags(index: int, physnet: str, *, is_trusted: bool) -> dict[str, str]:
     }
 
 
-def _pools_text(pools: Sequence[Pool]) -> str:
+def _pools_text(pools: Sequence[PciPoolRow]) -> str:
     objects = [
         _object(
             "PciDevicePool",

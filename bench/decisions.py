@@ -23,7 +23,7 @@ from moorage.weighers.base import WeightRange
 
 from .canned import CannedPlacement
 from .clouds import Cloud, CloudSource, options
-from .requests import CONTEXT, Request, for_plugin, plain
+from .requests import CONTEXT, BenchRequest, for_plugin, plain
 from .timing import Percentiles, Plan, repeated
 
 #: Steps of a decision record that call Placement; "group" reads the allocations on a
@@ -85,7 +85,7 @@ def _sum(record: DecisionRecord, steps: tuple[str, ...]) -> float:
     return sum(record.times_ms.get(step, 0.0) for step in steps)
 
 
-def decide(scheduler: Scheduler, request: Request) -> DecisionRecord:
+def decide(scheduler: Scheduler, request: BenchRequest) -> DecisionRecord:
     """Decide once, release the claim in the host table, and return the record."""
     scheduler.select_destinations(
         CONTEXT,
@@ -106,7 +106,7 @@ class PluginTime:
 
     kind: str
     name: str
-    request: Request
+    request: BenchRequest
     ms: Percentiles
     n_passed: int
 
@@ -125,7 +125,7 @@ class MeasuredScheduler:
         )
         self._scheduler.start()
 
-    def decisions(self, request: Request, plan: Plan) -> Times:
+    def decisions(self, request: BenchRequest, plan: Plan) -> Times:
         """Return the times of a decision."""
         return times(repeated(plan, lambda: decide(self._scheduler, request)))
 

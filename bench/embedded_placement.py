@@ -16,13 +16,13 @@ from moorage.scheduler.service import Scheduler, build
 
 from .clouds import Cloud, CloudSource, options
 from .decisions import Times, decide, times
-from .requests import Request, plain
+from .requests import BenchRequest, plain
 from .timing import Plan, repeated
 
 
 def embedded_times(
     cloud: Cloud, numbers: Sequence[int], plan: Plan
-) -> Iterator[tuple[Request, Times]]:
+) -> Iterator[tuple[BenchRequest, Times]]:
     """Yield requests for these numbers of instances, and the times of decisions."""
     with _running(cloud) as (scheduler, client):
         for number in numbers:
@@ -47,7 +47,7 @@ def _running(cloud: Cloud) -> Iterator[tuple[Scheduler, PlacementClient]]:
 
 
 def _decide(
-    scheduler: Scheduler, client: PlacementClient, request: Request
+    scheduler: Scheduler, client: PlacementClient, request: BenchRequest
 ) -> DecisionRecord:
     record = decide(scheduler, request)
     for uuid in request.instance_uuids:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .clouds import Cloud
-from .compute_reports import PHYSNETS, PRODUCTS, Pool
-from .requests import Primitive, Request, recorded
+from .compute_reports import PHYSNETS, PRODUCTS, PciPoolRow
+from .requests import BenchRequest, Primitive, recorded
 
 _VCPUS = 8
 _MEMORY_MB = 16 * 1024
@@ -19,17 +19,17 @@ _PAGE_MB = 2
 
 #: Creates the request of a kind; requests of one kind differ in UUIDs only. The ids of
 #: PCI requests are always new, as those of nova's API.
-Guest = Callable[[Cloud, int], Request]
+Guest = Callable[[Cloud, int], BenchRequest]
 
 
-def pinned(_cloud: Cloud, kind: int = 0) -> Request:
+def pinned(_cloud: Cloud, kind: int = 0) -> BenchRequest:
     """Return 8 pinned CPUs in two cells, with 2 MiB pages; kinds differ in memory."""
     spec = _spec_of("numa-pinned")
     _set_cells(spec, 2, _MEMORY_MB + 2 * _PAGE_MB * kind)
     return _request("pinned, 2 cells", spec)
 
 
-def sriov(_cloud: Cloud, kind: int = 0) -> Request:
+def sriov(_cloud: Cloud, kind: int = 0) -> BenchRequest:
     """Return a guest with a Neutron port on a trusted virtual function."""
     spec = _spec_of("pci-sriov-port")
     data = spec["nova_object.data"]
@@ -39,7 +39,7 @@ def sriov(_cloud: Cloud, kind: int = 0) -> Request:
     return _request("SR-IOV port", spec)
 
 
-def pinned_sriov(_cloud: Cloud, kind: int = 0) -> Request:
+def pinned_sriov(_cloud: Cloud, kind: int = 0) -> BenchRequest:
     """Return 8 pinned CPUs in one cell, and an SR-IOV port in the same cell."""
     spec = _spec_of("pci-sriov-port")
     _set_cells(spec, 1, _MEMORY_MB)
@@ -47,7 +47,7 @@ def pinned_sriov(_cloud: Cloud, kind: int = 0) -> Request:
     return _request("pinned, SR-IOV", spec)
 
 
-def alias(cloud: Cloud, kind: int = 0) -> Request:
+def alias(cloud: Cloud, kind: int = 0) -> BenchRequest:
     """Return a guest whose flavor requests a device that Placement tracks.
 
     Placement offers one candidate for each physical function that has one.
@@ -68,7 +68,7 @@ def alias(cloud: Cloud, kind: int = 0) -> Request:
     return _request("PCI alias", spec, offers)
 
 
-def _is_of(pool: Pool, vendor: str, product: str) -> bool:
+def _is_of(pool: PciPoolRow, vendor: str, product: str) -> bool:
     return (pool.vendor_id, pool.product_id) == (vendor, product)
 
 
@@ -79,10 +79,10 @@ def _spec_of(name: str) -> Primitive:
 
 def _request(
     name: str, spec: Primitive, offers: dict[str, list[str]] | None = None
-) -> Request:
+) -> BenchRequest:
     uuids = [str(uuid.uuid4())]
     spec["nova_object.data"].update(num_instances=1, instance_uuid=uuids[0])
-    return Request(name, spec, uuids, offers or {})
+    return BenchRequest(name, spec, uuids, offers or {})
 
 
 def _flavor(spec: Primitive) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from tests.fixtures.nova_peer import Peer, PeerError, peer_python
 
 from .clouds import Cloud
-from .requests import Request
+from .requests import BenchRequest
 from .timing import Percentiles, Plan
 
 __all__ = ["Nova", "NovaDecision", "PeerError", "missing_peer"]
@@ -68,7 +68,7 @@ class Nova(Peer):  # type: ignore[misc]  # mypy does not follow imports of tests
         """Give nova the hosts, and enable filters and weighers."""
         self.ask("load", filters=filters, weighers=weighers, **cloud.as_message())
 
-    def decisions(self, request: Request, plan: Plan) -> NovaDecision:
+    def decisions(self, request: BenchRequest, plan: Plan) -> NovaDecision:
         """Return the times of a decision."""
         runs: list[dict[str, float]] = self.ask("decide", **_measured(request, plan))
         return NovaDecision(
@@ -78,7 +78,7 @@ class Nova(Peer):  # type: ignore[misc]  # mypy does not follow imports of tests
         )
 
     def plugin(
-        self, kind: str, name: str, request: Request, plan: Plan
+        self, kind: str, name: str, request: BenchRequest, plan: Plan
     ) -> tuple[Percentiles, int] | str:
         """Return a plugin's time and the number of passing hosts, or why it failed."""
         try:
@@ -95,7 +95,7 @@ class Nova(Peer):  # type: ignore[misc]  # mypy does not follow imports of tests
         return {name: Percentiles.of(values) for name, values in answer.items()}
 
 
-def _measured(request: Request, plan: Plan) -> dict[str, Any]:
+def _measured(request: BenchRequest, plan: Plan) -> dict[str, Any]:
     return {
         "spec_obj": request.primitive,
         "instance_uuids": request.instance_uuids,

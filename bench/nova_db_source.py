@@ -106,7 +106,7 @@ class PollTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class SourceMemory:
     """The memory of one host, bytes, measured by tracemalloc."""
 
     n_hosts: int
@@ -120,7 +120,7 @@ class SourceTimes:
 
     starts: list[StartTimes]
     polls: list[PollTime]
-    memory: list[Memory]
+    memory: list[SourceMemory]
 
 
 def source_times(
@@ -347,7 +347,7 @@ def _new_values(what: str, table: sqlalchemy.Table) -> dict[str, object]:
 # -- memory --------------------------------------------------------------------------
 
 
-def _memory(n_hosts: int) -> Iterator[Memory]:
+def _memory(n_hosts: int) -> Iterator[SourceMemory]:
     """Yield the memory of a host in the source and the host table, from SQLite."""
     kinds = (
         ("no cells, no instances", 0.0, 0),
@@ -356,7 +356,7 @@ def _memory(n_hosts: int) -> Iterator[Memory]:
     )
     for what, share_numa, instances_per_host in kinds:
         with _filled(Kind.SQLITE, n_hosts, share_numa, instances_per_host) as databases:
-            yield Memory(n_hosts, what, _bytes_per_host(databases))
+            yield SourceMemory(n_hosts, what, _bytes_per_host(databases))
 
 
 def _bytes_per_host(databases: NovaDatabases) -> float:

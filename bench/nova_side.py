@@ -28,7 +28,7 @@ _GIB = 1024
 _A_DAY_S = 86400
 
 
-class _Cloud:
+class _NovaCloud:
     """The objects that nova would read from its databases."""
 
     def __init__(self, message):
@@ -143,7 +143,7 @@ def load(message):
     global CLOUD
     CLOUD = None
     gc.collect()
-    CLOUD = _Cloud(message)
+    CLOUD = _NovaCloud(message)
     return len(CLOUD.computes)
 
 

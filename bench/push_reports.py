@@ -43,7 +43,7 @@ class IngestTime:
     us: Percentiles
 
 
-class _Cloud:
+class _PushCloud:
     """Hosts that an agent reports to a source."""
 
     def __init__(self, n_hosts: int, folder: str) -> None:
@@ -107,9 +107,9 @@ def _batches(reports: list[Any], size: int) -> Iterator[list[Any]]:
 
 
 @contextmanager
-def _cloud(n_hosts: int) -> Iterator[_Cloud]:
+def _cloud(n_hosts: int) -> Iterator[_PushCloud]:
     with tempfile.TemporaryDirectory() as folder:
-        cloud = _Cloud(n_hosts, folder)
+        cloud = _PushCloud(n_hosts, folder)
         try:
             yield cloud
         finally:

@@ -24,7 +24,7 @@ Primitive = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class BenchRequest:
     """A request in its wire format.
 
     Attributes
@@ -57,16 +57,16 @@ def _spec_of(name: str) -> Primitive:
     return spec
 
 
-def plain(_cloud: Cloud, n_instances: int = 1) -> Request:
+def plain(_cloud: Cloud, n_instances: int = 1) -> BenchRequest:
     """Return a recorded plain boot from an x86_64 image."""
     uuids = [stable_uuid(f"new {i}") for i in range(n_instances)]
     primitive = _spec_of("plain-boot")
     data = primitive["nova_object.data"]
     data.update(num_instances=n_instances, instance_uuid=uuids[0])
-    return Request("plain", primitive, uuids)
+    return BenchRequest("plain", primitive, uuids)
 
 
-def with_extra_specs(cloud: Cloud, n_instances: int = 1) -> Request:
+def with_extra_specs(cloud: Cloud, n_instances: int = 1) -> BenchRequest:
     """Return a boot whose flavor requires capabilities of the host."""
     request = plain(cloud, n_instances)
     flavor = request.primitive["nova_object.data"]["flavor"]
@@ -74,17 +74,17 @@ def with_extra_specs(cloud: Cloud, n_instances: int = 1) -> Request:
         "capabilities:hypervisor_version": ">= 7000000",
         "capabilities:cpu_info:arch": "x86_64",
     }
-    return Request("capabilities", request.primitive, request.instance_uuids)
+    return BenchRequest("capabilities", request.primitive, request.instance_uuids)
 
 
 #: Creates a request for a number of instances in a cloud.
-MakeRequest = Callable[[Cloud, int], Request]
+MakeRequest = Callable[[Cloud, int], BenchRequest]
 
 
 def of_group(policy: str) -> MakeRequest:
     """Return a function that creates boots into a server group with members."""
 
-    def make(cloud: Cloud, n_instances: int = 1) -> Request:
+    def make(cloud: Cloud, n_instances: int = 1) -> BenchRequest:
         request = plain(cloud, n_instances)
         hosts = [r.host for r in cloud.records[:: max(len(cloud) // _MAX_MEMBERS, 2)]]
         members = [cloud.instances[host][0] for host in hosts]
@@ -95,7 +95,7 @@ def of_group(policy: str) -> MakeRequest:
         if "policies" in group["nova_object.data"]:
             group["nova_object.data"]["policies"] = [policy]
         request.primitive["nova_object.data"]["instance_group"] = group
-        return Request(policy, request.primitive, request.instance_uuids)
+        return BenchRequest(policy, request.primitive, request.instance_uuids)
 
     return make
 
@@ -122,6 +122,6 @@ _OF_PLUGIN: Mapping[str, MakeRequest] = MappingProxyType(
 )
 
 
-def for_plugin(name: str, cloud: Cloud) -> Request:
+def for_plugin(name: str, cloud: Cloud) -> BenchRequest:
     """Return a request that the plugin has to evaluate."""
     return _OF_PLUGIN.get(name, plain)(cloud, 1)

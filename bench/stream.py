@@ -36,7 +36,7 @@ from .real_placement import (
     Where,
     seeded_placement,
 )
-from .requests import CONTEXT, Request, plain
+from .requests import CONTEXT, BenchRequest, plain
 from .timing import Percentiles, Plan, elapsed_ms, repeated
 
 #: ``[moorage] candidates_max_age`` of this benchmark, seconds; the default is 5.
@@ -222,7 +222,7 @@ class _StreamedScheduler:
         self.queries = [record.queries[0] for record in records]
         return first, self._rate(requests[len(FLAVORS) :])
 
-    def _rate(self, requests: Sequence[Request]) -> Rate:
+    def _rate(self, requests: Sequence[BenchRequest]) -> Rate:
         return _rate(
             self._adapter, [functools.partial(self._decide, r) for r in requests]
         )
@@ -249,7 +249,7 @@ class _StreamedScheduler:
             self._adapter.n_gets() - n_gets,
         )
 
-    def _compare_with_puts(self, request: Request) -> tuple[float, float, float]:
+    def _compare_with_puts(self, request: BenchRequest) -> tuple[float, float, float]:
         """Return the decision, its claim, and the PUTs, ms."""
         requests, record = self._decide(request)
         for consumer in requests:
@@ -261,7 +261,7 @@ class _StreamedScheduler:
         )
         return record.times_ms["total"], record.times_ms["claim"], puts
 
-    def _decide(self, request: Request) -> tuple[dict[str, Any], DecisionRecord]:
+    def _decide(self, request: BenchRequest) -> tuple[dict[str, Any], DecisionRecord]:
         """Return the allocation requests that were claimed, by consumer."""
         answer: Any = self._scheduler.select_destinations(
             CONTEXT,
@@ -281,7 +281,7 @@ class _StreamedScheduler:
             self._adapter.delete(f"/allocations/{consumer}", **_READING)
 
 
-def _request(cloud: Cloud, flavor: Flavor, n_instances: int = 1) -> Request:
+def _request(cloud: Cloud, flavor: Flavor, n_instances: int = 1) -> BenchRequest:
     """Return a request for new instances."""
     request = plain(cloud, n_instances)
     vcpus, memory_mb, root_gb = flavor
@@ -290,7 +290,7 @@ def _request(cloud: Cloud, flavor: Flavor, n_instances: int = 1) -> Request:
     )
     uuids = [str(uuid.uuid4()) for _ in range(n_instances)]
     request.primitive["nova_object.data"]["instance_uuid"] = uuids[0]
-    return Request("stream", request.primitive, uuids)
+    return BenchRequest("stream", request.primitive, uuids)
 
 
 def _nova_calls(adapter: CountedAdapter, queries: Sequence[str]) -> Rate:

@@ -52,7 +52,7 @@ class WorkersPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class WorkerMemory:
     """Proportional set sizes, the sum of all processes of a scheduler, MiB."""
 
     n_candidates: int
@@ -71,7 +71,7 @@ def print_memory(console: Console, plan: WorkersPlan) -> None:
     console.print(memory_table(plan, found))
 
 
-def memory_of_workers(plan: WorkersPlan) -> list[Memory]:
+def memory_of_workers(plan: WorkersPlan) -> list[WorkerMemory]:
     """Measure a scheduler with each number of workers, one after the other.
 
     Raises
@@ -91,11 +91,11 @@ def memory_of_workers(plan: WorkersPlan) -> list[Memory]:
                         started = _pss_mib(pids)
                         _send_requests(broker, cloud, plan.n_requests)
                         used = _pss_mib(pids)
-                    found.append(Memory(n_candidates, n, started, used))
+                    found.append(WorkerMemory(n_candidates, n, started, used))
     return found
 
 
-def memory_table(plan: WorkersPlan, found: Sequence[Memory]) -> Table:
+def memory_table(plan: WorkersPlan, found: Sequence[WorkerMemory]) -> Table:
     """Return the table of the measurements."""
     table = Table(
         title=f"Memory of workers, {plan.n_hosts:,} hosts",

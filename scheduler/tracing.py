@@ -60,7 +60,7 @@ class Span:
             self._span.set_attribute(name, value)
 
 
-class _State(enum.Enum):
+class _TracingState(enum.Enum):
     """How spans of the request that this thread serves are handled."""
 
     OFF = enum.auto()
@@ -72,7 +72,9 @@ class _State(enum.Enum):
 _NO_SPAN: Final = Span()
 #: One for all blocks: hardly any request is traced.
 _UNRECORDED: Final = contextlib.nullcontext(_NO_SPAN)
-_state: ContextVar[_State] = ContextVar("moorage_tracing", default=_State.OFF)
+_state: ContextVar[_TracingState] = ContextVar(
+    "moorage_tracing", default=_TracingState.OFF
+)
 
 
 def span(
@@ -85,7 +87,7 @@ def span(
     **attributes
         Initial attributes; each is named ``moorage.<name>``.
     """
-    if _state.get() is not _State.RECORDED:
+    if _state.get() is not _TracingState.RECORDED:
         return _UNRECORDED
     return _recorded(name, {f"moorage.{k}": value for k, value in attributes.items()})
 
@@ -98,7 +100,7 @@ def http_call(method: str, url: str) -> contextlib.AbstractContextManager[Span]:
     url : str
         Relative; the first part of its path goes into the span's name.
     """
-    if _state.get() is not _State.RECORDED:
+    if _state.get() is not _TracingState.RECORDED:
         return _UNRECORDED
     path, _, query = url.partition("?")
     attributes = {"http.request.method": method, "url.path": path, "url.query": query}
@@ -108,7 +110,7 @@ def http_call(method: str, url: str) -> contextlib.AbstractContextManager[Span]:
 
 def inject_headers(headers: MutableMapping[str, str]) -> None:
     """Write the trace context into the headers of a call."""
-    if _state.get() is not _State.OFF:
+    if _state.get() is not _TracingState.OFF:
         from opentelemetry import propagate
 
         propagate.inject(headers)
@@ -142,7 +144,9 @@ def request(
         is_recorded = current.is_recording()
         if is_recorded:
             current.set_attributes(dict(attributes()))
-        token = _state.set(_State.RECORDED if is_recorded else _State.CARRIED)
+        token = _state.set(
+            _TracingState.RECORDED if is_recorded else _TracingState.CARRIED
+        )
         try:
             yield Span(current) if is_recorded else _NO_SPAN
         except NoValidHost as e:

@@ -29,7 +29,7 @@ from .pid_file import pid_file
 from .serving import Serving, serve
 from .signals import RELOADING, STOPPING, Signals
 from .supervisor import Supervisor, Worker, end
-from .systemd import State, notify
+from .systemd import ServiceState, notify
 
 LOG = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ class _Daemon:
         self,
         scheduler: Scheduler,
         signals: Signals,
-        report_state: Callable[[State], None],
+        report_state: Callable[[ServiceState], None],
         *,
         lifeline: int | None = None,
     ) -> bool:
@@ -157,9 +157,9 @@ class _Daemon:
         serving = Serving(self.conf, scheduler)
         with self.telemetry.serve(scheduler.status) as seen:
 
-            def report(state: State) -> None:
+            def report(state: ServiceState) -> None:
                 # The readiness probe fails while the process stops.
-                seen.is_stopping = seen.is_stopping or state is State.STOPPING
+                seen.is_stopping = seen.is_stopping or state is ServiceState.STOPPING
                 report_state(state)
 
             return serve(

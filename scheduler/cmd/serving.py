@@ -18,7 +18,7 @@ from ..rpc import (
     IgnoredReports,
     Peers,
     PeersEndpoint,
-    Server,
+    SchedulerRPCServer,
     connect_agents,
     get_server,
     get_transport,
@@ -27,7 +27,7 @@ from ..rpc.broker import BrokerWatch, broker_failure, retry_until_done
 from ..service import Scheduler
 from .options import Options
 from .signals import RELOADING, STOPPING, Signals
-from .systemd import State
+from .systemd import ServiceState
 
 LOG = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Serving:
         scheduler.status.add_readiness_check(lambda: self._watch.problem)
         self._peers = Peers(self._transport)
         connect_agents(self._transport, scheduler.source_endpoints)
-        self._servers: list[Server] = []
+        self._servers: list[SchedulerRPCServer] = []
 
     @property
     def n_under_way(self) -> int:
@@ -89,7 +89,7 @@ class Serving:
         # A server that failed to start cannot be started again.
         self._servers = self._make_servers()
         error: Exception | None = None
-        begun: list[Server] = []
+        begun: list[SchedulerRPCServer] = []
         try:
             for server in self._servers:
                 server.start()
@@ -105,7 +105,7 @@ class Serving:
         LOG.info("Serving %d hosts as %s", len(self._scheduler.table), self._conf.host)
         return True
 
-    def _make_servers(self) -> list[Server]:
+    def _make_servers(self) -> list[SchedulerRPCServer]:
         peers = PeersEndpoint(self._scheduler.selector, self._peers.origin)
         own = [peers, *self._scheduler.source_endpoints, IgnoredReports()]
         return [
@@ -174,7 +174,7 @@ def serve(
     scheduler: Scheduler,
     options: Options,
     signals: Signals,
-    report_state: Callable[[State], None],
+    report_state: Callable[[ServiceState], None],
     *,
     lifeline: int | None = None,
 ) -> bool:
@@ -199,19 +199,19 @@ def serve(
         if gone:
             LOG.error("The parent process has ended; stopping")
         if gone or came & STOPPING:
-            report_state(State.STOPPING)
+            report_state(ServiceState.STOPPING)
             # It may have begun since the last check.
             has_begun = started.done() or serving.n_under_way
             return serving.stop() if has_begun else True
         if not is_ready and started.done():
             started.result()  # raises the error, if any
             is_ready = True
-            report_state(State.READY)
+            report_state(ServiceState.READY)
         if RELOADING in came:
-            report_state(State.RELOADING)
+            report_state(ServiceState.RELOADING)
             reload(scheduler, options)
             if is_ready:
-                report_state(State.READY)
+                report_state(ServiceState.READY)
 
 
 def reload(scheduler: Scheduler, options: Options) -> None:

@@ -6,7 +6,7 @@ from .endpoints import BaseAPIEndpoint, SchedulerEndpoint
 from .peers import PEERS_TOPIC, Peers, PeersEndpoint
 from .private_api import warn_of_missing_api
 from .reports import AgentAPI, IgnoredReports, connect_agents
-from .server import Server, get_server
+from .server import SchedulerRPCServer, get_server
 from .transport import get_transport, register_opts
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "PeersEndpoint",
     "SchedulerAPI",
     "SchedulerEndpoint",
-    "Server",
+    "SchedulerRPCServer",
     "connect_agents",
     "get_server",
     "get_transport",

@@ -35,7 +35,7 @@ def get_server(
     topic: str = TOPIC,
     *,
     answers: AnswerTracker | None = None,
-) -> Server:
+) -> SchedulerRPCServer:
     """Return a server for a topic and for this host's own queue of it.
 
     It dispatches in threads, ``executor_thread_pool_size`` of them, and sends the
@@ -49,12 +49,12 @@ def get_server(
     warn_of_missing_api()
     dispatcher = Dispatcher(list(endpoints), Serializer(), MethodsOnly)
     target = oslo_messaging.Target(topic=topic, server=conf.host)
-    server = Server(transport, target, dispatcher)
+    server = SchedulerRPCServer(transport, target, dispatcher)
     server.answers = answers
     return server
 
 
-class Server(RPCServer):  # type: ignore[misc]
+class SchedulerRPCServer(RPCServer):  # type: ignore[misc]
     """Fetches a message from the broker only when a thread is free to serve it.
 
     oslo.messaging's own server acknowledges each message at once, regardless of its
