@@ -60,7 +60,7 @@ class Span:
             self._span.set_attribute(name, value)
 
 
-class _TracingState(enum.Enum):
+class _Tracing(enum.Enum):
     """How spans of the request that this thread serves are handled."""
 
     OFF = enum.auto()
@@ -72,9 +72,7 @@ class _TracingState(enum.Enum):
 _NO_SPAN: Final = Span()
 #: One for all blocks: hardly any request is traced.
 _UNRECORDED: Final = contextlib.nullcontext(_NO_SPAN)
-_state: ContextVar[_TracingState] = ContextVar(
-    "moorage_tracing", default=_TracingState.OFF
-)
+_state: ContextVar[_Tracing] = ContextVar("moorage_tracing", default=_Tracing.OFF)
 
 
 def span(
@@ -87,7 +85,7 @@ def span(
     **attributes
         Initial attributes; each is named ``moorage.<name>``.
     """
-    if _state.get() is not _TracingState.RECORDED:
+    if _state.get() is not _Tracing.RECORDED:
         return _UNRECORDED
     return _recorded(name, {f"moorage.{k}": value for k, value in attributes.items()})
 
@@ -100,7 +98,7 @@ def http_call(method: str, url: str) -> contextlib.AbstractContextManager[Span]:
     url : str
         Relative; the first part of its path goes into the span's name.
     """
-    if _state.get() is not _TracingState.RECORDED:
+    if _state.get() is not _Tracing.RECORDED:
         return _UNRECORDED
     path, _, query = url.partition("?")
     attributes = {"http.request.method": method, "url.path": path, "url.query": query}
@@ -110,7 +108,7 @@ def http_call(method: str, url: str) -> contextlib.AbstractContextManager[Span]:
 
 def inject_headers(headers: MutableMapping[str, str]) -> None:
     """Write the trace context into the headers of a call."""
-    if _state.get() is not _TracingState.OFF:
+    if _state.get() is not _Tracing.OFF:
         from opentelemetry import propagate
 
         propagate.inject(headers)
@@ -144,9 +142,7 @@ def request(
         is_recorded = current.is_recording()
         if is_recorded:
             current.set_attributes(dict(attributes()))
-        token = _state.set(
-            _TracingState.RECORDED if is_recorded else _TracingState.CARRIED
-        )
+        token = _state.set(_Tracing.RECORDED if is_recorded else _Tracing.CARRIED)
         try:
             yield Span(current) if is_recorded else _NO_SPAN
         except NoValidHost as e:
