@@ -77,6 +77,8 @@ class WireObject(ovo.VersionedObject):
     # Values that are newer than their field: {field: {value: version}}.
     ADDED_VALUES: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
+    #: Attributes that belong to one object: no copy and no pickle has them.
+    _NOT_COPIED: ClassVar[frozenset[str]] = frozenset({"_validated_request"})
     _readers: ClassVar[dict[str, Reader]]
     _writers: ClassVar[dict[str, tuple[str, Writer | None]]]
     _unknown: Mapping[str, Any] = {}
@@ -216,11 +218,15 @@ class WireObject(ovo.VersionedObject):
                     for item in value
                 ]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or a pickle has; see `_NOT_COPIED`."""
+        return {k: v for k, v in self.__dict__.items() if k not in self._NOT_COPIED}
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Copy all attributes except the context, which is shared."""
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
-        values = {k: v for k, v in self.__dict__.items() if k != "_context"}
+        values = {k: v for k, v in self.__getstate__().items() if k != "_context"}
         copied.__dict__.update(copy.deepcopy(values, memo), _context=self._context)
         return copied
 

@@ -192,6 +192,11 @@ class InstanceNUMACell(EphemeralObject, ovo.VersionedObjectDictCompat):
         """Return the number of guest CPUs in this cell."""
         return len(self.cpuset | self.pcpuset)
 
+    @property
+    def total_cpus(self) -> set[int]:
+        """The guest's CPUs of this cell, shared and dedicated."""
+        return set(self.cpuset | self.pcpuset)
+
     def pin_vcpus(self, *cpu_pairs: tuple[int, int]) -> None:
         """Pin guest CPUs to host CPUs; floating ones are not changed."""
         pinned = {vcpu: pcpu for vcpu, pcpu in cpu_pairs if vcpu in self.pcpuset}
@@ -226,3 +231,13 @@ class InstanceNUMATopology(WireObject, ovo.VersionedObjectDictCompat):
     def __len__(self) -> int:
         """Return the number of cells."""
         return len(self.cells)
+
+    @property
+    def cpu_pinning_requested(self) -> bool:
+        """Whether all CPUs of the guest are dedicated."""
+        return all(cell.cpu_policy == "dedicated" for cell in self.cells)
+
+    @property
+    def emulator_threads_isolated(self) -> bool:
+        """Whether the emulator's threads get a CPU of their own."""
+        return bool(self.emulator_threads_policy == "isolate")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ...objects import RequestSpec, Selection
 from ..candidates import AllocationCandidates, Offer
-from ..errors import AllocationUpdateFailed, NoValidHost
+from ..errors import AllocationUpdateFailed, NoValidHost, PluginError
 from ..hosts import HostBatch
 from ..placement.allocations.limits import MAX_POSTS, MAX_QUERIES
 from ..request import Request
@@ -139,6 +139,15 @@ class Decision:
             n_asked += 1
             offer = offer if news is None else news
 
+    def _run_driver(self, steps: Steps) -> list[list[Selection]]:
+        selections = self._parts.driver.select(steps)
+        if selections is None or selections is not steps.made:
+            raise PluginError(
+                f"[moorage] driver: select of {type(self._parts.driver).__name__} must "
+                "return what selections or select_by_weight of its steps returned"
+            )
+        return selections
+
     def _decide(
         self, offer: Offer | None, *, may_give_up: bool = False
     ) -> list[list[Selection]]:
@@ -147,7 +156,7 @@ class Decision:
             hosts = restrict_hosts(hosts, self._request, self._record.steps)
         if ledger is None or not self._is_claimed:
             steps = Steps(self, hosts, None, None)
-            selections = self._parts.driver.select(steps)
+            selections = self._run_driver(steps)
             self._report_placement(steps.placed)
             return selections
         claims = RequestClaims(
@@ -171,7 +180,7 @@ class Decision:
         )
         try:
             steps = Steps(self, hosts, ledger, claims)
-            selections = self._parts.driver.select(steps)
+            selections = self._run_driver(steps)
             placed = steps.placed
             # Not earlier: a request that is decided again must be unchanged.
             fill_provider_mapping(

@@ -34,6 +34,7 @@ def spec_of_instance(spec_obj: RequestSpec, uuid: str) -> RequestSpec:
     # A copy shares its set of changes, which has no public name.
     mine._changed_fields = set(spec_obj._changed_fields)  # noqa: SLF001
     mine.instance_uuid = uuid
+    Request.share(spec_obj, mine)
     return mine
 
 

@@ -35,6 +35,8 @@ class Steps:
     ----------
     placed : list of PlacedInstance
         The instances that have a host, in the order in which they got it.
+    made : list of list of Selection, or None
+        What the driver has to return.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Steps:
         self._ledger = None if claims is None else ledger
         self._claims = claims
         self.placed: list[PlacedInstance] = []
+        self.made: Selections | None = None
 
     @property
     def request(self) -> Request:
@@ -102,14 +105,15 @@ class Steps:
                 f"{sorted(self.instance_uuids)} once"
             )
         others = _in_order(alternates)
-        return self._decision.make_selections(self.placed, self._ledger, others)
+        self.made = self._decision.make_selections(self.placed, self._ledger, others)
+        return self.made
 
     def select_by_weight(self) -> Selections:
         """Place all instances on the hosts of the highest weight."""
-        self.placed, selections = self._decision.select_by_weight(
+        self.placed, self.made = self._decision.select_by_weight(
             self.candidates, self._ledger, self._claims
         )
-        return selections
+        return self.made
 
 
 def _in_order(hosts: HostBatch) -> Ranking:

@@ -114,7 +114,8 @@ def _check_flavor_groups(in_flavor: FlavorGroups) -> set[str]:
             if name not in orc.STANDARDS and not _CUSTOM_CLASS.fullmatch(name):
                 raise _malformed_class(field, name)
         if suffix:
-            _check_findable(f"flavor.extra_specs: the group {suffix!r}", group)
+            field = f"flavor.extra_specs: the group {suffix!r}"
+            _check_findable(field, group, is_narrowed=bool(group.in_tree))
     return {suffix for suffix in in_flavor.groups if suffix}
 
 
@@ -145,8 +146,10 @@ def _check_requested_groups(groups: Iterable[QueryGroup], suffixes: set[str]) ->
         _check_findable(field, group)
 
 
-def _check_findable(field: str, group: QueryGroup) -> None:
-    narrows = group.forbidden or group.forbidden_aggregates or group.in_tree
+def _check_findable(
+    field: str, group: QueryGroup, *, is_narrowed: bool = False
+) -> None:
+    narrows = group.forbidden or group.forbidden_aggregates or is_narrowed
     if narrows and not group.finds_providers:
         raise InvalidRequest(
             f"{field} has neither resources nor required traits or aggregates; it must "

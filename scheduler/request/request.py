@@ -75,6 +75,15 @@ class Request:
         request: Self | None = reference() if reference is not None else None
         return cls(spec_obj) if request is None else request
 
+    @staticmethod
+    def share(spec_obj: RequestSpec, copied: RequestSpec) -> None:
+        """Let a copy of `spec_obj` have its request, too: they differ in nothing else.
+
+        Any other copy is read anew, as a plugin may have changed it.
+        """
+        if (reference := getattr(spec_obj, _REFERENCE, None)) is not None:
+            setattr(copied, _REFERENCE, reference)
+
     def field(self, name: str) -> Any:  # noqa: ANN401 - of its field's type
         """Return a field of the RequestSpec, None if it is not set."""
         return set_field(self.spec_obj, name)

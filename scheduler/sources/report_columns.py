@@ -68,12 +68,17 @@ def with_columns(declared: Iterable[Column], columns: Columns = COLUMNS) -> Colu
     TypeError
         One is not a `Column`.
     ValueError
-        A name is in use.
+        A name is in use, or a column has no default.
     """
     found = dict(columns)
     for column in declared:
         if not isinstance(column, Column):
             raise TypeError(f"{column!r} is not a Column, nor a list of them")
+        if not column.has_default:
+            raise ValueError(
+                f"column {column.name!r} has no default, which hosts that do not "
+                "report it need"
+            )
         if column.name in found or column.name in _RESERVED:
             use = "a column" if column.name in found else "in use for something else"
             raise ValueError(f"column {column.name!r}: the name is already {use}")

@@ -116,14 +116,14 @@ class MonitoringServer(ThreadingMixIn, WSGIServer):
         request: object,  # noqa: ARG002 - socketserver's signature
         client_address: object,  # noqa: ARG002 - as above
     ) -> None:
-        """Log a client that cannot be served."""
+        """Log a client that cannot be served; one that sends nothing is none."""
+        if isinstance(sys.exception(), TimeoutError):
+            return
         LOG.warning("Serving a client of http_port failed: %r", sys.exception())
 
 
 class _Handler(WSGIRequestHandler):
     timeout = _CLIENT_TIMEOUT_S
-    server_version = "moorage"
-    sys_version = ""
 
     def log_message(self, format: str, *args: object) -> None:
         """Log requests at the level DEBUG."""

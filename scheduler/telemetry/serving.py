@@ -38,6 +38,8 @@ LOG = logging.getLogger(__name__)
 VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 #: Seconds for which the metrics of a worker that is not scraped may be stale.
 _REFRESH_EVERY_S: Final = 5.0
+#: Of each answer: no versions are published, and no proxy keeps it.
+_HEADERS: Final = (("Server", "moorage"), ("Cache-Control", "no-store"))
 
 
 class Telemetry:
@@ -175,32 +177,44 @@ def _application(pages: Mapping[str, WSGIApplication]) -> WSGIApplication:
     """Return an application that answers GET and HEAD with the page of a path."""
 
     def app(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
-        method, page = environ["REQUEST_METHOD"], pages.get(environ["PATH_INFO"])
-        if method not in ("GET", "HEAD"):
-            return _text(respond, HTTPStatus.NOT_IMPLEMENTED, "Only GET and HEAD.")
-        if page is None:
-            known = f"Not found; available: {', '.join(pages)}."
-            return _text(respond, HTTPStatus.NOT_FOUND, known)
+        heads: list[tuple[str, list[tuple[str, str]]]] = []
+
+        def record(
+            status: str, headers: list[tuple[str, str]], _error: object = None
+        ) -> Callable[[bytes], object]:
+            heads.append((status, headers))
+            return lambda _data: None  # no page uses WSGI's old way of writing
+
         try:
             # prometheus_client's application does not know HEAD.
-            content = page({**environ, "REQUEST_METHOD": "GET"}, respond)
+            page = _page(pages, environ)
+            content = list(page({**environ, "REQUEST_METHOD": "GET"}, record))
         except Exception:
             LOG.exception("GET %s failed", environ["PATH_INFO"])
-            return _text(
-                respond,
-                HTTPStatus.INTERNAL_SERVER_ERROR,
-                "Internal error; see the log.",
-            )
-        return content if method == "GET" else []
+            failed = "Internal error; see the log."
+            content = _text(record, HTTPStatus.INTERNAL_SERVER_ERROR, failed)
+        status, headers = heads[-1]
+        length = ("Content-Length", str(sum(map(len, content))))
+        respond(status, [*headers, length, *_HEADERS])
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else content
 
     return app
 
 
+def _page(
+    pages: Mapping[str, WSGIApplication], environ: WSGIEnvironment
+) -> WSGIApplication:
+    if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+        status, text = HTTPStatus.NOT_IMPLEMENTED, "Only GET and HEAD."
+        return lambda _, respond: _text(respond, status, text)
+    if environ["PATH_INFO"] not in pages:
+        known = f"Not found; available: {', '.join(pages)}."
+        return lambda _, respond: _text(respond, HTTPStatus.NOT_FOUND, known)
+    return pages[environ["PATH_INFO"]]
+
+
 def _text(respond: StartResponse, status: HTTPStatus, text: str) -> list[bytes]:
-    headers = [
-        ("Content-Type", "text/plain; charset=utf-8"),
-        ("Cache-Control", "no-store"),
-    ]
+    headers = [("Content-Type", "text/plain; charset=utf-8")]
     respond(f"{status.value} {status.phrase}", headers)
     return [f"{text}\n".encode()]
 

@@ -137,9 +137,12 @@ def test_no_query_lets_all_pass(hints: Any) -> None:
             '["in", 1' + ", 1" * 5500 + "]", "more than 16384 characters", id="long"
         ),
         pytest.param(
-            json.dumps(["in", *(f"$stats.{i}" for i in range(101))]),
-            "more than 100 variables",
+            json.dumps(["in", *(f"$stats.{i}" for i in range(21))]),
+            "more than 20 variables",
             id="variables",
+        ),
+        pytest.param(
+            json.dumps(["or", *[["=", 1, 0]] * 67]), "more than 200 terms", id="terms"
         ),
         pytest.param("[" * 100_000, "cannot be used", id="too deep to be read"),
     ],

@@ -62,6 +62,7 @@ class TableQueries:
     by_id: sa.Select[Any]
     total: sa.Select[Any]
     checksums: sa.Select[Any]
+    newest: sa.Select[Any]
 
     @classmethod
     def of(
@@ -100,6 +101,9 @@ class TableQueries:
             by_id=by_id if is_windowed else by_id.where(live),
             total=sa.select(*sums).where(polled),
             checksums=sa.select(c.id, checksum).where(polled),
+            newest=sa.select(microseconds(sa.func.max(c.updated_at))).where(
+                c.updated_at <= sa.bindparam("now", type_=UtcMicroseconds)
+            ),
         )
 
 
@@ -163,6 +167,10 @@ class PolledTable:
         rows = connection.execute(self._queries.every).all()
         for row in rows:
             self._observe(row.version_us, now)
+        if self._window_us is not None:  # newer rows may be deleted ones
+            latest = {"now": int(now * US_PER_S)}
+            newest = connection.execute(self._queries.newest, latest).scalar()
+            self._observe(newest, now)
         self._begin(now)
         gone = self._hashes.keys() - {row[0] for row in rows}
         changes = self._drop(gone)
@@ -171,11 +179,11 @@ class PolledTable:
         return changes
 
     def _read_changes(self, connection: sa.Connection, now: float) -> ChangedRows:
+        again = self.rows_to_reread  # before they expire: each is read once more
         self._begin(now)
         values = {"mark": self._mark_us, "since": self._since_us}
         count, checksum = connection.execute(self._queries.total, values).one()
         total = int(count), int(checksum or 0)  # the sum of no rows is NULL
-        again = self.rows_to_reread
         changes: ChangedRows = {}
         if total != self._total:
             rows = connection.execute(self._queries.late, values).all()
@@ -226,7 +234,7 @@ class PolledTable:
             if self._is_before_window(version_us):
                 changes[row_id] = row
                 continue
-            content = hash(row)
+            content = hash(repr(row))  # hash(-1) == hash(-2)
             if self._hashes.get(row_id) == content:
                 continue
             self._hashes[row_id] = content

@@ -195,6 +195,24 @@ def test_driver_that_forgets_an_instance_is_named(driven: Driven) -> None:
     assert not any(fixture.placement.allocations(uuid).resources for uuid in uuids)
 
 
+@pytest.mark.parametrize("made", ["[]", "None", "list(selections)"])
+def test_driver_that_returns_something_else_is_named(driven: Driven, made: str) -> None:
+    code = f"""
+        from moorage.scheduler.drivers.base import BaseSchedulerDriver
+
+        class Wrong(BaseSchedulerDriver):
+            def select(self, steps):
+                selections = steps.select_by_weight()
+                return {made}
+    """
+    fixture = driven(code, "Wrong", *_hosts())
+    [instance] = new_uuids()
+    with pytest.raises(PluginError, match="Wrong must return what selections"):
+        _select(fixture, [instance])
+    assert not fixture.placement.allocations(instance).resources
+    assert not fixture.scheduler.table.claims()
+
+
 def test_class_that_is_no_driver_stops_the_start(install: Callable[..., None]) -> None:
     install("class Lost: pass", "Lost")
     conf = load([], config_files=[])

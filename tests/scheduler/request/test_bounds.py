@@ -137,7 +137,16 @@ def test_uuid_that_is_there_twice_is_named_alone(scheduler: Scheduler) -> None:
         _image(img_signature="s" * 684),
         _image(os_command_line="console=ttyS0 " * 100),
         request(ignore_hosts=[f"x{i}" for i in range(MAX_HOST_NAMES)]),
-        _hints(query=['["and"' + ',["<","$vcpus_used",9]' * 99 + ",1" * 7000 + "]"]),
+        _hints(
+            query=[
+                '["and"'
+                + ',["<","$vcpus_used",9]' * 20
+                + ',["<",1,2]' * 29
+                + ',"'
+                + "x" * 15_000
+                + '"]'
+            ]
+        ),
         _rule("1"),
         _rule("2147483647"),
     ],

@@ -49,6 +49,7 @@ def group(requester_id: str | None, **fields: Any) -> RequestGroup:
         {"requested_resources": [group("p", resources={"NEWER_THAN_US": 1})]},
         {"requested_resources": [group("p", required_traits={"CUSTOM_A"})]},
         {"requested_resources": [group("p", aggregates=[[UUID]])]},
+        {"requested_resources": [group("p", resources={"VCPU": 0}, in_tree=UUID)]},
         {"extra_specs": {"in_tree1": UUID, "trait1:CUSTOM_A": "required"}},
         {"extra_specs": {"in_tree": UUID, "trait:CUSTOM_A": "forbidden"}},
         {

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import copy
 import cProfile
+import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,6 +71,22 @@ def test_plugins_get_the_request_of_the_decision() -> None:
     validated = Request.validated(asked)
     assert Request.of(asked) is validated
     assert Request.of(request()) is not validated
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda spec_obj: pickle.loads(pickle.dumps(spec_obj))],
+    ids=["copy", "deepcopy", "pickle"],
+)
+def test_copy_of_a_request_is_read_for_itself(copied: Callable[[Any], Any]) -> None:
+    """A plugin may change a copy, and pass it to one of our filters."""
+    asked = request()
+    validated = Request.validated(asked)
+    other = copied(asked)
+    other.flavor = copy.deepcopy(asked.flavor)
+    other.flavor.extra_specs = {"hw:mem_page_size": "large"}
+    assert Request.of(other).settings.extra_specs == {"hw:mem_page_size": "large"}
+    assert Request.of(asked) is validated
 
 
 def test_request_that_is_used_again_is_read_again() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -294,6 +295,12 @@ def test_name_in_use_is_refused(name: str) -> None:
     other = Column(name=name, dtype=int, default=0, description="")
     with pytest.raises(ValueError, match=f"column '{name}': the name is already"):
         with_columns([other], ALL)
+
+
+def test_column_needs_a_default() -> None:
+    column = Column(name="a", dtype=int, default=dataclasses.MISSING, description="")
+    with pytest.raises(ValueError, match="column 'a' has no default"):
+        with_columns([column])
 
 
 class Distribution:

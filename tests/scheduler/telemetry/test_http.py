@@ -56,8 +56,15 @@ def test_another_page_is_not_found_and_those_that_exist_are_named(
 
 
 def test_head_has_no_body_and_post_is_not_served(reader: Reader) -> None:
-    assert reader.get("/healthz", method="HEAD").text == ""
+    head = reader.get("/healthz", method="HEAD")
+    assert (head.text, head.headers["Content-Length"]) == ("", "7")
     assert reader.get("/healthz", method="POST").status == 501
+
+
+def test_no_answer_is_cached_or_names_a_version(reader: Reader) -> None:
+    for path in ("/metrics", "/healthz"):
+        headers = reader.get(path).headers
+        assert (headers["Server"], headers["Cache-Control"]) == ("moorage", "no-store")
 
 
 def test_query_of_a_probe_is_left_alone(reader: Reader) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from oslo_config import cfg
 
 from moorage.scheduler.hosts import HostTable
@@ -284,3 +285,51 @@ def test_instance_that_was_written_and_then_deleted_for_good_is_gone_at_once(
     cloud.nova.delete(cell, INSTANCES, INSTANCES.c.uuid == instance_uuid(2))
     cloud.check()
     assert not cloud.table.instances.hosts_of(instance_uuid(2))
+
+
+def test_row_that_changes_again_is_read_although_polls_are_rare(cloud: Cloud) -> None:
+    """Whole seconds: the second change has the time of the first."""
+    cloud.nova.change("cell1-7", free_ram_mb=1, updated_at=us(30))
+    cloud.check()
+    cloud.nova.change("cell1-7", free_ram_mb=2, updated_at=us(30))
+    cloud.nova.clock.now += 5
+    cloud.look()
+    assert _free_ram(cloud, "cell1-7") == 2
+
+
+def test_comparison_tells_minus_one_from_minus_two(cloud: Cloud) -> None:
+    """Python's hashes of the two are equal."""
+    for free_ram_mb in (-1, -2):
+        cloud.nova.change("cell1-7", free_ram_mb=free_ram_mb, updated_at=us(0))
+        cloud.nova.clock.now += cloud.conf.moorage.full_comparison_interval
+        cloud.check()
+        assert _free_ram(cloud, "cell1-7") == free_ram_mb
+
+
+def test_poll_does_not_read_old_deleted_instances(cloud: Cloud) -> None:
+    """They are the newest rows of a cell that was drained."""
+    cell = cloud.nova.cells["cell1"]
+    read: list[int] = []
+    with cell.begin() as connection:
+        connection.execute(INSTANCES.update().values(deleted=INSTANCES.c.id))
+        gone = [
+            {
+                "uuid": instance_uuid(1000 + i),
+                "host": "cell1-1",
+                "updated_at": us(-500_000 + 100 * i),
+                "deleted": i + 1,
+            }
+            for i in range(2000)
+        ]
+        connection.execute(INSTANCES.insert(), gone)
+    table, source = HostTable(), cloud.nova.source(cloud.conf)
+    source.start(table)
+    sa.event.listen(
+        cell,
+        "before_cursor_execute",
+        lambda _c, _cursor, _text, parameters, *_: read.append(len(parameters)),
+    )
+    cloud.nova.clock.now += 2
+    source.refresh_if_stale(table)
+    assert read
+    assert sum(read) < 500, "ids of rows that are read one by one"
