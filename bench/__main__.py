@@ -2,10 +2,10 @@
 """Measure and print: `python -m bench`, from the checkout's root, as `make bench` does.
 
 Decisions without Placement beside nova 34's, each plugin alone, guests with NUMA cells
-and PCI devices, decisions on the real Placement, a stream of requests on one with many
-providers, the source nova_db on databases of a real nova, messages, what the source
-push takes a second, the memory of workers. Medians and p99 of this run on this machine;
-no time is judged.
+and PCI devices, candidates from resource providers in memory, decisions on the real
+Placement, a stream of requests on one with many providers, the source nova_db on
+databases of a real nova, messages, what the source push takes a second, the memory of
+workers. Medians and p99 of this run on this machine; no time is judged.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> int:
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
         # The stream asks Placement what nova would ask, without nova.
-        is_alone = told.no_nova or told.only_stream
+        is_alone = told.no_nova or told.only_stream or told.only_providers
         why_not = "not asked for" if is_alone else missing_peer()
         nova = None if why_not else stack.enter_context(Nova())
         console.print(_machine())
@@ -61,11 +61,14 @@ def main() -> int:
             bench.run_stream()
         elif told.only_sources:
             bench.run_sources()
+        elif told.only_providers:
+            bench.run_providers()
         elif not (told.only_ingest or told.only_workers):
             bench.run()
-        if not (told.only_stream or told.only_sources or told.only_workers):
+        is_part = told.only_stream or told.only_sources or told.only_providers
+        if not (is_part or told.only_workers):
             bench.run_ingest()
-        if not (told.only_stream or told.only_sources or told.only_ingest):
+        if not (is_part or told.only_ingest):
             bench.run_workers()
     console.print(f"{time.monotonic() - started:.0f} s")
     return 0
@@ -113,6 +116,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--only-sources", action="store_true",
         help="only the source nova_db, for trying",
+    )  # fmt: skip
+    parser.add_argument(
+        "--only-providers", action="store_true",
+        help="only candidates from resource providers in memory, for trying",
     )  # fmt: skip
     parser.add_argument(
         "--only-ingest", action="store_true",

@@ -21,6 +21,7 @@ from .ingest import ingest_table, ingest_times
 from .live import live_times
 from .nova import Nova, missing_peer
 from .ours import OurCloud, Times, filter_names, weigher_names
+from .providers import print_providers
 from .seeded import Where
 from .sources import source_times
 from .stream import StreamPlan, stream_times
@@ -142,6 +143,7 @@ class Bench:
         if self._nova:
             self._console.print(report.fits_nova_table(fits))
         self._console.print(report.live_table(self._live()))
+        self.run_providers()
         self.run_stream()
         self.run_sources()
         self._say("messages")
@@ -188,6 +190,11 @@ class Bench:
         self._say(f"{n_hosts:,} hosts report to the source push")
         rows = ingest_times(self._sizes.ours, n_hosts)
         self._console.print(ingest_table(rows, n_hosts))
+
+    def run_providers(self) -> None:
+        """Measure candidates from resource providers in memory."""
+        self._say("resource providers in memory")
+        print_providers(self._console, self._sizes.hosts, self._sizes.ours)
 
     def run_workers(self) -> None:
         """Measure the memory of several workers, if there is a broker."""

@@ -6,24 +6,33 @@ from __future__ import annotations
 import gc
 import tracemalloc
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from rich.console import Console
 from rich.table import Table
 
 from moorage.scheduler.placement.providers import (
     INVENTORY,
+    InventoryRecord,
     InventoryRows,
     ProviderColumns,
     ProviderQuery,
+    ProviderRecord,
     ProviderTable,
 )
 
-from .timing import Percentiles, Plan, elapsed_ms, format_number, format_percentiles
-from .timing import repeated
+from .timing import (
+    Percentiles,
+    Plan,
+    elapsed_ms,
+    format_number,
+    format_percentiles,
+    repeated,
+)
 
 Rows = npt.NDArray[np.int32]
 
@@ -77,7 +86,7 @@ class TableRow:
     cloud: str
     n_providers: int
     load: float
-    claim: Percentiles
+    usage: Percentiles
     put: Percentiles
     n_bytes: float
 
@@ -112,7 +121,9 @@ def flat_cloud(n_hosts: int) -> ProviderColumns:
     )  # fmt: skip
 
 
-def device_cloud(n_hosts: int, *, n_pf: int = _N_PF, n_vfs: int = 16) -> ProviderColumns:
+def device_cloud(
+    n_hosts: int, *, n_pf: int = _N_PF, n_vfs: int = 16
+) -> ProviderColumns:
     """Return trees: a compute node, two NUMA cells below it, and PFs below these."""
     size = 3 + n_pf
     n_rows = n_hosts * size
@@ -172,8 +183,8 @@ def _measured(
     name: str,
     params: tuple[tuple[str, str], ...],
 ) -> ProvidersRow:
-    view = table.view()
     table.add_names(traits=_TRAITS)
+    view = table.view()
 
     def match() -> float:
         return elapsed_ms(lambda: view.match(ProviderQuery.parse(params)))
@@ -199,7 +210,9 @@ def table_rows(sizes: tuple[int, ...], plan: Plan) -> Iterator[TableRow]:
         yield _table_row(f"{n_hosts:,} trees, 1 + 2 + 8", device_cloud, n_hosts, plan)
 
 
-def _table_row(cloud: str, make: Any, n_hosts: int, plan: Plan) -> TableRow:
+def _table_row(
+    cloud: str, make: Callable[[int], ProviderColumns], n_hosts: int, plan: Plan
+) -> TableRow:
     columns = make(n_hosts)
     load = elapsed_ms(lambda: ProviderTable(columns))
     del columns
@@ -211,13 +224,54 @@ def _table_row(cloud: str, make: Any, n_hosts: int, plan: Plan) -> TableRow:
     n_bytes = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     trees = table.view().state.trees
-    uuid_ = str(trees.uuids[0])
-    names = ("VCPU", "MEMORY_MB", "DISK_GB")
-    claim = repeated(
-        plan, lambda: elapsed_ms(lambda: table.set_used({n: {uuid_: 1} for n in names}))
-    )
+    used = {name: {trees.uuids[0]: 1} for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
+    record = ProviderRecord(trees.uuids[0], None, 2, {"VCPU": InventoryRecord(64)})
     return TableRow(
-        cloud, trees.n_rows, load, Percentiles.of(claim),
-        Percentiles.of(repeated(plan, lambda: _put_ms(table))),
+        cloud, trees.n_rows, load,
+        Percentiles.of(
+            repeated(plan, lambda: elapsed_ms(lambda: table.set_used(used)))
+        ),
+        Percentiles.of(repeated(plan, lambda: elapsed_ms(lambda: table.put([record])))),
         n_bytes / trees.n_rows,
     )  # fmt: skip
+
+
+def print_providers(console: Console, sizes: tuple[int, ...], plan: Plan) -> None:
+    """Print the times of queries, and what the tables cost."""
+    queries = Table(
+        title="Candidates from resource providers in memory, ms",
+        caption="match: until it is known which trees match, the query's parsing "
+        "included. expand: all candidates of one tree, without their bodies.",
+        caption_justify="left",
+    )
+    for name in ("cloud", "query"):
+        queries.add_column(name)
+    for name in ("match", "expand", "trees", "candidates of one"):
+        queries.add_column(name, justify="right")
+    for row in provider_rows(sizes, plan):
+        queries.add_row(
+            row.cloud, row.query, format_percentiles(row.match),
+            format_percentiles(row.expand), f"{row.n_matching:,}",
+            f"{row.n_candidates:,}",
+        )  # fmt: skip
+    console.print(queries)
+    console.print(_costs(sizes, plan))
+
+
+def _costs(sizes: tuple[int, ...], plan: Plan) -> Table:
+    costs = Table(
+        title="The table of resource providers, ms",
+        caption="load: from columns. usage: three classes of one provider change. put: "
+        "one provider changes.",
+        caption_justify="left",
+    )
+    costs.add_column("cloud")
+    for name in ("providers", "load", "usage", "put", "bytes a provider"):
+        costs.add_column(name, justify="right")
+    for row in table_rows(sizes, plan):
+        costs.add_row(
+            row.cloud, f"{row.n_providers:,}", format_number(row.load),
+            format_percentiles(row.usage), format_percentiles(row.put),
+            format_number(row.n_bytes),
+        )  # fmt: skip
+    return costs

@@ -27,6 +27,8 @@ _TABLES = (
     "Each plugin alone, asked about all of 1,000 hosts, ms",
     "A decision for a guest with cells or devices, without Placement, ms",
     "A decision on the real Placement, embedded (SQLite), ms",
+    "Candidates from resource providers in memory, ms",
+    "The table of resource providers, ms",
     "Requests on one real Placement with 100 providers",
     "Decisions on that Placement, and bare PUTs of what they claimed, ms",
     "A message on the wire, ms",

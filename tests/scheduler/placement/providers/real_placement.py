@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -29,6 +29,7 @@ _EMPTIED = (
     models.ResourceProvider,
 )
 
+Params = list[tuple[str, str]]
 #: {(allocations, mappings)} and summaries, in a form that can be compared.
 Answer = tuple[set[Any], dict[str, Any]]
 
@@ -38,10 +39,21 @@ class RealPlacement(EmbeddedPlacementFixture):
 
     def _setUp(self) -> None:
         super()._setUp()
-        for name in TRAITS:
-            if name.startswith("CUSTOM_"):
-                self._put(f"/traits/{name}")
-        self._put(f"/resource_classes/{CUSTOM_CLASS}")
+        self._traits: dict[str, int] = {}
+        self._classes: dict[str, int] = {}
+        self._know(TRAITS, [CUSTOM_CLASS])
+
+    def _know(self, traits: Iterable[str], classes: Iterable[str]) -> None:
+        """Create the custom names that are new."""
+        new = [f"/traits/{name}" for name in traits if name not in self._traits]
+        new += [
+            f"/resource_classes/{name}" for name in classes if name not in self._classes
+        ]
+        if not new:
+            return
+        for url in new:
+            if "/CUSTOM_" in url:
+                self._put(url)
         with _session() as session:
             self._traits = _ids(session, models.Trait)
             self._classes = _ids(session, models.ResourceClass)
@@ -52,6 +64,10 @@ class RealPlacement(EmbeddedPlacementFixture):
 
     def fill(self, cloud: list[ProviderRecord]) -> None:
         """Replace all providers."""
+        self._know(
+            {name for record in cloud for name in record.traits},
+            {name for record in cloud for name in record.inventories},
+        )
         ids = {record.uuid: i for i, record in enumerate(cloud, 1)}
         parents = {record.uuid: record.parent_uuid for record in cloud}
         aggregates = sorted(frozenset[str]().union(*(r.aggregates for r in cloud)))
@@ -98,7 +114,7 @@ class RealPlacement(EmbeddedPlacementFixture):
             for each in record.aggregates
         ])  # fmt: skip
 
-    def get(self, params: list[tuple[str, str]]) -> Any:
+    def get(self, params: Params) -> Any:
         """Return the response to a query."""
         is_newer = any(
             name.startswith("required") and value.startswith("in:")
@@ -133,20 +149,18 @@ def comparable(body: dict[str, Any]) -> Answer:
     return requests, summaries
 
 
-def depends_on_order(
-    params: list[tuple[str, str]], cloud: list[ProviderRecord]
-) -> bool:
+def depends_on_order(params: Params, cloud: list[ProviderRecord]) -> bool:
     """Return whether Placement's answer may depend on the order of its rows."""
     return _may_add_twice(params) or _may_lose_trees(params, cloud)
 
 
-def _may_add_twice(params: list[tuple[str, str]]) -> bool:
+def _may_add_twice(params: Params) -> bool:
     resources = [value for name, value in params if name.startswith("resources")]
     classes = [part.split(":")[0] for value in resources for part in value.split(",")]
     return ("group_policy", "none") not in params and len(classes) > len(set(classes))
 
 
-def _may_lose_trees(params: list[tuple[str, str]], cloud: list[ProviderRecord]) -> bool:
+def _may_lose_trees(params: Params, cloud: list[ProviderRecord]) -> bool:
     shared = {
         name
         for record in cloud

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
 from random import Random
 
@@ -12,35 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.scheduler.placement.providers import (
-    ProviderColumns,
-    ProviderQuery,
-    ProviderRecord,
-    ProviderTable,
-    ProviderView,
-    QueryNotCovered,
-)
+from moorage.scheduler.placement.providers import InventoryRecord, ProviderRecord
 
 from ....fixtures.property_tests import examples
-from .random_clouds import (
-    CUSTOM_CLASS,
-    SHARES,
-    TRAITS,
-    random_cloud,
-    random_params,
-)
-from .real_placement import (
-    Answer,
-    RealPlacement,
-    comparable,
-    corrected,
-    depends_on_order,
-)
+from .comparison import Outcome, compare, view_of
+from .random_clouds import AGGREGATES, SHARES, random_cloud, random_params
+from .real_placement import Params, RealPlacement
+from .recorded_queries import recorded_queries
 
 #: Queries of each random cloud.
 _N_QUERIES = 8
 
-_SEEDS = st.integers(0, 2**32 - 1)
+_PORTS = ("CUSTOM_PCI_8086_1533", "CUSTOM_GPU", "CUSTOM_A16_16A", "VGPU")
 
 
 @pytest.fixture(scope="module")
@@ -49,73 +31,94 @@ def placement() -> Iterator[RealPlacement]:
         yield placement
 
 
-class Outcome(enum.Enum):
-    """How a comparison ended."""
-
-    CANDIDATES = "the same candidates"
-    NO_CANDIDATE = "no candidate"
-    REFUSED = "refused by both"
-    DEPENDS_ON_ORDER = "the same as of a corrected Placement"
-    PLACEMENT_FAILED = "500"
-
-
-def _view(cloud: list[ProviderRecord]) -> ProviderView:
-    table = ProviderTable(ProviderColumns.of(cloud))
-    table.add_names(traits=TRAITS, resource_classes=[CUSTOM_CLASS])
-    return table.view()
-
-
-def _filled(placement: RealPlacement, rng: Random) -> list[ProviderRecord]:
-    cloud = random_cloud(rng)
-    placement.fill(cloud)
-    return cloud
-
-
-def _compare(
-    placement: RealPlacement,
-    view: ProviderView,
-    cloud: list[ProviderRecord],
-    params: list[tuple[str, str]],
-) -> Outcome:
-    """Compare the answers to one query."""
-    response = placement.get(params)
-    if response.status_code == 500:
-        assert _has_nested_pool(cloud)
-        return Outcome.PLACEMENT_FAILED
-    try:
-        ours = _answer(view, params)
-    except QueryNotCovered:
-        assert response.status_code == 400
-        return Outcome.REFUSED
-    if ours == comparable(response.json()):
-        return Outcome.CANDIDATES if ours[0] else Outcome.NO_CANDIDATE
-    assert depends_on_order(params, cloud), params
-    with corrected():
-        response = placement.get(params)
-    assert ours == comparable(response.json()), params
-    return Outcome.DEPENDS_ON_ORDER
-
-
-def _has_nested_pool(cloud: list[ProviderRecord]) -> bool:
-    return any(record.parent_uuid and SHARES in record.traits for record in cloud)
-
-
-def _answer(view: ProviderView, params: list[tuple[str, str]]) -> Answer:
-    matches = view.match(ProviderQuery.parse(params))
-    counts = [len(matches.expand(uuid)) for uuid in matches.uuids]
-    assert all(counts), "a tree that matches has no candidate"
-    assert all(counts <= matches.n_products)
-    body = matches.answer()
-    answer = comparable(body)
-    assert len(answer[0]) == len(body["allocation_requests"])
-    return answer
-
-
 @examples(1)
-@given(seed=_SEEDS)
+@given(seed=st.integers(0, 2**32 - 1))
 def test_candidates_are_placements(placement: RealPlacement, seed: int) -> None:
     rng = Random(seed)
-    cloud = _filled(placement, rng)
+    cloud = random_cloud(rng)
+    placement.fill(cloud)
+    view = view_of(cloud)
     for _ in range(_N_QUERIES):
-        params = random_params(rng, cloud)
-        hypothesis.event(_compare(placement, _view(cloud), cloud, params).value)
+        outcome = compare(placement, view, cloud, random_params(rng, cloud))
+        hypothesis.event(outcome.value)
+
+
+def _uuid(number: int) -> str:
+    return f"{number:08x}-0000-4000-8000-000000000000"
+
+
+def _host(number: int, traits: list[str]) -> list[ProviderRecord]:
+    """Return a compute node as nova reports one, with devices below it."""
+    classes = {
+        "VCPU": InventoryRecord(16, allocation_ratio=4.0, max_unit=16),
+        "PCPU": InventoryRecord(8, max_unit=8),
+        "MEMORY_MB": InventoryRecord(65_536, reserved=512, allocation_ratio=1.5),
+        "DISK_GB": InventoryRecord(2_000),
+        "MEM_ENCRYPTION_CONTEXT": InventoryRecord(4),
+        "CUSTOM_GOLD": InventoryRecord(2),
+        "CUSTOM_PMEM_NAMESPACE_SMALL": InventoryRecord(1),
+    }
+    root = ProviderRecord(_uuid(number), None, 1, classes, {}, frozenset(traits))
+    devices = [
+        ProviderRecord(_uuid(number + i), root.uuid, 1, {name: InventoryRecord(1)})
+        for i, name in enumerate(_PORTS * 2, 1)
+    ]
+    return [root, *devices]
+
+
+def test_queries_recorded_from_nova_have_placements_candidates(
+    placement: RealPlacement,
+) -> None:
+    queries = recorded_queries()
+    names = {name for params in queries for name in _traits(params)}
+    cloud = _host(0x100, sorted(names - {"HW_CPU_HYPERTHREADING"}))
+    cloud += _host(0x200, ["HW_CPU_HYPERTHREADING"])
+    placement.fill(cloud)
+
+    outcomes = [compare(placement, view_of(cloud), cloud, each) for each in queries]
+
+    assert len(queries) >= 20
+    assert set(outcomes) == {Outcome.CANDIDATES}
+
+
+def _traits(params: Params) -> set[str]:
+    values = [value for name, value in params if name.startswith("required")]
+    return {name.lstrip("!") for value in values for name in value.split(",")}
+
+
+def _record(number: int, **parts: object) -> ProviderRecord:
+    return ProviderRecord(_uuid(number), **parts)  # type: ignore[arg-type] # by name
+
+
+def test_a_class_in_two_groups_is_allocated_once_each(placement: RealPlacement) -> None:
+    vcpus = {"VCPU": InventoryRecord(8)}
+    cloud = [_record(1, inventories=vcpus)]
+    cloud += [_record(i, parent_uuid=cloud[0].uuid, inventories=vcpus) for i in (2, 3)]
+    placement.fill(cloud)
+    params = [("resources", "VCPU:2"), ("resources1", "VCPU:1")]
+
+    outcome = compare(placement, view_of(cloud), cloud, params)
+
+    assert outcome is Outcome.DEPENDS_ON_ORDER
+
+
+def test_every_tree_may_use_a_pool_alone(placement: RealPlacement) -> None:
+    pool = _record(
+        1, inventories={"DISK_GB": InventoryRecord(100)},
+        traits=frozenset([SHARES]), aggregates=frozenset(AGGREGATES[:1]),
+    )  # fmt: skip
+    hosts = [
+        _record(
+            i,
+            inventories={"VCPU": InventoryRecord(8)},
+            aggregates=pool.aggregates,
+        )
+        for i in (2, 3)
+    ]
+    cloud = [pool, *hosts]
+    placement.fill(cloud)
+    params = [("resources", "DISK_GB:1"), ("resources1", "VCPU:1")]
+
+    outcome = compare(placement, view_of(cloud), cloud, params)
+
+    assert outcome is Outcome.DEPENDS_ON_ORDER
