@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queries to the table of resource providers: which trees match, and their candidates."""
+"""Queries to the table of resource providers: trees that match, and candidates."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ from .timing import (
 )
 
 Rows = npt.NDArray[np.int32]
+Params = tuple[tuple[str, str], ...]
 
 _N_TRAITS: Final = 50
 _TRAITS: Final = tuple(f"CUSTOM_TRAIT_{i}" for i in range(_N_TRAITS))
@@ -42,11 +43,11 @@ _PHYSNETS: Final = ("CUSTOM_PHYSNET_0", "CUSTOM_PHYSNET_1")
 _HOSTS_PER_AGGREGATE: Final = 100
 _N_PF: Final = 8
 
-_PLAIN: Final = (
+_PLAIN: Final[Params] = (
     ("resources", "DISK_GB:20,MEMORY_MB:2048,VCPU:2"),
     ("required", _TRAITS[7]),
 )
-_PORTS: Final = (
+_PORTS: Final[Params] = (
     ("resources", "MEMORY_MB:2048,VCPU:2"),
     ("resources_P1", "SRIOV_NET_VF:1"),
     ("required_P1", _PHYSNETS[0]),
@@ -81,7 +82,7 @@ class ProvidersRow:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One cloud's table: milliseconds to load it, to change it, and bytes a provider."""
+    """One cloud's table: milliseconds to load and to change it, bytes a provider."""
 
     cloud: str
     n_providers: int
@@ -121,18 +122,16 @@ def flat_cloud(n_hosts: int) -> ProviderColumns:
     )  # fmt: skip
 
 
-def device_cloud(
-    n_hosts: int, *, n_pf: int = _N_PF, n_vfs: int = 16
-) -> ProviderColumns:
+def device_cloud(n_hosts: int, *, n_vfs: int = 16) -> ProviderColumns:
     """Return trees: a compute node, two NUMA cells below it, and PFs below these."""
-    size = 3 + n_pf
+    size = 3 + _N_PF
     n_rows = n_hosts * size
     rows = np.arange(n_rows, dtype=np.int32)
     at = rows % size
     parents = np.select([at == 0, at < 3], [-1, rows - at], rows - at + 1 + at % 2)
     cells, pfs = rows[(at == 1) | (at == 2)], rows[at >= 3]
     traits = [frozenset(_TRAITS[1:]), *(frozenset([each]) for each in _PHYSNETS)]
-    trait_sets = np.where(at < 3, 0, 1 + (at >= 3 + n_pf // 2))
+    trait_sets = np.where(at < 3, 0, 1 + (at >= 3 + _N_PF // 2))
     return ProviderColumns(
         _uuids(n_rows), parents.astype(np.int32), np.ones(n_rows, np.int64),
         traits, trait_sets, [frozenset()], np.zeros(n_rows, np.int32),
@@ -145,7 +144,7 @@ def device_cloud(
     )  # fmt: skip
 
 
-def _wide_query(n_groups: int) -> tuple[tuple[str, str], ...]:
+def _wide_query(n_groups: int) -> Params:
     groups = [(f"resources_{i}", "SRIOV_NET_VF:1") for i in range(n_groups)]
     return (("resources", "DISK_GB:20"), *groups)
 
@@ -160,20 +159,20 @@ def provider_rows(sizes: tuple[int, ...], plan: Plan) -> Iterator[ProvidersRow]:
         )
         cloud = f"{n_hosts:,} hosts"
         for query, value in (("an aggregate", aggregate), ("half of all", every)):
-            params = (*_PLAIN, ("member_of", value))
-            yield _measured(plan, table, cloud, f"plain, {query}", params)
+            plain: Params = (*_PLAIN, ("member_of", value))
+            yield _measured(plan, table, cloud, f"plain, {query}", plain)
         yield _measured(plan, table, cloud, "plain", _PLAIN)
     for n_hosts in (n for n in sizes if n <= 10_000):
         table = ProviderTable(device_cloud(n_hosts))
         cloud = f"{n_hosts:,} trees, 1 + 2 + 8"
         for policy in ("none", "isolate"):
-            params = (*_PORTS, ("group_policy", policy))
-            yield _measured(plan, table, cloud, f"two ports, {policy}", params)
+            ports: Params = (*_PORTS, ("group_policy", policy))
+            yield _measured(plan, table, cloud, f"two ports, {policy}", ports)
     wide = ProviderTable(device_cloud(1, n_vfs=1))
     wide.set_used({"SRIOV_NET_VF": dict.fromkeys(wide.view().state.trees.uuids[3:], 0)})
     for policy in ("none", "isolate"):
-        params = (*_wide_query(8), ("group_policy", policy))
-        yield _measured(plan, wide, "8 PFs with 1 VF", f"8 groups, {policy}", params)
+        groups: Params = (*_wide_query(8), ("group_policy", policy))
+        yield _measured(plan, wide, "8 PFs with 1 VF", f"8 groups, {policy}", groups)
 
 
 def _measured(
@@ -181,7 +180,7 @@ def _measured(
     table: ProviderTable,
     cloud: str,
     name: str,
-    params: tuple[tuple[str, str], ...],
+    params: Params,
 ) -> ProvidersRow:
     table.add_names(traits=_TRAITS)
     view = table.view()
@@ -213,9 +212,7 @@ def table_rows(sizes: tuple[int, ...], plan: Plan) -> Iterator[TableRow]:
 def _table_row(
     cloud: str, make: Callable[[int], ProviderColumns], n_hosts: int, plan: Plan
 ) -> TableRow:
-    columns = make(n_hosts)
-    load = elapsed_ms(lambda: ProviderTable(columns))
-    del columns
+    load = _load_ms(make(n_hosts))
     gc.collect()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
@@ -234,6 +231,10 @@ def _table_row(
         Percentiles.of(repeated(plan, lambda: elapsed_ms(lambda: table.put([record])))),
         n_bytes / trees.n_rows,
     )  # fmt: skip
+
+
+def _load_ms(columns: ProviderColumns) -> float:
+    return elapsed_ms(lambda: ProviderTable(columns))
 
 
 def print_providers(console: Console, sizes: tuple[int, ...], plan: Plan) -> None:
