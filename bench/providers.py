@@ -169,7 +169,8 @@ def provider_rows(sizes: tuple[int, ...], plan: Plan) -> Iterator[ProvidersRow]:
             ports: Params = (*_PORTS, ("group_policy", policy))
             yield _measured(plan, table, cloud, f"two ports, {policy}", ports)
     wide = ProviderTable(device_cloud(1, n_vfs=1))
-    wide.set_used({"SRIOV_NET_VF": dict.fromkeys(wide.view().state.trees.uuids[3:], 0)})
+    uuids = wide.view().state.trees.uuids
+    wide.update(used={"SRIOV_NET_VF": dict.fromkeys(uuids[3:], 0)})
     for policy in ("none", "isolate"):
         groups: Params = (*_wide_query(8), ("group_policy", policy))
         yield _measured(plan, wide, "8 PFs with 1 VF", f"8 groups, {policy}", groups)
@@ -226,7 +227,7 @@ def _table_row(
     return TableRow(
         cloud, trees.n_rows, load,
         Percentiles.of(
-            repeated(plan, lambda: elapsed_ms(lambda: table.set_used(used)))
+            repeated(plan, lambda: elapsed_ms(lambda: table.update(used=used)))
         ),
         Percentiles.of(repeated(plan, lambda: elapsed_ms(lambda: table.put([record])))),
         n_bytes / trees.n_rows,

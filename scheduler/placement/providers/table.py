@@ -87,26 +87,36 @@ class ProviderTable:
             self._empty_rows += rows
             self._write(np.array(rows, np.int32), [_EMPTY_ROW] * len(rows))
 
-    def set_used(self, used: Mapping[str, Mapping[str, int]]) -> None:
-        """Replace usages: {resource class: {provider UUID: used}}.
+    def update(
+        self,
+        *,
+        used: Mapping[str, Mapping[str, int]] | None = None,
+        generations: Mapping[str, int] | None = None,
+    ) -> None:
+        """Replace usages and generations of providers, all at once.
 
-        A provider without an inventory of the class is skipped.
+        Parameters
+        ----------
+        used : mapping, optional
+            {resource class: {provider UUID: used}}. A provider without an inventory of
+            the class is skipped.
+        generations : mapping, optional
+            {provider UUID: generation}.
         """
         with self._lock:
+            changed = self._state.generations
+            if generations:
+                changed = changed.copy()
+                rows = [self._row_of[uuid] for uuid in generations]
+                changed[rows] = list(generations.values())
             inventories = dict(self._state.inventories)
-            for name in used.keys() & inventories.keys():
-                rows = np.array([self._row_of[uuid] for uuid in used[name]], np.int32)
-                amounts = np.array(list(used[name].values()), np.int64)
-                inventories[name] = inventories[name].with_used(rows, amounts)
-            self._state = replace(self._state, inventories=inventories)
-
-    def set_generations(self, generations: Mapping[str, int]) -> None:
-        """Replace the generations of providers, by UUID."""
-        with self._lock:
-            changed = self._state.generations.copy()
-            rows = [self._row_of[uuid] for uuid in generations]
-            changed[rows] = list(generations.values())
-            self._state = replace(self._state, generations=changed)
+            for name, amounts in (used or {}).items():
+                at = np.array([self._row_of[uuid] for uuid in amounts], np.int32)
+                values = np.array(list(amounts.values()), np.int64)
+                inventories[name] = self._state.column(name).with_used(at, values)
+            self._state = replace(
+                self._state, inventories=inventories, generations=changed
+            )
 
     def _rows_for(self, records: Sequence[ProviderRecord]) -> Rows:
         """Return the rows of records; new ones get empty rows, or some at the end."""

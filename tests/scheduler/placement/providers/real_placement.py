@@ -22,6 +22,7 @@ from .random_clouds import CUSTOM_CLASS, TRAITS
 
 _EMPTIED = (
     models.Allocation,
+    models.Consumer,
     models.Inventory,
     models.ResourceProviderAggregate,
     models.ResourceProviderTrait,

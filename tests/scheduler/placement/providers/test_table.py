@@ -69,7 +69,7 @@ def test_changes_give_the_same_answers_as_loading(seed: int) -> None:
             table.put([cloud[i]])
         for i, record in enumerate(cloud):
             cloud[i] = replace(record, used=dict.fromkeys(record.inventories, 1))
-            table.set_used({name: {record.uuid: 1} for name in record.inventories})
+            table.update(used={name: {record.uuid: 1} for name in record.inventories})
     if not cloud:
         return
 
@@ -91,7 +91,7 @@ def test_a_view_does_not_change() -> None:
     table = loaded(host(A), host(B))
     before = table.view()
 
-    table.set_used({"VCPU": {A: 4}})
+    table.update(used={"VCPU": {A: 4}})
     table.put([host(C), host(B, traits=frozenset(["COMPUTE_NODE"]))])
     table.remove([A])
 
@@ -128,7 +128,7 @@ def test_a_provider_can_be_moved_to_another_tree() -> None:
 def test_generations_are_those_last_set() -> None:
     table = loaded(host(A, generation=3), host(B, generation=4))
 
-    table.set_generations({B: 5})
+    table.update(generations={B: 5})
 
     assert table.view().state.generations.tolist() == [3, 5]
 
@@ -137,8 +137,8 @@ def test_generations_are_those_last_set() -> None:
     "change",
     [
         pytest.param(lambda table: table.remove([C]), id="remove"),
-        pytest.param(lambda table: table.set_used({"VCPU": {C: 1}}), id="set_used"),
-        pytest.param(lambda table: table.set_generations({C: 1}), id="generation"),
+        pytest.param(lambda table: table.update(used={"VCPU": {C: 1}}), id="used"),
+        pytest.param(lambda table: table.update(generations={C: 1}), id="generation"),
         pytest.param(lambda table: table.put([host(B, parent_uuid=C)]), id="parent"),
     ],
 )
