@@ -63,8 +63,8 @@ class InternedSets:
         mask = np.zeros(len(self._sets), np.bool_)
         for name in names:
             if name in self._containing:
-                indices = np.array(self._containing[name])
-                # One that another thread is adding now belongs to no view yet.
+                # A copy: another thread may append. What it appends is in no view yet.
+                indices = np.frombuffer(self._containing[name][:], np.int32)
                 mask[indices[indices < len(mask)]] = True
         return mask
 

@@ -65,15 +65,27 @@ class ProviderTrees:
         members of its aggregates. Sorted by root; two arrays of shape (n_pairs,).
         """
         sharing = np.flatnonzero(self.has_trait([_SHARES])).astype(np.int32)
-        roots = [self._shared_with(int(row)) for row in sharing]
+        if not len(sharing):
+            return sharing, sharing
+        by_set = np.argsort(self.aggregate_sets, kind="stable").astype(np.int32)
+        sorted_sets = self.aggregate_sets[by_set]
+        roots = [self._shared_with(int(row), by_set, sorted_sets) for row in sharing]
         providers = np.repeat(sharing, [len(each) for each in roots])
-        anchors = np.concatenate([np.empty(0, np.int32), *roots])
+        anchors = np.concatenate(roots)
         order = np.argsort(anchors, kind="stable")
         return anchors[order], providers[order]
 
-    def _shared_with(self, row: int) -> Rows:
+    def _shared_with(self, row: int, by_set: Rows, sorted_sets: Rows) -> Rows:
+        """Return the roots that one provider shares with.
+
+        `by_set` are all rows by their sets of aggregates, which are `sorted_sets`.
+        """
         names = self.aggregates[int(self.aggregate_sets[row])]
-        roots = np.unique(self.roots[self.in_aggregate(names)])
+        sets = np.flatnonzero(self.aggregates.intersecting(names)).astype(np.int32)
+        first = np.searchsorted(sorted_sets, sets, "left")
+        last = np.searchsorted(sorted_sets, sets, "right")
+        members = [by_set[i:j] for i, j in zip(first, last, strict=True)]
+        roots = np.unique(self.roots[np.concatenate([by_set[:0], *members])])
         others: Rows = roots[roots != self.roots[row]]
         return others
 
