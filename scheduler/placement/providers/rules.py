@@ -103,6 +103,6 @@ class Rules:
         is_within = self._state.trees.is_within
         is_subtree: Mask = np.zeros(len(chosen[0]), np.bool_)
         for top in chosen:
-            below = [is_within(each, top) for each in chosen]
+            below = [is_within(each, top) for each in chosen if each is not top]
             is_subtree |= np.logical_and.reduce(below)
         return is_subtree

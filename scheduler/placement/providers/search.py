@@ -143,7 +143,7 @@ class Search:
         is_wanted[roots] = True
         slots = [slot.within(is_wanted[slot.roots]) for slot in self._slots]
         search = Search(self._state, slots, self._rules)
-        found, unsure = search.searched(roots[search.may_have(roots)])
+        found, unsure = search.search_together(roots[search.may_have(roots)])
         has_candidate = np.isin(roots, found)
         for i in np.flatnonzero(np.isin(roots, unsure)):
             has_candidate[i] = next(search.blocks(roots[i : i + 1]), None) is not None
@@ -172,11 +172,14 @@ class Search:
             self._slots[i].roots.astype(np.int64) * n_rows + self._slots[i].providers
             for i in slots
         ]
-        distinct = np.unique(np.concatenate(pairs))
-        roots, providers = np.divmod(distinct, n_rows)
+        ordered = np.sort(
+            np.concatenate(pairs)
+        )  # np.unique would hash: 10 times slower
+        is_new = np.append(True, ordered[1:] != ordered[:-1])
+        roots, providers = np.divmod(ordered[is_new], n_rows)
         return roots.astype(np.int32), providers.astype(np.int32)
 
-    def searched(self, roots: Rows) -> tuple[Rows, Rows]:
+    def search_together(self, roots: Rows) -> tuple[Rows, Rows]:
         """Search all trees at once, a few partial candidates of each.
 
         Returns
@@ -201,6 +204,6 @@ def _narrowed(roots: Rows, chosen: list[Rows]) -> tuple[_Partial, Rows]:
     is_first = np.ones(len(roots), np.bool_)
     is_first[1:] = roots[1:] != roots[:-1]
     starts = np.flatnonzero(is_first)
-    rank = np.arange(len(roots)) - np.repeat(starts, np.diff([*starts, len(roots)]))
+    rank = np.arange(len(roots)) - np.repeat(starts, np.diff(starts, append=len(roots)))
     keep = rank < _WIDTH
     return (roots[keep], [each[keep] for each in chosen]), np.unique(roots[~keep])

@@ -51,9 +51,8 @@ class ProviderTrees:
     @cached_property
     def roots(self) -> Rows:
         """The row of each one's root; int32, shape (n_rows,)."""
-        is_root = self.parents < 0
-        roots = np.where(is_root, np.arange(self.n_rows, dtype=np.int32), self.parents)
-        while not is_root[roots].all():
+        roots = self._above
+        while not (self.parents[roots] < 0).all():
             roots = roots[roots]
         return roots
 
@@ -106,11 +105,25 @@ class ProviderTrees:
         """Return which `rows` are the same provider as, or below, those `ancestors`."""
         is_within: Mask = rows == ancestors
         above = rows
-        while True:
-            above = np.where(above < 0, -1, self.parents[above])
-            if (above < 0).all():
-                return is_within
-            is_within = is_within | (above == ancestors)
+        for _ in range(self.depth):
+            # A root is above itself here, which changes nothing.
+            above = self._above[above]
+            is_within |= above == ancestors
+        return is_within
+
+    @cached_property
+    def _above(self) -> Rows:
+        """The row of each one's parent, a root's own; int32, shape (n_rows,)."""
+        own = np.arange(self.n_rows, dtype=np.int32)
+        return np.where(self.parents < 0, own, self.parents)
+
+    @cached_property
+    def depth(self) -> int:
+        """The most ancestors that a provider has."""
+        above, depth = self._above, 0
+        while not np.array_equal(above, self.roots):
+            above, depth = self._above[above], depth + 1
+        return depth + bool((self.parents >= 0).any())
 
     def members(self, roots: Rows) -> Rows:
         """Return the rows of all providers in the trees of these roots, ascending."""

@@ -50,7 +50,7 @@ def _subtree(cloud: list[ProviderRecord], uuid: str) -> set[str]:
     return found
 
 
-@examples(2)
+@examples(1)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_changes_give_the_same_answers_as_loading(seed: int) -> None:
     rng = Random(seed)
