@@ -54,6 +54,13 @@ _PORTS: Final[Params] = (
     ("resources_P2", "SRIOV_NET_VF:1"),
     ("required_P2", _PHYSNETS[0]),
 )
+_BESIDE: Final[Params] = (
+    ("resources", "DISK_GB:20"),
+    ("resources_CELL", "MEMORY_MB:2048,VCPU:2"),
+    ("resources_P", "SRIOV_NET_VF:1"),
+    ("same_subtree", "_CELL,_P"),
+    ("group_policy", "none"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +175,7 @@ def provider_rows(sizes: tuple[int, ...], plan: Plan) -> Iterator[ProvidersRow]:
         for policy in ("none", "isolate"):
             ports: Params = (*_PORTS, ("group_policy", policy))
             yield _measured(plan, table, cloud, f"two ports, {policy}", ports)
+        yield _measured(plan, table, cloud, "port beside its cell", _BESIDE)
     wide = ProviderTable(device_cloud(1, n_vfs=1))
     uuids = wide.view().state.trees.uuids
     wide.update(used={"SRIOV_NET_VF": dict.fromkeys(uuids[3:], 0)})

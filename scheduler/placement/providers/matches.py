@@ -90,7 +90,7 @@ class Matches:
     ----------
     roots : ndarray of int32, shape (n_roots,), ascending
         Rows of the trees' root providers. A tree also matches if sharing providers
-        could provide everything for it; such a candidate allocates nothing from it.
+        could provide everything for it; `is_allocating` tells these apart.
     n_options : ndarray of int64, shape (n_slots, n_roots)
         How many providers of each tree each slot may have.
     """
@@ -114,6 +114,26 @@ class Matches:
     def uuids(self) -> npt.NDArray[np.object_]:
         """The root providers' UUIDs; shape (n_roots,)."""
         return self.state.trees.uuids[self.roots]
+
+    def is_allocating(self) -> Mask:
+        """Return which trees have a candidate that allocates from the tree itself.
+
+        Shape (n_roots,). Where no provider shares, all have.
+        """
+        trees = self.state.trees
+        if not len(trees.shared[0]):
+            return np.ones(len(self.roots), np.bool_)
+        is_sure, may_be = np.zeros((2, len(self.roots)), np.bool_)
+        for slot, n_options in zip(self.slots, self.n_options, strict=True):
+            is_own = trees.roots[slot.providers] == slot.roots
+            is_own &= bool(slot.amounts)
+            n_own = np.bincount(slot.roots[is_own], minlength=trees.n_rows)[self.roots]
+            is_sure |= n_own == n_options
+            may_be |= n_own > 0
+        for i in np.flatnonzero(may_be & ~is_sure):
+            root = self.roots[i : i + 1]
+            is_sure[i] = root in self.expand_rows(root).allocating_roots()
+        return is_sure
 
     def expand(
         self, uuids: str | Iterable[str], *, limit: int | None = None

@@ -14,6 +14,8 @@ import os_traits
 
 from .interned import InternedSets, Mask, Rows
 
+#: Each doubles the number of ancestors that were passed.
+_MAX_DOUBLINGS: Final = 32
 _SHARES: Final = os_traits.MISC_SHARES_VIA_AGGREGATE
 
 
@@ -52,9 +54,11 @@ class ProviderTrees:
     def roots(self) -> Rows:
         """The row of each one's root; int32, shape (n_rows,)."""
         roots = self._above
-        while not (self.parents[roots] < 0).all():
+        for _ in range(_MAX_DOUBLINGS):
+            if (self.parents[roots] < 0).all():
+                return roots
             roots = roots[roots]
-        return roots
+        raise ValueError("Some resource providers are their own ancestors.")
 
     @cached_property
     def shared(self) -> tuple[Rows, Rows]:

@@ -69,9 +69,14 @@ def compare(
 def answer(view: ProviderView, params: Params) -> Answer:
     """Return the table's answer; check that its parts agree."""
     matches = view.match(ProviderQuery.parse(params))
-    counts = [len(matches.expand(uuid)) for uuid in matches.uuids]
-    assert all(counts), "a tree that matches has no candidate"
-    assert all(counts <= matches.n_products)
+    by_tree = [matches.expand(uuid) for uuid in matches.uuids]
+    assert all(map(len, by_tree)), "a tree that matches has no candidate"
+    assert all([len(each) for each in by_tree] <= matches.n_products)
+    expected = [
+        root in candidates.allocating_roots()
+        for root, candidates in zip(matches.roots, by_tree, strict=True)
+    ]
+    assert matches.is_allocating().tolist() == expected
     body = matches.answer()
     found = comparable(body)
     assert len(found[0]) == len(body["allocation_requests"])

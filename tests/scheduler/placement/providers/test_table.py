@@ -160,3 +160,11 @@ def test_names_are_known_once_placement_knows_them() -> None:
     table.add_names(traits=["CUSTOM_NEW"])
 
     assert matching(table.view(), query) == []
+
+
+def test_a_loop_of_parents_is_an_error() -> None:
+    table = loaded(host(A), host(B, parent_uuid=A))
+    table.put([host(A, parent_uuid=B)])
+
+    with pytest.raises(ValueError, match="their own ancestors"):
+        matching(table.view())
