@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -168,3 +169,33 @@ def test_a_loop_of_parents_is_an_error() -> None:
 
     with pytest.raises(ValueError, match="their own ancestors"):
         matching(table.view())
+
+
+def test_readers_see_all_of_a_change_or_nothing() -> None:
+    table = loaded(host(A), host(B))
+    is_done = threading.Event()
+
+    def write() -> None:
+        try:
+            for i in range(300):
+                used = {A: i % 2 * 4}
+                table.update(used={"VCPU": used, "MEMORY_MB": used}, generations={A: i})
+                table.put([host(C, traits=frozenset([f"CUSTOM_{i}"]))])
+                table.remove([C])
+        finally:
+            is_done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen = set()
+    while not is_done.is_set():
+        summaries = table.view().match(ONE_VCPU).answer()["provider_summaries"]
+        if A in summaries:
+            resources = summaries[A]["resources"]
+            seen.add((resources["VCPU"]["used"], resources["MEMORY_MB"]["used"]))
+        assert summaries.keys() <= {A, B, C}
+        assert B in summaries
+    writer.join()
+
+    assert seen <= {(0, 0)}
+    assert table.view().state.generations[0] == 299
