@@ -122,6 +122,9 @@ class ProviderModel:
                     raise
             except _Refused as e:
                 return e.answer
+            for uuid in bodies.keys() & self._consumers.keys():
+                self._consumers[uuid].project_id = bodies[uuid]["project_id"]
+                self._consumers[uuid].user_id = bodies[uuid]["user_id"]
             return _DONE
 
     def _check_generations(self, bodies: Mapping[str, Mapping[str, Any]]) -> None:

@@ -51,7 +51,7 @@ def _body(rng: Random, cloud: list[ProviderRecord], generation: int | None) -> A
         generation = rng.choice((None, 0, 1, 7))
     return {
         "allocations": allocations,
-        "project_id": "project",
+        "project_id": rng.choice(("project", "other project")),
         "user_id": "user",
         "consumer_generation": generation,
     }
