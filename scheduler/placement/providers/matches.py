@@ -66,8 +66,8 @@ class ProviderCandidates:
     def distinct(self) -> ProviderCandidates:
         """Return them without those that only differ in the tree they were found for.
 
-        A candidate of sharing providers alone is found for each tree that they share
-        with.
+        A candidate of sharing providers is found for each tree that all its other
+        providers are in or share with.
         """
         if not self._has_shared():
             return self
@@ -78,8 +78,8 @@ class ProviderCandidates:
         )
 
     def _has_shared(self) -> bool:
-        own = self.state.trees.roots[self.providers] == self.roots[:, None]
-        return not own.any(axis=1).all()
+        of_trees = self.state.trees.roots[self.providers]
+        return bool((of_trees != self.roots[:, None]).any())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

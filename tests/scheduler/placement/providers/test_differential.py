@@ -122,3 +122,19 @@ def test_every_tree_may_use_a_pool_alone(placement: RealPlacement) -> None:
     outcome = compare(placement, view_of(cloud), cloud, params)
 
     assert outcome is Outcome.DEPENDS_ON_ORDER
+
+
+def test_two_pools_that_share_with_each_other_are_one_candidate(
+    placement: RealPlacement,
+) -> None:
+    shared = {"traits": frozenset([SHARES]), "aggregates": frozenset(AGGREGATES[:1])}
+    cloud = [
+        _record(1, inventories={"DISK_GB": InventoryRecord(100)}, **shared),
+        _record(2, inventories={"VGPU": InventoryRecord(8)}, **shared),
+    ]
+    placement.fill(cloud)
+    params = [("resources", "DISK_GB:1,VGPU:1")]
+
+    outcome = compare(placement, view_of(cloud), cloud, params)
+
+    assert outcome is Outcome.CANDIDATES
