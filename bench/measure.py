@@ -20,6 +20,7 @@ from .embedded_placement import embedded_times
 from .nova import Nova, missing_peer
 from .nova_db_source import source_times
 from .numa_pci import FitRow, fit_rows
+from .providers import print_providers
 from .push_reports import ingest_table, ingest_times
 from .real_placement import Where
 from .requests import DECISIONS, plain
@@ -142,6 +143,7 @@ class Bench:
         if self._nova:
             self._console.print(tables.fits_nova_table(fits))
         self._console.print(tables.embedded_table(self._embedded()))
+        self.run_providers()
         self.run_stream()
         self.run_sources()
         self._say("messages")
@@ -188,6 +190,11 @@ class Bench:
         self._say(f"{n_hosts:,} hosts report to the source push")
         rows = ingest_times(self._sizes.moorage, n_hosts)
         self._console.print(ingest_table(rows, n_hosts))
+
+    def run_providers(self) -> None:
+        """Measure candidates from resource providers in memory."""
+        self._say("resource providers in memory")
+        print_providers(self._console, self._sizes.hosts, self._sizes.moorage)
 
     def run_workers(self) -> None:
         """Measure the memory of several workers, if there is a broker."""

@@ -27,6 +27,8 @@ _TABLES = (
     "Each plugin alone, for 1,000 hosts, ms",
     "A decision for a guest with cells or devices, without Placement, ms",
     "A decision with the embedded Placement (SQLite), ms",
+    "Candidates from resource providers in memory, ms",
+    "The table of resource providers, ms",
     "Requests to one Placement with 100 providers",
     "Decisions with that Placement, and PUTs of the same allocations, ms",
     "A message on the wire, ms",

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the providers of one candidate must meet together, beyond each slot's own rules.
+
+- ``group_policy=isolate``: groups with a suffix have different providers.
+- Amounts of one class that several slots take from one provider must fit as a sum.
+- ``same_subtree``: one provider is an ancestor of all others, or is them all.
+- The group "" has each required trait at one of its providers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .interned import Int64s, Mask, Rows
+from .query import ProviderQuery
+from .slots import Slot
+from .state import ProviderState
+
+
+class Rules:
+    """The rules of one query for its slots, whose order decides when a rule is checked.
+
+    Attributes
+    ----------
+    classes : dict
+        {resource class: [indices of its slots]}, classes of several slots only.
+    suffixed : list of int
+        Indices of the slots that must have different providers; empty if none must.
+    subtrees : list of list of int
+        Indices of the slots of each same_subtree, two at least.
+    required : list of ndarray of bool, shape (n_rows,)
+        Which providers have each trait, or any-of set, that the group "" requires.
+    n_unsuffixed : int
+        How many slots the group "" has; they are the first.
+    """
+
+    def __init__(
+        self, state: ProviderState, query: ProviderQuery, slots: Sequence[Slot]
+    ) -> None:
+        self._state = state
+        self._slots = slots
+        self.n_unsuffixed = sum(not slot.suffix for slot in slots)
+        suffixed = list(range(self.n_unsuffixed, len(slots)))
+        is_isolated = query.is_isolated and len(suffixed) > 1
+        self.suffixed = suffixed if is_isolated else []
+        of_class: dict[str, list[int]] = {}
+        for i, slot in enumerate(slots):
+            for name in slot.amounts:
+                of_class.setdefault(name, []).append(i)
+        self.classes = {name: of for name, of in of_class.items() if len(of) > 1}
+        subtrees = [
+            [i for i in suffixed if slots[i].suffix in suffixes]
+            for suffixes in query.same_subtrees
+        ]
+        self.subtrees = [each for each in subtrees if len(each) > 1]
+        self.required = [
+            state.trees.has_trait(any_of)
+            for group in query.groups
+            if not group.suffix
+            for any_of in group.required
+        ]
+
+    def allow(self, chosen: Sequence[Rows]) -> Mask:
+        """Return which partial candidates are allowed, as far as the last slot decides.
+
+        Parameters
+        ----------
+        chosen : sequence of ndarray of int32, shape (n_partial,)
+            The providers of the first slots.
+        """
+        last = len(chosen) - 1
+        is_allowed = np.ones(len(chosen[last]), np.bool_)
+        if last in self.suffixed:
+            for i in range(self.n_unsuffixed, last):
+                is_allowed &= chosen[i] != chosen[last]
+        for name, slots in self.classes.items():
+            if last in slots:
+                is_allowed &= self._fits(name, [i for i in slots if i < last], chosen)
+        for slots in self.subtrees:
+            if last == slots[-1]:
+                is_allowed &= self._is_subtree([chosen[i] for i in slots])
+        if last == self.n_unsuffixed - 1:
+            for has_trait in self.required:
+                is_allowed &= np.logical_or.reduce([has_trait[each] for each in chosen])
+        return is_allowed
+
+    def _fits(self, name: str, before: list[int], chosen: Sequence[Rows]) -> Mask:
+        """Return where the last slot's provider has room for the sum of all slots."""
+        last = len(chosen) - 1
+        own = self._slots[last].amounts[name]
+        total: Int64s = np.full(len(chosen[last]), own, np.int64)
+        for i in before:
+            total += (chosen[i] == chosen[last]) * self._slots[i].amounts[name]
+        fits: Mask = total == own
+        several = np.flatnonzero(~fits)
+        column = self._state.column(name)
+        fits[several] = column.has_room(chosen[last][several], total[several])
+        return fits
+
+    def _is_subtree(self, chosen: list[Rows]) -> Mask:
+        is_within = self._state.trees.is_within
+        is_subtree: Mask = np.zeros(len(chosen[0]), np.bool_)
+        for top in chosen:
+            below = [is_within(each, top) for each in chosen if each is not top]
+            is_subtree |= np.logical_and.reduce(below)
+        return is_subtree

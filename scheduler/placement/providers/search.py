@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Candidates of a query: which trees have one, and all those of some trees.
+
+    slots ─▶ trees with an option for each slot ─┬─ certain ───────────▶ trees
+                                                 └─ else a short search ─▶ trees
+    trees that are judged ─▶ options joined slot by slot, less what a rule forbids
+
+Whether a tree has a candidate is mostly certain without creating one: no rule can
+exclude all, because each slot has more options than others can take away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from .interned import Int64s, Mask, Rows
+from .rules import Rules
+from .slots import Slot
+from .state import ProviderState
+
+#: Partial candidates that are extended at once: some megabytes.
+_BLOCK: Final = 1 << 15
+#: Partial candidates of one tree that the search over many trees pursues.
+_WIDTH: Final = 4
+
+#: The roots of partial candidates, and the providers of their first slots.
+_Partial = tuple[Rows, list[Rows]]
+
+
+class Search:
+    """Find the candidates of one query."""
+
+    def __init__(
+        self, state: ProviderState, slots: Sequence[Slot], rules: Rules
+    ) -> None:
+        self._state = state
+        self._slots = slots
+        self._rules = rules
+
+    def roots(self) -> tuple[Rows, Int64s]:
+        """Return the trees that have a candidate, and the options of their slots.
+
+        Returns
+        -------
+        roots : ndarray of int32, shape (n_roots,), ascending
+        n_options : ndarray of int64, shape (n_slots, n_roots)
+        """
+        n_rows = self._state.trees.n_rows
+        of_slots = [slot.n_options(n_rows) for slot in self._slots]
+        has_all = np.logical_and.reduce([each > 0 for each in of_slots])
+        roots = np.flatnonzero(has_all).astype(np.int32)
+        n_options = np.stack([each[roots] for each in of_slots])
+        has_any = self._is_certain(n_options, roots)
+        undecided = np.flatnonzero(~has_any)
+        if len(undecided):
+            has_any[undecided] = self._has_candidate(roots[undecided])
+        return roots[has_any], n_options[:, has_any]
+
+    def blocks(self, roots: Rows) -> Iterator[tuple[Rows, Rows]]:
+        """Yield all candidates of trees, block by block.
+
+        Yields
+        ------
+        roots : ndarray of int32, shape (n,)
+        providers : ndarray of int32, shape (n, n_slots)
+        """
+        for found, chosen in self._extended(roots, []):
+            yield found, np.stack(chosen, axis=1)
+
+    def _extended(self, roots: Rows, chosen: list[Rows]) -> Iterator[_Partial]:
+        if len(chosen) == len(self._slots):
+            yield roots, chosen
+            return
+        for start in range(0, len(roots), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            part = self._extend(roots[block], [each[block] for each in chosen])
+            if len(part[0]):
+                yield from self._extended(*part)
+
+    def _extend(self, roots: Rows, chosen: list[Rows]) -> _Partial:
+        """Join the options of the next slot, and drop what a rule forbids."""
+        slot = self._slots[len(chosen)]
+        first = np.searchsorted(slot.roots, roots, "left")
+        n_each = np.searchsorted(slot.roots, roots, "right") - first
+        taken = np.repeat(np.arange(len(roots)), n_each)
+        begins = np.cumsum(n_each) - n_each
+        options = np.arange(len(taken)) + (first - begins)[taken]
+        joined = [each[taken] for each in chosen] + [slot.providers[options]]
+        keep = self._rules.allow(joined)
+        return roots[taken][keep], [each[keep] for each in joined]
+
+    # -- which trees have a candidate ----------------------------------------------
+
+    def _is_certain(self, n_options: Int64s, roots: Rows) -> Mask:
+        """Return which trees certainly have a candidate; shape (n_roots,)."""
+        if self._rules.subtrees:
+            return np.zeros(len(roots), np.bool_)
+        is_certain = self._has_enough(n_options)
+        if not is_certain.all() and not self._rules.suffixed:
+            is_certain |= self._has_room_for_all(roots)
+        if self._rules.required:
+            is_certain &= self._has_all_traits(roots)
+        return is_certain
+
+    def _has_enough(self, n_options: Int64s) -> Mask:
+        """Return where each slot has more options than related slots can take away."""
+        has_enough = np.ones(n_options.shape[1], np.bool_)
+        sets = [self._rules.suffixed, *self._rules.classes.values()]
+        for i in range(len(self._slots)):
+            related = {j for each in sets if i in each for j in each} - {i}
+            if related:
+                has_enough &= n_options[i] > len(related)
+        return has_enough
+
+    def _has_room_for_all(self, roots: Rows) -> Mask:
+        """Return where every option could serve all slots of its classes together."""
+        lacks = np.zeros(self._state.trees.n_rows, np.bool_)
+        for name, slots in self._rules.classes.items():
+            total = sum(self._slots[i].amounts[name] for i in slots)
+            for i in slots:
+                slot = self._slots[i]
+                has_room = self._state.column(name).has_room(slot.providers, total)
+                lacks[slot.roots[~has_room]] = True
+        return ~lacks[roots]
+
+    def _has_all_traits(self, roots: Rows) -> Mask:
+        """Return where one provider of the group "" has all traits that it requires."""
+        return self._is_provided(np.logical_and.reduce(self._rules.required))[roots]
+
+    def _is_provided(self, has_trait: Mask) -> Mask:
+        """Return the trees in which the group "" may use one of the providers."""
+        is_provided = np.zeros(self._state.trees.n_rows, np.bool_)
+        for slot in self._slots[: self._rules.n_unsuffixed]:
+            is_provided[slot.roots[has_trait[slot.providers]]] = True
+        return is_provided
+
+    def _has_candidate(self, roots: Rows) -> Mask:
+        """Return which trees have a candidate, by searching; shape (n_roots,)."""
+        is_wanted = np.zeros(self._state.trees.n_rows, np.bool_)
+        is_wanted[roots] = True
+        slots = [slot.within(is_wanted[slot.roots]) for slot in self._slots]
+        search = Search(self._state, slots, self._rules)
+        found, unsure = search.search_together(roots[search.may_have(roots)])
+        has_candidate = np.isin(roots, found)
+        for i in np.flatnonzero(np.isin(roots, unsure)):
+            has_candidate[i] = next(search.blocks(roots[i : i + 1]), None) is not None
+        return has_candidate
+
+    def may_have(self, roots: Rows) -> Mask:
+        """Return which trees have enough providers, capacity and traits in all."""
+        may = np.ones(len(roots), np.bool_)
+        n_rows = self._state.trees.n_rows
+        if self._rules.suffixed:
+            of, _ = self._distinct_options(self._rules.suffixed)
+            may &= np.bincount(of, minlength=n_rows)[roots] >= len(self._rules.suffixed)
+        for name, slots in self._rules.classes.items():
+            of, providers = self._distinct_options(slots)
+            free = self._state.column(name).free(providers)
+            total = sum(self._slots[i].amounts[name] for i in slots)
+            may &= np.bincount(of, free, minlength=n_rows)[roots] >= total
+        for has_trait in self._rules.required:
+            may &= self._is_provided(has_trait)[roots]
+        return may
+
+    def _distinct_options(self, slots: Sequence[int]) -> tuple[Rows, Rows]:
+        """Return the distinct pairs of roots and providers of some slots."""
+        n_rows = self._state.trees.n_rows
+        pairs = [
+            self._slots[i].roots.astype(np.int64) * n_rows + self._slots[i].providers
+            for i in slots
+        ]
+        ordered = np.sort(
+            np.concatenate(pairs)
+        )  # np.unique would hash: 10 times slower
+        is_new = np.append(True, ordered[1:] != ordered[:-1])
+        roots, providers = np.divmod(ordered[is_new], n_rows)
+        return roots.astype(np.int32), providers.astype(np.int32)
+
+    def search_together(self, roots: Rows) -> tuple[Rows, Rows]:
+        """Search all trees at once, a few partial candidates of each.
+
+        Returns
+        -------
+        found : ndarray of int32
+            Roots of trees that have a candidate.
+        unsure : ndarray of int32
+            Roots of trees whose search was cut short.
+        """
+        cut = [roots[:0]]
+        partial: _Partial = roots, []
+        for _ in self._slots:
+            if len(partial[0]):
+                partial, dropped = _narrowed(*self._extend(*partial))
+                cut.append(dropped)
+        found = np.unique(partial[0])
+        return found, np.setdiff1d(np.concatenate(cut), found)
+
+
+def _narrowed(roots: Rows, chosen: list[Rows]) -> tuple[_Partial, Rows]:
+    """Return the first `_WIDTH` of each tree, and the roots of trees with more."""
+    is_first = np.ones(len(roots), np.bool_)
+    is_first[1:] = roots[1:] != roots[:-1]
+    starts = np.flatnonzero(is_first)
+    rank = np.arange(len(roots)) - np.repeat(starts, np.diff(starts, append=len(roots)))
+    keep = rank < _WIDTH
+    return (roots[keep], [each[keep] for each in chosen]), np.unique(roots[~keep])

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The columns of all providers at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .interned import Int64s, Rows
+from .inventories import InventoryColumn
+from .trees import ProviderTrees
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProviderState:
+    """All columns; nothing in it changes, and threads may share it.
+
+    Attributes
+    ----------
+    trees : ProviderTrees
+    inventories : mapping
+        {resource class: InventoryColumn}.
+    generations : ndarray of int64, shape (n_rows,)
+    """
+
+    trees: ProviderTrees
+    inventories: Mapping[str, InventoryColumn]
+    generations: Int64s
+
+    def column(self, name: str) -> InventoryColumn:
+        """Return the inventories of a resource class, empty if no provider has any."""
+        return self.inventories.get(name) or InventoryColumn.empty()
+
+    def summaries(self, rows: Rows) -> dict[str, dict[str, Any]]:
+        """Return Placement's ``provider_summaries`` of providers."""
+        trees, uuids = self.trees, self.trees.uuids
+        found: dict[str, dict[str, Any]] = {}
+        for row, root, parent in zip(
+            rows.tolist(), trees.roots[rows].tolist(), trees.parents[rows].tolist(),
+            strict=True,
+        ):  # fmt: skip
+            found[uuids[row]] = {
+                "resources": {},
+                "traits": sorted(trees.traits[int(trees.trait_sets[row])]),
+                "parent_provider_uuid": None if parent < 0 else uuids[parent],
+                "root_provider_uuid": uuids[root],
+            }
+        for name, column in self.inventories.items():
+            self._add_resources(found, name, column, rows)
+        return found
+
+    def _add_resources(
+        self,
+        summaries: dict[str, dict[str, Any]],
+        name: str,
+        column: InventoryColumn,
+        rows: Rows,
+    ) -> None:
+        at, found = column.positions(rows)
+        capacity = column.distinct.capacity[column.kinds[at]]
+        uuids = self.trees.uuids[np.asarray(rows)[found]]
+        for uuid, of, used in zip(
+            uuids, capacity.tolist(), column.used[at].tolist(), strict=True
+        ):
+            summaries[uuid]["resources"][name] = {"capacity": of, "used": used}

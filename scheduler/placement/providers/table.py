@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of resource providers: loaded, changed bit by bit, read as views."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import os_resource_classes
+import os_traits
+
+from .interned import InternedSets, Rows
+from .inventories import InventoryColumn
+from .records import InventoryRows, ProviderColumns, ProviderRecord, inventory_rows
+from .state import ProviderState
+from .trees import ProviderTrees
+from .view import ProviderView
+
+_EMPTY_ROW = ProviderRecord("")
+
+
+class ProviderTable:
+    """Placement's resource providers, in memory; thread-safe.
+
+    Readers take a view. A change replaces the arrays that it affects, each by one copy:
+    it is cheaper to change many providers at once. KeyError: a provider is unknown.
+    """
+
+    def __init__(self, columns: ProviderColumns | None = None) -> None:
+        self._lock = threading.Lock()
+        self._known_traits = frozenset[str](os_traits.get_traits())
+        self._known_classes = frozenset[str](os_resource_classes.STANDARDS)
+        self.load(columns or ProviderColumns.of([]))
+
+    def view(self) -> ProviderView:
+        """Return all providers as they are now."""
+        with self._lock:
+            return ProviderView(self._state, self._known_traits, self._known_classes)
+
+    def add_names(
+        self, *, traits: Iterable[str] = (), resource_classes: Iterable[str] = ()
+    ) -> None:
+        """Add names that Placement knows; those of providers need not be added."""
+        with self._lock:
+            self._known_traits = self._known_traits.union(traits)
+            self._known_classes = self._known_classes.union(resource_classes)
+
+    def load(self, columns: ProviderColumns) -> None:
+        """Replace all providers."""
+        self.add_names(
+            traits=frozenset[str]().union(*columns.traits),
+            resource_classes=columns.inventories,
+        )
+        row_of = {uuid: row for row, uuid in enumerate(columns.uuids)}
+        inventories = {
+            name: _with_rows(InventoryColumn.empty(), rows)
+            for name, rows in columns.inventories.items()
+        }
+        trees = _trees(columns, row_of)
+        with self._lock:
+            self._row_of = row_of
+            self._empty_rows: list[int] = []
+            self._state = ProviderState(trees, inventories, columns.generations)
+
+    def put(self, records: Iterable[ProviderRecord]) -> None:
+        """Add providers, or replace them; a parent is known or among the records."""
+        latest = list({record.uuid: record for record in records}.values())
+        self.add_names(
+            traits=frozenset[str]().union(*(record.traits for record in latest)),
+            resource_classes={name for record in latest for name in record.inventories},
+        )
+        with self._lock:
+            new = {r.uuid for r in latest} - self._row_of.keys()
+            for record in latest:
+                if record.parent_uuid and record.parent_uuid not in new:
+                    self._row_of[record.parent_uuid]  # KeyError before any change
+            self._write(self._rows_for(latest), latest)
+
+    def remove(self, uuids: Iterable[str]) -> None:
+        """Remove providers, whose children have been removed or are among them."""
+        with self._lock:
+            rows = [self._row_of[uuid] for uuid in uuids]
+            for uuid in self._state.trees.uuids[rows]:
+                del self._row_of[uuid]
+            self._empty_rows += rows
+            self._write(np.array(rows, np.int32), [_EMPTY_ROW] * len(rows))
+
+    def update(
+        self,
+        *,
+        used: Mapping[str, Mapping[str, int]] | None = None,
+        generations: Mapping[str, int] | None = None,
+    ) -> None:
+        """Replace usages and generations of providers, all at once.
+
+        Parameters
+        ----------
+        used : mapping, optional
+            {resource class: {provider UUID: used}}. A provider without an inventory of
+            the class is skipped.
+        generations : mapping, optional
+            {provider UUID: generation}.
+        """
+        with self._lock:
+            changed = self._state.generations
+            if generations:
+                changed = changed.copy()
+                rows = [self._row_of[uuid] for uuid in generations]
+                changed[rows] = list(generations.values())
+            inventories = dict(self._state.inventories)
+            for name, amounts in (used or {}).items():
+                at = np.array([self._row_of[uuid] for uuid in amounts], np.int32)
+                values = np.array(list(amounts.values()), np.int64)
+                inventories[name] = self._state.column(name).with_used(at, values)
+            self._state = replace(
+                self._state, inventories=inventories, generations=changed
+            )
+
+    def _rows_for(self, records: Sequence[ProviderRecord]) -> Rows:
+        """Return the rows of records; new ones get empty rows, or some at the end."""
+        n_rows = self._state.trees.n_rows
+        for record in records:
+            if record.uuid not in self._row_of:
+                row = self._empty_rows.pop() if self._empty_rows else n_rows
+                n_rows = max(n_rows, row + 1)
+                self._row_of[record.uuid] = row
+        return np.array([self._row_of[record.uuid] for record in records], np.int32)
+
+    def _write(self, rows: Rows, records: Sequence[ProviderRecord]) -> None:
+        state = self._state
+        n_new = max(0, rows.max(initial=-1) + 1 - state.trees.n_rows)
+        generations = np.concatenate([state.generations, np.zeros(n_new, np.int64)])
+        generations[rows] = [record.generation for record in records]
+        trees = _with_records(state.trees, n_new, rows, records)
+        added = inventory_rows(records, rows.tolist())
+        inventories = {
+            name: column.without(rows) for name, column in state.inventories.items()
+        }
+        for name, of in added.items():
+            column = inventories.get(name) or InventoryColumn.empty()
+            inventories[name] = _with_rows(column, of)
+        self._state = ProviderState(trees, inventories, generations)
+
+
+def _trees(columns: ProviderColumns, row_of: dict[str, int]) -> ProviderTrees:
+    traits, aggregates = InternedSets(), InternedSets()
+    of_traits = [traits.intern(each) for each in columns.traits]
+    of_aggregates = [aggregates.intern(each) for each in columns.aggregates]
+    return ProviderTrees(
+        np.array(columns.uuids, np.object_),
+        columns.parents,
+        np.array(of_traits, np.int32)[columns.trait_sets],
+        np.array(of_aggregates, np.int32)[columns.aggregate_sets],
+        traits,
+        aggregates,
+        row_of,
+    )
+
+
+def _with_rows(column: InventoryColumn, added: InventoryRows) -> InventoryColumn:
+    kinds = column.distinct.intern(added.values)
+    return column.with_rows(added.rows, kinds, added.used)
+
+
+def _with_records(
+    trees: ProviderTrees, n_new: int, rows: Rows, records: Sequence[ProviderRecord]
+) -> ProviderTrees:
+    """Return trees in which records replace rows, of which the last `n_new` are new."""
+    no_rows = np.zeros(n_new, np.int32)
+    uuids = np.concatenate([trees.uuids, np.empty(n_new, np.object_)])
+    parents = np.concatenate([trees.parents, no_rows])
+    trait_sets = np.concatenate([trees.trait_sets, no_rows])
+    aggregate_sets = np.concatenate([trees.aggregate_sets, no_rows])
+    uuids[rows] = [record.uuid for record in records]
+    parents[rows] = [
+        trees.row_of[record.parent_uuid] if record.parent_uuid else -1
+        for record in records
+    ]
+    trait_sets[rows] = [trees.traits.intern(record.traits) for record in records]
+    aggregate_sets[rows] = [trees.aggregates.intern(r.aggregates) for r in records]
+    return replace(
+        trees,
+        uuids=uuids,
+        parents=parents,
+        trait_sets=trait_sets,
+        aggregate_sets=aggregate_sets,
+    )
