@@ -29,7 +29,7 @@ from .pid_file import pid_file
 from .serving import Serving, serve
 from .signals import RELOADING, STOPPING, Signals
 from .supervisor import Supervisor, Worker, end
-from .systemd import ServiceState, notify
+from .systemd import SystemdState, notify
 
 LOG = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ class _Daemon:
         self,
         scheduler: Scheduler,
         signals: Signals,
-        report_state: Callable[[ServiceState], None],
+        report_state: Callable[[SystemdState], None],
         *,
         lifeline: int | None = None,
     ) -> bool:
@@ -157,9 +157,9 @@ class _Daemon:
         serving = Serving(self.conf, scheduler)
         with self.telemetry.serve(scheduler.status) as seen:
 
-            def report(state: ServiceState) -> None:
+            def report(state: SystemdState) -> None:
                 # The readiness probe fails while the process stops.
-                seen.is_stopping = seen.is_stopping or state is ServiceState.STOPPING
+                seen.is_stopping = seen.is_stopping or state is SystemdState.STOPPING
                 report_state(state)
 
             return serve(

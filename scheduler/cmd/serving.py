@@ -27,7 +27,7 @@ from ..rpc.broker import BrokerWatch, broker_failure, retry_until_done
 from ..service import Scheduler
 from .options import Options
 from .signals import RELOADING, STOPPING, Signals
-from .systemd import ServiceState
+from .systemd import SystemdState
 
 LOG = logging.getLogger(__name__)
 
@@ -174,7 +174,7 @@ def serve(
     scheduler: Scheduler,
     options: Options,
     signals: Signals,
-    report_state: Callable[[ServiceState], None],
+    report_state: Callable[[SystemdState], None],
     *,
     lifeline: int | None = None,
 ) -> bool:
@@ -199,19 +199,19 @@ def serve(
         if gone:
             LOG.error("The parent process has ended; stopping")
         if gone or came & STOPPING:
-            report_state(ServiceState.STOPPING)
+            report_state(SystemdState.STOPPING)
             # It may have begun since the last check.
             has_begun = started.done() or serving.n_under_way
             return serving.stop() if has_begun else True
         if not is_ready and started.done():
             started.result()  # raises the error, if any
             is_ready = True
-            report_state(ServiceState.READY)
+            report_state(SystemdState.READY)
         if RELOADING in came:
-            report_state(ServiceState.RELOADING)
+            report_state(SystemdState.RELOADING)
             reload(scheduler, options)
             if is_ready:
-                report_state(ServiceState.READY)
+                report_state(SystemdState.READY)
 
 
 def reload(scheduler: Scheduler, options: Options) -> None:

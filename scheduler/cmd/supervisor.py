@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
 from .signals import RELOADING, REPORTING, STOPPING, Signals, signals_blocked
-from .systemd import ServiceState, notify
+from .systemd import SystemdState, notify
 
 LOG = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Worker:
     is_first: bool
     signals: Signals
     lifeline: int
-    report: Callable[[ServiceState], None]
+    report: Callable[[SystemdState], None]
 
 
 @dataclasses.dataclass(slots=True)
@@ -120,10 +120,10 @@ class Supervisor:
             if REPORTING in came:
                 self._send(REPORTING)
             if RELOADING in came:
-                notify(ServiceState.RELOADING)
+                notify(SystemdState.RELOADING)
                 if self._reload():
                     self._send(signal.SIGHUP)
-                notify(ServiceState.READY, self._state())
+                notify(SystemdState.READY, self._state())
 
     def _fill(self) -> None:
         now = time.monotonic()
@@ -181,7 +181,7 @@ class Supervisor:
         if not self._was_ready and all(slot.is_ready for slot in self._slots):
             self._was_ready = True
             LOG.info("All %s", self._state())
-            notify(ServiceState.READY, self._state())
+            notify(SystemdState.READY, self._state())
 
     def _state(self) -> str:
         return f"{len(self._slots)} workers serve"
@@ -222,7 +222,7 @@ class Supervisor:
                 os.kill(slot.pid, number)
 
     def _stop(self) -> int:
-        notify(ServiceState.STOPPING)
+        notify(SystemdState.STOPPING)
         LOG.info("Stopping; workers finish the requests in progress")
         self._send(signal.SIGTERM)
         limit_s = self._stop_timeout_s()
@@ -249,8 +249,8 @@ class Supervisor:
         self._send(signal.SIGKILL)
 
 
-def _report_ready(fd: int, state: ServiceState) -> None:
-    if state is ServiceState.READY:
+def _report_ready(fd: int, state: SystemdState) -> None:
+    if state is SystemdState.READY:
         os.write(fd, b"1")
         os.close(fd)
 

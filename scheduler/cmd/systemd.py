@@ -15,7 +15,7 @@ import time
 LOG = logging.getLogger(__name__)
 
 
-class ServiceState(enum.Enum):
+class SystemdState(enum.Enum):
     """The state of a service."""
 
     READY = "READY=1"
@@ -23,10 +23,10 @@ class ServiceState(enum.Enum):
     STOPPING = "STOPPING=1"
 
 
-def notify(state: ServiceState, status: str = "") -> None:
+def notify(state: SystemdState, status: str = "") -> None:
     """Notify systemd of a state and a status line; without systemd, do nothing."""
     lines = [state.value, f"STATUS={status}"]
-    if state is ServiceState.RELOADING:
+    if state is SystemdState.RELOADING:
         microseconds = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         lines.append(f"MONOTONIC_USEC={microseconds}")
     _notify(*lines)

@@ -206,21 +206,21 @@ class ProviderModel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Inventory:
+class _ProviderInventory:
     """One inventory of one provider, and its usage."""
 
     values: np.void
     used: int
 
 
-def _inventory(state: ProviderState, key: _Key) -> _Inventory | None:
+def _inventory(state: ProviderState, key: _Key) -> _ProviderInventory | None:
     provider, name = key
     column = state.column(name)
     row = np.array([state.trees.find(provider)], np.int32)
     at, _ = column.positions(row)
     if not len(at):
         return None
-    return _Inventory(
+    return _ProviderInventory(
         column.distinct.values[column.kinds[at[0]]], int(column.used[at[0]])
     )
 

@@ -10,14 +10,14 @@ import sys
 import time
 
 from moorage.scheduler.cmd.supervisor import Supervisor, Worker
-from moorage.scheduler.cmd.systemd import ServiceState
+from moorage.scheduler.cmd.systemd import SystemdState
 
 TIMEOUT_S = 1.0
 
 
 def well_behaved(worker: Worker) -> int:
     """Serve until a signal, and end in good order."""
-    worker.report(ServiceState.READY)
+    worker.report(SystemdState.READY)
     while True:
         came, gone = worker.signals.wait(also=(worker.lifeline,))
         names = [signal.Signals(number).name for number in came]
@@ -41,7 +41,7 @@ def raises(_worker: Worker) -> int:
 
 def does_not_end(worker: Worker) -> int:
     """Go on, whatever signals come."""
-    worker.report(ServiceState.READY)
+    worker.report(SystemdState.READY)
     while True:
         time.sleep(0.1)
 

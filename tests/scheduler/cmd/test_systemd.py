@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.scheduler.cmd.systemd import ServiceState, notify
+from moorage.scheduler.cmd.systemd import SystemdState, notify
 
 
 @pytest.fixture(params=["file", "abstract"])
@@ -27,9 +27,9 @@ def receiver(
 
 
 def test_states_are_reported(receiver: socket.socket) -> None:
-    notify(ServiceState.READY, "4 workers serve")
-    notify(ServiceState.RELOADING)
-    notify(ServiceState.STOPPING)
+    notify(SystemdState.READY, "4 workers serve")
+    notify(SystemdState.RELOADING)
+    notify(SystemdState.STOPPING)
     assert receiver.recv(512) == b"READY=1\nSTATUS=4 workers serve"
     reloading = receiver.recv(512).splitlines()
     assert reloading[0] == b"RELOADING=1"
@@ -39,12 +39,12 @@ def test_states_are_reported(receiver: socket.socket) -> None:
 
 def test_without_systemd_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    notify(ServiceState.READY)
+    notify(SystemdState.READY)
 
 
 def test_systemd_that_does_not_listen_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
-    notify(ServiceState.READY)
+    notify(SystemdState.READY)
     assert "Notifying systemd of READY=1" in caplog.text

@@ -11,6 +11,7 @@ from typing import Any
 
 from moorage.objects import Serializer
 from moorage.scheduler.placement.query import Requirements, build_query
+from moorage.scheduler.request import Request
 
 from .real_placement import Params
 
@@ -24,7 +25,7 @@ def recorded_queries() -> list[Params]:
 
 
 def _query(context: Any, spec_obj: Any) -> tuple[tuple[str, str], ...]:
-    request = Serializer().deserialize_entity(context, spec_obj)
+    request = Request.validated(Serializer().deserialize_entity(context, spec_obj))
     return build_query(request, Requirements(), limit=1000).params
 
 
