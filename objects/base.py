@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from weakref import ref
 
 from oslo_versionedobjects import base as ovo
 from oslo_versionedobjects import fields as of
@@ -77,8 +78,6 @@ class WireObject(ovo.VersionedObject):
     # Values that are newer than their field: {field: {value: version}}.
     ADDED_VALUES: ClassVar[Mapping[str, Mapping[str, str]]] = {}
 
-    #: Attributes that belong to one object: no copy and no pickle has them.
-    _NOT_COPIED: ClassVar[frozenset[str]] = frozenset({"_validated_request"})
     _readers: ClassVar[dict[str, Reader]]
     _writers: ClassVar[dict[str, tuple[str, Writer | None]]]
     _unknown: Mapping[str, Any] = {}
@@ -219,8 +218,8 @@ class WireObject(ovo.VersionedObject):
                 ]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a copy or a pickle has; see `_NOT_COPIED`."""
-        return {k: v for k, v in self.__dict__.items() if k not in self._NOT_COPIED}
+        """Return what a copy or a pickle has: a weak reference is one object's own."""
+        return {k: v for k, v in self.__dict__.items() if not isinstance(v, ref)}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Copy all attributes except the context, which is shared."""

@@ -187,11 +187,11 @@ class DecisionRecord:
         return f" ({self.reason.strip()})" if self.reason.strip() else ""
 
     def _funnel(self) -> str:
-        cut = " (truncated)" if self.is_truncated else ""
+        truncated = " (truncated)" if self.is_truncated else ""
         asked = (
             self.no_answer or "Placement not asked"
             if self.n_candidates is None
-            else f"{self.n_candidates} candidate(s){cut}"
+            else f"{self.n_candidates} candidate(s){truncated}"
         )
         # A step that is repeated for later instances is written once.
         left: dict[str, list[str]] = {}

@@ -268,7 +268,7 @@ class _StateMetrics:
             {k: getattr(stats, v) for k, v in _QUERY_LABELS.items()}
         )
         self._answers.set_total(
-            {"truncated": stats.truncated, "evicted": stats.dropped}
+            {"truncated": stats.truncated, "evicted": stats.evicted}
         )
         self._reports.set_total(status.report_counts)
         for each, gauge in zip(_GAUGES, self._gauges, strict=True):

@@ -63,7 +63,7 @@ class CacheStats:
         by a GET of their own.
     refreshes : int
         GETs in the background, in addition to those of `misses`.
-    dropped : int
+    evicted : int
         Answers that were evicted, or not cached, because the cache was full.
     truncated : int
         Answers that the limit may have truncated.
@@ -75,7 +75,7 @@ class CacheStats:
     shared: int = 0
     misses: int = 0
     refreshes: int = 0
-    dropped: int = 0
+    evicted: int = 0
     truncated: int = 0
 
 
@@ -152,7 +152,7 @@ class CandidatesCache:
         self._invalid_before = 0
 
     def _new_answers(self, max_age_s: float, max_requests: int) -> _Answers:
-        return _Answers(max_requests, max_age_s, self._clock, self._count_dropped)
+        return _Answers(max_requests, max_age_s, self._clock, self._count_evicted)
 
     def set_limits(self, max_age_s: float, max_requests: int) -> None:
         """Change the limits; see the parameters above. A change empties the cache."""
@@ -427,10 +427,10 @@ class CandidatesCache:
         try:
             self._answers[query] = cached
         except ValueError:  # it alone is larger than the cache
-            self._count_dropped()
+            self._count_evicted()
 
-    def _count_dropped(self) -> None:
-        self._stats.dropped += 1
+    def _count_evicted(self) -> None:
+        self._stats.evicted += 1
 
     def _warn_of_truncated(self, answer: CandidatesAnswer) -> None:
         """Warn of a truncated answer, once per query."""

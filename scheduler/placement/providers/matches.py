@@ -90,7 +90,7 @@ class Matches:
     ----------
     roots : ndarray of int32, shape (n_roots,), ascending
         Rows of the trees' root providers. A tree also matches if sharing providers
-        could provide everything for it; `is_allocating` tells these apart.
+        could provide everything for it; `is_allocating` excludes these.
     n_options : ndarray of int64, shape (n_slots, n_roots)
         How many providers of each tree each slot may have.
     """

@@ -2,9 +2,9 @@
 """Reading which instances are on which service host of a cell, and what changed.
 
 There are too many instances for sums over all of them at each poll. A poll covers the
-rows written of late, by nova's index on ``updated_at``; instances are committed late,
-and deleted without a new time. Every ten seconds the instances are also compared host
-by host: that finds what else changed without a new time.
+recently written rows, by nova's index on ``updated_at``. An instance may be committed
+late, or be deleted without a new time: every ten seconds, the instances are also
+compared host by host, which finds such changes.
 """
 
 from __future__ import annotations

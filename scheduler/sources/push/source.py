@@ -162,7 +162,7 @@ class PushSource(BaseHostSource):
         )
 
     def notes(self) -> Sequence[str]:
-        """Return `troubles`, and the numbers of refused hosts and of late reports."""
+        """Return `troubles`, and counts of refused hosts and of overdue reports."""
         notes = [*self.troubles()]
         refused_since = None if self._hosts is None else self._hosts.refused_since
         if self._hosts is not None and refused_since is not None:

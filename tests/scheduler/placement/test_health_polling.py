@@ -83,7 +83,7 @@ def test_placement_that_goes_away_makes_it_unready_until_it_is_back(
             client.allocations(CONSUMER)
     assert not health.is_ready
     assert "since" in health.note
-    wait_until(lambda: health.is_ready)  # nobody asks for anything meanwhile
+    wait_until(lambda: health.is_ready)  # without any request
     client.allocations(CONSUMER)
     health.stop()
 

@@ -15,7 +15,7 @@ def test_least_recently_used_answers_go_first(cloud: Cloud) -> None:
     cache.get(question(1))
     cache.get(question(3))  # three candidates each: the third has to push one out
     stats = cache.stats()
-    assert (stats.answers, stats.requests, stats.dropped) == (2, 6, 1)
+    assert (stats.answers, stats.requests, stats.evicted) == (2, 6, 1)
     cache.get(question(1))
     assert cloud.n_gets == 3
     cache.get(question(2))
@@ -32,7 +32,7 @@ def test_answers_that_are_too_old_make_room(cloud: Cloud) -> None:
     cloud.cache.get(question(1))
     cloud.clock.now += 6
     cloud.cache.get(question(2))
-    assert (cloud.cache.stats().answers, cloud.cache.stats().dropped) == (1, 0)
+    assert (cloud.cache.stats().answers, cloud.cache.stats().evicted) == (1, 0)
 
 
 def test_empty_answers_are_bounded_too(cloud: Cloud) -> None:
