@@ -27,7 +27,7 @@ from .compute_reports import Report, report
 
 _NAMESPACE = uuid.UUID("62656e63-6800-5000-8000-000000000000")
 _INSTANCES_PER_HOST = 4
-_NOT_SENT = ("last_seen_up", "numa_topology", "pci_stats")
+_NOT_SENT = ("last_seen_up", "numa_topology", "pci_stats", "extra")
 _N_ZONES = 3
 _GIB = 1024
 _HV_VERSIONS = (6002001, 7000000, 8002002)

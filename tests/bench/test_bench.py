@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from bench.canned import CannedPlacement
-from bench.clouds import make_cloud
+from bench.clouds import Cloud, make_cloud, make_numa_cloud
+from bench.nova import Nova
 from bench.requests import plain
-from bench.timing import Percentiles, format_percentiles
+from bench.timing import Percentiles, Plan, format_percentiles
 from moorage.scheduler.errors import PlacementUnavailable
 from moorage.scheduler.placement.client import PlacementClient
 
@@ -77,6 +78,25 @@ def test_tables_of_the_source_nova_db_are_printed() -> None:
     printed = _bench("--only=sources", "--runs=1", MOORAGE_PEER_PYTHON=str(python))
 
     assert [title for title in _SOURCE_TABLES if title not in printed] == []
+
+
+@pytest.mark.deep
+@pytest.mark.peer
+@pytest.mark.parametrize(
+    "cloud",
+    [
+        pytest.param(make_cloud(8), id="plain hosts"),
+        pytest.param(make_numa_cloud(8, has_pools=True), id="cells and devices"),
+    ],
+)
+def test_nova_decides_on_the_cloud_of_the_benchmark(cloud: Cloud) -> None:
+    peer_or_skip()
+
+    with Nova() as nova:
+        nova.load(cloud, ["ComputeFilter"], ["RAMWeigher"])
+        decision = nova.decisions(plain(cloud), Plan(runs=2, budget_s=9))
+
+    assert decision.n_passed > 0
 
 
 @pytest.mark.parametrize(
