@@ -18,14 +18,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from moorage.scheduler.database import StoreUnavailable, StoreUnusable
 from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.sources.push.revisions import ReportedNode
-from moorage.scheduler.sources.push.store import (
-    METADATA,
-    HostStore,
-    StoreUnavailable,
-    StoreUnusable,
-)
+from moorage.scheduler.sources.push.store import METADATA, HostStore
 from moorage.scheduler.sources.report_columns import report_values
 from moorage.testing.builders import NOW, host, instance_uuid
 
