@@ -24,6 +24,7 @@ from .failures import Failure
 
 _LOCK_WAIT_S: Final = 60
 _CONNECT_S: Final = 10
+_IS_READING: Final = "moorage_is_reading"
 _REMEDY: Final = (
     "It has to be a URL such as sqlite:////var/lib/moorage/FILE.sqlite, "
     "mysql+pymysql://USER:PASSWORD@HOST/DATABASE or "
@@ -38,6 +39,10 @@ class StoreUnavailable(Exception):
 
 class StoreUnusable(StoreUnavailable, ConfigurationError):
     """Raised when the database cannot be used until an operator changes something."""
+
+
+class IncompatibleSchema(StoreUnusable):
+    """Raised when the tables are of a newer Moorage, or of another program."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ class StoreDatabase:
         Raises
         ------
         StoreUnavailable
-        StoreUnusable
+        IncompatibleSchema
             The database has a newer schema, or another program's tables.
         """
         with self.translated_errors():
@@ -129,8 +134,32 @@ class StoreDatabase:
                 "Upgrade Moorage, or use another database",
             )
 
-    def _unusable(self, cause: str, remedy: str) -> StoreUnusable:
-        return StoreUnusable(f"{Failure.of(self._option, self.name, cause, remedy)}")
+    def _unusable(self, cause: str, remedy: str) -> IncompatibleSchema:
+        return IncompatibleSchema(
+            f"{Failure.of(self._option, self.name, cause, remedy)}"
+        )
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Yield a connection that writes nothing: with SQLite, it waits for no writer.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+        with self.translated_errors(), self.engine.connect() as connection:
+            yield connection.execution_options(**{_IS_READING: True})
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Yield a connection in a transaction.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+        with self.translated_errors(), self.engine.begin() as connection:
+            yield connection
 
     @contextlib.contextmanager
     def translated_errors(self) -> Iterator[None]:
@@ -214,7 +243,8 @@ def _on_connect(connection: sqlite3.Connection, _record: object) -> None:
 
 
 def _on_begin(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    is_reading = connection.get_execution_options().get(_IS_READING)
+    connection.exec_driver_sql("BEGIN" if is_reading else "BEGIN IMMEDIATE")
 
 
 @contextlib.contextmanager
