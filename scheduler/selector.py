@@ -19,7 +19,7 @@ from .drivers.parts import Parts
 from .drivers.placement_queries import build_queries, build_requirements
 from .drivers.plugins import PluginSet
 from .drivers.record import DecisionRecord, Outcome
-from .errors import MAX_MESSAGE, NoValidHost, SchedulerError, shortened
+from .errors import MAX_MESSAGE, NoValidHost, SchedulerError, as_nova, shortened
 from .notifications import Notifier
 from .placement.diagnosis import diagnose
 from .placement.findings import Diagnosis
@@ -137,6 +137,9 @@ class Selector:
             # A request that cannot be read may not say how many it asks for.
             n_instances=len(instance_uuids or (None,)),
             started_at=parts.clock(),
+            project_id=caller.project_id,
+            n_known_hosts=len(parts.table),
+            request=spec_obj,
         )
         try:
             with record.timed("total"):
@@ -152,11 +155,14 @@ class Selector:
             return selections
         except NoValidHost as e:
             record.outcome, record.reason = Outcome.NO_VALID_HOST, e.reason
+            record.user_message = str(e)
             e.is_logged = True
             raise
         except BaseException as e:
             if isinstance(e, SchedulerError):
                 e.is_logged = True
+            if isinstance(e, Exception):
+                record.user_message = str(as_nova(e))
             record.outcome = Outcome.FAILED
             record.reason = shortened(f"{type(e).__name__}: {e}", MAX_MESSAGE)
             raise
