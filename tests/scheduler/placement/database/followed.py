@@ -51,7 +51,7 @@ class FollowedPlacement(fixtures.Fixture):
         if self._kind is None:
             embedded = self.useFixture(EmbeddedPlacementFixture()).placement
             self.adapter, self.engine = embedded.adapter, embedded.engine
-            self._options["run_work"] = embedded.run
+            self._options["run_work"] = self.run_work = embedded.run
         else:
             server = self.useFixture(PlacementServer(database_server(self._kind)))
             self.adapter, self.url = server.adapter, server.database_url
