@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A move's allocations change hands at once or not at all, whatever comes between."""
+"""A move's allocations change owner atomically or not at all, despite races."""
 
 from __future__ import annotations
 
@@ -498,7 +498,7 @@ _CALLS = {
 
 
 def _expected(call: str, instance: Any, migration: Any) -> tuple[Any, Any] | None:
-    """What both hold afterwards, said as plainly as can be; None: an error."""
+    """The reference: what both consumers hold afterwards; None: an error."""
     both, neither = instance and migration, not (instance or migration)
     match call:
         case "replace":

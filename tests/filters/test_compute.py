@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compute service that is disabled or down takes nothing."""
+"""A host whose compute service is disabled or down is rejected."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ UUIDS = [instance_uuid(i) for i in range(4)]
 
 @st.composite
 def records(draw: st.DrawFn) -> list[HostRecord]:
-    """Some hosts that differ in what our filters look at."""
+    """Some hosts that differ in the columns that our filters read."""
     return [
         host(
             host=f"h{i}",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A JSON query is asked of every host's attributes."""
+"""A JSON query is evaluated against every host's attributes."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_query(query: Any, passing: str) -> None:
 
 
 def test_not_inside_another_operator_negates() -> None:
-    # nova takes the list that "not" answers for true, whatever is in it.
+    # nova treats the list that "not" returns as true, even if it is [False].
     inner = ["not", ["=", "$free_ram_mb", 1024]]
     assert _passing(["and", inner]) == _passing(inner) == "ac"
     assert _passing(["not", inner]) == "bd"

@@ -34,7 +34,7 @@ def two_cells(**changes: Any) -> HostTopology:
 
 
 def passing(conf: cfg.ConfigOpts, hosts: HostBatch, asked: RequestSpec) -> list[bool]:
-    """What the filter says in its form for all hosts, which agrees with the other."""
+    """Return the column form's result, after comparing it with the per-host form."""
     filter_ = NUMATopologyFilter(conf).prepare(asked)
     answer: list[bool] = filter_.passing(hosts, asked).tolist()
     assert [filter_.host_passes(each, asked) for each in hosts] == answer

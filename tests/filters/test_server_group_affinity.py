@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Affinity keeps a group on the hosts it is on; the first member may go anywhere."""
+"""Affinity restricts a group to its hosts; the first member may go anywhere."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ QUIET_S = 60.0
 #: Seconds from an error to the next request of that thread.
 AFTER_ERROR_S = 0.5
 
-#: How often an instance is asked for whose request ended in an error.
+#: How often an instance is requested again after an error.
 MAX_ASKED = 60
 
 
@@ -47,7 +47,7 @@ class Load:
     n_requests, n_threads : int
         Of one instance each; how many of them at a time.
     asks_again : bool
-        Whether every second instance is asked for again after an error.
+        Whether every second instance is requested again after an error.
     max_choices : int
         Among how many near-equal hosts is chosen at most; 1: always the best one.
     """
@@ -81,7 +81,7 @@ class InformedSource(FileSource):
     Attributes
     ----------
     open : set of str
-        Instances that are being asked for.
+        Instances whose requests are running.
     answered : dict
         Host by instance.
     """

@@ -69,7 +69,7 @@ def cloud_of(
 
 
 class Answered(NamedTuple):
-    """What one instance was told at last.
+    """The last answer for one instance.
 
     Attributes
     ----------

@@ -3,8 +3,8 @@
 
 Requests are sent steadily, at most 50 a second or MOORAGE_KILLS_RATE, whether or not
 earlier ones have ended, but only so many at once: a slow machine gets fewer. The load
-is short, and so is the quiet after it; with MOORAGE_KILLS_LONG=1 they take half a
-minute and a minute. What was seen is printed:
+is short, and so is the quiet period after it; MOORAGE_KILLS_LONG=1 makes them half a
+minute and a minute. The observations are printed:
 `MOORAGE_KILLS_LONG=1 pytest -s tests/functional/test_kills.py -k killed`.
 """
 
@@ -66,7 +66,7 @@ ENDS_S = 2 * CALLER_WAITS_S
 QUIET_S = 60.0 if IS_LONG else 3.0
 SETTLED_S = 60.0
 
-#: For how long at most an answer of Placement is kept back, and waited for.
+#: Longest time that an answer of Placement is held back, and waited for.
 KEPT_BACK_S = 120.0
 
 #: From a kill to the next start.
@@ -81,10 +81,10 @@ PLACED_S = 120.0
 #: How often a worker is killed until it had claims under way.
 N_KILLS = 5
 
-#: Answers that may be on their way to the broker in the moment of a kill.
+#: Answers that may be in transit to the broker at the time of a kill.
 MAX_CUT_OFF = 5
 
-#: What the log says then.
+#: The log line about them.
 FOUND = r"Process \d+ has ended with [1-9]\d* unsettled claims"
 
 CONFIG = """
@@ -120,7 +120,7 @@ class Load:
     timed_out : set of str
         Instances whose callers gave up.
     asked_at : dict
-        When each was asked for, by instance; on the monotonic clock.
+        When each was requested, by instance; on the monotonic clock.
     """
 
     def __init__(self, transport_url: str) -> None:
@@ -160,7 +160,7 @@ class Load:
         assert sum(self.ends.values()) == len(self.asked_at), "some have no end"
 
     def n_placed_since(self, at: float) -> int:
-        """Return how many of those were placed that were asked for after a moment."""
+        """Return how many of those were placed that were requested after a time."""
         with self._lock:
             return sum(self.asked_at[uuid] > at for uuid in self.placed)
 
@@ -224,10 +224,10 @@ def settled(cloud: Cloud, is_right: Callable[[Held], bool]) -> Held:
 
 
 def unheard(load: Load, scheduler: SchedulerProcess) -> tuple[set[str], set[str]]:
-    """Return the instances that were decided on, but whose callers heard nothing.
+    """Return the instances that were decided on, but whose callers got no answer.
 
-    None of them is given back, and nobody but the callers can know of them: a conductor
-    gives their allocations back.
+    The scheduler releases none of them, and only the callers can know of them: the
+    conductor removes their allocations.
 
     Returns
     -------
@@ -236,7 +236,7 @@ def unheard(load: Load, scheduler: SchedulerProcess) -> tuple[set[str], set[str]
         others come too late on a machine that cannot keep up with the rate.
     cut_off : set of str
         Of processes that were killed. What was not about to be sent is given back; of
-        the rest nobody knows whether the broker had it.
+        the rest the broker may or may not have received.
     """
     said = "".join(scheduler.log)
     decided = re.findall(r" (\d+) INFO .*\[instance: (\S+)\] Decision ", said)
@@ -321,7 +321,7 @@ def keeping_back(cloud: Cloud) -> FlakyProxy:
 def test_worker_that_is_killed_leaves_no_claim_of_nobodys(cloud: Cloud) -> None:
     with (
         Broker() as broker,
-        # Each answer to a claim takes a while, so that many are made and not answered.
+        # Delay each answer to a claim, so that many are executed and not answered.
         FlakyProxy(
             cloud.server.url, share=0.5, delay_s=0.3, faults=[Fault.DELAY]
         ) as proxy,

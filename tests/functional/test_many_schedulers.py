@@ -28,10 +28,10 @@ from .claimers import (
     most_used,
 )
 
-#: Requests of each scheduler. 200 take about a minute a database on two fast cores.
+#: Requests of each scheduler. 200 last about a minute per database on two fast cores.
 N_REQUESTS = int(os.environ.get("MOORAGE_STRESS_REQUESTS", "40"))
 
-#: The same where something fails meanwhile; time-outs take long.
+#: The same where something fails during the test; timeouts last long.
 N_REQUESTS_IN_TROUBLE = min(N_REQUESTS, 40)
 
 VCPUS_A_HOST = 19
@@ -48,7 +48,7 @@ pytestmark = [
 
 
 class CloudFor(Protocol):
-    """Make a cloud with room for 95 % of what all schedulers are asked for."""
+    """Make a cloud with room for 95 % of what all schedulers request."""
 
     def __call__(self, n_requests: int) -> AbstractContextManager[Cloud]: ...
 
@@ -67,7 +67,7 @@ def cloud_for(request: pytest.FixtureRequest, tmp_path: Path) -> CloudFor:
 
 
 def expect_nothing_amiss(cloud: Cloud, outcome: Outcome, load: Load) -> None:
-    """Print the figures, and compare what is held with what was answered."""
+    """Print the measurements, and compare the allocations with the answers."""
     print(f"\n{outcome}")  # pytest shows it with -s or -rP
     assert len(outcome.answers) == N_SCHEDULERS * load.n_requests
     expect_held_is_answered(cloud, outcome)

@@ -302,7 +302,7 @@ def test_where_a_candidate_is_refused_the_next_of_the_host_is_claimed(
     cloud = make("h1", n_vfs=1)
 
     def rush() -> None:
-        # Take the device of one candidate between the question and the claim.
+        # Allocate the device of one candidate between the query and the claim.
         wanted = request_of(pf("h1", rushed), **{VF: 1})
         answer = claim_one(cloud.placement, instance_uuid("rival"), wanted)
         assert answer.result is ClaimResult.CLAIMED, answer

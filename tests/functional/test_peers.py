@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Over a real broker, schedulers tell each other what they have claimed."""
+"""Over a real broker, schedulers publish their claims to each other."""
 
 from __future__ import annotations
 

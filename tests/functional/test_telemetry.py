@@ -128,7 +128,7 @@ def test_one_port_serves_the_sum_of_all_workers(cloud: Cloud) -> None:
         def n_decided() -> float:
             return metric(port, "moorage_decisions_total", outcome="selected")
 
-        # Each worker takes some: the broker deals requests out in turn.
+        # Each worker gets some: the broker distributes requests round-robin.
         for _ in range(6):
             cloud.api.select_destinations(CONTEXT, request(), new_uuids())
         wait_until(lambda: n_decided() == 6)

@@ -200,7 +200,7 @@ def test_every_worker_hears_of_the_claims_of_others(cloud: Cloud) -> None:
         def all_know(uuid: str) -> bool:
             return all(is_known(uuid) for _ in range(6))
 
-        # Workers take turns: one that heard nothing would refuse every other request.
+        # Requests go to the workers in turn: one without the claim would refuse some.
         for uuid in uuids:
             wait_until(functools.partial(all_know, uuid))
         assert scheduler.stop() == 0
@@ -266,7 +266,7 @@ def test_sighup_switches_to_the_plugins_of_the_file_if_all_can_be_used(
         assert scheduler.count("changed from") == 0
         serve_only("enabled_filters = SameHostFilter")
         scheduler.wait_for("8 hosts of 2 cells read", times=n_workers + 1)
-        # Workers take turns: one that kept its filters would answer.
+        # Requests go to the workers in turn: one with its old filters would answer.
         for _ in range(2 * n_workers):
             beside = request(scheduler_hints={"same_host": new_uuids()})
             with pytest.raises(NoValidHost):
@@ -286,7 +286,7 @@ def test_what_was_not_begun_is_answered_by_another_scheduler(cloud: Cloud) -> No
         begun = [pool.submit(cloud.select_at, "one") for _ in range(2)]
         wait_until(lambda: cloud.gate.n_held == 2)
         calls = [pool.submit(select, api) for _ in range(16)]
-        # The broker has sent four to the one that is busy, which took none of them.
+        # The broker has sent four to the busy one, which handled none of them.
         wait_until(lambda: sum(call.done() for call in calls) == 12)
         ending.send(signal.SIGTERM)
         calls += [pool.submit(select, api) for _ in range(4)]
@@ -447,7 +447,7 @@ def test_broker_that_goes_and_comes_loses_and_doubles_nothing(
                 try:
                     return select(api, [uuid])[0][0]
                 except oslo_messaging.MessagingTimeout:
-                    continue  # a conductor's user asks again
+                    continue  # a conductor's user retries
             raise AssertionError(f"{uuid} is never answered")
 
         cloud.gate.hold(n_held)

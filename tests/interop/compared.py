@@ -17,7 +17,7 @@ from moorage.scheduler.sources.nova_db import NovaDBSource
 from ..fixtures.nova_databases import NovaDatabases
 from ..fixtures.nova_peer import Peer
 
-#: Differences that are told of one comparison.
+#: Differences that one comparison prints at most.
 _MOST_TOLD = 12
 
 _DATA = "nova_object.data"
@@ -64,7 +64,7 @@ class Both:
         self.source.refresh_if_stale(self.table)
 
     def novas(self, **how: Any) -> dict[str, Any]:
-        """Return what a new HostManager says; see nova_host_manager.py."""
+        """Return what a new HostManager reads; see nova_host_manager.py."""
         options = {g: v for g, v in self._options.items() if g != "moorage"}
         message = {"instances": "told", "options": options, **how}
         answer: dict[str, Any] = self._peer.ask("host_states", **message)
@@ -82,7 +82,7 @@ class Both:
 def conf_of(databases: NovaDatabases, options: Options) -> cfg.ConfigOpts:
     """Return our options with these values, and where the databases are.
 
-    Nothing is compared in full unless an option says so: a look has to find it.
+    Nothing is compared in full unless an option says so: a poll has to find it.
     """
     conf = load([], config_files=[])
     conf.set_override("full_comparison_interval", 1e9, group="moorage")
@@ -138,13 +138,13 @@ _SAME = (
 def _plain_hosts(hosts: Dumped) -> Dumped:
     """Return nova's host states in the form of `dumped`."""
     for state in hosts.values():
-        del state["updated"]  # the table keeps no time of the row
+        del state["updated"]  # the table has no update time of the row
         state["numa_topology"] = state["numa_topology"] and _cells(
             state["numa_topology"]
         )
         state["pci_stats"] = _plain(state["pci_stats"])
         state["last_seen_up"] = round(state["last_seen_up"], 3)
-        # No filter of nova's tells a key without a value from one that is missing.
+        # No filter of nova's distinguishes a key without a value from a missing one.
         stats = state["stats"].items()
         state["stats"] = {k: v for k, v in stats if v is not None}
     return hosts
@@ -153,8 +153,8 @@ def _plain_hosts(hosts: Dumped) -> Dumped:
 def _cells(topology: dict[str, Any]) -> list[Any]:
     """Return the cells of a topology's primitive.
 
-    nova takes a cell that names no networks for one that has no metadata of them, and
-    leaves CPUs for pinning unset where they were told of before there were any.
+    nova reads a cell that names no networks as one without network metadata, and
+    leaves the CPUs for pinning unset in reports older than that field.
     """
     cells = [cell[_DATA] for cell in _plain(topology)[_DATA]["cells"]]
     for cell in cells:

@@ -193,7 +193,7 @@ def options():
 
 
 def listening():
-    """Return the sockets of this process that somebody could connect to."""
+    """Return the sockets of this process that accept connections."""
     found = []
     for fd in os.listdir("/proc/self/fd"):
         try:

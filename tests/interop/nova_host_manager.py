@@ -67,9 +67,9 @@ def host_states(message):
 
     A new one reads cells, aggregates and instances again, as a scheduler does at its
     start. Keys: "options" (values by name by group), "writes" (whether nova may write
-    ratios into rows that have none, as it does), "instances" ("by host": asked for one
-    host after the other, as for computes that tell nothing; "told": as after all
-    computes told theirs), "runs" (of the load that is measured), "quiet" (leave the
+    ratios into rows that have none, as it does), "instances" ("by host": read for one
+    host after the other, as for computes that report nothing; "told": as after all
+    computes reported theirs), "runs" (of the load that is measured), "quiet" (leave the
     states out), "weigher" (the name of one) and "spec_objs" (primitives of requests).
 
     Returns
@@ -152,7 +152,7 @@ def _told_instances(ctxt, manager):
             with context.target_cell(ctxt, manager.cells[cell_uuid]) as cctxt:
                 uuids = objects.InstanceList.get_uuids_by_hosts(cctxt, names)
             for name in names:
-                # Computes tell all of an instance but its system metadata.
+                # Computes report all of an instance but its system metadata.
                 instances = {
                     u: objects.Instance(uuid=u, image_ref="") for u in uuids[name]
                 }

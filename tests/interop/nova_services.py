@@ -99,7 +99,7 @@ def _memcached(message):
 
 def old_computes(message):
     """Return why a nova service does not start, or None."""
-    context.CELLS = []  # kept by nova as long as its process lives
+    context.CELLS = []  # nova caches it as long as its process lives
     try:
         utils.raise_if_old_compute()
     except exception.TooOldComputeService as error:

@@ -32,7 +32,7 @@ PACKING = "packing_host_numa_cells_allocation_strategy"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Case:
-    """One candidate of one host for one request, and what was said of it.
+    """One candidate of one host for one request, with nova's result and ours.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ def _of_candidate(answer: Mapping[str, Any], i: int) -> dict[str, Any]:
 
 
 def has_old_providers(spec: RequestSpec) -> bool:
-    """nova consumes from providers that the specs tell, if there are no groups."""
+    """nova consumes from the providers in the specs if there are no groups."""
     asked = spec.pci_requests.requests if spec.pci_requests else ()
     written = (each.spec[0].get("rp_uuids") for each in asked)
     return not spec.requested_resources and any(written)
@@ -125,7 +125,7 @@ def columns(report: Report) -> dict[str, Any]:
 def our_answers(
     offers: Offers, request: int, *, is_packed: bool
 ) -> list[list[dict[str, Any]]]:
-    """Return what we say of each candidate of each host for one request."""
+    """Return our result for each candidate of each host for one request."""
     spec, conf = offers.requests[request], _conf(is_packed)
     hosts, numbers = _offered(offers, request)
     verdicts = {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a candidate fits, by trying everything: slow, plain, nothing remembered.
+"""Whether a candidate fits, by exhaustive search: slow, simple, without caches.
 
-Written from what reference/nova-scheduler.md says in 1c, to judge where nova and we
-differ. It answers whether, not where.
+Written from a description of nova's rules, to decide who is right where nova and we
+differ. It returns whether a candidate fits, not in which cells.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Pools = list[dict[str, Any]]
 
 
 def numa_fits(report: Report, spec: RequestSpec, mappings: Mappings) -> bool:
-    """Return whether any choice of host cells suits a request."""
+    """Return whether any choice of host cells satisfies a request."""
     host, guest = report.numa_topology, spec.numa_topology
     if not _has_needed_threads(host, spec):
         return False
@@ -151,7 +151,7 @@ def _can_be_isolated(
 def _networks_are_near(
     chosen: Sequence[NUMACell], report: Report, spec: RequestSpec
 ) -> bool:
-    """Return whether no network that is asked for is told of by other cells only."""
+    """Return whether each requested network is named by a chosen cell or by none."""
     asked = spec.network_metadata if "network_metadata" in spec else None
     if asked is None:
         return True
@@ -270,7 +270,7 @@ def _lower(value: object) -> object:
 
 
 def _may_be_used(pool: Mapping[str, Any], request: InstancePCIRequest) -> bool:
-    """Return whether a device that is special is asked for as what it is."""
+    """Return whether a request for a special device asks for that kind of device."""
     types = {spec.get("dev_type") for spec in request.spec}
     migratable = {spec.get("live_migratable") for spec in request.spec}
     return (

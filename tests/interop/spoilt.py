@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source nova_db over databases of which one is behind a proxy that spoils it."""
+"""The source nova_db over databases one of which is behind a faulty proxy."""
 
 from __future__ import annotations
 
@@ -94,5 +94,5 @@ class Spoilt:
             self.look(after_s=1.0)
 
     def until_it_is_noted(self) -> None:
-        """Look until the source says that something is away."""
+        """Poll until the source reports that something is away."""
         self.until(lambda: bool(self.source.notes()))

@@ -113,6 +113,6 @@ def test_order_is_novas_up_to_ties(peer: Peer, case: Case, filters: list[str]) -
     answers = novas(peer, case, filters=filters, weighers=weighers, chain=True)
     for asked, answer in zip(case.asked, answers, strict=True):
         if '["not"' in str(asked.scheduler_hints.get("query", "")):
-            continue  # test_filters.py tells where nova is wrong in that
+            continue  # test_filters.py shows where nova is wrong in that
         ours, theirs = our_chain(case, asked, filters, weighers), answer["chain"]
         assert is_same(ours, theirs), (asked.obj_to_primitive(), ours, theirs)

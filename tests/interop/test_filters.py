@@ -45,7 +45,7 @@ FAILURES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-#: A "not" inside of another term: nova takes its list of answers for true, always.
+#: A "not" inside of another term: nova always treats the list of its results as true.
 NESTED_NOT = '["and", [">", "$vcpus_total", 4], ["not", ["=", "$host", "h0"]]]'
 
 

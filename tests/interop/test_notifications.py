@@ -289,7 +289,7 @@ def test_request_is_published_as_prefilters_leave_it(
         **asked,
     )
     for _, _, payload in novas:
-        # The peer's stand-in names a node by what it is asked for.
+        # The peer's stand-in names a node after the request.
         _name_node(payload)
     ours = [[t.publisher_id, t.event_type, t.payload] for t in listener.received]
     _same(ours, novas)

@@ -102,7 +102,7 @@ def test_looks_do_not_wait_for_a_cell_that_is_known_to_hang(
         started = time.monotonic()
         for _ in range(100):
             spoilt.look(after_s=0.01)
-        # If only one look in five waited for the cell, this would not do.
+        # If only one poll in five waited for the cell, this would fail.
         assert time.monotonic() - started < 20 * CELL_TIMEOUT_S
 
 

@@ -32,12 +32,12 @@ N_DRAWS = N_CASES // 12
 
 JUDGES = {"numa": numa_fits, "pci": devices_fit}
 
-#: Guest sizes for which nova takes the page size that it found first for asked for.
+#: Guest sizes for which nova treats the page size that it found first as requested.
 ANY_SIZES = (-1, -2, -3)
 
 
 def has_no_cores(case: Case) -> bool:
-    """nova cannot pin to cells that tell of no cores."""
+    """nova cannot pin to cells that report no cores."""
     host = case.report.numa_topology
     return host is not None and any(not cell.siblings for cell in host.cells)
 
@@ -56,7 +56,7 @@ def pins_twice(case: Case) -> bool:
     )
 
 
-#: Where nova fails, by what it says of: exception -> whether it is known to, there.
+#: Where nova is known to fail, by filter: exception -> the predicate of such cases.
 FAILURES: Mapping[str, Mapping[str, Any]] = {
     "numa": {"ValueError": has_no_cores},
     "pci": {},
@@ -99,8 +99,8 @@ def excuse(what: str, case: Case) -> str | None:
 def by_core(case: Case, left: Any) -> Any:
     """Return what is left of a host with the number of pinned threads of each core.
 
-    Which thread of a core is taken is an accident in nova, of how often a set of
-    numbers was copied; no later decision hangs on it.
+    Which thread of a core nova pins is an accident of how often a set of
+    numbers was copied; no later decision depends on it.
     """
     if not isinstance(left, dict) or left["cells"] is None:
         return left
@@ -181,7 +181,7 @@ def judged(
     spec: RequestSpec,
     *mappings: Mapping[str, Sequence[str]],
 ) -> list[Case]:
-    """Return what is said of each candidate, of one that maps nothing by default."""
+    """Return the results for each candidate, by default one that maps nothing."""
     drawn = Offers([report], [spec], [[mappings or [{}]]])
     return list(cases(peer, drawn, is_packed=False))
 

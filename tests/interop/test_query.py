@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement is asked what nova 34 asks, for real messages and for drawn ones."""
+"""Placement gets the query that nova 34 sends, for real messages and for drawn ones."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_questions_are_novas(peer: Peer, nodes: tuple[str, ...]) -> None:
         assert ours(primitive, nodes) == theirs, name
 
 
-#: nova asks its second question of what is left of the first one's groups.
+#: nova's second query is about what is left of the first one's groups.
 NOVA_TRIPS = "Refusing to add no-op RequestGroup"
 
 
@@ -172,7 +172,7 @@ def is_flavors_own(refused: str) -> bool:
 def outcome(
     peer: Peer, placement: Adapter, spec_obj: RequestSpec, nodes: tuple[str, ...]
 ) -> str:
-    """Ask both, and tell how they compare; nova may only differ where it fails."""
+    """Run both, and compare them; they may only differ where nova fails."""
     primitive = spec_obj.obj_to_primitive()
     names = ["compute_status_filter"]
     theirs: list[str | None] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova and moorage in one process, whoever comes first."""
+"""nova and moorage in one process, imported in either order."""
 
 import json
 import subprocess

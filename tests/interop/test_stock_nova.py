@@ -71,8 +71,8 @@ class Users:
     def flavor(self, vcpus: int = 1, memory_mb: int = 512) -> tuple[str, Allocation]:
         """Return a new flavor, and what an instance of it is allocated.
 
-        None has the disk of another one: an answer that Moorage keeps for another
-        test's question is no answer to this one's.
+        Each has a disk size of its own, so that no cached answer to another test's
+        query is used for this one's.
         """
         root_gb = next(self._sizes)
         flavor = self._cloud.ask(
@@ -113,7 +113,7 @@ def users(stock: StockCloud) -> Iterator[Users]:
 
 @pytest.fixture
 def asked(stock: StockCloud) -> Asked:
-    """Return how often the scheduler was asked since the test began."""
+    """Return how many requests the scheduler got since the test began."""
     before = stock.n_decisions
     return lambda: stock.n_decisions - before
 

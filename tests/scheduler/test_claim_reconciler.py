@@ -237,7 +237,7 @@ def test_clock_of_who_claimed_does_not_matter(
 def test_claim_that_placement_cannot_tell_of_holds_up_no_other(
     scheduler: Scheduler, time_: HandTime
 ) -> None:
-    """Its answer for one consumer is broken, for whatever reason."""
+    """Its answer for one consumer is broken, for some reason."""
     sick, well = new_uuids(2)
     placement: Any = Sick(scheduler.placement, sick)
     reconciler = _reconciler(scheduler, time_, placement=placement)
@@ -254,7 +254,7 @@ def test_claim_that_placement_cannot_tell_of_holds_up_no_other(
 def test_end_waits_for_no_placement_that_hangs(
     scheduler: Scheduler, time_: HandTime
 ) -> None:
-    """The claims that are next in turn are not asked for any more, either."""
+    """The claims that are next in turn are not queried any more, either."""
     placement: Any = Hanging()
     reconciler = _reconciler(scheduler, time_, placement=placement)
     _claims_of_nobody(scheduler, 3)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler whose Placement is away says so fast, leaks nothing and comes back."""
+"""A scheduler whose Placement is away fails fast, leaks nothing and recovers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def started(scheduler: Scheduler, embedded: EmbeddedPlacementFixture) -> Schedul
     source = FileSource(scheduler.conf)
     source.start(scheduler.table)
     seed(embedded.client, providers(source.inventory))
-    # The first query of a process takes Placement longest.
+    # The first query of a process is Placement's slowest.
     embedded.client.read("/allocation_candidates?resources=VCPU:1")
     scheduler.start()
     return scheduler
@@ -130,7 +130,7 @@ def test_placement_that_goes_away_during_a_claim_is_asked_of_no_other_host(
     wrong: Misbehaviour,
     n_instances: int,
 ) -> None:
-    _ask(started, new_uuids())  # candidates are kept now: the next call claims at once
+    _ask(started, new_uuids())  # candidates are cached: the next call claims at once
     n_before = _n_sent(server)
     server.misbehave(wrong, times=ALWAYS)
     with pytest.raises(PlacementError):
@@ -143,7 +143,7 @@ def test_placement_that_goes_away_during_a_claim_is_asked_of_no_other_host(
 def test_claim_that_arrived_while_placement_went_away_is_released_later(
     started: Scheduler, server: MisbehavingServer, embedded: EmbeddedPlacementFixture
 ) -> None:
-    _ask(started, new_uuids())  # candidates are kept now
+    _ask(started, new_uuids())  # candidates are cached
     [uuid] = new_uuids()
     server.misbehave(Misbehaviour.LOST, verb="PUT")
     server.misbehave(Misbehaviour.BAD_GATEWAY, verb="GET", times=MAX_WRITES + 1)

@@ -51,7 +51,7 @@ COUNTS = st.integers(0, 100)
 
 @st.composite
 def records(draw: st.DrawFn) -> list[HostRecord]:
-    """Some hosts that differ in what our weighers look at."""
+    """Some hosts that differ in the columns that our weighers read."""
     return [
         host(
             host=f"h{i}",

@@ -165,9 +165,9 @@ class _Asked:
 
 
 def _watch(ours: type[BaseHostFilter], theirs: Any) -> None:
-    """Ask nova's filter, too, where a test has put a mock there.
+    """Call nova's filter, too, where a test has put a mock there.
 
-    One that only watches is told that ours is asked; one that has an answer of its own
+    A mock that only records gets the call; one that has an answer of its own
     answers for ours.
     """
     passing = ours.passing

@@ -73,7 +73,7 @@ def main() -> None:
     suite = unittest.defaultTestLoader.loadTestsFromNames(told.names)
     suite.run(Printing())
     sys.stdout.flush()
-    os._exit(0)  # threads of nova's that nobody waits for
+    os._exit(0)  # threads of nova's that are never joined
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An empty Neutron, and a Glance that has every image: what nova asks, too."""
+"""An empty Neutron, and a Glance that has every image: the services that nova needs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ class Neighbours(fixtures.Fixture):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
-        # Both ask for paths that begin with the version: /v2.0/… is Neutron, /v2/…
-        # is Glance.
+        # Paths of both begin with the version: /v2.0/… is Neutron, /v2/… is Glance.
         self.neutron_url = self.glance_url = f"http://127.0.0.1:{server.server_port}"
 
 

@@ -40,7 +40,7 @@ def raises(_worker: Worker) -> int:
 
 
 def does_not_end(worker: Worker) -> int:
-    """Go on, whatever signals come."""
+    """Continue, whichever signals arrive."""
     worker.report(SystemdState.READY)
     while True:
         time.sleep(0.1)

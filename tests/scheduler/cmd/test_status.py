@@ -526,7 +526,7 @@ def server() -> Iterator[MisbehavingServer]:
 
 
 def placement(url: str, **more: object) -> str:
-    """Options of a Placement that asks for a token, and takes the one of its tests."""
+    """Options of a Placement that requires a token, and accepts that of its tests."""
     options = {
         "auth_type": "admin_token", "endpoint": url, "token": "admin",
         "endpoint_override": url, **more,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options have nova's groups, names and defaults, and are nobody's globals."""
+"""Options have nova's groups, names and defaults, and no global state."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decision on candidates that were kept is as right as on fresh ones."""
+"""A decision on cached candidates is as right as on fresh ones."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Cloud:
         self.scheduler.start()
 
     def select(self, vcpus: int = 8, uuids: list[str] | None = None) -> list[str]:
-        """Return the hosts of instances, after a look that they are claimed."""
+        """Return the hosts of instances, after a check that they are claimed."""
         uuids = uuids or new_uuids()
         answer: Any = self.scheduler.select_destinations(
             CONTEXT,
@@ -221,7 +221,7 @@ def test_what_is_refused_of_several_moves_and_the_others_stay(make: Any) -> None
     cloud = make(*names)
 
     def rush() -> None:
-        # A rival takes of half of the hosts, after some of these were chosen.
+        # A rival claims on half of the hosts, after some of these were chosen.
         for name in names[:4]:
             cloud.take(name, vcpus=1)
 

@@ -307,7 +307,7 @@ def test_old_conductor_claims_by_itself(make: MakeScheduler) -> None:
     assert _nothing_is_held(scheduler)
 
 
-# -- what Placement says -----------------------------------------------------------
+# -- answers of Placement -----------------------------------------------------------
 
 
 def test_evacuated_instance_keeps_what_it_has(make: MakeScheduler) -> None:
@@ -367,7 +367,7 @@ def test_earlier_claim_stays_if_the_repeated_request_fails(
         consume(*args)
         raise RuntimeError("broken")
 
-    scheduler.table.consume = break_afterwards  # type: ignore[assignment]  # takes any
+    scheduler.table.consume = break_afterwards  # type: ignore[assignment]  # any
     with pytest.raises(RuntimeError, match="broken"):
         _select(scheduler, request(), [instance])
     assert scheduler.placement.allocations(instance).resources == claimed(chosen)
@@ -386,7 +386,7 @@ def test_claim_stays_neither_claimed_nor_consumed_if_its_request_fails(
         if len(consumed) == 2:
             raise RuntimeError("broken")
 
-    scheduler.table.consume = break_at_the_second  # type: ignore[assignment]  # takes any
+    scheduler.table.consume = break_at_the_second  # type: ignore[assignment]  # any
     with pytest.raises(RuntimeError, match="broken"):
         _select(scheduler, request(num_instances=3), new_uuids(3))
     assert _nothing_is_held(scheduler)
@@ -495,7 +495,7 @@ def test_claim_in_doubt_is_released_at_the_end_if_its_instance_is_gone(
         scheduler.start()
         seed(real.client, map(_provider, scheduler.table.batch().uuid))
         [instance] = new_uuids()
-        # The PUT is done, its answer lost, and then nobody can be asked.
+        # The PUT is executed, its answer lost, and then Placement is unreachable.
         server.misbehave(Misbehaviour.LOST, verb="PUT")
         allocations = scheduler.placement.allocations
         scheduler.placement.allocations = _refuse
@@ -522,7 +522,7 @@ def test_evacuation_in_doubt_is_released_and_the_source_stays(
 
     def put_and_lose(*args: Any, **more: Any) -> Any:
         answer = put(*args, **more)
-        if next(n_puts) == 1:  # the first is told what the instance holds
+        if next(n_puts) == 1:  # the first reads what the instance holds
             placement.allocations = _refuse
             raise AnswerLost("lost", is_in_flight=True)
         return answer
@@ -586,7 +586,7 @@ def test_failure_after_a_claim_leaves_nothing(make: MakeScheduler) -> None:
     assert held[2] == {node: {"VCPU": 1}}, "another's stays"
 
 
-# -- requests that cannot be asked -------------------------------------------------
+# -- requests that cannot be queried -------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters are asked in turn, each of what the last one left, and told apart."""
+"""Each filter gets the hosts that the previous one passed; rejections are counted."""
 
 from __future__ import annotations
 

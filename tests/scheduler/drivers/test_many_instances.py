@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request for many instances keeps little for each: not a ranking of all hosts."""
+"""A request for many instances does not hold a ranking of all hosts for each one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ N_HOSTS = 200
 N_INSTANCES = 300
 #: What 60 MiB are for 10,000 instances.
 BYTES_AN_INSTANCE = 6 * 1024
-#: What one ranking, its arrays and the next batch of hosts take, and the caches.
+#: What one ranking, its arrays and the next batch of hosts need, and the caches.
 BYTES_ONCE = 1024 * 1024
 
 
@@ -48,7 +48,7 @@ def _ask(scheduler: Scheduler, n_instances: int) -> object:
 def test_memory_of_a_request_does_not_grow_by_a_ranking_an_instance(
     scheduler: Scheduler,
 ) -> None:
-    _ask(scheduler, 2)  # candidates and answers of filters are kept from now on
+    _ask(scheduler, 2)  # candidates and results of filters are cached from now on
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()

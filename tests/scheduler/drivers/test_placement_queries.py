@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prefilters decide what Placement is asked, and the record names who refused."""
+"""Prefilters shape the query to Placement, and the record names one that refused."""
 
 from __future__ import annotations
 

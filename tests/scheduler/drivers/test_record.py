@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decision leaves a record: plain data, one line, kept among the newest."""
+"""A decision leaves a record: plain data, one line, stored among the newest."""
 
 from __future__ import annotations
 

@@ -225,7 +225,7 @@ def test_bad_multiplier_is_an_error_that_names_the_weigher(
 def test_host_whose_weight_cannot_be_computed_is_ordered_with_the_others(
     n_hosts: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # The span of these figures is beyond all numbers.
+    # The range of these values exceeds that of floats.
     odd = type("Odd", (Odd,), {"answer": [1e308, -1e308, *range(n_hosts - 2)]})
     rows = batch(*hosts("free_ram_mb", range(n_hosts)))
     ranking = _ranked(rows, weighers=[odd])

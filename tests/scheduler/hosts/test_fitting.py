@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a claimed instance takes of cells and devices is in the table until reported."""
+"""A claimed instance's cells and devices are consumed in the table until reported."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_report_that_has_the_instance_replaces_what_was_reckoned() -> None:
 def test_instance_that_no_report_has_stays_reckoned() -> None:
     made = table(record())
     made.consume(NODE, ONE, consumption())
-    # Cell 0 is full meanwhile: the guest is reckoned to be in the other one.
+    # Cell 0 is full by now: the guest is assumed to be in the other one.
     told = numa_topology(numa_cell(0, pinned_cpus={0, 1, 2, 3}), numa_cell(1))
     made.put(record(numa_topology=HostTopology.read(told)), [])
     assert free(made) == ([4, 2], [1])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an instance keeps of its image is read as the image itself is."""
+"""An instance's copies of image properties are read as the image itself is."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _ask(scheduler: Scheduler, uuids: list[str] | None, **changes: Any) -> list[
 
 
 def _spec(**changes: Any) -> RequestSpec:
-    """A request that nova's payload can be made of, as it came over the wire."""
+    """A request with all that nova's payload needs, as received over the wire."""
     changes = {"instance_uuid": new_uuids()[0], **changes}
     spec = request(**changes)
     spec.flavor.disabled, spec.flavor.is_public = False, True

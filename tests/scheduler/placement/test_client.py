@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every way that Placement can fail is one typed error that tells what was asked."""
+"""Every failure of Placement is one typed error that names the call."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -172,7 +172,7 @@ def _answering(status, content_type="text/html", body=b"<h1>Too long</h1>"):
     return app
 
 
-#: 400 and 431 are also what web servers say of headers and request lines.
+#: 400 and 431 are also sent by web servers because of headers and request lines.
 @pytest.mark.parametrize("status", [400, 409, 410, 413, 414, 422, 431, 451])
 def test_refusal_of_a_server_in_front_is_an_answer_to_this_request(status):
     with MisbehavingServer(_answering(status)) as server:

@@ -409,7 +409,7 @@ def test_disk_that_a_host_shares_is_counted_for_nobody_else(clinic: Clinic) -> N
     assert culprits(found) == [f"trait {GOLD} required"]
 
 
-# -- what it costs, and what it says -------------------------------------------------
+# -- costs and messages --------------------------------------------------------------
 
 
 def test_more_constraints_than_the_bound_are_not_asked(plain: Clinic) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedded Placement: one a process, quiet, safe for threads, kept in a file."""
+"""The embedded Placement: one per process, quiet, thread-safe, stored in a file."""
 
 import os
 import signal

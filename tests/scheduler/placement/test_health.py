@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Placement that is away is asked seldom, and nobody waits for it twice."""
+"""A Placement that is away is called seldom, and only one call waits for it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An empty Placement is told from one in which nothing fits, at nearly no cost."""
+"""An empty Placement is distinguished from one in which nothing fits, at low cost."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _AGGREGATE = str(uuid.UUID(int=77))
 
 
 def question(vcpus: int = 1, *, limit: int | None = None, disk_gb: int = 0) -> Any:
-    """What is asked; another amount is another question."""
+    """Return a query; another amount makes another query."""
     resources = f"VCPU:{vcpus}" + (f",DISK_GB:{disk_gb}" if disk_gb else "")
     params = (("resources", resources),)
     if limit is None:
@@ -38,7 +38,7 @@ def question(vcpus: int = 1, *, limit: int | None = None, disk_gb: int = 0) -> A
 
 
 class Clock:
-    """Seconds that pass when told to."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -74,7 +74,7 @@ class Watched:
 class Cloud(fixtures.Fixture):
     """Three hosts of four VCPUs that share a disk of 100 GB, and a cache of candidates.
 
-    `cache` asks through `watched`, with `clock`; `client` goes beside both.
+    `cache` queries through `watched`, with `clock`; `client` bypasses both.
     """
 
     def __init__(self, *, max_age_s: float = 5.0, max_requests: int = 1000) -> None:
@@ -109,7 +109,7 @@ class Cloud(fixtures.Fixture):
         return len(self.watched.asked)
 
     def claim(self, offer: Offer, index: int) -> tuple[str, CountedClaim | None]:
-        """Claim as a decision does; the consumer, and what was taken if it was."""
+        """Claim as a decision does; return the consumer, and the claim if granted."""
         return self.claim_request(offer.candidates.allocation_requests[index])
 
     def claim_request(self, request: Any) -> tuple[str, CountedClaim | None]:
@@ -119,7 +119,7 @@ class Cloud(fixtures.Fixture):
         return consumer, self.cache.count_claim([request], began=began)
 
     def claim_unseen(self, consumer: str, request: Any) -> bool:
-        """Claim as somebody else would; whether it was granted."""
+        """Claim as another client would; return whether it was granted."""
         answer = claim_one(self.client, consumer, request)
         self._claims.update(answer.claims)
         return answer.result is ClaimResult.CLAIMED

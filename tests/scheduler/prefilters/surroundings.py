@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What prefilters are asked with, and what they then require."""
+"""The surroundings of prefilters in tests, and what they then require."""
 
 from __future__ import annotations
 

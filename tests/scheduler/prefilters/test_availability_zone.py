@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A zone that is asked for becomes its aggregates."""
+"""A requested zone becomes its aggregates."""
 
 from __future__ import annotations
 

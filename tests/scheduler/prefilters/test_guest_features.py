@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What flavor and image turn on is asked of the root provider."""
+"""Features that flavor and image enable are required of the root provider."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Neutron is asked over HTTP, and every way that can fail is one typed error."""
+"""Neutron is called over HTTP, and every failure of that is one typed error."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's own providers are asked for once every compute service marks them."""
+"""Nova's own providers are required once every compute service marks them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts have to be in the segments of the networks that are asked for."""
+"""Hosts have to be in the segments of the requested networks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a guest's features ask of Placement, and which images can have them."""
+"""What a guest's features require of Placement, and which images can have them."""
 
 from __future__ import annotations
 

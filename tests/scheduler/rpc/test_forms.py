@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every form of every method since 4.0 is taken, as a call and as a cast."""
+"""Every form of every method since 4.0 is accepted, as a call and as a cast."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_who_names_instances_gets_dicts_of_what_is_claimed(
     flags: dict[str, bool],
     is_asked: bool,
 ) -> None:
-    """4.4, and 4.5 without objects: alternates are not answered even if asked for."""
+    """4.4, and 4.5 without objects: alternates are never in the reply."""
     uuids = new_uuids(2)
     answer = ask(
         "4.5" if is_asked or flags else "4.4",

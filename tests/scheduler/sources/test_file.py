@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table has what the file says, and after a refresh what it says now."""
+"""The table has what the file contains, and after a refresh what it contains then."""
 
 from __future__ import annotations
 

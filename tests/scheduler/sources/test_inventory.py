@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A good inventory is read as it says; a broken one is refused, every mistake named."""
+"""A valid inventory is read in full; an invalid one is rejected with every mistake."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _write(folder: Path, document: Any) -> Path:
     return path
 
 
-# -- what is said ----------------------------------------------------------------------
+# -- contents -------------------------------------------------------------------------
 
 YAML = f"""
 templates:
@@ -104,7 +104,7 @@ def test_json_says_the_same(tmp_path: Path) -> None:
 
 def test_what_is_in_use_is_reserved_as_the_hardware_it_takes(tmp_path: Path) -> None:
     _, full = read_inventory(_write(tmp_path, YAML)).hosts
-    # 4 vCPUs at a ratio of 4 take 1; 1500 MiB are 2 GiB in part.
+    # 4 vCPUs at a ratio of 4 use 1; 1500 MiB are 2 GiB in part.
     assert full.reserved == {"VCPU": 1 + 1, "MEMORY_MB": 1024, "DISK_GB": 2 + 30}
 
 

@@ -46,7 +46,7 @@ class Reader:
         self.served = served
 
     def get(self, path: str, method: str = "GET", **headers: str) -> Page:
-        """Return a page, whatever its status is."""
+        """Return a page, with any status."""
         asked = urllib.request.Request(self.url + path, method=method, headers=headers)
         try:
             answer = urllib.request.urlopen(asked, timeout=30)

@@ -183,7 +183,7 @@ def test_no_valid_host_is_an_answer_and_no_error(spans: Spans, select: Select) -
 
 
 def test_a_part_that_fails_is_an_error(spans: Spans, scheduler: Scheduler) -> None:
-    context = {"request_id": "req-nobody"}  # an allocation has to belong to somebody
+    context = {"request_id": "req-nobody"}  # an allocation must have an owner
     with pytest.raises(InvalidRequest, match="project_id"):
         scheduler.select_destinations(
             context, request(project_id=None), new_uuids(), return_objects=True
@@ -223,7 +223,7 @@ def test_a_collector_that_is_away_does_not_hold_up_the_end() -> None:
         [sys.executable, "-c", _AWAY],
         capture_output=True,
         text=True,
-        timeout=25,  # the SDK alone would take 30 s
+        timeout=25,  # the SDK alone would wait 30 s
         check=False,
     )
     assert done.returncode == 0, done.stderr

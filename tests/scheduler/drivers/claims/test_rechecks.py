@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host that changed after Placement was asked for candidates is not claimed."""
+"""A host that changed after the query for candidates is not claimed."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def fit(
 def fit_cell(
     cell: HostCell, guest: GuestCell, n_reserved: int, limits: Limits | None
 ) -> FittedCell | None:
-    """Return how a guest of one cell fits a host of one."""
+    """Return how a guest of one cell fits a host of one cell."""
     fitted = fit(host(cell), Guest((guest,), bool(n_reserved)), limits)
     return None if fitted is None else fitted.cells[0]
 
@@ -133,7 +133,7 @@ def fits_by_reference(
     *,
     wants_device: bool = False,
 ) -> bool:
-    """Return what the reference says, which tries everything, one by one."""
+    """Return the reference's result, which tries every choice."""
     reported = topology.to_object()
     if limits is None:
         limits = Limits(1e9, 1e9)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of cells are added, padded, and stay as they were for whoever took them."""
+"""Rows of cells can be added and padded; arrays read earlier do not change."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_rows_are_taken_in_any_order_and_again() -> None:
 
 @pytest.fixture
 def _often_switching() -> Iterator[None]:
-    """Let threads take turns all the time."""
+    """Let threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

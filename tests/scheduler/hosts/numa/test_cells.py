@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What guests take of a cell is kept count of."""
+"""The resources of a cell that guests use are counted."""
 
 from __future__ import annotations
 

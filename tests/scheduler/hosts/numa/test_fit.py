@@ -235,7 +235,7 @@ def _is_near(topology: HostTopology, ids: set[int], limits: Limits | None) -> bo
     return not (limits.networks.is_tunneled and tunnels and not tunnels & ids)
 
 
-# -- the worst that can be asked -------------------------------------------------------
+# -- the worst cases -------------------------------------------------------------------
 
 
 def test_devices_are_asked_for_once_a_choice_of_cells() -> None:

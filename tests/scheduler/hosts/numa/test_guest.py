@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request asks of cells is read without what earlier tries left in it."""
+"""A request's guest is parsed without the traces of earlier attempts."""
 
 from __future__ import annotations
 

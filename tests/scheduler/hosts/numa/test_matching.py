@@ -33,7 +33,7 @@ def _rows(*topologies: HostTopology | None) -> CellRows:
 def _fitting(
     topology: HostTopology | None, guest: Guest, limits: Limits | None
 ) -> list[int]:
-    """Return, for each cell of a guest, which host cells it fits, asked one by one."""
+    """Return, for each cell of a guest, which host cells it fits, tried one by one."""
     return [
         sum(
             fits_by_reference(

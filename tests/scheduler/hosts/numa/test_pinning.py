@@ -299,7 +299,7 @@ def test_mixed_cell_that_pins_nothing_still_requires_threads() -> None:
 def test_first_thread_is_the_one_that_a_set_made_of_the_report_yields(
     core: tuple[int, int],
 ) -> None:
-    # CPython keeps both numbers in one place of a small table: the first one stays.
+    # Both numbers hash to one slot of a small set in CPython: the first one stays.
     guest = pinned(1, thread_policy="isolate")
     every = (0, 1, 8, 16)
     taken = _taken(guest, siblings=(core, (0, 1)), pcpus=every, cpus=every)

@@ -92,7 +92,7 @@ SPECS = _some_of(
 )
 REQUESTS = st.builds(
     lambda count, specs, policy: request(count, *specs, numa_policy=policy),
-    # 0 is never asked for, but nova has an answer.
+    # 0 is never requested, but nova has an answer.
     st.sampled_from([1, 2, 1, 2, 3, 0]),
     st.lists(SPECS, min_size=1, max_size=2),
     st.sampled_from(POLICIES),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools answer what filters that were written for nova ask of them."""
+"""Pools have the methods that filters written for nova call."""
 
 from __future__ import annotations
 

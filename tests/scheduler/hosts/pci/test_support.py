@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests take from a host's pools as nova's do, and give back what they took."""
+"""Requests consume from a host's pools as nova's do, and release what they consumed."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_requests_take_from_what_earlier_ones_left() -> None:
     any_, tagged = request(1), request(1, {"tag": "a"})
     assert counts(take(host, [any_, tagged], [(), ()])) == []
     assert take(host, [tagged, request(2)], [(), ()]) is None
-    # Greedy as nova is: nobody looks ahead.
+    # Greedy as nova is: no request looks ahead.
     assert take(pools(flat(1, tag="a")), [any_, tagged], [(), ()]) is None
 
 

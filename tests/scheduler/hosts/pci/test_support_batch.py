@@ -81,7 +81,7 @@ def by_reference(
     sockets: Sockets,
     cells: int | None,
 ) -> bool:
-    """Return what the reference says of a host, which knows objects of nova's."""
+    """Return the reference's result for a host, from nova's objects."""
     requests = [
         SimpleNamespace(
             count=one.count,

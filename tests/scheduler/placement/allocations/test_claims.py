@@ -58,7 +58,7 @@ def _request(host, vcpus=1, **more):
 
 
 class _NoPauses(SystemWaiter):
-    """Let no pause take time, and see that none is long."""
+    """Make pauses instantaneous, and check that none is long."""
 
     def sleep(self, seconds):
         assert 0 <= seconds < 2

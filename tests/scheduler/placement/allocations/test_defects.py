@@ -215,7 +215,7 @@ class _Retrying:
 
 
 def _retrying_adapter(url: str) -> Adapter:
-    """Return an adapter as [placement] connect_retries and its like ask for it."""
+    """Return an adapter that retries as [placement] connect_retries configures it."""
     session = Session(timeout=10.0, additional_headers={"X-Auth-Token": TOKEN})
     return Adapter(
         session,
@@ -327,7 +327,7 @@ def _counted(n_refused: int, n_apart: int, n_groups: int) -> str:
 def test_affinity_members_requested_at_once_are_all_placed_together(
     cloud_of: CloudOf, monkeypatch: pytest.MonkeyPatch, n_schedulers: int
 ) -> None:
-    """Eight requests take turns, a call of Placement each, in orders by seed."""
+    """Eight requests run in turns, a call of Placement each, in orders by seed."""
     cloud = cloud_of(*(host(name, **ROOMY) for name in HOSTS))
     turns = Turns(random.Random(0), real_sleep=time.sleep)
     # Not needed once `turns` is handed in as the waiter, too.
@@ -554,7 +554,7 @@ def _announced(a: FaultyScheduler, uuid: str) -> Sequence[dict[str, Any]]:
     ids=["asked for after it", "asked for before it"],
 )
 def test_claim_of_a_peer_counts_once(cloud_of: CloudOf, is_known: bool) -> None:
-    """A claims; B asks for candidates before or after that; then B receives it."""
+    """A claims; B queries candidates before or after that; then B receives it."""
     cloud = cloud_of(*(host(name, vcpus=3) for name in ("h1", "h2")))
     a, b = (cloud.make(prefers=["h1", "h2"], candidates_max_age=60.0) for _ in range(2))
     x, y, z, last = new_uuids(4)

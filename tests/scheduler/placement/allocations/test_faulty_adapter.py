@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The faults of tests are what a client takes them for."""
+"""A client sees the injected faults as the errors that they imitate."""
 
 from __future__ import annotations
 

@@ -280,9 +280,9 @@ def test_grant_is_forgotten_once_it_is_released_with_a_write_still_late(
     wait_until(lambda: b"granted" not in killed.path.read_bytes().splitlines()[-1])
     killed.kill()
     killed.orphans.stop()
-    claim_one(killed.client, consumer, request)  # for a request that came later
+    claim_one(killed.client, consumer, request)  # for a later request
     after = Process(placement, tmp_path)
-    after.orphans.stop()  # looks a last time
+    after.orphans.stop()  # checks a last time
     assert after.held(consumer), "the later request's claim"
     after.journal.close()
 
@@ -447,7 +447,7 @@ def test_full_disk_forgets_all_rather_than_what_was_answered(
 
 
 class Kept:
-    """Stands in for `Orphans`, and keeps what it is given."""
+    """Stands in for `Orphans`, and records its arguments."""
 
     def __init__(self) -> None:
         self.orphans: list[tuple[str, Orphan]] = []

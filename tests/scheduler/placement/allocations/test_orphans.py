@@ -66,7 +66,7 @@ def _doubted(claim: Claim) -> Claim:
 
 
 def _doubtful(server: MisbehavingServer, consumer: str, **more: Any) -> Claim:
-    """A claim that arrives late, while Placement cannot be asked about it."""
+    """A claim that arrives late, while Placement cannot be queried about it."""
     is_evacuated, n_late = bool(more), more.pop("n_late", 1)
     client = server.client(timeout_s=1.5)
     allocations, n_reads = client.allocations, itertools.count(0)
@@ -179,7 +179,7 @@ def test_claim_of_a_new_request_is_not_taken_for_the_orphan(
             may_go_on.wait(20)
         return held
 
-    placement.client.allocations = slow  # type: ignore[assignment]  # takes any
+    placement.client.allocations = slow  # type: ignore[assignment]  # accepts any
     orphans.add(consumer, _orphaned(claim))
     assert has_looked.wait(20)
 
@@ -570,7 +570,7 @@ def test_orphan_with_a_late_write_is_watched_once_its_claim_is_in_use(
 def test_new_request_finds_nothing_held(
     placement: EmbeddedPlacementFixture, is_ours: bool
 ) -> None:
-    """Who asks for an instance again has no use for what was not answered."""
+    """A request that asks for an instance again does not use the unanswered claim."""
     consumer, claim = _claimed(placement, HOST)
     orphans = _orphans(placement.client)
     orphans.add(consumer, _orphaned(claim if is_ours else _doubted(claim)))
@@ -679,7 +679,7 @@ def test_last_try_at_the_end_waits_for_no_pause(
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
     with MisbehavingServer(placement.placement.wsgi_app) as server:
-        # Its clock stands still: no pause is ever over.
+        # Its clock does not advance: no pause ever ends.
         adapter = adapter_to(server.url)
         client = PlacementClient(adapter, health=PlacementHealth(clock=Clock()))
         _open(client, server)

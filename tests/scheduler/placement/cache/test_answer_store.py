@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory is bounded: what is too old goes first, then what nobody used for longest."""
+"""Memory is limited: expired answers are evicted first, then the longest unused."""
 
 from __future__ import annotations
 

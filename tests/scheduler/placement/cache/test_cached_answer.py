@@ -254,7 +254,7 @@ class Claiming(RuleBasedStateMachine):
         super().__init__()
         self.cloud = Cloud()
         self.cloud.setUp()
-        #: amount asked -> (offer as it was asked first, counted claims, refused)
+        #: amount -> (the first offer, counted claims, refused)
         self.model: dict[int, tuple[Offer, list[CountedClaim], set[int]]] = {}
         self.in_air: list[CountedClaim] = []
         self.counted: dict[str, CountedClaim] = {}
@@ -306,7 +306,7 @@ class Claiming(RuleBasedStateMachine):
         watched.before += [functools.partial(self._claim, *c) for c in before]
         watched.after += [functools.partial(self._claim, *c) for c in after]
         whole = self.cloud.cache.get(question(amount), since=came)
-        assert whole.is_open.all()  # what ended meanwhile may be in it already
+        assert whole.is_open.all()  # what ended by now may be in it already
         self.model[amount] = whole, list(self.in_air), set()
         return self._new_claims(known)
 
@@ -320,7 +320,7 @@ class Claiming(RuleBasedStateMachine):
 
     @rule(target=claims, amount=amounts)
     def claim_what_is_offered(self, amount: int) -> object:
-        """Nobody else claims, so whatever is offered is granted."""
+        """No other client claims, so everything that is offered is granted."""
         known = set(self.counted)
         offer = self.cloud.cache.get(question(amount))
         self.model.setdefault(amount, (offer, [], set()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One GET serves all who ask the same, for a while and no longer."""
+"""One GET serves all equal queries for a limited time."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_failure_is_everybodys_and_is_not_kept(
     with ThreadPoolExecutor(N_ASKERS) as pool:
         asked = [pool.submit(cache.get, wrong) for _ in range(N_ASKERS)]
         assert server.arrived.acquire(timeout=WAIT_S)
-        # Whoever comes after the failure asks by himself: wait for all to have come.
+        # A caller after the failure sends its own GET: wait for all to have called.
         wait_until(lambda: n_waiting() == N_ASKERS - 1)
         server.go.set()
         errors = [a.exception() for a in asked]
@@ -189,7 +189,7 @@ def test_waiter_of_a_killed_sender_asks_by_itself(
         assert waiter.result().n_open == 3
 
 
-# -- asked afresh ----------------------------------------------------------------------
+# -- fresh answers ---------------------------------------------------------------------
 
 
 def test_fresh_answer_was_asked_for_after_the_request_came(cloud: Cloud) -> None:
@@ -240,7 +240,7 @@ def test_failure_of_an_older_get_is_not_that_of_who_asks_afresh(
 
 
 def test_threads_claim_all_there_is_and_nobody_is_told_wrong(cloud: Cloud) -> None:
-    """12 VCPUs, 16 askers: 12 get one, and 4 hear that Placement has none."""
+    """12 VCPUs, 16 callers: 12 get one, and 4 get no candidate from Placement."""
 
     def decide(_: int) -> bool:
         came = cloud.cache.tick()

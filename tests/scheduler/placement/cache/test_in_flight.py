@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked often is asked again in the background, and nothing else is."""
+"""Only queries that are used often are refreshed in the background."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_slow_answer_is_renewed_the_earlier(cloud: Cloud) -> None:
 
     cloud.watched.before.append(take_2_s)
     cloud.cache.get(question())
-    cloud.clock.now += 2.1  # 2.9 s are left, less than 1.5 times what it takes
+    cloud.clock.now += 2.1  # 2.9 s are left, less than 1.5 times its duration
     cloud.cache.get(question())
     wait_until(lambda: cloud.n_gets == 2)
 

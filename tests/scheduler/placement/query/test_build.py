@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Placement is asked for a request, rule by rule."""
+"""The query to Placement for a request, rule by rule."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def asked(
 
 
 def added_to_plain(params: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Leave out what a plain request asks as well."""
+    """Leave out what a plain request's query has as well."""
     plain = {"limit": ["1000"], "resources": ["DISK_GB:10,MEMORY_MB:2048,VCPU:4"]}
     return {
         name: values for name, values in params.items() if plain.get(name) != values

@@ -38,7 +38,7 @@ COLUMNS = (
 
 
 def us(seconds: float = 0.0) -> int:
-    """A moment so many seconds after NOW, as the schema's columns take it."""
+    """The time so many seconds after NOW, as the schema's columns accept it."""
     return int((NOW + seconds) * 1_000_000)
 
 
@@ -67,7 +67,7 @@ class Nova(fixtures.Fixture):
     Parameters
     ----------
     folder : Path
-        Where SQLite keeps the files.
+        The folder of SQLite's files.
     kind : Database, optional
         SQLite by default.
     """
@@ -243,7 +243,7 @@ def service(name: str, **columns: Any) -> dict[str, Any]:
 
 
 def contents(table: HostTable) -> dict[str, Any]:
-    """What a table says, to compare with another."""
+    """The contents of a table, to compare with another."""
     return {
         state.uuid: (
             *(getattr(state, name) for name in COLUMNS),
@@ -255,7 +255,7 @@ def contents(table: HostTable) -> dict[str, Any]:
 
 
 def read_afresh(nova: Nova, conf: cfg.ConfigOpts) -> dict[str, Any]:
-    """What a source says that looks for the first time."""
+    """The table of a source that polls for the first time."""
     table = HostTable()
     nova.source(conf).start(table)
     return contents(table)

@@ -120,7 +120,7 @@ def test_no_look_waits_for_a_cell_that_is_away(
         assert _nodes(table) == ["a", "c"]
         assert server.n_connections == asked
         nova.clock.now += 3600
-        source.refresh_if_stale(table)  # asks it again, and does not wait
+        source.refresh_if_stale(table)  # queries it again, and does not wait
         wait_until(lambda: server.n_connections > asked)
         assert not _status(source)["cell2"][0]
 
@@ -154,7 +154,7 @@ def test_view_is_as_old_as_its_oldest_part(
     source, cell = nova.source(conf), Lost(nova, tmp_path)
     source.start(table)
     began = nova.clock.now
-    assert source.seen_at() is None  # each decision looks
+    assert source.seen_at() is None  # each decision polls
     cell.lose()
     nova.clock.now += 10
     source.refresh_if_stale(table)

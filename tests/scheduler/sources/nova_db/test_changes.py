@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""After a look the table is what nova would see, however the rows changed."""
+"""After a poll the table has what nova would read, however the rows changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .databases import (
     us,
 )
 
-N_HOSTS = 100  # too many to be read whole at each look
+N_HOSTS = 100  # too many to be read whole in each poll
 N_INSTANCES = 300
 DATABASES = pytest.mark.parametrize(
     "kind",
@@ -71,7 +71,7 @@ class Cloud:
         self.source.refresh_if_stale(self.table)
 
     def check(self) -> dict[str, Any]:
-        """Look, and compare with what one sees who looks for the first time."""
+        """Poll, and compare with the table of a source that polls the first time."""
         self.look()
         seen = contents(self.table)
         assert seen == read_afresh(self.nova, self.conf)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a claim took stays consumed until the host's row includes the instance."""
+"""A claim stays consumed until the host's row includes the instance."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_report_that_the_instance_just_missed_settles_nothing(
     claiming: Claiming,
 ) -> None:
     claiming.report(12, n_instances=1, free=FREE)
-    claiming.build()  # seen by the same look
+    claiming.build()  # read in the same poll
     assert claiming.look() == FREE - 512
     assert not claiming.is_settled
     claiming.report(13)  # the compute writes it next

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A look at what has not changed reads no rows, and still misses none."""
+"""A poll of unchanged databases reads no rows, and still misses no change."""
 
 from __future__ import annotations
 

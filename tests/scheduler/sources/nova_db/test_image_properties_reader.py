@@ -97,7 +97,7 @@ class Cloud:
         return int(self.nova.clock.now * 1_000_000)
 
     def counts(self, **properties: object) -> dict[str, float]:
-        """Return how many (instance, property) pairs are those asked for, by host."""
+        """Return how many (instance, property) pairs match the image, by host."""
         image = ImageMeta(properties=ImageMetaProps(**properties))
         asked = dict.fromkeys(properties_of_image(image), 1.0)
         batch = self.table.batch()
@@ -256,7 +256,7 @@ def test_many_are_read_at_several_looks(cloud: Cloud) -> None:
         )
     cloud.conf.set_override("cell_timeout", 0.1, "moorage")
     cloud.start()
-    for _ in range(number):  # each look reads some
+    for _ in range(number):  # each poll reads some
         if cloud.counts(os_type="linux") == {"b": number}:
             break
         cloud.look()

@@ -34,7 +34,7 @@ def engine(tmp_path: Path) -> Iterator[sa.Engine]:
 
 
 class Counted:
-    """Give an engine, and let a test wait until it was asked for so often."""
+    """Return an engine, and let a test wait until it was requested so often."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine

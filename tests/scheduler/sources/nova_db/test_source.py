@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source as a scheduler has it: start, looks that are shared, aggregates."""
+"""The source as a scheduler uses it: start, shared polls, aggregates."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_databases_in_memory_are_read(conf: cfg.ConfigOpts) -> None:
     source.stop()
 
 
-# -- looks -----------------------------------------------------------------------------
+# -- polls -----------------------------------------------------------------------------
 
 
 def _count(engine: sa.Engine) -> list[str]:
@@ -192,7 +192,7 @@ def test_callers_share_a_look_that_began_after_they_asked() -> None:
     for thread in (first, *others):
         thread.join(WAIT_S)
         assert not thread.is_alive()
-    # Those who came meanwhile need another one; most of them share it.
+    # Callers since its start need another one; most of them share it.
     assert 2 <= n_runs <= 9
 
 

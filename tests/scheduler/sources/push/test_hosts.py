@@ -348,7 +348,7 @@ def test_garbage_is_left_out(scheduler: Scheduler, reports: Any) -> None:
     assert len(scheduler.table) == 0
 
 
-# -- whatever is lost, twice there, or late ----------------------------------------
+# -- lost, duplicate and late messages ---------------------------------------------
 
 STATE = st.builds(
     lambda free, used, ips, its: (
@@ -432,7 +432,7 @@ def test_one_whole_report_mends_all(steps: list[Any]) -> None:
 def test_next_sign_of_life_mends_all_by_a_question(
     steps: list[Any],
 ) -> None:
-    """All that was on the way is lost; the agent only goes on as it always does."""
+    """All messages in transit are lost; the agent continues as usual."""
     scheduler = Scheduler("sqlite:///:memory:", Clock())
     story = Story(scheduler)
     requester = scheduler.requester

@@ -34,7 +34,7 @@ from ....fixtures.ports import free_port
 
 ONE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
 A = instance_uuid("a")
-#: What is known to have come after ONE, whatever the clock said.
+#: What certainly arrived after ONE, regardless of the clock.
 SUCCESSOR = {"incarnation": OTHER, "earlier": (ONE,)}
 
 DATABASES = [
