@@ -64,7 +64,7 @@ def test_placement_is_updated_once(
     assert placement_has(placement, "inventories")["VCPU"]["total"] == 4
 
 
-def test_what_others_said_of_it_stays(
+def test_traits_and_inventories_of_others_stay(
     conf: cfg.ConfigOpts, placement: PlacementClient
 ) -> None:
     provider = provider_of(conf, RECORD)

@@ -74,7 +74,7 @@ def test_request_without_properties_goes_everywhere(asked: ImageMeta | None) -> 
     assert filter_.passing(rows, spec(image=asked)).all()
 
 
-def test_namespace_takes_all_metadata_away_with_one_warning(
+def test_unusable_namespace_excludes_all_metadata_with_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     conf = options(aggregate_image_properties_isolation_namespace="os")
@@ -86,7 +86,7 @@ def test_namespace_takes_all_metadata_away_with_one_warning(
     assert "'os.'" in record.getMessage()
 
 
-def test_rejection_tells_the_property() -> None:
+def test_rejection_names_the_property() -> None:
     rows = batch(host(), aggregates=[aggregate(1, "host", os_distro="a,b")])
     filter_ = AggregateImagePropertiesIsolation(options())
     told = filter_.explain_rejection(rows[0], spec(image=image(os_distro="rhel")))

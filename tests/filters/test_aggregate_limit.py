@@ -42,7 +42,7 @@ def test_limit_itself_is_too_many(
     assert mask.tolist() == [True, True, False, False]
 
 
-def test_limit_of_no_io_operations_lets_no_host_pass() -> None:
+def test_limit_of_no_io_operations_rejects_all_hosts() -> None:
     filter_ = IoOpsFilter(options(max_io_ops_per_host=0))
     assert not filter_.passing(batch(*hosts("num_io_ops", [0])), spec()).any()
 
@@ -99,7 +99,7 @@ def test_wrong_values_have_one_warning(caplog: pytest.LogCaptureFixture) -> None
     assert "8, the option" in record.getMessage()
 
 
-def test_rejection_tells_number_and_limit() -> None:
+def test_rejection_names_number_and_limit() -> None:
     rows = batch(
         *hosts("num_instances", [7]),
         aggregates=[aggregate(1, "a", max_instances_per_host="5")],

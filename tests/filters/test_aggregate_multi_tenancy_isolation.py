@@ -43,7 +43,7 @@ def test_project(
     assert filter_.passing(rows, asked).tolist() == [passes]
 
 
-def test_rejection_tells_the_projects() -> None:
+def test_rejection_names_the_projects() -> None:
     rows = batch(host(), aggregates=[aggregate(1, "host", filter_tenant_id="q,r")])
     filter_ = AggregateMultiTenancyIsolation(options())
     told = filter_.explain_rejection(rows[0], spec(project_id="p"))

@@ -32,7 +32,7 @@ def test_flavor(metadata: list[dict[str, str]], passes: bool) -> None:
     assert filter_.passing(rows, spec()).tolist() == [passes]
 
 
-def test_rejection_tells_the_flavors() -> None:
+def test_rejection_names_the_flavors() -> None:
     rows = batch(host(), aggregates=[aggregate(1, "host", instance_type="a,b")])
     told = AggregateTypeAffinityFilter(options()).explain_rejection(rows[0], spec())
     assert told is not None

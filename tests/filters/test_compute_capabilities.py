@@ -75,7 +75,7 @@ def test_every_extra_spec_has_to_hold(conf: cfg.ConfigOpts) -> None:
     assert passing.tolist() == [False]
 
 
-def test_attribute_that_is_not_known_is_looked_up_in_the_stats(
+def test_unknown_attribute_is_read_from_the_stats(
     conf: cfg.ConfigOpts,
 ) -> None:
     rows = batch(
@@ -96,7 +96,7 @@ def test_unscoped_key_is_meant_for_the_hosts_that_have_it(conf: cfg.ConfigOpts) 
 
 
 @pytest.mark.parametrize("text", [None, "", "[", "[]", "4", "null"])
-def test_cpu_that_says_nothing_does_not_satisfy(
+def test_cpu_without_the_attribute_does_not_satisfy(
     text: str | None, conf: cfg.ConfigOpts
 ) -> None:
     asked = spec(extra_specs={"capabilities:cpu_info:arch": "x86_64"})

@@ -202,7 +202,7 @@ def test_filter_keeps_the_contract(
 
 
 @pytest.mark.parametrize("filter_", FILTERS, ids=lambda f: type(f).__name__)
-def test_filter_says_why_it_rejects(filter_: Any) -> None:
+def test_filter_explains_its_rejection(filter_: Any) -> None:
     assert filter_.REASON != "rejected by the filter"
 
 
@@ -251,7 +251,7 @@ FLAGS = {
 }
 
 
-def test_filters_are_asked_when_nova_asks_its_own() -> None:
+def test_filters_run_for_the_same_requests_as_novas() -> None:
     asked = {
         type(f).__name__: (f.RUN_ON_REBUILD, f.run_filter_once_per_request)
         for f in FILTERS

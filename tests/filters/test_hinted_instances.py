@@ -50,7 +50,7 @@ def test_hint(values: list[str], with_them: str) -> None:
     ],
     ids=str,
 )
-def test_no_hint_lets_all_pass(form: Any, hints: Any) -> None:
+def test_no_hint_passes_all(form: Any, hints: Any) -> None:
     assert form(options()).passing(ROWS, spec(scheduler_hints=hints)).all()
 
 
@@ -66,7 +66,7 @@ def test_nodes_of_one_service_share_its_instances() -> None:
     assert mask.tolist() == [True, True, False]
 
 
-def test_rejection_tells_the_instances() -> None:
+def test_rejection_names_the_instances() -> None:
     asked = spec(
         scheduler_hints={"same_host": [ONE, TWO], "different_host": [ONE, TWO]}
     )

@@ -56,7 +56,7 @@ def test_no_isolated_images(restrict: bool, passing: str) -> None:
     assert _passing(image, restrict=restrict, images=())[0] == passing
 
 
-def test_rejection_tells_the_hosts() -> None:
+def test_rejection_names_the_hosts() -> None:
     isolated, other = _passing(None, restrict=True)[1]
     assert other is None
     assert (isolated.required, isolated.available) == (

@@ -117,7 +117,7 @@ def test_not_inside_another_operator_negates() -> None:
 
 
 @pytest.mark.parametrize("hints", [None, {}, {"query": []}, {"query": [""]}], ids=str)
-def test_no_query_lets_all_pass(hints: Any) -> None:
+def test_no_query_passes_all(hints: Any) -> None:
     assert JsonFilter(options()).passing(ROWS, spec(scheduler_hints=hints)).all()
 
 
@@ -147,19 +147,19 @@ def test_no_query_lets_all_pass(hints: Any) -> None:
         pytest.param("[" * 100_000, "cannot be used", id="too deep to be read"),
     ],
 )
-def test_query_that_cannot_be_read_is_the_askers_mistake(text: str, told: str) -> None:
+def test_unreadable_query_is_a_client_error(text: str, told: str) -> None:
     asked = spec(scheduler_hints={"query": [text]})
     with pytest.raises(InvalidRequest, match=rf"(?s)scheduler_hints: query .*{told}"):
         JsonFilter(options()).passing(ROWS, asked)
 
 
-def test_two_queries_are_the_askers_mistake() -> None:
+def test_two_queries_are_a_client_error() -> None:
     asked = spec(scheduler_hints={"query": ['["and"]', '["or"]']})
     with pytest.raises(InvalidRequest, match="scheduler_hints: query"):
         JsonFilter(options()).passing(ROWS, asked)
 
 
-def test_rejection_tells_query_and_values() -> None:
+def test_rejection_names_query_and_values() -> None:
     query = ["and", [">", "$free_ram_mb", 0], ["=", "$stats.tier", "iron"]]
     asked = spec(scheduler_hints={"query": [json.dumps(query)]})
     told = JsonFilter(options()).explain_rejection(ROWS[0], asked)

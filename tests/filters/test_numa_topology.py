@@ -247,7 +247,7 @@ def test_socket_of_number_minus_one_is_a_socket(conf: cfg.ConfigOpts) -> None:
     assert passing(conf, hosts, _with_device(1, "socket")) == [True]
 
 
-def test_packing_does_not_change_who_passes(conf: cfg.ConfigOpts) -> None:
+def test_packing_does_not_change_which_hosts_pass(conf: cfg.ConfigOpts) -> None:
     conf.set_override("packing_host_numa_cells_allocation_strategy", True, "compute")
     hosts = batch(host(numa_topology=two_cells(pinned_cpus={4, 5})))
     assert passing(conf, hosts, spec(numa_topology=PINNED)) == [True]
@@ -273,7 +273,7 @@ def test_limits_are_the_hosts_ratios_and_the_requests_networks(
     assert plain.selection_limits(state, spec()) == {}
 
 
-def test_rejection_tells_cells_wanted_and_there(conf: cfg.ConfigOpts) -> None:
+def test_rejection_names_required_and_available_cells(conf: cfg.ConfigOpts) -> None:
     asked = spec(numa_topology=guest_topology(guest_cell(pagesize=2048)))
     cells = numa_topology(
         numa_cell(pinned_cpus={0}, mempages=[pages(2048, 100, used=3)])

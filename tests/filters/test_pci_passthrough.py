@@ -77,7 +77,7 @@ def _offered(records: list[HostRecord], *mapped: tuple[str, str]) -> HostBatch:
     return table(*records).batch_of_offer(offer(body))
 
 
-def test_each_candidate_is_judged_by_its_own_provider(conf: cfg.ConfigOpts) -> None:
+def test_each_candidate_is_evaluated_for_its_own_provider(conf: cfg.ConfigOpts) -> None:
     records = [
         with_pools(
             "a",
@@ -108,7 +108,7 @@ def test_candidates_of_ports_are_all_alike(conf: cfg.ConfigOpts) -> None:
     assert passing(conf, hosts, asked) == [True]
 
 
-def test_rejection_tells_devices_wanted_and_there(conf: cfg.ConfigOpts) -> None:
+def test_rejection_names_required_and_available_devices(conf: cfg.ConfigOpts) -> None:
     asked = spec(pci_requests=pci_requests(pci_request(2)))
     filter_ = PciPassthroughFilter(conf).prepare(asked)
     [state] = batch(with_pools("a", pci_pool(1, physical_network="net")))
@@ -118,7 +118,7 @@ def test_rejection_tells_devices_wanted_and_there(conf: cfg.ConfigOpts) -> None:
     assert "physical_network net" in str(rejection.available)
 
 
-def test_same_devices_asked_for_again_are_looked_for_once(
+def test_repeated_request_for_devices_is_evaluated_once(
     conf: cfg.ConfigOpts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []

@@ -51,7 +51,7 @@ def test_network(address: str, cidr: str | None, passing: list[str]) -> None:
     [None, {}, {"cidr": ["/24"]}, {"build_near_host_ip": []}, {"cidr": ["nonsense"]}],
     ids=str,
 )
-def test_no_address_lets_all_pass(hints: Any) -> None:
+def test_no_address_passes_all(hints: Any) -> None:
     assert _passing(hints) == ADDRESSES
 
 
@@ -73,7 +73,7 @@ def test_no_address_lets_all_pass(hints: Any) -> None:
         ),
     ],
 )
-def test_hints_that_make_no_network_are_the_askers_mistake(hints: Any) -> None:
+def test_hints_that_make_no_network_are_a_client_error(hints: Any) -> None:
     with pytest.raises(
         InvalidRequest, match=r"build_near_host_ip .* and cidr "
     ) as told:
@@ -81,7 +81,7 @@ def test_hints_that_make_no_network_are_the_askers_mistake(hints: Any) -> None:
     assert repr(hints["build_near_host_ip"][0]) in str(told.value)
 
 
-def test_rejection_tells_the_address() -> None:
+def test_rejection_names_the_address() -> None:
     asked = spec(scheduler_hints={"build_near_host_ip": ["10.0.0.7"]})
     told = SimpleCIDRAffinityFilter(options()).explain_rejection(ROWS[2], asked)
     assert told is not None

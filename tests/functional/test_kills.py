@@ -318,7 +318,7 @@ def keeping_back(cloud: Cloud) -> FlakyProxy:
     )
 
 
-def test_worker_that_is_killed_leaves_no_claim_of_nobodys(cloud: Cloud) -> None:
+def test_killed_worker_leaves_no_orphaned_claim(cloud: Cloud) -> None:
     with (
         Broker() as broker,
         # Delay each answer to a claim, so that many are executed and not answered.
@@ -348,7 +348,7 @@ def test_worker_that_is_killed_leaves_no_claim_of_nobodys(cloud: Cloud) -> None:
     assert {note.consumer_uuid for note in noted} <= left
 
 
-def test_rabbitmq_that_is_killed_leaves_no_claim_of_nobodys(cloud: Cloud) -> None:
+def test_killed_rabbitmq_leaves_no_orphaned_claim(cloud: Cloud) -> None:
     with (
         DedicatedBroker() as broker,
         SchedulerProcess(config(cloud, broker), n_workers=2) as scheduler,
@@ -364,7 +364,7 @@ def test_rabbitmq_that_is_killed_leaves_no_claim_of_nobodys(cloud: Cloud) -> Non
         assert scheduler.stop() == 0
 
 
-def test_placement_that_is_killed_leaves_no_claim_of_nobodys(cloud: Cloud) -> None:
+def test_killed_placement_leaves_no_orphaned_claim(cloud: Cloud) -> None:
     with (
         Broker() as broker,
         SchedulerProcess(config(cloud, broker), n_workers=2) as scheduler,

@@ -106,7 +106,7 @@ def test_answers_that_are_lost_late_or_doubled_lose_no_claim(
         assert outcome.n_placed >= 0.8 * cloud.vcpus
 
 
-def test_placement_that_is_killed_meanwhile_loses_no_claim(
+def test_placement_killed_under_load_loses_no_claim(
     cloud_for: CloudFor, tmp_path: Path
 ) -> None:
     load = Load(N_REQUESTS_IN_TROUBLE, asks_again=True)

@@ -279,7 +279,7 @@ def test_host_is_rejected_where_no_candidate_is_near(make: Any) -> None:
     assert cloud.held(instance_uuid("new")) == {}
 
 
-def test_instances_of_a_request_see_what_the_others_took(make: Any) -> None:
+def test_instances_of_a_request_count_each_others_claims(make: Any) -> None:
     cloud = make("h1", n_vfs=2)
     names = [f"i{n}" for n in range(4)]
     asked = devices(

@@ -136,7 +136,7 @@ def test_machine_is_reported_and_gets_instances(cloud: Cloud) -> None:
         assert scheduler.stop() == 0
 
 
-def test_every_worker_hears_every_report(cloud: Cloud) -> None:
+def test_every_worker_receives_every_report(cloud: Cloud) -> None:
     with cloud.scheduler(n_workers=2) as scheduler, cloud.agent():
         # Requests go to the workers in turn: one without the report would refuse some.
         wait_until(lambda: all(_selected(cloud) for _ in range(10)))
@@ -150,7 +150,7 @@ def _stored(path: Path) -> int:
     return int(count)
 
 
-def test_lost_message_is_asked_for(cloud: Cloud) -> None:
+def test_lost_message_is_requested_again(cloud: Cloud) -> None:
     record = host(host="h1", total_usable_disk_gb=10, free_disk_mb=10240)
     inventories = {
         name: {"total": 1000, "max_unit": 1000, "allocation_ratio": 1.0}

@@ -209,7 +209,7 @@ def test_spans_of_a_request_come_to_the_collector(cloud: Cloud) -> None:
 
 
 @pytest.mark.deep
-def test_process_is_ready_only_while_the_broker_takes_messages(cloud: Cloud) -> None:
+def test_process_is_ready_only_while_the_broker_accepts_messages(cloud: Cloud) -> None:
     with DedicatedBroker() as broker:
         port = free_port()
         cloud.option(f"http_port = {port}")

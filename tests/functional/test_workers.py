@@ -181,7 +181,7 @@ def test_killed_worker_is_replaced_and_requests_go_on(cloud: Cloud) -> None:
     assert cloud.n_claimed() == 14
 
 
-def test_every_worker_hears_of_the_claims_of_others(cloud: Cloud) -> None:
+def test_every_worker_receives_the_claims_of_others(cloud: Cloud) -> None:
     lines = ("[filter_scheduler]", "enabled_filters = SameHostFilter")
     api = cloud.api()
     with SchedulerProcess(cloud.config(*lines), n_workers=2) as scheduler:
@@ -328,7 +328,7 @@ def test_end_under_load_loses_and_doubles_nothing(cloud: Cloud) -> None:
     assert cloud.n_claimed() == len(answers)
 
 
-def test_worker_that_does_not_end_is_killed_and_told_of(cloud: Cloud) -> None:
+def test_worker_that_does_not_end_is_killed_and_logged(cloud: Cloud) -> None:
     cloud.gate.hold(1)
     lines = ("manager_shutdown_timeout = 100", "graceful_shutdown_timeout = 2")
     with (
@@ -344,7 +344,7 @@ def test_worker_that_does_not_end_is_killed_and_told_of(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])
-def test_request_that_takes_too_long_is_cut_off_and_told_of(
+def test_request_above_the_timeout_is_aborted_and_logged(
     n_workers: int, cloud: Cloud
 ) -> None:
     cloud.gate.hold(1)
@@ -387,7 +387,7 @@ def test_long_decision_is_kept_alive(cloud: Cloud) -> None:
         assert chosen.service_host.startswith("h")
 
 
-def test_systemd_is_told(cloud: Cloud, tmp_path: Path) -> None:
+def test_systemd_is_notified(cloud: Cloud, tmp_path: Path) -> None:
     path = tmp_path / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
         told.bind(str(path))

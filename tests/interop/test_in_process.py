@@ -46,7 +46,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         ("a new aggregate", ["second"]),
     ],
 )
-def test_next_decision_sees_what_nova_has_written(
+def test_next_decision_uses_what_nova_has_written(
     seen: dict[str, Any], change: str, hosts: list[str]
 ) -> None:
     assert seen[change] == hosts
@@ -67,7 +67,7 @@ def test_options_of_nova_and_of_its_libraries_stay_theirs(seen: dict[str, Any]) 
     assert seen["registered twice"] == []
 
 
-def test_nothing_is_left_and_no_port_or_file_is_taken(seen: dict[str, Any]) -> None:
+def test_nothing_is_left_and_no_port_or_file_is_open(seen: dict[str, Any]) -> None:
     assert seen["threads left"] == []
     assert seen["listening"] == []
     assert seen["files"] == []

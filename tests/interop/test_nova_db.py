@@ -78,7 +78,7 @@ def test_table_follows_random_changes(
 
 @pytest.mark.usefixtures("rows")
 @on_one
-def test_instances_are_those_that_nova_asks_for_by_host(
+def test_instances_are_those_that_nova_reads_by_host(
     peer: Peer, databases: NovaDatabases
 ) -> None:
     with Both(peer, databases) as both:

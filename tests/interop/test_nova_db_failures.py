@@ -92,7 +92,7 @@ def test_cell_that_is_away_at_the_start_comes_later(
         spoilt.until(lambda: bool(spoilt.hosts()))
 
 
-def test_looks_do_not_wait_for_a_cell_that_is_known_to_hang(
+def test_polls_do_not_wait_for_a_cell_known_to_hang(
     databases: NovaDatabases,
 ) -> None:
     with Spoilt(databases) as spoilt:
@@ -133,7 +133,7 @@ def test_without_the_api_database_all_stays_and_cells_are_followed(
 
 
 @wrongs
-def test_start_says_that_the_api_database_is_away(
+def test_start_reports_that_the_api_database_is_away(
     databases: NovaDatabases, wrong: Wrong
 ) -> None:
     with Spoilt(databases, is_api=True) as spoilt:

@@ -220,7 +220,7 @@ def with_cpus(*n_cpus: int) -> Report:
         pytest.param((1, 3, 2), (2, 3), True, id="a guest that fits"),
     ],
 )
-def test_what_nova_notes_of_other_cells_is_not_taken_for_an_answer(
+def test_novas_notes_of_other_cells_are_not_taken_as_a_result(
     peer: Peer, n_cpus: tuple[int, ...], n_guest_cpus: tuple[int, ...], fits: bool
 ) -> None:
     [case] = judged(peer, with_cpus(*n_cpus), asked(*floating(*n_guest_cpus)))
@@ -228,7 +228,7 @@ def test_what_nova_notes_of_other_cells_is_not_taken_for_an_answer(
     assert case.novas["numa"] is not fits
 
 
-def test_page_size_of_a_cell_that_had_no_cpus_is_not_asked_of_the_next(
+def test_page_size_of_a_cell_without_cpus_is_not_required_of_the_next(
     peer: Peer,
 ) -> None:
     large = b.numa_cell(0, cpuset={0}, mempages=[b.pages(2048, 8), b.pages(1 << 20, 2)])
@@ -242,7 +242,7 @@ def test_page_size_of_a_cell_that_had_no_cpus_is_not_asked_of_the_next(
     )
 
 
-def test_guest_is_pinned_where_the_host_tells_of_no_cores(peer: Peer) -> None:
+def test_guest_is_pinned_if_the_host_reports_no_cores(peer: Peer) -> None:
     [case] = judged(peer, host(b.numa_cell(siblings=[])), asked(b.guest_cell()))
     assert case.novas["numa"] == "ValueError"
     assert case.ours["numa"] is True
@@ -258,7 +258,7 @@ def test_guest_without_page_size_is_accounted_where_there_are_no_pages(
     assert case.ours["left"] == case.clean["left"]
 
 
-def test_emulator_beside_a_busy_thread_gives_back_no_more_than_it_took(
+def test_emulator_beside_a_busy_thread_frees_what_it_pinned(
     peer: Peer,
 ) -> None:
     threads = b.numa_cell(siblings=[{0, 1}, {2, 3}], pinned_cpus={1})

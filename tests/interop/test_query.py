@@ -123,7 +123,7 @@ def query_string(query: CandidatesQuery | None) -> str | None:
 @pytest.mark.deep
 @pytest.mark.peer
 @pytest.mark.parametrize("nodes", [NODES[:1], NODES], ids=["one node", "two nodes"])
-def test_questions_are_novas(peer: Peer, nodes: tuple[str, ...]) -> None:
+def test_queries_are_novas(peer: Peer, nodes: tuple[str, ...]) -> None:
     found = requests()
     assert found, f"no select_destinations under {WIRE}"
     for name, primitive in found:
@@ -200,9 +200,7 @@ def outcome(
 @pytest.mark.deep
 @pytest.mark.peer
 @pytest.mark.usefixtures("quiet")
-def test_questions_are_novas_for_requests_nobody_thought_of(
-    peer: Peer, placement: Adapter
-) -> None:
+def test_queries_are_novas_for_drawn_requests(peer: Peer, placement: Adapter) -> None:
     rng = random.Random(34)
     outcomes = Counter(
         outcome(peer, placement, drawn_request(rng), NODES[: rng.choice([1, 1, 1, 2])])

@@ -200,7 +200,7 @@ def test_instances_of_one_request_are_decided_on_at_once(
     assert asked() == 1
 
 
-def test_anti_affinity_takes_every_host_once(stock: StockCloud, users: Users) -> None:
+def test_anti_affinity_uses_every_host_once(stock: StockCloud, users: Users) -> None:
     flavor, resources = users.flavor()
     group = stock.ask("group", policy="anti-affinity")
     instances = users.create(flavor, n=2, group=group)
@@ -222,7 +222,7 @@ def test_affinity_keeps_to_one_host(stock: StockCloud, users: Users) -> None:
     assert len(hosts) == 1
 
 
-def test_forced_host_is_taken(stock: StockCloud, users: Users) -> None:
+def test_forced_host_is_selected(stock: StockCloud, users: Users) -> None:
     flavor, resources = users.flavor()
     for host in HOSTS:
         [instance] = users.create(flavor, forced_host=host)
@@ -346,7 +346,7 @@ def test_evacuation(stock: StockCloud, users: Users, asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("has_new_image", [True, False], ids=["new", "same"])
-def test_rebuild_asks_for_a_new_image_only(
+def test_rebuild_is_scheduled_for_a_new_image_only(
     stock: StockCloud, users: Users, asked: Asked, has_new_image: bool
 ) -> None:
     flavor, resources = users.flavor()

@@ -110,7 +110,7 @@ def test_failed_build_is_no_member_of_its_group_any_more(
     assert again.service_host == failed.service_host
 
 
-def test_claims_are_looked_at_before_there_is_no_host(
+def test_claims_are_checked_before_no_valid_host(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     members = new_uuids(4)
@@ -160,7 +160,7 @@ def test_instance_that_went_elsewhere_is_given_back(
     assert _row(scheduler, chosen).instances == {}
 
 
-def test_claim_that_is_held_is_settled_after_a_bound(
+def test_held_claim_is_settled_after_its_limit(
     scheduler: Scheduler, reconciler: ClaimReconciler, time_: HandTime
 ) -> None:
     [uuid] = new_uuids()
@@ -186,7 +186,7 @@ def test_claim_is_all_that_a_file_ever_knows(
     assert _row(scheduler, chosen).vcpus_used == 2
 
 
-def test_claims_take_turns_to_be_looked_at(
+def test_claims_are_checked_in_turn(
     scheduler: Scheduler, reconciler: ClaimReconciler, time_: HandTime
 ) -> None:
     table = scheduler.table
@@ -218,7 +218,7 @@ def test_new_claims_do_not_keep_an_old_one_from_its_turn(
 
 
 @pytest.mark.parametrize("skew_s", [-1e6, 1e6], ids=["behind", "ahead"])
-def test_clock_of_who_claimed_does_not_matter(
+def test_clock_of_the_claimer_does_not_matter(
     scheduler: Scheduler, reconciler: ClaimReconciler, time_: HandTime, skew_s: float
 ) -> None:
     [held, gone] = new_uuids(2)
@@ -234,7 +234,7 @@ def test_clock_of_who_claimed_does_not_matter(
         assert _row(scheduler, chosen).vcpus_used == n_vcpus
 
 
-def test_claim_that_placement_cannot_tell_of_holds_up_no_other(
+def test_claim_that_cannot_be_read_does_not_block_others(
     scheduler: Scheduler, time_: HandTime
 ) -> None:
     """Its answer for one consumer is broken, for some reason."""

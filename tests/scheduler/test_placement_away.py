@@ -104,7 +104,7 @@ def _n_sent(server: MisbehavingServer) -> int:
         (Misbehaviour.WRONG_SHAPE, PlacementUnavailable),
     ],
 )
-def test_request_ends_with_the_first_question_that_fails(
+def test_request_ends_with_the_first_query_that_fails(
     started: Scheduler,
     server: MisbehavingServer,
     wrong: Misbehaviour,
@@ -124,7 +124,7 @@ def test_request_ends_with_the_first_question_that_fails(
 @pytest.mark.parametrize(
     "wrong", [Misbehaviour.HANG, Misbehaviour.BAD_GATEWAY, Misbehaviour.UNAUTHORIZED]
 )
-def test_placement_that_goes_away_during_a_claim_is_asked_of_no_other_host(
+def test_no_other_host_is_claimed_once_placement_goes_away(
     started: Scheduler,
     server: MisbehavingServer,
     wrong: Misbehaviour,
@@ -171,7 +171,7 @@ def test_scheduler_refuses_at_once_and_becomes_ready_again_by_itself(
     assert len(_ask(started, new_uuids())) == 1
 
 
-def test_question_too_long_for_the_web_server_affects_no_other_request(
+def test_query_too_long_for_the_web_server_affects_no_other_request(
     started: Scheduler, server: MisbehavingServer
 ) -> None:
     for i in range(CIRCUIT_MAX_FAILURES):

@@ -844,7 +844,7 @@ def test_file_that_cannot_be_read_is_no_result(
     assert details in capsys.readouterr().err
 
 
-def test_files_of_a_directory_are_looked_at(
+def test_files_of_a_directory_are_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in (2, 1):

@@ -141,7 +141,7 @@ def test_answer_is_kept_for_the_next_request(make: Any) -> None:
     assert cloud.scheduler.candidates_cache.stats().hits == 2
 
 
-def test_age_0_asks_each_time(make: Any) -> None:
+def test_age_0_queries_placement_each_time(make: Any) -> None:
     cloud = make("a", "b", candidates_max_age=0.0)
     cloud.select()
     cloud.select()
@@ -166,7 +166,7 @@ def test_answer_is_of_no_use_once_hosts_are_others(
     assert cloud.adapter.n_questions == 3
 
 
-def test_placement_is_asked_afresh_before_there_is_no_host(make: Any) -> None:
+def test_placement_is_queried_again_before_no_valid_host(make: Any) -> None:
     cloud = make("a")
     rival = cloud.take("a")
     with pytest.raises(NoValidHost):
@@ -207,7 +207,7 @@ def test_claims_of_a_request_that_fails_are_counted_no_more(make: Any) -> None:
     assert sorted(cloud.select(uuids=new_uuids(2))) == ["a", "b"]
 
 
-def test_answer_that_the_limit_cut_is_asked_for_whole_when_it_is_used_up(
+def test_truncated_answer_is_queried_whole_when_it_is_used_up(
     make: Any,
 ) -> None:
     cloud = make("a", "b", "c", max_placement_results=1)
@@ -253,7 +253,7 @@ def test_claim_that_counts_twice_is_no_reason_for_no_valid_host(make: Any) -> No
     assert cloud.adapter.n_questions == 1
 
 
-def test_record_tells_of_the_answer_that_was_decided_on(make: Any) -> None:
+def test_record_describes_the_answer_that_was_used(make: Any) -> None:
     cloud = make("a", "b", max_placement_results=1)
     cloud.select(vcpus=1)
     [kept] = [

@@ -41,7 +41,7 @@ def make(tmp_path: Path) -> Iterator[MakeScheduler]:
         scheduler.stop()
 
 
-def test_record_says_which_prefilter_refused(make: MakeScheduler) -> None:
+def test_record_names_the_prefilter_that_refused(make: MakeScheduler) -> None:
     scheduler = make(
         "limit_tenants_to_placement_aggregate",
         "placement_aggregate_required_for_tenants",
@@ -57,7 +57,7 @@ def test_record_says_which_prefilter_refused(make: MakeScheduler) -> None:
     ) in record.summary()
 
 
-def test_record_says_that_placement_refused(make: MakeScheduler) -> None:
+def test_record_has_placements_refusal(make: MakeScheduler) -> None:
     scheduler = make()
     asked = request(extra_specs={"trait:CUSTOM_NO_SUCH": "required"})
     with pytest.raises(NoValidHost, match=r"No such trait.*CUSTOM_NO_SUCH"):
@@ -116,7 +116,7 @@ def test_hosts_are_in_the_segment_of_a_routed_network(make: MakeScheduler) -> No
 
 
 @pytest.mark.parametrize("is_disabled", [False, True])
-def test_pinned_guest_is_asked_for_on_hosts_without_pcpu_by_default(
+def test_pinned_guest_may_use_hosts_without_pcpu_by_default(
     make: MakeScheduler, is_disabled: bool
 ) -> None:
     scheduler = make()

@@ -97,7 +97,7 @@ REBUILD = {"_nova_check_type": ["rebuild"]}
         pytest.param(REBUILD, True, id="rebuild"),
     ],
 )
-def test_hint_says_that_it_is_a_rebuild(hints: Any, is_one: bool) -> None:
+def test_hint_marks_a_rebuild(hints: Any, is_one: bool) -> None:
     assert Request.of(spec(scheduler_hints=hints)).is_rebuild is is_one
 
 
@@ -134,7 +134,7 @@ def test_forced_hosts_are_not_filtered(fields: dict[str, Any], skips: bool) -> N
         ),
     ],
 )
-def test_question_is_narrowed_to_the_host_that_is_named(
+def test_query_is_restricted_to_the_named_host(
     fields: dict[str, Any], in_tree: str | None, is_limited: bool
 ) -> None:
     requirements = Requirements()

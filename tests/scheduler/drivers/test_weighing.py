@@ -113,7 +113,7 @@ def test_ties_order_equal_hosts_only() -> None:
     assert _order(_ranked(rows, ties=[0.3, 0.9, 0.1, 0.2])) == "bcda"
 
 
-def test_equal_best_hosts_are_shuffled_anew_each_time() -> None:
+def test_equal_best_hosts_are_shuffled_each_time() -> None:
     rows = batch(*hosts("free_ram_mb", [5, 9, 9, 9]))
     orders = {
         _order(_ranked(rows, seed=seed, shuffle_best_same_weighed_hosts=True))

@@ -48,7 +48,7 @@ def test_instance_has_the_properties_of_its_image(
     assert len(found_in(kept)) == len(properties)
 
 
-def test_what_is_not_told_is_not_known() -> None:
+def test_unreported_property_is_unknown() -> None:
     assert properties_of_instance(Instance(uuid=UUID)) is None
     assert properties_of_image(None) == frozenset()
     assert properties_of_image(ImageMeta()) == frozenset()

@@ -183,7 +183,7 @@ def test_end_has_the_cells_of_the_host_of_the_last_instance(make: Make) -> None:
         assert f"h{_published_cell(listener)['id']}" == chosen[-1]
 
 
-def test_request_is_left_as_it_was_asked_for(make: Make) -> None:
+def test_request_is_not_modified(make: Make) -> None:
     scheduler = make(Listener(), [_with_cell("h1", 3)])
     spec = _spec(**_pinned())
     before = spec.obj_to_primitive()
@@ -303,7 +303,7 @@ def test_unavailable_bus_delays_no_decision(make: Make) -> None:
     assert _events(notifier) == [START, END] * 3
 
 
-def test_queue_for_the_bus_is_bounded(
+def test_queue_for_the_bus_is_limited(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     outbox, notifier = Outbox(), Unavailable()

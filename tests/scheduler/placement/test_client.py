@@ -62,7 +62,7 @@ def embedded():
         (Misbehaviour.WRONG_SHAPE, PlacementUnavailable, "no allocation_requests"),
     ],
 )
-def test_wrong_answer_to_a_question_is_typed(server, wrong, error, told):
+def test_wrong_answer_to_a_query_is_typed(server, wrong, error, told):
     server.misbehave(wrong)
     with pytest.raises(error, match=told) as raised:
         server.client().allocation_candidates(QUERY)
@@ -145,7 +145,7 @@ def test_too_old_a_placement_is_incompatible_with_both_ranges():
         server.client().check()
 
 
-def test_malformed_question_is_rejected_in_placements_words(embedded):
+def test_malformed_query_is_rejected_in_placements_words(embedded):
     query = CandidatesQuery((("resources", "NO_SUCH_CLASS:1"),))
     with pytest.raises(PlacementRejected, match="NO_SUCH_CLASS"):
         embedded.client.allocation_candidates(query)
@@ -187,7 +187,7 @@ def test_refusal_of_a_server_in_front_is_an_answer_to_this_request(status):
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 406, 408, 429, 500, 503])
-def test_what_says_that_placement_is_away_counts_as_that(status):
+def test_status_of_an_absent_placement_counts_as_unavailable(status):
     with MisbehavingServer(_answering(status)) as server:
         client = server.client()
         for _ in range(CIRCUIT_MAX_FAILURES):
@@ -256,7 +256,7 @@ def test_admin_token_is_sent(tmp_path, embedded):
 
 
 @pytest.mark.timeout(20)
-def test_password_asks_keystone_first(tmp_path, server):
+def test_password_authentication_calls_keystone_first(tmp_path, server):
     text = (
         f"auth_type = password\nauth_url = {server.url}/v3\nusername = nova\n"
         "password = x\nproject_name = service\nuser_domain_name = Default\n"

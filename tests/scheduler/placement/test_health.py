@@ -209,7 +209,9 @@ def test_answer_in_between_makes_the_count_start_again(
     assert not client.health.is_down
 
 
-def test_one_dear_failure_opens_it(client: PlacementClient, moody: Moody) -> None:
+def test_one_slow_failure_opens_the_circuit(
+    client: PlacementClient, moody: Moody
+) -> None:
     moody.costs_s = CIRCUIT_MAX_LOST_S
     _fail(client, 1)
     _assert_refused(client)
@@ -257,7 +259,7 @@ def test_one_call_tries_when_the_pause_is_over_and_others_are_refused(
     assert len(server.seen) == CIRCUIT_MAX_FAILURES + 2
 
 
-def test_pauses_double_are_jittered_and_bounded(
+def test_pauses_double_are_jittered_and_limited(
     client: PlacementClient, clock: Clock
 ) -> None:
     _fail(client)
@@ -277,7 +279,7 @@ def _failed(_error: PlacementError) -> CallOutcome:
     return CallOutcome.FAILED
 
 
-def test_failed_try_tells_the_newest_cause_and_the_first_time(
+def test_failed_attempt_has_the_newest_cause_and_the_first_time(
     server: MisbehavingServer, client: PlacementClient, clock: Clock
 ) -> None:
     _fail(client)
@@ -313,7 +315,7 @@ def test_try_that_is_killed_does_not_leave_it_open_for_ever(
     assert not client.health.is_down
 
 
-def test_many_threads_ask_a_placement_that_is_away_no_more_than_a_few_times(
+def test_many_threads_call_an_absent_placement_a_few_times_only(
     server: MisbehavingServer, client: PlacementClient
 ) -> None:
     n_threads = 8

@@ -97,7 +97,7 @@ def test_empty_placement_is_ready_with_a_note(server: MisbehavingServer) -> None
     assert "No compute service has registered" in health.note
 
 
-def test_nothing_is_asked_after_the_stop() -> None:
+def test_no_call_is_sent_after_the_stop() -> None:
     client = PlacementClient(adapter_to(refusing_url()))
     health = client.health
     health.start(client.probe)

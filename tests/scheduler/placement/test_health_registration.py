@@ -53,7 +53,7 @@ def test_placement_without_any_provider_is_empty(server: MisbehavingServer) -> N
     assert client.health.was_empty
 
 
-def test_placement_in_which_nothing_fits_is_not_empty_and_not_asked_again(
+def test_placement_in_which_nothing_fits_is_not_empty_nor_checked_again(
     embedded: EmbeddedPlacementFixture, server: MisbehavingServer
 ) -> None:
     _register(embedded)
@@ -64,7 +64,7 @@ def test_placement_in_which_nothing_fits_is_not_empty_and_not_asked_again(
     assert _n_asked(server) == 1
 
 
-def test_placement_that_had_candidates_once_is_never_asked(
+def test_placement_that_had_candidates_once_is_never_checked(
     embedded: EmbeddedPlacementFixture, server: MisbehavingServer
 ) -> None:
     _register(embedded)
@@ -74,7 +74,7 @@ def test_placement_that_had_candidates_once_is_never_asked(
     assert _n_asked(server) == 0
 
 
-def test_empty_placement_is_looked_at_again_after_a_while(
+def test_empty_placement_is_checked_again_after_a_while(
     embedded: EmbeddedPlacementFixture, server: MisbehavingServer
 ) -> None:
     clock = Clock()

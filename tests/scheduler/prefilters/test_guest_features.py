@@ -136,5 +136,5 @@ def test_unknown_security_of_a_tpm_fits_nowhere() -> None:
         tpm_secret_security_filter,
     ],
 )
-def test_no_image_says_nothing(prefilter: Prefilter) -> None:
+def test_no_image_requires_nothing(prefilter: Prefilter) -> None:
     assert required(prefilter, image=None) == root()

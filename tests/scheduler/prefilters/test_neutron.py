@@ -53,7 +53,7 @@ def client(url: str) -> NeutronClient:
     return made
 
 
-def test_three_questions(url: str) -> None:
+def test_three_queries(url: str) -> None:
     asked = client(url)
     assert asked.show_port("p") == ANSWERS["/v2.0/ports/p"]
     assert asked.show_subnet("s") == ANSWERS["/v2.0/subnets/s"]

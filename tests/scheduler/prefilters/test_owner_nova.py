@@ -73,7 +73,7 @@ def test_groups_of_a_flavors_devices_need_it_too() -> None:
     }
 
 
-def test_what_a_group_needs_is_in_the_question() -> None:
+def test_needs_of_a_group_are_in_the_query() -> None:
     needs = Requirements(group_required={f"{GPU}-1": {"T"}, "unheard of": {"U"}})
     request = Request.validated(spec(**with_devices()))
     asked = dict(build_query(request, needs, limit=1).params)

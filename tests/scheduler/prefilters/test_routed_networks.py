@@ -68,7 +68,7 @@ def test_networks(wanted: list[dict[str, Any]], member_of: list[set[str]]) -> No
     assert found == Requirements(member_of=[frozenset(each) for each in member_of])
 
 
-def test_each_object_is_asked_for_once_a_request() -> None:
+def test_each_object_is_requested_once_per_request() -> None:
     counting = neutron()
     wanted = [{"port_id": FREE}, {"port_id": FREE}, {"network_id": "net"}]
     required(routed_networks_filter, neutron=counting, **asked(*wanted))
@@ -96,7 +96,7 @@ def test_request_of_an_old_conductor_has_no_networks() -> None:
     assert found == Requirements()
 
 
-def test_off_by_default_nobody_is_asked() -> None:
+def test_prefilter_is_off_by_default() -> None:
     counting = neutron()
     wanted = {**asked({"port_id": BOUND}), "on": ()}
     assert required(routed_networks_filter, neutron=counting, **wanted) == (

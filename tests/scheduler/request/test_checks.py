@@ -60,7 +60,7 @@ def group(requester_id: str | None, **fields: Any) -> RequestGroup:
     ],
     ids=str,
 )
-def test_what_can_be_asked_passes(changes: dict[str, Any]) -> None:
+def test_valid_request_passes(changes: dict[str, Any]) -> None:
     Request.validated(spec(**changes))
 
 

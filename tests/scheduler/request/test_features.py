@@ -66,7 +66,7 @@ def test_image_that_cannot_be_encrypted_is_refused(
         feature_traits(encrypted(model, properties))
 
 
-def test_guest_without_features_asks_for_nothing() -> None:
+def test_guest_without_features_requires_nothing() -> None:
     guest = FlavorAndImage(1, {"hw:mem_encryption": "no"}, None)
 
     assert feature_traits(guest) == set()

@@ -96,7 +96,7 @@ def test_request_that_is_used_again_is_read_again() -> None:
     assert Request.of(asked).settings.extra_specs == {"hw:mem_page_size": "large"}
 
 
-def test_invalid_setting_is_refused_before_placement_is_asked(
+def test_invalid_setting_is_refused_before_the_query(
     scheduler: Scheduler,
 ) -> None:
     asked = request(extra_specs={"hw:cpu_policy": "many"})

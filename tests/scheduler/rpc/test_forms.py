@@ -126,7 +126,7 @@ def _dicts(**properties: Any) -> dict[str, Any]:
         "destination", "group", "group object",
     ],
 )  # fmt: skip
-def test_dicts_are_taken(
+def test_dicts_are_accepted(
     ask: Callable[..., Any], properties: dict[str, Any], hosts: set[str]
 ) -> None:
     [answer] = ask("4.0", **_dicts(**properties))
@@ -135,7 +135,7 @@ def test_dicts_are_taken(
 
 
 @pytest.mark.parametrize("version", ["4.1", "4.2"])
-def test_dicts_are_taken_in_all_versions_of_their_time(
+def test_dicts_are_accepted_in_all_versions_that_had_them(
     ask: Callable[..., Any], version: str
 ) -> None:
     assert len(ask(version, **_dicts())) == 1
@@ -143,7 +143,7 @@ def test_dicts_are_taken_in_all_versions_of_their_time(
 
 @pytest.mark.parametrize("flags", [{}, {"return_objects": False}])
 @pytest.mark.parametrize("is_asked", [False, True])
-def test_who_names_instances_gets_dicts_of_what_is_claimed(
+def test_call_with_instances_is_claimed_and_answered_with_dicts(
     scheduler: Scheduler,
     ask: Callable[..., Any],
     flags: dict[str, bool],
@@ -163,7 +163,7 @@ def test_who_names_instances_gets_dicts_of_what_is_claimed(
 
 
 @pytest.mark.parametrize("version", ["4.3", "4.4", "4.5"])
-def test_who_names_no_instances_claims_by_himself(
+def test_call_without_instances_is_not_claimed(
     scheduler: Scheduler, ask: Callable[..., Any], version: str
 ) -> None:
     uuid = new_uuids()[0]
@@ -177,7 +177,7 @@ _NO_UUIDS = {"instance_uuids": None}
 
 
 @pytest.mark.parametrize("wants", [False, True])
-def test_objects_are_answered_with_alternates_if_asked(
+def test_objects_are_answered_with_alternates_if_requested(
     scheduler: Scheduler, ask: Callable[..., Any], wants: bool
 ) -> None:
     uuid = new_uuids()[0]
@@ -201,7 +201,7 @@ def test_objects_without_instances_are_not_claimed(ask: Callable[..., Any]) -> N
     assert chosen.allocation_request_version is None
 
 
-def test_rebuild_is_judged_and_not_claimed(
+def test_rebuild_is_filtered_and_not_claimed(
     scheduler: Scheduler, ask: Callable[..., Any]
 ) -> None:
     uuid = new_uuids()[0]
@@ -243,7 +243,7 @@ def _aggregate(number: int) -> Aggregate:
     ],
     ids=["one", "list", "object list", "none"],
 )
-def test_aggregates_are_taken_in_all_forms(
+def test_aggregates_are_accepted_in_all_forms(
     scheduler: Scheduler, ask: Callable[..., Any], aggregates: Any
 ) -> None:
     assert ask("4.1", "update_aggregates", aggregates=aggregates) is None
@@ -255,7 +255,7 @@ def test_aggregates_are_taken_in_all_forms(
     assert list(scheduler.table.aggregates) == []
 
 
-def test_instances_are_taken_as_calls_too(
+def test_instance_changes_are_accepted_as_calls_too(
     scheduler: Scheduler, ask: Callable[..., Any]
 ) -> None:
     first, second = new_uuids(2)
@@ -306,7 +306,7 @@ def endpoint(scheduler: Scheduler) -> SchedulerEndpoint:
         ({"spec_obj": request(num_instances=0)}, "num_instances"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_by_name(
+def test_invalid_argument_is_refused_by_name(
     endpoint: SchedulerEndpoint, arguments: dict[str, Any], reported: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=reported) as raised:
@@ -329,7 +329,7 @@ def test_what_cannot_be_asked_is_refused_by_name(
         ("sync_instance_info", {"host_name": "h1", "instance_uuids": [1]}),
     ],
 )
-def test_cast_that_makes_no_sense_changes_nothing(
+def test_invalid_cast_changes_nothing(
     scheduler: Scheduler,
     endpoint: SchedulerEndpoint,
     method: str,

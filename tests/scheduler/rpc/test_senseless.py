@@ -114,7 +114,7 @@ _METHODS: Any = (5, None, [], {}, True)
     ],
     ids=lambda value: str(value)[:40] if isinstance(value, str) else "",
 )
-def test_message_that_makes_no_sense_is_refused_in_one_line(
+def test_invalid_message_is_refused_in_one_line(
     call: Call, caplog: pytest.LogCaptureFixture, message: dict[str, Any], told: str
 ) -> None:
     with caplog.at_level(logging.INFO), pytest.raises(InvalidRequest, match=told):
@@ -149,7 +149,7 @@ def test_version_that_is_not_served_is_answered_as_by_nova(
     [{}, {"request_id": 5}, {"roles": 7, "request_id": "req-1"}, {"user_id": ["x"]}],
     ids=str,
 )
-def test_context_that_makes_no_sense_is_no_obstacle(call: Call, context: Any) -> None:
+def test_invalid_context_is_ignored(call: Call, context: Any) -> None:
     assert call(context=context, args=_asked())
 
 

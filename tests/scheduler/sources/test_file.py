@@ -65,7 +65,7 @@ def cloud(conf: cfg.ConfigOpts, tmp_path: Path) -> Cloud:
     return made
 
 
-def test_table_has_what_the_file_says(cloud: Cloud) -> None:
+def test_table_has_the_files_contents(cloud: Cloud) -> None:
     assert cloud.told() == {
         "a": (4096, ["all", "east"], [ONE]),
         "b": (4096, ["all"], []),
@@ -78,7 +78,7 @@ def test_refresh_drops_what_the_file_has_no_more(cloud: Cloud) -> None:
     assert cloud.told() == {"b": (2048, ["all"], []), "c": (4096, ["all"], [TWO])}
 
 
-def test_refresh_drops_the_instances_that_are_told_no_more(cloud: Cloud) -> None:
+def test_refresh_drops_instances_that_are_not_listed_any_more(cloud: Cloud) -> None:
     cloud.write(_host("a"), _host("b", instances=[ONE]))
     cloud.source.refresh(cloud.table)
     assert cloud.told() == {"a": (4096, [], []), "b": (4096, [], [ONE])}
@@ -90,7 +90,7 @@ def test_refresh_keeps_claims_that_the_file_does_not_include(cloud: Cloud) -> No
     assert cloud.told()["b"] == (4096 - 512, ["all"], [TWO])
 
 
-def test_refresh_keeps_instances_of_which_the_file_never_told(cloud: Cloud) -> None:
+def test_refresh_keeps_instances_that_the_file_never_listed(cloud: Cloud) -> None:
     cloud.table.set_instances("b", [TWO])
     cloud.source.refresh(cloud.table)
     assert cloud.told()["b"][2] == [TWO]
@@ -109,7 +109,7 @@ def test_broken_new_file_changes_nothing(text: str | None, cloud: Cloud) -> None
     assert {h.record.host for h in cloud.source.inventory.hosts} == {"a", "b"}
 
 
-def test_nodes_of_one_service_host_share_what_is_told_of_each(
+def test_nodes_of_one_service_host_share_their_instances(
     conf: cfg.ConfigOpts, tmp_path: Path
 ) -> None:
     cloud = Cloud(conf, tmp_path / "inventory.yaml")

@@ -64,7 +64,7 @@ hosts:
 """
 
 
-def test_yaml_is_read_as_it_says(tmp_path: Path) -> None:
+def test_yaml_is_read_in_full(tmp_path: Path) -> None:
     inventory = read_inventory(_write(tmp_path, YAML))
     plain, full = inventory.hosts
     record = full.record
@@ -96,13 +96,13 @@ def test_aggregates_are_read(tmp_path: Path) -> None:
     )
 
 
-def test_json_says_the_same(tmp_path: Path) -> None:
+def test_json_is_read_like_yaml(tmp_path: Path) -> None:
     first = read_inventory(_write(tmp_path, YAML))
     again = json.dumps(yaml.safe_load(YAML))
     assert read_inventory(_write(tmp_path, again)) == first
 
 
-def test_what_is_in_use_is_reserved_as_the_hardware_it_takes(tmp_path: Path) -> None:
+def test_usage_is_reserved_as_the_hardware_it_needs(tmp_path: Path) -> None:
     _, full = read_inventory(_write(tmp_path, YAML)).hosts
     # 4 vCPUs at a ratio of 4 use 1; 1500 MiB are 2 GiB in part.
     assert full.reserved == {"VCPU": 1 + 1, "MEMORY_MB": 1024, "DISK_GB": 2 + 30}
@@ -202,7 +202,7 @@ A = "host 'a', key "
         ),
     ],
 )
-def test_mistake_of_a_host_is_told_with_file_host_and_key(
+def test_mistake_of_a_host_names_file_host_and_key(
     changes: dict[Any, Any], told: str, tmp_path: Path
 ) -> None:
     path = _write(tmp_path, {"cells": CELLS, "hosts": [{**HOST, **changes}]})
@@ -294,7 +294,7 @@ def test_broken_document_is_refused(document: Any, told: str, tmp_path: Path) ->
     assert str(caught.value).startswith(f"{path}: ")
 
 
-def test_every_mistake_is_told_up_to_a_limit(tmp_path: Path) -> None:
+def test_every_mistake_is_reported_up_to_a_limit(tmp_path: Path) -> None:
     hosts = [{**HOST, "host": f"h{i}", "vcpus": 0} for i in range(25)]
     with pytest.raises(InventoryError) as caught:
         read_inventory(_write(tmp_path, {"cells": CELLS, "hosts": hosts}))

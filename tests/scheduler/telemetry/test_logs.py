@@ -61,7 +61,7 @@ def lines(request: Any, conf: cfg.ConfigOpts) -> Iterator[tuple[str, Lines]]:
     logger.setLevel(before)
 
 
-def test_decision_line_and_what_is_told_within_carry_the_request(
+def test_log_lines_of_a_decision_carry_the_request(
     lines: tuple[str, Lines], select: Select
 ) -> None:
     kind, written = lines

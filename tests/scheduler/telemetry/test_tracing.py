@@ -151,9 +151,7 @@ class Overheard:
 
 
 @pytest.mark.parametrize("flag", ["00", "01"], ids=["not sampled", "sampled"])
-def test_placement_is_told_of_the_trace(
-    exporter: InMemorySpanExporter, flag: str
-) -> None:
+def test_placement_gets_the_trace(exporter: InMemorySpanExporter, flag: str) -> None:
     exporter.clear()
     context = {"traceparent": f"00-{TRACE}-{PARENT}-{flag}"}
     with PlacementFixture() as placement:
@@ -168,7 +166,7 @@ def test_placement_is_told_of_the_trace(
     assert len(recorded) == (2 if flag == "01" else 0)
 
 
-def test_outside_of_a_request_placement_is_told_of_none() -> None:
+def test_placement_gets_no_trace_outside_of_a_request() -> None:
     headers: dict[str, str] = {}
     tracing.inject_headers(headers)
     assert headers == {}
@@ -192,9 +190,7 @@ def test_a_part_that_fails_is_an_error(spans: Spans, scheduler: Scheduler) -> No
     assert root.status.status_code is trace.StatusCode.ERROR
 
 
-def test_what_runs_beside_requests_is_not_traced(
-    spans: Spans, scheduler: Scheduler
-) -> None:
+def test_background_work_is_not_traced(spans: Spans, scheduler: Scheduler) -> None:
     client: PlacementClient = scheduler.placement
     client.probe()
     with tracing.span("alone") as span:

@@ -160,7 +160,7 @@ def test_fresh_answer_is_not_checked(cloud: Cloud) -> None:
     assert cloud.reads() == []
 
 
-def test_question_without_traits_and_aggregates_is_not_checked(cloud: Cloud) -> None:
+def test_query_without_traits_and_aggregates_is_not_checked(cloud: Cloud) -> None:
     cloud.select()
     cloud.reads()
     cloud.time.pass_by(2)
@@ -168,7 +168,7 @@ def test_question_without_traits_and_aggregates_is_not_checked(cloud: Cloud) -> 
     assert cloud.reads() == []
 
 
-def test_many_instances_have_placement_asked_afresh(cloud: Cloud) -> None:
+def test_large_request_queries_placement_again(cloud: Cloud) -> None:
     cloud.select(**WANTED["required"])
     cloud.time.pass_by(2)
     _spoil(cloud, "a")

@@ -82,12 +82,12 @@ def test_cell_is_counted() -> None:
     assert rows["total_kb"][0, 0].tolist() == [400, 20480]
 
 
-def test_cell_without_socket_is_told_apart() -> None:
+def test_cell_without_socket_is_distinguished() -> None:
     rows = _arrays(host(host_cell(0, socket=0), host_cell(1))).rows()
     assert rows["socket"].tolist() == [[0, NO_SOCKET]]
 
 
-def test_rows_that_were_taken_stay_when_wider_ones_come() -> None:
+def test_rows_read_earlier_do_not_change_when_wider_ones_are_added() -> None:
     arrays = _arrays(host(host_cell(5)))
     before = arrays.rows()
     wide = host(*(host_cell(n, pages=(Pages(4, 1), Pages(8, 1))) for n in range(3)))
@@ -120,7 +120,7 @@ def test_rows_are_the_same_however_they_were_added(
     }
 
 
-def test_rows_are_taken_in_any_order_and_again() -> None:
+def test_rows_are_read_in_any_order_and_repeatedly() -> None:
     rows = _arrays(host(host_cell(0)), None, host(host_cell(2), host_cell(3))).rows()
     taken = rows.take(np.array([2, 0, 2]))
     assert taken.n_cells.tolist() == [2, 1, 2]
@@ -139,7 +139,7 @@ def _often_switching() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_often_switching")
-def test_rows_taken_while_wider_ones_come_are_of_one_width() -> None:
+def test_rows_read_while_wider_ones_are_added_are_of_one_width() -> None:
     widest, torn = 40, list[set[tuple[int, ...]]]()
     cells = [host_cell(number) for number in range(widest)]
     reports = [host(*cells[:width]) for width in range(1, widest)]

@@ -95,7 +95,7 @@ def test_used_cpus_matter_more_than_memory_to_a_floating_guest() -> None:
 
 
 @pytest.mark.parametrize("is_packed", [False, True])
-def test_cells_with_devices_are_first_only_if_asked_for(is_packed: bool) -> None:
+def test_cells_with_devices_are_first_only_if_requested(is_packed: bool) -> None:
     topology = host(host_cell(0), host_cell(1), host_cell(2))
     asked: dict[str, Any] = {"nodes": {0: 1, 1: 2}, "is_packed": is_packed}
     assert _chosen(topology, ONE, wants_device=True, **asked) == [1]
@@ -170,7 +170,7 @@ def test_guest_goes_where_its_devices_suffice() -> None:
     assert _chosen(topology, ONE, wants_device=True) is None
 
 
-def test_devices_that_are_not_asked_for_reject_nobody() -> None:
+def test_devices_that_are_not_requested_reject_no_host() -> None:
     assert _chosen(host(host_cell(0)), ONE, nodes={1: 1}) == [0]
 
 
@@ -238,7 +238,7 @@ def _is_near(topology: HostTopology, ids: set[int], limits: Limits | None) -> bo
 # -- the worst cases -------------------------------------------------------------------
 
 
-def test_devices_are_asked_for_once_a_choice_of_cells() -> None:
+def test_devices_are_checked_once_per_choice_of_cells() -> None:
     asked: list[int] = []
 
     def never(cells: int) -> bool:
@@ -273,7 +273,7 @@ def test_cells_of_the_same_sockets_are_found(
     assert found.ids.tolist() == [[n for n in range(4) if chosen >> n & 1]]
 
 
-def test_eight_cells_that_share_seven_are_told_not_to_fit() -> None:
+def test_eight_guest_cells_do_not_fit_seven_host_cells() -> None:
     few = [host_cell(n) for n in range(7)]
     full = [host_cell(n, pinned=mask(*range(8))) for n in range(7, 16)]
     assert _chosen(host(*few, *full), Guest((pinned(1),) * 8)) is None

@@ -237,7 +237,7 @@ def test_emulator_gets_a_core_of_its_own_beside_isolated_cpus() -> None:
     assert _taken(guest, 1, **_old()) == ([0, 1], {2})
 
 
-def test_emulator_does_with_a_half_free_core_beside_isolated_cpus() -> None:
+def test_emulator_accepts_a_half_free_core_beside_isolated_cpus() -> None:
     guest = pinned(3, thread_policy="isolate")
     assert _taken(guest, 1, **_old(pinned=mask(0))) == ([1, 2, 3], {4})
 
@@ -254,14 +254,14 @@ def test_emulator_gets_nothing_beside_a_cell_that_pins_nothing() -> None:
     assert _taken(guest, 1, cpus=(8,)) is None
 
 
-def test_emulator_takes_nothing_of_a_floating_guest() -> None:
+def test_emulator_of_a_floating_guest_pins_nothing() -> None:
     assert _taken(shared(0, pcpus=()), 1, pinned=mask(*range(8))) == ([], set())
 
 
 # -- hosts that are odd ----------------------------------------------------------------
 
 
-def test_every_cpu_is_a_core_where_none_are_told() -> None:
+def test_every_cpu_is_a_core_if_none_are_reported() -> None:
     changes: dict[str, Any] = {"siblings": (), "pcpus": (2, 5, 7), "pinned": mask(5)}
     assert _taken(pinned(2), **changes) == ([2, 7], set())
     assert _taken(pinned(2, thread_policy="isolate"), **changes) == ([2, 7], set())
@@ -307,7 +307,7 @@ def test_first_thread_is_the_one_that_a_set_made_of_the_report_yields(
 
 
 @given(host_cells(0), guest_cells())
-def test_what_is_taken_was_free_and_is_as_much_as_was_asked_for(
+def test_pinned_cpus_were_free_and_as_many_as_requested(
     cell: HostCell, guest: GuestCell
 ) -> None:
     for n_reserved in (0, 1):

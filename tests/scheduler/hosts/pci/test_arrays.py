@@ -93,13 +93,13 @@ def test_no_pool_has_an_unknown_provider() -> None:
     assert UNKNOWN_PROVIDER not in made.rows().provider
 
 
-def test_provider_of_several_pools_is_told() -> None:
+def test_provider_of_several_pools_is_marked() -> None:
     split = pools(flat(rp_uuid="rp-a"), flat(tag="x", rp_uuid="rp-a"))
     rows = arrays(HOST, split, pools(flat(), flat(tag="x"))).rows()
     assert rows.has_split.tolist() == [False, True, False]
 
 
-def test_rows_that_were_taken_stay_when_more_pools_and_hosts_come() -> None:
+def test_rows_read_earlier_do_not_change_when_pools_and_hosts_are_added() -> None:
     made = arrays(NO_POOLS, HOST)
     early = made.rows()
     before = as_dicts(early)
@@ -131,7 +131,7 @@ def test_rows_are_the_values_in_order(parts: list[list[HostPools]]) -> None:
 @given(
     values=st.lists(POOLS, min_size=1, max_size=4), later=st.lists(POOLS, max_size=2)
 )
-def test_rows_are_judged_as_each_pool(
+def test_rows_are_evaluated_as_each_pool(
     values: list[HostPools], later: list[HostPools]
 ) -> None:
     made = arrays(*values)

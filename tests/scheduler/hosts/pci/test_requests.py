@@ -154,7 +154,7 @@ def test_request_without_specs_matches_nothing() -> None:
         pytest.param([MOVES, {}], STAYS, True, id="one spec says nothing of moving"),
     ],
 )
-def test_special_devices_have_to_be_asked_for(
+def test_special_devices_have_to_be_requested(
     specs: list[dict[str, str]], properties: dict[str, str], is_usable: bool
 ) -> None:
     assert match_request(request(1, *specs), kind(**properties)).is_usable == is_usable

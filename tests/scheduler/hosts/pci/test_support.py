@@ -65,13 +65,13 @@ def at_nodes(*counts: int) -> HostPools:
         ("socket", 1, at_nodes(1, 0, 0, 1), None),
     ],
 )
-def test_policy_tells_how_near_is_near_enough(
+def test_policy_sets_the_allowed_distance(
     policy: str, count: int, host: HostPools, left: list[int] | None
 ) -> None:
     assert left_by(host, request(count, numa_policy=policy), at=IN_0) == left
 
 
-def test_preferred_takes_what_is_near_or_unbound_before_the_rest() -> None:
+def test_preferred_policy_uses_near_or_unbound_devices_first() -> None:
     host = pools(
         flat(2, numa_node=1), flat(1, numa_node=None), flat(1, numa_node=0, tag="x")
     )
@@ -80,7 +80,7 @@ def test_preferred_takes_what_is_near_or_unbound_before_the_rest() -> None:
     assert left.to_dicts() == [flat(1, numa_node=1)]
 
 
-def test_legacy_takes_unbound_devices_in_the_order_of_pools() -> None:
+def test_legacy_policy_uses_unbound_devices_in_the_order_of_pools() -> None:
     host = pools(flat(2, numa_node=None), flat(1, numa_node=0, tag="x"))
     assert left_by(host, request(2), at=IN_0) == [1]
 
@@ -105,7 +105,7 @@ def test_near_devices_decide_even_where_they_cannot_be_used(special: Any) -> Non
 
 
 @pytest.mark.parametrize("special", [PF, VDPA])
-def test_special_devices_are_left_to_those_who_ask(special: dict[str, str]) -> None:
+def test_special_devices_are_left_to_requests_for_them(special: dict[str, str]) -> None:
     host = pools(flat(1, **special))
     assert left_by(host, request(1)) is None
     assert left_by(host, request(1, special)) == []
@@ -124,7 +124,7 @@ def test_used_up_pools_that_are_passed_are_gone() -> None:
     assert left_by(host, request(1)) == [1, 0]
 
 
-def test_requests_take_from_what_earlier_ones_left() -> None:
+def test_requests_consume_what_earlier_ones_left() -> None:
     host = pools(flat(1), flat(1, tag="a"))
     any_, tagged = request(1), request(1, {"tag": "a"})
     assert counts(take(host, [any_, tagged], [(), ()])) == []
@@ -163,7 +163,7 @@ def test_provider_must_match_too() -> None:
     assert left_by(pools(A, B), asked, "rp-a") is None
 
 
-def test_provider_of_several_pools_fails_whoever_needs_providers() -> None:
+def test_provider_of_several_pools_fails_requests_with_providers() -> None:
     host = pools(A, flat(1, address="c", rp_uuid="rp-a", more="x"), B)
     assert left_by(host, request(1), "rp-b") is None
     assert left_by(host, request(1)) == [1, 2, 1]
@@ -176,7 +176,7 @@ def test_provider_is_whole_again_once_its_other_pool_is_used_up() -> None:
     assert take(host, both[1:], [("rp-b",)]) is None
 
 
-def test_no_requests_take_nothing() -> None:
+def test_no_requests_consume_nothing() -> None:
     host = pools(A)
     assert take(host, [], []) == host
     assert take(NO_POOLS, [], []) == NO_POOLS
@@ -187,7 +187,7 @@ def test_host_without_pools_has_no_devices() -> None:
     assert take(NO_POOLS, [request(0)], [()]) is None
 
 
-def test_each_request_needs_to_have_its_providers_told() -> None:
+def test_each_request_needs_its_providers_assigned() -> None:
     with pytest.raises(ValueError, match="shorter"):
         take(pools(A), [request(1)], [])
 
@@ -205,7 +205,7 @@ ASKED: st.SearchStrategy[Asked] = st.tuples(
 
 @examples(4)
 @given(host=POOLS, asked=st.lists(ASKED, max_size=3), at=CHOSEN)
-def test_what_is_taken_and_given_back_makes_the_host_whole(
+def test_consuming_and_releasing_restores_the_host(
     host: HostPools, asked: list[Asked], at: ChosenCells | None
 ) -> None:
     before = host.to_dicts()

@@ -134,7 +134,7 @@ def judged(draw: st.DrawFn) -> tuple[list[bool], list[bool]]:
 
 @examples(6)
 @given(answers=judged())
-def test_many_hosts_are_judged_as_each_alone(
+def test_many_hosts_are_evaluated_as_each_alone(
     answers: tuple[list[bool], list[bool]],
 ) -> None:
     alone, together = answers
@@ -181,7 +181,7 @@ def test_preferred_leaves_far_devices_to_later_requests() -> None:
     assert answers([host], [asked, rest], near) == [False]
 
 
-def test_hosts_without_providers_are_judged_beside_hosts_with() -> None:
+def test_hosts_with_and_without_providers_are_evaluated_together() -> None:
     hosts = [pools(flat(1, rp_uuid=uuid)) for uuid in ("rp-a", "rp-a", "rp-b")]
     made = arrays(hosts)
     told = codes_of(made, [("rp-a",), (), ("rp-a",)])
@@ -205,7 +205,7 @@ def test_no_hosts_have_no_answers() -> None:
     assert answers([], [request(1), request(2)]) == []
 
 
-def test_each_request_needs_to_have_its_providers_told() -> None:
+def test_each_request_needs_its_providers_assigned() -> None:
     rows = arrays([pools(flat(1))]).rows()
     with pytest.raises(ValueError, match="shorter"):
         supported(rows, [request(1)], [])

@@ -135,7 +135,7 @@ def test_late_release_of_a_failed_request_spares_the_repeated_one(
 @pytest.mark.parametrize("n_instances", [1, 2], ids=["PUT", "POST"])
 @pytest.mark.parametrize("times", [1, None], ids=["once", "until the request ends"])
 @pytest.mark.parametrize("kind", FAILED_READS, ids=lambda kind: kind.name)
-def test_doubled_claim_whose_look_fails_is_answered_or_released(
+def test_duplicated_claim_whose_check_fails_is_answered_or_released(
     cloud_of: CloudOf, kind: FaultKind, times: int | None, n_instances: int
 ) -> None:
     """The claim arrives twice, the second is refused; reading what is held fails."""
@@ -263,7 +263,7 @@ def test_executed_claim_whose_connection_broke_is_not_sent_again_by_keystoneauth
     expect_answers_are_held(cloud, uuid, answer)
 
 
-def test_writes_ask_keystoneauth_for_no_retries(cloud_of: CloudOf) -> None:
+def test_writes_disable_keystoneauths_retries(cloud_of: CloudOf) -> None:
     """A claim for one, a claim for two, and the release of one."""
     cloud = cloud_of("h1")
     a = cloud.make()
@@ -467,7 +467,7 @@ class _Disk:
 
 
 @pytest.mark.parametrize("room", [0, 10], ids=["no room", "room for half a line"])
-def test_claims_under_way_while_the_disk_was_full_are_released_after_a_kill(
+def test_claims_made_while_the_disk_was_full_are_released_after_a_kill(
     cloud_of: CloudOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     """X is unsettled; W is answered, Y written to a full disk, Z with space; a kill."""
@@ -507,7 +507,7 @@ def _n_bytes_written() -> int:
     return int(dict(line.split(": ") for line in lines)["wchar"])
 
 
-def test_noting_a_claim_writes_as_much_as_it_is_however_many_are_under_way(
+def test_cost_of_an_entry_does_not_grow_with_open_entries(
     cloud_of: CloudOf, tmp_path: Path
 ) -> None:
     """Some 50 requests are served while one for thousands of instances is under way."""
@@ -572,7 +572,7 @@ def test_claim_of_a_peer_counts_once(cloud_of: CloudOf, is_known: bool) -> None:
     assert not refused
 
 
-def test_claims_are_looked_at_though_the_clock_went_back(cloud_of: CloudOf) -> None:
+def test_claims_are_checked_although_the_clock_went_back(cloud_of: CloudOf) -> None:
     """An allocation is deleted, a minute passes, and the clock is set back an hour."""
     time_ = HandTime()
     cloud = cloud_of("h1")

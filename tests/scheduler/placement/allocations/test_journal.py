@@ -169,7 +169,7 @@ def test_what_was_granted_is_known_after_each_kill(
     assert not _files(tmp_path)
 
 
-def test_every_note_of_an_instance_is_seen_to(
+def test_every_entry_of_an_instance_is_handled(
     placement: EmbeddedPlacementFixture, tmp_path: Path
 ) -> None:
     """One claim that was granted, and one that may have been sent."""
@@ -384,7 +384,7 @@ def test_file_is_for_its_owner_only(
     process.journal.close()
 
 
-def test_file_that_has_grown_is_begun_anew_with_what_is_under_way(
+def test_large_file_is_rewritten_with_its_open_entries(
     placement: EmbeddedPlacementFixture,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -468,7 +468,7 @@ def _of(orphan: Orphan) -> tuple[Claim, bool]:
         max_size=8,
     ),
 )
-def test_any_cut_of_a_file_leaves_what_was_noted_and_not_struck_out(
+def test_file_truncated_anywhere_keeps_its_open_entries(
     data: st.DataObject, ends: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A write that was cut off by a kill was not acted upon."""

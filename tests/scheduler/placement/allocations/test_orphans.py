@@ -164,7 +164,7 @@ def test_what_another_request_found_and_wrote_again_is_forgotten(
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
 
-def test_claim_of_a_new_request_is_not_taken_for_the_orphan(
+def test_claim_of_a_new_request_is_not_mistaken_for_the_orphan(
     placement: EmbeddedPlacementFixture,
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
@@ -196,7 +196,7 @@ def test_claim_of_a_new_request_is_not_taken_for_the_orphan(
     assert allocations(consumer).resources == {HOST: {"VCPU": 1}}
 
 
-def test_release_whose_answer_is_lost_spares_a_claim_that_came_since(
+def test_release_whose_answer_is_lost_spares_a_later_claim(
     placement: EmbeddedPlacementFixture,
 ) -> None:
     """The generations of a consumer that was emptied restart."""
@@ -223,7 +223,7 @@ def test_release_whose_answer_is_lost_spares_a_claim_that_came_since(
 
 
 # -- what may be claimed late ----------------------------------------------------------
-def test_claim_that_is_still_on_its_way_is_never_made(
+def test_claim_still_in_transit_is_never_executed(
     placement: EmbeddedPlacementFixture,
 ) -> None:
     consumer = _consumer()
@@ -238,7 +238,7 @@ def test_claim_that_is_still_on_its_way_is_never_made(
 
 
 @pytest.mark.parametrize("n_late", [1, 2])
-def test_evacuation_that_is_still_on_its_way_is_never_made(
+def test_evacuation_still_in_transit_is_never_executed(
     placement: EmbeddedPlacementFixture, n_late: int
 ) -> None:
     consumer, _ = _claimed(placement, OTHER)
@@ -289,7 +289,7 @@ def test_known_consumer_that_is_empty_is_forgotten_once_no_write_may_be_late(
     assert not watched.orphans
 
 
-def test_consumer_that_holds_nothing_is_forgotten_where_nothing_is_on_its_way(
+def test_empty_consumer_is_forgotten_if_no_write_is_in_transit(
     placement: EmbeddedPlacementFixture, watched: Watched
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
@@ -302,7 +302,7 @@ def test_consumer_that_holds_nothing_is_forgotten_where_nothing_is_on_its_way(
     )
 
 
-def test_claim_that_is_released_is_not_made_anew_by_a_late_write(
+def test_released_claim_is_not_restored_by_a_late_write(
     placement: EmbeddedPlacementFixture, watched: Watched
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
@@ -332,7 +332,7 @@ def test_orphan_is_released_once_placement_answers(
     assert _held(placement, consumer) == {}
 
 
-def test_release_of_ours_that_was_under_way_goes_on(
+def test_interrupted_release_of_ours_continues(
     placement: EmbeddedPlacementFixture, watched: Watched
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
@@ -537,7 +537,7 @@ def test_late_write_does_not_replace_a_later_claim_that_is_in_use(
     assert arrived.is_done is not is_in_use
 
 
-def test_new_claim_rests_above_the_generation_of_a_late_write(
+def test_new_claim_ends_above_the_generation_of_a_late_write(
     placement: EmbeddedPlacementFixture, watched: Watched
 ) -> None:
     consumer, client = _consumer(), placement.client

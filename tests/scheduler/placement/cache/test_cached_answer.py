@@ -71,13 +71,13 @@ def test_full_shared_disk_closes_every_host(cloud: Cloud) -> None:
     assert after.free(SHARE, "DISK_GB") == 40
 
 
-def test_claim_before_the_question_is_not_counted_twice(cloud: Cloud) -> None:
+def test_claim_before_the_query_is_not_counted_twice(cloud: Cloud) -> None:
     cloud.claim_request(request_of(HOSTS[0], VCPU=2))
     assert open_hosts(cloud.cache.get(question(2))) == set(HOSTS)
     assert cloud.cache.get(question(2)).free(HOSTS[0], "VCPU") == 2
 
 
-def test_get_that_was_read_before_a_claim_and_came_after_it_lacks_the_claim(
+def test_get_executed_before_a_claim_and_answered_after_it_lacks_it(
     cloud: Cloud,
 ) -> None:
     cloud.watched.after.append(
@@ -90,7 +90,7 @@ def test_get_that_was_read_before_a_claim_and_came_after_it_lacks_the_claim(
     assert open_hosts(offer) == set(HOSTS[1:])
 
 
-def test_claim_that_a_get_saw_counts_too_but_not_for_who_asks_afresh(
+def test_claim_before_the_answer_counts_except_for_a_fresh_query(
     cloud: Cloud,
 ) -> None:
     cloud.watched.before.append(
@@ -119,7 +119,7 @@ def test_claim_that_was_sent_before_a_get_and_answered_after_it_is_unsure(
     assert open_hosts(cloud.cache.get(question(2), since=came)) == set(HOSTS)
 
 
-def test_claim_after_the_answer_counts_for_who_asks_afresh_too(cloud: Cloud) -> None:
+def test_claim_after_the_answer_counts_for_a_fresh_query_too(cloud: Cloud) -> None:
     came = cloud.cache.tick()
     offer = cloud.cache.get(question(3))
     cloud.claim(offer, _index(offer, HOSTS[0]))
@@ -147,7 +147,7 @@ def test_release_of_an_unsure_claim_counts_once(cloud: Cloud) -> None:
         assert offer.free(HOSTS[0], "VCPU") == N_VCPUS
 
 
-def test_give_back_of_what_placement_had_counted_opens_no_more_than_it_said(
+def test_release_of_a_claim_in_the_answer_frees_no_more_than_the_answer(
     cloud: Cloud,
 ) -> None:
     consumer, taken = cloud.claim_request(request_of(HOSTS[0], VCPU=2))
@@ -159,7 +159,7 @@ def test_give_back_of_what_placement_had_counted_opens_no_more_than_it_said(
 # -- refusals --------------------------------------------------------------------------
 
 
-def test_refused_candidate_is_left_out_until_it_is_asked_afresh(cloud: Cloud) -> None:
+def test_refused_candidate_is_left_out_until_a_fresh_query(cloud: Cloud) -> None:
     cache = cloud.cache
     offer = cache.get(question())
     cache.exclude(offer, _index(offer, HOSTS[2]))
@@ -179,7 +179,7 @@ def test_give_back_does_not_open_what_was_refused(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("index", [-1, 3])
-def test_refusal_of_what_was_never_offered_is_told(cloud: Cloud, index: int) -> None:
+def test_refusal_of_an_unknown_candidate_is_an_error(cloud: Cloud, index: int) -> None:
     offer = cloud.cache.get(question())
     with pytest.raises(IndexError, match=f"candidate {index} of an offer that has 3"):
         cloud.cache.exclude(offer, index)
@@ -213,7 +213,7 @@ def test_joined_offers_keep_both_accounts(cloud: Cloud) -> None:
     assert joined.began == first.began
 
 
-def test_joined_offer_tells_what_is_free_as_its_newer_answer_does(
+def test_joined_offer_has_the_free_amounts_of_its_newer_answer(
     cloud: Cloud,
 ) -> None:
     first = cloud.cache.get(question(3))
@@ -229,7 +229,7 @@ def test_what_was_joined_once_is_kept_with_what_was_derived_of_it(cloud: Cloud) 
     assert again[0].followed_by(again[1]).candidates is joined.candidates
 
 
-def test_cut_part_of_a_joined_offer_is_asked_for_whole(cloud: Cloud) -> None:
+def test_truncated_part_of_a_joined_offer_is_queried_whole(cloud: Cloud) -> None:
     whole, cut = cloud.cache.get(question(3)), cloud.cache.get(question(1, limit=2))
     joined = whole.followed_by(cut)
     assert joined.is_truncated

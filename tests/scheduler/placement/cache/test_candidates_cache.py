@@ -56,14 +56,14 @@ def test_answer_serves_until_it_is_too_old(cloud: Cloud) -> None:
     assert open_hosts(first) == set(HOSTS)
 
 
-def test_age_counts_from_when_the_answer_came(cloud: Cloud) -> None:
+def test_age_counts_from_the_arrival_of_the_answer(cloud: Cloud) -> None:
     cloud.watched.before.append(lambda: setattr(cloud.clock, "now", 1100.0))
     cloud.cache.get(question())
     cloud.cache.get(question())
     assert cloud.n_gets == 1
 
 
-def test_other_limit_is_another_question(cloud: Cloud) -> None:
+def test_other_limit_is_another_query(cloud: Cloud) -> None:
     for limit in (None, 10, 20, 10):
         cloud.cache.get(question(limit=limit))
     assert cloud.n_gets == 3
@@ -88,7 +88,7 @@ def test_requests_whose_ports_differ_share_an_answer_with_their_own_ids(
     assert not cloud.cache.get(query(ports[0])).is_open[0]
 
 
-def test_age_0_asks_every_time_and_keeps_nothing(cloud: Cloud) -> None:
+def test_age_0_sends_each_query_and_caches_nothing(cloud: Cloud) -> None:
     cache = cloud.new_cache(PlacementClient(cloud.watched), max_age_s=0)
     for _ in range(3):
         assert cache.get(question()).n_open == 3
@@ -105,7 +105,7 @@ def test_age_0_shares_no_get(cloud: Cloud, server: HeldServer) -> None:
         assert [a.result().n_open for a in asked] == [3, 3]
 
 
-def test_options_have_a_default_age_and_a_bound() -> None:
+def test_options_have_a_default_age_and_a_limit() -> None:
     conf = load([], config_files=[])
     assert conf.moorage.candidates_max_age == 5.0
     assert conf.moorage.candidates_cache_size > 0
@@ -114,7 +114,7 @@ def test_options_have_a_default_age_and_a_bound() -> None:
 # -- one GET for all -------------------------------------------------------------------
 
 
-def test_concurrent_askers_share_one_get(cloud: Cloud, server: HeldServer) -> None:
+def test_concurrent_callers_share_one_get(cloud: Cloud, server: HeldServer) -> None:
     cache = cloud.new_cache(server.client())
     with ThreadPoolExecutor(N_ASKERS) as pool:
         asked = _all_ask(cache, pool)
@@ -128,7 +128,7 @@ def test_concurrent_askers_share_one_get(cloud: Cloud, server: HeldServer) -> No
     assert stats.shared + stats.hits == N_ASKERS - 1
 
 
-def test_different_questions_do_not_wait_for_each_other(
+def test_different_queries_do_not_wait_for_each_other(
     cloud: Cloud, server: HeldServer
 ) -> None:
     cache = cloud.new_cache(server.client())
@@ -140,7 +140,7 @@ def test_different_questions_do_not_wait_for_each_other(
         assert [a.result().n_open for a in asked] == [3, 3]
 
 
-def test_failure_is_everybodys_and_is_not_kept(
+def test_failure_is_shared_by_all_callers_and_not_cached(
     cloud: Cloud, server: HeldServer
 ) -> None:
     cache = cloud.new_cache(server.client())
@@ -161,7 +161,7 @@ def test_failure_is_everybodys_and_is_not_kept(
     assert server.n_gets == 2
 
 
-def test_waiter_of_a_killed_sender_asks_by_itself(
+def test_waiter_of_a_killed_sender_sends_its_own_query(
     cloud: Cloud, server: HeldServer
 ) -> None:
     class Killed:
@@ -192,7 +192,7 @@ def test_waiter_of_a_killed_sender_asks_by_itself(
 # -- fresh answers ---------------------------------------------------------------------
 
 
-def test_fresh_answer_was_asked_for_after_the_request_came(cloud: Cloud) -> None:
+def test_fresh_answer_was_queried_after_the_request_arrived(cloud: Cloud) -> None:
     cache = cloud.cache
     old = cache.get(question())
     mine = cache.tick()
@@ -204,7 +204,7 @@ def test_fresh_answer_was_asked_for_after_the_request_came(cloud: Cloud) -> None
     assert cloud.n_gets == 2
 
 
-def test_those_who_ask_afresh_wait_for_the_old_get_and_share_the_next(
+def test_fresh_queries_wait_for_the_old_get_and_share_the_next(
     cloud: Cloud, server: HeldServer
 ) -> None:
     cache = cloud.new_cache(server.client())
@@ -221,7 +221,7 @@ def test_those_who_ask_afresh_wait_for_the_old_get_and_share_the_next(
     assert id(old.result().candidates) not in fresh
 
 
-def test_failure_of_an_older_get_is_not_that_of_who_asks_afresh(
+def test_fresh_query_does_not_share_an_older_gets_failure(
     cloud: Cloud, server: HeldServer
 ) -> None:
     cache = cloud.new_cache(server.client())
@@ -239,7 +239,7 @@ def test_failure_of_an_older_get_is_not_that_of_who_asks_afresh(
 # -- many at once ----------------------------------------------------------------------
 
 
-def test_threads_claim_all_there_is_and_nobody_is_told_wrong(cloud: Cloud) -> None:
+def test_threads_claim_everything_and_get_right_answers(cloud: Cloud) -> None:
     """12 VCPUs, 16 callers: 12 get one, and 4 get no candidate from Placement."""
 
     def decide(_: int) -> bool:
@@ -263,14 +263,14 @@ def test_threads_claim_all_there_is_and_nobody_is_told_wrong(cloud: Cloud) -> No
         assert used["usages"] == {"VCPU": N_VCPUS}  # type: ignore[index]  # decoded JSON
 
 
-def test_unreachable_placement_is_told_as_without_keeping(cloud: Cloud) -> None:
+def test_unreachable_placement_is_the_same_error_as_without_cache(cloud: Cloud) -> None:
     with HeldServer(cloud.placement.wsgi_app) as gone:
         client = gone.client(timeout_s=1)
     with pytest.raises(PlacementError):
         cloud.new_cache(client).get(question())
 
 
-def test_claim_of_somebody_else_is_seen_when_asked_afresh(cloud: Cloud) -> None:
+def test_fresh_query_includes_claims_of_others(cloud: Cloud) -> None:
     cloud.cache.get(question())
     assert cloud.claim_unseen(HOSTS[1], request_of(HOSTS[0], VCPU=N_VCPUS))
     assert open_hosts(cloud.cache.get(question())) == set(HOSTS)

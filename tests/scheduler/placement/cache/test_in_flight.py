@@ -36,7 +36,7 @@ def test_hot_answer_is_renewed_while_the_old_one_serves(
     assert cache.stats().refreshes == 1
 
 
-def test_what_nobody_asks_is_never_renewed(cloud: Cloud) -> None:
+def test_unused_query_is_never_refreshed(cloud: Cloud) -> None:
     cloud.cache.get(question())
     cloud.clock.now += 3.0
     cloud.cache.get(question())  # young still
@@ -92,7 +92,7 @@ def test_renewals_are_few_at_a_time(cloud: Cloud, server: HeldServer) -> None:
     assert not _renewing_threads()
 
 
-def test_placement_that_is_away_is_asked_once_while_the_old_answer_serves(
+def test_absent_placement_is_queried_once_while_the_old_answer_serves(
     cloud: Cloud, server: HeldServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = cloud.new_cache(server.client())

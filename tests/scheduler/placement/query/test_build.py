@@ -89,7 +89,7 @@ def added_to_plain(params: dict[str, list[str]]) -> dict[str, list[str]]:
     }
 
 
-def test_plain_request_asks_for_the_flavors_amounts() -> None:
+def test_plain_request_requires_the_flavors_amounts() -> None:
     requirements = Requirements(root_forbidden={"COMPUTE_STATUS_DISABLED"})
 
     assert ask(spec(), requirements).path == (
@@ -317,11 +317,11 @@ def test_image_properties(image: dict[str, Any], added: dict[str, list[str]]) ->
 @pytest.mark.parametrize(
     "changes", [{}, {"image": None}, {"image": ImageMeta()}], ids=["unset", "None", "-"]
 )
-def test_request_without_image_properties_is_asked(changes: dict[str, Any]) -> None:
+def test_request_without_image_properties_is_queried(changes: dict[str, Any]) -> None:
     assert added_to_plain(asked(spec(**changes))) == {}
 
 
-def test_groups_of_ports_and_devices_are_asked_for() -> None:
+def test_groups_of_ports_and_devices_are_required() -> None:
     port = group(
         "port",
         resources={"NET_BW_EGR_KILOBIT_PER_SEC": 1, "NET_BW_IGR_KILOBIT_PER_SEC": 0},
@@ -491,7 +491,7 @@ def test_groups_of_traits_alone_need_no_policy() -> None:
     assert asked(spec(extra_specs))["group_policy"] == ["none"]
 
 
-def test_subtree_loses_the_group_that_asks_for_nothing() -> None:
+def test_subtree_loses_the_group_without_requirements() -> None:
     ports = [
         group("p1", resources={"CUSTOM_N": 0}),
         group("p2", resources={"CUSTOM_N": 1}),
@@ -503,7 +503,7 @@ def test_subtree_loses_the_group_that_asks_for_nothing() -> None:
     assert params["same_subtree"] == ["p2"]
 
 
-def test_any_of_traits_are_asked_in_the_microversion_that_knows_them() -> None:
+def test_any_of_traits_are_queried_in_the_microversion_with_them() -> None:
     plain = ask(spec({"trait:CUSTOM_A": "required"}))
     any_of = ask(
         spec({"trait:CUSTOM_A": "required", "trait:X": "in:CUSTOM_C,CUSTOM_B"})
@@ -556,7 +556,7 @@ def test_flavor_that_is_confined_to_another_host_fits_nowhere(
         ask(spec(extra_specs), Requirements(in_tree=AGGREGATES[0]))
 
 
-def test_no_fallback_is_asked_of_which_nothing_is_left() -> None:
+def test_fallback_without_requirements_is_not_queried() -> None:
     extra_specs = {
         "hw:cpu_policy": "dedicated",
         "resources:VCPU": "0",
@@ -591,7 +591,7 @@ IGNORED = [
 
 
 @pytest.mark.parametrize("extra_specs", IGNORED, ids=str)
-def test_what_cannot_be_meant_is_ignored_and_told(
+def test_contradictory_requirement_is_ignored_and_logged(
     extra_specs: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):

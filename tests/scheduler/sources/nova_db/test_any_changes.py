@@ -86,7 +86,7 @@ def _make(nova: Nova, change: tuple[Any, ...]) -> None:
 
 @examples(0.5)
 @hypothesis.given(st.lists(st.tuples(_changes, st.booleans()), max_size=12))
-def test_looks_come_to_what_a_first_look_sees(
+def test_polls_arrive_at_the_table_of_a_first_poll(
     changes: list[tuple[tuple[Any, ...], bool]],
 ) -> None:
     conf = load([], config_files=[])

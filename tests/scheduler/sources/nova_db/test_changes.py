@@ -156,7 +156,7 @@ def test_node_comes_with_its_first_usage(cloud: Cloud) -> None:
     assert node_uuid("new") in cloud.check()
 
 
-def test_heartbeat_is_seen(cloud: Cloud) -> None:
+def test_heartbeat_is_read(cloud: Cloud) -> None:
     cloud.nova.beat("cell2-3", 29, cell="cell2")
     host = cloud.check()[node_uuid("cell2-3")]
     assert (us(29) / 1e6) in host
@@ -223,7 +223,7 @@ def test_instances_come_move_and_go(cloud: Cloud) -> None:
     assert instance_uuid("new") not in cloud.check()[node_uuid("cell1-4")][-1]
 
 
-def test_comparison_finds_what_no_time_tells(cloud: Cloud) -> None:
+def test_comparison_finds_changes_without_a_new_time(cloud: Cloud) -> None:
     cloud.nova.change("cell1-7", free_ram_mb=1)
     cloud.nova.change_instance(instance_uuid(1), host="cell1-9")
     cloud.nova.delete(
@@ -297,7 +297,7 @@ def test_row_that_changes_again_is_read_although_polls_are_rare(cloud: Cloud) ->
     assert _free_ram(cloud, "cell1-7") == 2
 
 
-def test_comparison_tells_minus_one_from_minus_two(cloud: Cloud) -> None:
+def test_comparison_distinguishes_minus_one_from_minus_two(cloud: Cloud) -> None:
     """Python's hashes of the two are equal."""
     for free_ram_mb in (-1, -2):
         cloud.nova.change("cell1-7", free_ram_mb=free_ram_mb, updated_at=us(0))

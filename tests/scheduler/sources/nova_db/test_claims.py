@@ -95,7 +95,7 @@ def test_report_that_the_instance_just_missed_settles_nothing(
     assert claiming.is_settled
 
 
-def test_report_after_the_instance_was_seen_settles_whatever_it_counts(
+def test_report_after_the_instance_settles_the_claim(
     claiming: Claiming,
 ) -> None:
     claiming.build()
@@ -105,7 +105,7 @@ def test_report_after_the_instance_was_seen_settles_whatever_it_counts(
     assert claiming.is_settled
 
 
-def test_report_that_stands_settles_whatever_it_counts(claiming: Claiming) -> None:
+def test_unchanged_report_settles_the_claim(claiming: Claiming) -> None:
     claiming.build()
     claiming.report(12, n_instances=0)
     assert claiming.look() == FREE - 1024

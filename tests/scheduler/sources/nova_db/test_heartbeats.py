@@ -172,7 +172,7 @@ def test_failure_to_read_heartbeats_is_logged_once(
 
 
 @pytest.mark.memcached
-def test_scheduler_writes_its_own_heartbeat_where_nova_looks(cloud: Cloud) -> None:
+def test_scheduler_writes_its_own_heartbeat_where_nova_reads_it(cloud: Cloud) -> None:
     engine = cloud.nova.cells["cell1"]
     SERVICES.metadata.drop_all(engine)
     SERVICES.metadata.create_all(engine)

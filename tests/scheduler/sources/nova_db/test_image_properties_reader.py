@@ -146,7 +146,7 @@ def test_nothing_is_read_while_it_is_not_weighed(cloud: Cloud) -> None:
     assert (cloud.counts(os_distro="ubuntu"), seen) == ({}, [])
 
 
-def test_looks_read_nothing_again_while_nothing_changes(cloud: Cloud) -> None:
+def test_polls_read_nothing_again_while_nothing_changes(cloud: Cloud) -> None:
     cloud.start()
     cloud.look()
     seen = queries_of_metadata(cloud.cell)
@@ -235,7 +235,7 @@ def test_multiplier_set_at_a_reload_makes_them_count(cloud: Cloud) -> None:
     assert cloud.counts(os_distro="ubuntu") == {"a": 2}
 
 
-def test_value_that_cannot_be_spoils_no_other(
+def test_invalid_value_affects_no_other(
     cloud: Cloud, caplog: pytest.LogCaptureFixture
 ) -> None:
     cloud.build("bad", "a", os_distro="ubuntu", hw_disk_bus="nonsense")
@@ -244,7 +244,7 @@ def test_value_that_cannot_be_spoils_no_other(
     assert caplog.text.count(instance_uuid("bad")) == 1
 
 
-def test_many_are_read_at_several_looks(cloud: Cloud) -> None:
+def test_many_are_read_over_several_polls(cloud: Cloud) -> None:
     number = 2500
     uuids = [instance_uuid(i) for i in range(number)]
     with cloud.cell.begin() as connection:

@@ -76,7 +76,7 @@ def test_without_an_interval_there_is_one_report(engine: sa.Engine) -> None:
     assert counts(engine) == [1]
 
 
-def test_row_that_is_gone_is_told_of_once(
+def test_deleted_row_is_logged_once(
     engine: sa.Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     counted = Counted(engine)
@@ -115,7 +115,7 @@ def test_wrong_connection_is_named(
         from_conf(conf)
 
 
-def test_nothing_is_written_unless_it_is_asked_for(
+def test_nothing_is_written_unless_enabled(
     conf: cfg.ConfigOpts, tmp_path: Path, engine: sa.Engine
 ) -> None:
     with Nova(tmp_path) as nova:

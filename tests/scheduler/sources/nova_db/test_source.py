@@ -156,7 +156,7 @@ def _count(engine: sa.Engine) -> list[str]:
     return seen
 
 
-def test_same_missing_nodes_are_looked_for_once_a_second(
+def test_same_missing_nodes_are_read_once_a_second(
     nova: Nova, conf: cfg.ConfigOpts
 ) -> None:
     table, source = HostTable(), nova.source(conf)
@@ -172,7 +172,7 @@ def test_same_missing_nodes_are_looked_for_once_a_second(
     assert len(seen) == 3
 
 
-def test_callers_share_a_look_that_began_after_they_asked() -> None:
+def test_callers_share_a_poll_that_began_after_their_calls() -> None:
     shared, n_runs = SharedRefresh(), 0
     is_under_way, may_end = threading.Event(), threading.Event()
 
@@ -196,7 +196,7 @@ def test_callers_share_a_look_that_began_after_they_asked() -> None:
     assert 2 <= n_runs <= 9
 
 
-def test_look_that_fails_lets_the_next_one_begin() -> None:
+def test_failed_poll_does_not_stop_the_next_one() -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
@@ -312,7 +312,7 @@ def test_templates_are_filled_as_nova_fills_them(
         ("sqlite:////tmp/x", {}),
     ],
 )  # fmt: skip
-def test_drivers_are_told_how_long_to_wait(url: str, limits: dict[str, str]) -> None:
+def test_database_drivers_get_timeouts(url: str, limits: dict[str, str]) -> None:
     assert dict(with_time_limits(url, 2.5).query) == limits
 
 

@@ -78,7 +78,7 @@ def test_every_column_gets_there_by_deltas_too(
     assert scheduler.source.counts.deltas == 2
 
 
-def test_sign_of_life_is_when_it_came(
+def test_sign_of_life_has_its_time_of_arrival(
     scheduler: Scheduler, wire: Wire, clock: Clock
 ) -> None:
     for _ in range(3):
@@ -142,7 +142,7 @@ def test_claim_is_settled_by_the_report_that_has_it(
     assert scheduler.table.instances.of_host("h1") == {A}
 
 
-def test_deltas_of_one_cast_are_taken_in_their_order(
+def test_deltas_of_one_cast_are_applied_in_order(
     scheduler: Scheduler, wire: Wire
 ) -> None:
     """A whole report, deltas on top, another incarnation, all at once."""
@@ -238,7 +238,7 @@ def test_bad_delta_changes_nothing(
     assert scheduler.source.counts.refused == 1
 
 
-def test_column_that_is_missing_is_told(
+def test_missing_column_is_reported(
     scheduler: Scheduler, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
     wire.reporter.report(host(host="h1"))
@@ -326,9 +326,7 @@ def test_newer_agent_is_understood_as_far_as_it_is_known(
     assert scheduler.source.counts.refused == 0
 
 
-def test_objects_are_taken_as_well_as_their_texts(
-    scheduler: Scheduler, wire: Wire
-) -> None:
+def test_objects_and_their_texts_are_accepted(scheduler: Scheduler, wire: Wire) -> None:
     cells = numa_topology(numa_cell(0, mempages=[pages(4, 1 << 20)]))
     pools = pci_pools(pci_pool(2))
     wire.reporter.report(host(host="h1"))
@@ -341,7 +339,7 @@ def test_objects_are_taken_as_well_as_their_texts(
 
 
 @pytest.mark.parametrize("reports", [None, 7, "x", {"a": 1}, [None, 7, {}, []]])
-def test_garbage_is_left_out(scheduler: Scheduler, reports: Any) -> None:
+def test_invalid_values_are_left_out(scheduler: Scheduler, reports: Any) -> None:
     endpoint: Any
     (endpoint,) = scheduler.source.endpoints
     endpoint.host_reports({}, reports)
@@ -415,7 +413,7 @@ class Story:
 
 @given(steps=st.lists(STEP, max_size=30))
 @examples(2)
-def test_one_whole_report_mends_all(steps: list[Any]) -> None:
+def test_one_whole_report_repairs_all(steps: list[Any]) -> None:
     scheduler = Scheduler("sqlite:///:memory:", Clock())
     story = Story(scheduler)
     for step in steps:
@@ -429,7 +427,7 @@ def test_one_whole_report_mends_all(steps: list[Any]) -> None:
 
 @given(steps=st.lists(STEP, max_size=30))
 @examples(2)
-def test_next_sign_of_life_mends_all_by_a_question(
+def test_next_sign_of_life_repairs_all_by_a_report_request(
     steps: list[Any],
 ) -> None:
     """All messages in transit are lost; the agent continues as usual."""
@@ -452,7 +450,9 @@ def test_next_sign_of_life_mends_all_by_a_question(
     scheduler.source.stop()
 
 
-def test_a_gap_is_noticed_and_asked_about(scheduler: Scheduler, wire: Wire) -> None:
+def test_gap_is_detected_and_a_whole_report_requested(
+    scheduler: Scheduler, wire: Wire
+) -> None:
     wire.reporter.report(host(host="h1"))
     scheduler.take(*wire.taken())
     wire.reporter.report(host(host="h1", vcpus_used=3))
@@ -485,7 +485,7 @@ def test_report_needs_no_more_than_what_has_no_default(scheduler: Scheduler) -> 
     assert scheduler.value(NODE, "ram_allocation_ratio") == 1.0
 
 
-def test_claim_that_is_heard_of_after_the_report_counts_once(
+def test_claim_received_after_the_report_counts_once(
     scheduler: Scheduler, wire: Wire, clock: Clock
 ) -> None:
     hosts = scheduler.hosts
@@ -511,7 +511,7 @@ def test_claim_that_is_heard_of_after_the_report_counts_once(
     ("column", "value"),
     [("cpu_allocation_ratio", 10**400), ("metrics", {"cpu.percent": 10**400})],
 )
-def test_number_that_is_too_large_spoils_no_other_report(
+def test_number_that_is_too_large_affects_no_other_report(
     scheduler: Scheduler, wire: Wire, column: str, value: Any
 ) -> None:
     for name in ("h1", "h2", "h3"):
@@ -523,7 +523,7 @@ def test_number_that_is_too_large_spoils_no_other_report(
     assert scheduler.source.counts.refused == 1
 
 
-def test_node_that_was_forgotten_by_its_agent_is_taken_again(
+def test_node_forgotten_by_its_agent_is_accepted_again(
     scheduler: Scheduler, wire: Wire
 ) -> None:
     for n_used in range(5):

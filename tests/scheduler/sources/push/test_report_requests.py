@@ -41,19 +41,19 @@ def asked() -> Asked:
     return Asked()
 
 
-def test_question_is_asked_within_a_second(asked: Asked) -> None:
+def test_report_is_requested_within_a_second(asked: Asked) -> None:
     asked.requester.request("n1", "topic", "server")
     assert asked.run(1) == 1
     assert asked.questions == [("topic", "server", "n1")]
 
 
-def test_one_gap_after_the_other_is_one_question(asked: Asked) -> None:
+def test_consecutive_gaps_are_one_report_request(asked: Asked) -> None:
     for _ in range(100):
         asked.requester.request("n1", "topic", "server")
     assert asked.run(1) == 1
 
 
-def test_question_is_repeated_ever_less_often(asked: Asked) -> None:
+def test_report_request_is_repeated_less_and_less_often(asked: Asked) -> None:
     asked.requester.request("n1", "topic", "server")
     per_minute = []
     for _ in range(4):
@@ -62,26 +62,26 @@ def test_question_is_repeated_ever_less_often(asked: Asked) -> None:
     assert per_minute[0] > per_minute[3] > 0
 
 
-def test_report_that_came_ends_it(asked: Asked) -> None:
+def test_arrived_report_ends_the_requests(asked: Asked) -> None:
     asked.requester.request("n1", "topic", "server")
     asked.requester.discard("n1")
     assert asked.run(60) == 0
     assert len(asked.requester) == 0
 
 
-def test_node_that_is_silent_is_asked_no_more(asked: Asked) -> None:
+def test_silent_node_is_queried_no_more(asked: Asked) -> None:
     asked.requester.request("n1", "topic", "server")
     asked.run(600)
     assert len(asked.requester) == 0
     assert asked.run(600) == 0
 
 
-def test_agent_that_cannot_be_asked_is_not(asked: Asked) -> None:
+def test_unreachable_agent_is_not_queried(asked: Asked) -> None:
     asked.requester.request("n1", None, None)
     assert asked.run(60) == 0
 
 
-def test_many_at_a_time_are_spread(asked: Asked) -> None:
+def test_many_requests_are_spread_over_time(asked: Asked) -> None:
     """After a start without a store, every host has a gap at once."""
     for i in range(10_000):
         asked.requester.request(str(i), "topic", "server")
@@ -89,7 +89,7 @@ def test_many_at_a_time_are_spread(asked: Asked) -> None:
     assert asked.run(20) <= 10_500
 
 
-def test_all_of_many_are_asked_for(asked: Asked) -> None:
+def test_every_one_of_many_reports_is_requested(asked: Asked) -> None:
     for i in range(5_000):
         asked.requester.request(str(i), "topic", "server")
     asked.run(0)
@@ -113,7 +113,7 @@ def test_broker_that_is_away_is_tried_once_a_tick(asked: Asked) -> None:
     assert {node for _, _, node in asked.questions} == {str(i) for i in range(100)}
 
 
-def test_nobody_is_asked_before_there_is_a_way() -> None:
+def test_no_agent_is_queried_before_the_transport_is_set() -> None:
     requester = ReportRequester()
     requester.request("n1", "topic", "server")
     requester.send_due()
@@ -137,7 +137,7 @@ for _ in range(3):
 """
 
 
-def test_forked_schedulers_ask_at_different_times() -> None:
+def test_forked_schedulers_request_at_different_times() -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORKED]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60)
     lines = told.stdout.splitlines()

@@ -61,7 +61,7 @@ def test_missed_delta_is_noticed_after_a_restart(make: Make, wire: Wire) -> None
     assert second.source.counts.gaps == 1
 
 
-def test_what_came_is_in_the_store_soon(make: Make, wire: Wire) -> None:
+def test_received_report_is_in_the_store_soon(make: Make, wire: Wire) -> None:
     first, second = following(make()), None
     wire.reporter.report(host(host="h1"))
     first.take(*wire.taken())
@@ -239,7 +239,7 @@ def test_url_that_is_none_stops_the_start() -> None:
         PushSource(conf).start(HostTable())
 
 
-def test_gap_is_asked_about_by_itself(scheduler: Scheduler, wire: Wire) -> None:
+def test_gap_is_followed_by_a_report_request(scheduler: Scheduler, wire: Wire) -> None:
     def ask(topic: str, server: str, node: str) -> bool:
         assert (topic, server) == ("moorage-agent", "agent-1")
         return wire.reporter.send_whole_report(node)
