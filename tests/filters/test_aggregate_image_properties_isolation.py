@@ -61,8 +61,8 @@ from ..conftest import aggregate, batch, host, image, options, spec
 def test_image(
     asked: dict[str, Any], metadata: list[dict[str, str]], passes: bool
 ) -> None:
-    told = [aggregate(i, "host", **each) for i, each in enumerate(metadata)]
-    rows, request = batch(host(), aggregates=told), spec(image=image(**asked))
+    aggregates = [aggregate(i, "host", **each) for i, each in enumerate(metadata)]
+    rows, request = batch(host(), aggregates=aggregates), spec(image=image(**asked))
     filter_ = AggregateImagePropertiesIsolation(options())
     assert filter_.passing(rows, request).tolist() == [passes]
 
@@ -89,9 +89,9 @@ def test_unusable_namespace_excludes_all_metadata_with_one_warning(
 def test_rejection_names_the_property() -> None:
     rows = batch(host(), aggregates=[aggregate(1, "host", os_distro="a,b")])
     filter_ = AggregateImagePropertiesIsolation(options())
-    told = filter_.explain_rejection(rows[0], spec(image=image(os_distro="rhel")))
-    assert told is not None
-    assert (told.attribute, told.required, told.available) == (
+    reason = filter_.explain_rejection(rows[0], spec(image=image(os_distro="rhel")))
+    assert reason is not None
+    assert (reason.attribute, reason.required, reason.available) == (
         "aggregates' os_distro",
         "rhel",
         "a, b",

@@ -75,9 +75,11 @@ def test_aggregates_are_nothing_to_the_plain_form(
 def test_least_value_of_the_aggregates_is_the_limit(
     form: type[BaseHostFilter], column: str, option: str, values: list[str], limit: int
 ) -> None:
-    told = [aggregate(i, "a", **{option: value}) for i, value in enumerate(values)]
+    aggregates = [
+        aggregate(i, "a", **{option: value}) for i, value in enumerate(values)
+    ]
     rows = batch(*hosts(column, [limit - 1, limit]), aggregates=[
-        *told, *(aggregate(10 + i, "b", **t.metadata) for i, t in enumerate(told)),
+        *aggregates, *(aggregate(10 + i, "b", **t.metadata) for i, t in enumerate(aggregates)),
     ])  # fmt: skip
     mask = form(options(**{option: 3})).passing(rows, spec())
     assert mask.tolist() == [True, False]
@@ -104,9 +106,9 @@ def test_rejection_names_number_and_limit() -> None:
         *hosts("num_instances", [7]),
         aggregates=[aggregate(1, "a", max_instances_per_host="5")],
     )
-    told = AggregateNumInstancesFilter(options()).explain_rejection(rows[0], spec())
-    assert told is not None
-    assert (told.attribute, told.required, told.available) == (
+    reason = AggregateNumInstancesFilter(options()).explain_rejection(rows[0], spec())
+    assert reason is not None
+    assert (reason.attribute, reason.required, reason.available) == (
         "num_instances",
         "less than 5",
         "7",

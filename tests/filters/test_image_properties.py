@@ -19,9 +19,9 @@ QEMU_32 = ("i686", "qemu", "hvm")
 XEN = ("x86_64", "xen", "xen")
 
 
-def _passes(asked: RequestSpec, conf: cfg.ConfigOpts, **changes: Any) -> bool:
-    filter_ = ImagePropertiesFilter(conf).prepare(asked)
-    return bool(filter_.passing(batch(host(**changes)), asked)[0])
+def _passes(spec_obj: RequestSpec, conf: cfg.ConfigOpts, **changes: Any) -> bool:
+    filter_ = ImagePropertiesFilter(conf).prepare(spec_obj)
+    return bool(filter_.passing(batch(host(**changes)), spec_obj)[0])
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_triple(
     passes: bool,
     conf: cfg.ConfigOpts,
 ) -> None:
-    asked = spec(image=image(**properties))
-    assert _passes(asked, conf, supported_instances=tuple(supported)) is passes
+    spec_obj = spec(image=image(**properties))
+    assert _passes(spec_obj, conf, supported_instances=tuple(supported)) is passes
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,8 @@ def test_hypervisor_version(
     required: str | None, version: int, passes: bool, conf: cfg.ConfigOpts
 ) -> None:
     more = {} if required is None else {"img_hv_requested_version": required}
-    asked = spec(image=image(hw_architecture="x86_64", **more))
-    assert _passes(asked, conf, hypervisor_version=version) is passes
+    spec_obj = spec(image=image(hw_architecture="x86_64", **more))
+    assert _passes(spec_obj, conf, hypervisor_version=version) is passes
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_hypervisor_version(
     ],
 )
 def test_address_bits(cpu_info: str | None, passes: bool, conf: cfg.ConfigOpts) -> None:
-    asked = spec(image=image(hw_architecture="x86_64", hw_maxphysaddr_bits=42))
-    assert _passes(asked, conf, cpu_info=cpu_info) is passes
+    spec_obj = spec(image=image(hw_architecture="x86_64", hw_maxphysaddr_bits=42))
+    assert _passes(spec_obj, conf, cpu_info=cpu_info) is passes
 
 
 @pytest.mark.parametrize(
@@ -109,22 +109,22 @@ def test_address_bits(cpu_info: str | None, passes: bool, conf: cfg.ConfigOpts) 
 def test_image_that_names_none_of_the_three_goes_everywhere(
     properties: dict[str, Any], conf: cfg.ConfigOpts
 ) -> None:
-    asked = spec(image=image(**properties))
+    spec_obj = spec(image=image(**properties))
     bits = '{"maxphysaddr": {"bits": 1}}'
-    assert _passes(asked, conf, supported_instances=(), cpu_info=bits)
+    assert _passes(spec_obj, conf, supported_instances=(), cpu_info=bits)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "spec_obj",
     [
         pytest.param(spec(image=None), id="no image"),
         pytest.param(spec(image=ImageMeta()), id="an image without properties"),
     ],
 )
 def test_request_without_properties_goes_everywhere(
-    asked: RequestSpec, conf: cfg.ConfigOpts
+    spec_obj: RequestSpec, conf: cfg.ConfigOpts
 ) -> None:
-    assert _passes(asked, conf, supported_instances=())
+    assert _passes(spec_obj, conf, supported_instances=())
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ def _passing(
             restrict_isolated_hosts_to_isolated_images=restrict,
         )
     )
-    asked = spec(image=image)
-    told = [filter_.explain_rejection(row, asked) for row in ROWS]
-    return "".join(ROWS.host[filter_.passing(ROWS, asked)]), told
+    spec_obj = spec(image=image)
+    reasons = [filter_.explain_rejection(row, spec_obj) for row in ROWS]
+    return "".join(ROWS.host[filter_.passing(ROWS, spec_obj)]), reasons
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ ROWS = batch(
 
 
 def _passing(query: Any) -> str:
-    asked = spec(scheduler_hints={"query": [json.dumps(query)]})
-    mask = JsonFilter(options()).passing(ROWS, asked)
+    spec_obj = spec(scheduler_hints={"query": [json.dumps(query)]})
+    mask = JsonFilter(options()).passing(ROWS, spec_obj)
     return "".join(ROWS.host[mask])
 
 
@@ -122,7 +122,7 @@ def test_no_query_passes_all(hints: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         pytest.param("[", "not the text of one JSON value", id="no JSON"),
         pytest.param('["!=", 1, 2]', "'!=' is not an operator", id="operator"),
@@ -147,24 +147,26 @@ def test_no_query_passes_all(hints: Any) -> None:
         pytest.param("[" * 100_000, "cannot be used", id="too deep to be read"),
     ],
 )
-def test_unreadable_query_is_a_client_error(text: str, told: str) -> None:
-    asked = spec(scheduler_hints={"query": [text]})
-    with pytest.raises(InvalidRequest, match=rf"(?s)scheduler_hints: query .*{told}"):
-        JsonFilter(options()).passing(ROWS, asked)
+def test_unreadable_query_is_a_client_error(text: str, message: str) -> None:
+    spec_obj = spec(scheduler_hints={"query": [text]})
+    with pytest.raises(
+        InvalidRequest, match=rf"(?s)scheduler_hints: query .*{message}"
+    ):
+        JsonFilter(options()).passing(ROWS, spec_obj)
 
 
 def test_two_queries_are_a_client_error() -> None:
-    asked = spec(scheduler_hints={"query": ['["and"]', '["or"]']})
+    spec_obj = spec(scheduler_hints={"query": ['["and"]', '["or"]']})
     with pytest.raises(InvalidRequest, match="scheduler_hints: query"):
-        JsonFilter(options()).passing(ROWS, asked)
+        JsonFilter(options()).passing(ROWS, spec_obj)
 
 
 def test_rejection_names_query_and_values() -> None:
     query = ["and", [">", "$free_ram_mb", 0], ["=", "$stats.tier", "iron"]]
-    asked = spec(scheduler_hints={"query": [json.dumps(query)]})
-    told = JsonFilter(options()).explain_rejection(ROWS[0], asked)
-    assert told is not None
-    assert (told.attribute, told.required, told.available) == (
+    spec_obj = spec(scheduler_hints={"query": [json.dumps(query)]})
+    reason = JsonFilter(options()).explain_rejection(ROWS[0], spec_obj)
+    assert reason is not None
+    assert (reason.attribute, reason.required, reason.available) == (
         "free_ram_mb, stats.tier",
         json.dumps(query),
         "$free_ram_mb is 0, $stats.tier is gold",

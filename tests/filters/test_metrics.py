@@ -34,9 +34,9 @@ def test_metrics(settings: list[str], passing: list[bool]) -> None:
 
 def test_host_without_monitors_is_rejected_and_fails_no_request() -> None:
     rows = batch(*hosts("metrics", [None]))
-    told = _filter("cpu=1", "mem=1").explain_rejection(rows[0], spec())
-    assert told is not None
-    assert (told.attribute, told.required, told.available) == (
+    reason = _filter("cpu=1", "mem=1").explain_rejection(rows[0], spec())
+    assert reason is not None
+    assert (reason.attribute, reason.required, reason.available) == (
         "metrics",
         "cpu, mem",
         "nothing",

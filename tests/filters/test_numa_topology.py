@@ -33,11 +33,13 @@ def two_cells(**changes: Any) -> HostTopology:
     return HostTopology.read(numa_topology(numa_cell(0), numa_cell(1, **changes)))
 
 
-def passing(conf: cfg.ConfigOpts, hosts: HostBatch, asked: RequestSpec) -> list[bool]:
+def passing(
+    conf: cfg.ConfigOpts, hosts: HostBatch, spec_obj: RequestSpec
+) -> list[bool]:
     """Return the column form's result, after comparing it with the per-host form."""
-    filter_ = NUMATopologyFilter(conf).prepare(asked)
-    answer: list[bool] = filter_.passing(hosts, asked).tolist()
-    assert [filter_.host_passes(each, asked) for each in hosts] == answer
+    filter_ = NUMATopologyFilter(conf).prepare(spec_obj)
+    answer: list[bool] = filter_.passing(hosts, spec_obj).tolist()
+    assert [filter_.host_passes(each, spec_obj) for each in hosts] == answer
     return answer
 
 
@@ -69,12 +71,12 @@ def test_required_threads_need_cores_with_threads(
         host(host="cores", numa_topology=two_cells()),
     )
     names = {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "require"}
-    asked = spec(extra_specs=names)
+    spec_obj = spec(extra_specs=names)
     if by_image:
-        asked = spec(
+        spec_obj = spec(
             image=image(hw_cpu_policy="dedicated", hw_cpu_thread_policy="require")
         )
-    assert passing(conf, hosts, asked) == [True, True, False]
+    assert passing(conf, hosts, spec_obj) == [True, True, False]
 
 
 def test_floating_guest_is_limited_by_each_hosts_ratios(conf: cfg.ConfigOpts) -> None:
@@ -84,8 +86,8 @@ def test_floating_guest_is_limited_by_each_hosts_ratios(conf: cfg.ConfigOpts) ->
         host(host="b", numa_topology=used, cpu_allocation_ratio=2.0),
     )
     cell = guest_cell(0, cpuset={0, 1}, pcpuset=set(), cpu_policy="shared")
-    asked = spec(numa_topology=guest_topology(cell))
-    assert passing(conf, hosts, asked) == [False, True]
+    spec_obj = spec(numa_topology=guest_topology(cell))
+    assert passing(conf, hosts, spec_obj) == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -108,11 +110,11 @@ def test_guest_is_near_to_its_networks(
         numa_cell(1, network_metadata=far, pinned_cpus={4, 5, 6, 7}),
     )
     hosts = batch(host(numa_topology=HostTopology.read(cells)))
-    asked = spec(
+    spec_obj = spec(
         numa_topology=guest_topology(guest_cell()),
         network_metadata=NetworkMetadata(physnets=physnets, tunneled=tunneled),
     )
-    assert passing(conf, hosts, asked) == [expected]
+    assert passing(conf, hosts, spec_obj) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -141,11 +143,11 @@ def test_guest_is_near_to_its_devices(
             for node in (0, None, 1, 2)
         )
     )
-    asked = spec(
+    spec_obj = spec(
         numa_topology=guest_topology(guest_cell()),
         pci_requests=pci_requests(pci_request(numa_policy=policy)),
     )
-    assert passing(conf, hosts, asked) == expected
+    assert passing(conf, hosts, spec_obj) == expected
 
 
 def test_guest_of_many_cells_is_tried_host_by_host(conf: cfg.ConfigOpts) -> None:
@@ -182,11 +184,11 @@ def test_guest_of_many_cells_is_tried_host_by_host(conf: cfg.ConfigOpts) -> None
         host(host="undeclared", numa_topology=topology(0)),
         host(host="far", numa_topology=full),
     )
-    asked = spec(
+    spec_obj = spec(
         numa_topology=guest_topology(*(guest_cell(i) for i in range(4))),
         network_metadata=NetworkMetadata(physnets={"net"}, tunneled=False),
     )
-    assert passing(conf, hosts, asked) == [True, True, False]
+    assert passing(conf, hosts, spec_obj) == [True, True, False]
 
 
 def _near_to_devices(n_cells: int, node: int, **changes: Any) -> HostRecord:
@@ -257,7 +259,7 @@ def test_limits_are_the_hosts_ratios_and_the_requests_networks(
     conf: cfg.ConfigOpts,
 ) -> None:
     networks = NetworkMetadata(physnets={"net"}, tunneled=True)
-    asked = spec(numa_topology=PINNED, network_metadata=networks)
+    spec_obj = spec(numa_topology=PINNED, network_metadata=networks)
     [state] = batch(
         host(
             numa_topology=two_cells(),
@@ -265,7 +267,9 @@ def test_limits_are_the_hosts_ratios_and_the_requests_networks(
             ram_allocation_ratio=1.5,
         )
     )
-    limits: Any = NUMATopologyFilter(conf).prepare(asked).selection_limits(state, asked)
+    limits: Any = (
+        NUMATopologyFilter(conf).prepare(spec_obj).selection_limits(state, spec_obj)
+    )
     told = limits["numa_topology"]
     assert (told.cpu_allocation_ratio, told.ram_allocation_ratio) == (4.0, 1.5)
     assert told.network_metadata.physnets == {"net"}
@@ -274,13 +278,13 @@ def test_limits_are_the_hosts_ratios_and_the_requests_networks(
 
 
 def test_rejection_names_required_and_available_cells(conf: cfg.ConfigOpts) -> None:
-    asked = spec(numa_topology=guest_topology(guest_cell(pagesize=2048)))
+    spec_obj = spec(numa_topology=guest_topology(guest_cell(pagesize=2048)))
     cells = numa_topology(
         numa_cell(pinned_cpus={0}, mempages=[pages(2048, 100, used=3)])
     )
     [state] = batch(host(numa_topology=HostTopology.read(cells)))
-    filter_ = NUMATopologyFilter(conf).prepare(asked)
-    rejection = filter_.explain_rejection(state, asked)
+    filter_ = NUMATopologyFilter(conf).prepare(spec_obj)
+    rejection = filter_.explain_rejection(state, spec_obj)
     assert rejection is not None
     assert rejection.attribute == "numa_topology"
     assert "2 pinned" in str(rejection.required)

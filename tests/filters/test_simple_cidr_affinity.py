@@ -82,10 +82,10 @@ def test_hints_that_make_no_network_are_a_client_error(hints: Any) -> None:
 
 
 def test_rejection_names_the_address() -> None:
-    asked = spec(scheduler_hints={"build_near_host_ip": ["10.0.0.7"]})
-    told = SimpleCIDRAffinityFilter(options()).explain_rejection(ROWS[2], asked)
-    assert told is not None
-    assert (told.attribute, told.required, told.available) == (
+    spec_obj = spec(scheduler_hints={"build_near_host_ip": ["10.0.0.7"]})
+    reason = SimpleCIDRAffinityFilter(options()).explain_rejection(ROWS[2], spec_obj)
+    assert reason is not None
+    assert (reason.attribute, reason.required, reason.available) == (
         "host_ip",
         "in 10.0.0.7/24",
         "10.0.1.0",

@@ -134,10 +134,10 @@ class Cloud:
         self.scheduler = build(conf, placement=self.adapter)
         self.scheduler.start()
 
-    def select(self, asked: RequestSpec, *uuids: str) -> list[Selection]:
+    def select(self, spec_obj: RequestSpec, *uuids: str) -> list[Selection]:
         lists = self.scheduler.select_destinations(
             CONTEXT,
-            asked,
+            spec_obj,
             list(uuids) or [instance_uuid("new")],
             return_objects=True,
             return_alternates=False,

@@ -49,19 +49,21 @@ FAILURES: Mapping[str, Mapping[str, str]] = {
 NESTED_NOT = '["and", [">", "$vcpus_total", 4], ["not", ["=", "$host", "h0"]]]'
 
 
-def is_known(name: str, asked: RequestSpec, nova: object) -> bool:
+def is_known(name: str, spec_obj: RequestSpec, nova: object) -> bool:
     """Return whether nova is known to be wrong there, so that we differ on purpose."""
     if name == "JsonFilter":
-        [query] = asked.scheduler_hints.get("query", [""])
+        [query] = spec_obj.scheduler_hints.get("query", [""])
         return '["not"' in query[1:]
     return isinstance(nova, str) and nova in FAILURES.get(name, {})
 
 
-def passing(name: str, case: Case, hosts: HostBatch, asked: RequestSpec) -> list[Any]:
+def passing(
+    name: str, case: Case, hosts: HostBatch, spec_obj: RequestSpec
+) -> list[Any]:
     """Return whether each host passes, or that the request is refused."""
     [filter_] = our_filters(case.options, [name])
     try:
-        return filter_.prepare(asked).passing(hosts, asked).tolist()
+        return filter_.prepare(spec_obj).passing(hosts, spec_obj).tolist()
     except SchedulerError:
         return ["refused"] * len(hosts)
 
@@ -79,8 +81,8 @@ def differences(peer: Peer, case: Case, names: list[str]) -> list[tuple[Any, ...
     return found
 
 
-def case(cloud: DrawnHosts, *asked: RequestSpec, options: int = 0) -> Case:
-    return Case(cloud, asked, OPTIONS[options])
+def case(cloud: DrawnHosts, *spec_obj: RequestSpec, options: int = 0) -> Case:
+    return Case(cloud, spec_obj, OPTIONS[options])
 
 
 ONE_HOST = DrawnHosts((host(host="h0"),))
@@ -101,7 +103,7 @@ def test_same_hosts_pass(peer: Peer, case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "passes"),
+    ("name", "spec_obj", "passes"),
     [
         pytest.param(
             "ComputeCapabilitiesFilter",
@@ -124,12 +126,12 @@ def test_same_hosts_pass(peer: Peer, case: Case) -> None:
     ],
 )
 def test_where_nova_fails_we_answer(
-    peer: Peer, name: str, asked: RequestSpec, passes: bool
+    peer: Peer, name: str, spec_obj: RequestSpec, passes: bool
 ) -> None:
-    one = case(ONE_HOST, asked)
+    one = case(ONE_HOST, spec_obj)
     [answer] = novas(peer, one, filters=[name])
     assert answer["passing"][name][0] in FAILURES[name]
-    assert passing(name, one, ONE_HOST.batch(), asked) == [passes]
+    assert passing(name, one, ONE_HOST.batch(), spec_obj) == [passes]
 
 
 def test_not_inside_of_another_term_is_not_ignored(peer: Peer) -> None:

@@ -88,10 +88,10 @@ CLAIM = Consumption(
 def test_claims_count_until_they_are_given_back() -> None:
     made, claimed = cloud(), instance_uuid("claimed")
     made.consume(node_uuid("c"), claimed, CLAIM)
-    asked = spec(image=UBUNTU)
-    assert weigher().weigh_all(made.batch(), asked).tolist() == [4, 1, 2]
+    spec_obj = spec(image=UBUNTU)
+    assert weigher().weigh_all(made.batch(), spec_obj).tolist() == [4, 1, 2]
     made.release_claim("c", claimed)
-    assert weigher().weigh_all(made.batch(), asked).tolist() == [4, 1, 0]
+    assert weigher().weigh_all(made.batch(), spec_obj).tolist() == [4, 1, 0]
 
 
 def test_instances_that_this_request_placed_count() -> None:

@@ -335,9 +335,9 @@ def test_repeated_request_is_answered_as_before(make: MakeScheduler) -> None:
     # The first host is not the best one any more when the request is repeated.
     scheduler = make(host("big", memory_mb=16500), host("small"))
     [instance] = new_uuids()
-    asked = request(memory_mb=4096)
-    first = _select(scheduler, asked, [instance])
-    again = _select(scheduler, asked, [instance])
+    spec_obj = request(memory_mb=4096)
+    first = _select(scheduler, spec_obj, [instance])
+    again = _select(scheduler, spec_obj, [instance])
     assert _hosts(first)[0][0] == _hosts(again)[0][0] == "big"
     assert scheduler.placement.allocations(instance).resources == claimed(again[0][0])
     assert sorted(scheduler.table.batch().vcpus_used.tolist()) == [0, 1]

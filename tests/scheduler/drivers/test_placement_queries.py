@@ -59,9 +59,9 @@ def test_record_names_the_prefilter_that_refused(make: MakeScheduler) -> None:
 
 def test_record_has_placements_refusal(make: MakeScheduler) -> None:
     scheduler = make()
-    asked = request(extra_specs={"trait:CUSTOM_NO_SUCH": "required"})
+    spec_obj = request(extra_specs={"trait:CUSTOM_NO_SUCH": "required"})
     with pytest.raises(NoValidHost, match=r"No such trait.*CUSTOM_NO_SUCH"):
-        scheduler.select_destinations(CONTEXT, asked, new_uuids())
+        scheduler.select_destinations(CONTEXT, spec_obj, new_uuids())
     [record] = scheduler.decisions.newest()
     assert "; Placement rejected the query, 0 host(s)" in record.summary()
     assert "CUSTOM_NO_SUCH" in record.reason
@@ -123,9 +123,9 @@ def test_pinned_guest_may_use_hosts_without_pcpu_by_default(
     scheduler.conf.set_override(
         "disable_fallback_pcpu_query", is_disabled, group="workarounds"
     )
-    asked = request(extra_specs={"hw:cpu_policy": "dedicated"})
+    spec_obj = request(extra_specs={"hw:cpu_policy": "dedicated"})
     try:
-        scheduler.select_destinations(CONTEXT, asked, new_uuids())
+        scheduler.select_destinations(CONTEXT, spec_obj, new_uuids())
         is_placed = True  # by the second question: these hosts report VCPU only
     except NoValidHost:
         is_placed = False

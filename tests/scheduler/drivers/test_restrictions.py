@@ -74,10 +74,10 @@ def test_restriction(fields: dict[str, Any], left: str) -> None:
 
 def test_each_restriction_leaves_a_step() -> None:
     steps: list[FilterStep] = []
-    asked = spec(
+    spec_obj = spec(
         requested_destination=_to(host="a"), ignore_hosts=["b"], force_nodes=["n2"]
     )
-    restrict_hosts(TABLE.batch(), Request.of(asked), steps)
+    restrict_hosts(TABLE.batch(), Request.of(spec_obj), steps)
     assert [(s.name, s.n_in, s.n_out) for s in steps] == [
         ("requested_destination host", 3, 2),
         ("ignore_hosts", 2, 2),
@@ -166,8 +166,8 @@ def test_unknown_host_is_reported_in_novas_words(
 
 
 def test_evacuated_host_is_known_by_its_nodes() -> None:
-    asked = spec(ignore_hosts=["a", "z"])
-    assert evacuated_from(Request.of(asked), TABLE) == {
+    spec_obj = spec(ignore_hosts=["a", "z"])
+    assert evacuated_from(Request.of(spec_obj), TABLE) == {
         node_uuid("n1"),
         node_uuid("n2"),
     }

@@ -97,15 +97,15 @@ def _fail(client: PlacementClient, times: int = CIRCUIT_MAX_FAILURES) -> None:
         assert REFUSED not in str(raised.value)
 
 
-def _assert_refused(client: PlacementClient, told: str = "") -> str:
+def _assert_refused(client: PlacementClient, message: str = "") -> str:
     with pytest.raises(PlacementUnavailable, match=REFUSED) as raised:
         client.allocations(CONSUMER)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     return str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         (Misbehaviour.ERROR, "answered 500"),
         (Misbehaviour.UNAUTHORIZED, "answered 401"),
@@ -120,13 +120,13 @@ def _assert_refused(client: PlacementClient, told: str = "") -> str:
     ],
 )
 def test_failures_in_a_row_open_it_and_nothing_is_sent_any_more(
-    server: MisbehavingServer, clock: Clock, wrong: Misbehaviour, told: str
+    server: MisbehavingServer, clock: Clock, wrong: Misbehaviour, message: str
 ) -> None:
     client = _client(server.url, clock, timeout_s=0.1)
     server.misbehave(wrong, times=MANY)
     _fail(client)
     n_seen = len(server.seen)
-    text = _assert_refused(client, told)
+    text = _assert_refused(client, message)
     assert "since 20" in text
     assert f"failed {CIRCUIT_MAX_FAILURES} time(s)" in text
     assert f"Next retry in {client.health.pause_left_s:.1f} s" in text

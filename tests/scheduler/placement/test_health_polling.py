@@ -44,7 +44,7 @@ def test_placement_that_answers_is_ready(server: MisbehavingServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         (Misbehaviour.ERROR, "answered 500"),
         (Misbehaviour.UNAUTHORIZED, "answered 401"),
@@ -58,14 +58,14 @@ def test_placement_that_is_away_at_the_start_is_warned_of_and_waited_for(
     server: MisbehavingServer,
     caplog: pytest.LogCaptureFixture,
     wrong: Misbehaviour,
-    told: str,
+    message: str,
 ) -> None:
     server.misbehave(wrong)
     client = server.client(timeout_s=0.3)
     health = client.health
     health.start(client.probe)
     assert not health.is_ready
-    assert told in health.note
+    assert message in health.note
     assert "Placement does not answer yet" in caplog.text
     wait_until(lambda: health.is_ready)
     assert health.note == ""

@@ -36,12 +36,12 @@ def required(
     known = AggregateMap()
     for number, (uuid, metadata) in enumerate((aggregates or {}).items()):
         known.put(HostAggregate(number, uuid, uuid, frozenset(), metadata))
-    asked = spec(**fields)
-    before = asked.obj_to_primitive()
+    spec_obj = spec(**fields)
+    before = spec_obj.obj_to_primitive()
     requirements = Requirements()
     prefilter(
         PrefilterRequest(
-            asked,
+            spec_obj,
             requirements,
             known,
             conf,
@@ -49,7 +49,7 @@ def required(
             min_service_version=min_service_version,
         )
     )
-    assert asked.obj_to_primitive() == before, "a prefilter writes to no request"
+    assert spec_obj.obj_to_primitive() == before, "a prefilter writes to no request"
     return requirements
 
 

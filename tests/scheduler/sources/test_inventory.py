@@ -120,7 +120,7 @@ A = "host 'a', key "
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         pytest.param({"vcpus": 0}, A + "'vcpus': 0 is less", id="no CPU"),
         pytest.param({"vcpus": -1}, A + "'vcpus': -1", id="negative"),
@@ -203,10 +203,10 @@ A = "host 'a', key "
     ],
 )
 def test_mistake_of_a_host_names_file_host_and_key(
-    changes: dict[Any, Any], told: str, tmp_path: Path
+    changes: dict[Any, Any], message: str, tmp_path: Path
 ) -> None:
     path = _write(tmp_path, {"cells": CELLS, "hosts": [{**HOST, **changes}]})
-    with pytest.raises(InventoryError, match=told) as caught:
+    with pytest.raises(InventoryError, match=message) as caught:
         read_inventory(path)
     assert str(caught.value).startswith(f"{path}: ")
 
@@ -222,7 +222,7 @@ TWO = [HOST, {**HOST, "host": "b"}]
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
+    ("document", "message"),
     [
         pytest.param("", "None is not of type 'object'", id="empty file"),
         pytest.param("[]", r"\[\] is not of type 'object'", id="a list"),
@@ -287,9 +287,11 @@ TWO = [HOST, {**HOST, "host": "b"}]
         ),
     ],
 )
-def test_broken_document_is_refused(document: Any, told: str, tmp_path: Path) -> None:
+def test_broken_document_is_refused(
+    document: Any, message: str, tmp_path: Path
+) -> None:
     path = _write(tmp_path, document)
-    with pytest.raises(InventoryError, match=told) as caught:
+    with pytest.raises(InventoryError, match=message) as caught:
         read_inventory(path)
     assert str(caught.value).startswith(f"{path}: ")
 

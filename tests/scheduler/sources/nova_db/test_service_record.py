@@ -92,7 +92,7 @@ def test_deleted_row_is_logged_once(
 
 
 @pytest.mark.parametrize(
-    ("connection", "told"),
+    ("connection", "message"),
     [
         pytest.param(None, "is not set", id="missing"),
         pytest.param("nonsense", "= nonsense: Could not parse", id="no-url"),
@@ -105,13 +105,13 @@ def test_deleted_row_is_logged_once(
     ],
 )
 def test_wrong_connection_is_named(
-    conf: cfg.ConfigOpts, connection: str | None, told: str
+    conf: cfg.ConfigOpts, connection: str | None, message: str
 ) -> None:
     conf.set_override("connection", "sqlite://", group="api_database")
     conf.set_override("connection", connection, group="database")
     from_conf(conf).stop()
     conf.set_override("register_service", True, group="moorage")
-    with pytest.raises(ConfigurationError, match=rf"\[database\] connection {told}"):
+    with pytest.raises(ConfigurationError, match=rf"\[database\] connection {message}"):
         from_conf(conf)
 
 
