@@ -16,7 +16,7 @@ from ..conftest import aggregate, batch, host, image, options, spec
 
 
 @pytest.mark.parametrize(
-    ("asked", "metadata", "passes"),
+    ("properties", "metadata", "passes"),
     [
         pytest.param({"os_distro": "ubuntu"}, [{}], True, id="nothing said"),
         pytest.param({"os_distro": "ubuntu"}, [{"os_distro": "ubuntu"}], True, id="it"),
@@ -59,19 +59,22 @@ from ..conftest import aggregate, batch, host, image, options, spec
     ],
 )
 def test_image(
-    asked: dict[str, Any], metadata: list[dict[str, str]], passes: bool
+    properties: dict[str, Any], metadata: list[dict[str, str]], passes: bool
 ) -> None:
     aggregates = [aggregate(i, "host", **each) for i, each in enumerate(metadata)]
-    rows, request = batch(host(), aggregates=aggregates), spec(image=image(**asked))
+    rows, request = (
+        batch(host(), aggregates=aggregates),
+        spec(image=image(**properties)),
+    )
     filter_ = AggregateImagePropertiesIsolation(options())
     assert filter_.passing(rows, request).tolist() == [passes]
 
 
-@pytest.mark.parametrize("asked", [None, ImageMeta()], ids=["none", "no properties"])
-def test_request_without_properties_goes_everywhere(asked: ImageMeta | None) -> None:
+@pytest.mark.parametrize("meta", [None, ImageMeta()], ids=["none", "no properties"])
+def test_request_without_properties_goes_everywhere(meta: ImageMeta | None) -> None:
     rows = batch(host(), aggregates=[aggregate(1, "host", os_distro="ubuntu")])
     filter_ = AggregateImagePropertiesIsolation(options())
-    assert filter_.passing(rows, spec(image=asked)).all()
+    assert filter_.passing(rows, spec(image=meta)).all()
 
 
 def test_unusable_namespace_excludes_all_metadata_with_one_warning(

@@ -76,11 +76,11 @@ def test_least_value_of_the_aggregates_is_the_limit(
     form: type[BaseHostFilter], column: str, option: str, values: list[str], limit: int
 ) -> None:
     aggregates = [
-        aggregate(i, "a", **{option: value}) for i, value in enumerate(values)
+        aggregate(10 * on_b + i, "ab"[on_b], **{option: value})
+        for on_b in (0, 1)
+        for i, value in enumerate(values)
     ]
-    rows = batch(*hosts(column, [limit - 1, limit]), aggregates=[
-        *aggregates, *(aggregate(10 + i, "b", **t.metadata) for i, t in enumerate(aggregates)),
-    ])  # fmt: skip
+    rows = batch(*hosts(column, [limit - 1, limit]), aggregates=aggregates)
     mask = form(options(**{option: 3})).passing(rows, spec())
     assert mask.tolist() == [True, False]
 

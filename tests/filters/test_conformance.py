@@ -207,7 +207,7 @@ def test_filter_explains_its_rejection(filter_: Any) -> None:
 
 
 @examples(0.8)
-@given(records=records(), asked=REQUESTS, on=INSTANCES, aggregates=AGGREGATES)
+@given(records=records(), spec_obj=REQUESTS, on=INSTANCES, aggregates=AGGREGATES)
 def test_all_reasons_are_those_of_the_filters_that_reject(
     records: list[HostRecord],
     spec_obj: RequestSpec,
@@ -252,8 +252,8 @@ FLAGS = {
 
 
 def test_filters_run_for_the_same_requests_as_novas() -> None:
-    asked = {
+    flags = {
         type(f).__name__: (f.RUN_ON_REBUILD, f.run_filter_once_per_request)
         for f in FILTERS
     }
-    assert asked == FLAGS
+    assert flags == FLAGS

@@ -27,7 +27,7 @@ def _passes(spec_obj: RequestSpec, conf: cfg.ConfigOpts, **changes: Any) -> bool
 @pytest.mark.parametrize(
     ("properties", "supported", "passes"),
     [
-        pytest.param({}, [], True, id="nothing asked, nothing said"),
+        pytest.param({}, [], True, id="nothing required, nothing reported"),
         pytest.param({"hw_architecture": "x86_64"}, [], False, id="nothing said"),
         pytest.param({"hw_architecture": "x86_64"}, [KVM], True, id="architecture"),
         pytest.param({"hw_architecture": "i686"}, [KVM], False, id="another one"),
@@ -71,7 +71,7 @@ def test_triple(
         pytest.param(">=6.2,<6.3", 6002001, True, id="in a range"),
         pytest.param(">=7.0", 6002001, False, id="too old"),
         pytest.param(">=7.0", 0, True, id="a host that tells none"),
-        pytest.param(None, 6002001, True, id="none asked"),
+        pytest.param(None, 6002001, True, id="none required"),
     ],
 )
 def test_hypervisor_version(
@@ -89,9 +89,9 @@ def test_hypervisor_version(
         pytest.param('{"maxphysaddr": {"bits": 41}}', False, id="too few"),
         pytest.param('{"maxphysaddr": {"bits": "41"}}', False, id="as text"),
         pytest.param('{"maxphysaddr": {"bits": "many"}}', True, id="no number"),
-        pytest.param('{"maxphysaddr": {}}', True, id="not told"),
+        pytest.param('{"maxphysaddr": {}}', True, id="not reported"),
         pytest.param('{"maxphysaddr": null}', True, id="null"),
-        pytest.param("{}", True, id="nothing told"),
+        pytest.param("{}", True, id="nothing reported"),
         pytest.param("[]", True, id="no dict"),
         pytest.param("{", True, id="no JSON"),
         pytest.param(None, True, id="no CPU"),

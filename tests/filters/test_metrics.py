@@ -20,7 +20,7 @@ def _filter(*settings: str) -> MetricsFilter:
 @pytest.mark.parametrize(
     ("settings", "passing"),
     [
-        pytest.param([], [True, True, True, True], id="none asked for"),
+        pytest.param([], [True, True, True, True], id="none required"),
         pytest.param(["cpu=1.0"], [True, True, False, False], id="one"),
         pytest.param(["cpu=1.0", "mem=-1"], [True, False, False, False], id="two"),
         pytest.param(["other=1"], [False] * 4, id="one that nobody has"),

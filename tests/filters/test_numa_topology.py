@@ -218,8 +218,10 @@ def test_any_cell_of_the_largest_host_can_be_near_to_a_device(
 def test_many_hosts_of_many_cells_are_tried_at_once(conf: cfg.ConfigOpts) -> None:
     # 2 of 13 cells are 78 choices, fewer than hosts.
     hosts = batch(*(_near_to_devices(13, node) for node in range(15)), *_ROOMLESS)
-    asked = _with_device(2)
-    assert passing(conf, hosts, asked) == [True] * 13 + [False] * (2 + len(_ROOMLESS))
+    spec_obj = _with_device(2)
+    assert passing(conf, hosts, spec_obj) == [True] * 13 + [False] * (
+        2 + len(_ROOMLESS)
+    )
 
 
 _ROOMLESS = tuple(
@@ -270,9 +272,12 @@ def test_limits_are_the_hosts_ratios_and_the_requests_networks(
     limits: Any = (
         NUMATopologyFilter(conf).prepare(spec_obj).selection_limits(state, spec_obj)
     )
-    told = limits["numa_topology"]
-    assert (told.cpu_allocation_ratio, told.ram_allocation_ratio) == (4.0, 1.5)
-    assert told.network_metadata.physnets == {"net"}
+    serialized = limits["numa_topology"]
+    assert (serialized.cpu_allocation_ratio, serialized.ram_allocation_ratio) == (
+        4.0,
+        1.5,
+    )
+    assert serialized.network_metadata.physnets == {"net"}
     plain = NUMATopologyFilter(conf).prepare(spec())
     assert plain.selection_limits(state, spec()) == {}
 

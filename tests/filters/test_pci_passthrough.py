@@ -123,11 +123,11 @@ def test_rejection_names_required_and_available_devices(conf: cfg.ConfigOpts) ->
 def test_repeated_request_for_devices_is_evaluated_once(
     conf: cfg.ConfigOpts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked: list[str] = []
+    evaluated: list[str] = []
     columns = HostBatch.value_arrays
 
     def watched(self: HostBatch, name: str, make: Any) -> Any:
-        looked.append(name)
+        evaluated.append(name)
         return columns(self, name, make)
 
     monkeypatch.setattr(HostBatch, "value_arrays", watched)
@@ -137,4 +137,4 @@ def test_repeated_request_for_devices_is_evaluated_once(
         spec_obj = spec(pci_requests=pci_requests(request))
         filter_ = PciPassthroughFilter(conf).prepare(spec_obj)
         assert filter_.passing(hosts, spec_obj).tolist() == [True]
-    assert looked == ["pci_stats"]
+    assert evaluated == ["pci_stats"]

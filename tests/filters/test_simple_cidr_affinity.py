@@ -76,9 +76,9 @@ def test_no_address_passes_all(hints: Any) -> None:
 def test_hints_that_make_no_network_are_a_client_error(hints: Any) -> None:
     with pytest.raises(
         InvalidRequest, match=r"build_near_host_ip .* and cidr "
-    ) as told:
+    ) as raised:
         _passing(hints)
-    assert repr(hints["build_near_host_ip"][0]) in str(told.value)
+    assert repr(hints["build_near_host_ip"][0]) in str(raised.value)
 
 
 def test_rejection_names_the_address() -> None:

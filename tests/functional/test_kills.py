@@ -176,11 +176,11 @@ class Load:
                 continue
             [uuid] = new_uuids()
             self.asked_at[uuid] = time.monotonic()
-            caller = threading.Thread(target=self._ask, args=[uuid], daemon=True)
+            caller = threading.Thread(target=self._request, args=[uuid], daemon=True)
             self._callers.append(caller)
             caller.start()
 
-    def _ask(self, uuid: str) -> None:
+    def _request(self, uuid: str) -> None:
         try:
             self._end_of(uuid)
         finally:
@@ -238,9 +238,9 @@ def unheard(load: Load, scheduler: SchedulerProcess) -> tuple[set[str], set[str]
         Of processes that were killed. What was not about to be sent is given back; of
         the rest the broker may or may not have received.
     """
-    said = "".join(scheduler.log)
-    decided = re.findall(r" (\d+) INFO .*\[instance: (\S+)\] Decision ", said)
-    given_back = set(re.findall(r"Consumer (\S+) may hold an allocation", said))
+    text = "".join(scheduler.log)
+    decided = re.findall(r" (\d+) INFO .*\[instance: (\S+)\] Decision ", text)
+    given_back = set(re.findall(r"Consumer (\S+) may hold an allocation", text))
     alive = {str(pid) for pid in scheduler.workers}
     of_living = {uuid for pid, uuid in decided if pid in alive}
     of_killed = {uuid for pid, uuid in decided if pid not in alive}
@@ -253,8 +253,8 @@ def suspected(scheduler: SchedulerProcess) -> set[str]:
 
     A kill in the middle of a write: hosts of a file do not show where instances are.
     """
-    said = "".join(scheduler.log)
-    return set(re.findall(r"Suspected orphan: consumer (\S+) ", said))
+    text = "".join(scheduler.log)
+    return set(re.findall(r"Suspected orphan: consumer (\S+) ", text))
 
 
 def expect_answered(cloud: Cloud, load: Load, scheduler: SchedulerProcess) -> None:
@@ -272,7 +272,7 @@ def expect_answered(cloud: Cloud, load: Load, scheduler: SchedulerProcess) -> No
         f"answered late, {len(cut_off)} cut off; {len(held)} held"
     )
     unknown = held.keys() - load.placed.keys() - late - suspected(scheduler)
-    assert unknown <= cut_off, "nobody was told of these"
+    assert unknown <= cut_off, "no caller got an answer for these"
     assert len(unknown) <= MAX_CUT_OFF
     assert load.placed.keys() - held.keys() == set(), "these were answered"
     assert {uuid: held[uuid] for uuid in load.placed} == load.placed
@@ -377,7 +377,7 @@ def test_killed_placement_leaves_no_orphaned_claim(cloud: Cloud) -> None:
         load.go_on()
         load.end()
         expect_answered(cloud, load, scheduler)
-        assert load.ends["PlacementUnavailable"], "those who asked meanwhile"
+        assert load.ends["PlacementUnavailable"], "requests during the outage"
         assert scheduler.stop() == 0
 
 

@@ -84,8 +84,8 @@ def test_workers_share_a_row_that_outlives_them(
     databases: NovaDatabases, config_file: Path
 ) -> None:
     first = row_after_a_run(databases, config_file)
-    told = first.host, first.binary, first.topic, first.deleted
-    assert told == ("control", "nova-scheduler", "scheduler", 0)
+    identity = first.host, first.binary, first.topic, first.deleted
+    assert identity == ("control", "nova-scheduler", "scheduler", 0)
     assert row_after_a_run(databases, config_file).id == first.id
 
 

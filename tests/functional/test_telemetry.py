@@ -162,10 +162,10 @@ class Collector(fixtures.Fixture):
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                told = ExportTraceServiceRequest.FromString(body)
+                export = ExportTraceServiceRequest.FromString(body)
                 spans.extend(
                     (span.trace_id.hex(), span.name)
-                    for resource in told.resource_spans
+                    for resource in export.resource_spans
                     for scope in resource.scope_spans
                     for span in scope.spans
                 )

@@ -306,7 +306,7 @@ def test_end_under_load_loses_and_doubles_nothing(cloud: Cloud) -> None:
     is_over = threading.Event()
     answers: list[Selections] = []
 
-    def ask() -> None:
+    def send() -> None:
         while not is_over.is_set():
             answers.append(select(api))
 
@@ -316,7 +316,7 @@ def test_end_under_load_loses_and_doubles_nothing(cloud: Cloud) -> None:
         SchedulerProcess(cloud.config(name="two"), n_workers=2),
         ending,
     ):
-        calls = [pool.submit(ask) for _ in range(4)]
+        calls = [pool.submit(send) for _ in range(4)]
         wait_until(lambda: len(answers) >= 8)
         ending.send(signal.SIGTERM)
         assert ending.wait() == 0
@@ -389,20 +389,20 @@ def test_long_decision_is_kept_alive(cloud: Cloud) -> None:
 
 def test_systemd_is_notified(cloud: Cloud, tmp_path: Path) -> None:
     path = tmp_path / "notify"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-        told.bind(str(path))
-        told.settimeout(30)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+        notified.bind(str(path))
+        notified.settimeout(30)
         environment = {"NOTIFY_SOCKET": str(path)}
         scheduler = SchedulerProcess(
             cloud.config(), n_workers=2, environment=environment
         )
         with scheduler:
-            assert told.recv(512) == b"READY=1\nSTATUS=2 workers serve"
+            assert notified.recv(512) == b"READY=1\nSTATUS=2 workers serve"
             scheduler.send(signal.SIGHUP)
-            assert told.recv(512).startswith(b"RELOADING=1\n")
-            assert told.recv(512).startswith(b"READY=1\n")
+            assert notified.recv(512).startswith(b"RELOADING=1\n")
+            assert notified.recv(512).startswith(b"READY=1\n")
             assert scheduler.stop() == 0
-        assert told.recv(512).startswith(b"STOPPING=1\n")
+        assert notified.recv(512).startswith(b"STOPPING=1\n")
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])

@@ -18,7 +18,7 @@ from ..fixtures.nova_databases import NovaDatabases
 from ..fixtures.nova_peer import Peer
 
 #: Differences that one comparison prints at most.
-_MOST_TOLD = 12
+_MAX_PRINTED = 12
 
 _DATA = "nova_object.data"
 
@@ -59,14 +59,14 @@ class Both:
         self.source.stop()
         self._peer.ask("close_databases")
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Look as a decision does."""
         self.source.refresh_if_stale(self.table)
 
     def novas(self, **how: Any) -> dict[str, Any]:
         """Return what a new HostManager reads; see nova_host_manager.py."""
         options = {g: v for g, v in self._options.items() if g != "moorage"}
-        message = {"instances": "told", "options": options, **how}
+        message = {"instances": "reported", "options": options, **how}
         answer: dict[str, Any] = self._peer.ask("host_states", **message)
         return answer
 
@@ -102,7 +102,7 @@ def dumped(table: HostTable) -> Dumped:
     """Return every attribute of every row as plain data, by the node's UUID."""
     batch = table.batch()
 
-    def told(index: int) -> dict[str, Any]:
+    def as_data(index: int) -> dict[str, Any]:
         def value(name: str) -> Any:
             return batch.value(name, index)
 
@@ -122,7 +122,7 @@ def dumped(table: HostTable) -> Dumped:
             "last_seen_up": round(value("last_seen_up"), 3),
         }
 
-    return {batch.value("uuid", i): told(i) for i in range(len(batch))}
+    return {batch.value("uuid", i): as_data(i) for i in range(len(batch))}
 
 
 _SAME = (
@@ -195,11 +195,15 @@ def _written(value: Any) -> str:
 
 
 def _differences(ours: Dumped, novas: Dumped) -> list[str]:
-    told = [f"{key}: only nova has it" for key in sorted(novas.keys() - ours.keys())]
-    told += [f"{key}: only we have it" for key in sorted(ours.keys() - novas.keys())]
+    differences = [
+        f"{key}: only nova has it" for key in sorted(novas.keys() - ours.keys())
+    ]
+    differences += [
+        f"{key}: only we have it" for key in sorted(ours.keys() - novas.keys())
+    ]
     for key in sorted(ours.keys() & novas.keys()):
-        told += _unlike(ours[key], novas[key], key)
-    return told[:_MOST_TOLD]
+        differences += _unlike(ours[key], novas[key], key)
+    return differences[:_MAX_PRINTED]
 
 
 def _unlike(mine: Any, its: Any, where: str) -> Iterator[str]:

@@ -84,18 +84,18 @@ class Case:
     """What both are given."""
 
     cloud: DrawnHosts
-    asked: Sequence[RequestSpec]
+    requests: Sequence[RequestSpec]
     options: Options
 
 
 def cases(
-    asked: st.SearchStrategy[RequestSpec] | None = None, n_requests: int = N_REQUESTS
+    requests: st.SearchStrategy[RequestSpec] | None = None, n_requests: int = N_REQUESTS
 ) -> st.SearchStrategy[Case]:
     return st.builds(
         Case,
         cloud=plugin_hosts(),
-        asked=st.lists(
-            plugin_requests() if asked is None else asked,
+        requests=st.lists(
+            plugin_requests() if requests is None else requests,
             min_size=n_requests,
             max_size=n_requests,
         ),
@@ -141,7 +141,7 @@ def novas(
         filters=list(filters),
         weighers=list(weighers),
         chain=chain,
-        spec_objs=[spec.obj_to_primitive() for spec in case.asked],
+        spec_objs=[spec.obj_to_primitive() for spec in case.requests],
     )
     return answers
 

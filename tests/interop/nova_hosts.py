@@ -71,9 +71,9 @@ def _one_candidate():
     return [{"allocations": {}, "mappings": {}}]
 
 
-def _attempt(ask, *arguments):
+def _attempt(function, *arguments):
     try:
-        return ask(*arguments)
+        return function(*arguments)
     except Exception as error:
         return type(error).__name__
 

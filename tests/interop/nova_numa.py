@@ -73,9 +73,9 @@ def _kept(filter_, state, spec, mappings):
     return [any(one is other for other in kept) for one in before]
 
 
-def _attempt(ask, *arguments):
+def _attempt(function, *arguments):
     try:
-        return ask(*arguments)
+        return function(*arguments)
     except Exception as error:
         return type(error).__name__
 

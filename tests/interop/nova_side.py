@@ -48,14 +48,14 @@ def query(message):
     with _aggregates(message.get("aggregates", ())), _surroundings(message):
         for name in message.get("prefilters", ()):
             getattr(request_filter, name)(ctxt, spec_obj)
-    ask = functools.partial(
+    send = functools.partial(
         utils.resources_from_request_spec, ctxt, spec_obj, _Hosts(message["nodes"])
     )
-    first = ask(enable_pinning_translate=True)
+    first = send(enable_pinning_translate=True)
     # Read before the second question: both of them share the request's groups.
     queries = [first.to_querystring(), None]
     if first.cpu_pinning_requested:
-        queries[1] = ask(enable_pinning_translate=False).to_querystring()
+        queries[1] = send(enable_pinning_translate=False).to_querystring()
     return queries
 
 

@@ -54,8 +54,8 @@ class Case:
         return guest.cells if guest else ()
 
     def __repr__(self) -> str:
-        told = self.report.texts(), self.spec.numa_topology, self.spec.pci_requests
-        return f"{told} {self.mappings} {self.ours} {self.novas} {self.clean}"
+        facts = self.report.texts(), self.spec.numa_topology, self.spec.pci_requests
+        return f"{facts} {self.mappings} {self.ours} {self.novas} {self.clean}"
 
 
 def cases(peer: Peer, offers: Offers, *, is_packed: bool) -> Iterator[Case]:
@@ -86,8 +86,8 @@ def _of_candidate(answer: Mapping[str, Any], i: int) -> dict[str, Any]:
 
 def has_old_providers(spec: RequestSpec) -> bool:
     """nova consumes from the providers in the specs if there are no groups."""
-    asked = spec.pci_requests.requests if spec.pci_requests else ()
-    written = (each.spec[0].get("rp_uuids") for each in asked)
+    device_requests = spec.pci_requests.requests if spec.pci_requests else ()
+    written = (each.spec[0].get("rp_uuids") for each in device_requests)
     return not spec.requested_resources and any(written)
 
 
@@ -182,9 +182,9 @@ def _consumed(
     table, name = builders.table(report.record()), spec.instance_uuid
     filter_ = _plugins()[FILTERS["numa"]](conf).prepare(spec)
     limits = filter_.selection_limits(table.batch()[0], spec)
-    taken = Needs(Request.of(spec), conf).on_host(limits, mappings)
-    in_batch = table.batch().with_instance(0, name, taken)
-    table.consume(builders.node_uuid(report.host), name, taken)
+    limits_on_host = Needs(Request.of(spec), conf).on_host(limits, mappings)
+    in_batch = table.batch().with_instance(0, name, limits_on_host)
+    table.consume(builders.node_uuid(report.host), name, limits_on_host)
     left = _state(table.batch())
     assert _state(in_batch) == left
     table.release_claim(report.host, name)

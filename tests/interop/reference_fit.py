@@ -152,21 +152,21 @@ def _networks_are_near(
     chosen: Sequence[NUMACell], report: Report, spec: RequestSpec
 ) -> bool:
     """Return whether each requested network is named by a chosen cell or by none."""
-    asked = spec.network_metadata if "network_metadata" in spec else None
-    if asked is None:
+    requested = spec.network_metadata if "network_metadata" in spec else None
+    if requested is None:
         return True
-    wanted = set(asked.physnets) | ({True} if asked.tunneled else set())
+    wanted = set(requested.physnets) | ({True} if requested.tunneled else set())
     assert report.numa_topology is not None  # it has the cells that are chosen
-    told = {cell.id: _networks_of(cell) for cell in report.numa_topology.cells}
-    near = set().union(*(told[cell.id] for cell in chosen))
-    return not wanted & (set().union(*told.values()) - near)
+    by_cell = {cell.id: _networks_of(cell) for cell in report.numa_topology.cells}
+    near = set().union(*(by_cell[cell.id] for cell in chosen))
+    return not wanted & (set().union(*by_cell.values()) - near)
 
 
 def _networks_of(cell: NUMACell) -> set[str | bool]:
     if "network_metadata" not in cell:
         return set()
-    told = cell.network_metadata
-    return set(told.physnets) | ({True} if told.tunneled else set())
+    metadata = cell.network_metadata
+    return set(metadata.physnets) | ({True} if metadata.tunneled else set())
 
 
 # -- devices -------------------------------------------------------------------------
@@ -181,11 +181,11 @@ def devices_fit(
     """Return whether all requests for devices are met, one after the other."""
     flat = (pool.to_dict() for pool in report.pci_pools)
     pools = sorted(map(dict, flat), key=len)
-    asked = spec.pci_requests.requests if spec.pci_requests else []
-    return all(_take(pools, each, mappings, report, chosen) for each in asked)
+    requests = spec.pci_requests.requests if spec.pci_requests else []
+    return all(_consume(pools, each, mappings, report, chosen) for each in requests)
 
 
-def _take(
+def _consume(
     pools: Pools,
     request: InstancePCIRequest,
     mappings: Mappings,
@@ -206,7 +206,7 @@ def _take(
     if _count(usable) < request.count:
         return False
     if not providers:
-        gave = _take_any(usable, request.count)
+        gave = _consume_any(usable, request.count)
     elif _are_spread(pools):
         return False
     else:
@@ -218,14 +218,14 @@ def _take(
     return True
 
 
-def _take_any(usable: Pools, count: int) -> Pools:
+def _consume_any(usable: Pools, count: int) -> Pools:
     """Take devices of the first pools that have some, and return these pools."""
     gave = []
     for pool in usable:
-        taken = min(count, pool["count"])
-        pool["count"] -= taken
+        n = min(count, pool["count"])
+        pool["count"] -= n
         gave.append(pool)
-        count -= taken
+        count -= n
         if not count:
             break
     return gave
@@ -233,8 +233,8 @@ def _take_any(usable: Pools, count: int) -> Pools:
 
 def _are_spread(pools: Pools) -> bool:
     """Return whether a provider has devices in several pools, empty ones included."""
-    told = Counter(pool["rp_uuid"] for pool in pools if "rp_uuid" in pool)
-    return max(told.values()) > 1
+    n_pools = Counter(pool["rp_uuid"] for pool in pools if "rp_uuid" in pool)
+    return max(n_pools.values()) > 1
 
 
 def _count(pools: Pools) -> int:
@@ -248,8 +248,8 @@ def _providers_of(
     if request.alias_name is None:
         return {}
     if not mappings:
-        told = request.spec[0].get("rp_uuids")
-        return Counter(told.split(",") if told else [])
+        providers = request.spec[0].get("rp_uuids")
+        return Counter(providers.split(",") if providers else [])
     groups = (group for group in mappings if group.startswith(request.request_id))
     return Counter(mappings[group][0] for group in groups)
 

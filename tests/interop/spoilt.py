@@ -72,7 +72,7 @@ class Spoilt:
         connection = self.cell.connection
         self._databases.change_mapping(self.cell, database_connection=connection)
 
-    def look(self, *, after_s: float = 0.0) -> None:
+    def poll(self, *, after_s: float = 0.0) -> None:
         """Look as a decision does, when so much time has passed."""
         self.now += after_s
         self.source.refresh_if_stale(self.table)
@@ -89,9 +89,9 @@ class Spoilt:
         """Look again and again, a second of the source's clock later each time."""
         ends_at = time.monotonic() + _PATIENCE_S
         while not is_so():
-            assert time.monotonic() < ends_at, "it never came to be so"
+            assert time.monotonic() < ends_at, "the condition never became true"
             time.sleep(0.05)
-            self.look(after_s=1.0)
+            self.poll(after_s=1.0)
 
     def until_it_is_noted(self) -> None:
         """Poll until the source reports that something is away."""

@@ -114,8 +114,8 @@ def is_same(ours: Any, theirs: Any) -> bool:
 def test_order_is_novas_up_to_ties(peer: Peer, case: Case, filters: list[str]) -> None:
     weighers = [name for name in WEIGHERS if not is_off(name, case)]
     answers = novas(peer, case, filters=filters, weighers=weighers, chain=True)
-    for asked, answer in zip(case.asked, answers, strict=True):
-        if '["not"' in str(asked.scheduler_hints.get("query", "")):
+    for requests, answer in zip(case.requests, answers, strict=True):
+        if '["not"' in str(requests.scheduler_hints.get("query", "")):
             continue  # test_filters.py shows where nova is wrong in that
-        ours, theirs = our_chain(case, asked, filters, weighers), answer["chain"]
-        assert is_same(ours, theirs), (asked.obj_to_primitive(), ours, theirs)
+        ours, theirs = our_chain(case, requests, filters, weighers), answer["chain"]
+        assert is_same(ours, theirs), (requests.obj_to_primitive(), ours, theirs)

@@ -71,12 +71,14 @@ def passing(
 def differences(peer: Peer, case: Case, names: list[str]) -> list[tuple[Any, ...]]:
     """Return filter, request, ours and nova's where they differ for some host."""
     hosts, found = case.cloud.batch(), []
-    for asked, answer in zip(case.asked, novas(peer, case, filters=names), strict=True):
+    for spec_obj, answer in zip(
+        case.requests, novas(peer, case, filters=names), strict=True
+    ):
         for name, theirs in answer["passing"].items():
-            ours = passing(name, case, hosts, asked)
+            ours = passing(name, case, hosts, spec_obj)
             for each, nova in zip(ours, theirs, strict=True):
-                if each != nova and not is_known(name, asked, nova):
-                    found.append((name, asked.obj_to_primitive(), ours, theirs))
+                if each != nova and not is_known(name, spec_obj, nova):
+                    found.append((name, spec_obj.obj_to_primitive(), ours, theirs))
                     break
     return found
 
@@ -139,4 +141,4 @@ def test_not_inside_of_another_term_is_not_ignored(peer: Peer) -> None:
     [answer] = novas(peer, one, filters=["JsonFilter"])
     assert answer["passing"]["JsonFilter"] == [True]
     hosts = ONE_HOST.batch()
-    assert passing("JsonFilter", one, hosts, one.asked[0]) == [False]
+    assert passing("JsonFilter", one, hosts, one.requests[0]) == [False]

@@ -88,10 +88,12 @@ def test_they_pass(names: str) -> None:
         json.loads(line) for line in run.stdout.splitlines() if line.startswith('["')
     ]
     failed = {
-        test: said
-        for test, outcome, _, said in rows
+        test: detail
+        for test, outcome, _, detail in rows
         if outcome == "failed" and not is_about_nova(test)
     }
     assert run.returncode == 0, run.stderr
     assert any(outcome == "passed" for _, outcome, _, _ in rows), run.stderr
-    assert not failed, "\n\n".join(f"{test}\n{said}" for test, said in failed.items())
+    assert not failed, "\n\n".join(
+        f"{test}\n{detail}" for test, detail in failed.items()
+    )

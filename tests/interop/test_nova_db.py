@@ -72,7 +72,7 @@ def test_table_follows_random_changes(
     with Both(peer, databases, clock=changes.clock) as both:
         for number in range(N_ROUNDS[databases.kind]):
             done = changes.round()
-            both.look()
+            both.poll()
             assert both.differences() == [], f"after round {number}: {done}"
 
 
@@ -100,6 +100,6 @@ def test_table_follows_a_nova_that_writes_ratios_back(
 ) -> None:
     with Both(peer, databases) as both:
         both.novas(writes=True, options={"DEFAULT": {"cpu_allocation_ratio": 7.0}})
-        both.look()
+        both.poll()
         assert both.differences() == []
         assert 7.0 in both.table.batch().cpu_allocation_ratio

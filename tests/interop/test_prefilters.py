@@ -190,9 +190,9 @@ NETWORK_REQUESTS = st.sampled_from(
 @st.composite
 def pci(draw: st.DrawFn) -> dict[str, Any]:
     """PCI requests of flavor and ports, and groups of some, as in nova's conductor."""
-    asked = draw(st.lists(st.sampled_from(["alias", "port"]), max_size=3))
+    origins = draw(st.lists(st.sampled_from(["alias", "port"]), max_size=3))
     requests, groups = [], []
-    for number, kind in enumerate(asked):
+    for number, kind in enumerate(origins):
         request_id = id_of(f"pci{number}")
         requests.append(
             InstancePCIRequest(
@@ -312,8 +312,8 @@ def ours(spec_obj: RequestSpec, around: Surroundings) -> Any:
     for name in DEFAULT_PREFILTERS:
         PREFILTERS[name](request)
     built = (build_query, build_fallback_query)
-    asked = Request.validated(spec_obj)
-    queries = [build(asked, requirements, limit=1000) for build in built]
+    parsed = Request.validated(spec_obj)
+    queries = [build(parsed, requirements, limit=1000) for build in built]
     return [query and query.path.partition("?")[2] for query in queries]
 
 

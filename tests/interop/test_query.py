@@ -194,7 +194,7 @@ def outcome(
             assert refusal(placement, their_question), primitive
     refusals = [refusal(placement, question) for question in mine if question]
     assert all(is_flavors_own(words) for words in refusals if words), (mine, primitive)
-    return "asked better"
+    return "queried better"
 
 
 @pytest.mark.deep
@@ -209,4 +209,4 @@ def test_queries_are_novas_for_drawn_requests(peer: Peer, placement: Adapter) ->
     print(dict(outcomes))
     assert outcomes["same"] >= N_SAME, outcomes
     assert outcomes["refused"], outcomes
-    assert outcomes["asked better"], outcomes
+    assert outcomes["queried better"], outcomes

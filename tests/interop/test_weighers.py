@@ -69,11 +69,11 @@ def differences(peer: Peer, case: Case, names: list[str]) -> list[tuple[Any, ...
     """Return weigher, request, ours and nova's where they differ."""
     hosts, found = case.cloud.batch(), []
     answers = novas(peer, case, weighers=names)
-    for asked, answer in zip(case.asked, answers, strict=True):
+    for spec_obj, answer in zip(case.requests, answers, strict=True):
         for name, theirs in answer["weights"].items():
-            ours = weighed(name, case, hosts, asked)
+            ours = weighed(name, case, hosts, spec_obj)
             if not is_same(name, case, ours, theirs):
-                found.append((name, asked.obj_to_primitive(), ours, theirs))
+                found.append((name, spec_obj.obj_to_primitive(), ours, theirs))
     return found
 
 

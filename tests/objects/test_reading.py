@@ -180,12 +180,12 @@ def test_old_spelling_of_an_enum_is_understood():
 
 
 @given(st.datetimes(timezones=st.just(datetime.UTC)))
-def test_time_survives_the_wire(moment):
-    flavor = Flavor(created_at=moment)
+def test_time_survives_the_wire(time):
+    flavor = Flavor(created_at=time)
 
     again = Flavor.obj_from_primitive(flavor.obj_to_primitive())
 
-    assert again.created_at == moment
+    assert again.created_at == time
 
 
 def test_cpus_of_an_image_are_no_more_than_a_host_can_have():

@@ -123,18 +123,20 @@ def test_claims_are_checked_before_no_valid_host(
     again = _claimed(scheduler, members[2], instance_group=group)
     assert again.service_host == failed.service_host, "it ended just now"
 
-    looked = []
+    checked = []
     allocations = scheduler.placement.allocations
 
     def watched(uuid: str, **more: Any) -> ConsumerAllocations:
-        looked.append(uuid)
+        checked.append(uuid)
         return allocations(uuid, **more)
 
     monkeypatch.setattr(scheduler.placement, "allocations", watched)
     for _ in range(2):
         with pytest.raises(NoValidHost):
             _claimed(scheduler, members[3], instance_group=group)
-    assert looked.count(members[2]) == 1, "the answer about it will do for some seconds"
+    assert checked.count(members[2]) == 1, (
+        "the answer about it will do for some seconds"
+    )
     assert _row(scheduler, again).instances.keys() == {members[2]}
 
 
@@ -226,8 +228,10 @@ def test_clock_of_the_claimer_does_not_matter(
     chosen = _claimed(scheduler, held, vcpus=2)
     table.release_claim(chosen.service_host, held)
     for uuid in (held, gone):
-        taken = Consumption(1, 1, 2)
-        table.consume(chosen.compute_node_uuid, uuid, taken, time_.wall_s + skew_s)
+        consumption = Consumption(1, 1, 2)
+        table.consume(
+            chosen.compute_node_uuid, uuid, consumption, time_.wall_s + skew_s
+        )
     for wait_s, n_vcpus in ((0, 4), (60, 2), (LIMIT_S, 0)):
         time_.pass_by(wait_s)
         reconciler.reconcile()
@@ -264,13 +268,13 @@ def test_end_waits_for_no_placement_that_hangs(
         "moorage.scheduler.claim_reconciler.RECONCILE_ROUND_S", 0.01
     ):
         reconciler.start()
-        assert placement.is_asked.wait(30)
+        assert placement.is_queried.wait(30)
         began = time.monotonic()
         reconciler.stop()
         assert time.monotonic() - began < 10
         placement.may_answer.set()
         reconciler.stop()
-    assert placement.n_asked == 1
+    assert placement.n_queries == 1
     assert not [t for t in threading.enumerate() if t.name == "claim-reconciler"]
 
 
@@ -278,12 +282,12 @@ class Hanging:
     """A Placement that answers when it is allowed to: nothing is allocated."""
 
     def __init__(self) -> None:
-        self.is_asked, self.may_answer = threading.Event(), threading.Event()
-        self.n_asked = 0
+        self.is_queried, self.may_answer = threading.Event(), threading.Event()
+        self.n_queries = 0
 
     def allocations(self, uuid: str) -> ConsumerAllocations:
-        self.n_asked += 1
-        self.is_asked.set()
+        self.n_queries += 1
+        self.is_queried.set()
         assert self.may_answer.wait(60)
         return ConsumerAllocations({})
 

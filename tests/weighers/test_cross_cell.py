@@ -21,7 +21,7 @@ HERE = CellMapping(uuid=CELL)
     [
         pytest.param(None, [0, 0], id="no destination"),
         pytest.param({}, [0, 0], id="empty destination"),
-        pytest.param({"cell": HERE}, [0, 0], id="may it leave? not told"),
+        pytest.param({"cell": HERE}, [0, 0], id="unknown whether it may leave"),
         pytest.param(
             {"cell": HERE, "allow_cross_cell_move": False}, [0, 0], id="may not leave"
         ),

@@ -48,7 +48,7 @@ def weigher(multiplier: float = 1.0, setting: Any = ()) -> ImagePropertiesWeighe
 
 
 @pytest.mark.parametrize(
-    ("asked", "setting", "raw"),
+    ("meta", "setting", "raw"),
     [
         pytest.param(UBUNTU, [], [4, 1, 0], id="every property counts"),
         pytest.param(UBUNTU, ["os_distro=2"], [4, 0, 0], id="one with a factor"),
@@ -61,9 +61,9 @@ def weigher(multiplier: float = 1.0, setting: Any = ()) -> ImagePropertiesWeighe
     ],
 )
 def test_instances_that_share_properties_count(
-    asked: ImageMeta | None, setting: list[str], raw: list[float]
+    meta: ImageMeta | None, setting: list[str], raw: list[float]
 ) -> None:
-    weights = weigher(setting=setting).weigh_all(cloud().batch(), spec(image=asked))
+    weights = weigher(setting=setting).weigh_all(cloud().batch(), spec(image=meta))
     assert weights.tolist() == raw
 
 

@@ -158,7 +158,7 @@ class _Network:
 
 
 class _Asked:
-    """What a test wraps to see whether nova's filter of that name is asked."""
+    """What a test wraps to see whether nova's filter of that name is called."""
 
     def host_passes(self, host_state: object, spec_obj: object) -> bool:
         return True

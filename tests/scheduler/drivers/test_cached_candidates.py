@@ -33,11 +33,11 @@ from ...fixtures.clouds import (
 
 
 class Counted:
-    """An adapter to Placement that counts what is asked."""
+    """An adapter to Placement that records what is sent."""
 
     def __init__(self, adapter: Any) -> None:
         self._adapter = adapter
-        self.asked: list[str] = []
+        self.sent: list[str] = []
         self.before_post: Callable[[], object] | None = None
         self.before_question: Callable[[], object] | None = None
 
@@ -45,19 +45,19 @@ class Counted:
         return getattr(self._adapter, name)
 
     def get(self, url: str, **options: Any) -> Any:
-        self.asked.append(f"GET {url.partition('?')[0]}")
-        if self.asked[-1] == "GET /allocation_candidates":
+        self.sent.append(f"GET {url.partition('?')[0]}")
+        if self.sent[-1] == "GET /allocation_candidates":
             rush, self.before_question = self.before_question, None
             if rush is not None:
                 rush()
         return self._adapter.get(url, **options)
 
     def put(self, url: str, **options: Any) -> Any:
-        self.asked.append("PUT")
+        self.sent.append("PUT")
         return self._adapter.put(url, **options)
 
     def post(self, url: str, **options: Any) -> Any:
-        self.asked.append("POST")
+        self.sent.append("POST")
         rush, self.before_post = self.before_post, None
         if rush is not None:
             rush()
@@ -65,7 +65,7 @@ class Counted:
 
     @property
     def n_questions(self) -> int:
-        return self.asked.count("GET /allocation_candidates")
+        return self.sent.count("GET /allocation_candidates")
 
 
 class Cloud:
@@ -137,7 +137,7 @@ def test_answer_is_kept_for_the_next_request(make: Any) -> None:
     cloud = make("a", "b", "c")
     assert sorted(cloud.select() for _ in range(3)) == [["a"], ["b"], ["c"]]
     assert cloud.adapter.n_questions == 1
-    assert cloud.adapter.asked.count("PUT") == 3  # none was refused
+    assert cloud.adapter.sent.count("PUT") == 3  # none was refused
     assert cloud.scheduler.candidates_cache.stats().hits == 2
 
 

@@ -24,10 +24,10 @@ FOUR = hosts("free_ram_mb", [1, 2, 3, 4])
 
 class AtLeastTwo(BaseHostFilter):
     REASON = "too little"
-    asked = 0
+    n_calls = 0
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Any:
-        type(self).asked += 1
+        type(self).n_calls += 1
         return hosts.free_ram_mb >= 2
 
 
@@ -85,9 +85,9 @@ def test_each_filter_leaves_a_step(both: list[BaseHostFilter]) -> None:
 
 
 def test_no_filter_runs_without_hosts(conf: cfg.ConfigOpts) -> None:
-    AtLeastTwo.asked, steps = 0, list[FilterStep]()
+    AtLeastTwo.n_calls, steps = 0, list[FilterStep]()
     assert _left([NoOne(conf), AtLeastTwo(conf)], steps=steps) == ""
-    assert (AtLeastTwo.asked, [s.name for s in steps]) == (0, ["NoOne"])
+    assert (AtLeastTwo.n_calls, [s.name for s in steps]) == (0, ["NoOne"])
 
 
 @pytest.mark.parametrize(

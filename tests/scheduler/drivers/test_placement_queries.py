@@ -79,10 +79,10 @@ class Neutron:
         self.segment = segment
 
     def show_port(self, port: str) -> Mapping[str, Any]:
-        raise AssertionError("no port was asked for")
+        raise AssertionError("a port was requested")
 
     def show_subnet(self, subnet: str) -> Mapping[str, Any]:
-        raise AssertionError("no subnet was asked for")
+        raise AssertionError("a subnet was requested")
 
     def list_subnets(self, *, network_id: str) -> Mapping[str, Any]:
         return {"subnets": [{"segment_id": self.segment}]}

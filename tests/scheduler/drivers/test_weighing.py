@@ -95,7 +95,7 @@ def test_equal_hosts_all_weigh_one_from_a_class_minimum() -> None:
 
 class Never(BaseHostWeigher):
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Any:
-        raise AssertionError("asked")
+        raise AssertionError("called")
 
 
 @pytest.mark.parametrize("n_hosts", [0, 1])

@@ -169,10 +169,10 @@ def test_what_a_plugin_writes_to_limits_is_that_hosts_alone() -> None:
 
 def test_cached_function_is_called_once_per_value() -> None:
     made = table(host(host="a", cpu_info="1"), host(host="b", cpu_info="22"))
-    asked: list[str] = []
+    calls: list[str] = []
 
     def length(value: str) -> int:
-        asked.append(value)
+        calls.append(value)
         return len(value)
 
     def lengths() -> list[int]:
@@ -184,4 +184,4 @@ def test_cached_function_is_called_once_per_value() -> None:
     assert lengths() == lengths() == [1, 2]
     made.put(host(host="b", cpu_info="333"))
     assert lengths() == [1, 3]
-    assert asked == ["1", "22", "333"]
+    assert calls == ["1", "22", "333"]

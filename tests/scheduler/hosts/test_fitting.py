@@ -88,8 +88,8 @@ def test_instance_that_leaves_frees_what_it_used() -> None:
 def test_report_with_the_instance_replaces_the_claim() -> None:
     made = table(record())
     made.consume(NODE, ONE, consumption())
-    told = numa_topology(numa_cell(0, pinned_cpus={0}), numa_cell(1))
-    made.put(record(numa_topology=HostTopology.read(told)), [ONE])
+    reported = numa_topology(numa_cell(0, pinned_cpus={0}), numa_cell(1))
+    made.put(record(numa_topology=HostTopology.read(reported)), [ONE])
     assert free(made) == ([1, 0], [1, 1])
 
 
@@ -97,8 +97,8 @@ def test_instance_without_a_report_stays_consumed() -> None:
     made = table(record())
     made.consume(NODE, ONE, consumption())
     # Cell 0 is full by now: the guest is assumed to be in the other one.
-    told = numa_topology(numa_cell(0, pinned_cpus={0, 1, 2, 3}), numa_cell(1))
-    made.put(record(numa_topology=HostTopology.read(told)), [])
+    reported = numa_topology(numa_cell(0, pinned_cpus={0, 1, 2, 3}), numa_cell(1))
+    made.put(record(numa_topology=HostTopology.read(reported)), [])
     assert free(made) == ([4, 2], [1])
     made.release_claim("h", ONE)
     assert free(made) == ([4, 0], [1, 1])

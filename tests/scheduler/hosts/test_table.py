@@ -497,7 +497,7 @@ def test_concurrent_writers_and_readers_see_whole_rows() -> None:
 def test_row_as_reported_excludes_claims() -> None:
     made = table(host())
     made.consume(host().uuid, ONE, SMALL)
-    taken = made.batch().free_ram_mb[0]
+    free_mb = made.batch().free_ram_mb[0]
     assert made.as_reported(host().uuid) == host()
-    assert made.batch().free_ram_mb[0] == taken
+    assert made.batch().free_ram_mb[0] == free_mb
     assert made.as_reported(node_uuid("elsewhere")) is None

@@ -49,7 +49,7 @@ def embedded():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "error", "told"),
+    ("wrong", "error", "message"),
     [
         (Misbehaviour.ERROR, PlacementUnavailable, "answered 500"),
         (Misbehaviour.UNAUTHORIZED, PlacementUnauthorized, "answered 401"),
@@ -62,9 +62,9 @@ def embedded():
         (Misbehaviour.WRONG_SHAPE, PlacementUnavailable, "no allocation_requests"),
     ],
 )
-def test_wrong_answer_to_a_query_is_typed(server, wrong, error, told):
+def test_wrong_answer_to_a_query_is_typed(server, wrong, error, message):
     server.misbehave(wrong)
-    with pytest.raises(error, match=told) as raised:
+    with pytest.raises(error, match=message) as raised:
         server.client().allocation_candidates(QUERY)
     assert "/allocation_candidates" in str(raised.value)
     assert not isinstance(raised.value, AnswerLost)

@@ -55,17 +55,17 @@ def question(*params: tuple[str, str], limit: int = 1000) -> CandidatesQuery:
 
 
 class Counting:
-    """An adapter that writes down what is asked."""
+    """An adapter that records the URLs."""
 
     def __init__(self, adapter: Any) -> None:
         self._adapter = adapter
-        self.asked: list[str] = []
+        self.urls: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._adapter, name)
 
     def get(self, url: str, **more: Any) -> Any:
-        self.asked.append(url)
+        self.urls.append(url)
         return self._adapter.get(url, **more)
 
 
@@ -93,13 +93,13 @@ class Clinic:
     def diagnose(
         self, *params: tuple[str, str], limit: int = 1000, knows_hosts: bool = True
     ) -> Diagnosis:
-        self._counting.asked.clear()
+        self._counting.urls.clear()
         found = diagnose(
             PlacementClient(self._counting),
             question(*params, limit=limit),
             is_host=self.hosts.__contains__ if knows_hosts else None,
         )
-        self.n_gets = len(self._counting.asked)
+        self.n_gets = len(self._counting.urls)
         return found
 
 
@@ -470,8 +470,8 @@ def crowd(clinic: Clinic) -> Clinic:
 _AMOUNT = st.dictionaries(
     st.sampled_from(_CLASSES), st.integers(1, 9), min_size=1, max_size=3
 )
-_ASKED_TRAITS = st.dictionaries(st.sampled_from(_TRAITS), st.booleans(), max_size=3)
-_ASKED_AGGREGATES = st.lists(st.sampled_from(_AGGREGATES), max_size=2, unique=True)
+_REQUIRED_TRAITS = st.dictionaries(st.sampled_from(_TRAITS), st.booleans(), max_size=3)
+_REQUIRED_AGGREGATES = st.lists(st.sampled_from(_AGGREGATES), max_size=2, unique=True)
 
 
 def left_by(
@@ -491,7 +491,7 @@ def left_by(
     return left
 
 
-@given(amounts=_AMOUNT, traits=_ASKED_TRAITS, aggregates=_ASKED_AGGREGATES)
+@given(amounts=_AMOUNT, traits=_REQUIRED_TRAITS, aggregates=_REQUIRED_AGGREGATES)
 @examples(
     1,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -142,9 +142,9 @@ def test_killed_process_leaves_a_file_that_is_whole_and_free(tmp_path):
         cwd=Path(__file__).parents[3],
     ) as other:
         assert other.stdout is not None
-        told = [other.stdout.readline().strip() for _ in range(3)]
+        lines = [other.stdout.readline().strip() for _ in range(3)]
         other.kill()
-    assert (told, other.returncode) == (["1", "2", "3"], -signal.SIGKILL)
+    assert (lines, other.returncode) == (["1", "2", "3"], -signal.SIGKILL)
     with EmbeddedPlacement(path) as placement:
         client = PlacementClient(placement.adapter)
         assert set(_names(placement)) >= {p.name for p in HOSTS[:3]}

@@ -140,7 +140,7 @@ def test_refused_connections_open_it(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "call",
     [
         lambda client: client.put_allocations(CONSUMER, EMPTY),
         lambda client: client.post_allocations({CONSUMER: EMPTY}),
@@ -151,11 +151,11 @@ def test_refused_connections_open_it(clock: Clock) -> None:
     ids=["put", "post", "delete", "candidates", "probe"],
 )
 def test_every_call_is_refused_and_a_write_is_not_in_doubt(
-    client: PlacementClient, ask: Callable[[PlacementClient], object]
+    client: PlacementClient, call: Callable[[PlacementClient], object]
 ) -> None:
     _fail(client)
     with pytest.raises(PlacementUnavailable, match=REFUSED) as raised:
-        ask(client)
+        call(client)
     assert not isinstance(raised.value, AnswerLost)
 
 
@@ -320,7 +320,7 @@ def test_many_threads_call_an_absent_placement_a_few_times_only(
 ) -> None:
     n_threads = 8
 
-    def ask(_: int) -> bool:
+    def call(_: int) -> bool:
         try:
             client.allocations(CONSUMER)
         except PlacementUnavailable:
@@ -328,7 +328,7 @@ def test_many_threads_call_an_absent_placement_a_few_times_only(
         return True
 
     with ThreadPoolExecutor(n_threads) as pool:
-        assert not any(pool.map(ask, range(400)))
+        assert not any(pool.map(call, range(400)))
     # Those that were on their way when it opened, beside those that opened it.
     assert len(server.seen) <= CIRCUIT_MAX_FAILURES + n_threads - 1
 

@@ -42,7 +42,7 @@ def _register(embedded: EmbeddedPlacementFixture) -> None:
     seed(embedded.client, [Provider(HOST, HOST, {"VCPU": {"total": 8}})])
 
 
-def _n_asked(server: MisbehavingServer) -> int:
+def _n_checks(server: MisbehavingServer) -> int:
     return sum(path == "/resource_providers" for _, path, _ in server.seen)
 
 
@@ -61,7 +61,7 @@ def test_placement_in_which_nothing_fits_is_not_empty_nor_checked_again(
     assert not client.allocation_candidates(question(99)).n_requests
     for _ in range(3):
         assert not client.is_empty()
-    assert _n_asked(server) == 1
+    assert _n_checks(server) == 1
 
 
 def test_placement_that_had_candidates_once_is_never_checked(
@@ -71,7 +71,7 @@ def test_placement_that_had_candidates_once_is_never_checked(
     client = server.client()
     assert client.allocation_candidates(question()).n_requests
     assert not client.is_empty()
-    assert _n_asked(server) == 0
+    assert _n_checks(server) == 0
 
 
 def test_empty_placement_is_checked_again_after_a_while(
@@ -83,11 +83,11 @@ def test_empty_placement_is_checked_again_after_a_while(
     assert client.is_empty()
     _register(embedded)
     assert client.is_empty()
-    assert _n_asked(server) == 1
+    assert _n_checks(server) == 1
     clock.now += REGISTRATION_INTERVAL_S
     assert not client.is_empty()
     assert not health.was_empty
-    assert _n_asked(server) == 2
+    assert _n_checks(server) == 2
 
 
 def test_candidates_end_the_emptiness(

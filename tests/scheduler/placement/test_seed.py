@@ -63,8 +63,8 @@ def test_provider_is_as_seeded(client):
 
 def test_parents_are_made_before_their_children(client):
     seed(client, [CELL, HOST])
-    told = client.read(f"/resource_providers/{CELL.uuid}")
-    assert told["root_provider_uuid"] == HOST.uuid
+    provider = client.read(f"/resource_providers/{CELL.uuid}")
+    assert provider["root_provider_uuid"] == HOST.uuid
 
 
 def test_again_changes_what_changed(client):
@@ -77,9 +77,9 @@ def test_again_changes_what_changed(client):
 
 
 def test_progress_is_reported_after_each(client):
-    told = []
-    seed(client, [HOST, CELL], progress=lambda *counts: told.append(counts))
-    assert told == [(1, 2), (2, 2)]
+    progress = []
+    seed(client, [HOST, CELL], progress=lambda *counts: progress.append(counts))
+    assert progress == [(1, 2), (2, 2)]
 
 
 def test_refusal_names_the_provider(client):

@@ -52,7 +52,7 @@ class Watched:
 
     def __init__(self, adapter: Any) -> None:
         self._adapter = adapter
-        self.asked: list[str] = []
+        self.urls: list[str] = []
         self.before: list[Callable[[], object]] = []
         self.after: list[Callable[[], object]] = []
 
@@ -62,7 +62,7 @@ class Watched:
     def get(self, url: str, **more: Any) -> Any:
         if not url.startswith("/allocation_candidates"):
             return self._adapter.get(url, **more)
-        self.asked.append(url)
+        self.urls.append(url)
         while self.before:
             self.before.pop()()
         answer = self._adapter.get(url, **more)
@@ -106,7 +106,7 @@ class Cloud(fixtures.Fixture):
 
     @property
     def n_gets(self) -> int:
-        return len(self.watched.asked)
+        return len(self.watched.urls)
 
     def claim(self, offer: Offer, index: int) -> tuple[str, CountedClaim | None]:
         """Claim as a decision does; return the consumer, and the claim if granted."""
@@ -124,10 +124,10 @@ class Cloud(fixtures.Fixture):
         self._claims.update(answer.claims)
         return answer.result is ClaimResult.CLAIMED
 
-    def release(self, consumer: str, taken: CountedClaim | None = None) -> None:
+    def release(self, consumer: str, claim: CountedClaim | None = None) -> None:
         release_all(self.client, {consumer: self._claims[consumer]})
-        if taken is not None:
-            self.cache.release(taken)
+        if claim is not None:
+            self.cache.release(claim)
 
 
 def open_hosts(offer: Offer) -> set[str]:

@@ -59,21 +59,21 @@ def root(*traits: str) -> Requirements:
 
 
 class Neutron:
-    """A Neutron in memory that counts what it is asked."""
+    """A Neutron in memory that records its queries."""
 
     def __init__(self, ports: Any = None, subnets: Any = None, networks: Any = None):
         self.ports, self.subnets = ports or {}, subnets or {}
         self.networks = networks or {}
-        self.asked: list[str] = []
+        self.queried: list[str] = []
 
     def show_port(self, port: str) -> Mapping[str, Any]:
-        self.asked.append(port)
+        self.queried.append(port)
         return {"port": self.ports[port]}
 
     def show_subnet(self, subnet: str) -> Mapping[str, Any]:
-        self.asked.append(subnet)
+        self.queried.append(subnet)
         return {"subnet": self.subnets[subnet]}
 
     def list_subnets(self, *, network_id: str) -> Mapping[str, Any]:
-        self.asked.append(network_id)
+        self.queried.append(network_id)
         return {"subnets": [self.subnets[s] for s in self.networks[network_id]]}

@@ -54,10 +54,10 @@ def client(url: str) -> NeutronClient:
 
 
 def test_three_queries(url: str) -> None:
-    asked = client(url)
-    assert asked.show_port("p") == ANSWERS["/v2.0/ports/p"]
-    assert asked.show_subnet("s") == ANSWERS["/v2.0/subnets/s"]
-    assert asked.list_subnets(network_id="n") == {"subnets": [{"segment_id": "g"}]}
+    network = client(url)
+    assert network.show_port("p") == ANSWERS["/v2.0/ports/p"]
+    assert network.show_subnet("s") == ANSWERS["/v2.0/subnets/s"]
+    assert network.list_subnets(network_id="n") == {"subnets": [{"segment_id": "g"}]}
 
 
 @pytest.mark.parametrize("port", ["gone", "strange"])

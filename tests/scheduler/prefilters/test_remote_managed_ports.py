@@ -29,12 +29,12 @@ def networks(*ports: str) -> NetworkRequestList:
 
 
 def device(is_remote: str, **fields: Any) -> InstancePCIRequests:
-    asked = InstancePCIRequest(
+    device = InstancePCIRequest(
         count=1,
         spec=[{"remote_managed": is_remote}],
         **{"alias_name": None, "requester_id": PORT, **fields},
     )
-    return InstancePCIRequests(requests=[asked])
+    return InstancePCIRequests(requests=[device])
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_neutron_is_not_queried_about_ports_in_the_request() -> None:
         pci_requests=device("False"),
         requested_networks=networks(PORT, OTHER, OTHER),
     )
-    assert neutron.asked == [OTHER]
+    assert neutron.queried == [OTHER]
 
 
 def test_request_of_an_old_conductor_has_no_networks() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which requests are refused before Placement is asked."""
+"""Which requests are refused before the query to Placement."""
 
 from __future__ import annotations
 

@@ -46,10 +46,10 @@ def n_calls(run: Callable[[], object]) -> Counter[Any]:
 
 
 def test_plain_request_is_read_once(scheduler: Scheduler) -> None:
-    asked, uuids = request(), new_uuids()
+    spec_obj, uuids = request(), new_uuids()
     calls = n_calls(
         lambda: scheduler.select_destinations(
-            CONTEXT, asked, uuids, return_objects=True, return_alternates=True
+            CONTEXT, spec_obj, uuids, return_objects=True, return_alternates=True
         )
     )
     readers: list[Any] = [

@@ -124,7 +124,7 @@ def _nested(depth: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "error"),
     [
         (_spec(spec_name="Florist"), "unknown object 'Florist'"),
         (_spec(flavor_name="Florist"), "unknown object 'Florist'"),
@@ -140,9 +140,9 @@ def _nested(depth: int) -> Any:
     ids=["object", "part", "version", "field", "text", "values", "levels"],
 )
 def test_request_that_cannot_be_read_is_refused_as_others_are(
-    transport: Any, spec: dict[str, Any], told: str
+    transport: Any, spec: dict[str, Any], error: str
 ) -> None:
-    with pytest.raises(errors.InvalidRequest, match=told) as raised:
+    with pytest.raises(errors.InvalidRequest, match=error) as raised:
         _stock_client(transport).call(
             CONTEXT, "select_destinations", spec_obj=spec, instance_uuids=new_uuids()
         )

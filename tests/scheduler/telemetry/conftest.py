@@ -47,9 +47,11 @@ class Reader:
 
     def get(self, path: str, method: str = "GET", **headers: str) -> Page:
         """Return a page, with any status."""
-        asked = urllib.request.Request(self.url + path, method=method, headers=headers)
+        request = urllib.request.Request(
+            self.url + path, method=method, headers=headers
+        )
         try:
-            answer = urllib.request.urlopen(asked, timeout=30)
+            answer = urllib.request.urlopen(request, timeout=30)
         except urllib.error.HTTPError as e:
             answer = e
         with answer:

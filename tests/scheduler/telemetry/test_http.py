@@ -88,9 +88,9 @@ def test_a_page_that_fails_is_a_500_and_the_next_one_is_answered(
 
 
 def test_port_in_use_stops_the_start() -> None:
-    taken = listen("127.0.0.1", 0)
-    with taken, pytest.raises(ConfigurationError, match="http_port"):
-        listen("127.0.0.1", taken.getsockname()[1])
+    used = listen("127.0.0.1", 0)
+    with used, pytest.raises(ConfigurationError, match="http_port"):
+        listen("127.0.0.1", used.getsockname()[1])
 
 
 def test_ipv6_can_be_listened_on() -> None:

@@ -79,11 +79,11 @@ def test_request_is_a_span_with_all_steps_below_it(
     assert root.attributes["openstack.project_id"] == CONTEXT["project_id"]
     assert root.attributes["moorage.instances"] == tuple(uuids)
     assert {s.context.trace_id for s in spans.all} == {root.context.trace_id}
-    asked = spans.named("GET /allocation_candidates")
-    assert asked.parent.span_id == root.context.span_id
-    assert asked.kind is trace.SpanKind.CLIENT
-    assert asked.attributes["http.response.status_code"] == 200
-    assert "resources=" in asked.attributes["url.query"]
+    queries = spans.named("GET /allocation_candidates")
+    assert queries.parent.span_id == root.context.span_id
+    assert queries.kind is trace.SpanKind.CLIENT
+    assert queries.attributes["http.response.status_code"] == 200
+    assert "resources=" in queries.attributes["url.query"]
 
 
 def test_each_filter_and_weigher_has_its_span(spans: Spans, select: Select) -> None:
@@ -127,11 +127,11 @@ def test_span_that_is_current_is_the_parent_all_the_same(
     assert root.parent.span_id == outer.get_span_context().span_id
 
 
-@pytest.mark.parametrize("told", ["", "nonsense", 7], ids=repr)
+@pytest.mark.parametrize("traceparent", ["", "nonsense", 7], ids=repr)
 def test_a_parent_that_cannot_be_read_is_none(
-    spans: Spans, select: Select, told: Any
+    spans: Spans, select: Select, traceparent: Any
 ) -> None:
-    select(context={**CONTEXT, "traceparent": told})
+    select(context={**CONTEXT, "traceparent": traceparent})
     assert spans.named("select_destinations").parent is None
 
 

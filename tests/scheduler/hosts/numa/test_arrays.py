@@ -103,15 +103,15 @@ def test_rows_are_the_same_however_they_were_added(
 ) -> None:
     every = [topology for part in parts for topology in part]
     bit_by_bit = CellArrays()
-    taken = []
+    reads = []
     for part in parts:
         bit_by_bit.extend(part)
-        taken.append(bit_by_bit.rows())
+        reads.append(bit_by_bit.rows())
     at_once = _arrays(*every).rows()
     assert len(bit_by_bit) == len(every)
     assert np.array_equal(bit_by_bit.rows().n_cells, at_once.n_cells)
     assert _values(bit_by_bit.rows()) == _values(at_once)
-    for rows in taken:
+    for rows in reads:
         width = rows.shape[1]
         assert rows["id"].tolist() == (at_once["id"][: len(rows), :width].tolist())
     start = data.draw(st.integers(0, len(every)))
@@ -122,11 +122,11 @@ def test_rows_are_the_same_however_they_were_added(
 
 def test_rows_are_read_in_any_order_and_repeatedly() -> None:
     rows = _arrays(host(host_cell(0)), None, host(host_cell(2), host_cell(3))).rows()
-    taken = rows.take(np.array([2, 0, 2]))
-    assert taken.n_cells.tolist() == [2, 1, 2]
-    assert taken["id"].tolist() == [[2, 3], [0, NO_CELL], [2, 3]]
-    assert taken.take(np.array([1]))["id"].tolist() == [[0, NO_CELL]]
-    assert len(taken) == 3
+    selected = rows.take(np.array([2, 0, 2]))
+    assert selected.n_cells.tolist() == [2, 1, 2]
+    assert selected["id"].tolist() == [[2, 3], [0, NO_CELL], [2, 3]]
+    assert selected.take(np.array([1]))["id"].tolist() == [[0, NO_CELL]]
+    assert len(selected) == 3
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from .made import cpus, host, host_cell, pinned, shared
 
 
 def _after(cell: HostCell, guest: GuestCell, **fitted: Any) -> HostCell:
-    taken = FittedGuest((FittedCell(cell.id, guest, **fitted),))
-    return host(cell).with_guest(taken).cells[0]
+    fit = FittedGuest((FittedCell(cell.id, guest, **fitted),))
+    return host(cell).with_guest(fit).cells[0]
 
 
 def test_pinned_guest_uses_memory_and_cpus() -> None:

@@ -107,6 +107,6 @@ def test_limits_are_read_with_their_networks() -> None:
 
 
 def test_description_has_counts_and_pages() -> None:
-    said = Guest((pinned(4, page_size=2048),) * 2).describe()
+    description = Guest((pinned(4, page_size=2048),) * 2).describe()
     for part in ("2 cells", "4 pinned", "1024 MiB", "2048 KiB"):
-        assert part in said
+        assert part in description

@@ -54,17 +54,17 @@ def test_guest_that_leaves_frees_what_it_used(
         return
     with_it = topology.with_guest(fitted)
     used = sum(cell.memory_usage for cell in topology.cells)
-    asked = sum(cell.memory_mb for cell in guest.cells)
-    assert sum(cell.memory_usage for cell in with_it.cells) == used + asked
+    required_mb = sum(cell.memory_mb for cell in guest.cells)
+    assert sum(cell.memory_usage for cell in with_it.cells) == used + required_mb
     if all(cell.memory_mb >= 1024 for cell in guest.cells):  # no broken huge page
         assert with_it.without_guest(fitted) == topology
 
 
 def test_description_has_the_free_amounts() -> None:
-    said = host(
+    description = host(
         host_cell(
             pinned=mask(0, 1), memory_usage=96, pages=(Pages(2048, 1000, reserved=3),)
         )
     ).describe()
     for amount in ("6 of 8", "4000 of 4096 MiB", "997 of 1000 pages of 2048 KiB"):
-        assert amount in said
+        assert amount in description

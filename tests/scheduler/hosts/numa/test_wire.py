@@ -101,7 +101,7 @@ def test_all_of_a_report_is_read() -> None:
 def test_hosts_that_differ_in_one_part_are_distinguished_in_one_batch(
     part: str,
 ) -> None:
-    def told(number: int) -> str:
+    def cells_text(number: int) -> str:
         report = json.loads(TEXT)
         for cell in report["nova_object.data"]["cells"]:
             data = cell["nova_object.data"]
@@ -113,7 +113,7 @@ def test_hosts_that_differ_in_one_part_are_distinguished_in_one_batch(
                 data["mempages"][0]["nova_object.data"]["total"] += number
         return json.dumps(report)
 
-    read = [HostTopology.read(told(number)) for number in range(50)]
+    read = [HostTopology.read(cells_text(number)) for number in range(50)]
     assert len(set(map(hash, read))) == len(set(read)) == 50
 
 
@@ -251,17 +251,17 @@ def test_more_cells_than_a_choice_has_bits_are_refused() -> None:
 @pytest.mark.parametrize("part", ["cell", "pages", "networks"])
 def test_text_is_parsed_like_its_object(part: str, value: object) -> None:
     for name in _part(json.loads(TEXT), part):
-        told = json.loads(TEXT)
-        data = _part(told, part)
+        primitive = json.loads(TEXT)
+        data = _part(primitive, part)
         data[name] = value
         if value is ...:
             del data[name]
-        assert _outcome(json.dumps(told)) == _outcome(told), name
+        assert _outcome(json.dumps(primitive)) == _outcome(primitive), name
 
 
-def _part(told: dict[str, Any], part: str) -> dict[str, Any]:
+def _part(primitive: dict[str, Any], part: str) -> dict[str, Any]:
     """Return the fields of the second cell, or of one of its objects."""
-    cell: dict[str, Any] = told["nova_object.data"]["cells"][1]["nova_object.data"]
+    cell: dict[str, Any] = primitive["nova_object.data"]["cells"][1]["nova_object.data"]
     parts: dict[str, Any]
     parts = {"pages": cell["mempages"][0], "networks": cell["network_metadata"]}
     return cell if part == "cell" else parts[part]["nova_object.data"]

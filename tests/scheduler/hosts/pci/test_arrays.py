@@ -34,14 +34,14 @@ def arrays(*values: HostPools) -> PoolArrays:
 def as_dicts(rows: PoolRows) -> list[list[tuple[object, ...]]]:
     """Each row's (kind, count, provider's code, NUMA node), of the pools it has."""
     columns = rows.kind, rows.count, rows.provider, rows.numa_node
-    told = zip(*(column.tolist() for column in columns), strict=True)
+    lists = zip(*(column.tolist() for column in columns), strict=True)
     return [
         [
             (rows.kinds.values[kind], count, provider, node)
             for kind, count, provider, node in zip(*row, strict=True)
             if kind != NO_KIND
         ]
-        for row in told
+        for row in lists
     ]
 
 
@@ -119,12 +119,12 @@ def test_rows_are_the_values_in_order(parts: list[list[HostPools]]) -> None:
         made.extend(part)
     values = [value for part in parts for value in part]
     assert len(made) == len(made.rows()) == len(values)
-    told = [expected(made, value) for value in values]
-    assert as_dicts(made.rows()) == told
+    pools_by_row = [expected(made, value) for value in values]
+    assert as_dicts(made.rows()) == pools_by_row
     half = len(values) // 2
-    assert as_dicts(made.rows(half)) == told[half:]
+    assert as_dicts(made.rows(half)) == pools_by_row[half:]
     picked = [*range(half), *range(len(values))]
-    assert as_dicts(made.rows().take(picked)) == [told[i] for i in picked]
+    assert as_dicts(made.rows().take(picked)) == [pools_by_row[i] for i in picked]
 
 
 @examples(1)
@@ -135,15 +135,15 @@ def test_rows_are_evaluated_as_each_pool(
     values: list[HostPools], later: list[HostPools]
 ) -> None:
     made = arrays(*values)
-    asked = request(1, {"vendor_id": "8086"})
-    made.rows().match(asked)
+    device_request = request(1, {"vendor_id": "8086"})
+    made.rows().match(device_request)
     made.extend(later)
-    matches, usable = made.rows().match(asked)
+    matches, usable = made.rows().match(device_request)
     for value, row, usable_row in zip([*values, *later], matches, usable, strict=True):
         kinds = [pool.kind for pool in value.pools]
         n = len(kinds)
-        found = [match_request(asked, kind) for kind in kinds]
-        told = [match.matches for match in found]
-        assert row.tolist() == told + [False] * (len(row) - n)
+        found = [match_request(device_request, kind) for kind in kinds]
+        expected_row = [match.matches for match in found]
+        assert row.tolist() == expected_row + [False] * (len(row) - n)
         both = [match.matches and match.is_usable for match in found]
         assert usable_row.tolist() == both + [False] * (len(row) - n)

@@ -157,14 +157,14 @@ TAGS = ("rp_uuid", "count", "numa_node", "vendor_id", "dev_type", "new")
 )
 def test_text_is_parsed_like_its_object(names: tuple[str, ...], value: object) -> None:
     for name in names:
-        told = json.loads(json.dumps(PRIMITIVE))
-        data = told["nova_object.data"]["objects"][0]["nova_object.data"]
+        primitive = json.loads(json.dumps(PRIMITIVE))
+        data = primitive["nova_object.data"]["objects"][0]["nova_object.data"]
         if names is TAGS:
             data = data["tags"]
         data[name] = value
         if value is ...:
             del data[name]
-        assert _outcome(json.dumps(told)) == _outcome(told), name
+        assert _outcome(json.dumps(primitive)) == _outcome(primitive), name
 
 
 def _outcome(value: object) -> object:

@@ -59,10 +59,10 @@ def cloud_of(tmp_path: Path) -> Iterator[CloudOf]:
         yield lambda *hosts: stack.enter_context(FaultyCloud(tmp_path, hosts))
 
 
-def _beside(ask: Callable[[], T]) -> T:
+def _beside(work: Callable[[], T]) -> T:
     """Run another request of the same process in a thread of its own, to its end."""
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(ask).result()
+        return pool.submit(work).result()
 
 
 # -- D1, D7: an earlier owner's release ------------------------------------------------
@@ -307,7 +307,7 @@ def test_claim_found_during_its_owners_group_check_is_answered_once(
 
 # -- D5, D6: affinity groups of several schedulers -------------------------------------
 
-ROOMY = {"vcpus": 512, "memory_mb": 1 << 20, "local_gb": 10_000}
+LARGE = {"vcpus": 512, "memory_mb": 1 << 20, "local_gb": 10_000}
 HOSTS = [f"h{number}" for number in range(8)]
 N_SEEDS = 4
 
@@ -328,7 +328,7 @@ def test_affinity_members_requested_at_once_are_all_placed_together(
     cloud_of: CloudOf, monkeypatch: pytest.MonkeyPatch, n_schedulers: int
 ) -> None:
     """Eight requests run in turns, a call of Placement each, in orders by seed."""
-    cloud = cloud_of(*(host(name, **ROOMY) for name in HOSTS))
+    cloud = cloud_of(*(host(name, **LARGE) for name in HOSTS))
     turns = Turns(random.Random(0), real_sleep=time.sleep)
     # Not needed once `turns` is handed in as the waiter, too.
     monkeypatch.setattr(time, "sleep", turns.sleep)
@@ -345,7 +345,7 @@ def test_affinity_members_requested_at_once_are_all_placed_together(
         rng = random.Random(seed)
         turns.reseed(rng)
         members = [str(UUID(int=rng.getrandbits(128), version=4)) for _ in range(8)]
-        asked = [
+        expected_calls = [
             functools.partial(
                 schedulers[number % n_schedulers].answer,
                 uuid,
@@ -353,7 +353,7 @@ def test_affinity_members_requested_at_once_are_all_placed_together(
             )
             for number, uuid in enumerate(members)
         ]
-        answers = turns.run(asked)
+        answers = turns.run(expected_calls)
         for uuid, answer in zip(members, answers, strict=True):
             assert isinstance(answer, Selection | SchedulerError), answer
             expect_answers_are_held(cloud, uuid, answer)
@@ -368,7 +368,7 @@ def test_affinity_members_requested_at_once_in_threads_are_all_placed_together(
 ) -> None:
     """The same in the order in which threads happen to run."""
     n_rounds = 5
-    cloud = cloud_of(*(host(name, **ROOMY) for name in HOSTS))
+    cloud = cloud_of(*(host(name, **LARGE) for name in HOSTS))
     schedulers = [cloud.make(prefers=[HOSTS[n]]) for n in range(n_schedulers)]
     n_refused, n_apart = 0, 0
     with ThreadPoolExecutor(8) as pool:
@@ -376,7 +376,7 @@ def test_affinity_members_requested_at_once_in_threads_are_all_placed_together(
             members = group("affinity", new_uuids(8))
             together = threading.Barrier(8)
 
-            def ask(
+            def decide(
                 number: int,
                 members: InstanceGroup = members,
                 together: threading.Barrier = together,
@@ -386,7 +386,7 @@ def test_affinity_members_requested_at_once_in_threads_are_all_placed_together(
                 uuid = members.members[number]
                 return scheduler.answer(uuid, instance_group=members)
 
-            answers = list(pool.map(ask, range(8)))
+            answers = list(pool.map(decide, range(8)))
             n_refused += sum(isinstance(a, SchedulerError) for a in answers)
             n_apart += len(_hosts_of(answers)) > 1
     assert n_refused + n_apart == 0, _counted(n_refused, n_apart, n_rounds)
@@ -397,19 +397,21 @@ def test_late_members_of_a_large_affinity_group_are_placed_together(
     cloud_of: CloudOf, n_members: int
 ) -> None:
     """Each of the last four is claimed before the one that was requested earlier."""
-    cloud = cloud_of(*(host(name, **ROOMY) for name in HOSTS[:4]))
+    cloud = cloud_of(*(host(name, **LARGE) for name in HOSTS[:4]))
     members = sorted(new_uuids(n_members))
     affinity = group("affinity", members)
     answers: list[Selection | SchedulerError] = []
 
-    def ask(number: int) -> None:
-        asked = cloud.make(prefers=[HOSTS[number]])
+    def decide(number: int) -> None:
+        scheduler = cloud.make(prefers=[HOSTS[number]])
         uuid = members[-1 - number]
         if number < 3:
-            asked.adapter.before(writes(uuid), functools.partial(ask, number + 1))
-        answers.append(asked.answer(uuid, instance_group=affinity))
+            scheduler.adapter.before(
+                writes(uuid), functools.partial(decide, number + 1)
+            )
+        answers.append(scheduler.answer(uuid, instance_group=affinity))
 
-    ask(0)
+    decide(0)
     assert all(isinstance(answer, Selection) for answer in answers)
     hosts = _hosts_of(answers)
     assert len(hosts) == 1, f"on {len(hosts)} hosts"
@@ -434,8 +436,8 @@ def test_notes_of_two_killed_workers_for_one_instance_leave_no_claim(
         worker.adapter.before(
             writes(second), functools.partial(cloud.kill, worker, left)
         )
-        ask = functools.partial(worker.answer, second)
-        worker.adapter.after(writes(first), functools.partial(_beside, ask))
+        decide = functools.partial(worker.answer, second)
+        worker.adapter.after(writes(first), functools.partial(_beside, decide))
         worker.answer(first)
         assert list(cloud.held(first)) == [cloud.node(name)]
     cloud.make(claims_directory=left)
@@ -551,7 +553,7 @@ def _announced(a: FaultyScheduler, uuid: str) -> Sequence[dict[str, Any]]:
 @pytest.mark.parametrize(
     "is_known",
     [True, False],
-    ids=["asked for after it", "asked for before it"],
+    ids=["queried after it", "queried before it"],
 )
 def test_claim_of_a_peer_counts_once(cloud_of: CloudOf, is_known: bool) -> None:
     """A claims; B queries candidates before or after that; then B receives it."""

@@ -66,10 +66,10 @@ class Process:
         consumer: str,
         provider: str = HOST,
         *,
-        is_told: bool = True,
+        is_answered: bool = True,
         **more: Any,
     ) -> None:
-        """Claim as a decision does; `is_told` of what was granted, or it is killed."""
+        """Claim as a decision does, or is killed before it has the answer."""
         request = request_of(provider)
         note = self.journal.record({consumer: request}, OWNER)[consumer]
 
@@ -85,7 +85,7 @@ class Process:
         answer = claim_one(
             self.client, consumer, request, before_write=before_write, **more
         )
-        if is_told:
+        if is_answered:
             note.record_grant(answer.claims[consumer].generation)
 
     @property
@@ -139,7 +139,7 @@ def test_claim_that_was_not_known_to_be_granted_needs_evidence(
 ) -> None:
     consumer = _consumer()
     killed = Process(placement, tmp_path)
-    killed.claim(consumer, is_told=False)
+    killed.claim(consumer, is_answered=False)
     killed.kill()
     after = Process(placement, tmp_path, state)
     after.orphans.stop()

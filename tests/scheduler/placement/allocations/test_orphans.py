@@ -108,7 +108,7 @@ class Watched:
         self.time = HandTime()
         self._threads = HandThreads(self.time)
         self.state = InstanceState.UNKNOWN
-        self.asked: set[tuple[str, ...]] = set()
+        self.queried: set[tuple[str, ...]] = set()
         self.settled: list[str] = []
         self.orphans = _orphans(
             client,
@@ -119,7 +119,7 @@ class Watched:
         )
 
     def _locate(self, uuid: str, providers: Collection[str]) -> InstanceLocation:
-        self.asked.add((uuid, *providers))
+        self.queried.add((uuid, *providers))
         return InstanceLocation(self.state)
 
     def add(self, consumer: str, claim: Claim, **more: Any) -> None:
@@ -384,7 +384,7 @@ def test_what_is_in_doubt_is_released_once_its_instance_is_gone(
     assert _held(placement, consumer)
     watched.state = InstanceState.GONE
     watched.run_for(4)
-    assert watched.asked == {(consumer, HOST)}
+    assert watched.queried == {(consumer, HOST)}
     assert watched.settled == [consumer]
     assert _held(placement, consumer) == {}
 

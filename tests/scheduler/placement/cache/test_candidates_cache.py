@@ -34,11 +34,11 @@ from ..watched import (
     question,
 )
 
-N_ASKERS = 8
+N_CALLERS = 8
 
 
-def _all_ask(
-    cache: CandidatesCache, pool: ThreadPoolExecutor, n: int = N_ASKERS, **more: Any
+def _call_all(
+    cache: CandidatesCache, pool: ThreadPoolExecutor, n: int = N_CALLERS, **more: Any
 ) -> list[Future[Any]]:
     return [pool.submit(cache.get, question(), **more) for _ in range(n)]
 
@@ -83,7 +83,7 @@ def test_requests_whose_ports_differ_share_an_answer_with_their_own_ids(
         for request in offer.candidates.allocation_requests:
             assert request["mappings"][port] == [SHARE]
     assert cloud.n_gets == 1
-    assert not any(port in asked for port in ports for asked in cloud.watched.asked)
+    assert not any(port in url for port in ports for url in cloud.watched.urls)
     cloud.cache.exclude(offer, 0)
     assert not cloud.cache.get(query(ports[0])).is_open[0]
 
@@ -99,10 +99,10 @@ def test_age_0_sends_each_query_and_caches_nothing(cloud: Cloud) -> None:
 def test_age_0_shares_no_get(cloud: Cloud, server: HeldServer) -> None:
     cache = cloud.new_cache(server.client(), max_age_s=0)
     with ThreadPoolExecutor(2) as pool:
-        asked = _all_ask(cache, pool, 2)
+        calls = _call_all(cache, pool, 2)
         wait_until(lambda: server.n_gets == 2)
         server.go.set()
-        assert [a.result().n_open for a in asked] == [3, 3]
+        assert [a.result().n_open for a in calls] == [3, 3]
 
 
 def test_options_have_a_default_age_and_a_limit() -> None:
@@ -116,16 +116,16 @@ def test_options_have_a_default_age_and_a_limit() -> None:
 
 def test_concurrent_callers_share_one_get(cloud: Cloud, server: HeldServer) -> None:
     cache = cloud.new_cache(server.client())
-    with ThreadPoolExecutor(N_ASKERS) as pool:
-        asked = _all_ask(cache, pool)
+    with ThreadPoolExecutor(N_CALLERS) as pool:
+        calls = _call_all(cache, pool)
         assert server.arrived.acquire(timeout=WAIT_S)
         server.go.set()
-        offers = [a.result() for a in asked]
+        offers = [a.result() for a in calls]
     assert server.n_gets == 1
     assert len({id(o.candidates) for o in offers}) == 1
     stats = cache.stats()
     assert stats.misses == 1
-    assert stats.shared + stats.hits == N_ASKERS - 1
+    assert stats.shared + stats.hits == N_CALLERS - 1
 
 
 def test_different_queries_do_not_wait_for_each_other(
@@ -133,11 +133,11 @@ def test_different_queries_do_not_wait_for_each_other(
 ) -> None:
     cache = cloud.new_cache(server.client())
     with ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(cache.get, question(n)) for n in (1, 2)]
-        for _ in asked:
+        calls = [pool.submit(cache.get, question(n)) for n in (1, 2)]
+        for _ in calls:
             assert server.arrived.acquire(timeout=WAIT_S)
         server.go.set()
-        assert [a.result().n_open for a in asked] == [3, 3]
+        assert [a.result().n_open for a in calls] == [3, 3]
 
 
 def test_failure_is_shared_by_all_callers_and_not_cached(
@@ -145,15 +145,15 @@ def test_failure_is_shared_by_all_callers_and_not_cached(
 ) -> None:
     cache = cloud.new_cache(server.client())
     wrong = CandidatesQuery((("resources", "CUSTOM_NOBODY_KNOWS:1"),))
-    with ThreadPoolExecutor(N_ASKERS) as pool:
-        asked = [pool.submit(cache.get, wrong) for _ in range(N_ASKERS)]
+    with ThreadPoolExecutor(N_CALLERS) as pool:
+        calls = [pool.submit(cache.get, wrong) for _ in range(N_CALLERS)]
         assert server.arrived.acquire(timeout=WAIT_S)
         # A caller after the failure sends its own GET: wait for all to have called.
-        wait_until(lambda: n_waiting() == N_ASKERS - 1)
+        wait_until(lambda: n_waiting() == N_CALLERS - 1)
         server.go.set()
-        errors = [a.exception() for a in asked]
-    assert [type(e) for e in errors] == [PlacementRejected] * N_ASKERS
-    assert len({id(e) for e in errors}) == N_ASKERS
+        errors = [a.exception() for a in calls]
+    assert [type(e) for e in errors] == [PlacementRejected] * N_CALLERS
+    assert len({id(e) for e in errors}) == N_CALLERS
     assert all("CUSTOM_NOBODY_KNOWS" in str(e) for e in errors)
     assert server.n_gets == 1
     with pytest.raises(PlacementRejected):
@@ -208,14 +208,14 @@ def test_fresh_queries_wait_for_the_old_get_and_share_the_next(
     cloud: Cloud, server: HeldServer
 ) -> None:
     cache = cloud.new_cache(server.client())
-    with ThreadPoolExecutor(N_ASKERS + 1) as pool:
+    with ThreadPoolExecutor(N_CALLERS + 1) as pool:
         old = pool.submit(cache.get, question())
         assert server.arrived.acquire(timeout=WAIT_S)
-        asked = _all_ask(cache, pool, since=cache.tick())
-        wait_until(lambda: n_waiting() == N_ASKERS)
+        calls = _call_all(cache, pool, since=cache.tick())
+        wait_until(lambda: n_waiting() == N_CALLERS)
         assert server.n_gets == 1
         server.go.set()
-        fresh = {id(a.result().candidates) for a in asked}
+        fresh = {id(a.result().candidates) for a in calls}
     assert server.n_gets == 2
     assert len(fresh) == 1
     assert id(old.result().candidates) not in fresh
@@ -243,19 +243,19 @@ def test_threads_claim_everything_and_get_right_answers(cloud: Cloud) -> None:
     """12 VCPUs, 16 callers: 12 get one, and 4 get no candidate from Placement."""
 
     def decide(_: int) -> bool:
-        came = cloud.cache.tick()
+        tick = cloud.cache.tick()
         offer = cloud.cache.get(question())
         while True:
             for index in offer.is_open.nonzero()[0].tolist():
                 if cloud.claim(offer, index)[1] is not None:
                     return True
                 cloud.cache.exclude(offer, index)
-            again = cloud.cache.get(question(), since=came)
+            again = cloud.cache.get(question(), since=tick)
             if not again.has_more_than(offer):
                 return False
             offer = again
 
-    with ThreadPoolExecutor(N_ASKERS) as pool:
+    with ThreadPoolExecutor(N_CALLERS) as pool:
         granted = list(pool.map(decide, range(16)))
     assert sum(granted) == 12
     for host in HOSTS:

@@ -68,10 +68,10 @@ def test_asker_joins_a_renewal_once_the_old_answer_is_too_old(
     wait_until(lambda: server.n_gets == 2)
     cloud.clock.now += 4.5
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(cache.get, question())
+        call = pool.submit(cache.get, question())
         wait_until(lambda: n_waiting() == 1)
         server.go.set()
-        assert asked.result().n_open == 3
+        assert call.result().n_open == 3
     assert server.n_gets == 2
 
 

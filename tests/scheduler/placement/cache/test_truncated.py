@@ -28,7 +28,7 @@ def test_query_has_no_limit_after_a_useless_truncated_answer(
     every = cloud.cache.get(question(limit=2))
     assert open_hosts(every) == set(HOSTS)
     assert every.has_more_than(few)
-    assert "limit" not in cloud.watched.asked[-1]
+    assert "limit" not in cloud.watched.urls[-1]
     assert cloud.cache.get(question(limit=1)).candidates is every.candidates
     assert len(open_hosts(cloud.cache.get(question(2, limit=2)))) == 2
     cloud.clock.now += 61

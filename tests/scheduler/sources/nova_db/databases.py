@@ -43,8 +43,8 @@ def us(seconds: float = 0.0) -> int:
 
 
 def when(seconds: float = 0.0) -> datetime.datetime:
-    moment = datetime.datetime.fromtimestamp(NOW + seconds, datetime.UTC)
-    return moment.replace(tzinfo=None)
+    time = datetime.datetime.fromtimestamp(NOW + seconds, datetime.UTC)
+    return time.replace(tzinfo=None)
 
 
 def cell_uuid(name: str) -> str:
@@ -166,10 +166,10 @@ class Nova(fixtures.Fixture):
 
     def hosts(self, number: int, cell: str = "cell1", at: float = -100.0) -> None:
         """Hosts named cell-0, cell-1, …, at once."""
-        told = [(f"{cell}-{i}", us(at - i)) for i in range(number)]
+        names_and_times = [(f"{cell}-{i}", us(at - i)) for i in range(number)]
         with self.cells[cell].begin() as connection:
             for table, row in ((NODES, node), (SERVICES, service)):
-                rows = [row(name, updated_at=moment) for name, moment in told]
+                rows = [row(name, updated_at=time) for name, time in names_and_times]
                 connection.execute(table.insert(), rows)
 
     def node(self, name: str, cell: str = "cell1", **columns: Any) -> None:

@@ -97,9 +97,9 @@ def test_polls_arrive_at_the_table_of_a_first_poll(
         source.start(table)
         nova.clock.now += 4
         source.refresh_if_stale(table)
-        for change, looks in changes:
+        for change, polls in changes:
             _make(nova, change)
-            if looks:
+            if polls:
                 source.refresh_if_stale(table)
         source.refresh_if_stale(table)
         assert contents(table) == read_afresh(nova, conf)

@@ -63,16 +63,16 @@ class Cloud:
 
     def later(self, seconds: float) -> None:
         """Look, and again after so long: what was read at the start has settled."""
-        self.look()
+        self.poll()
         self.nova.clock.now += seconds
-        self.look()
+        self.poll()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         self.source.refresh_if_stale(self.table)
 
     def check(self) -> dict[str, Any]:
         """Poll, and compare with the table of a source that polls the first time."""
-        self.look()
+        self.poll()
         seen = contents(self.table)
         assert seen == read_afresh(self.nova, self.conf)
         return seen
@@ -230,7 +230,7 @@ def test_comparison_finds_changes_without_a_new_time(cloud: Cloud) -> None:
         cloud.nova.cells["cell1"], INSTANCES, INSTANCES.c.uuid == instance_uuid(2)
     )
     cloud.table.instances.remove("cell1-5", instance_uuid(5))
-    cloud.look()
+    cloud.poll()
     assert _free_ram(cloud, "cell1-7") != 1
     cloud.nova.clock.now += cloud.conf.moorage.full_comparison_interval
     cloud.check()
@@ -245,7 +245,7 @@ def _check_soon(cloud: Cloud) -> None:
     """Poll once a second for a while, far less than to the next full comparison."""
     for _ in range(SOON_S):
         cloud.nova.clock.now += 1
-        cloud.look()
+        cloud.poll()
     assert contents(cloud.table) == read_afresh(cloud.nova, cloud.conf)
 
 
@@ -293,7 +293,7 @@ def test_row_that_changes_again_is_read_although_polls_are_rare(cloud: Cloud) ->
     cloud.check()
     cloud.nova.change("cell1-7", free_ram_mb=2, updated_at=us(30))
     cloud.nova.clock.now += 5
-    cloud.look()
+    cloud.poll()
     assert _free_ram(cloud, "cell1-7") == 2
 
 

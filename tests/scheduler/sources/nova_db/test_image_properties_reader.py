@@ -46,7 +46,7 @@ class Cloud:
     def start(self) -> None:
         self.source.start(self.table)
 
-    def look(self, *, after_s: float = 10.0) -> None:
+    def poll(self, *, after_s: float = 10.0) -> None:
         """Look as a decision does, when what was read before has settled."""
         self.nova.clock.now += after_s
         self.source.refresh_if_stale(self.table)
@@ -61,8 +61,8 @@ class Cloud:
         for host in hosts:
             columns = {"host": host, "aggregate_id": made}
             self.nova.insert(api, schema.aggregate_hosts, **columns)
-        told = {"key": MULTIPLIER, "value": "2", "aggregate_id": made}
-        self.nova.insert(api, schema.aggregate_metadata, **told)
+        metadata = {"key": MULTIPLIER, "value": "2", "aggregate_id": made}
+        self.nova.insert(api, schema.aggregate_metadata, **metadata)
         return made
 
     def build(self, name: str, host: str, **properties: str | None) -> None:
@@ -99,9 +99,9 @@ class Cloud:
     def counts(self, **properties: object) -> dict[str, float]:
         """Return how many (instance, property) pairs match the image, by host."""
         image = ImageMeta(properties=ImageMetaProps(**properties))
-        asked = dict.fromkeys(properties_of_image(image), 1.0)
+        requested = dict.fromkeys(properties_of_image(image), 1.0)
         batch = self.table.batch()
-        sums = batch.sum_image_properties(asked).tolist()
+        sums = batch.sum_image_properties(requested).tolist()
         return {batch.value("host", i): n for i, n in enumerate(sums) if n}
 
 
@@ -142,66 +142,66 @@ def test_nothing_is_read_while_it_is_not_weighed(cloud: Cloud) -> None:
     cloud.weigh(0.0)
     seen = queries_of_metadata(cloud.cell)
     cloud.start()
-    cloud.look(after_s=2 * FULL_S)
+    cloud.poll(after_s=2 * FULL_S)
     assert (cloud.counts(os_distro="ubuntu"), seen) == ({}, [])
 
 
 def test_polls_read_nothing_again_while_nothing_changes(cloud: Cloud) -> None:
     cloud.start()
-    cloud.look()
+    cloud.poll()
     seen = queries_of_metadata(cloud.cell)
     for _ in range(10):
-        cloud.look()
+        cloud.poll()
     assert seen == []
 
 
 def test_instances_that_come_move_and_go_are_followed(cloud: Cloud) -> None:
     cloud.start()
-    cloud.look()
+    cloud.poll()
     cloud.build("four", "b", os_distro="ubuntu")
-    cloud.look()
+    cloud.poll()
     assert cloud.counts(os_distro="ubuntu") == {"a": 2, "b": 1}
     cloud.change("one", host="b", node="b")
-    cloud.look()
+    cloud.poll()
     assert cloud.counts(os_distro="ubuntu") == {"a": 1, "b": 2}
     assert cloud.counts(hw_disk_bus="virtio") == {"b": 1}
     cloud.change("two", deleted=99)
-    cloud.look()
+    cloud.poll()
     assert cloud.counts(os_distro="ubuntu") == {"b": 2}
 
 
 def test_rebuilds_are_followed(cloud: Cloud) -> None:
     cloud.start()
-    cloud.look()
+    cloud.poll()
     cloud.change("one", node="a")
     cloud.keep("one", os_distro="arch")
-    cloud.look()
+    cloud.poll()
     assert cloud.counts(os_distro="ubuntu") == {"a": 1}
     assert cloud.counts(os_distro="arch") == {"a": 1, "b": 1}
     assert cloud.counts(hw_disk_bus="virtio") == {}
     cloud.keep("one")
     cloud.change("one", node="a")
-    cloud.look()
+    cloud.poll()
     assert cloud.counts(os_distro="arch") == {"b": 1}
 
 
 def test_metadata_may_be_written_just_after_the_row(cloud: Cloud) -> None:
     cloud.start()
-    cloud.look()
+    cloud.poll()
     cloud.change("one", node="a")
-    cloud.look(after_s=0.1)
+    cloud.poll(after_s=0.1)
     cloud.keep("one", os_distro="arch")
-    cloud.look(after_s=1.0)
+    cloud.poll(after_s=1.0)
     assert cloud.counts(os_distro="arch") == {"a": 1, "b": 1}
 
 
 def test_metadata_that_changed_alone_are_found_in_the_end(cloud: Cloud) -> None:
     cloud.start()
-    cloud.look(after_s=100.0)
+    cloud.poll(after_s=100.0)
     cloud.keep("one", os_distro="arch")
-    cloud.look()
+    cloud.poll()
     assert cloud.counts(os_distro="arch") == {"b": 1}
-    cloud.look(after_s=FULL_S)
+    cloud.poll(after_s=FULL_S)
     assert cloud.counts(os_distro="arch") == {"a": 1, "b": 1}
 
 
@@ -209,7 +209,7 @@ def test_aggregate_that_multiplies_makes_them_count(cloud: Cloud) -> None:
     cloud.weigh(0.0)
     cloud.start()
     cloud.multiply("a")
-    cloud.look()
+    cloud.poll()
     assert cloud.counts(os_distro="ubuntu") == {"a": 2}
 
 
@@ -222,7 +222,7 @@ def test_cell_is_read_once_where_none_multiplies_any_more(cloud: Cloud) -> None:
     begun: list[object] = []
     for engine in (api, cloud.cell):
         sa.event.listen(engine, "begin", begun.append)
-    cloud.look()
+    cloud.poll()
     assert len(begun) == 2
 
 
@@ -259,5 +259,5 @@ def test_many_are_read_over_several_polls(cloud: Cloud) -> None:
     for _ in range(number):  # each poll reads some
         if cloud.counts(os_type="linux") == {"b": number}:
             break
-        cloud.look()
+        cloud.poll()
     assert cloud.counts(os_type="linux") == {"b": number}

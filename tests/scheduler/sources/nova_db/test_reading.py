@@ -166,8 +166,8 @@ def test_invalid_row_is_logged_once_and_affects_no_other(
     source.start(table)
     source.refresh_if_stale(table)
     assert [host.nodename for host in table.batch()] == ["good"]
-    told = [r for r in caplog.records if r.levelno == logging.ERROR]
-    assert len(told) == 1
+    errors = [r for r in caplog.records if r.levelno == logging.ERROR]
+    assert len(errors) == 1
     (note,) = source.notes()
     assert node_uuid("bad") in note or "bad" in note
     well = {**dict.fromkeys(TEXTS), **node("bad", updated_at=us(1))}

@@ -238,7 +238,7 @@ def test_decisions_at_the_same_time_see_what_was_there(
 def test_aggregates_follow_the_database(nova: Nova, conf: cfg.ConfigOpts) -> None:
     table, source = HostTable(), nova.source(conf)
 
-    def told() -> dict[str, tuple[list[str], dict[str, str]]]:
+    def read() -> dict[str, tuple[list[str], dict[str, str]]]:
         source.refresh_if_stale(table)
         return {a.name: (sorted(a.hosts), dict(a.metadata)) for a in table.aggregates}
 
@@ -246,19 +246,19 @@ def test_aggregates_follow_the_database(nova: Nova, conf: cfg.ConfigOpts) -> Non
     one = nova.insert(nova.api, schema.aggregates, name="one", uuid=cell_uuid("one"))
     nova.insert(nova.api, hosts, aggregate_id=one, host="a")
     source.start(table)
-    assert told() == {"one": (["a"], {})}
+    assert read() == {"one": (["a"], {})}
     (host,) = table.batch()
     assert [a.name for a in host.aggregates] == ["one"]
     nova.insert(nova.api, metadata, aggregate_id=one, key="ssd", value="yes")
     nova.insert(nova.api, hosts, aggregate_id=one, host="b")
-    assert told() == {"one": (["a", "b"], {"ssd": "yes"})}
+    assert read() == {"one": (["a", "b"], {"ssd": "yes"})}
     nova.update(nova.api, metadata, metadata.c.key == "ssd", value="no")
     nova.delete(nova.api, hosts, hosts.c.host == "a")
-    assert told() == {"one": (["b"], {"ssd": "no"})}
+    assert read() == {"one": (["b"], {"ssd": "no"})}
     table.drop_aggregate(one)  # as a cast that is wrong would
-    assert told() == {"one": (["b"], {"ssd": "no"})}
+    assert read() == {"one": (["b"], {"ssd": "no"})}
     nova.delete(nova.api, schema.aggregates, schema.aggregates.c.id == one)
-    assert told() == {}
+    assert read() == {}
 
 
 def test_instances_are_those_of_the_database(nova: Nova, conf: cfg.ConfigOpts) -> None:

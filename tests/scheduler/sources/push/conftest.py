@@ -56,7 +56,7 @@ class Scheduler:
         """Requests whole reports of agents."""
         return self.source._requester  # noqa: SLF001 - its own loops work with it
 
-    def take(self, *reports: Mapping[str, Any] | None) -> None:
+    def receive(self, *reports: Mapping[str, Any] | None) -> None:
         """Take reports as they come over a bus."""
         endpoint: Any
         (endpoint,) = self.source.endpoints
@@ -82,7 +82,7 @@ class Wire:
     def _cast(self, reports: list[dict[str, Any]]) -> None:
         self.sent += json.loads(json.dumps(reports))
 
-    def taken(self) -> list[dict[str, Any]]:
+    def casts(self) -> list[dict[str, Any]]:
         """Return the casts since the last call."""
         sent, self.sent = self.sent, []
         return sent

@@ -61,7 +61,7 @@ def row_of(record: HostRecord, seen: float = NOW) -> dict[str, Any]:
 
 def test_every_column_gets_to_the_table(scheduler: Scheduler, wire: Wire) -> None:
     wire.reporter.report(RICH, [A, B])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.row(NODE) == row_of(RICH)
     assert scheduler.table.instances.of_host("h1") == {A, B}
 
@@ -72,7 +72,7 @@ def test_every_column_gets_there_by_deltas_too(
     plain = host(host="h1")
     for record in (plain, RICH, plain):
         wire.reporter.report(record)
-        scheduler.take(*wire.taken())
+        scheduler.receive(*wire.casts())
         assert scheduler.row(NODE) == row_of(record)
     assert scheduler.source.counts.whole == 1
     assert scheduler.source.counts.deltas == 2
@@ -84,7 +84,7 @@ def test_sign_of_life_has_its_time_of_arrival(
     for _ in range(3):
         clock.now += 10
         wire.reporter.report(host(host="h1"))
-        scheduler.take(*wire.taken())
+        scheduler.receive(*wire.casts())
         assert scheduler.value(NODE, "last_seen_up") == clock.now
         assert scheduler.source.seen_at() == clock.now
     assert scheduler.source.counts.deltas == 0
@@ -93,7 +93,7 @@ def test_sign_of_life_has_its_time_of_arrival(
 def test_instances_come_and_go(scheduler: Scheduler, wire: Wire) -> None:
     for its in ([A], [A, B], [B, C], []):
         wire.reporter.report(host(host="h1"), its)
-        scheduler.take(*wire.taken())
+        scheduler.receive(*wire.casts())
         assert scheduler.table.instances.of_host("h1") == set(its)
 
 
@@ -103,7 +103,7 @@ def test_nodes_of_one_host_have_their_instances_together(
     one, two = (host(host="h1", nodename=name) for name in ("n1", "n2"))
     wire.reporter.report_many([(one, [A]), (two, [B])])
     wire.reporter.report(one, [C])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.table.instances.of_host("h1") == {B, C}
 
 
@@ -111,7 +111,7 @@ def test_renamed_host_leaves_its_old_name(scheduler: Scheduler, wire: Wire) -> N
     old = host(host="h1")
     wire.reporter.report(old, [A])
     wire.reporter.report(dataclasses.replace(old, host="h2"), [A])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.value(NODE, "host") == "h2"
     assert scheduler.table.instances.of_host("h1") == frozenset()
     assert scheduler.table.instances.of_host("h2") == {A}
@@ -126,17 +126,17 @@ def test_claim_is_settled_by_the_report_that_has_it(
 ) -> None:
     before = host(host="h1")
     wire.reporter.report(before)
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     scheduler.table.consume(NODE, A, CLAIM)
     wire.reporter.report(dataclasses.replace(before, num_io_ops=2))
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     # The host has not built it yet: it stays on top of what is reported.
     assert scheduler.value(NODE, "free_ram_mb") == before.free_ram_mb - 1024
     after = dataclasses.replace(before, free_ram_mb=before.free_ram_mb - 1000)
     if is_whole:
         wire.restart()
     wire.reporter.report(after, [A])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.row(NODE) == row_of(after)
     assert scheduler.table.claims() == ()
     assert scheduler.table.instances.of_host("h1") == {A}
@@ -151,7 +151,7 @@ def test_deltas_of_one_cast_are_applied_in_order(
     wire.restart()
     for free in (8, 9):
         wire.reporter.report(host(host="h1", free_ram_mb=free), [B])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.value(NODE, "free_ram_mb") == 9
     assert scheduler.table.instances.of_host("h1") == {B}
 
@@ -202,8 +202,8 @@ def test_bad_whole_report_is_refused_by_name(
     value: Any,
 ) -> None:
     wire.reporter.report_many([(host(host="h1"), ()), (host(host="h2"), ())])
-    bad, good = wire.taken()
-    scheduler.take(_with(bad, **{name: value}), good)
+    bad, good = wire.casts()
+    scheduler.receive(_with(bad, **{name: value}), good)
     assert not scheduler.table.has_node(NODE)
     assert scheduler.table.has_node(node_uuid("h2"))
     assert scheduler.source.counts.refused == 1
@@ -229,10 +229,10 @@ def test_bad_delta_changes_nothing(
 ) -> None:
     record = host(host="h1")
     wire.reporter.report(record, [A])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     wire.reporter.report(dataclasses.replace(record, vcpus_used=3), [B])
-    (delta,) = wire.taken()
-    scheduler.take(_with(delta, **changes))
+    (delta,) = wire.casts()
+    scheduler.receive(_with(delta, **changes))
     assert scheduler.row(NODE) == row_of(record)
     assert scheduler.table.instances.of_host("h1") == {A}
     assert scheduler.source.counts.refused == 1
@@ -242,9 +242,9 @@ def test_missing_column_is_reported(
     scheduler: Scheduler, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
     wire.reporter.report(host(host="h1"))
-    (report,) = wire.taken()
+    (report,) = wire.casts()
     del report[DATA]["free_disk_mb"]
-    scheduler.take(report)
+    scheduler.receive(report)
     assert "host 'h1': free_disk_mb: not reported" in caplog.text
 
 
@@ -253,17 +253,17 @@ def test_refusal_is_logged_once_until_it_is_mended(
 ) -> None:
     caplog.set_level(logging.INFO)
     wire.reporter.report(host(host="h1"))
-    (good,) = wire.taken()
+    (good,) = wire.casts()
     bad = _with(good, disabled="no")
-    scheduler.take(bad, bad)
-    scheduler.take(bad)
+    scheduler.receive(bad, bad)
+    scheduler.receive(bad)
     assert caplog.text.count("is refused") == 1
     (note,) = scheduler.source.notes()
     assert "1 hosts cannot be used" in note
-    scheduler.take(good)
+    scheduler.receive(good)
     assert caplog.text.count("are accepted again") == 1
     assert scheduler.source.notes() == []
-    scheduler.take(_with(bad, revision=9))
+    scheduler.receive(_with(bad, revision=9))
     assert caplog.text.count("is refused") == 2
     assert scheduler.source.counts.refused == 4
 
@@ -272,7 +272,7 @@ def test_refusal_is_forgotten_like_a_silent_host(
     make: Callable[..., Scheduler], clock: Clock
 ) -> None:
     scheduler = make(forget_hosts_after=1000)
-    scheduler.take(None)
+    scheduler.receive(None)
     assert len(scheduler.source.notes()) == 1
     clock.now += 2000
     scheduler.hosts.forget_lost()
@@ -285,12 +285,14 @@ def test_refusal_of_no_known_host_ends_once_no_more_such_messages_come(
 ) -> None:
     scheduler = make(forget_hosts_after=forget_hosts_after)
     wire.reporter.report_many([(host(host=name), []) for name in ("h1", "h2")])
-    good, other = wire.taken()
-    scheduler.take(good, None, _with(other, host=7), _with(other, host="h?", uuid="x"))
-    scheduler.take(_with(good, disabled="no", revision=9))
+    good, other = wire.casts()
+    scheduler.receive(
+        good, None, _with(other, host=7), _with(other, host="h?", uuid="x")
+    )
+    scheduler.receive(_with(good, disabled="no", revision=9))
     for _ in range(4):
         clock.now += 20
-        scheduler.take(None)
+        scheduler.receive(None)
         scheduler.hosts.forget_lost()
     (note,) = scheduler.source.notes()
     assert "2 hosts cannot be used" in note, "that of h1, and what still comes"
@@ -298,16 +300,16 @@ def test_refusal_of_no_known_host_ends_once_no_more_such_messages_come(
     scheduler.hosts.forget_lost()
     (note,) = scheduler.source.notes()
     assert "1 hosts cannot be used" in note
-    scheduler.take(_with(good, revision=10))
+    scheduler.receive(_with(good, revision=10))
     assert scheduler.source.notes() == []
 
 
 def test_case_of_uuids_does_not_matter(scheduler: Scheduler, wire: Wire) -> None:
     for used in (1, 2):
         wire.reporter.report(host(host="h1", vcpus_used=used))
-    for report in wire.taken():
+    for report in wire.casts():
         upper = {k: report[DATA][k].upper() for k in ("uuid", "incarnation")}
-        scheduler.take(_with(report, **upper))
+        scheduler.receive(_with(report, **upper))
     assert scheduler.value(NODE, "vcpus_used") == 2
 
 
@@ -316,12 +318,12 @@ def test_newer_agent_is_understood_as_far_as_it_is_known(
 ) -> None:
     wire.reporter.report(host(host="h1"))
     wire.reporter.report(host(host="h1", vcpus_used=5))
-    whole, delta = wire.taken()
+    whole, delta = wire.casts()
     delta[DATA]["changes"]["colour"] = "blue"
     for report in (whole, delta):
         report["moorage_object.version"] = "1.9"
         report[DATA]["tides"] = ["low"]
-    scheduler.take(whole, delta)
+    scheduler.receive(whole, delta)
     assert scheduler.value(NODE, "vcpus_used") == 5
     assert scheduler.source.counts.refused == 0
 
@@ -330,9 +332,9 @@ def test_objects_and_their_texts_are_accepted(scheduler: Scheduler, wire: Wire) 
     cells = numa_topology(numa_cell(0, mempages=[pages(4, 1 << 20)]))
     pools = pci_pools(pci_pool(2))
     wire.reporter.report(host(host="h1"))
-    (report,) = wire.taken()
+    (report,) = wire.casts()
     for topology, stats in ((cells, pools), (cells.obj_to_primitive(), [])):
-        scheduler.take(
+        scheduler.receive(
             _with(report, numa_topology=topology, pci_stats=stats, revision=2)
         )
         assert scheduler.value(NODE, "numa_topology") == HostTopology.read(cells)
@@ -376,16 +378,16 @@ class Story:
         self.wire = Wire()
         self.on_the_way: list[dict[str, Any]] = []
         self.state: tuple[HostRecord, set[str]] = (host(host="h1"), set())
-        self.asked: list[tuple[str, ...]] = []
-        scheduler.source.connect(self._ask)
+        self.requested: list[tuple[str, ...]] = []
+        scheduler.source.connect(self._request_report)
 
-    def _ask(self, *question: str) -> bool:
-        self.asked.append(question)
+    def _request_report(self, *question: str) -> bool:
+        self.requested.append(question)
         return True
 
     def report(self) -> None:
         self.wire.reporter.report(*self.state)
-        self.on_the_way += self.wire.taken()
+        self.on_the_way += self.wire.casts()
 
     def go(self, kind: str, what: Any) -> None:
         if kind == "report":
@@ -399,7 +401,7 @@ class Story:
         elif self.on_the_way:
             index, is_kept = what
             index %= len(self.on_the_way)
-            self.scheduler.take(self.on_the_way[index])
+            self.scheduler.receive(self.on_the_way[index])
             if not is_kept:
                 self.on_the_way.pop(index)
 
@@ -420,7 +422,7 @@ def test_one_whole_report_repairs_all(steps: list[Any]) -> None:
         story.go(*step)
     story.report()
     story.wire.reporter.send_whole_report(NODE)
-    scheduler.take(*story.wire.taken())
+    scheduler.receive(*story.wire.casts())
     assert story.is_right()
     scheduler.source.stop()
 
@@ -440,12 +442,12 @@ def test_next_sign_of_life_repairs_all_by_a_report_request(
         story.go(*step)
     story.on_the_way.clear()
     story.report()
-    scheduler.take(*story.on_the_way)
+    scheduler.receive(*story.on_the_way)
     now += 60
     requester.send_due()
-    for _, _, node in story.asked:
+    for _, _, node in story.requested:
         story.wire.reporter.send_whole_report(node)
-    scheduler.take(*story.wire.taken())
+    scheduler.receive(*story.wire.casts())
     assert story.is_right()
     scheduler.source.stop()
 
@@ -454,16 +456,16 @@ def test_gap_is_detected_and_a_whole_report_requested(
     scheduler: Scheduler, wire: Wire
 ) -> None:
     wire.reporter.report(host(host="h1"))
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     wire.reporter.report(host(host="h1", vcpus_used=3))
-    wire.taken()  # lost
+    wire.casts()  # lost
     wire.reporter.report(host(host="h1", vcpus_used=4))
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.source.counts.gaps == 1
     assert scheduler.value(NODE, "vcpus_used") == 2
     assert len(scheduler.requester) == 1
     wire.reporter.send_whole_report(NODE)
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.value(NODE, "vcpus_used") == 4
     assert len(scheduler.requester) == 0
 
@@ -481,7 +483,7 @@ def test_report_needs_no_more_than_what_has_no_default(scheduler: Scheduler) -> 
     }
     needed_too = {"incarnation": NODE, "revision": 1, "instances": []}
     data = {**dict.fromkeys(needed, NODE), **amounts, **needed_too}
-    scheduler.take(report_primitive(ReportKind.WHOLE, data))
+    scheduler.receive(report_primitive(ReportKind.WHOLE, data))
     assert scheduler.value(NODE, "ram_allocation_ratio") == 1.0
 
 
@@ -490,7 +492,7 @@ def test_claim_received_after_the_report_counts_once(
 ) -> None:
     hosts = scheduler.hosts
     wire.reporter.report(host(host="h1", vcpus_used=2), [A])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     # It comes from another scheduler, late, whose clock is wrong.
     scheduler.table.consume(NODE, A, Consumption(1, 1, 2), NOW - 1e6)
     scheduler.table.consume(NODE, B, Consumption(1, 1, 3), NOW - 1e6)
@@ -501,7 +503,7 @@ def test_claim_received_after_the_report_counts_once(
     assert scheduler.value(NODE, "vcpus_used") == 7, "nothing was heard of it since"
     clock.now += 5
     wire.reporter.report(host(host="h1", vcpus_used=2), [A])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     hosts.settle_reported_claims()
     assert scheduler.value(NODE, "vcpus_used") == 5, "no report has the other one"
     assert scheduler.table.instances.of_host("h1") == {A, B}
@@ -516,9 +518,9 @@ def test_number_that_is_too_large_affects_no_other_report(
 ) -> None:
     for name in ("h1", "h2", "h3"):
         wire.reporter.report(host(host=name))
-    reports = wire.taken()
+    reports = wire.casts()
     reports[1][DATA][column] = value
-    scheduler.take(*reports)
+    scheduler.receive(*reports)
     assert set(scheduler.table.batch().host) == {"h1", "h3"}
     assert scheduler.source.counts.refused == 1
 
@@ -530,6 +532,6 @@ def test_node_forgotten_by_its_agent_is_accepted_again(
         wire.reporter.report(host(host="h1", vcpus_used=n_used))
     wire.reporter.forget(NODE)
     wire.reporter.report(host(host="h1", vcpus_used=7))
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.value(NODE, "vcpus_used") == 7
     assert scheduler.source.counts.old == 0
