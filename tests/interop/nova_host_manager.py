@@ -76,7 +76,7 @@ def host_states(message):
     Returns
     -------
     dict
-        "hosts" (a dict by UUID of the compute node, see `_as_data`), "aggregates" (all),
+        "hosts" (by UUID of the compute node, see `_as_data`), "aggregates" (all),
         "start_ms" (what a service does before it serves; without instances),
         "load_ms" (what a request does, of each run). With a weigher "weights" only: the
         weight and the multiplier of each host, by its UUID, for each request.

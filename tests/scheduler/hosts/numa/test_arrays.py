@@ -22,7 +22,7 @@ from moorage.scheduler.hosts.numa import (
     Pages,
 )
 
-from .made import host, host_cell, hosts, mask
+from .numa_hosts import host, host_cell, hosts, mask
 
 
 def _arrays(*topologies: HostTopology | None) -> CellArrays:

@@ -8,7 +8,7 @@ from typing import Any
 from moorage.scheduler.hosts.numa import FittedCell, FittedGuest, HostCell, Pages
 from moorage.scheduler.request.numa import GuestCell
 
-from .made import cpus, host, host_cell, pinned, shared
+from .numa_hosts import cpus, host, host_cell, pinned, shared
 
 
 def _after(cell: HostCell, guest: GuestCell, **fitted: Any) -> HostCell:

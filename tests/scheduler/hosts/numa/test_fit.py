@@ -26,7 +26,7 @@ from moorage.scheduler.hosts.numa import (
 )
 from moorage.scheduler.request.numa import Guest, GuestCell, Networks
 
-from .made import (
+from .numa_hosts import (
     fit,
     fits_by_reference,
     guests,

@@ -16,7 +16,7 @@ from moorage.scheduler.hosts.numa import Limits
 from moorage.scheduler.request.numa import Guest, GuestCell, Networks
 from moorage.testing import builders
 
-from .made import pinned, shared
+from .numa_hosts import pinned, shared
 
 
 def _read(**changes: Any) -> GuestCell:

@@ -21,7 +21,15 @@ from moorage.scheduler.hosts.numa import (
 )
 from moorage.scheduler.request.numa import Guest
 
-from .made import fits_by_reference, guests, host, host_cell, hosts, pinned, shared
+from .numa_hosts import (
+    fits_by_reference,
+    guests,
+    host,
+    host_cell,
+    hosts,
+    pinned,
+    shared,
+)
 
 
 def _rows(*topologies: HostTopology | None) -> CellRows:

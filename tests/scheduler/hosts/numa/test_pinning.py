@@ -11,7 +11,7 @@ from hypothesis import given
 from moorage.scheduler.hosts.numa import FittedCell, HostCell, Limits, Pages
 from moorage.scheduler.request.numa import GuestCell
 
-from .made import (
+from .numa_hosts import (
     ANY,
     HUGE_KB,
     LARGE,

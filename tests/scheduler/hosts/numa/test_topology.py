@@ -9,7 +9,7 @@ from hypothesis import given
 from moorage.scheduler.hosts.numa import HostTopology, Pages
 from moorage.scheduler.request.numa import Guest
 
-from .made import cpus, fit, guests, host, host_cell, hosts, mask, pinned
+from .numa_hosts import cpus, fit, guests, host, host_cell, hosts, mask, pinned
 
 
 def test_cells_are_found_by_id() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from moorage.objects import NetworkMetadata, NUMACell, NUMAPagesTopology, NUMATopology
 from moorage.scheduler.hosts.numa import HostTopology, Pages
 
-from .made import cpus, hosts, mask
+from .numa_hosts import cpus, hosts, mask
 
 REPORTED = NUMATopology(
     cells=[
