@@ -23,7 +23,7 @@ ROWS = batch(
 
 def _passing(query: Any) -> str:
     spec_obj = spec(scheduler_hints={"query": [json.dumps(query)]})
-    mask = JsonFilter(options()).passing(ROWS, spec_obj)
+    mask = JsonFilter(options()).prepare(spec_obj).passing(ROWS, spec_obj)
     return "".join(ROWS.host[mask])
 
 
@@ -118,7 +118,8 @@ def test_not_inside_another_operator_negates() -> None:
 
 @pytest.mark.parametrize("hints", [None, {}, {"query": []}, {"query": [""]}], ids=str)
 def test_no_query_passes_all(hints: Any) -> None:
-    assert JsonFilter(options()).passing(ROWS, spec(scheduler_hints=hints)).all()
+    spec_obj = spec(scheduler_hints=hints)
+    assert JsonFilter(options()).prepare(spec_obj).passing(ROWS, spec_obj).all()
 
 
 @pytest.mark.parametrize(
@@ -152,19 +153,26 @@ def test_unreadable_query_is_a_client_error(text: str, message: str) -> None:
     with pytest.raises(
         InvalidRequest, match=rf"(?s)scheduler_hints: query .*{message}"
     ):
-        JsonFilter(options()).passing(ROWS, spec_obj)
+        JsonFilter(options()).prepare(spec_obj)
+
+
+def test_unreadable_query_of_an_old_instance_does_not_stop_a_rebuild() -> None:
+    hints = {"query": ["["], "_nova_check_type": ["rebuild"]}
+    spec_obj = spec(scheduler_hints=hints)
+    assert JsonFilter(options()).prepare(spec_obj).passing(ROWS, spec_obj).all()
 
 
 def test_two_queries_are_a_client_error() -> None:
     spec_obj = spec(scheduler_hints={"query": ['["and"]', '["or"]']})
     with pytest.raises(InvalidRequest, match="scheduler_hints: query"):
-        JsonFilter(options()).passing(ROWS, spec_obj)
+        JsonFilter(options()).prepare(spec_obj)
 
 
 def test_rejection_names_query_and_values() -> None:
     query = ["and", [">", "$free_ram_mb", 0], ["=", "$stats.tier", "iron"]]
     spec_obj = spec(scheduler_hints={"query": [json.dumps(query)]})
-    reason = JsonFilter(options()).explain_rejection(ROWS[0], spec_obj)
+    prepared = JsonFilter(options()).prepare(spec_obj)
+    reason = prepared.explain_rejection(ROWS[0], spec_obj)
     assert reason is not None
     assert (reason.attribute, reason.required, reason.available) == (
         "free_ram_mb, stats.tier",

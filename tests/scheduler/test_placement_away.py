@@ -44,18 +44,6 @@ ALWAYS = 1000
 
 
 @pytest.fixture
-def embedded() -> Iterator[EmbeddedPlacementFixture]:
-    with EmbeddedPlacementFixture() as embedded:
-        yield embedded
-
-
-@pytest.fixture
-def server(embedded: EmbeddedPlacementFixture) -> Iterator[MisbehavingServer]:
-    with MisbehavingServer(embedded.placement.wsgi_app) as server:
-        yield server
-
-
-@pytest.fixture
 def scheduler(server: MisbehavingServer, tmp_path: Path) -> Iterator[Scheduler]:
     """Not started; its Placement is empty, and no instance is on a host."""
     hosts = [host(f"h{i}") for i in range(N_HOSTS)]

@@ -11,7 +11,7 @@ import socket
 import string
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +35,6 @@ from ...fixtures.memcached import Memcached
 from ...fixtures.nova_databases import Kind, NovaDatabases
 from ...fixtures.nova_peer import peer_or_skip
 from ...fixtures.placement_servers import (
-    EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,
 )
@@ -514,15 +513,6 @@ def test_routed_networks_need_neutron(check: Check, hosts: str) -> None:
 
 
 # -- Placement -------------------------------------------------------------------------
-
-
-@pytest.fixture
-def server() -> Iterator[MisbehavingServer]:
-    with (
-        EmbeddedPlacementFixture() as embedded,
-        MisbehavingServer(embedded.placement.wsgi_app) as server,
-    ):
-        yield server
 
 
 def placement(url: str, **more: object) -> str:

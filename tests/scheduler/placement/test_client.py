@@ -22,7 +22,6 @@ from moorage.scheduler.placement.allocations.limits import CIRCUIT_MAX_FAILURES
 from moorage.scheduler.placement.client import PlacementClient
 
 from ...fixtures.placement_servers import (
-    EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,
     adapter_to,
@@ -40,12 +39,6 @@ QUERY = CandidatesQuery((("limit", "5"), ("resources", "VCPU:1")), 5)
 def server():
     with MisbehavingServer() as server:
         yield server
-
-
-@pytest.fixture
-def embedded():
-    with EmbeddedPlacementFixture() as fixture:
-        yield fixture
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,7 +12,6 @@ from moorage.scheduler.placement.allocations.limits import CIRCUIT_MAX_FAILURES
 from moorage.scheduler.placement.client import PlacementClient
 
 from ...fixtures.placement_servers import (
-    EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,
     adapter_to,
@@ -22,15 +20,6 @@ from ...fixtures.ports import refusing_url
 from ...fixtures.waiting import wait_until
 
 CONSUMER = "7f1d7d0a-41a9-4e2b-8f6b-2f0c9d3b6a10"
-
-
-@pytest.fixture
-def server() -> Iterator[MisbehavingServer]:
-    with (
-        EmbeddedPlacementFixture() as embedded,
-        MisbehavingServer(embedded.placement.wsgi_app) as server,
-    ):
-        yield server
 
 
 def test_placement_that_answers_is_ready(server: MisbehavingServer) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 
 import pytest
 
@@ -24,18 +23,6 @@ from ...fixtures.placement_servers import (
 from .watched import Clock, question
 
 HOST = str(uuid.UUID(int=1))
-
-
-@pytest.fixture
-def embedded() -> Iterator[EmbeddedPlacementFixture]:
-    with EmbeddedPlacementFixture() as embedded:
-        yield embedded
-
-
-@pytest.fixture
-def server(embedded: EmbeddedPlacementFixture) -> Iterator[MisbehavingServer]:
-    with MisbehavingServer(embedded.placement.wsgi_app) as server:
-        yield server
 
 
 def _register(embedded: EmbeddedPlacementFixture) -> None:

@@ -9,8 +9,6 @@ from moorage.scheduler.errors import PlacementRejected, PlacementUnavailable
 from moorage.scheduler.placement.seed import Provider, seed
 
 from ...fixtures.placement_servers import (
-    EmbeddedPlacementFixture,
-    MisbehavingServer,
     Misbehaviour,
 )
 
@@ -31,18 +29,8 @@ CELL = Provider(
 
 
 @pytest.fixture
-def client():
-    with EmbeddedPlacementFixture() as embedded:
-        yield embedded.client
-
-
-@pytest.fixture
-def server():
-    with (
-        EmbeddedPlacementFixture() as embedded,
-        MisbehavingServer(embedded.placement.wsgi_app) as server,
-    ):
-        yield server
+def client(embedded):
+    return embedded.client
 
 
 def _written(server):

@@ -33,7 +33,6 @@ from ....fixtures.faulty_placement import (
 )
 from ....fixtures.placement_servers import (
     EmbeddedPlacementFixture,
-    MisbehavingServer,
     Misbehaviour,
     PlacementServer,
     adapter_to,
@@ -97,12 +96,6 @@ def embedded():
 @pytest.fixture
 def client(embedded):
     return embedded.client
-
-
-@pytest.fixture
-def server(embedded):
-    with MisbehavingServer(embedded.placement.wsgi_app) as server:
-        yield server
 
 
 def test_allocation_request_is_sent_unchanged(client):
