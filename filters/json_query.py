@@ -13,7 +13,7 @@ attribute that a host does not have is skipped.
 =============== =====================================================================
 
 The rules are nova's, with these exceptions: a nested ``not`` negates its terms (nova
-takes it for true); comparing values that have no order, such as a number and text, is
+treats it as true); comparing values that have no order, such as a number and text, is
 false, and a key of a value without keys is an attribute that the host does not have
 (nova fails the request).
 """

@@ -58,10 +58,10 @@ _LOCK: Final = "moorage_hosts_schema"
 _LOCK_NUMBER: Final = 0x6D6F6F72
 _LOCK_WAIT_S: Final = 60
 _CONNECT_S: Final = 10
-_TRIES: Final = 3
+_MAX_ATTEMPTS: Final = 3
 #: Seconds by which `seen_at` of one report may differ between processes that share a
 #: store.
-_SAME_S: Final = 5.0
+_SEEN_AT_TOLERANCE_S: Final = 5.0
 
 
 _OPTION: Final = "[moorage] store_connection"
@@ -128,10 +128,10 @@ class HostStore:
                 f"the database has a table {HOSTS.name} of another program",
                 "Use a separate database",
             )
-        steps = ScriptDirectory(str(_MIGRATIONS)).walk_revisions()
-        if found is not None and found not in {step.revision for step in steps}:
+        known = ScriptDirectory(str(_MIGRATIONS)).walk_revisions()
+        if found is not None and found not in {each.revision for each in known}:
             raise self._unusable(
-                f"its tables are of a newer Moorage (revision {found})",
+                f"its tables were created by a newer Moorage (revision {found})",
                 "Upgrade Moorage, or use another database",
             )
 
@@ -149,19 +149,19 @@ class HostStore:
         """
         with self._translated_errors(), self._engine.connect() as connection:
             rows = connection.execute(sa.select(HOSTS)).all()
-        found, mistakes = [], []
+        found, invalid = [], []
         for row in rows:
             try:
                 found.append(_read(self._columns, *row))
             except (ValueError, RecursionError) as e:
-                mistakes.append(f"row '{row.node_uuid}': {e}")
-        for mistake in mistakes[:_MAX_LOGGED]:
-            LOG.warning("The store %s has an invalid host, %s", self.name, mistake)
-        if len(mistakes) > _MAX_LOGGED:
+                invalid.append(f"row '{row.node_uuid}': {e}")
+        for message in invalid[:_MAX_LOGGED]:
+            LOG.warning("The store %s has an invalid host, %s", self.name, message)
+        if len(invalid) > _MAX_LOGGED:
             LOG.warning(
                 "The store %s has %d more invalid hosts",
                 self.name,
-                len(mistakes) - _MAX_LOGGED,
+                len(invalid) - _MAX_LOGGED,
             )
         return found
 
@@ -178,19 +178,19 @@ class HostStore:
         StoreUnavailable
         """
         # Sorted: writers that lock rows in one order cannot deadlock.
-        for chunk in _chunks(sorted(hosts.items(), key=_uuid)):
+        for chunk in _chunks(sorted(hosts)):
             with self._translated_errors():
-                self._write(dict(chunk))
+                self._write({uuid: hosts[uuid] for uuid in chunk})
 
     def _write(self, hosts: dict[str, ReportedNode]) -> None:
         """Write some hosts; retry if another scheduler has inserted one."""
-        for remaining in reversed(range(_TRIES)):
+        for n_left in reversed(range(_MAX_ATTEMPTS)):
             try:
                 with self._engine.begin() as connection:
                     _write(connection, hosts)
                 return
             except sa.exc.IntegrityError:
-                if not remaining:
+                if not n_left:
                     raise
 
     def delete(self, node_uuids: Iterable[str], seen_before: float) -> None:
@@ -319,14 +319,10 @@ def _named_lock(connection: Connection) -> Iterator[None]:
         connection.execute(sa.select(sa.func.release_lock(_LOCK)))
 
 
-def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
+def _chunks(items: Iterable[str]) -> Iterator[list[str]]:
     remaining = iter(items)
     while chunk := list(itertools.islice(remaining, _CHUNK)):
         yield chunk
-
-
-def _uuid(item: tuple[str, ReportedNode]) -> str:
-    return item[0]
 
 
 def _write(connection: Connection, hosts: dict[str, ReportedNode]) -> None:
@@ -362,7 +358,7 @@ def _is_newer(
         return incarnation in node.earlier or node.seen_at >= seen_at
     if node.revision != revision:
         return node.revision > revision
-    return node.seen_at > seen_at + _SAME_S
+    return node.seen_at > seen_at + _SEEN_AT_TOLERANCE_S
 
 
 def _row(uuid: str, node: ReportedNode) -> dict[str, Any]:
