@@ -285,7 +285,7 @@ def _uuids(databases: NovaDatabases) -> list[str]:
 
 
 def _nova_load(nova: Nova) -> list[float]:
-    answer = nova.ask("host_states", instances="told", runs=1, quiet=True)
+    answer = nova.ask("host_states", instances="reported", runs=1, quiet=True)
     loads: list[float] = answer["load_ms"]
     return loads
 

@@ -13,8 +13,8 @@ from ..objects import RequestSpec
 from ..scheduler.hosts import HostAggregate, HostBatch, HostState, metadata_values
 from ..scheduler.request import Request
 from ..scheduler.request.flavor_and_image import FlavorAndImage
-from .base import BaseHostFilter, Mask, Mismatch, all_hosts
-from .extra_specs_ops import match
+from .base import BaseHostFilter, Mask, Mismatch
+from .extra_specs_ops import ExtraSpecsFilter, match
 
 LOG = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class AggregateImagePropertiesIsolation(BaseHostFilter):
         return f"aggregates' {key}", value, allowed
 
 
-class AggregateInstanceExtraSpecsFilter(BaseHostFilter):
+class AggregateInstanceExtraSpecsFilter(ExtraSpecsFilter):
     """Pass hosts whose aggregates satisfy the extra specs that apply to aggregates.
 
     These are the ones with scope ``aggregate_instance_extra_specs:`` or no scope. One
@@ -85,43 +85,25 @@ class AggregateInstanceExtraSpecsFilter(BaseHostFilter):
     """
 
     REASON = "no aggregate has what an extra spec asks for"
-    run_filter_once_per_request = True
 
-    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
-        """Return which hosts' aggregates satisfy them all, shape (n_hosts,)."""
-        passing = all_hosts(hosts)
-        for key, required in _aggregate_extra_specs(spec_obj):
-            passing &= _satisfying(hosts, key, required)
-        return passing
+    def _requirements(self, spec_obj: RequestSpec) -> Iterator[tuple[str, str]]:
+        for key, required in Request.of(spec_obj).settings.extra_specs.items():
+            scope, is_scoped, name = key.partition(":")
+            if not is_scoped:
+                yield key, required
+            elif scope == _EXTRA_SPECS_SCOPE:
+                yield name, required
 
-    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
-        """Return the first extra spec that is not satisfied, and the values."""
-        host = host_state.as_batch()
-        key, required = next(
-            (key, required)
-            for key, required in _aggregate_extra_specs(spec_obj)
-            if not _satisfying(host, key, required)[0]
+    def _satisfying(self, hosts: HostBatch, key: str, required: str) -> Mask:
+        mask: Mask = hosts.map_distinct(
+            "aggregates",
+            lambda mine: any(match(v, required) for v in metadata_values(mine, key)),
+            bool,
         )
-        available = metadata_values(host_state.aggregates, key)
-        return f"aggregates' {key}", required, available
+        return mask
 
-
-def _aggregate_extra_specs(spec_obj: RequestSpec) -> Iterator[tuple[str, str]]:
-    for key, required in Request.of(spec_obj).settings.extra_specs.items():
-        scope, is_scoped, name = key.partition(":")
-        if not is_scoped:
-            yield key, required
-        elif scope == _EXTRA_SPECS_SCOPE:
-            yield name, required
-
-
-def _satisfying(hosts: HostBatch, key: str, required: str) -> Mask:
-    mask: Mask = hosts.map_distinct(
-        "aggregates",
-        lambda mine: any(match(v, required) for v in metadata_values(mine, key)),
-        bool,
-    )
-    return mask
+    def _available(self, host_state: HostState, key: str) -> tuple[str, object]:
+        return f"aggregates' {key}", metadata_values(host_state.aggregates, key)
 
 
 class AggregateMultiTenancyIsolation(BaseHostFilter):

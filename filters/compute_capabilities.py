@@ -10,14 +10,14 @@ from typing import Any
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
 from ..scheduler.request import Request
-from .base import BaseHostFilter, Mask, Mismatch, all_hosts, no_hosts
-from .extra_specs_ops import match, match_numbers
+from .base import Mask, no_hosts
+from .extra_specs_ops import ExtraSpecsFilter, match, match_numbers
 
 _SCOPE = "capabilities"
 _MAXPHYSADDR_BITS = "hw:maxphysaddr_bits"
 
 
-class ComputeCapabilitiesFilter(BaseHostFilter):
+class ComputeCapabilitiesFilter(ExtraSpecsFilter):
     """Pass hosts whose attributes satisfy the extra specs of scope ``capabilities:``.
 
     ``capabilities:cpu_info:topology:cores`` names an attribute, then keys; text on the
@@ -26,25 +26,37 @@ class ComputeCapabilitiesFilter(BaseHostFilter):
     """
 
     REASON = "a capability that an extra spec asks for is missing or different"
-    run_filter_once_per_request = True
 
-    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
-        """Return which hosts satisfy every requirement, shape (n_hosts,)."""
-        passing = all_hosts(hosts)
-        for scope, required in _requirements(spec_obj):
-            passing &= _satisfying(hosts, scope, required)
-        return passing
+    def _requirements(self, spec_obj: RequestSpec) -> Iterator[tuple[str, str]]:
+        for key, required in Request.of(spec_obj).settings.extra_specs.items():
+            if key == _MAXPHYSADDR_BITS:
+                yield f"{_SCOPE}:cpu_info:maxphysaddr:bits", f">= {required}"
+            elif ":" not in key or key.startswith(f"{_SCOPE}:"):
+                yield key, required
 
-    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
-        """Return the first requirement that is not satisfied, and the value."""
-        host = host_state.as_batch()
-        scope, required = next(
-            (scope, required)
-            for scope, required in _requirements(spec_obj)
-            if not _satisfying(host, scope, required)[0]
+    def _satisfying(self, hosts: HostBatch, key: str, required: str) -> Mask:
+        if ":" in key:
+            name, *keys = _path(key)
+            return _capable(hosts, name, keys, required)
+        if hosts.has_attribute(key):
+            return _capable(hosts, key, (), required)
+        # An unscoped key that a host's stats lack does not apply to it.
+        lacks: Mask = hosts.map_distinct(
+            "stats",
+            lambda stats: key not in stats,
+            bool,
+            cache_key=(ComputeCapabilitiesFilter, key),
         )
-        path = scope if len(scope) == 1 else scope[1:]
-        return ":".join(path), required, _value(host, *path)
+        return lacks | _in_stats(hosts, key, (), required)
+
+    def _available(self, host_state: HostState, key: str) -> tuple[str, object]:
+        path = _path(key)
+        return ":".join(path), _value(host_state.as_batch(), *path)
+
+
+def _path(key: str) -> list[str]:
+    """Return an attribute's name and the keys below it."""
+    return key.removeprefix(f"{_SCOPE}:").split(":")
 
 
 def _value(host: HostBatch, name: str, *keys: str) -> object:
@@ -55,31 +67,6 @@ def _value(host: HostBatch, name: str, *keys: str) -> object:
     for key in keys:
         value = _read_json(value).get(key)
     return value
-
-
-def _requirements(spec_obj: RequestSpec) -> Iterator[tuple[list[str], str]]:
-    """Yield the parts of each relevant key, "capabilities" first if scoped."""
-    for key, required in Request.of(spec_obj).settings.extra_specs.items():
-        if key == _MAXPHYSADDR_BITS:
-            yield [_SCOPE, "cpu_info", "maxphysaddr", "bits"], f">= {required}"
-        elif ":" not in key or key.split(":")[0] == _SCOPE:
-            yield key.split(":"), required
-
-
-def _satisfying(hosts: HostBatch, scope: Sequence[str], required: str) -> Mask:
-    if len(scope) > 1:
-        return _capable(hosts, scope[1], scope[2:], required)
-    name = scope[0]
-    if hosts.has_attribute(name):
-        return _capable(hosts, name, (), required)
-    # An unscoped key that a host's stats lack does not apply to it.
-    lacks: Mask = hosts.map_distinct(
-        "stats",
-        lambda stats: name not in stats,
-        bool,
-        cache_key=(ComputeCapabilitiesFilter, name),
-    )
-    return lacks | _in_stats(hosts, name, (), required)
 
 
 def _capable(hosts: HostBatch, name: str, keys: Sequence[str], required: str) -> Mask:

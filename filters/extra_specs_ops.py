@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The expression language of extra specs: an operator, then its operands."""
+"""The expression language of extra specs, and the base of filters that evaluate it.
+
+An expression is an operator, then its operands.
+"""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+
+from ..objects import RequestSpec
+from ..scheduler.hosts import HostBatch, HostState
+from .base import BaseHostFilter, Mask, Mismatch, all_hosts
 
 _NUMERIC: dict[str, Callable[[float, float], bool]] = {
     # "=" has always meant "at least".
@@ -79,3 +86,39 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+class ExtraSpecsFilter(BaseHostFilter):
+    """Pass hosts that satisfy every extra spec that applies to the filter."""
+
+    run_filter_once_per_request: ClassVar[bool] = True
+
+    def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
+        """Return which hosts satisfy them all, shape (n_hosts,)."""
+        passing = all_hosts(hosts)
+        for key, required in self._requirements(spec_obj):
+            passing &= self._satisfying(hosts, key, required)
+        return passing
+
+    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
+        """Return the first extra spec that is not satisfied, and the value."""
+        host = host_state.as_batch()
+        key, required = next(
+            (key, required)
+            for key, required in self._requirements(spec_obj)
+            if not self._satisfying(host, key, required)[0]
+        )
+        attribute, available = self._available(host_state, key)
+        return attribute, required, available
+
+    def _requirements(self, spec_obj: RequestSpec) -> Iterator[tuple[str, str]]:
+        """Yield the keys that apply, and their expressions."""
+        raise NotImplementedError
+
+    def _satisfying(self, hosts: HostBatch, key: str, required: str) -> Mask:
+        """Return which hosts satisfy one expression, shape (n_hosts,)."""
+        raise NotImplementedError
+
+    def _available(self, host_state: HostState, key: str) -> tuple[str, object]:
+        """Return the name and the value of the host's attribute under a key."""
+        raise NotImplementedError

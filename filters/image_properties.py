@@ -62,14 +62,14 @@ class ImagePropertiesFilter(BaseHostFilter):
     def prepare(self, spec_obj: RequestSpec) -> Self:
         """Return a copy that holds what the image requires."""
         prepared = copy.copy(self)
-        asked = Request.of(spec_obj).settings.image_property
+        image_property = Request.of(spec_obj).settings.image_property
         wanted = (
-            asked("hw_architecture") or self._default_architecture,
-            asked("img_hv_type"),
-            asked("hw_vm_mode"),
+            image_property("hw_architecture") or self._default_architecture,
+            image_property("img_hv_type"),
+            image_property("hw_vm_mode"),
         )
-        prepared._version = asked("img_hv_requested_version")
-        prepared._address_bits = asked("hw_maxphysaddr_bits")
+        prepared._version = image_property("img_hv_requested_version")
+        prepared._address_bits = image_property("hw_maxphysaddr_bits")
         prepared._wanted = tuple(value for value in wanted if value)
         return prepared
 

@@ -13,23 +13,27 @@ attribute that a host does not have is skipped.
 =============== =====================================================================
 
 The rules are nova's, with these exceptions: a nested ``not`` negates its terms (nova
-takes it for true); comparing values that have no order, such as a number and text, is
+treats it as true); comparing values that have no order, such as a number and text, is
 false, and a key of a value without keys is an attribute that the host does not have
 (nova fails the request).
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import operator
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, Self, TypeGuard
 
 import numpy as np
+from oslo_config import cfg
 
 from ..objects import RequestSpec
 from ..scheduler.errors import InvalidRequest, excerpt
 from ..scheduler.hosts import HostBatch, HostState
+from ..scheduler.request import Request
 from .base import BaseHostFilter, Mask, Rejection, all_hosts
 
 REASON = "does not satisfy the JSON query of the hint query"
@@ -73,9 +77,23 @@ class JsonFilter(BaseHostFilter):
 
     REASON = REASON
 
+    def __init__(
+        self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(conf, clock=clock)
+        self._query: list[Any] = []
+
+    def prepare(self, spec_obj: RequestSpec) -> Self:
+        """Return a copy that holds the decoded query."""
+        prepared = copy.copy(self)
+        # The filter does not run on rebuild: an old instance's hint is not checked.
+        if not Request.of(spec_obj).is_rebuild:
+            prepared._query = _read_query(spec_obj)
+        return prepared
+
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts satisfy the query, shape (n_hosts,)."""
-        query = _without_undefined(hosts, _query(spec_obj))
+        query = _without_undefined(hosts, self._query)
         if not query:
             return all_hosts(hosts)
         answers = (_is_true(host, query) for host in hosts)
@@ -88,13 +106,11 @@ class JsonFilter(BaseHostFilter):
         rejection = super().explain_rejection(host_state, spec_obj)
         if rejection is None:
             return None
-        query = _query(spec_obj)
-        found = {
-            name: _value(host_state, name) for name in sorted({*_variables(query)})
-        }
+        names = sorted({*_variables(self._query)})
+        found = {name: _value(host_state, name) for name in names}
         return rejection.because(
             ", ".join(name.removeprefix("$") for name in found),
-            required=json.dumps(query),
+            required=json.dumps(self._query),
             available=", ".join(f"{name} is {value}" for name, value in found.items()),
         )
 
@@ -102,7 +118,7 @@ class JsonFilter(BaseHostFilter):
 # -- reading a query -------------------------------------------------------------------
 
 
-def _query(spec_obj: RequestSpec) -> list[Any]:
+def _read_query(spec_obj: RequestSpec) -> list[Any]:
     """Return the decoded, checked query; empty if there is none."""
     text = spec_obj.get_scheduler_hint(_HINT)
     if not text:

@@ -20,7 +20,7 @@ from .base import BaseHostFilter, Mask, Mismatch, all_hosts
 
 
 class NUMATopologyFilter(BaseHostFilter):
-    """Pass hosts that take every cell of the guest in a cell of their own.
+    """Pass hosts on which every cell of the guest fits in a separate cell.
 
     Policies, page sizes, overcommit, devices and networks are checked as nova's
     ``numa_fit_instance_to_host`` does, for each allocation candidate where the

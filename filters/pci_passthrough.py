@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has the host the PCI devices that are asked for?"""
+"""Does the host have the requested PCI devices?"""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class PciPassthroughFilter(BaseHostFilter):
         return candidates_with_devices(hosts, self._need, providers)
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
-        """Return the devices that are asked for, and those that are free."""
+        """Return the requested devices, and those that are free."""
         required = [each.describe() for each in self._need.requests]
         pools = host_state.as_batch().value("pci_stats", 0)
         return "pci_stats", required, pools.describe()

@@ -41,7 +41,7 @@ class ReportKind(enum.Enum):
         The number of this state of the node; it only grows within an incarnation.
     reply_topic, reply_server : str, optional
         Topic of the message bus and server on it, where a whole report can be
-        requested. None or missing: the agent takes no requests.
+        requested. None or missing: the agent accepts no requests.
     """
 
     #: The reported columns as further fields, and in `instances` the UUIDs of all

@@ -42,7 +42,7 @@ class Bounds:
         Raises
         ------
         MalformedObject
-            A bound is exceeded; the message has the bound.
+            A limit is exceeded; the message names it.
         """
         level: list[Any] = [entity]
         max_text = self.max_text

@@ -30,7 +30,7 @@ class _Rule:
     Attributes
     ----------
     is_refusal : bool
-        Whether it lasts until somebody changes something: waiting does not help.
+        Whether an operator has to act: a retry alone cannot succeed.
     """
 
     pattern: re.Pattern[str]
@@ -108,7 +108,7 @@ class Failure:
     value : str
         Of the option, without secrets; may be empty.
     is_refusal : bool
-        Whether it lasts until somebody changes something.
+        Whether an operator has to act: a retry alone cannot succeed.
     """
 
     option: str
@@ -121,12 +121,12 @@ class Failure:
     def of(
         cls, option: str, value: object, error: BaseException | str, remedy: str = ""
     ) -> Failure:
-        """Return the failure that an error of a library stands for.
+        """Translate an error of a library.
 
         Parameters
         ----------
         remedy : str
-            Used where the error does not say enough to know a better one.
+            Used if the kind of error suggests no better one.
         """
         cause = cause_of(error) if isinstance(error, BaseException) else error
         rule = next((r for r in _RULES if r.pattern.search(cause)), None)
@@ -171,7 +171,7 @@ def one_line(text: object) -> str:
 
 
 def cause_of(error: BaseException) -> str:
-    """Return what a library's error says, without its wrapping and its SQL."""
+    """Return the message of a library's error, without its wrapping and its SQL."""
     inner = getattr(error, "inner_exception", None) or error  # oslo.db's
     inner = getattr(inner, "orig", None) or inner  # SQLAlchemy's
     said = getattr(inner, "reply_text", None) or _said(inner)  # amqp's

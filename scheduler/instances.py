@@ -14,7 +14,7 @@ class InstanceState(enum.Enum):
     UNKNOWN = "unknown"
     #: A host reports it, or its row names the host.
     ON_HOST = "on a host"
-    #: It is being built or moved, or its host has not reported it yet: ask again.
+    #: It is being built or moved, or its host has not reported it yet: check again.
     PENDING = "pending"
     #: Deleted, failed, or not known at all.
     GONE = "gone"

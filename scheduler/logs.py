@@ -44,11 +44,11 @@ class LogContext(oslo_context.RequestContext):
         return {**super().to_dict(), "instance_uuids": list(self.instance_uuids)}
 
 
-#: Levels of libraries whose lines tell an operator nothing that ours do not.
+#: Levels of libraries whose messages repeat ours.
 _LEVELS: Final = (
-    "alembic=WARNING",  # each step that was looked for
-    "amqp=ERROR",  # messages that come while a connection is closed, at each stop
-    "stevedore=ERROR",  # a missing plugin: who asks for it says so
+    "alembic=WARNING",  # each migration step that was checked
+    "amqp=ERROR",  # messages that arrive while a connection is closed, at each stop
+    "stevedore=ERROR",  # a missing plugin: its user logs it
     "oslo_db.sqlalchemy.exc_filters=CRITICAL",  # tracebacks of errors that are handled
 )
 
@@ -112,7 +112,7 @@ def _put_back(before: oslo_context.RequestContext | None) -> None:
 
 
 def _values(context: object) -> dict[str, Any]:
-    """Return the parts of a request context as `LogContext` takes them."""
+    """Return the parts of a request context that `LogContext` accepts."""
     whole: object = context
     if not isinstance(context, Mapping):
         to_dict = getattr(context, "to_dict", None)

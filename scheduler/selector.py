@@ -134,7 +134,7 @@ class Selector:
         record = DecisionRecord(
             request_id=caller.request_id,
             instance_uuids=tuple(instance_uuids or ()),
-            # A request that cannot be read may not say how many it asks for.
+            # A request that cannot be read may not have a number of instances.
             n_instances=len(instance_uuids or (None,)),
             started_at=parts.clock(),
             project_id=caller.project_id,

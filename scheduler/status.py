@@ -87,7 +87,7 @@ class SchedulerStatus:
 
     @property
     def report_counts(self) -> Mapping[str, int]:
-        """The numbers of host reports by outcome; empty if the source takes none."""
+        """The numbers of host reports by outcome; empty if the source receives none."""
         return self._source.report_counts()
 
     @property

@@ -19,7 +19,7 @@ class Waiter(Protocol):
     """A monotonic clock and waits."""
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary moment, unaffected by clock changes."""
+        """Return seconds since an arbitrary time, unaffected by clock changes."""
 
     def sleep(self, seconds: float) -> None:
         """Wait for so many seconds."""
@@ -72,7 +72,7 @@ class SystemWaiter:
     """The system's time."""
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary moment."""
+        """Return seconds since an arbitrary time."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from oslo_config import cfg
@@ -26,6 +27,7 @@ from moorage.testing.builders import (
 )
 
 from .fixtures.markers import enter_test
+from .fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingServer
 from .fixtures.property_tests import register_profiles
 
 __all__ = [
@@ -67,3 +69,17 @@ def pytest_sessionfinish() -> None:
 def conf() -> cfg.ConfigOpts:
     """Our options with their defaults."""
     return load([], config_files=[])
+
+
+@pytest.fixture
+def embedded() -> Iterator[EmbeddedPlacementFixture]:
+    """An empty Placement in this process."""
+    with EmbeddedPlacementFixture() as embedded:
+        yield embedded
+
+
+@pytest.fixture
+def server(embedded: EmbeddedPlacementFixture) -> Iterator[MisbehavingServer]:
+    """The embedded Placement behind an HTTP server that can misbehave."""
+    with MisbehavingServer(embedded.placement.wsgi_app) as server:
+        yield server

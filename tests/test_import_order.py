@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports point one way through the folders, whatever the checkout is called."""
+"""Imports follow the order of the packages, whatever the checkout's name is."""
 
 from __future__ import annotations
 

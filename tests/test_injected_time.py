@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims, and what watches them, take time, threads and chance from what is handed in.
+"""Claims, and what watches them, get time, threads and chance injected.
 
 So several schedulers run on one virtual time. What is used directly all the same is
 listed here, with its reason.

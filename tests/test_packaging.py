@@ -146,7 +146,7 @@ def test_wheel_has_every_module_of_the_tree(wheel: list[str]) -> None:
     assert {name for name in wheel if name.endswith(".py")} == modules
 
 
-def test_wheel_says_that_it_is_typed(wheel: list[str]) -> None:
+def test_wheel_has_the_typing_marker(wheel: list[str]) -> None:
     assert "moorage/py.typed" in wheel
 
 

@@ -73,7 +73,7 @@ def test_clock_that_is_set_changes_no_wait() -> None:
         assert (virtual.monotonic(), virtual()) == (10, EPOCH - 3590)
 
 
-def test_deadlock_names_who_waits_for_what() -> None:
+def test_deadlock_names_the_waiting_threads() -> None:
     with VirtualTime(random.Random(1)) as virtual:
         one, other = virtual.lock(), virtual.lock()
 
@@ -91,7 +91,7 @@ def test_deadlock_names_who_waits_for_what() -> None:
     assert "main/taker waits for a lock that main holds" in str(caught.value)
 
 
-def test_lock_lets_one_thread_in_at_a_time() -> None:
+def test_lock_admits_one_thread_at_a_time() -> None:
     with VirtualTime(random.Random(1)) as virtual:
         lock = virtual.lock()
         inside: list[int] = []
@@ -113,7 +113,7 @@ def test_lock_lets_one_thread_in_at_a_time() -> None:
     assert not virtual.failures
 
 
-def test_event_that_is_cleared_at_once_has_woken_who_waited() -> None:
+def test_event_cleared_at_once_wakes_its_waiters() -> None:
     with VirtualTime(random.Random(1)) as virtual:
         event = virtual.event()
         woken: list[bool] = []

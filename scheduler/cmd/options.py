@@ -67,7 +67,7 @@ def _registered(
 
 
 class Options:
-    """The options of a process, and the files that they came from.
+    """The options of a process, and the files that they were read from.
 
     Parameters
     ----------

@@ -195,10 +195,10 @@ def serve(
     started, is_ready = serving.start(), False
     also = () if lifeline is None else (lifeline,)
     while True:
-        came, gone = signals.wait(None if is_ready else _POLL_S, also=also)
-        if gone:
+        received, closed = signals.wait(None if is_ready else _POLL_S, also=also)
+        if closed:
             LOG.error("The parent process has ended; stopping")
-        if gone or came & STOPPING:
+        if closed or received & STOPPING:
             report_state(SystemdState.STOPPING)
             # It may have begun since the last check.
             has_begun = started.done() or serving.n_under_way
@@ -207,7 +207,7 @@ def serve(
             started.result()  # raises the error, if any
             is_ready = True
             report_state(SystemdState.READY)
-        if RELOADING in came:
+        if RELOADING in received:
             report_state(SystemdState.RELOADING)
             reload(scheduler, options)
             if is_ready:

@@ -47,8 +47,8 @@ class Signals:
             The signals received, and the readable file descriptors.
         """
         readable, _, _ = select.select([self._read, *also], [], [], timeout_s)
-        came = os.read(self._read, _MAX_READ) if self._read in readable else b""
-        return set(came), {fd for fd in readable if fd != self._read}
+        received = os.read(self._read, _MAX_READ) if self._read in readable else b""
+        return set(received), {fd for fd in readable if fd != self._read}
 
     def close(self) -> None:
         """Close the pipe, after a forked process has inherited it."""

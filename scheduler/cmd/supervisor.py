@@ -112,14 +112,14 @@ class Supervisor:
         while True:
             self._fill()
             fds = [slot.ready_fd for slot in self._slots if slot.ready_fd >= 0]
-            came, readable = self._signals.wait(self._until_due_s(), also=fds)
+            received, readable = self._signals.wait(self._until_due_s(), also=fds)
             self._record_ready(readable)
             self._replace_dead()
-            if came & STOPPING:
+            if received & STOPPING:
                 return self._stop()
-            if REPORTING in came:
+            if REPORTING in received:
                 self._send(REPORTING)
-            if RELOADING in came:
+            if RELOADING in received:
                 notify(SystemdState.RELOADING)
                 if self._reload():
                     self._send(signal.SIGHUP)

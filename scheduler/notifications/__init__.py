@@ -3,9 +3,9 @@
 
     select_destinations ─▶ Notifier ─▶ payloads, legacy and versioned ─▶ Outbox ─▶ bus
 
-Event types, payloads, publishers and the moments of publishing are nova 34's: the start
-once Placement has candidates (a rebuild asks for none), the end once hosts are chosen;
-a request that fails has no end. A decision never waits for a notification, and never
+Event types, payloads, publishers and the times of publishing are nova 34's: the start
+once Placement has candidates (a rebuild needs none), the end once hosts are chosen; a
+request that fails has no end. A decision never waits for a notification, and never
 fails because of one.
 """
 

@@ -89,7 +89,7 @@ def _fields(source: WireObject) -> dict[str, Any]:
 
 
 def _attributes(source: WireObject) -> dict[str, Any]:
-    """Return the ``__dict__`` of a nova object that came over RPC.
+    """Return the ``__dict__`` of a nova object received over RPC.
 
     nova includes its request context, with the token; that is left out here.
     """

@@ -8,7 +8,7 @@
    that differ are read: rows that were deleted, were committed late, or were written by
    a host whose clock is behind.
 
-Rows that changed a moment ago are always read again: they may change again with the
+Rows that have just changed are always read again: they may change again with the
 same time. A full comparison reads all rows, and finds what the checksums miss.
 
 Times of rows are compared with each other. The local clock serves only to ignore times
@@ -114,7 +114,7 @@ class PolledTable:
     ----------
     queries : TableQueries
     is_complete : bool
-        Whether the checksums cover all columns. If not, rows that changed a moment ago
+        Whether the checksums cover all columns. If not, rows that have just changed
         are read again by each poll.
     window_s : float, optional
         For `is_windowed` queries: the length of the window, in seconds before the

@@ -78,7 +78,7 @@ class GuestCell:
         return self.cpu_policy in _SHARED
 
     def describe(self) -> str:
-        """Return what it asks for, for users."""
+        """Return a description for users."""
         cpus = [f"{len(self.pcpus)} pinned"] if self.is_pinned else []
         cpus += [f"{self.n_shared} floating"] if self.is_floating else []
         threads = f" ({self.thread_policy} threads)" if self.thread_policy else ""
@@ -129,7 +129,7 @@ class Guest:
         return tuple(map(tuple, alike.values()))
 
     def describe(self) -> str:
-        """Return what it asks for, for users."""
+        """Return a description for users."""
         parts = [self.cells[same[0]].describe() for same in self.groups]
         counts = [len(same) for same in self.groups]
         cells = "; ".join(f"{n} x {p}" for n, p in zip(counts, parts, strict=True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PCI devices that a guest asks for."""
+"""The PCI devices that a guest requests."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class PciRequest:
     Attributes
     ----------
     specs : tuple of tuple of (str, value)
-        Each spec's pairs as they were asked for, by ascending key.
+        Each spec's pairs as requested, by ascending key.
     numa_policy : str
         How near the devices have to be: required, preferred, legacy or socket.
     is_from_port : bool
-        Whether a Neutron port asks, and not an alias of the flavor.
+        Whether a Neutron port requests it, and not an alias of the flavor.
     rp_uuids : tuple of str
         The providers, one a device, that an earlier decision wrote into the specs.
     """

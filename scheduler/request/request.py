@@ -194,7 +194,7 @@ class Request:
 
     @cached_property
     def pci_requests(self) -> tuple[PciRequest, ...]:
-        """The PCI devices that the guest asks for."""
+        """The requested PCI devices."""
         return read_requests(self.field("pci_requests"))
 
     # -- hints and the server group -------------------------------------------------

@@ -135,7 +135,7 @@ class SchedulerAPI:
 
 
 def _raise_ours(error: oslo_messaging.RemoteError) -> NoReturn:
-    """Raise the SchedulerError that came over the wire, or the remote error."""
+    """Raise the SchedulerError that the reply contains, or the remote error."""
     cls = getattr(errors, str(error.exc_type), None)
     if cls is errors.NoValidHost:
         raise errors.from_nova(str(error.value)) from error

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Retry replies whose caller's queue is missing, in one thread for all of them.
 
-A queue is missing for a moment while a broker fails over, and permanently once its
+A queue is missing briefly while a broker fails over, and permanently once its
 caller is gone. oslo.messaging waits for it in the thread that served the call: the
 restart of a conductor with many outstanding calls would block all threads.
 """

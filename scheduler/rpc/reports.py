@@ -19,8 +19,8 @@ LOG = logging.getLogger(__name__)
 class RequestsReports(Protocol):
     """An endpoint of a source that requests whole reports from agents."""
 
-    def connect(self, ask: Callable[[str, str, str], bool]) -> None:
-        """Set the callback for requests: ``ask(topic, server, node_uuid)``."""
+    def connect(self, send: Callable[[str, str, str], bool]) -> None:
+        """Set the callback for requests: ``send(topic, server, node_uuid)``."""
 
 
 def connect_agents(

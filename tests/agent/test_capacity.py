@@ -28,7 +28,7 @@ def with_options(conf: cfg.ConfigOpts, **options: Any) -> cfg.ConfigOpts:
     return conf
 
 
-def test_machine_is_what_its_kernel_says(conf: cfg.ConfigOpts, tmp_path: Path) -> None:
+def test_machine_is_as_its_kernel_reports(conf: cfg.ConfigOpts, tmp_path: Path) -> None:
     conf.set_override("host", "machine")
     with_options(conf, disk_path=str(tmp_path), reserved_memory_mb=100)
     record = capacity.record(conf, NODE)
@@ -93,7 +93,7 @@ def test_instances_are_folders_named_by_uuid(
     assert capacity.record(conf, NODE).num_instances == 2
 
 
-def test_kernel_that_does_not_tell_is_an_error(tmp_path: Path) -> None:
+def test_kernel_without_the_value_is_an_error(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 2048 kB\n")
     with pytest.raises(OSError, match="MemAvailable"):

@@ -127,9 +127,11 @@ def test_agent_answers_once_its_broker_user_exists(tmp_path: Path) -> None:
             def answers() -> bool:
                 return any(f"whole report of {node_uuid}" in line for line in agent.log)
 
-            def asked() -> bool:
+            def is_requested() -> bool:
                 AgentAPI(transport).report_wanted("moorage-agent", conf.host, node_uuid)
                 return answers()
 
-            wait_until(asked, interval_s=0.2, describe=lambda: "".join(agent.log))
+            wait_until(
+                is_requested, interval_s=0.2, describe=lambda: "".join(agent.log)
+            )
         transport.cleanup()

@@ -64,7 +64,7 @@ def test_placement_is_updated_once(
     assert placement_has(placement, "inventories")["VCPU"]["total"] == 4
 
 
-def test_what_others_said_of_it_stays(
+def test_traits_and_inventories_of_others_stay(
     conf: cfg.ConfigOpts, placement: PlacementClient
 ) -> None:
     provider = provider_of(conf, RECORD)
@@ -92,7 +92,7 @@ def test_what_others_said_of_it_stays(
 
 
 class Interrupted:
-    """A Placement that somebody else writes to just before the first write."""
+    """Placement to which another client writes just before the first write."""
 
     def __init__(self, client: PlacementClient, write: Callable[[], object]) -> None:
         self._client = client

@@ -50,7 +50,7 @@ def reporter(sent: Sent) -> Reporter:
     return Reporter(sent.append, reply=Reply("topic", "server"))
 
 
-def test_first_report_is_whole_and_the_next_tell_what_changed(
+def test_first_report_is_whole_and_the_next_have_changes(
     reporter: Reporter, sent: Sent
 ) -> None:
     reporter.report(host(host="h1"), [A])
@@ -73,7 +73,9 @@ def test_sign_of_life_has_no_revision_of_its_own(
     assert sent.last["changes"] == {}
 
 
-def test_every_message_says_where_to_ask(reporter: Reporter, sent: Sent) -> None:
+def test_every_message_names_the_topic_and_server_of_its_agent(
+    reporter: Reporter, sent: Sent
+) -> None:
     for _ in range(2):
         reporter.report(host(host="h1"))
         assert (sent.last["reply_topic"], sent.last["reply_server"]) == (

@@ -79,7 +79,7 @@ def claimed(client: PlacementClient, resources: Resources) -> str:
 
 
 def change(client: PlacementClient, consumer: str, resources: Resources) -> None:
-    """Let a consumer hold `resources` whatever it held, as another client does."""
+    """Set a consumer's allocations to `resources`, as another client does."""
     generation = client.allocations(consumer).consumer_generation
     parts = {u: {"resources": dict(r)} for u, r in resources.items()}
     body = {"allocations": parts, "consumer_generation": generation, **OWNER}

@@ -37,12 +37,6 @@ def client(embedded: EmbeddedPlacementFixture) -> ConductorClient:
 
 
 @pytest.fixture
-def server(embedded: EmbeddedPlacementFixture) -> Iterator[MisbehavingServer]:
-    with MisbehavingServer(embedded.placement.wsgi_app) as server:
-        yield server
-
-
-@pytest.fixture
 def remote(server: MisbehavingServer) -> ConductorClient:
     """A conductor that reaches Placement through the server."""
     return conductor(adapter_to(server.url, timeout_s=2.0))

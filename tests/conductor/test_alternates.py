@@ -150,7 +150,7 @@ def test_what_another_operation_holds_is_not_released(
     assert held(other, instance) == running
 
 
-def test_claim_that_comes_between_look_and_claim_stays(
+def test_claim_made_between_read_and_claim_stays(
     embedded: EmbeddedPlacementFixture, other: PlacementClient
 ) -> None:
     instance = claimed(other, vcpus(SOURCE))
@@ -170,7 +170,7 @@ def test_alternate_that_claims_nothing_is_returned(
     assert held(other, instance) == {}
 
 
-def test_unreadable_alternate_is_told_before_anything_is_released(
+def test_unreadable_alternate_is_an_error_before_anything_is_released(
     client: ConductorClient, other: PlacementClient
 ) -> None:
     instance, broken = claimed(other, vcpus(SOURCE)), selection(vcpus(DEST))
@@ -212,7 +212,7 @@ def test_write_that_fails_once_leaves_one_claim(
 
 
 @pytest.mark.parametrize("failed", [None, FAILED], ids=["released", "held"])
-def test_late_claim_is_fenced_off_where_the_next_is_refused(
+def test_late_claim_is_rejected_by_generation_after_a_refused_one(
     remote: ConductorClient,
     server: MisbehavingServer,
     other: PlacementClient,

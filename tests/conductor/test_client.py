@@ -68,7 +68,7 @@ def test_instance_that_is_evacuated_has_its_type(
     assert _type(embedded, instance) == "INSTANCE"
 
 
-def test_placement_that_knows_no_types_is_told_none_and_asked_once(
+def test_placement_without_consumer_types_gets_none_and_is_asked_once(
     remote: ConductorClient,
     server: MisbehavingServer,
     embedded: EmbeddedPlacementFixture,

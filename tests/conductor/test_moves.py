@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A move's allocations change hands at once or not at all, whatever comes between."""
+"""A move's allocations change owner atomically or not at all, despite races."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_migration_that_holds_the_source_is_not_overwritten(
     assert _of(other, instance, migration) == [vcpus(DEST), vcpus(SOURCE)]
 
 
-def test_what_is_claimed_between_look_and_write_is_moved_too(
+def test_claim_made_between_read_and_write_is_moved_too(
     embedded: EmbeddedPlacementFixture, other: PlacementClient
 ) -> None:
     instance, migration = claimed(other, vcpus(SOURCE)), new_uuid()
@@ -135,7 +135,7 @@ def test_two_conductors_at_once_move_it_once(
     assert _of(client, instance, migration) == [{}, vcpus(SOURCE)]
 
 
-def test_consumer_that_keeps_changing_is_given_up_at_the_bound(
+def test_changing_consumer_is_given_up_at_the_limit(
     embedded: EmbeddedPlacementFixture, other: PlacementClient
 ) -> None:
     instance, migration = claimed(other, vcpus(SOURCE)), new_uuid()
@@ -157,7 +157,7 @@ def test_source_over_its_capacity_is_moved(
     assert _of(other, instances[0], migration) == [{}, vcpus(SOURCE)]
 
 
-def test_what_placement_refuses_is_told_in_its_words(
+def test_refusal_of_placement_is_reported_in_its_words(
     client: ConductorClient, other: PlacementClient
 ) -> None:
     instance, migration = claimed(other, vcpus(SOURCE, 2)), new_uuid()
@@ -208,7 +208,7 @@ def test_destination_is_claimed_after_the_source_was_replaced(
         assert _of(other, instance, migration) == [vcpus(DEST), vcpus(SOURCE)]
 
 
-def test_revert_that_comes_between_look_and_claim_leaves_no_destination(
+def test_revert_between_read_and_claim_leaves_no_destination(
     embedded: EmbeddedPlacementFixture, client: ConductorClient
 ) -> None:
     instance, migration = claimed(client, vcpus(SOURCE)), new_uuid()
@@ -325,7 +325,7 @@ def test_revert_after_confirm_is_an_error(
     assert _of(other, instance, migration) == [vcpus(DEST), {}]
 
 
-def test_second_revert_is_told_by_the_source(
+def test_second_revert_is_detected_by_the_source(
     client: ConductorClient, other: PlacementClient
 ) -> None:
     instance, migration = claimed(other, vcpus(SOURCE)), new_uuid()
@@ -337,7 +337,7 @@ def test_second_revert_is_told_by_the_source(
         revert(client, instance, migration)
 
 
-def test_confirm_that_comes_between_look_and_revert_wins(
+def test_confirm_between_read_and_revert_wins(
     embedded: EmbeddedPlacementFixture, client: ConductorClient
 ) -> None:
     instance, migration = claimed(client, vcpus(SOURCE)), new_uuid()
@@ -349,7 +349,7 @@ def test_confirm_that_comes_between_look_and_revert_wins(
     assert _of(client, instance, migration) == [vcpus(DEST), {}]
 
 
-def test_what_is_in_use_rests_at_an_odd_generation(
+def test_allocation_in_use_has_an_odd_generation(
     client: ConductorClient, other: PlacementClient
 ) -> None:
     """A scheduler releases what is held at an even one: it was never answered."""
@@ -389,7 +389,7 @@ def test_only_host_is_removed(client: ConductorClient, other: PlacementClient) -
     assert remove_provider_tree(client, instance, DEST) is False
 
 
-def test_claim_that_comes_between_look_and_removal_is_kept(
+def test_claim_made_between_read_and_removal_is_kept(
     embedded: EmbeddedPlacementFixture, other: PlacementClient
 ) -> None:
     instance = claimed(other, vcpus(SOURCE))
@@ -446,7 +446,7 @@ def test_late_write_changes_nothing_any_more(
     assert _of(remote, instance, migration) == [vcpus(DEST), vcpus(SOURCE)]
 
 
-def test_late_write_is_fenced_off_where_the_next_is_refused(
+def test_late_write_is_rejected_by_generation_after_a_refused_one(
     remote: ConductorClient, server: MisbehavingServer, other: PlacementClient
 ) -> None:
     instance, migration = claimed(other, vcpus(SOURCE)), new_uuid()
@@ -498,7 +498,7 @@ _CALLS = {
 
 
 def _expected(call: str, instance: Any, migration: Any) -> tuple[Any, Any] | None:
-    """What both hold afterwards, said as plainly as can be; None: an error."""
+    """The reference: what both consumers hold afterwards; None: an error."""
     both, neither = instance and migration, not (instance or migration)
     match call:
         case "replace":

@@ -36,14 +36,14 @@ def test_selection_of_another_scheduler_claims_nothing(text: str | None) -> None
     ("text", "why"),
     [("{", "not JSON"), ("[]", "without"), ('{"allocations": []}', "without")],
 )
-def test_unreadable_request_is_told_with_its_host(text: str, why: str) -> None:
+def test_unreadable_request_is_reported_with_its_host(text: str, why: str) -> None:
     selected = selection(vcpus(DEST))
     selected.allocation_request = text
     with pytest.raises(InvalidRequest, match=f"of host host2 is {why}"):
         allocation_request(selected)
 
 
-def test_groups_are_told_their_providers() -> None:
+def test_groups_get_their_providers() -> None:
     spec_obj = _spec("port", "device")
     fill_provider_mapping(
         spec_obj, selection(vcpus(DEST), port=[NIC], device=[DEST, NIC])

@@ -151,7 +151,7 @@ def test_reverted_migration_restores_everything(stage: Stage) -> None:
     assert not stage.conductor.moves
 
 
-def test_resize_takes_the_new_size_on_the_other_host_only(stage: Stage) -> None:
+def test_resize_allocates_the_new_size_on_the_other_host_only(stage: Stage) -> None:
     [uuid] = stage.create()
     sizes = {"memory_mb": 2048, "root_gb": 10, "ephemeral_gb": 0, "swap": 0}
     large = Flavor(name="large", flavorid="2", vcpus=4, extra_specs={}, **sizes)

@@ -16,7 +16,7 @@ from ..conftest import aggregate, batch, host, image, options, spec
 
 
 @pytest.mark.parametrize(
-    ("asked", "metadata", "passes"),
+    ("properties", "metadata", "passes"),
     [
         pytest.param({"os_distro": "ubuntu"}, [{}], True, id="nothing said"),
         pytest.param({"os_distro": "ubuntu"}, [{"os_distro": "ubuntu"}], True, id="it"),
@@ -59,22 +59,25 @@ from ..conftest import aggregate, batch, host, image, options, spec
     ],
 )
 def test_image(
-    asked: dict[str, Any], metadata: list[dict[str, str]], passes: bool
+    properties: dict[str, Any], metadata: list[dict[str, str]], passes: bool
 ) -> None:
-    told = [aggregate(i, "host", **each) for i, each in enumerate(metadata)]
-    rows, request = batch(host(), aggregates=told), spec(image=image(**asked))
+    aggregates = [aggregate(i, "host", **each) for i, each in enumerate(metadata)]
+    rows, request = (
+        batch(host(), aggregates=aggregates),
+        spec(image=image(**properties)),
+    )
     filter_ = AggregateImagePropertiesIsolation(options())
     assert filter_.passing(rows, request).tolist() == [passes]
 
 
-@pytest.mark.parametrize("asked", [None, ImageMeta()], ids=["none", "no properties"])
-def test_request_without_properties_goes_everywhere(asked: ImageMeta | None) -> None:
+@pytest.mark.parametrize("meta", [None, ImageMeta()], ids=["none", "no properties"])
+def test_request_without_properties_goes_everywhere(meta: ImageMeta | None) -> None:
     rows = batch(host(), aggregates=[aggregate(1, "host", os_distro="ubuntu")])
     filter_ = AggregateImagePropertiesIsolation(options())
-    assert filter_.passing(rows, spec(image=asked)).all()
+    assert filter_.passing(rows, spec(image=meta)).all()
 
 
-def test_namespace_takes_all_metadata_away_with_one_warning(
+def test_unusable_namespace_excludes_all_metadata_with_one_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     conf = options(aggregate_image_properties_isolation_namespace="os")
@@ -86,12 +89,12 @@ def test_namespace_takes_all_metadata_away_with_one_warning(
     assert "'os.'" in record.getMessage()
 
 
-def test_rejection_tells_the_property() -> None:
+def test_rejection_names_the_property() -> None:
     rows = batch(host(), aggregates=[aggregate(1, "host", os_distro="a,b")])
     filter_ = AggregateImagePropertiesIsolation(options())
-    told = filter_.explain_rejection(rows[0], spec(image=image(os_distro="rhel")))
-    assert told is not None
-    assert (told.attribute, told.required, told.available) == (
+    reason = filter_.explain_rejection(rows[0], spec(image=image(os_distro="rhel")))
+    assert reason is not None
+    assert (reason.attribute, reason.required, reason.available) == (
         "aggregates' os_distro",
         "rhel",
         "a, b",

@@ -52,11 +52,11 @@ def test_extra_spec(key: str, required: str, passes: bool) -> None:
 
 def test_every_extra_spec_has_to_hold() -> None:
     filter_ = AggregateInstanceExtraSpecsFilter(options())
-    asked = spec(extra_specs={"disk": "ssd", "tier": "7"})
-    assert not filter_.passing(ROWS, asked).any()
-    told = filter_.explain_rejection(ROWS[0], asked)
-    assert told is not None
-    assert (told.attribute, told.required, told.available) == (
+    spec_obj = spec(extra_specs={"disk": "ssd", "tier": "7"})
+    assert not filter_.passing(ROWS, spec_obj).any()
+    reason = filter_.explain_rejection(ROWS[0], spec_obj)
+    assert reason is not None
+    assert (reason.attribute, reason.required, reason.available) == (
         "aggregates' tier",
         "7",
         "1, 3",

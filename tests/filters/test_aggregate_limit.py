@@ -42,7 +42,7 @@ def test_limit_itself_is_too_many(
     assert mask.tolist() == [True, True, False, False]
 
 
-def test_limit_of_no_io_operations_lets_no_host_pass() -> None:
+def test_limit_of_no_io_operations_rejects_all_hosts() -> None:
     filter_ = IoOpsFilter(options(max_io_ops_per_host=0))
     assert not filter_.passing(batch(*hosts("num_io_ops", [0])), spec()).any()
 
@@ -75,10 +75,12 @@ def test_aggregates_are_nothing_to_the_plain_form(
 def test_least_value_of_the_aggregates_is_the_limit(
     form: type[BaseHostFilter], column: str, option: str, values: list[str], limit: int
 ) -> None:
-    told = [aggregate(i, "a", **{option: value}) for i, value in enumerate(values)]
-    rows = batch(*hosts(column, [limit - 1, limit]), aggregates=[
-        *told, *(aggregate(10 + i, "b", **t.metadata) for i, t in enumerate(told)),
-    ])  # fmt: skip
+    aggregates = [
+        aggregate(10 * on_b + i, "ab"[on_b], **{option: value})
+        for on_b in (0, 1)
+        for i, value in enumerate(values)
+    ]
+    rows = batch(*hosts(column, [limit - 1, limit]), aggregates=aggregates)
     mask = form(options(**{option: 3})).passing(rows, spec())
     assert mask.tolist() == [True, False]
 
@@ -99,14 +101,14 @@ def test_wrong_values_have_one_warning(caplog: pytest.LogCaptureFixture) -> None
     assert "8, the option" in record.getMessage()
 
 
-def test_rejection_tells_number_and_limit() -> None:
+def test_rejection_names_number_and_limit() -> None:
     rows = batch(
         *hosts("num_instances", [7]),
         aggregates=[aggregate(1, "a", max_instances_per_host="5")],
     )
-    told = AggregateNumInstancesFilter(options()).explain_rejection(rows[0], spec())
-    assert told is not None
-    assert (told.attribute, told.required, told.available) == (
+    reason = AggregateNumInstancesFilter(options()).explain_rejection(rows[0], spec())
+    assert reason is not None
+    assert (reason.attribute, reason.required, reason.available) == (
         "num_instances",
         "less than 5",
         "7",

@@ -37,15 +37,15 @@ from ..conftest import aggregate, batch, host, options, spec
 def test_project(
     metadata: list[dict[str, str]], project: str | None, passes: bool
 ) -> None:
-    told = [aggregate(i, "host", **each) for i, each in enumerate(metadata)]
-    rows, asked = batch(host(), aggregates=told), spec(project_id=project)
+    aggregates = [aggregate(i, "host", **each) for i, each in enumerate(metadata)]
+    rows, spec_obj = batch(host(), aggregates=aggregates), spec(project_id=project)
     filter_ = AggregateMultiTenancyIsolation(options())
-    assert filter_.passing(rows, asked).tolist() == [passes]
+    assert filter_.passing(rows, spec_obj).tolist() == [passes]
 
 
-def test_rejection_tells_the_projects() -> None:
+def test_rejection_names_the_projects() -> None:
     rows = batch(host(), aggregates=[aggregate(1, "host", filter_tenant_id="q,r")])
     filter_ = AggregateMultiTenancyIsolation(options())
-    told = filter_.explain_rejection(rows[0], spec(project_id="p"))
-    assert told is not None
-    assert (told.required, told.available) == ("p", "q, r")
+    reason = filter_.explain_rejection(rows[0], spec(project_id="p"))
+    assert reason is not None
+    assert (reason.required, reason.available) == ("p", "q, r")

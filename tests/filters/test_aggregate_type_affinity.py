@@ -26,14 +26,14 @@ from ..conftest import aggregate, batch, host, options, spec
     ],
 )
 def test_flavor(metadata: list[dict[str, str]], passes: bool) -> None:
-    told = [aggregate(i, "host", **each) for i, each in enumerate(metadata)]
-    rows = batch(host(), aggregates=told)
+    aggregates = [aggregate(i, "host", **each) for i, each in enumerate(metadata)]
+    rows = batch(host(), aggregates=aggregates)
     filter_ = AggregateTypeAffinityFilter(options())
     assert filter_.passing(rows, spec()).tolist() == [passes]
 
 
-def test_rejection_tells_the_flavors() -> None:
+def test_rejection_names_the_flavors() -> None:
     rows = batch(host(), aggregates=[aggregate(1, "host", instance_type="a,b")])
-    told = AggregateTypeAffinityFilter(options()).explain_rejection(rows[0], spec())
-    assert told is not None
-    assert (told.required, told.available) == ("plain", "a, b")
+    reason = AggregateTypeAffinityFilter(options()).explain_rejection(rows[0], spec())
+    assert reason is not None
+    assert (reason.required, reason.available) == ("plain", "a, b")

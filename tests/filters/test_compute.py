@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compute service that is disabled or down takes nothing."""
+"""A host whose compute service is disabled or down is rejected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_service(service: dict[str, Any], passes: bool, conf: cfg.ConfigOpts) ->
     assert filter_.passing(batch(host(**service)), spec()).tolist() == [passes]
 
 
-def test_option_says_how_long_ago_is_too_long(conf: cfg.ConfigOpts) -> None:
+def test_option_sets_the_age_at_which_a_service_is_down(conf: cfg.ConfigOpts) -> None:
     conf.set_override("service_down_time", 5)
     filter_ = ComputeFilter(conf, clock=lambda: NOW)
     rows = batch(

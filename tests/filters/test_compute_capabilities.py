@@ -65,17 +65,19 @@ def test_extra_spec(
     key: str, required: str, passes: bool, conf: cfg.ConfigOpts
 ) -> None:
     filter_ = ComputeCapabilitiesFilter(conf)
-    asked = spec(extra_specs={key: required})
-    assert filter_.passing(batch(HOST), asked).tolist() == [passes]
+    spec_obj = spec(extra_specs={key: required})
+    assert filter_.passing(batch(HOST), spec_obj).tolist() == [passes]
 
 
 def test_every_extra_spec_has_to_hold(conf: cfg.ConfigOpts) -> None:
-    asked = spec(extra_specs={"free_ram_mb": ">= 1", "capabilities:num_io_ops": "< 1"})
-    passing = ComputeCapabilitiesFilter(conf).passing(batch(HOST), asked)
+    spec_obj = spec(
+        extra_specs={"free_ram_mb": ">= 1", "capabilities:num_io_ops": "< 1"}
+    )
+    passing = ComputeCapabilitiesFilter(conf).passing(batch(HOST), spec_obj)
     assert passing.tolist() == [False]
 
 
-def test_attribute_that_is_not_known_is_looked_up_in_the_stats(
+def test_unknown_attribute_is_read_from_the_stats(
     conf: cfg.ConfigOpts,
 ) -> None:
     rows = batch(
@@ -83,30 +85,34 @@ def test_attribute_that_is_not_known_is_looked_up_in_the_stats(
         host(host="b", host_ip="x"),
         host(host="c", host_ip=None),
     )
-    asked = spec(extra_specs={"capabilities:host_ip": "x"})
-    passing = ComputeCapabilitiesFilter(conf).passing(rows, asked)
+    spec_obj = spec(extra_specs={"capabilities:host_ip": "x"})
+    passing = ComputeCapabilitiesFilter(conf).passing(rows, spec_obj)
     assert passing.tolist() == [True, True, False]
 
 
 def test_unscoped_key_is_meant_for_the_hosts_that_have_it(conf: cfg.ConfigOpts) -> None:
     rows = batch(host(host="a", stats={"tier": "1"}), host(host="b"))
-    asked = spec(extra_specs={"tier": "2"})
-    passing = ComputeCapabilitiesFilter(conf).passing(rows, asked)
+    spec_obj = spec(extra_specs={"tier": "2"})
+    passing = ComputeCapabilitiesFilter(conf).passing(rows, spec_obj)
     assert passing.tolist() == [False, True]
 
 
 @pytest.mark.parametrize("text", [None, "", "[", "[]", "4", "null"])
-def test_cpu_that_says_nothing_does_not_satisfy(
+def test_cpu_without_the_attribute_does_not_satisfy(
     text: str | None, conf: cfg.ConfigOpts
 ) -> None:
-    asked = spec(extra_specs={"capabilities:cpu_info:arch": "x86_64"})
-    passing = ComputeCapabilitiesFilter(conf).passing(batch(host(cpu_info=text)), asked)
+    spec_obj = spec(extra_specs={"capabilities:cpu_info:arch": "x86_64"})
+    passing = ComputeCapabilitiesFilter(conf).passing(
+        batch(host(cpu_info=text)), spec_obj
+    )
     assert passing.tolist() == [False]
 
 
 def test_flavor_whose_extra_specs_are_not_known_goes_everywhere(
     conf: cfg.ConfigOpts,
 ) -> None:
-    asked = spec(flavor=Flavor(vcpus=1, memory_mb=1, root_gb=1, ephemeral_gb=0, swap=0))
-    passing = ComputeCapabilitiesFilter(conf).passing(batch(HOST), asked)
+    spec_obj = spec(
+        flavor=Flavor(vcpus=1, memory_mb=1, root_gb=1, ephemeral_gb=0, swap=0)
+    )
+    passing = ComputeCapabilitiesFilter(conf).passing(batch(HOST), spec_obj)
     assert passing.tolist() == [True]

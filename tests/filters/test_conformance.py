@@ -62,7 +62,7 @@ UUIDS = [instance_uuid(i) for i in range(4)]
 
 @st.composite
 def records(draw: st.DrawFn) -> list[HostRecord]:
-    """Some hosts that differ in what our filters look at."""
+    """Some hosts that differ in the columns that our filters read."""
     return [
         host(
             host=f"h{i}",
@@ -166,7 +166,7 @@ def _copied(rows: HostBatch) -> dict[str, list[Any]]:
 @examples(0.8)
 @given(
     records=records(),
-    asked=REQUESTS,
+    spec_obj=REQUESTS,
     on=INSTANCES,
     aggregates=AGGREGATES,
     data=st.data(),
@@ -174,7 +174,7 @@ def _copied(rows: HostBatch) -> dict[str, list[Any]]:
 def test_filter_keeps_the_contract(
     filter_: Any,
     records: list[HostRecord],
-    asked: RequestSpec,
+    spec_obj: RequestSpec,
     on: dict[str, list[str]],
     aggregates: list[HostAggregate],
     data: st.DataObject,
@@ -184,33 +184,33 @@ def test_filter_keeps_the_contract(
         rows = rows.with_instance(
             0, instance_uuid("placed"), Consumption(memory_mb=1, disk_mb=1, vcpus=1)
         )
-    request_before, hosts_before = copy.deepcopy(asked), _copied(rows)
+    request_before, hosts_before = copy.deepcopy(spec_obj), _copied(rows)
     own_before = dict(vars(filter_))
-    prepared = filter_.prepare(asked)
-    mask = prepared.passing(rows, asked)
+    prepared = filter_.prepare(spec_obj)
+    mask = prepared.passing(rows, spec_obj)
 
     assert (mask.dtype, mask.shape) == (np.dtype(bool), (len(rows),))
-    assert [prepared.host_passes(h, asked) for h in rows] == mask.tolist()
-    told = [prepared.explain_rejection(h, asked) for h in rows]
-    assert [reason is None for reason in told] == mask.tolist()
-    assert all(t.attribute and t.required and t.available for t in told if t)
+    assert [prepared.host_passes(h, spec_obj) for h in rows] == mask.tolist()
+    reasons = [prepared.explain_rejection(h, spec_obj) for h in rows]
+    assert [reason is None for reason in reasons] == mask.tolist()
+    assert all(t.attribute and t.required and t.available for t in reasons if t)
     order = np.array(data.draw(st.permutations(range(len(rows)))))
-    assert prepared.passing(rows.take(order), asked).tolist() == mask[order].tolist()
-    assert asked.obj_to_primitive() == request_before.obj_to_primitive()
+    assert prepared.passing(rows.take(order), spec_obj).tolist() == mask[order].tolist()
+    assert spec_obj.obj_to_primitive() == request_before.obj_to_primitive()
     assert _copied(rows) == hosts_before
     assert vars(filter_) == own_before
 
 
 @pytest.mark.parametrize("filter_", FILTERS, ids=lambda f: type(f).__name__)
-def test_filter_says_why_it_rejects(filter_: Any) -> None:
+def test_filter_explains_its_rejection(filter_: Any) -> None:
     assert filter_.REASON != "rejected by the filter"
 
 
 @examples(0.8)
-@given(records=records(), asked=REQUESTS, on=INSTANCES, aggregates=AGGREGATES)
+@given(records=records(), spec_obj=REQUESTS, on=INSTANCES, aggregates=AGGREGATES)
 def test_all_reasons_are_those_of_the_filters_that_reject(
     records: list[HostRecord],
-    asked: RequestSpec,
+    spec_obj: RequestSpec,
     on: dict[str, list[str]],
     aggregates: list[HostAggregate],
 ) -> None:
@@ -218,10 +218,10 @@ def test_all_reasons_are_those_of_the_filters_that_reject(
         rejecting = [
             (type(f).__name__, f.REASON)
             for f in FILTERS
-            if not f.prepare(asked).host_passes(row, asked)
+            if not f.prepare(spec_obj).host_passes(row, spec_obj)
         ]
-        told = explain_rejections(FILTERS, row, asked)
-        assert [(t.filter, t.reason) for t in told] == rejecting
+        reasons = explain_rejections(FILTERS, row, spec_obj)
+        assert [(t.filter, t.reason) for t in reasons] == rejecting
 
 
 #: On rebuild? Once a request? As in nova 34.
@@ -251,9 +251,9 @@ FLAGS = {
 }
 
 
-def test_filters_are_asked_when_nova_asks_its_own() -> None:
-    asked = {
+def test_filters_run_for_the_same_requests_as_novas() -> None:
+    flags = {
         type(f).__name__: (f.RUN_ON_REBUILD, f.run_filter_once_per_request)
         for f in FILTERS
     }
-    assert asked == FLAGS
+    assert flags == FLAGS

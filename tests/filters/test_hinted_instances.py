@@ -50,7 +50,7 @@ def test_hint(values: list[str], with_them: str) -> None:
     ],
     ids=str,
 )
-def test_no_hint_lets_all_pass(form: Any, hints: Any) -> None:
+def test_no_hint_passes_all(form: Any, hints: Any) -> None:
     assert form(options()).passing(ROWS, spec(scheduler_hints=hints)).all()
 
 
@@ -61,17 +61,17 @@ def test_nodes_of_one_service_share_its_instances() -> None:
         host(host="b"),
         instances={"a": [ONE]},
     )
-    asked = spec(scheduler_hints={"same_host": [ONE]})
-    mask = SameHostFilter(options()).passing(rows, asked)
+    spec_obj = spec(scheduler_hints={"same_host": [ONE]})
+    mask = SameHostFilter(options()).passing(rows, spec_obj)
     assert mask.tolist() == [True, True, False]
 
 
-def test_rejection_tells_the_instances() -> None:
-    asked = spec(
+def test_rejection_names_the_instances() -> None:
+    spec_obj = spec(
         scheduler_hints={"same_host": [ONE, TWO], "different_host": [ONE, TWO]}
     )
-    same = SameHostFilter(options()).explain_rejection(ROWS[2], asked)
-    different = DifferentHostFilter(options()).explain_rejection(ROWS[0], asked)
+    same = SameHostFilter(options()).explain_rejection(ROWS[2], spec_obj)
+    different = DifferentHostFilter(options()).explain_rejection(ROWS[0], spec_obj)
     assert same is not None
     assert (same.required, same.available) == (f"one of {ONE}, {TWO}", "nothing")
     assert different is not None

@@ -19,15 +19,15 @@ QEMU_32 = ("i686", "qemu", "hvm")
 XEN = ("x86_64", "xen", "xen")
 
 
-def _passes(asked: RequestSpec, conf: cfg.ConfigOpts, **changes: Any) -> bool:
-    filter_ = ImagePropertiesFilter(conf).prepare(asked)
-    return bool(filter_.passing(batch(host(**changes)), asked)[0])
+def _passes(spec_obj: RequestSpec, conf: cfg.ConfigOpts, **changes: Any) -> bool:
+    filter_ = ImagePropertiesFilter(conf).prepare(spec_obj)
+    return bool(filter_.passing(batch(host(**changes)), spec_obj)[0])
 
 
 @pytest.mark.parametrize(
     ("properties", "supported", "passes"),
     [
-        pytest.param({}, [], True, id="nothing asked, nothing said"),
+        pytest.param({}, [], True, id="nothing required, nothing reported"),
         pytest.param({"hw_architecture": "x86_64"}, [], False, id="nothing said"),
         pytest.param({"hw_architecture": "x86_64"}, [KVM], True, id="architecture"),
         pytest.param({"hw_architecture": "i686"}, [KVM], False, id="another one"),
@@ -60,8 +60,8 @@ def test_triple(
     passes: bool,
     conf: cfg.ConfigOpts,
 ) -> None:
-    asked = spec(image=image(**properties))
-    assert _passes(asked, conf, supported_instances=tuple(supported)) is passes
+    spec_obj = spec(image=image(**properties))
+    assert _passes(spec_obj, conf, supported_instances=tuple(supported)) is passes
 
 
 @pytest.mark.parametrize(
@@ -71,15 +71,15 @@ def test_triple(
         pytest.param(">=6.2,<6.3", 6002001, True, id="in a range"),
         pytest.param(">=7.0", 6002001, False, id="too old"),
         pytest.param(">=7.0", 0, True, id="a host that tells none"),
-        pytest.param(None, 6002001, True, id="none asked"),
+        pytest.param(None, 6002001, True, id="none required"),
     ],
 )
 def test_hypervisor_version(
     required: str | None, version: int, passes: bool, conf: cfg.ConfigOpts
 ) -> None:
     more = {} if required is None else {"img_hv_requested_version": required}
-    asked = spec(image=image(hw_architecture="x86_64", **more))
-    assert _passes(asked, conf, hypervisor_version=version) is passes
+    spec_obj = spec(image=image(hw_architecture="x86_64", **more))
+    assert _passes(spec_obj, conf, hypervisor_version=version) is passes
 
 
 @pytest.mark.parametrize(
@@ -89,17 +89,17 @@ def test_hypervisor_version(
         pytest.param('{"maxphysaddr": {"bits": 41}}', False, id="too few"),
         pytest.param('{"maxphysaddr": {"bits": "41"}}', False, id="as text"),
         pytest.param('{"maxphysaddr": {"bits": "many"}}', True, id="no number"),
-        pytest.param('{"maxphysaddr": {}}', True, id="not told"),
+        pytest.param('{"maxphysaddr": {}}', True, id="not reported"),
         pytest.param('{"maxphysaddr": null}', True, id="null"),
-        pytest.param("{}", True, id="nothing told"),
+        pytest.param("{}", True, id="nothing reported"),
         pytest.param("[]", True, id="no dict"),
         pytest.param("{", True, id="no JSON"),
         pytest.param(None, True, id="no CPU"),
     ],
 )
 def test_address_bits(cpu_info: str | None, passes: bool, conf: cfg.ConfigOpts) -> None:
-    asked = spec(image=image(hw_architecture="x86_64", hw_maxphysaddr_bits=42))
-    assert _passes(asked, conf, cpu_info=cpu_info) is passes
+    spec_obj = spec(image=image(hw_architecture="x86_64", hw_maxphysaddr_bits=42))
+    assert _passes(spec_obj, conf, cpu_info=cpu_info) is passes
 
 
 @pytest.mark.parametrize(
@@ -109,22 +109,22 @@ def test_address_bits(cpu_info: str | None, passes: bool, conf: cfg.ConfigOpts) 
 def test_image_that_names_none_of_the_three_goes_everywhere(
     properties: dict[str, Any], conf: cfg.ConfigOpts
 ) -> None:
-    asked = spec(image=image(**properties))
+    spec_obj = spec(image=image(**properties))
     bits = '{"maxphysaddr": {"bits": 1}}'
-    assert _passes(asked, conf, supported_instances=(), cpu_info=bits)
+    assert _passes(spec_obj, conf, supported_instances=(), cpu_info=bits)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "spec_obj",
     [
         pytest.param(spec(image=None), id="no image"),
         pytest.param(spec(image=ImageMeta()), id="an image without properties"),
     ],
 )
 def test_request_without_properties_goes_everywhere(
-    asked: RequestSpec, conf: cfg.ConfigOpts
+    spec_obj: RequestSpec, conf: cfg.ConfigOpts
 ) -> None:
-    assert _passes(asked, conf, supported_instances=())
+    assert _passes(spec_obj, conf, supported_instances=())
 
 
 @pytest.mark.parametrize(

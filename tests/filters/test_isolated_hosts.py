@@ -26,9 +26,9 @@ def _passing(
             restrict_isolated_hosts_to_isolated_images=restrict,
         )
     )
-    asked = spec(image=image)
-    told = [filter_.explain_rejection(row, asked) for row in ROWS]
-    return "".join(ROWS.host[filter_.passing(ROWS, asked)]), told
+    spec_obj = spec(image=image)
+    reasons = [filter_.explain_rejection(row, spec_obj) for row in ROWS]
+    return "".join(ROWS.host[filter_.passing(ROWS, spec_obj)]), reasons
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_no_isolated_images(restrict: bool, passing: str) -> None:
     assert _passing(image, restrict=restrict, images=())[0] == passing
 
 
-def test_rejection_tells_the_hosts() -> None:
+def test_rejection_names_the_hosts() -> None:
     isolated, other = _passing(None, restrict=True)[1]
     assert other is None
     assert (isolated.required, isolated.available) == (

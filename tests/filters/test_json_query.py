@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A JSON query is asked of every host's attributes."""
+"""A JSON query is evaluated against every host's attributes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ROWS = batch(
 
 
 def _passing(query: Any) -> str:
-    asked = spec(scheduler_hints={"query": [json.dumps(query)]})
-    mask = JsonFilter(options()).passing(ROWS, asked)
+    spec_obj = spec(scheduler_hints={"query": [json.dumps(query)]})
+    mask = JsonFilter(options()).prepare(spec_obj).passing(ROWS, spec_obj)
     return "".join(ROWS.host[mask])
 
 
@@ -110,19 +110,20 @@ def test_query(query: Any, passing: str) -> None:
 
 
 def test_not_inside_another_operator_negates() -> None:
-    # nova takes the list that "not" answers for true, whatever is in it.
+    # nova treats the list that "not" returns as true, even if it is [False].
     inner = ["not", ["=", "$free_ram_mb", 1024]]
     assert _passing(["and", inner]) == _passing(inner) == "ac"
     assert _passing(["not", inner]) == "bd"
 
 
 @pytest.mark.parametrize("hints", [None, {}, {"query": []}, {"query": [""]}], ids=str)
-def test_no_query_lets_all_pass(hints: Any) -> None:
-    assert JsonFilter(options()).passing(ROWS, spec(scheduler_hints=hints)).all()
+def test_no_query_passes_all(hints: Any) -> None:
+    spec_obj = spec(scheduler_hints=hints)
+    assert JsonFilter(options()).prepare(spec_obj).passing(ROWS, spec_obj).all()
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         pytest.param("[", "not the text of one JSON value", id="no JSON"),
         pytest.param('["!=", 1, 2]', "'!=' is not an operator", id="operator"),
@@ -147,24 +148,33 @@ def test_no_query_lets_all_pass(hints: Any) -> None:
         pytest.param("[" * 100_000, "cannot be used", id="too deep to be read"),
     ],
 )
-def test_query_that_cannot_be_read_is_the_askers_mistake(text: str, told: str) -> None:
-    asked = spec(scheduler_hints={"query": [text]})
-    with pytest.raises(InvalidRequest, match=rf"(?s)scheduler_hints: query .*{told}"):
-        JsonFilter(options()).passing(ROWS, asked)
+def test_unreadable_query_is_a_client_error(text: str, message: str) -> None:
+    spec_obj = spec(scheduler_hints={"query": [text]})
+    with pytest.raises(
+        InvalidRequest, match=rf"(?s)scheduler_hints: query .*{message}"
+    ):
+        JsonFilter(options()).prepare(spec_obj)
 
 
-def test_two_queries_are_the_askers_mistake() -> None:
-    asked = spec(scheduler_hints={"query": ['["and"]', '["or"]']})
+def test_unreadable_query_of_an_old_instance_does_not_stop_a_rebuild() -> None:
+    hints = {"query": ["["], "_nova_check_type": ["rebuild"]}
+    spec_obj = spec(scheduler_hints=hints)
+    assert JsonFilter(options()).prepare(spec_obj).passing(ROWS, spec_obj).all()
+
+
+def test_two_queries_are_a_client_error() -> None:
+    spec_obj = spec(scheduler_hints={"query": ['["and"]', '["or"]']})
     with pytest.raises(InvalidRequest, match="scheduler_hints: query"):
-        JsonFilter(options()).passing(ROWS, asked)
+        JsonFilter(options()).prepare(spec_obj)
 
 
-def test_rejection_tells_query_and_values() -> None:
+def test_rejection_names_query_and_values() -> None:
     query = ["and", [">", "$free_ram_mb", 0], ["=", "$stats.tier", "iron"]]
-    asked = spec(scheduler_hints={"query": [json.dumps(query)]})
-    told = JsonFilter(options()).explain_rejection(ROWS[0], asked)
-    assert told is not None
-    assert (told.attribute, told.required, told.available) == (
+    spec_obj = spec(scheduler_hints={"query": [json.dumps(query)]})
+    prepared = JsonFilter(options()).prepare(spec_obj)
+    reason = prepared.explain_rejection(ROWS[0], spec_obj)
+    assert reason is not None
+    assert (reason.attribute, reason.required, reason.available) == (
         "free_ram_mb, stats.tier",
         json.dumps(query),
         "$free_ram_mb is 0, $stats.tier is gold",

@@ -20,7 +20,7 @@ def _filter(*settings: str) -> MetricsFilter:
 @pytest.mark.parametrize(
     ("settings", "passing"),
     [
-        pytest.param([], [True, True, True, True], id="none asked for"),
+        pytest.param([], [True, True, True, True], id="none required"),
         pytest.param(["cpu=1.0"], [True, True, False, False], id="one"),
         pytest.param(["cpu=1.0", "mem=-1"], [True, False, False, False], id="two"),
         pytest.param(["other=1"], [False] * 4, id="one that nobody has"),
@@ -34,9 +34,9 @@ def test_metrics(settings: list[str], passing: list[bool]) -> None:
 
 def test_host_without_monitors_is_rejected_and_fails_no_request() -> None:
     rows = batch(*hosts("metrics", [None]))
-    told = _filter("cpu=1", "mem=1").explain_rejection(rows[0], spec())
-    assert told is not None
-    assert (told.attribute, told.required, told.available) == (
+    reason = _filter("cpu=1", "mem=1").explain_rejection(rows[0], spec())
+    assert reason is not None
+    assert (reason.attribute, reason.required, reason.available) == (
         "metrics",
         "cpu, mem",
         "nothing",

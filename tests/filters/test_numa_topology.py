@@ -33,11 +33,13 @@ def two_cells(**changes: Any) -> HostTopology:
     return HostTopology.read(numa_topology(numa_cell(0), numa_cell(1, **changes)))
 
 
-def passing(conf: cfg.ConfigOpts, hosts: HostBatch, asked: RequestSpec) -> list[bool]:
-    """What the filter says in its form for all hosts, which agrees with the other."""
-    filter_ = NUMATopologyFilter(conf).prepare(asked)
-    answer: list[bool] = filter_.passing(hosts, asked).tolist()
-    assert [filter_.host_passes(each, asked) for each in hosts] == answer
+def passing(
+    conf: cfg.ConfigOpts, hosts: HostBatch, spec_obj: RequestSpec
+) -> list[bool]:
+    """Return the column form's result, after comparing it with the per-host form."""
+    filter_ = NUMATopologyFilter(conf).prepare(spec_obj)
+    answer: list[bool] = filter_.passing(hosts, spec_obj).tolist()
+    assert [filter_.host_passes(each, spec_obj) for each in hosts] == answer
     return answer
 
 
@@ -69,12 +71,12 @@ def test_required_threads_need_cores_with_threads(
         host(host="cores", numa_topology=two_cells()),
     )
     names = {"hw:cpu_policy": "dedicated", "hw:cpu_thread_policy": "require"}
-    asked = spec(extra_specs=names)
+    spec_obj = spec(extra_specs=names)
     if by_image:
-        asked = spec(
+        spec_obj = spec(
             image=image(hw_cpu_policy="dedicated", hw_cpu_thread_policy="require")
         )
-    assert passing(conf, hosts, asked) == [True, True, False]
+    assert passing(conf, hosts, spec_obj) == [True, True, False]
 
 
 def test_floating_guest_is_limited_by_each_hosts_ratios(conf: cfg.ConfigOpts) -> None:
@@ -84,8 +86,8 @@ def test_floating_guest_is_limited_by_each_hosts_ratios(conf: cfg.ConfigOpts) ->
         host(host="b", numa_topology=used, cpu_allocation_ratio=2.0),
     )
     cell = guest_cell(0, cpuset={0, 1}, pcpuset=set(), cpu_policy="shared")
-    asked = spec(numa_topology=guest_topology(cell))
-    assert passing(conf, hosts, asked) == [False, True]
+    spec_obj = spec(numa_topology=guest_topology(cell))
+    assert passing(conf, hosts, spec_obj) == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -108,11 +110,11 @@ def test_guest_is_near_to_its_networks(
         numa_cell(1, network_metadata=far, pinned_cpus={4, 5, 6, 7}),
     )
     hosts = batch(host(numa_topology=HostTopology.read(cells)))
-    asked = spec(
+    spec_obj = spec(
         numa_topology=guest_topology(guest_cell()),
         network_metadata=NetworkMetadata(physnets=physnets, tunneled=tunneled),
     )
-    assert passing(conf, hosts, asked) == [expected]
+    assert passing(conf, hosts, spec_obj) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -141,11 +143,11 @@ def test_guest_is_near_to_its_devices(
             for node in (0, None, 1, 2)
         )
     )
-    asked = spec(
+    spec_obj = spec(
         numa_topology=guest_topology(guest_cell()),
         pci_requests=pci_requests(pci_request(numa_policy=policy)),
     )
-    assert passing(conf, hosts, asked) == expected
+    assert passing(conf, hosts, spec_obj) == expected
 
 
 def test_guest_of_many_cells_is_tried_host_by_host(conf: cfg.ConfigOpts) -> None:
@@ -182,11 +184,11 @@ def test_guest_of_many_cells_is_tried_host_by_host(conf: cfg.ConfigOpts) -> None
         host(host="undeclared", numa_topology=topology(0)),
         host(host="far", numa_topology=full),
     )
-    asked = spec(
+    spec_obj = spec(
         numa_topology=guest_topology(*(guest_cell(i) for i in range(4))),
         network_metadata=NetworkMetadata(physnets={"net"}, tunneled=False),
     )
-    assert passing(conf, hosts, asked) == [True, True, False]
+    assert passing(conf, hosts, spec_obj) == [True, True, False]
 
 
 def _near_to_devices(n_cells: int, node: int, **changes: Any) -> HostRecord:
@@ -216,8 +218,10 @@ def test_any_cell_of_the_largest_host_can_be_near_to_a_device(
 def test_many_hosts_of_many_cells_are_tried_at_once(conf: cfg.ConfigOpts) -> None:
     # 2 of 13 cells are 78 choices, fewer than hosts.
     hosts = batch(*(_near_to_devices(13, node) for node in range(15)), *_ROOMLESS)
-    asked = _with_device(2)
-    assert passing(conf, hosts, asked) == [True] * 13 + [False] * (2 + len(_ROOMLESS))
+    spec_obj = _with_device(2)
+    assert passing(conf, hosts, spec_obj) == [True] * 13 + [False] * (
+        2 + len(_ROOMLESS)
+    )
 
 
 _ROOMLESS = tuple(
@@ -247,7 +251,7 @@ def test_socket_of_number_minus_one_is_a_socket(conf: cfg.ConfigOpts) -> None:
     assert passing(conf, hosts, _with_device(1, "socket")) == [True]
 
 
-def test_packing_does_not_change_who_passes(conf: cfg.ConfigOpts) -> None:
+def test_packing_does_not_change_which_hosts_pass(conf: cfg.ConfigOpts) -> None:
     conf.set_override("packing_host_numa_cells_allocation_strategy", True, "compute")
     hosts = batch(host(numa_topology=two_cells(pinned_cpus={4, 5})))
     assert passing(conf, hosts, spec(numa_topology=PINNED)) == [True]
@@ -257,7 +261,7 @@ def test_limits_are_the_hosts_ratios_and_the_requests_networks(
     conf: cfg.ConfigOpts,
 ) -> None:
     networks = NetworkMetadata(physnets={"net"}, tunneled=True)
-    asked = spec(numa_topology=PINNED, network_metadata=networks)
+    spec_obj = spec(numa_topology=PINNED, network_metadata=networks)
     [state] = batch(
         host(
             numa_topology=two_cells(),
@@ -265,22 +269,27 @@ def test_limits_are_the_hosts_ratios_and_the_requests_networks(
             ram_allocation_ratio=1.5,
         )
     )
-    limits: Any = NUMATopologyFilter(conf).prepare(asked).selection_limits(state, asked)
-    told = limits["numa_topology"]
-    assert (told.cpu_allocation_ratio, told.ram_allocation_ratio) == (4.0, 1.5)
-    assert told.network_metadata.physnets == {"net"}
+    limits: Any = (
+        NUMATopologyFilter(conf).prepare(spec_obj).selection_limits(state, spec_obj)
+    )
+    serialized = limits["numa_topology"]
+    assert (serialized.cpu_allocation_ratio, serialized.ram_allocation_ratio) == (
+        4.0,
+        1.5,
+    )
+    assert serialized.network_metadata.physnets == {"net"}
     plain = NUMATopologyFilter(conf).prepare(spec())
     assert plain.selection_limits(state, spec()) == {}
 
 
-def test_rejection_tells_cells_wanted_and_there(conf: cfg.ConfigOpts) -> None:
-    asked = spec(numa_topology=guest_topology(guest_cell(pagesize=2048)))
+def test_rejection_names_required_and_available_cells(conf: cfg.ConfigOpts) -> None:
+    spec_obj = spec(numa_topology=guest_topology(guest_cell(pagesize=2048)))
     cells = numa_topology(
         numa_cell(pinned_cpus={0}, mempages=[pages(2048, 100, used=3)])
     )
     [state] = batch(host(numa_topology=HostTopology.read(cells)))
-    filter_ = NUMATopologyFilter(conf).prepare(asked)
-    rejection = filter_.explain_rejection(state, asked)
+    filter_ = NUMATopologyFilter(conf).prepare(spec_obj)
+    rejection = filter_.explain_rejection(state, spec_obj)
     assert rejection is not None
     assert rejection.attribute == "numa_topology"
     assert "2 pinned" in str(rejection.required)

@@ -24,11 +24,13 @@ def with_pools(name: str, *pools: Any) -> HostRecord:
     return host(host=name, pci_stats=HostPools.read(pci_pools(*pools)))
 
 
-def passing(conf: cfg.ConfigOpts, hosts: HostBatch, asked: RequestSpec) -> list[bool]:
-    """What the filter says in its form for all hosts, which agrees with the other."""
-    filter_ = PciPassthroughFilter(conf).prepare(asked)
-    answer: list[bool] = filter_.passing(hosts, asked).tolist()
-    assert [filter_.host_passes(each, asked) for each in hosts] == answer
+def passing(
+    conf: cfg.ConfigOpts, hosts: HostBatch, spec_obj: RequestSpec
+) -> list[bool]:
+    """Return the column form's result, after comparing it with the per-host form."""
+    filter_ = PciPassthroughFilter(conf).prepare(spec_obj)
+    answer: list[bool] = filter_.passing(hosts, spec_obj).tolist()
+    assert [filter_.host_passes(each, spec_obj) for each in hosts] == answer
     return answer
 
 
@@ -45,19 +47,19 @@ def test_port_needs_free_devices_that_match(conf: cfg.ConfigOpts) -> None:
         with_pools("c", pci_pool(1), pci_pool(1, numa_node=1)),
         with_pools("d", pci_pool(5, product_id="ffff")),
     )
-    asked = spec(pci_requests=pci_requests(pci_request(2)))
-    assert passing(conf, hosts, asked) == [False, False, True, False]
+    spec_obj = spec(pci_requests=pci_requests(pci_request(2)))
+    assert passing(conf, hosts, spec_obj) == [False, False, True, False]
 
 
 def test_requests_do_not_share_devices(conf: cfg.ConfigOpts) -> None:
     hosts = batch(with_pools("a", pci_pool(2)), with_pools("b", pci_pool(3)))
-    asked = spec(
+    spec_obj = spec(
         pci_requests=pci_requests(
             pci_request(1, request_id=instance_uuid(1)),
             pci_request(2, request_id=instance_uuid(2)),
         )
     )
-    assert passing(conf, hosts, asked) == [False, True]
+    assert passing(conf, hosts, spec_obj) == [False, True]
 
 
 def _offered(records: list[HostRecord], *mapped: tuple[str, str]) -> HostBatch:
@@ -77,7 +79,7 @@ def _offered(records: list[HostRecord], *mapped: tuple[str, str]) -> HostBatch:
     return table(*records).batch_of_offer(offer(body))
 
 
-def test_each_candidate_is_judged_by_its_own_provider(conf: cfg.ConfigOpts) -> None:
+def test_each_candidate_is_evaluated_for_its_own_provider(conf: cfg.ConfigOpts) -> None:
     records = [
         with_pools(
             "a",
@@ -88,51 +90,51 @@ def test_each_candidate_is_judged_by_its_own_provider(conf: cfg.ConfigOpts) -> N
         with_pools("b", pci_pool(9, dev_type="type-VF")),
     ]
     hosts = _offered(records, ("a", "pf0"), ("a", "pf1"), ("a", "gone"), ("b", "pf2"))
-    asked = spec(
+    spec_obj = spec(
         pci_requests=pci_requests(
             pci_request(1, alias_name="vf", request_id=REQUEST, spec=VF)
         )
     )
-    filter_ = PciPassthroughFilter(conf).prepare(asked)
-    mask = filter_.passing_candidates(hosts, asked)
+    filter_ = PciPassthroughFilter(conf).prepare(spec_obj)
+    mask = filter_.passing_candidates(hosts, spec_obj)
     assert mask is not None
     assert hosts.candidates.numbers[mask].tolist() == [1]
-    assert passing(conf, hosts, asked) == [True, False]
+    assert passing(conf, hosts, spec_obj) == [True, False]
 
 
 def test_candidates_of_ports_are_all_alike(conf: cfg.ConfigOpts) -> None:
     hosts = _offered([with_pools("a", pci_pool())], ("a", "pf0"))
-    asked = spec(pci_requests=pci_requests(pci_request(request_id=REQUEST)))
-    filter_ = PciPassthroughFilter(conf).prepare(asked)
-    assert filter_.passing_candidates(hosts, asked) is None
-    assert passing(conf, hosts, asked) == [True]
+    spec_obj = spec(pci_requests=pci_requests(pci_request(request_id=REQUEST)))
+    filter_ = PciPassthroughFilter(conf).prepare(spec_obj)
+    assert filter_.passing_candidates(hosts, spec_obj) is None
+    assert passing(conf, hosts, spec_obj) == [True]
 
 
-def test_rejection_tells_devices_wanted_and_there(conf: cfg.ConfigOpts) -> None:
-    asked = spec(pci_requests=pci_requests(pci_request(2)))
-    filter_ = PciPassthroughFilter(conf).prepare(asked)
+def test_rejection_names_required_and_available_devices(conf: cfg.ConfigOpts) -> None:
+    spec_obj = spec(pci_requests=pci_requests(pci_request(2)))
+    filter_ = PciPassthroughFilter(conf).prepare(spec_obj)
     [state] = batch(with_pools("a", pci_pool(1, physical_network="net")))
-    rejection = filter_.explain_rejection(state, asked)
+    rejection = filter_.explain_rejection(state, spec_obj)
     assert rejection is not None
     assert "2 PCI devices" in str(rejection.required)
     assert "physical_network net" in str(rejection.available)
 
 
-def test_same_devices_asked_for_again_are_looked_for_once(
+def test_repeated_request_for_devices_is_evaluated_once(
     conf: cfg.ConfigOpts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked: list[str] = []
+    evaluated: list[str] = []
     columns = HostBatch.value_arrays
 
     def watched(self: HostBatch, name: str, make: Any) -> Any:
-        looked.append(name)
+        evaluated.append(name)
         return columns(self, name, make)
 
     monkeypatch.setattr(HostBatch, "value_arrays", watched)
     hosts = batch(with_pools("a", pci_pool(1)))
     for number in range(3):
         request = pci_request(1, request_id=instance_uuid(number))
-        asked = spec(pci_requests=pci_requests(request))
-        filter_ = PciPassthroughFilter(conf).prepare(asked)
-        assert filter_.passing(hosts, asked).tolist() == [True]
-    assert looked == ["pci_stats"]
+        spec_obj = spec(pci_requests=pci_requests(request))
+        filter_ = PciPassthroughFilter(conf).prepare(spec_obj)
+        assert filter_.passing(hosts, spec_obj).tolist() == [True]
+    assert evaluated == ["pci_stats"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Affinity keeps a group on the hosts it is on; the first member may go anywhere."""
+"""Affinity restricts a group to its hosts; the first member may go anywhere."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ THREE = hosts("free_ram_mb", [1, 2, 3])
     ],
 )
 def test_group(of: InstanceGroup | None, passing: str, conf: cfg.ConfigOpts) -> None:
-    rows, asked = batch(*THREE), spec(instance_group=of)
-    mask = ServerGroupAffinityFilter(conf).passing(rows, asked)
+    rows, spec_obj = batch(*THREE), spec(instance_group=of)
+    mask = ServerGroupAffinityFilter(conf).passing(rows, spec_obj)
     assert "".join(rows.host[mask]) == passing
 
 
 def test_later_instances_follow_the_first(conf: cfg.ConfigOpts) -> None:
-    asked = spec(instance_group=group("affinity"))
+    spec_obj = spec(instance_group=group("affinity"))
     rows = batch(*THREE).with_instance(
         1, instance_uuid(1), Consumption(memory_mb=1, disk_mb=1, vcpus=1)
     )
-    mask = ServerGroupAffinityFilter(conf).passing(rows, asked)
+    mask = ServerGroupAffinityFilter(conf).passing(rows, spec_obj)
     assert mask.tolist() == [False, True, False]

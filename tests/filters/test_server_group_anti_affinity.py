@@ -46,20 +46,20 @@ def _group(**fields: Any) -> InstanceGroup:
     ],
 )
 def test_group(of: InstanceGroup | None, passing: str, conf: cfg.ConfigOpts) -> None:
-    rows, asked = batch(*THREE, instances=ON), spec(instance_group=of)
-    mask = ServerGroupAntiAffinityFilter(conf).passing(rows, asked)
+    rows, spec_obj = batch(*THREE, instances=ON), spec(instance_group=of)
+    mask = ServerGroupAntiAffinityFilter(conf).passing(rows, spec_obj)
     assert "".join(rows.host[mask]) == passing
 
 
 def test_host_that_the_instance_is_on_passes(conf: cfg.ConfigOpts) -> None:
     rows = batch(*THREE, instances={"a": [ONE, MINE], "b": [TWO]})
-    asked = spec(instance_group=_group(members=[ONE, TWO, MINE]), instance_uuid=MINE)
-    mask = ServerGroupAntiAffinityFilter(conf).passing(rows, asked)
+    spec_obj = spec(instance_group=_group(members=[ONE, TWO, MINE]), instance_uuid=MINE)
+    mask = ServerGroupAntiAffinityFilter(conf).passing(rows, spec_obj)
     assert mask.tolist() == [True, False, True]
 
 
 def test_instances_of_this_request_count(conf: cfg.ConfigOpts) -> None:
     rows = batch(*THREE).with_instance(1, MINE, SMALL)
-    asked = spec(instance_group=_group(members=[]))
-    mask = ServerGroupAntiAffinityFilter(conf).passing(rows, asked)
+    spec_obj = spec(instance_group=_group(members=[]))
+    mask = ServerGroupAntiAffinityFilter(conf).passing(rows, spec_obj)
     assert mask.tolist() == [True, False, True]

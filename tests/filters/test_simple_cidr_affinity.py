@@ -51,7 +51,7 @@ def test_network(address: str, cidr: str | None, passing: list[str]) -> None:
     [None, {}, {"cidr": ["/24"]}, {"build_near_host_ip": []}, {"cidr": ["nonsense"]}],
     ids=str,
 )
-def test_no_address_lets_all_pass(hints: Any) -> None:
+def test_no_address_passes_all(hints: Any) -> None:
     assert _passing(hints) == ADDRESSES
 
 
@@ -73,19 +73,19 @@ def test_no_address_lets_all_pass(hints: Any) -> None:
         ),
     ],
 )
-def test_hints_that_make_no_network_are_the_askers_mistake(hints: Any) -> None:
+def test_hints_that_make_no_network_are_a_client_error(hints: Any) -> None:
     with pytest.raises(
         InvalidRequest, match=r"build_near_host_ip .* and cidr "
-    ) as told:
+    ) as raised:
         _passing(hints)
-    assert repr(hints["build_near_host_ip"][0]) in str(told.value)
+    assert repr(hints["build_near_host_ip"][0]) in str(raised.value)
 
 
-def test_rejection_tells_the_address() -> None:
-    asked = spec(scheduler_hints={"build_near_host_ip": ["10.0.0.7"]})
-    told = SimpleCIDRAffinityFilter(options()).explain_rejection(ROWS[2], asked)
-    assert told is not None
-    assert (told.attribute, told.required, told.available) == (
+def test_rejection_names_the_address() -> None:
+    spec_obj = spec(scheduler_hints={"build_near_host_ip": ["10.0.0.7"]})
+    reason = SimpleCIDRAffinityFilter(options()).explain_rejection(ROWS[2], spec_obj)
+    assert reason is not None
+    assert (reason.attribute, reason.required, reason.available) == (
         "host_ip",
         "in 10.0.0.7/24",
         "10.0.1.0",

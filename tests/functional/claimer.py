@@ -34,8 +34,8 @@ QUIET_S = 60.0
 #: Seconds from an error to the next request of that thread.
 AFTER_ERROR_S = 0.5
 
-#: How often an instance is asked for whose request ended in an error.
-MAX_ASKED = 60
+#: How often an instance is requested again after an error.
+MAX_ATTEMPTS = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,15 +46,15 @@ class Load:
     ----------
     n_requests, n_threads : int
         Of one instance each; how many of them at a time.
-    asks_again : bool
-        Whether every second instance is asked for again after an error.
+    retries : bool
+        Whether every second instance is requested again after an error.
     max_choices : int
         Among how many near-equal hosts is chosen at most; 1: always the best one.
     """
 
     n_requests: int
     n_threads: int = 4
-    asks_again: bool = False
+    retries: bool = False
     max_choices: int = contention.MAX_CHOICES
 
 
@@ -81,7 +81,7 @@ class InformedSource(FileSource):
     Attributes
     ----------
     open : set of str
-        Instances that are being asked for.
+        Instances whose requests are running.
     answered : dict
         Host by instance.
     """
@@ -101,27 +101,27 @@ class InformedSource(FileSource):
 
 
 def decide(
-    scheduler: Scheduler, source: InformedSource, instance: str, n_asked: int
+    scheduler: Scheduler, source: InformedSource, instance: str, n_attempts: int
 ) -> dict[str, Any]:
     """Return the allocations that an instance was answered, or a failure's name."""
     source.open.add(instance)
     try:
-        return _decide(scheduler, source, instance, n_asked)
+        return _decide(scheduler, source, instance, n_attempts)
     finally:
         source.open.discard(instance)
 
 
 def _decide(
-    scheduler: Scheduler, source: InformedSource, instance: str, n_asked: int
+    scheduler: Scheduler, source: InformedSource, instance: str, n_attempts: int
 ) -> dict[str, Any]:
     failed: list[str] = []
-    while len(failed) < n_asked:
+    while len(failed) < n_attempts:
         try:
             answer: Any = scheduler.select_destinations(
                 CONTEXT, request(), [instance], return_objects=True
             )
         except NoValidHost:
-            return _told(None, failed)
+            return _outcome(None, failed)
         except SchedulerError as e:
             failed.append(type(e).__name__)
             time.sleep(AFTER_ERROR_S)
@@ -129,18 +129,18 @@ def _decide(
             source.answered[instance] = answer[0][0].service_host
             claimed = json.loads(answer[0][0].allocation_request)["allocations"]
             held = {node: part["resources"] for node, part in claimed.items()}
-            return _told(held, failed)
-    return _told(failed[-1], failed)
+            return _outcome(held, failed)
+    return _outcome(failed[-1], failed)
 
 
-def _told(answer: object, failed: list[str]) -> dict[str, Any]:
+def _outcome(answer: object, failed: list[str]) -> dict[str, Any]:
     return {"answer": answer, "at": time.monotonic(), "failed": failed}
 
 
 def main() -> None:
     """Decide, wait until what is in doubt is settled, and tell."""
-    config_file, told = sys.argv[1:]
-    what = Load(**json.loads(told))
+    config_file, plan = sys.argv[1:]
+    what = Load(**json.loads(plan))
     contention.MAX_CHOICES = what.max_choices  # type: ignore[misc]  # Final elsewhere
     source = InformedSource()
     scheduler = build(load(["--config-file", config_file]), source=source)
@@ -149,11 +149,11 @@ def main() -> None:
     sys.stdin.readline()
     began = time.monotonic()
     instances = [str(uuid.uuid4()) for _ in range(what.n_requests)]
-    n_asked = [
-        MAX_ASKED if what.asks_again and i % 2 else 1 for i in range(len(instances))
+    n_attempts = [
+        MAX_ATTEMPTS if what.retries and i % 2 else 1 for i in range(len(instances))
     ]
     with ThreadPoolExecutor(what.n_threads) as pool:
-        decided = pool.map(partial(decide, scheduler, source), instances, n_asked)
+        decided = pool.map(partial(decide, scheduler, source), instances, n_attempts)
         answers = dict(zip(instances, decided, strict=True))
     elapsed_s = time.monotonic() - began
     ends_at = time.monotonic() + QUIET_S

@@ -69,7 +69,7 @@ def cloud_of(
 
 
 class Answered(NamedTuple):
-    """What one instance was told at last.
+    """The last answer for one instance.
 
     Attributes
     ----------
@@ -109,13 +109,13 @@ class Outcome:
     n_questions: int = 0
     elapsed_s: float = 0.0
 
-    def add(self, told: Mapping[str, Any]) -> None:
-        """Add what one scheduler told."""
-        self.answers.update({i: Answered(**a) for i, a in told["answers"].items()})
-        self.claims.update(told["claims"])
-        self.n_sent += told["n_sent"]
-        self.n_questions += told["n_questions"]
-        self.elapsed_s = max(self.elapsed_s, told["elapsed_s"])
+    def add(self, report: Mapping[str, Any]) -> None:
+        """Add the report of one scheduler."""
+        self.answers.update({i: Answered(**a) for i, a in report["answers"].items()})
+        self.claims.update(report["claims"])
+        self.n_sent += report["n_sent"]
+        self.n_questions += report["n_questions"]
+        self.elapsed_s = max(self.elapsed_s, report["elapsed_s"])
 
     @property
     def n_placed(self) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Schedulers that like the same hosts best fill half a cloud, and are told of no lack.
+"""Schedulers that prefer the same hosts fill half a cloud; no request finds no host.
 
 How often they are refused is printed: always on the best host, and on one of some
 near-equal ones.

@@ -3,8 +3,8 @@
 
 Requests are sent steadily, at most 50 a second or MOORAGE_KILLS_RATE, whether or not
 earlier ones have ended, but only so many at once: a slow machine gets fewer. The load
-is short, and so is the quiet after it; with MOORAGE_KILLS_LONG=1 they take half a
-minute and a minute. What was seen is printed:
+is short, and so is the quiet period after it; MOORAGE_KILLS_LONG=1 makes them half a
+minute and a minute. The observations are printed:
 `MOORAGE_KILLS_LONG=1 pytest -s tests/functional/test_kills.py -k killed`.
 """
 
@@ -66,7 +66,7 @@ ENDS_S = 2 * CALLER_WAITS_S
 QUIET_S = 60.0 if IS_LONG else 3.0
 SETTLED_S = 60.0
 
-#: For how long at most an answer of Placement is kept back, and waited for.
+#: Longest time that an answer of Placement is held back, and waited for.
 KEPT_BACK_S = 120.0
 
 #: From a kill to the next start.
@@ -81,10 +81,10 @@ PLACED_S = 120.0
 #: How often a worker is killed until it had claims under way.
 N_KILLS = 5
 
-#: Answers that may be on their way to the broker in the moment of a kill.
+#: Answers that may be in transit to the broker at the time of a kill.
 MAX_CUT_OFF = 5
 
-#: What the log says then.
+#: The log line about them.
 FOUND = r"Process \d+ has ended with [1-9]\d* unsettled claims"
 
 CONFIG = """
@@ -120,7 +120,7 @@ class Load:
     timed_out : set of str
         Instances whose callers gave up.
     asked_at : dict
-        When each was asked for, by instance; on the monotonic clock.
+        When each was requested, by instance; on the monotonic clock.
     """
 
     def __init__(self, transport_url: str) -> None:
@@ -160,7 +160,7 @@ class Load:
         assert sum(self.ends.values()) == len(self.asked_at), "some have no end"
 
     def n_placed_since(self, at: float) -> int:
-        """Return how many of those were placed that were asked for after a moment."""
+        """Return how many of those were placed that were requested after a time."""
         with self._lock:
             return sum(self.asked_at[uuid] > at for uuid in self.placed)
 
@@ -176,11 +176,11 @@ class Load:
                 continue
             [uuid] = new_uuids()
             self.asked_at[uuid] = time.monotonic()
-            caller = threading.Thread(target=self._ask, args=[uuid], daemon=True)
+            caller = threading.Thread(target=self._request, args=[uuid], daemon=True)
             self._callers.append(caller)
             caller.start()
 
-    def _ask(self, uuid: str) -> None:
+    def _request(self, uuid: str) -> None:
         try:
             self._end_of(uuid)
         finally:
@@ -224,10 +224,10 @@ def settled(cloud: Cloud, is_right: Callable[[Held], bool]) -> Held:
 
 
 def unheard(load: Load, scheduler: SchedulerProcess) -> tuple[set[str], set[str]]:
-    """Return the instances that were decided on, but whose callers heard nothing.
+    """Return the instances that were decided on, but whose callers got no answer.
 
-    None of them is given back, and nobody but the callers can know of them: a conductor
-    gives their allocations back.
+    The scheduler releases none of them, and only the callers can know of them: the
+    conductor removes their allocations.
 
     Returns
     -------
@@ -236,11 +236,11 @@ def unheard(load: Load, scheduler: SchedulerProcess) -> tuple[set[str], set[str]
         others come too late on a machine that cannot keep up with the rate.
     cut_off : set of str
         Of processes that were killed. What was not about to be sent is given back; of
-        the rest nobody knows whether the broker had it.
+        the rest the broker may or may not have received.
     """
-    said = "".join(scheduler.log)
-    decided = re.findall(r" (\d+) INFO .*\[instance: (\S+)\] Decision ", said)
-    given_back = set(re.findall(r"Consumer (\S+) may hold an allocation", said))
+    text = "".join(scheduler.log)
+    decided = re.findall(r" (\d+) INFO .*\[instance: (\S+)\] Decision ", text)
+    given_back = set(re.findall(r"Consumer (\S+) may hold an allocation", text))
     alive = {str(pid) for pid in scheduler.workers}
     of_living = {uuid for pid, uuid in decided if pid in alive}
     of_killed = {uuid for pid, uuid in decided if pid not in alive}
@@ -253,8 +253,8 @@ def suspected(scheduler: SchedulerProcess) -> set[str]:
 
     A kill in the middle of a write: hosts of a file do not show where instances are.
     """
-    said = "".join(scheduler.log)
-    return set(re.findall(r"Suspected orphan: consumer (\S+) ", said))
+    text = "".join(scheduler.log)
+    return set(re.findall(r"Suspected orphan: consumer (\S+) ", text))
 
 
 def expect_answered(cloud: Cloud, load: Load, scheduler: SchedulerProcess) -> None:
@@ -272,7 +272,7 @@ def expect_answered(cloud: Cloud, load: Load, scheduler: SchedulerProcess) -> No
         f"answered late, {len(cut_off)} cut off; {len(held)} held"
     )
     unknown = held.keys() - load.placed.keys() - late - suspected(scheduler)
-    assert unknown <= cut_off, "nobody was told of these"
+    assert unknown <= cut_off, "no caller got an answer for these"
     assert len(unknown) <= MAX_CUT_OFF
     assert load.placed.keys() - held.keys() == set(), "these were answered"
     assert {uuid: held[uuid] for uuid in load.placed} == load.placed
@@ -318,10 +318,10 @@ def keeping_back(cloud: Cloud) -> FlakyProxy:
     )
 
 
-def test_worker_that_is_killed_leaves_no_claim_of_nobodys(cloud: Cloud) -> None:
+def test_killed_worker_leaves_no_orphaned_claim(cloud: Cloud) -> None:
     with (
         Broker() as broker,
-        # Each answer to a claim takes a while, so that many are made and not answered.
+        # Delay each answer to a claim, so that many are executed and not answered.
         FlakyProxy(
             cloud.server.url, share=0.5, delay_s=0.3, faults=[Fault.DELAY]
         ) as proxy,
@@ -348,7 +348,7 @@ def test_worker_that_is_killed_leaves_no_claim_of_nobodys(cloud: Cloud) -> None:
     assert {note.consumer_uuid for note in noted} <= left
 
 
-def test_rabbitmq_that_is_killed_leaves_no_claim_of_nobodys(cloud: Cloud) -> None:
+def test_killed_rabbitmq_leaves_no_orphaned_claim(cloud: Cloud) -> None:
     with (
         DedicatedBroker() as broker,
         SchedulerProcess(config(cloud, broker), n_workers=2) as scheduler,
@@ -364,7 +364,7 @@ def test_rabbitmq_that_is_killed_leaves_no_claim_of_nobodys(cloud: Cloud) -> Non
         assert scheduler.stop() == 0
 
 
-def test_placement_that_is_killed_leaves_no_claim_of_nobodys(cloud: Cloud) -> None:
+def test_killed_placement_leaves_no_orphaned_claim(cloud: Cloud) -> None:
     with (
         Broker() as broker,
         SchedulerProcess(config(cloud, broker), n_workers=2) as scheduler,
@@ -377,7 +377,7 @@ def test_placement_that_is_killed_leaves_no_claim_of_nobodys(cloud: Cloud) -> No
         load.go_on()
         load.end()
         expect_answered(cloud, load, scheduler)
-        assert load.ends["PlacementUnavailable"], "those who asked meanwhile"
+        assert load.ends["PlacementUnavailable"], "requests during the outage"
         assert scheduler.stop() == 0
 
 

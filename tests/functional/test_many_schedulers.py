@@ -28,10 +28,10 @@ from .claimers import (
     most_used,
 )
 
-#: Requests of each scheduler. 200 take about a minute a database on two fast cores.
+#: Requests of each scheduler. 200 last about a minute per database on two fast cores.
 N_REQUESTS = int(os.environ.get("MOORAGE_STRESS_REQUESTS", "40"))
 
-#: The same where something fails meanwhile; time-outs take long.
+#: The same where something fails during the test; timeouts last long.
 N_REQUESTS_IN_TROUBLE = min(N_REQUESTS, 40)
 
 VCPUS_A_HOST = 19
@@ -48,7 +48,7 @@ pytestmark = [
 
 
 class CloudFor(Protocol):
-    """Make a cloud with room for 95 % of what all schedulers are asked for."""
+    """Make a cloud with room for 95 % of what all schedulers request."""
 
     def __call__(self, n_requests: int) -> AbstractContextManager[Cloud]: ...
 
@@ -67,7 +67,7 @@ def cloud_for(request: pytest.FixtureRequest, tmp_path: Path) -> CloudFor:
 
 
 def expect_nothing_amiss(cloud: Cloud, outcome: Outcome, load: Load) -> None:
-    """Print the figures, and compare what is held with what was answered."""
+    """Print the measurements, and compare the allocations with the answers."""
     print(f"\n{outcome}")  # pytest shows it with -s or -rP
     assert len(outcome.answers) == N_SCHEDULERS * load.n_requests
     expect_held_is_answered(cloud, outcome)
@@ -87,13 +87,13 @@ def test_full_cloud_holds_what_was_answered(
         expect_nothing_amiss(cloud, outcome, load)
         assert outcome.n_placed == cloud.vcpus
         left = {a.answer for a in outcome.answers.values() if not a.held}
-        assert left == {None}, "the others were told that there is no host"
+        assert left == {None}, "the others got no valid host"
 
 
 def test_answers_that_are_lost_late_or_doubled_lose_no_claim(
     cloud_for: CloudFor, tmp_path: Path
 ) -> None:
-    load = Load(N_REQUESTS_IN_TROUBLE, asks_again=True)
+    load = Load(N_REQUESTS_IN_TROUBLE, retries=True)
     with (
         cloud_for(load.n_requests) as cloud,
         FlakyProxy(cloud.server.url, share=0.1, delay_s=6.0) as proxy,
@@ -106,10 +106,10 @@ def test_answers_that_are_lost_late_or_doubled_lose_no_claim(
         assert outcome.n_placed >= 0.8 * cloud.vcpus
 
 
-def test_placement_that_is_killed_meanwhile_loses_no_claim(
+def test_placement_killed_under_load_loses_no_claim(
     cloud_for: CloudFor, tmp_path: Path
 ) -> None:
-    load = Load(N_REQUESTS_IN_TROUBLE, asks_again=True)
+    load = Load(N_REQUESTS_IN_TROUBLE, retries=True)
     with (
         cloud_for(load.n_requests) as cloud,
         Claimers(cloud, tmp_path, load, timeout_s=30) as claimers,
@@ -133,12 +133,12 @@ def test_placement_that_is_killed_meanwhile_loses_no_claim(
     print(
         f"{n_before} placed before the end, {n_after} after the next start, "
         f"{back_at - killed_at:.1f} s later; {len(failed)} requests failed "
-        f"({', '.join(sorted(errors))}), {n_later} were placed when asked for again"
+        f"({', '.join(sorted(errors))}), {n_later} were placed at a repeated request"
     )
     assert n_before >= cloud.vcpus // 4, "some were granted before"
     assert n_after >= cloud.vcpus // 4, "some were granted after"
     assert n_never, "some ended in an error, and hold nothing"
-    assert n_later, "some ended in an error, and were placed when asked for again"
+    assert n_later, "some ended in an error, and were placed at a repeated request"
 
 
 def wait_until_used(cloud: Cloud, n_vcpus: int) -> None:

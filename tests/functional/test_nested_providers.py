@@ -134,10 +134,10 @@ class Cloud:
         self.scheduler = build(conf, placement=self.adapter)
         self.scheduler.start()
 
-    def select(self, asked: RequestSpec, *uuids: str) -> list[Selection]:
+    def select(self, spec_obj: RequestSpec, *uuids: str) -> list[Selection]:
         lists = self.scheduler.select_destinations(
             CONTEXT,
-            asked,
+            spec_obj,
             list(uuids) or [instance_uuid("new")],
             return_objects=True,
             return_alternates=False,
@@ -179,13 +179,13 @@ def make(tmp_path: Path) -> Iterator[Any]:
 
 def devices(count: int, numa_policy: str | None = None, **changes: Any) -> RequestSpec:
     """A request for devices by alias, as its API and conductor prepare it."""
-    asked = pci_request(
+    device = pci_request(
         count, alias_name="nic", request_id=REQUEST, numa_policy=numa_policy
     )
     groups = [group(f"{REQUEST}-{i}", {VF: 1}) for i in range(count)]
     more = changes.pop("groups", [])
     return spec(
-        pci_requests=pci_requests(asked), requested_resources=groups + more, **changes
+        pci_requests=pci_requests(device), requested_resources=groups + more, **changes
     )
 
 
@@ -201,40 +201,40 @@ def mappings(selection: Selection) -> dict[str, list[str]]:
 def agrees(cloud: Cloud, selection: Selection, uuid: str = "new") -> bool:
     """Whether what is held is what the selection says."""
     allocations = json.loads(selection.allocation_request)["allocations"]
-    told = {provider: part["resources"] for provider, part in allocations.items()}
-    return cloud.held(instance_uuid(uuid)) == told
+    resources = {provider: part["resources"] for provider, part in allocations.items()}
+    return cloud.held(instance_uuid(uuid)) == resources
 
 
 @pytest.mark.parametrize("policy", ["none", "isolate"])
 def test_devices_are_claimed_as_they_are_mapped(make: Any, policy: str) -> None:
     cloud = make("h1", "h2")
-    asked = devices(2, extra_specs={"group_policy": policy})
-    [chosen] = cloud.select(asked)
+    spec_obj = devices(2, extra_specs={"group_policy": policy})
+    [chosen] = cloud.select(spec_obj)
     name, mapped = chosen.service_host, mappings(chosen)
     assert agrees(cloud, chosen)
     assigned = [mapped[f"{REQUEST}-{i}"] for i in (0, 1)]
     if policy == "isolate":
         assert sorted(assigned) == sorted([[pf(name, 0)], [pf(name, 1)]])
-    taken = [provider for [provider] in assigned]
+    providers = [provider for [provider] in assigned]
     assert cloud.free(name) == {
-        pf(name, i): 2 - taken.count(pf(name, i))
+        pf(name, i): 2 - providers.count(pf(name, i))
         for i in (0, 1)
-        if taken.count(pf(name, i)) < 2
+        if providers.count(pf(name, i)) < 2
     }
-    told = {g.requester_id: g.provider_uuids for g in asked.requested_resources}
-    assert told == {f"{REQUEST}-{i}": assigned[i] for i in (0, 1)}
+    by_group = {g.requester_id: g.provider_uuids for g in spec_obj.requested_resources}
+    assert by_group == {f"{REQUEST}-{i}": assigned[i] for i in (0, 1)}
 
 
 def test_same_subtree_keeps_a_device_near_to_its_cache(make: Any) -> None:
     cloud = make("h1")
     near = RequestLevelParams(same_subtree=[["_cache", f"{REQUEST}-0"]])
-    asked = devices(
+    spec_obj = devices(
         1,
         groups=[group("_cache", {"CUSTOM_CACHE_WAYS": 2})],
         request_level_params=near,
         extra_specs={"group_policy": "none"},
     )
-    [chosen] = cloud.select(asked)
+    [chosen] = cloud.select(spec_obj)
     assert agrees(cloud, chosen)
     number = [pf("h1", i) for i in (0, 1)].index(mappings(chosen)[f"{REQUEST}-0"][0])
     assert mappings(chosen)["_cache"] == [numa("h1", number)]
@@ -259,8 +259,8 @@ def test_vgpu_is_claimed_under_the_gpu(make: Any) -> None:
 def test_only_candidates_near_to_the_guest_are_claimed(make: Any, full: int) -> None:
     cpus = set(range(4 * full, 4 * full + 4))
     cloud = make("h1", pinned={full: cpus})
-    asked = devices(1, "required", numa_topology=guest_topology(guest_cell()))
-    [chosen] = cloud.select(asked)
+    spec_obj = devices(1, "required", numa_topology=guest_topology(guest_cell()))
+    [chosen] = cloud.select(spec_obj)
     free = 1 - full
     assert mappings(chosen)[f"{REQUEST}-0"] == [pf("h1", free)]
     assert agrees(cloud, chosen)
@@ -273,26 +273,26 @@ def test_only_candidates_near_to_the_guest_are_claimed(make: Any, full: int) -> 
 
 def test_host_is_rejected_where_no_candidate_is_near(make: Any) -> None:
     cloud = make("h1", pinned={0: {0, 1, 2}, 1: {4, 5, 6}})
-    asked = devices(1, "required", numa_topology=guest_topology(guest_cell()))
+    spec_obj = devices(1, "required", numa_topology=guest_topology(guest_cell()))
     with pytest.raises(NoValidHost):
-        cloud.select(asked)
+        cloud.select(spec_obj)
     assert cloud.held(instance_uuid("new")) == {}
 
 
-def test_instances_of_a_request_see_what_the_others_took(make: Any) -> None:
+def test_instances_of_a_request_count_each_others_claims(make: Any) -> None:
     cloud = make("h1", n_vfs=2)
     names = [f"i{n}" for n in range(4)]
-    asked = devices(
+    spec_obj = devices(
         1, "required", numa_topology=guest_topology(guest_cell()), num_instances=4
     )
-    chosen = cloud.select(asked, *map(instance_uuid, names))
+    chosen = cloud.select(spec_obj, *map(instance_uuid, names))
     assert all(map(agrees, [cloud] * 4, chosen, names))
     used = [mappings(each)[f"{REQUEST}-0"][0] for each in chosen]
     assert [used.count(pf("h1", i)) for i in (0, 1)] == [2, 2]
     assert cloud.free("h1") == {}
     assert cloud.pinned("h1") == [{0, 1, 2, 3}, {4, 5, 6, 7}]
     with pytest.raises(NoValidHost):
-        cloud.select(asked, instance_uuid("one more"))
+        cloud.select(spec_obj, instance_uuid("one more"))
 
 
 @pytest.mark.parametrize("rushed", [0, 1])
@@ -302,7 +302,7 @@ def test_where_a_candidate_is_refused_the_next_of_the_host_is_claimed(
     cloud = make("h1", n_vfs=1)
 
     def rush() -> None:
-        # Take the device of one candidate between the question and the claim.
+        # Allocate the device of one candidate between the query and the claim.
         wanted = request_of(pf("h1", rushed), **{VF: 1})
         answer = claim_one(cloud.placement, instance_uuid("rival"), wanted)
         assert answer.result is ClaimResult.CLAIMED, answer

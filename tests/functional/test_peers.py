@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Over a real broker, schedulers tell each other what they have claimed."""
+"""Over a real broker, schedulers publish their claims to each other."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_claim_shows_at_the_other_scheduler(schedulers: list[Scheduler]) -> None
     assert (_row(here).vcpus_used, _row(here).num_instances) == (2, 1), "once"
 
 
-def test_pinned_cpus_are_taken_at_the_other_scheduler(
+def test_pinned_cpus_are_consumed_at_the_other_scheduler(
     schedulers: list[Scheduler],
 ) -> None:
     here, there = schedulers
@@ -109,7 +109,7 @@ def test_pinned_cpus_are_taken_at_the_other_scheduler(
     assert sum(len(each) for each in pinned[1]) == 3
 
 
-def test_what_cannot_be_read_is_told_and_left_alone(
+def test_unreadable_claim_is_logged_and_ignored(
     schedulers: list[Scheduler], caplog: pytest.LogCaptureFixture
 ) -> None:
     there = schedulers[1]

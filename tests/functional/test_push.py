@@ -84,7 +84,7 @@ class Cloud:
         return path
 
     def select(self, **changes: Any) -> Selection:
-        """Where an instance goes that takes next to nothing; it is gone after."""
+        """Return the host of a tiny instance, and delete the instance."""
         (uuid,) = new_uuids()
         small = {"memory_mb": 16, "root_gb": 0, "vcpus": 1}
         spec = request(**small, **changes)
@@ -126,7 +126,7 @@ def test_machine_is_reported_and_gets_instances(cloud: Cloud) -> None:
             assert agent.stop() == 0
         scheduler.send(signal.SIGKILL)
         scheduler.wait(WAIT_S)
-    # Nobody reports any more: what is known is what the store has.
+    # No agent reports any more: the hosts are those of the store.
     with cloud.scheduler() as scheduler:
         assert cloud.select().service_host == "machine"
         # A new start of the agent is another incarnation.
@@ -136,9 +136,9 @@ def test_machine_is_reported_and_gets_instances(cloud: Cloud) -> None:
         assert scheduler.stop() == 0
 
 
-def test_every_worker_hears_every_report(cloud: Cloud) -> None:
+def test_every_worker_receives_every_report(cloud: Cloud) -> None:
     with cloud.scheduler(n_workers=2) as scheduler, cloud.agent():
-        # Workers take turns: one that heard nothing would refuse every other request.
+        # Requests go to the workers in turn: one without the report would refuse some.
         wait_until(lambda: all(_selected(cloud) for _ in range(10)))
         assert scheduler.stop() == 0
 
@@ -150,7 +150,7 @@ def _stored(path: Path) -> int:
     return int(count)
 
 
-def test_lost_message_is_asked_for(cloud: Cloud) -> None:
+def test_lost_message_is_requested_again(cloud: Cloud) -> None:
     record = host(host="h1", total_usable_disk_gb=10, free_disk_mb=10240)
     inventories = {
         name: {"total": 1000, "max_unit": 1000, "allocation_ratio": 1.0}

@@ -110,7 +110,7 @@ def test_slow_call_is_kept_alive_and_ends_in_a_typed_error(
                 api.select_destinations(CONTEXT, request(), new_uuids())
 
 
-def test_request_under_way_is_finished_before_the_end(
+def test_running_request_is_finished_before_the_end(
     bus: Any, config: list[str], tmp_path: Path
 ) -> None:
     with MisbehavingServer() as placement:

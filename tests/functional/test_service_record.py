@@ -84,8 +84,8 @@ def test_workers_share_a_row_that_outlives_them(
     databases: NovaDatabases, config_file: Path
 ) -> None:
     first = row_after_a_run(databases, config_file)
-    told = first.host, first.binary, first.topic, first.deleted
-    assert told == ("control", "nova-scheduler", "scheduler", 0)
+    identity = first.host, first.binary, first.topic, first.deleted
+    assert identity == ("control", "nova-scheduler", "scheduler", 0)
     assert row_after_a_run(databases, config_file).id == first.id
 
 
@@ -114,5 +114,5 @@ def test_compute_that_is_too_old_stops_the_start(
     with config_file.open("a") as file:
         file.write("[workarounds]\ndisable_compute_service_check_for_ffu = true\n")
     with SchedulerProcess(config_file, n_workers=N_WORKERS) as scheduler:
-        # Told once, and not by each worker.
+        # Logged once, and not by each worker.
         assert scheduler.count(r"WARNING.*node1 \(70\)") == 1

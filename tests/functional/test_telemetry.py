@@ -128,7 +128,7 @@ def test_one_port_serves_the_sum_of_all_workers(cloud: Cloud) -> None:
         def n_decided() -> float:
             return metric(port, "moorage_decisions_total", outcome="selected")
 
-        # Each worker takes some: the broker deals requests out in turn.
+        # Each worker gets some: the broker distributes requests round-robin.
         for _ in range(6):
             cloud.api.select_destinations(CONTEXT, request(), new_uuids())
         wait_until(lambda: n_decided() == 6)
@@ -162,10 +162,10 @@ class Collector(fixtures.Fixture):
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                told = ExportTraceServiceRequest.FromString(body)
+                export = ExportTraceServiceRequest.FromString(body)
                 spans.extend(
                     (span.trace_id.hex(), span.name)
-                    for resource in told.resource_spans
+                    for resource in export.resource_spans
                     for scope in resource.scope_spans
                     for span in scope.spans
                 )
@@ -209,7 +209,7 @@ def test_spans_of_a_request_come_to_the_collector(cloud: Cloud) -> None:
 
 
 @pytest.mark.deep
-def test_process_is_ready_only_while_the_broker_takes_messages(cloud: Cloud) -> None:
+def test_process_is_ready_only_while_the_broker_accepts_messages(cloud: Cloud) -> None:
     with DedicatedBroker() as broker:
         port = free_port()
         cloud.option(f"http_port = {port}")

@@ -122,7 +122,7 @@ def _call(cloud: Cloud, vcpus: int, count: int) -> Answered:
 @pytest.mark.database
 @pytest.mark.xdist_group("functional")
 def test_concurrent_calls_lose_no_claim(cloud: Cloud) -> None:
-    # 96 vCPUs for about 150 asked for: some calls must fail, some of them in part.
+    # 96 vCPUs for about 150 requested: some calls must fail, some of them in part.
     sizes = [(1, 1)] * 20 + [(2, 3)] * 15 + [(3, 1)] * 10 + [(5, 2)] * 4 + [(16, 1)]
     random.Random(0).shuffle(sizes)
     with ThreadPoolExecutor(N_CALLS) as pool:

@@ -181,7 +181,7 @@ def test_killed_worker_is_replaced_and_requests_go_on(cloud: Cloud) -> None:
     assert cloud.n_claimed() == 14
 
 
-def test_every_worker_hears_of_the_claims_of_others(cloud: Cloud) -> None:
+def test_every_worker_receives_the_claims_of_others(cloud: Cloud) -> None:
     lines = ("[filter_scheduler]", "enabled_filters = SameHostFilter")
     api = cloud.api()
     with SchedulerProcess(cloud.config(*lines), n_workers=2) as scheduler:
@@ -200,7 +200,7 @@ def test_every_worker_hears_of_the_claims_of_others(cloud: Cloud) -> None:
         def all_know(uuid: str) -> bool:
             return all(is_known(uuid) for _ in range(6))
 
-        # Workers take turns: one that heard nothing would refuse every other request.
+        # Requests go to the workers in turn: one without the claim would refuse some.
         for uuid in uuids:
             wait_until(functools.partial(all_know, uuid))
         assert scheduler.stop() == 0
@@ -266,7 +266,7 @@ def test_sighup_switches_to_the_plugins_of_the_file_if_all_can_be_used(
         assert scheduler.count("changed from") == 0
         serve_only("enabled_filters = SameHostFilter")
         scheduler.wait_for("8 hosts of 2 cells read", times=n_workers + 1)
-        # Workers take turns: one that kept its filters would answer.
+        # Requests go to the workers in turn: one with its old filters would answer.
         for _ in range(2 * n_workers):
             beside = request(scheduler_hints={"same_host": new_uuids()})
             with pytest.raises(NoValidHost):
@@ -286,7 +286,7 @@ def test_what_was_not_begun_is_answered_by_another_scheduler(cloud: Cloud) -> No
         begun = [pool.submit(cloud.select_at, "one") for _ in range(2)]
         wait_until(lambda: cloud.gate.n_held == 2)
         calls = [pool.submit(select, api) for _ in range(16)]
-        # The broker has sent four to the one that is busy, which took none of them.
+        # The broker has sent four to the busy one, which handled none of them.
         wait_until(lambda: sum(call.done() for call in calls) == 12)
         ending.send(signal.SIGTERM)
         calls += [pool.submit(select, api) for _ in range(4)]
@@ -306,7 +306,7 @@ def test_end_under_load_loses_and_doubles_nothing(cloud: Cloud) -> None:
     is_over = threading.Event()
     answers: list[Selections] = []
 
-    def ask() -> None:
+    def send() -> None:
         while not is_over.is_set():
             answers.append(select(api))
 
@@ -316,7 +316,7 @@ def test_end_under_load_loses_and_doubles_nothing(cloud: Cloud) -> None:
         SchedulerProcess(cloud.config(name="two"), n_workers=2),
         ending,
     ):
-        calls = [pool.submit(ask) for _ in range(4)]
+        calls = [pool.submit(send) for _ in range(4)]
         wait_until(lambda: len(answers) >= 8)
         ending.send(signal.SIGTERM)
         assert ending.wait() == 0
@@ -328,7 +328,7 @@ def test_end_under_load_loses_and_doubles_nothing(cloud: Cloud) -> None:
     assert cloud.n_claimed() == len(answers)
 
 
-def test_worker_that_does_not_end_is_killed_and_told_of(cloud: Cloud) -> None:
+def test_worker_that_does_not_end_is_killed_and_logged(cloud: Cloud) -> None:
     cloud.gate.hold(1)
     lines = ("manager_shutdown_timeout = 100", "graceful_shutdown_timeout = 2")
     with (
@@ -344,7 +344,7 @@ def test_worker_that_does_not_end_is_killed_and_told_of(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])
-def test_request_that_takes_too_long_is_cut_off_and_told_of(
+def test_request_above_the_timeout_is_aborted_and_logged(
     n_workers: int, cloud: Cloud
 ) -> None:
     cloud.gate.hold(1)
@@ -387,22 +387,22 @@ def test_long_decision_is_kept_alive(cloud: Cloud) -> None:
         assert chosen.service_host.startswith("h")
 
 
-def test_systemd_is_told(cloud: Cloud, tmp_path: Path) -> None:
+def test_systemd_is_notified(cloud: Cloud, tmp_path: Path) -> None:
     path = tmp_path / "notify"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-        told.bind(str(path))
-        told.settimeout(30)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+        notified.bind(str(path))
+        notified.settimeout(30)
         environment = {"NOTIFY_SOCKET": str(path)}
         scheduler = SchedulerProcess(
             cloud.config(), n_workers=2, environment=environment
         )
         with scheduler:
-            assert told.recv(512) == b"READY=1\nSTATUS=2 workers serve"
+            assert notified.recv(512) == b"READY=1\nSTATUS=2 workers serve"
             scheduler.send(signal.SIGHUP)
-            assert told.recv(512).startswith(b"RELOADING=1\n")
-            assert told.recv(512).startswith(b"READY=1\n")
+            assert notified.recv(512).startswith(b"RELOADING=1\n")
+            assert notified.recv(512).startswith(b"READY=1\n")
             assert scheduler.stop() == 0
-        assert told.recv(512).startswith(b"STOPPING=1\n")
+        assert notified.recv(512).startswith(b"STOPPING=1\n")
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])
@@ -447,7 +447,7 @@ def test_broker_that_goes_and_comes_loses_and_doubles_nothing(
                 try:
                     return select(api, [uuid])[0][0]
                 except oslo_messaging.MessagingTimeout:
-                    continue  # a conductor's user asks again
+                    continue  # a conductor's user retries
             raise AssertionError(f"{uuid} is never answered")
 
         cloud.gate.hold(n_held)

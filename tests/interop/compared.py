@@ -17,8 +17,8 @@ from moorage.scheduler.sources.nova_db import NovaDBSource
 from ..fixtures.nova_databases import NovaDatabases
 from ..fixtures.nova_peer import Peer
 
-#: Differences that are told of one comparison.
-_MOST_TOLD = 12
+#: Differences that one comparison prints at most.
+_MAX_PRINTED = 12
 
 _DATA = "nova_object.data"
 
@@ -59,14 +59,14 @@ class Both:
         self.source.stop()
         self._peer.ask("close_databases")
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Look as a decision does."""
         self.source.refresh_if_stale(self.table)
 
     def novas(self, **how: Any) -> dict[str, Any]:
-        """Return what a new HostManager says; see nova_host_manager.py."""
+        """Return what a new HostManager reads; see nova_host_manager.py."""
         options = {g: v for g, v in self._options.items() if g != "moorage"}
-        message = {"instances": "told", "options": options, **how}
+        message = {"instances": "reported", "options": options, **how}
         answer: dict[str, Any] = self._peer.ask("host_states", **message)
         return answer
 
@@ -82,7 +82,7 @@ class Both:
 def conf_of(databases: NovaDatabases, options: Options) -> cfg.ConfigOpts:
     """Return our options with these values, and where the databases are.
 
-    Nothing is compared in full unless an option says so: a look has to find it.
+    Nothing is compared in full unless an option says so: a poll has to find it.
     """
     conf = load([], config_files=[])
     conf.set_override("full_comparison_interval", 1e9, group="moorage")
@@ -102,7 +102,7 @@ def dumped(table: HostTable) -> Dumped:
     """Return every attribute of every row as plain data, by the node's UUID."""
     batch = table.batch()
 
-    def told(index: int) -> dict[str, Any]:
+    def as_data(index: int) -> dict[str, Any]:
         def value(name: str) -> Any:
             return batch.value(name, index)
 
@@ -122,7 +122,7 @@ def dumped(table: HostTable) -> Dumped:
             "last_seen_up": round(value("last_seen_up"), 3),
         }
 
-    return {batch.value("uuid", i): told(i) for i in range(len(batch))}
+    return {batch.value("uuid", i): as_data(i) for i in range(len(batch))}
 
 
 _SAME = (
@@ -138,13 +138,13 @@ _SAME = (
 def _plain_hosts(hosts: Dumped) -> Dumped:
     """Return nova's host states in the form of `dumped`."""
     for state in hosts.values():
-        del state["updated"]  # the table keeps no time of the row
+        del state["updated"]  # the table has no update time of the row
         state["numa_topology"] = state["numa_topology"] and _cells(
             state["numa_topology"]
         )
         state["pci_stats"] = _plain(state["pci_stats"])
         state["last_seen_up"] = round(state["last_seen_up"], 3)
-        # No filter of nova's tells a key without a value from one that is missing.
+        # No filter of nova's distinguishes a key without a value from a missing one.
         stats = state["stats"].items()
         state["stats"] = {k: v for k, v in stats if v is not None}
     return hosts
@@ -153,8 +153,8 @@ def _plain_hosts(hosts: Dumped) -> Dumped:
 def _cells(topology: dict[str, Any]) -> list[Any]:
     """Return the cells of a topology's primitive.
 
-    nova takes a cell that names no networks for one that has no metadata of them, and
-    leaves CPUs for pinning unset where they were told of before there were any.
+    nova reads a cell that names no networks as one without network metadata, and
+    leaves the CPUs for pinning unset in reports older than that field.
     """
     cells = [cell[_DATA] for cell in _plain(topology)[_DATA]["cells"]]
     for cell in cells:
@@ -195,11 +195,15 @@ def _written(value: Any) -> str:
 
 
 def _differences(ours: Dumped, novas: Dumped) -> list[str]:
-    told = [f"{key}: only nova has it" for key in sorted(novas.keys() - ours.keys())]
-    told += [f"{key}: only we have it" for key in sorted(ours.keys() - novas.keys())]
+    differences = [
+        f"{key}: only nova has it" for key in sorted(novas.keys() - ours.keys())
+    ]
+    differences += [
+        f"{key}: only we have it" for key in sorted(ours.keys() - novas.keys())
+    ]
     for key in sorted(ours.keys() & novas.keys()):
-        told += _unlike(ours[key], novas[key], key)
-    return told[:_MOST_TOLD]
+        differences += _unlike(ours[key], novas[key], key)
+    return differences[:_MAX_PRINTED]
 
 
 def _unlike(mine: Any, its: Any, where: str) -> Iterator[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests drawn at random from all that Placement can be asked by them.
+"""Random requests that draw from everything a Placement query can express.
 
 Values are such that flavor and image seldom contradict each other: a request that is
 refused says little about its question.

@@ -84,18 +84,18 @@ class Case:
     """What both are given."""
 
     cloud: DrawnHosts
-    asked: Sequence[RequestSpec]
+    requests: Sequence[RequestSpec]
     options: Options
 
 
 def cases(
-    asked: st.SearchStrategy[RequestSpec] | None = None, n_requests: int = N_REQUESTS
+    requests: st.SearchStrategy[RequestSpec] | None = None, n_requests: int = N_REQUESTS
 ) -> st.SearchStrategy[Case]:
     return st.builds(
         Case,
         cloud=plugin_hosts(),
-        asked=st.lists(
-            plugin_requests() if asked is None else asked,
+        requests=st.lists(
+            plugin_requests() if requests is None else requests,
             min_size=n_requests,
             max_size=n_requests,
         ),
@@ -109,7 +109,7 @@ def examples(count: int) -> settings:
         max_examples=math.ceil(count / N_REQUESTS),
         deadline=None,
         derandomize=True,
-        # Smaller cases of a difference would take minutes; they are small already.
+        # Shrinking a difference would last minutes; the cases are small already.
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=[HealthCheck.too_slow],
     )
@@ -126,7 +126,7 @@ def novas(
     weighers: Iterable[str] = (),
     chain: bool = False,
 ) -> list[dict[str, Any]]:
-    """Return what nova says for each request; see `judge` of nova_hosts.py."""
+    """Return nova's result for each request; see `judge` of nova_hosts.py."""
     answers: list[dict[str, Any]] = peer.ask(
         "judge",
         hosts=[_plain(record) for record in case.cloud.records],
@@ -141,7 +141,7 @@ def novas(
         filters=list(filters),
         weighers=list(weighers),
         chain=chain,
-        spec_objs=[spec.obj_to_primitive() for spec in case.asked],
+        spec_objs=[spec.obj_to_primitive() for spec in case.requests],
     )
     return answers
 
@@ -194,14 +194,14 @@ def _made(group: str, name: str, index: int) -> Any:
 
 
 def agree(ours: Any, theirs: Any) -> bool:
-    """Whether figures are the same to 1e-9."""
+    """Return whether two numbers are equal to 1e-9."""
     return np.allclose(ours, theirs, rtol=1e-12, atol=1e-9)
 
 
 def is_off(weigher: str, case: Case) -> bool:
-    """Whether nova does not weigh, whatever the aggregates of a host say.
+    """Return whether nova does not weigh, regardless of a host's aggregates.
 
-    Its ImagePropertiesWeigher looks at the option only; ours at aggregates, too.
+    Its ImagePropertiesWeigher reads the option only; ours reads aggregates, too.
     """
     options = case.options.get("filter_scheduler", {})
     is_zero = not options.get("image_props_weight_multiplier")

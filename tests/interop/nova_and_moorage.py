@@ -119,7 +119,7 @@ def spec(vcpus=1, **changes):
         root_gb=1, ephemeral_gb=0, swap=0, extra_specs={}, rxtx_factor=1.0,
         is_public=True, disabled=False, vcpu_weight=0,
     )  # fmt: skip
-    asked = {
+    fields = {
         "flavor": flavor,
         "image": objects.ImageMeta(properties=objects.ImageMetaProps()),
         "num_instances": 1, "project_id": "p", "user_id": "u",
@@ -130,22 +130,22 @@ def spec(vcpus=1, **changes):
         "request_level_params": objects.RequestLevelParams(), "ignore_hosts": None,
         "requested_destination": None,
     }  # fmt: skip
-    return objects.RequestSpec(CONTEXT, **{**asked, **changes})
+    return objects.RequestSpec(CONTEXT, **{**fields, **changes})
 
 
-def select(scheduler, asked):
+def select(scheduler, spec_obj):
     """Call the scheduler directly."""
-    wire = objects.base.NovaObjectSerializer().serialize_entity(CONTEXT, asked)
+    wire = objects.base.NovaObjectSerializer().serialize_entity(CONTEXT, spec_obj)
     return scheduler.select_destinations(
         CONTEXT,
         spec_obj=Serializer().deserialize_entity(CONTEXT, wire),
-        instance_uuids=[asked.instance_uuid],
+        instance_uuids=[spec_obj.instance_uuid],
         return_objects=True,
         return_alternates=True,
     )
 
 
-def call(scheduler, asked):
+def call(scheduler, spec_obj):
     """Call the scheduler over nova's own RPC client."""
     server = oslo_messaging.get_rpc_server(
         rpc.TRANSPORT,
@@ -157,20 +157,20 @@ def call(scheduler, asked):
     server.start()
     try:
         return SchedulerQueryClient().select_destinations(
-            CONTEXT, asked, [asked.instance_uuid], True, True
+            CONTEXT, spec_obj, [spec_obj.instance_uuid], True, True
         )
     finally:
         server.stop()
         server.wait()
 
 
-def selected(scheduler, ask=select, **changes):
+def selected(scheduler, method=select, **changes):
     """Return the names of the hosts that a request may have, sorted.
 
     Where nova's code would see that there are none, what it would see.
     """
     try:
-        [selections] = ask(scheduler, spec(**changes))
+        [selections] = method(scheduler, spec(**changes))
     except NoValidHost as e:
         return e.format_message()
     return sorted(each.service_host for each in selections)
@@ -193,7 +193,7 @@ def options():
 
 
 def listening():
-    """Return the sockets of this process that somebody could connect to."""
+    """Return the sockets of this process that accept connections."""
     found = []
     for fd in os.listdir("/proc/self/fd"):
         try:
@@ -213,7 +213,7 @@ def main():
     objects.register_all()
     api, cell = databases()
     rpc.init(CONF)
-    told = {}
+    results = {}
     with EmbeddedPlacement() as placement:
         cloud = Cloud(placement.adapter)
         first = cloud.add("first")
@@ -224,43 +224,43 @@ def main():
             source=NovaDBSource(api, lambda _connection: cell),
         )
         ours = options()
-        told["nova's options changed"] = [
+        results["nova's options changed"] = [
             key for key, opt in novas.items() if ours[key] is not opt
         ]
         CONF.set_override("candidates_max_age", 0.0, group="moorage")
         scheduler.reset()
         scheduler.start()
-        told["one host"] = selected(scheduler)
-        told["over RPC"] = selected(scheduler, call)
-        told["too large"] = [
-            selected(scheduler, ask, vcpus=99) for ask in (select, call)
+        results["one host"] = selected(scheduler)
+        results["over RPC"] = selected(scheduler, call)
+        results["too large"] = [
+            selected(scheduler, method, vcpus=99) for method in (select, call)
         ]
-        told["Placement away"] = as_nova_sees(PlacementUnavailable("It is away."))
+        results["Placement away"] = as_nova_sees(PlacementUnavailable("It is away."))
         cloud.add("second")
-        told["a new compute node"] = selected(scheduler)
+        results["a new compute node"] = selected(scheduler)
         first.disabled = True
         first.save()
-        told["a disabled service"] = selected(scheduler)
+        results["a disabled service"] = selected(scheduler)
         first.disabled = False
         first.save()
-        told["enabled again"] = selected(scheduler)
+        results["enabled again"] = selected(scheduler)
         cloud.aggregate("zone", "second")
-        told["a new aggregate"] = selected(scheduler, availability_zone="zone")
-        told["listening"] = listening()
+        results["a new aggregate"] = selected(scheduler, availability_zone="zone")
+        results["listening"] = listening()
         scheduler.stop()
         for thread in set(threading.enumerate()) - threads:
             thread.join(10.0)
-        told["threads left"] = [
+        results["threads left"] = [
             thread.name for thread in set(threading.enumerate()) - threads
         ]
-    told["registered twice"] = []
+    results["registered twice"] = []
     for group, opts in reports_opts.list_opts():
         for opt in opts:
             try:
                 CONF.register_opt(opt, group=group)
             except cfg.DuplicateOptError:
-                told["registered twice"].append(f"[{group}] {opt.dest}")
-    print(json.dumps(told))
+                results["registered twice"].append(f"[{group}] {opt.dest}")
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ CONF = nova.conf.CONF
 
 
 class _Spoilt:
-    """What nova's serializer takes for an object, and sends as it is."""
+    """An object that nova's serializer sends unchanged."""
 
     def __init__(self, primitive):
         self._primitive = primitive

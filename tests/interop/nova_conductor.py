@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How nova 34's conductor ends an operation whose scheduling failed.
 
-It runs inside nova's environment. The conductor's own code decides; what it would ask
+It runs inside nova's environment. The conductor's own code decides; what it would call
 of databases, other services and message buses is stood in for; a rebuild
 has a migration here, too.
 """

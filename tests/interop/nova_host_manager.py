@@ -67,16 +67,17 @@ def host_states(message):
 
     A new one reads cells, aggregates and instances again, as a scheduler does at its
     start. Keys: "options" (values by name by group), "writes" (whether nova may write
-    ratios into rows that have none, as it does), "instances" ("by host": asked for one
-    host after the other, as for computes that tell nothing; "told": as after all
-    computes told theirs), "runs" (of the load that is measured), "quiet" (leave the
-    states out), "weigher" (the name of one) and "spec_objs" (primitives of requests).
+    ratios into rows that have none, as it does), "instances" ("by host": read for one
+    host after the other, as for computes that report nothing; "reported": as after
+    all computes reported theirs), "runs" (of the load that is measured), "quiet"
+    (leave the states out), "weigher" (the name of one) and "spec_objs" (primitives of
+    requests).
 
     Returns
     -------
     dict
-        "hosts" (a dict by UUID of the compute node, see `_told`), "aggregates" (all of
-        them), "start_ms" (what a service does before it serves; without instances),
+        "hosts" (by UUID of the compute node, see `_as_data`), "aggregates" (all),
+        "start_ms" (what a service does before it serves; without instances),
         "load_ms" (what a request does, of each run). With a weigher "weights" only: the
         weight and the multiplier of each host, by its UUID, for each request.
     """
@@ -104,8 +105,8 @@ def _host_states(message):
     started = time.perf_counter()
     manager = host_manager.HostManager()
     start_ms = (time.perf_counter() - started) * 1000
-    if message["instances"] == "told":
-        manager._instance_info = _told_instances(ctxt, manager)
+    if message["instances"] == "reported":
+        manager._instance_info = _reported_instances(ctxt, manager)
     load_ms: list[float] = []
     states: list[Any] = []
     for _ in range(message.get("runs", 1)):
@@ -120,7 +121,7 @@ def _host_states(message):
         return answer | {"n_hosts": len(states)}
     return answer | {
         # One without a UUID was ignored: its usage has not been reported yet.
-        "hosts": {state.uuid: _told(state) for state in states if state.uuid},
+        "hosts": {state.uuid: _as_data(state) for state in states if state.uuid},
         "aggregates": sorted(map(_aggregate, manager.aggs_by_id.values()), key=str),
     }
 
@@ -141,23 +142,23 @@ def _weights(message, states):
     ]
 
 
-def _told_instances(ctxt, manager):
+def _reported_instances(ctxt, manager):
     """Return nova's own cache of instances, as casts of all computes make it."""
     hosts = collections.defaultdict(list)
     for mapping in objects.HostMappingList.get_all(ctxt):
         hosts[mapping.cell_mapping.uuid].append(mapping.host)
-    told = {}
+    cached = {}
     for cell_uuid, names in hosts.items():
         if cell_uuid in manager.cells:
             with context.target_cell(ctxt, manager.cells[cell_uuid]) as cctxt:
                 uuids = objects.InstanceList.get_uuids_by_hosts(cctxt, names)
             for name in names:
-                # Computes tell all of an instance but its system metadata.
+                # Computes report all of an instance but its system metadata.
                 instances = {
                     u: objects.Instance(uuid=u, image_ref="") for u in uuids[name]
                 }
-                told[name] = {"instances": instances, "updated": True}
-    return told
+                cached[name] = {"instances": instances, "updated": True}
+    return cached
 
 
 _PLAIN = (
@@ -170,7 +171,7 @@ _PLAIN = (
 )  # fmt: skip
 
 
-def _told(state):
+def _as_data(state):
     """Return every attribute of a host state as plain data."""
     service = state.service
     # servicegroup/drivers/db.py: without a heartbeat, when it was made counts.

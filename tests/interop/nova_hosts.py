@@ -24,7 +24,7 @@ _LONG_AGO = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 
 
 def judge(message):
-    """Return what nova says of some hosts for each of some requests.
+    """Return nova's result for some hosts for each of some requests.
 
     Keys: "hosts" (columns of HostRecord; last_seen_up is seconds, None for never, or
     "now"), "aggregates", "instances" (UUIDs by host), "images" (properties by
@@ -61,19 +61,19 @@ def _judged(message, some_filters, some_weighers, spec):
 
 
 def _passes(filter_, host_state, spec):
-    # An earlier filter may have taken the candidates away.
+    # An earlier filter may have removed the candidates.
     host_state.allocation_candidates = _one_candidate()
     return filter_.host_passes(host_state, spec)
 
 
 def _one_candidate():
-    """Return a candidate that maps nothing, as if nobody had asked Placement."""
+    """Return a candidate that maps nothing, as if Placement had not been queried."""
     return [{"allocations": {}, "mappings": {}}]
 
 
-def _attempt(ask, *arguments):
+def _attempt(function, *arguments):
     try:
-        return ask(*arguments)
+        return function(*arguments)
     except Exception as error:
         return type(error).__name__
 

@@ -20,14 +20,14 @@ _FILTERS = {
 
 
 def judge_offers(message):
-    """Return what nova says of each candidate of each host for each request.
+    """Return nova's result for each candidate of each host for each request.
 
     Keys: "hosts", "options" (as in nova_hosts.py), "spec_objs" (primitives),
     "mappings" (by host, request and candidate), "forgets" (whether nova forgets what
     one attempt to fit left behind before it makes the next one).
 
     An answer, by host and request, has by filter "each" (whether each candidate passes
-    where it is the only one) and "all" (the same when nova is asked of all at once),
+    where it is the only one) and "all" (the same when nova gets all of them at once),
     and "left": what is left of the host once a candidate that passed both is consumed,
     else None. An exception is an answer, by its name.
     """
@@ -64,7 +64,7 @@ def _answer(host, spec_obj, mappings):
 
 
 def _kept(filter_, state, spec, mappings):
-    """Return whether a filter keeps each candidate, or what it raises for each."""
+    """Return whether a filter passes each candidate, or what it raises for each."""
     before = state.allocation_candidates = _candidates(mappings)
     passes = _attempt(filter_.host_passes, state, spec)
     if isinstance(passes, str):
@@ -73,9 +73,9 @@ def _kept(filter_, state, spec, mappings):
     return [any(one is other for other in kept) for one in before]
 
 
-def _attempt(ask, *arguments):
+def _attempt(function, *arguments):
     try:
-        return ask(*arguments)
+        return function(*arguments)
     except Exception as error:
         return type(error).__name__
 
@@ -90,7 +90,7 @@ def _left(host, spec_obj, mapping):
     Raises
     ------
     Exception
-        Whatever nova raises.
+        Any exception of nova's.
     """
     state, spec = nova_hosts.state(host), base.NovaObject.obj_from_primitive(spec_obj)
     state.allocation_candidates = _candidates([mapping])
@@ -118,7 +118,7 @@ def _cell(cell):
 
 @contextlib.contextmanager
 def forgetful():
-    """Let nova try each pair of cells anew, with a guest cell as it was asked for.
+    """Let nova try each pair of cells again, with a guest cell as requested.
 
     Its notes of what fits are sets that never have a pair in them, and each attempt
     gets a guest cell of its own to write to. A cell without pages is accounted, too.

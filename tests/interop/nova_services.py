@@ -44,10 +44,10 @@ def start_service(message):
         ctxt = context.get_admin_context()
         found = _found(ctxt, message)
         if found is None:
-            told = types.SimpleNamespace(
+            record = types.SimpleNamespace(
                 host=message["host"], binary="nova-scheduler", topic="scheduler"
             )
-            found = service._create_service_ref(told, ctxt)
+            found = service._create_service_ref(record, ctxt)
         else:
             service._update_service_ref(found)
         for _ in range(message["beats"]):
@@ -99,7 +99,7 @@ def _memcached(message):
 
 def old_computes(message):
     """Return why a nova service does not start, or None."""
-    context.CELLS = []  # kept by nova as long as its process lives
+    context.CELLS = []  # nova caches it as long as its process lives
     try:
         utils.raise_if_old_compute()
     except exception.TooOldComputeService as error:

@@ -48,14 +48,14 @@ def query(message):
     with _aggregates(message.get("aggregates", ())), _surroundings(message):
         for name in message.get("prefilters", ()):
             getattr(request_filter, name)(ctxt, spec_obj)
-    ask = functools.partial(
+    send = functools.partial(
         utils.resources_from_request_spec, ctxt, spec_obj, _Hosts(message["nodes"])
     )
-    first = ask(enable_pinning_translate=True)
+    first = send(enable_pinning_translate=True)
     # Read before the second question: both of them share the request's groups.
     queries = [first.to_querystring(), None]
     if first.cpu_pinning_requested:
-        queries[1] = ask(enable_pinning_translate=False).to_querystring()
+        queries[1] = send(enable_pinning_translate=False).to_querystring()
     return queries
 
 
@@ -110,7 +110,7 @@ def _aggregates(rows):
 
 
 class _Neutron:
-    """What nova asks its network API, from the message."""
+    """nova's calls of its network API, answered from the message."""
 
     def __init__(self, known):
         self._known = known
@@ -130,7 +130,7 @@ class _Neutron:
 
 
 class _Segments:
-    """What nova asks Placement of the segments of networks."""
+    """nova's queries for the segments of networks."""
 
     def __init__(self, aggregates):
         self._aggregates = aggregates
@@ -141,7 +141,7 @@ class _Segments:
 
 @contextlib.contextmanager
 def _surroundings(message):
-    """Give request filters the options and services that a message tells of."""
+    """Give request filters the options and services that a message contains."""
     options = message.get("options", {})
     network = _Neutron(message.get("neutron"))
     segments = _Segments(message.get("segments"))
@@ -243,7 +243,7 @@ OPERATIONS = {
 
 def main():
     """Answer until there are no more lines."""
-    # Whatever nova prints must not get among the answers.
+    # nova's own output must not mix with the answers.
     out, sys.stdout = sys.stdout, sys.stderr
     CONF([], project="nova", default_config_files=[], default_config_dirs=[])
     objects.register_all()

@@ -32,7 +32,7 @@ PACKING = "packing_host_numa_cells_allocation_strategy"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Case:
-    """One candidate of one host for one request, and what was said of it.
+    """One candidate of one host for one request, with nova's result and ours.
 
     Attributes
     ----------
@@ -54,8 +54,8 @@ class Case:
         return guest.cells if guest else ()
 
     def __repr__(self) -> str:
-        told = self.report.texts(), self.spec.numa_topology, self.spec.pci_requests
-        return f"{told} {self.mappings} {self.ours} {self.novas} {self.clean}"
+        facts = self.report.texts(), self.spec.numa_topology, self.spec.pci_requests
+        return f"{facts} {self.mappings} {self.ours} {self.novas} {self.clean}"
 
 
 def cases(peer: Peer, offers: Offers, *, is_packed: bool) -> Iterator[Case]:
@@ -85,9 +85,9 @@ def _of_candidate(answer: Mapping[str, Any], i: int) -> dict[str, Any]:
 
 
 def has_old_providers(spec: RequestSpec) -> bool:
-    """nova consumes from providers that the specs tell, if there are no groups."""
-    asked = spec.pci_requests.requests if spec.pci_requests else ()
-    written = (each.spec[0].get("rp_uuids") for each in asked)
+    """nova consumes from the providers in the specs if there are no groups."""
+    device_requests = spec.pci_requests.requests if spec.pci_requests else ()
+    written = (each.spec[0].get("rp_uuids") for each in device_requests)
     return not spec.requested_resources and any(written)
 
 
@@ -125,7 +125,7 @@ def columns(report: Report) -> dict[str, Any]:
 def our_answers(
     offers: Offers, request: int, *, is_packed: bool
 ) -> list[list[dict[str, Any]]]:
-    """Return what we say of each candidate of each host for one request."""
+    """Return our result for each candidate of each host for one request."""
     spec, conf = offers.requests[request], _conf(is_packed)
     hosts, numbers = _offered(offers, request)
     verdicts = {
@@ -182,9 +182,9 @@ def _consumed(
     table, name = builders.table(report.record()), spec.instance_uuid
     filter_ = _plugins()[FILTERS["numa"]](conf).prepare(spec)
     limits = filter_.selection_limits(table.batch()[0], spec)
-    taken = Needs(Request.of(spec), conf).on_host(limits, mappings)
-    in_batch = table.batch().with_instance(0, name, taken)
-    table.consume(builders.node_uuid(report.host), name, taken)
+    limits_on_host = Needs(Request.of(spec), conf).on_host(limits, mappings)
+    in_batch = table.batch().with_instance(0, name, limits_on_host)
+    table.consume(builders.node_uuid(report.host), name, limits_on_host)
     left = _state(table.batch())
     assert _state(in_batch) == left
     table.release_claim(report.host, name)

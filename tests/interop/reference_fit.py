@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a candidate fits, by trying everything: slow, plain, nothing remembered.
+"""Whether a candidate fits, by exhaustive search: slow, simple, without caches.
 
-Written from what reference/nova-scheduler.md says in 1c, to judge where nova and we
-differ. It answers whether, not where.
+Written from a description of nova's rules, to decide who is right where nova and we
+differ. It returns whether a candidate fits, not in which cells.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Pools = list[dict[str, Any]]
 
 
 def numa_fits(report: Report, spec: RequestSpec, mappings: Mappings) -> bool:
-    """Return whether any choice of host cells suits a request."""
+    """Return whether any choice of host cells satisfies a request."""
     host, guest = report.numa_topology, spec.numa_topology
     if not _has_needed_threads(host, spec):
         return False
@@ -151,22 +151,22 @@ def _can_be_isolated(
 def _networks_are_near(
     chosen: Sequence[NUMACell], report: Report, spec: RequestSpec
 ) -> bool:
-    """Return whether no network that is asked for is told of by other cells only."""
-    asked = spec.network_metadata if "network_metadata" in spec else None
-    if asked is None:
+    """Return whether each requested network is named by a chosen cell or by none."""
+    requested = spec.network_metadata if "network_metadata" in spec else None
+    if requested is None:
         return True
-    wanted = set(asked.physnets) | ({True} if asked.tunneled else set())
+    wanted = set(requested.physnets) | ({True} if requested.tunneled else set())
     assert report.numa_topology is not None  # it has the cells that are chosen
-    told = {cell.id: _networks_of(cell) for cell in report.numa_topology.cells}
-    near = set().union(*(told[cell.id] for cell in chosen))
-    return not wanted & (set().union(*told.values()) - near)
+    by_cell = {cell.id: _networks_of(cell) for cell in report.numa_topology.cells}
+    near = set().union(*(by_cell[cell.id] for cell in chosen))
+    return not wanted & (set().union(*by_cell.values()) - near)
 
 
 def _networks_of(cell: NUMACell) -> set[str | bool]:
     if "network_metadata" not in cell:
         return set()
-    told = cell.network_metadata
-    return set(told.physnets) | ({True} if told.tunneled else set())
+    metadata = cell.network_metadata
+    return set(metadata.physnets) | ({True} if metadata.tunneled else set())
 
 
 # -- devices -------------------------------------------------------------------------
@@ -181,11 +181,11 @@ def devices_fit(
     """Return whether all requests for devices are met, one after the other."""
     flat = (pool.to_dict() for pool in report.pci_pools)
     pools = sorted(map(dict, flat), key=len)
-    asked = spec.pci_requests.requests if spec.pci_requests else []
-    return all(_take(pools, each, mappings, report, chosen) for each in asked)
+    requests = spec.pci_requests.requests if spec.pci_requests else []
+    return all(_consume(pools, each, mappings, report, chosen) for each in requests)
 
 
-def _take(
+def _consume(
     pools: Pools,
     request: InstancePCIRequest,
     mappings: Mappings,
@@ -206,7 +206,7 @@ def _take(
     if _count(usable) < request.count:
         return False
     if not providers:
-        gave = _take_any(usable, request.count)
+        gave = _consume_any(usable, request.count)
     elif _are_spread(pools):
         return False
     else:
@@ -218,14 +218,14 @@ def _take(
     return True
 
 
-def _take_any(usable: Pools, count: int) -> Pools:
+def _consume_any(usable: Pools, count: int) -> Pools:
     """Take devices of the first pools that have some, and return these pools."""
     gave = []
     for pool in usable:
-        taken = min(count, pool["count"])
-        pool["count"] -= taken
+        n = min(count, pool["count"])
+        pool["count"] -= n
         gave.append(pool)
-        count -= taken
+        count -= n
         if not count:
             break
     return gave
@@ -233,8 +233,8 @@ def _take_any(usable: Pools, count: int) -> Pools:
 
 def _are_spread(pools: Pools) -> bool:
     """Return whether a provider has devices in several pools, empty ones included."""
-    told = Counter(pool["rp_uuid"] for pool in pools if "rp_uuid" in pool)
-    return max(told.values()) > 1
+    n_pools = Counter(pool["rp_uuid"] for pool in pools if "rp_uuid" in pool)
+    return max(n_pools.values()) > 1
 
 
 def _count(pools: Pools) -> int:
@@ -248,8 +248,8 @@ def _providers_of(
     if request.alias_name is None:
         return {}
     if not mappings:
-        told = request.spec[0].get("rp_uuids")
-        return Counter(told.split(",") if told else [])
+        providers = request.spec[0].get("rp_uuids")
+        return Counter(providers.split(",") if providers else [])
     groups = (group for group in mappings if group.startswith(request.request_id))
     return Counter(mappings[group][0] for group in groups)
 
@@ -270,7 +270,7 @@ def _lower(value: object) -> object:
 
 
 def _may_be_used(pool: Mapping[str, Any], request: InstancePCIRequest) -> bool:
-    """Return whether a device that is special is asked for as what it is."""
+    """Return whether a request for a special device asks for that kind of device."""
     types = {spec.get("dev_type") for spec in request.spec}
     migratable = {spec.get("live_migratable") for spec in request.spec}
     return (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source nova_db over databases of which one is behind a proxy that spoils it."""
+"""The source nova_db over databases one of which is behind a faulty proxy."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Spoilt:
         connection = self.cell.connection
         self._databases.change_mapping(self.cell, database_connection=connection)
 
-    def look(self, *, after_s: float = 0.0) -> None:
+    def poll(self, *, after_s: float = 0.0) -> None:
         """Look as a decision does, when so much time has passed."""
         self.now += after_s
         self.source.refresh_if_stale(self.table)
@@ -89,10 +89,10 @@ class Spoilt:
         """Look again and again, a second of the source's clock later each time."""
         ends_at = time.monotonic() + _PATIENCE_S
         while not is_so():
-            assert time.monotonic() < ends_at, "it never came to be so"
+            assert time.monotonic() < ends_at, "the condition never became true"
             time.sleep(0.05)
-            self.look(after_s=1.0)
+            self.poll(after_s=1.0)
 
     def until_it_is_noted(self) -> None:
-        """Look until the source says that something is away."""
+        """Poll until the source reports that something is away."""
         self.until(lambda: bool(self.source.notes()))

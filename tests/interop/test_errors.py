@@ -153,7 +153,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.broker
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("damage", "message"),
     [
         (_of_the_future, "version: expected version 1.x of RequestSpec, got str '2.0'"),
         (_malformed, "RequestSpec.flavor.vcpus: expected an integer, got str 'many'"),
@@ -161,15 +161,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ],
 )
 def test_request_that_cannot_be_read_is_no_valid_host_to_novas_client(
-    peer: Peer, broker: str, spoil: Callable[[dict[str, Any]], None], told: str
+    peer: Peer, broker: str, damage: Callable[[dict[str, Any]], None], message: str
 ) -> None:
     spec = Serializer().serialize_entity({}, request())
-    spoil(spec)
+    damage(spec)
     answer = peer.ask(
         "ask_spoilt", transport_url=broker, spec_obj=spec, instance_uuids=new_uuids()
     )
     assert answer["is_no_valid_host"]
     assert answer["error"].startswith("No valid host was found. InvalidRequest: ")
-    assert told in answer["error"]
+    assert message in answer["error"]
     ended = {"vm_state": "error", "task_state": None, "migration": "error"}
     assert answer["evacuated"] == ended

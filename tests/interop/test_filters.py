@@ -45,23 +45,25 @@ FAILURES: Mapping[str, Mapping[str, str]] = {
 }
 
 
-#: A "not" inside of another term: nova takes its list of answers for true, always.
+#: A "not" inside of another term: nova always treats the list of its results as true.
 NESTED_NOT = '["and", [">", "$vcpus_total", 4], ["not", ["=", "$host", "h0"]]]'
 
 
-def is_known(name: str, asked: RequestSpec, nova: object) -> bool:
+def is_known(name: str, spec_obj: RequestSpec, nova: object) -> bool:
     """Return whether nova is known to be wrong there, so that we differ on purpose."""
     if name == "JsonFilter":
-        [query] = asked.scheduler_hints.get("query", [""])
+        [query] = spec_obj.scheduler_hints.get("query", [""])
         return '["not"' in query[1:]
     return isinstance(nova, str) and nova in FAILURES.get(name, {})
 
 
-def passing(name: str, case: Case, hosts: HostBatch, asked: RequestSpec) -> list[Any]:
+def passing(
+    name: str, case: Case, hosts: HostBatch, spec_obj: RequestSpec
+) -> list[Any]:
     """Return whether each host passes, or that the request is refused."""
     [filter_] = our_filters(case.options, [name])
     try:
-        return filter_.prepare(asked).passing(hosts, asked).tolist()
+        return filter_.prepare(spec_obj).passing(hosts, spec_obj).tolist()
     except SchedulerError:
         return ["refused"] * len(hosts)
 
@@ -69,18 +71,20 @@ def passing(name: str, case: Case, hosts: HostBatch, asked: RequestSpec) -> list
 def differences(peer: Peer, case: Case, names: list[str]) -> list[tuple[Any, ...]]:
     """Return filter, request, ours and nova's where they differ for some host."""
     hosts, found = case.cloud.batch(), []
-    for asked, answer in zip(case.asked, novas(peer, case, filters=names), strict=True):
+    for spec_obj, answer in zip(
+        case.requests, novas(peer, case, filters=names), strict=True
+    ):
         for name, theirs in answer["passing"].items():
-            ours = passing(name, case, hosts, asked)
+            ours = passing(name, case, hosts, spec_obj)
             for each, nova in zip(ours, theirs, strict=True):
-                if each != nova and not is_known(name, asked, nova):
-                    found.append((name, asked.obj_to_primitive(), ours, theirs))
+                if each != nova and not is_known(name, spec_obj, nova):
+                    found.append((name, spec_obj.obj_to_primitive(), ours, theirs))
                     break
     return found
 
 
-def case(cloud: DrawnHosts, *asked: RequestSpec, options: int = 0) -> Case:
-    return Case(cloud, asked, OPTIONS[options])
+def case(cloud: DrawnHosts, *spec_obj: RequestSpec, options: int = 0) -> Case:
+    return Case(cloud, spec_obj, OPTIONS[options])
 
 
 ONE_HOST = DrawnHosts((host(host="h0"),))
@@ -101,7 +105,7 @@ def test_same_hosts_pass(peer: Peer, case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "passes"),
+    ("name", "spec_obj", "passes"),
     [
         pytest.param(
             "ComputeCapabilitiesFilter",
@@ -124,12 +128,12 @@ def test_same_hosts_pass(peer: Peer, case: Case) -> None:
     ],
 )
 def test_where_nova_fails_we_answer(
-    peer: Peer, name: str, asked: RequestSpec, passes: bool
+    peer: Peer, name: str, spec_obj: RequestSpec, passes: bool
 ) -> None:
-    one = case(ONE_HOST, asked)
+    one = case(ONE_HOST, spec_obj)
     [answer] = novas(peer, one, filters=[name])
     assert answer["passing"][name][0] in FAILURES[name]
-    assert passing(name, one, ONE_HOST.batch(), asked) == [passes]
+    assert passing(name, one, ONE_HOST.batch(), spec_obj) == [passes]
 
 
 def test_not_inside_of_another_term_is_not_ignored(peer: Peer) -> None:
@@ -137,4 +141,4 @@ def test_not_inside_of_another_term_is_not_ignored(peer: Peer) -> None:
     [answer] = novas(peer, one, filters=["JsonFilter"])
     assert answer["passing"]["JsonFilter"] == [True]
     hosts = ONE_HOST.batch()
-    assert passing("JsonFilter", one, hosts, one.asked[0]) == [False]
+    assert passing("JsonFilter", one, hosts, one.requests[0]) == [False]

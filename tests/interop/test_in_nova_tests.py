@@ -3,7 +3,7 @@
 
 nova's API, conductor and computes run as nova's tests start them, in one process, with
 their Placement, their databases and their message bus; only the scheduler is ours (see
-`in_nova_tests`). Here are some that say most about a scheduler. MOORAGE_NOVA_TESTS
+`in_nova_tests`). Here are those that exercise a scheduler most. MOORAGE_NOVA_TESTS
 names others, modules, classes or tests of nova.tests.functional, with spaces between.
 """
 
@@ -43,7 +43,7 @@ CHOSEN = (
     f"{GROUP}.test_rebuild_with_anti_affinity",
 )
 
-#: Tests that replace, or look into, a part of nova-scheduler, which is not there.
+#: Tests that replace, or inspect, a part of nova-scheduler, which is not there.
 ABOUT_ITS_INSIDE = {
     "ConsumerGenerationConflictTest.test_evacuate_fails_allocating_on_dest_host",
     "ConsumerGenerationConflictTest.test_migrate_claim_on_dest_fails",
@@ -88,10 +88,12 @@ def test_they_pass(names: str) -> None:
         json.loads(line) for line in run.stdout.splitlines() if line.startswith('["')
     ]
     failed = {
-        test: said
-        for test, outcome, _, said in rows
+        test: detail
+        for test, outcome, _, detail in rows
         if outcome == "failed" and not is_about_nova(test)
     }
     assert run.returncode == 0, run.stderr
     assert any(outcome == "passed" for _, outcome, _, _ in rows), run.stderr
-    assert not failed, "\n\n".join(f"{test}\n{said}" for test, said in failed.items())
+    assert not failed, "\n\n".join(
+        f"{test}\n{detail}" for test, detail in failed.items()
+    )

@@ -31,8 +31,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    told: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
-    return {**told, "files": [path.name for path in folder.iterdir()]}
+    results: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    return {**results, "files": [path.name for path in folder.iterdir()]}
 
 
 @pytest.mark.parametrize(
@@ -46,18 +46,18 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         ("a new aggregate", ["second"]),
     ],
 )
-def test_next_decision_sees_what_nova_has_written(
+def test_next_decision_uses_what_nova_has_written(
     seen: dict[str, Any], change: str, hosts: list[str]
 ) -> None:
     assert seen[change] == hosts
 
 
 def test_nova_catches_what_it_would_of_its_own_scheduler(seen: dict[str, Any]) -> None:
-    told = "No valid host was found. "
-    assert seen["too large"] == [told, told]
+    message = "No valid host was found. "
+    assert seen["too large"] == [message, message]
     assert seen["Placement away"] == [
-        f"{told}PlacementUnavailable: Placement was unreachable, timed out or sent a "
-        "malformed answer.",
+        f"{message}PlacementUnavailable: Placement was unreachable, timed out or sent "
+        "a malformed answer.",
         True,
     ]
 
@@ -67,7 +67,7 @@ def test_options_of_nova_and_of_its_libraries_stay_theirs(seen: dict[str, Any]) 
     assert seen["registered twice"] == []
 
 
-def test_nothing_is_left_and_no_port_or_file_is_taken(seen: dict[str, Any]) -> None:
+def test_nothing_is_left_and_no_port_or_file_is_open(seen: dict[str, Any]) -> None:
     assert seen["threads left"] == []
     assert seen["listening"] == []
     assert seen["files"] == []

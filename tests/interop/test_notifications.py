@@ -276,7 +276,7 @@ def test_request_is_published_as_prefilters_leave_it(
     scheduler.select_destinations(CONTEXT, read, UUIDS[:1], True, True)
     scheduler.stop()
     [aggregate] = scheduler.table.aggregates
-    asked = {} if nodes is None else {"nodes": [str(uuid.uuid4()) for _ in nodes]}
+    arguments = {} if nodes is None else {"nodes": [str(uuid.uuid4()) for _ in nodes]}
     novas = peer.ask(
         "notifications",
         spec_obj=wire,
@@ -286,10 +286,10 @@ def test_request_is_published_as_prefilters_leave_it(
         chosen=["h1"],
         prefilters=["map_az_to_placement_aggregate"],
         aggregates=[[aggregate.uuid, {"availability_zone": "z"}]],
-        **asked,
+        **arguments,
     )
     for _, _, payload in novas:
-        # The peer's stand-in names a node by what it is asked for.
+        # The peer's stand-in names a node after the request.
         _name_node(payload)
     ours = [[t.publisher_id, t.event_type, t.payload] for t in listener.received]
     _same(ours, novas)
@@ -316,7 +316,7 @@ CELLS = [
     )
     for number, cores in enumerate(CORES, start=2)
 ]
-ROOMY = Report("h1", b.numa_topology(*CELLS), ())
+LARGE = Report("h1", b.numa_topology(*CELLS), ())
 SHARED: dict[str, Any] = {"cpu_policy": "shared", "cpuset": {0, 1}, "pcpuset": set()}
 MIXED: dict[str, Any] = {"cpu_policy": "mixed", "cpuset": {0}, "pcpuset": {1}}
 GUESTS = {
@@ -351,17 +351,19 @@ def test_end_has_the_cells_of_the_last_instance(
         {},
     )
     wire, uuids = _wire(spec), UUIDS[:n_instances]
-    with _numa_scheduler(tmp_path, ROOMY) as (scheduler, listener):
+    with _numa_scheduler(tmp_path, LARGE) as (scheduler, listener):
         read = Serializer().deserialize_entity(CONTEXT, copy.deepcopy(wire))
         scheduler.select_destinations(CONTEXT, read, uuids, True, True)
         scheduler.stop()
     ours: list[Any]
     ours = [[t.publisher_id, t.event_type, t.payload] for t in listener.received]
     chosen = ["h1"] * n_instances
-    novas = _published_by_nova(peer, wire, "both", chosen, ROOMY, {})
+    novas = _published_by_nova(peer, wire, "both", chosen, LARGE, {})
     _same(ours, novas)
-    asked, got = (each[2]["nova_object.data"]["numa_topology"] for each in ours[1::2])
-    assert {_cell_of(asked), _cell_of(got)} in ({0, 2}, {0, 3})
+    requested, got = (
+        each[2]["nova_object.data"]["numa_topology"] for each in ours[1::2]
+    )
+    assert {_cell_of(requested), _cell_of(got)} in ({0, 2}, {0, 3})
 
 
 def _cell_of(topology: dict[str, Any]) -> int:
@@ -420,6 +422,6 @@ def _same_end(
     conf = load([], config_files=[])
     hosts = table(report.record()).batch()
     limits = NUMATopologyFilter(conf).prepare(spec).selection_limits(hosts[0], spec)
-    taken = Needs(Request.of(spec), conf).on_host(limits, mappings)
-    _same(_published(wire, "both", [report.host], (hosts, 0, taken)), novas)
+    limits_on_host = Needs(Request.of(spec), conf).on_host(limits, mappings)
+    _same(_published(wire, "both", [report.host], (hosts, 0, limits_on_host)), novas)
     return True

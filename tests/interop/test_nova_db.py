@@ -72,13 +72,13 @@ def test_table_follows_random_changes(
     with Both(peer, databases, clock=changes.clock) as both:
         for number in range(N_ROUNDS[databases.kind]):
             done = changes.round()
-            both.look()
+            both.poll()
             assert both.differences() == [], f"after round {number}: {done}"
 
 
 @pytest.mark.usefixtures("rows")
 @on_one
-def test_instances_are_those_that_nova_asks_for_by_host(
+def test_instances_are_those_that_nova_reads_by_host(
     peer: Peer, databases: NovaDatabases
 ) -> None:
     with Both(peer, databases) as both:
@@ -100,6 +100,6 @@ def test_table_follows_a_nova_that_writes_ratios_back(
 ) -> None:
     with Both(peer, databases) as both:
         both.novas(writes=True, options={"DEFAULT": {"cpu_allocation_ratio": 7.0}})
-        both.look()
+        both.poll()
         assert both.differences() == []
         assert 7.0 in both.table.batch().cpu_allocation_ratio

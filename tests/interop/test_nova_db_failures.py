@@ -52,7 +52,7 @@ def test_hosts_of_a_cell_that_is_away_stay_for_a_while(
         spoilt.proxy.do(wrong)
         spoilt.until_it_is_noted()
         assert (spoilt.hosts(), spoilt.others()) == (hosts, others)
-        spoilt.look(after_s=2 * CELL_GRACE_S)
+        spoilt.poll(after_s=2 * CELL_GRACE_S)
         assert (spoilt.hosts(), spoilt.others()) == (set(), others)
         spoilt.proxy.do(Wrong.NOTHING)
         spoilt.until(lambda: spoilt.hosts() == hosts)
@@ -73,7 +73,7 @@ def test_other_cells_are_followed_while_one_is_away(
         with databases.engine(other.url).begin() as connected:
             values = {"last_seen_up": beat, "updated_at": beat}
             connected.execute(services.update().values(values))
-        spoilt.look(after_s=1.0)
+        spoilt.poll(after_s=1.0)
         batch = spoilt.table.batch(spoilt.table.nodes_of(None, None, other.uuid))
         seen = beat.replace(tzinfo=datetime.UTC).timestamp()
         assert set(batch.last_seen_up) == {seen}
@@ -92,7 +92,7 @@ def test_cell_that_is_away_at_the_start_comes_later(
         spoilt.until(lambda: bool(spoilt.hosts()))
 
 
-def test_looks_do_not_wait_for_a_cell_that_is_known_to_hang(
+def test_polls_do_not_wait_for_a_cell_known_to_hang(
     databases: NovaDatabases,
 ) -> None:
     with Spoilt(databases) as spoilt:
@@ -101,8 +101,8 @@ def test_looks_do_not_wait_for_a_cell_that_is_known_to_hang(
         spoilt.until_it_is_noted()
         started = time.monotonic()
         for _ in range(100):
-            spoilt.look(after_s=0.01)
-        # If only one look in five waited for the cell, this would not do.
+            spoilt.poll(after_s=0.01)
+        # If only one poll in five waited for the cell, this would fail.
         assert time.monotonic() - started < 20 * CELL_TIMEOUT_S
 
 
@@ -121,7 +121,7 @@ def test_without_the_api_database_all_stays_and_cells_are_followed(
             with databases.engine(cell.url).begin() as connected:
                 values = {"last_seen_up": beat, "updated_at": beat}
                 connected.execute(services.update().values(values))
-        spoilt.look(after_s=2 * CELL_GRACE_S)
+        spoilt.poll(after_s=2 * CELL_GRACE_S)
         assert (len(spoilt.table), set(spoilt.table.aggregates)) == (
             n_hosts,
             aggregates,
@@ -133,7 +133,7 @@ def test_without_the_api_database_all_stays_and_cells_are_followed(
 
 
 @wrongs
-def test_start_says_that_the_api_database_is_away(
+def test_start_reports_that_the_api_database_is_away(
     databases: NovaDatabases, wrong: Wrong
 ) -> None:
     with Spoilt(databases, is_api=True) as spoilt:

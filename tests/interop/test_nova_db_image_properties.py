@@ -61,8 +61,8 @@ class Weighing(Both):
 
     def unlike(self) -> list[tuple[Any, ...]]:
         """Return request, node, ours and nova's [weight, multiplier] that differ."""
-        asked = [request.obj_to_primitive() for request in REQUESTS]
-        novas = self.novas(weigher="ImagePropertiesWeigher", spec_objs=asked)
+        spec_objs = [request.obj_to_primitive() for request in REQUESTS]
+        novas = self.novas(weigher="ImagePropertiesWeigher", spec_objs=spec_objs)
         return [
             (number, uuid, ours.get(uuid), its.get(uuid))
             for number, its in enumerate(novas["weights"])
@@ -174,5 +174,5 @@ def test_weights_follow_what_instances_keep_of_their_images(
         assert any(len(different) > 2 for different in both.weights())
         for number in range(N_ROUNDS):
             done = guests.round()
-            both.look()
+            both.poll()
             assert both.unlike() == [], f"after round {number}: {done}"

@@ -77,7 +77,7 @@ def conf_of(databases: NovaDatabases, main_url: str | None = None) -> cfg.Config
 # -- our row ---------------------------------------------------------------------------
 
 
-def test_nova_sees_us_as_one_of_its_own(nova: Peer, record: ServiceRecord) -> None:
+def test_nova_lists_our_service_as_its_own(nova: Peer, record: ServiceRecord) -> None:
     for _ in range(3):
         assert record.report()
     nova.ask("start_service", host="novas", beats=3)
@@ -89,7 +89,7 @@ def test_nova_sees_us_as_one_of_its_own(nova: Peer, record: ServiceRecord) -> No
 
 
 @pytest.mark.parametrize(("age_s", "is_up"), [(3600, False), (20, True)])
-def test_nova_sees_when_heartbeats_have_ended(
+def test_nova_reports_a_service_without_heartbeats_as_down(
     nova: Peer, databases: NovaDatabases, age_s: float, is_up: bool
 ) -> None:
     engine = databases.engine(databases.main_url)
@@ -97,7 +97,7 @@ def test_nova_sees_when_heartbeats_have_ended(
     assert ask(nova)["is_up"] == is_up
 
 
-def test_row_of_nova_scheduler_is_taken_on(nova: Peer, record: ServiceRecord) -> None:
+def test_row_of_nova_scheduler_is_reused(nova: Peer, record: ServiceRecord) -> None:
     nova.ask("start_service", host=HOST, beats=2)
     nova.ask("disable_service", host=HOST)
     before = ask(nova)
@@ -108,7 +108,7 @@ def test_row_of_nova_scheduler_is_taken_on(nova: Peer, record: ServiceRecord) ->
     assert after["rest"]["disabled"]
 
 
-def test_nova_scheduler_takes_our_row_on(nova: Peer, record: ServiceRecord) -> None:
+def test_nova_scheduler_reuses_our_row(nova: Peer, record: ServiceRecord) -> None:
     record.report()
     ours = ask(nova)
     nova.ask("start_service", host=HOST, beats=1)

@@ -75,9 +75,9 @@ def test_server_of_a_cell_may_hang_die_and_return(
 
         server.suspend()
         spoilt.until_it_is_noted()
-        looks_s = [_took_s(lambda: spoilt.look(after_s=0.01)) for _ in range(20)]
+        polls_s = [_took_s(lambda: spoilt.poll(after_s=0.01)) for _ in range(20)]
         # One may have waited for the cell; not all of them.
-        assert sum(looks_s) < 10 * CELL_TIMEOUT_S
+        assert sum(polls_s) < 10 * CELL_TIMEOUT_S
         assert (spoilt.hosts(), spoilt.others()) == (hosts, others)
         server.resume()
         spoilt.until(lambda: not spoilt.source.notes())
@@ -86,9 +86,9 @@ def test_server_of_a_cell_may_hang_die_and_return(
         server.suspend()
         spoilt.until_it_is_noted()
         server.kill()
-        spoilt.look(after_s=1.0)
+        spoilt.poll(after_s=1.0)
         assert (spoilt.hosts(), spoilt.others()) == (hosts, others)
-        spoilt.look(after_s=2 * CELL_GRACE_S)
+        spoilt.poll(after_s=2 * CELL_GRACE_S)
         assert (spoilt.hosts(), spoilt.others()) == (set(), others)
         server.start()
         spoilt.until(lambda: spoilt.hosts() == hosts)

@@ -52,7 +52,7 @@ def test_heartbeat_of_a_nova_compute_is_read(
 def test_heartbeat_of_ours_is_one_to_nova(
     peer: Peer, cache: dict[str, Any], heartbeats: MemcachedHeartbeats
 ) -> None:
-    asked = {"topic": "scheduler", "host": "control", "cache": cache}
-    assert peer.ask("is_up_in_memcached", **asked) is False
+    service = {"topic": "scheduler", "host": "control", "cache": cache}
+    assert peer.ask("is_up_in_memcached", **service) is False
     heartbeats.write("scheduler", "control", time.time())
-    assert peer.ask("is_up_in_memcached", **asked) is True
+    assert peer.ask("is_up_in_memcached", **service) is True

@@ -32,12 +32,12 @@ N_DRAWS = N_CASES // 12
 
 JUDGES = {"numa": numa_fits, "pci": devices_fit}
 
-#: Guest sizes for which nova takes the page size that it found first for asked for.
+#: Guest sizes for which nova treats the page size that it found first as requested.
 ANY_SIZES = (-1, -2, -3)
 
 
 def has_no_cores(case: Case) -> bool:
-    """nova cannot pin to cells that tell of no cores."""
+    """nova cannot pin to cells that report no cores."""
     host = case.report.numa_topology
     return host is not None and any(not cell.siblings for cell in host.cells)
 
@@ -56,7 +56,7 @@ def pins_twice(case: Case) -> bool:
     )
 
 
-#: Where nova fails, by what it says of: exception -> whether it is known to, there.
+#: Where nova is known to fail, by filter: exception -> the predicate of such cases.
 FAILURES: Mapping[str, Mapping[str, Any]] = {
     "numa": {"ValueError": has_no_cores},
     "pci": {},
@@ -87,11 +87,11 @@ def excuse(what: str, case: Case) -> str | None:
 
     The other nova and the judge have to agree with us in any case.
     """
-    asked = what.removesuffix(" of all")
-    ours, novas = by_core(case, case.ours[asked]), by_core(case, case.novas[what])
+    scope = what.removesuffix(" of all")
+    ours, novas = by_core(case, case.ours[scope]), by_core(case, case.novas[what])
     if ours == novas:
         return "none needed"
-    if is_known(asked, case, novas):
+    if is_known(scope, case, novas):
         return "known failure"
     return "left-over" if may_hang_on_the_past(case) else None
 
@@ -99,8 +99,8 @@ def excuse(what: str, case: Case) -> str | None:
 def by_core(case: Case, left: Any) -> Any:
     """Return what is left of a host with the number of pinned threads of each core.
 
-    Which thread of a core is taken is an accident in nova, of how often a set of
-    numbers was copied; no later decision hangs on it.
+    Which thread of a core nova pins is an accident of how often a set of
+    numbers was copied; no later decision depends on it.
     """
     if not isinstance(left, dict) or left["cells"] is None:
         return left
@@ -166,7 +166,7 @@ def test_candidates_pass_as_in_nova_and_leave_the_same(peer: Peer) -> None:
 # -- one by one -----------------------------------------------------------------------
 
 
-def asked(*cells: Any, **changes: Any) -> RequestSpec:
+def guest_spec(*cells: Any, **changes: Any) -> RequestSpec:
     plain: dict[str, Any] = {
         "numa_topology": b.guest_topology(*cells) if cells else None,
         "pci_requests": b.pci_requests(),
@@ -181,7 +181,7 @@ def judged(
     spec: RequestSpec,
     *mappings: Mapping[str, Sequence[str]],
 ) -> list[Case]:
-    """Return what is said of each candidate, of one that maps nothing by default."""
+    """Return the results for each candidate, by default one that maps nothing."""
     drawn = Offers([report], [spec], [[mappings or [{}]]])
     return list(cases(peer, drawn, is_packed=False))
 
@@ -220,21 +220,21 @@ def with_cpus(*n_cpus: int) -> Report:
         pytest.param((1, 3, 2), (2, 3), True, id="a guest that fits"),
     ],
 )
-def test_what_nova_notes_of_other_cells_is_not_taken_for_an_answer(
+def test_novas_notes_of_other_cells_are_not_taken_as_a_result(
     peer: Peer, n_cpus: tuple[int, ...], n_guest_cpus: tuple[int, ...], fits: bool
 ) -> None:
-    [case] = judged(peer, with_cpus(*n_cpus), asked(*floating(*n_guest_cpus)))
+    [case] = judged(peer, with_cpus(*n_cpus), guest_spec(*floating(*n_guest_cpus)))
     assert (case.ours["numa"], case.clean["numa"]) == (fits, fits)
     assert case.novas["numa"] is not fits
 
 
-def test_page_size_of_a_cell_that_had_no_cpus_is_not_asked_of_the_next(
+def test_page_size_of_a_cell_without_cpus_is_not_required_of_the_next(
     peer: Peer,
 ) -> None:
     large = b.numa_cell(0, cpuset={0}, mempages=[b.pages(2048, 8), b.pages(1 << 20, 2)])
     small = b.numa_cell(1, cpu_usage=1, mempages=[b.pages(2048, 1024)])
     guest = b.guest_cell(cpuset={0, 1}, pcpuset=set(), cpu_policy="shared", pagesize=-3)
-    [case] = judged(peer, host(large, small), asked(guest))
+    [case] = judged(peer, host(large, small), guest_spec(guest))
     assert (case.ours["numa"], case.novas["numa"], case.clean["numa"]) == (
         True,
         False,
@@ -242,8 +242,8 @@ def test_page_size_of_a_cell_that_had_no_cpus_is_not_asked_of_the_next(
     )
 
 
-def test_guest_is_pinned_where_the_host_tells_of_no_cores(peer: Peer) -> None:
-    [case] = judged(peer, host(b.numa_cell(siblings=[])), asked(b.guest_cell()))
+def test_guest_is_pinned_if_the_host_reports_no_cores(peer: Peer) -> None:
+    [case] = judged(peer, host(b.numa_cell(siblings=[])), guest_spec(b.guest_cell()))
     assert case.novas["numa"] == "ValueError"
     assert case.ours["numa"] is True
 
@@ -251,27 +251,27 @@ def test_guest_is_pinned_where_the_host_tells_of_no_cores(peer: Peer) -> None:
 def test_guest_without_page_size_is_accounted_where_there_are_no_pages(
     peer: Peer,
 ) -> None:
-    [case] = judged(peer, host(b.numa_cell(mempages=[])), asked(b.guest_cell()))
+    [case] = judged(peer, host(b.numa_cell(mempages=[])), guest_spec(b.guest_cell()))
     assert case.novas["left"] == "IndexError"
     [cell] = case.ours["left"]["cells"]
     assert (cell["memory_usage"], cell["pinned"]) == (1024, [0, 1])
     assert case.ours["left"] == case.clean["left"]
 
 
-def test_emulator_beside_a_busy_thread_gives_back_no_more_than_it_took(
+def test_emulator_beside_a_busy_thread_frees_what_it_pinned(
     peer: Peer,
 ) -> None:
     threads = b.numa_cell(siblings=[{0, 1}, {2, 3}], pinned_cpus={1})
     cell = b.guest_cell(pcpuset={0}, cpu_thread_policy="isolate")
     guest = b.guest_topology(cell, emulator_threads_policy="isolate")
-    [case] = judged(peer, host(threads), asked(numa_topology=guest))
+    [case] = judged(peer, host(threads), guest_spec(numa_topology=guest))
     assert case.novas["left"] == "CPUPinningInvalid"
     assert case.ours["left"]["cells"][0]["pinned"] == [0, 1, 2, 3]
     assert case.ours["given back"] == state_of(case.report)
 
 
 def test_request_without_an_image_is_answered(peer: Peer) -> None:
-    [case] = judged(peer, host(b.numa_cell()), asked(b.guest_cell(), image=None))
+    [case] = judged(peer, host(b.numa_cell()), guest_spec(b.guest_cell(), image=None))
     assert case.novas["numa"] == "AttributeError"
     assert case.ours["numa"] is True
 
@@ -279,7 +279,7 @@ def test_request_without_an_image_is_answered(peer: Peer) -> None:
 def test_alias_without_a_request_id_has_no_providers(peer: Peer) -> None:
     request = b.pci_request(alias_name="alias", request_id=None)
     report = Report("h0", None, [b.pci_pool()])
-    spec = asked(pci_requests=b.pci_requests(request))
+    spec = guest_spec(pci_requests=b.pci_requests(request))
     [case] = judged(peer, report, spec, {"": ["root"]})
     assert case.novas["pci"] == "TypeError"
     assert case.ours["pci"] is True

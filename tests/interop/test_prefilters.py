@@ -148,7 +148,7 @@ METADATA = st.dictionaries(
     st.sampled_from(["east", "p1", "p2", "p1,p2", "required", "forbidden", ""]),
     max_size=4,
 )
-_AVX2 = "trait1:HW_CPU_X86_AVX2"  # needs resources: nova asks nothing sensible else
+_AVX2 = "trait1:HW_CPU_X86_AVX2"  # needs resources: only then is nova's query valid
 EXTRA_SPECS = st.fixed_dictionaries(
     {},
     optional={
@@ -190,9 +190,9 @@ NETWORK_REQUESTS = st.sampled_from(
 @st.composite
 def pci(draw: st.DrawFn) -> dict[str, Any]:
     """PCI requests of flavor and ports, and groups of some, as in nova's conductor."""
-    asked = draw(st.lists(st.sampled_from(["alias", "port"]), max_size=3))
+    origins = draw(st.lists(st.sampled_from(["alias", "port"]), max_size=3))
     requests, groups = [], []
-    for number, kind in enumerate(asked):
+    for number, kind in enumerate(origins):
         request_id = id_of(f"pci{number}")
         requests.append(
             InstancePCIRequest(
@@ -218,10 +218,10 @@ def pci(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def specs(draw: st.DrawFn) -> RequestSpec:
-    """Requests with all that prefilters look at."""
+    """Requests with everything that prefilters read."""
     pci_fields = draw(pci())
     networks = draw(st.lists(NETWORK_REQUESTS, max_size=3))
-    # nova's API asks for a PCI device for no port but one that the request has.
+    # nova's API requests PCI devices only for ports that the request has.
     if any(each.requester_id for each in pci_fields["pci_requests"].requests):
         networks.append({"port_id": id_of("remote")})
     return RequestSpec(
@@ -263,7 +263,7 @@ def specs(draw: st.DrawFn) -> RequestSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Surroundings:
-    """What a request is looked at with."""
+    """The surroundings in which a request is evaluated."""
 
     aggregates: Aggregates
     options: dict[str, bool]
@@ -312,12 +312,12 @@ def ours(spec_obj: RequestSpec, around: Surroundings) -> Any:
     for name in DEFAULT_PREFILTERS:
         PREFILTERS[name](request)
     built = (build_query, build_fallback_query)
-    asked = Request.validated(spec_obj)
-    queries = [build(asked, requirements, limit=1000) for build in built]
+    parsed = Request.validated(spec_obj)
+    queries = [build(parsed, requirements, limit=1000) for build in built]
     return [query and query.path.partition("?")[2] for query in queries]
 
 
-#: What nova raises: a request that fits nowhere, or one that nobody can mean.
+#: What nova raises: a request that fits nowhere, or a contradictory one.
 ERRORS = {
     "RequestFilterFailed": NoValidHost,
     "FlavorImageConflict": InvalidRequest,
@@ -351,7 +351,7 @@ def test_prefilters_are_novas(
 
 
 def plain(**fields: Any) -> RequestSpec:
-    """A request that no prefilter says anything of."""
+    """A request that no prefilter concerns."""
     flavor = Flavor(
         name="plain",
         vcpus=1,

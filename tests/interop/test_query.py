@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement is asked what nova 34 asks, for real messages and for drawn ones."""
+"""Placement gets the query that nova 34 sends, for real messages and for drawn ones."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def query_string(query: CandidatesQuery | None) -> str | None:
 @pytest.mark.deep
 @pytest.mark.peer
 @pytest.mark.parametrize("nodes", [NODES[:1], NODES], ids=["one node", "two nodes"])
-def test_questions_are_novas(peer: Peer, nodes: tuple[str, ...]) -> None:
+def test_queries_are_novas(peer: Peer, nodes: tuple[str, ...]) -> None:
     found = requests()
     assert found, f"no select_destinations under {WIRE}"
     for name, primitive in found:
@@ -138,7 +138,7 @@ def test_questions_are_novas(peer: Peer, nodes: tuple[str, ...]) -> None:
         assert ours(primitive, nodes) == theirs, name
 
 
-#: nova asks its second question of what is left of the first one's groups.
+#: nova's second query is about what is left of the first one's groups.
 NOVA_TRIPS = "Refusing to add no-op RequestGroup"
 
 
@@ -172,7 +172,7 @@ def is_flavors_own(refused: str) -> bool:
 def outcome(
     peer: Peer, placement: Adapter, spec_obj: RequestSpec, nodes: tuple[str, ...]
 ) -> str:
-    """Ask both, and tell how they compare; nova may only differ where it fails."""
+    """Run both, and compare them; they may only differ where nova fails."""
     primitive = spec_obj.obj_to_primitive()
     names = ["compute_status_filter"]
     theirs: list[str | None] = []
@@ -194,15 +194,13 @@ def outcome(
             assert refusal(placement, their_question), primitive
     refusals = [refusal(placement, question) for question in mine if question]
     assert all(is_flavors_own(words) for words in refusals if words), (mine, primitive)
-    return "asked better"
+    return "queried better"
 
 
 @pytest.mark.deep
 @pytest.mark.peer
 @pytest.mark.usefixtures("quiet")
-def test_questions_are_novas_for_requests_nobody_thought_of(
-    peer: Peer, placement: Adapter
-) -> None:
+def test_queries_are_novas_for_drawn_requests(peer: Peer, placement: Adapter) -> None:
     rng = random.Random(34)
     outcomes = Counter(
         outcome(peer, placement, drawn_request(rng), NODES[: rng.choice([1, 1, 1, 2])])
@@ -211,4 +209,4 @@ def test_questions_are_novas_for_requests_nobody_thought_of(
     print(dict(outcomes))
     assert outcomes["same"] >= N_SAME, outcomes
     assert outcomes["refused"], outcomes
-    assert outcomes["asked better"], outcomes
+    assert outcomes["queried better"], outcomes

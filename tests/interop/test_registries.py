@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nova and moorage in one process, whoever comes first."""
+"""nova and moorage in one process, imported in either order."""
 
 import json
 import subprocess
@@ -66,8 +66,8 @@ def test_both_read_and_write_with_their_own_classes(imports):
     )
 
     assert run.returncode == 0, run.stderr
-    told = json.loads(run.stdout.splitlines()[-1])
-    assert told == {
+    results = json.loads(run.stdout.splitlines()[-1])
+    assert results == {
         "nova": "nova.objects.request_spec",
         "ours": "moorage.objects.request_spec",
         "children": ["nova.objects.flavor", "moorage.objects.request_parts"],

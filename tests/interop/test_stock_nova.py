@@ -43,7 +43,7 @@ _SCHEDULERS = [
 ]
 
 Allocation = dict[str, int]
-Asked = Callable[[], int]
+CountRequests = Callable[[], int]
 Changes = dict[str, bool]
 
 
@@ -71,8 +71,8 @@ class Users:
     def flavor(self, vcpus: int = 1, memory_mb: int = 512) -> tuple[str, Allocation]:
         """Return a new flavor, and what an instance of it is allocated.
 
-        None has the disk of another one: an answer that Moorage keeps for another
-        test's question is no answer to this one's.
+        Each has a disk size of its own, so that no cached answer to another test's
+        query is used for this one's.
         """
         root_gb = next(self._sizes)
         flavor = self._cloud.ask(
@@ -112,8 +112,8 @@ def users(stock: StockCloud) -> Iterator[Users]:
 
 
 @pytest.fixture
-def asked(stock: StockCloud) -> Asked:
-    """Return how often the scheduler was asked since the test began."""
+def n_requests(stock: StockCloud) -> CountRequests:
+    """Return how many requests the scheduler got since the test began."""
     before = stock.n_decisions
     return lambda: stock.n_decisions - before
 
@@ -184,23 +184,23 @@ def test_scheduler_is_up_in_novas_list_of_services(stock: StockCloud) -> None:
     assert (scheduler["host"], scheduler["is_up"]) == (CONTROL_HOST, True)
 
 
-def test_boot(stock: StockCloud, users: Users, asked: Asked) -> None:
+def test_boot(stock: StockCloud, users: Users, n_requests: CountRequests) -> None:
     flavor, resources = users.flavor()
     [instance] = users.create(flavor)
     assert _assert_on(stock, instance, resources) in HOSTS
-    assert asked() == 1
+    assert n_requests() == 1
 
 
 def test_instances_of_one_request_are_decided_on_at_once(
-    stock: StockCloud, users: Users, asked: Asked
+    stock: StockCloud, users: Users, n_requests: CountRequests
 ) -> None:
     flavor, resources = users.flavor()
     for instance in users.create(flavor, n=6):
         assert _assert_on(stock, instance, resources) in HOSTS
-    assert asked() == 1
+    assert n_requests() == 1
 
 
-def test_anti_affinity_takes_every_host_once(stock: StockCloud, users: Users) -> None:
+def test_anti_affinity_uses_every_host_once(stock: StockCloud, users: Users) -> None:
     flavor, resources = users.flavor()
     group = stock.ask("group", policy="anti-affinity")
     instances = users.create(flavor, n=2, group=group)
@@ -222,7 +222,7 @@ def test_affinity_keeps_to_one_host(stock: StockCloud, users: Users) -> None:
     assert len(hosts) == 1
 
 
-def test_forced_host_is_taken(stock: StockCloud, users: Users) -> None:
+def test_forced_host_is_selected(stock: StockCloud, users: Users) -> None:
     flavor, resources = users.flavor()
     for host in HOSTS:
         [instance] = users.create(flavor, forced_host=host)
@@ -247,7 +247,7 @@ def test_nothing_is_left_claimed_where_only_some_instances_fit(
 
 
 def test_resize_that_fits_nowhere_leaves_all_as_it_was(
-    stock: StockCloud, users: Users, asked: Asked
+    stock: StockCloud, users: Users, n_requests: CountRequests
 ) -> None:
     flavor, resources = users.flavor()
     too_large, _ = users.flavor(vcpus=4000)
@@ -261,7 +261,7 @@ def test_resize_that_fits_nowhere_leaves_all_as_it_was(
     migration = _migration(stock, instance, "error")
     stock.assert_allocated(instance, {host: resources})
     stock.assert_allocated(migration["uuid"], {})
-    assert asked() == 2
+    assert n_requests() == 2
 
 
 def test_failed_build_is_tried_on_an_alternate_of_its_cell_without_another_decision(
@@ -278,7 +278,7 @@ def test_failed_build_is_tried_on_an_alternate_of_its_cell_without_another_decis
 
 @pytest.mark.parametrize("is_confirmed", [True, False], ids=["confirm", "revert"])
 def test_resize(
-    stock: StockCloud, users: Users, asked: Asked, is_confirmed: bool
+    stock: StockCloud, users: Users, n_requests: CountRequests, is_confirmed: bool
 ) -> None:
     flavor, resources = users.flavor()
     larger, more = users.flavor(vcpus=2, memory_mb=1024)
@@ -301,10 +301,12 @@ def test_resize(
     stock.assert_allocated(
         instance, {target: more} if is_confirmed else {source: resources}
     )
-    assert asked() == 2
+    assert n_requests() == 2
 
 
-def test_cold_migration(stock: StockCloud, users: Users, asked: Asked) -> None:
+def test_cold_migration(
+    stock: StockCloud, users: Users, n_requests: CountRequests
+) -> None:
     flavor, resources = users.flavor()
     [instance] = users.create(flavor)
     source = _assert_on(stock, instance, resources)
@@ -313,10 +315,12 @@ def test_cold_migration(stock: StockCloud, users: Users, asked: Asked) -> None:
     assert target != source
     stock.ask("confirm_resize", instance=instance)
     assert _assert_on(stock, instance, resources) == target
-    assert asked() == 2
+    assert n_requests() == 2
 
 
-def test_live_migration(stock: StockCloud, users: Users, asked: Asked) -> None:
+def test_live_migration(
+    stock: StockCloud, users: Users, n_requests: CountRequests
+) -> None:
     flavor, resources = users.flavor()
     [instance] = users.create(flavor)
     source = _assert_on(stock, instance, resources)
@@ -326,10 +330,10 @@ def test_live_migration(stock: StockCloud, users: Users, asked: Asked) -> None:
     assert stock.chosen(instance) == [source, target]
     migration = _migration(stock, instance, "completed")
     stock.assert_allocated(migration["uuid"], {})
-    assert asked() == 2
+    assert n_requests() == 2
 
 
-def test_evacuation(stock: StockCloud, users: Users, asked: Asked) -> None:
+def test_evacuation(stock: StockCloud, users: Users, n_requests: CountRequests) -> None:
     flavor, resources = users.flavor()
     [instance] = users.create(flavor)
     source = _assert_on(stock, instance, resources)
@@ -341,13 +345,13 @@ def test_evacuation(stock: StockCloud, users: Users, asked: Asked) -> None:
         assert stock.chosen(instance) == [source, target]
         # The source's part is given back by its nova-compute, once that starts again.
         stock.assert_allocated(instance, {source: resources, target: resources})
-        assert asked() == 2
+        assert n_requests() == 2
     _chosen_on(stock, users, flavor, source, forced_host=source)
 
 
 @pytest.mark.parametrize("has_new_image", [True, False], ids=["new", "same"])
-def test_rebuild_asks_for_a_new_image_only(
-    stock: StockCloud, users: Users, asked: Asked, has_new_image: bool
+def test_rebuild_is_scheduled_for_a_new_image_only(
+    stock: StockCloud, users: Users, n_requests: CountRequests, has_new_image: bool
 ) -> None:
     flavor, resources = users.flavor()
     [instance] = users.create(flavor)
@@ -356,11 +360,11 @@ def test_rebuild_asks_for_a_new_image_only(
     stock.ask("rebuild", instance=instance, has_new_image=has_new_image)
     assert _assert_on(stock, instance, resources) == host
     assert (stock.show(instance)["image"] != image) is has_new_image
-    assert asked() == (2 if has_new_image else 1)
+    assert n_requests() == (2 if has_new_image else 1)
 
 
 def test_shelved_instance_holds_nothing_until_it_is_unshelved(
-    stock: StockCloud, users: Users, asked: Asked
+    stock: StockCloud, users: Users, n_requests: CountRequests
 ) -> None:
     flavor, resources = users.flavor()
     [instance] = users.create(flavor)
@@ -371,4 +375,4 @@ def test_shelved_instance_holds_nothing_until_it_is_unshelved(
     stock.assert_allocated(instance, {})
     stock.ask("unshelve", instance=instance)
     _assert_on(stock, instance, resources)
-    assert len(stock.chosen(instance)) == asked() == 2
+    assert len(stock.chosen(instance)) == n_requests() == 2

@@ -39,12 +39,12 @@ FAILURES: Mapping[str, Mapping[str, type[SchedulerError]]] = {
 }
 
 
-def weighed(name: str, case: Case, hosts: HostBatch, asked: RequestSpec) -> Any:
+def weighed(name: str, case: Case, hosts: HostBatch, spec_obj: RequestSpec) -> Any:
     """Return what nova's side returns of a weigher, or the class of an error."""
     [weigher] = our_weighers(case.options, [name])
-    prepared = weigher.prepare(asked)
+    prepared = weigher.prepare(spec_obj)
     try:
-        raw = prepared.weigh_all(hosts, asked)
+        raw = prepared.weigh_all(hosts, spec_obj)
     except SchedulerError as error:
         return type(error)
     return {
@@ -69,11 +69,11 @@ def differences(peer: Peer, case: Case, names: list[str]) -> list[tuple[Any, ...
     """Return weigher, request, ours and nova's where they differ."""
     hosts, found = case.cloud.batch(), []
     answers = novas(peer, case, weighers=names)
-    for asked, answer in zip(case.asked, answers, strict=True):
+    for spec_obj, answer in zip(case.requests, answers, strict=True):
         for name, theirs in answer["weights"].items():
-            ours = weighed(name, case, hosts, asked)
+            ours = weighed(name, case, hosts, spec_obj)
             if not is_same(name, case, ours, theirs):
-                found.append((name, asked.obj_to_primitive(), ours, theirs))
+                found.append((name, spec_obj.obj_to_primitive(), ours, theirs))
     return found
 
 
@@ -91,8 +91,8 @@ def test_multiplier_of_an_aggregate_suffices_for_image_properties(peer: Peer) ->
         {"h1": [uuid]},
         {uuid: {"os_distro": "debian"}},
     )
-    asked = spec(image=image(os_distro="debian"))
-    case = Case(cloud, [asked], OPTIONS[0])
+    spec_obj = spec(image=image(os_distro="debian"))
+    case = Case(cloud, [spec_obj], OPTIONS[0])
     [answer] = novas(peer, case, weighers=[name])
     assert answer["weights"][name]["normalized"] == [0, 0]
-    assert weighed(name, case, cloud.batch(), asked)["normalized"].tolist() == [0, 1]
+    assert weighed(name, case, cloud.batch(), spec_obj)["normalized"].tolist() == [0, 1]

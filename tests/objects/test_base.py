@@ -61,7 +61,7 @@ def test_defaults_of_ephemeral_objects_are_set_when_made():
     assert "pagesize" in InstanceNUMACell()
 
 
-def test_defaults_are_nobodys_but_ones_own():
+def test_mutable_defaults_are_not_shared():
     one, other = RequestGroup(), RequestGroup()
     one.required_traits.add("HW_CPU_X86_AVX")
 
@@ -77,7 +77,7 @@ def test_default_that_is_added_to_stays():
     assert "request_level_params" not in spec
 
 
-def test_changes_are_told_up_to_the_top():
+def test_changes_are_visible_at_the_top_object():
     groups = SecurityGroupList(objects=[SecurityGroup(name="a")])
     groups.obj_reset_changes(recursive=True)
     spec = RequestSpec(security_groups=groups)
@@ -139,7 +139,7 @@ def before(version):
 
 
 @pytest.mark.parametrize(("name", "field", "version"), list(added_fields()))
-def test_field_is_dropped_for_those_who_lack_it(name, field, version):
+def test_field_is_dropped_for_versions_without_it(name, field, version):
     cls = REGISTRY[name]
     assert field in cls.fields
     obj = cls()
@@ -198,13 +198,13 @@ def test_pinned_cpus_go_back_to_cpuset():
     assert "pcpuset" not in data
 
 
-def test_service_id_is_given_to_those_who_need_one():
+def test_service_id_is_added_for_versions_that_need_one():
     data = ComputeNode(host="a").obj_to_primitive("1.12")["nova_object.data"]
 
     assert data["service_id"] == -1
 
 
-def test_parent_address_goes_back_to_extra_info():
+def test_parent_address_moves_to_extra_info_in_old_versions():
     device = PciDevice(parent_addr="0:1", extra_info={})
     data = device.obj_to_primitive("1.3")["nova_object.data"]
 
@@ -223,7 +223,7 @@ def test_children_keep_their_version_without_a_manifest():
     assert data["flavor"]["nova_object.version"] == "1.2"
 
 
-def test_manifest_takes_children_back():
+def test_manifest_downgrades_children():
     spec = RequestSpec(
         flavor=Flavor(description="d"),
         image=ImageMeta(properties=ImageMetaProps(hw_pmu=True)),
@@ -273,7 +273,7 @@ def test_manifest_leaves_older_children_and_unknown_ones():
     assert back == instance | {"nova_object.version": "2.5"}
 
 
-def test_network_request_reads_none_where_nobody_said_anything():
+def test_unset_fields_of_a_network_request_are_none():
     assert NetworkRequest().port_id is None
 
 

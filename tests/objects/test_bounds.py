@@ -23,7 +23,7 @@ def nested(depth: int, kind: type = list) -> Any:
 
 
 @pytest.mark.parametrize("kind", [list, dict])
-def test_depth_is_bounded(kind: type) -> None:
+def test_depth_is_limited(kind: type) -> None:
     assert NARROW.deserialize_entity({}, nested(3, kind)) == nested(3, kind)
     with pytest.raises(MalformedObject, match="at most 3 levels"):
         NARROW.deserialize_entity({}, nested(4, kind))
@@ -36,7 +36,7 @@ def test_values_are_counted_over_all_lists_and_dicts() -> None:
 
 
 @pytest.mark.parametrize("message", ["x" * 6, ["x" * 6], {"x" * 6: 1}])
-def test_texts_are_bounded_and_not_repeated_whole(message: Any) -> None:
+def test_texts_are_limited_and_not_repeated_whole(message: Any) -> None:
     with pytest.raises(MalformedObject, match="at most 5 characters"):
         NARROW.deserialize_entity({}, message)
     with pytest.raises(MalformedObject) as raised:
@@ -56,7 +56,7 @@ def test_message_with_a_million_values_is_refused() -> None:
         Serializer().deserialize_entity({}, json.loads(f"[{'0,' * 1_000_000}0]"))
 
 
-def test_object_inside_is_bounded_too() -> None:
+def test_nested_object_is_limited_too() -> None:
     deep = {
         "nova_object.name": "Aggregate",
         "nova_object.namespace": "nova",

@@ -58,7 +58,7 @@ def test_serializer_hands_reports_on_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.7", "1.0.3"])
-def test_minor_versions_are_taken(version: str) -> None:
+def test_minor_versions_are_accepted(version: str) -> None:
     kind, data = report_data(delta(version=version))
     assert (kind, data["since"]) == (ReportKind.DELTA, 1)
 

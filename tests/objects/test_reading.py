@@ -80,7 +80,7 @@ def test_unknown_enum_value_is_read_from_newer_peers_only(version, is_read):
             read(message)
 
 
-def test_unknown_kind_of_device_stays_as_it_came():
+def test_unknown_kind_of_device_is_kept():
     bus = envelope("PCIDeviceBus", address="0:0")
     nic = envelope("NetworkInterfaceMetadata", "1.2", mac="x", bus=bus, tags=["a"])
     disk = envelope("DeviceMetadata", tags=[], bus=bus)
@@ -158,7 +158,7 @@ def test_other_project_is_refused():
         read(message)
 
 
-def test_class_asked_for_is_the_class_that_comes():
+def test_object_of_another_class_is_malformed():
     with pytest.raises(MalformedObject, match="Selection"):
         Selection.obj_from_primitive(spec())
     assert isinstance(WireObject.obj_from_primitive(spec()), RequestSpec)
@@ -180,12 +180,12 @@ def test_old_spelling_of_an_enum_is_understood():
 
 
 @given(st.datetimes(timezones=st.just(datetime.UTC)))
-def test_time_survives_the_wire(moment):
-    flavor = Flavor(created_at=moment)
+def test_time_survives_the_wire(time):
+    flavor = Flavor(created_at=time)
 
     again = Flavor.obj_from_primitive(flavor.obj_to_primitive())
 
-    assert again.created_at == moment
+    assert again.created_at == time
 
 
 def test_cpus_of_an_image_are_no_more_than_a_host_can_have():

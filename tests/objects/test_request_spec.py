@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request answers: hints, defaults, the flavor's figures, old dict forms."""
+"""Accessors of a request: hints, defaults, the flavor's amounts, old dict forms."""
 
 import json
 

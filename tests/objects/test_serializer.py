@@ -31,9 +31,9 @@ def test_objects_are_found_in_any_nesting():
 
 
 def test_reply_is_json():
-    moment = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+    time = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 
-    written = SERIALIZER.serialize_entity({}, [{"x"}, (1,), moment])
+    written = SERIALIZER.serialize_entity({}, [{"x"}, (1,), time])
 
     assert written == [["x"], [1], "2026-01-02T00:00:00Z"]
 

@@ -55,7 +55,7 @@ def test_joined_answers_keep_the_first_ones_candidates_first():
     assert joined.resources_of(3) == {"host2": {"VCPU": 2}}
 
 
-def test_requests_are_the_very_objects_that_came():
+def test_allocation_requests_are_not_copied():
     candidates, body = _parse(), cast(dict[str, Any], BODY)
     assert candidates.allocation_requests[1] is body["allocation_requests"][1]
     assert candidates.resources_of(1) == {"numa1": {"VCPU": 1}, "share": {"VCPU": 5}}
@@ -64,7 +64,7 @@ def test_requests_are_the_very_objects_that_came():
 @pytest.mark.parametrize(
     ("limit", "is_truncated"), [(None, False), (4, False), (3, True)]
 )
-def test_answer_as_long_as_the_limit_counts_as_cut(limit, is_truncated):
+def test_answer_as_long_as_the_limit_counts_as_truncated(limit, is_truncated):
     query = CandidatesQuery((), limit)
     answer = CandidatesAnswer(query, _parse(), began=1, began_at=0.0)
     assert answer.is_truncated is is_truncated
@@ -186,7 +186,7 @@ def test_derived_thing_is_made_by_one_of_many_threads():
     assert made == [1]
 
 
-def test_answers_derive_apart():
+def test_answers_have_separate_derived_values():
     first, second = _parse(), _parse()
     assert first.derived.get("rows", lambda: 1) == 1
     assert second.derived.get("rows", lambda: 2) == 2

@@ -110,7 +110,7 @@ def test_failed_build_is_no_member_of_its_group_any_more(
     assert again.service_host == failed.service_host
 
 
-def test_claims_are_looked_at_before_there_is_no_host(
+def test_claims_are_checked_before_no_valid_host(
     scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     members = new_uuids(4)
@@ -123,18 +123,20 @@ def test_claims_are_looked_at_before_there_is_no_host(
     again = _claimed(scheduler, members[2], instance_group=group)
     assert again.service_host == failed.service_host, "it ended just now"
 
-    looked = []
+    checked = []
     allocations = scheduler.placement.allocations
 
     def watched(uuid: str, **more: Any) -> ConsumerAllocations:
-        looked.append(uuid)
+        checked.append(uuid)
         return allocations(uuid, **more)
 
     monkeypatch.setattr(scheduler.placement, "allocations", watched)
     for _ in range(2):
         with pytest.raises(NoValidHost):
             _claimed(scheduler, members[3], instance_group=group)
-    assert looked.count(members[2]) == 1, "the answer about it will do for some seconds"
+    assert checked.count(members[2]) == 1, (
+        "the answer about it will do for some seconds"
+    )
     assert _row(scheduler, again).instances.keys() == {members[2]}
 
 
@@ -160,7 +162,7 @@ def test_instance_that_went_elsewhere_is_given_back(
     assert _row(scheduler, chosen).instances == {}
 
 
-def test_claim_that_is_held_is_settled_after_a_bound(
+def test_held_claim_is_settled_after_its_limit(
     scheduler: Scheduler, reconciler: ClaimReconciler, time_: HandTime
 ) -> None:
     [uuid] = new_uuids()
@@ -186,7 +188,7 @@ def test_claim_is_all_that_a_file_ever_knows(
     assert _row(scheduler, chosen).vcpus_used == 2
 
 
-def test_claims_take_turns_to_be_looked_at(
+def test_claims_are_checked_in_turn(
     scheduler: Scheduler, reconciler: ClaimReconciler, time_: HandTime
 ) -> None:
     table = scheduler.table
@@ -218,7 +220,7 @@ def test_new_claims_do_not_keep_an_old_one_from_its_turn(
 
 
 @pytest.mark.parametrize("skew_s", [-1e6, 1e6], ids=["behind", "ahead"])
-def test_clock_of_who_claimed_does_not_matter(
+def test_clock_of_the_claimer_does_not_matter(
     scheduler: Scheduler, reconciler: ClaimReconciler, time_: HandTime, skew_s: float
 ) -> None:
     [held, gone] = new_uuids(2)
@@ -226,18 +228,20 @@ def test_clock_of_who_claimed_does_not_matter(
     chosen = _claimed(scheduler, held, vcpus=2)
     table.release_claim(chosen.service_host, held)
     for uuid in (held, gone):
-        taken = Consumption(1, 1, 2)
-        table.consume(chosen.compute_node_uuid, uuid, taken, time_.wall_s + skew_s)
+        consumption = Consumption(1, 1, 2)
+        table.consume(
+            chosen.compute_node_uuid, uuid, consumption, time_.wall_s + skew_s
+        )
     for wait_s, n_vcpus in ((0, 4), (60, 2), (LIMIT_S, 0)):
         time_.pass_by(wait_s)
         reconciler.reconcile()
         assert _row(scheduler, chosen).vcpus_used == n_vcpus
 
 
-def test_claim_that_placement_cannot_tell_of_holds_up_no_other(
+def test_claim_that_cannot_be_read_does_not_block_others(
     scheduler: Scheduler, time_: HandTime
 ) -> None:
-    """Its answer for one consumer is broken, for whatever reason."""
+    """Its answer for one consumer is broken, for some reason."""
     sick, well = new_uuids(2)
     placement: Any = Sick(scheduler.placement, sick)
     reconciler = _reconciler(scheduler, time_, placement=placement)
@@ -254,7 +258,7 @@ def test_claim_that_placement_cannot_tell_of_holds_up_no_other(
 def test_end_waits_for_no_placement_that_hangs(
     scheduler: Scheduler, time_: HandTime
 ) -> None:
-    """The claims that are next in turn are not asked for any more, either."""
+    """The claims that are next in turn are not queried any more, either."""
     placement: Any = Hanging()
     reconciler = _reconciler(scheduler, time_, placement=placement)
     _claims_of_nobody(scheduler, 3)
@@ -264,13 +268,13 @@ def test_end_waits_for_no_placement_that_hangs(
         "moorage.scheduler.claim_reconciler.RECONCILE_ROUND_S", 0.01
     ):
         reconciler.start()
-        assert placement.is_asked.wait(30)
+        assert placement.is_queried.wait(30)
         began = time.monotonic()
         reconciler.stop()
         assert time.monotonic() - began < 10
         placement.may_answer.set()
         reconciler.stop()
-    assert placement.n_asked == 1
+    assert placement.n_queries == 1
     assert not [t for t in threading.enumerate() if t.name == "claim-reconciler"]
 
 
@@ -278,12 +282,12 @@ class Hanging:
     """A Placement that answers when it is allowed to: nothing is allocated."""
 
     def __init__(self) -> None:
-        self.is_asked, self.may_answer = threading.Event(), threading.Event()
-        self.n_asked = 0
+        self.is_queried, self.may_answer = threading.Event(), threading.Event()
+        self.n_queries = 0
 
     def allocations(self, uuid: str) -> ConsumerAllocations:
-        self.n_asked += 1
-        self.is_asked.set()
+        self.n_queries += 1
+        self.is_queried.set()
         assert self.may_answer.wait(60)
         return ConsumerAllocations({})
 

@@ -38,13 +38,13 @@ def _refused_login() -> Exception:
 
 
 def _of_postgresql() -> Exception:
-    told = 'FATAL:  password authentication failed for user "moorage"\nLINE 2: x\n'
-    return sa.exc.OperationalError("SELECT 1", {}, psycopg2.OperationalError(told))
+    message = 'FATAL:  password authentication failed for user "moorage"\nLINE 2: x\n'
+    return sa.exc.OperationalError("SELECT 1", {}, psycopg2.OperationalError(message))
 
 
 def _of_mariadb() -> Exception:
-    told = "Can't connect to MySQL server on 'db' ([Errno 111] Connection refused)"
-    return sa.exc.OperationalError("S", {}, pymysql.err.OperationalError(2003, told))
+    message = "Can't connect to MySQL server on 'db' ([Errno 111] Connection refused)"
+    return sa.exc.OperationalError("S", {}, pymysql.err.OperationalError(2003, message))
 
 
 @pytest.mark.parametrize(

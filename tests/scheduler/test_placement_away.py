@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler whose Placement is away says so fast, leaks nothing and comes back."""
+"""A scheduler whose Placement is away fails fast, leaks nothing and recovers."""
 
 from __future__ import annotations
 
@@ -44,18 +44,6 @@ ALWAYS = 1000
 
 
 @pytest.fixture
-def embedded() -> Iterator[EmbeddedPlacementFixture]:
-    with EmbeddedPlacementFixture() as embedded:
-        yield embedded
-
-
-@pytest.fixture
-def server(embedded: EmbeddedPlacementFixture) -> Iterator[MisbehavingServer]:
-    with MisbehavingServer(embedded.placement.wsgi_app) as server:
-        yield server
-
-
-@pytest.fixture
 def scheduler(server: MisbehavingServer, tmp_path: Path) -> Iterator[Scheduler]:
     """Not started; its Placement is empty, and no instance is on a host."""
     hosts = [host(f"h{i}") for i in range(N_HOSTS)]
@@ -74,13 +62,13 @@ def started(scheduler: Scheduler, embedded: EmbeddedPlacementFixture) -> Schedul
     source = FileSource(scheduler.conf)
     source.start(scheduler.table)
     seed(embedded.client, providers(source.inventory))
-    # The first query of a process takes Placement longest.
+    # The first query of a process is Placement's slowest.
     embedded.client.read("/allocation_candidates?resources=VCPU:1")
     scheduler.start()
     return scheduler
 
 
-def _ask(scheduler: Scheduler, uuids: list[str]) -> list[str]:
+def _select(scheduler: Scheduler, uuids: list[str]) -> list[str]:
     selections = scheduler.select_destinations(
         CONTEXT, request(num_instances=len(uuids)), uuids, return_objects=True
     )
@@ -104,7 +92,7 @@ def _n_sent(server: MisbehavingServer) -> int:
         (Misbehaviour.WRONG_SHAPE, PlacementUnavailable),
     ],
 )
-def test_request_ends_with_the_first_question_that_fails(
+def test_request_ends_with_the_first_query_that_fails(
     started: Scheduler,
     server: MisbehavingServer,
     wrong: Misbehaviour,
@@ -113,28 +101,28 @@ def test_request_ends_with_the_first_question_that_fails(
     n_before = _n_sent(server)
     server.misbehave(wrong, times=1)
     with pytest.raises(error):
-        _ask(started, new_uuids())
+        _select(started, new_uuids())
     assert _n_sent(server) == n_before + 1
     [record] = started.decisions.newest(1)
     assert "; Placement gave no answer, 0 host(s)" in record.summary()
-    assert len(_ask(started, new_uuids())) == 1
+    assert len(_select(started, new_uuids())) == 1
 
 
 @pytest.mark.parametrize("n_instances", [1, 3])
 @pytest.mark.parametrize(
     "wrong", [Misbehaviour.HANG, Misbehaviour.BAD_GATEWAY, Misbehaviour.UNAUTHORIZED]
 )
-def test_placement_that_goes_away_during_a_claim_is_asked_of_no_other_host(
+def test_no_other_host_is_claimed_once_placement_goes_away(
     started: Scheduler,
     server: MisbehavingServer,
     wrong: Misbehaviour,
     n_instances: int,
 ) -> None:
-    _ask(started, new_uuids())  # candidates are kept now: the next call claims at once
+    _select(started, new_uuids())  # candidates are cached: the next call claims at once
     n_before = _n_sent(server)
     server.misbehave(wrong, times=ALWAYS)
     with pytest.raises(PlacementError):
-        _ask(started, new_uuids(n_instances))
+        _select(started, new_uuids(n_instances))
     claims = [verb for verb, _, _ in server.seen[n_before:] if verb in ("PUT", "POST")]
     assert len(claims) == 1
     assert _n_sent(server) - n_before <= CIRCUIT_MAX_FAILURES + 1
@@ -143,12 +131,12 @@ def test_placement_that_goes_away_during_a_claim_is_asked_of_no_other_host(
 def test_claim_that_arrived_while_placement_went_away_is_released_later(
     started: Scheduler, server: MisbehavingServer, embedded: EmbeddedPlacementFixture
 ) -> None:
-    _ask(started, new_uuids())  # candidates are kept now
+    _select(started, new_uuids())  # candidates are cached
     [uuid] = new_uuids()
     server.misbehave(Misbehaviour.LOST, verb="PUT")
     server.misbehave(Misbehaviour.BAD_GATEWAY, verb="GET", times=MAX_WRITES + 1)
     with pytest.raises(PlacementUnavailable):
-        _ask(started, [uuid])
+        _select(started, [uuid])
     assert embedded.client.allocations(uuid).resources
     wait_until(lambda: not embedded.client.allocations(uuid).resources)
 
@@ -160,18 +148,18 @@ def test_scheduler_refuses_at_once_and_becomes_ready_again_by_itself(
     server.misbehave(Misbehaviour.BAD_GATEWAY, times=CIRCUIT_MAX_FAILURES)
     while started.status.is_ready:
         with pytest.raises(PlacementUnavailable):
-            _ask(started, new_uuids())
+            _select(started, new_uuids())
     assert "answered 502" in started.status.readiness_note
     n_sent = _n_sent(server)
     with pytest.raises(PlacementUnavailable, match="Placement are suspended: since"):
-        _ask(started, new_uuids())
+        _select(started, new_uuids())
     assert _n_sent(server) == n_sent
     wait_until(lambda: started.status.is_ready)
     assert started.status.readiness_note == ""
-    assert len(_ask(started, new_uuids())) == 1
+    assert len(_select(started, new_uuids())) == 1
 
 
-def test_question_too_long_for_the_web_server_affects_no_other_request(
+def test_query_too_long_for_the_web_server_affects_no_other_request(
     started: Scheduler, server: MisbehavingServer
 ) -> None:
     for i in range(CIRCUIT_MAX_FAILURES):
@@ -180,7 +168,7 @@ def test_question_too_long_for_the_web_server_affects_no_other_request(
         image = ImageMeta(properties=ImageMetaProps(traits_required=traits))
         with pytest.raises(NoValidHost):
             started.select_destinations(CONTEXT, request(image=image), new_uuids())
-    assert len(_ask(started, new_uuids())) == 1
+    assert len(_select(started, new_uuids())) == 1
     assert started.status.is_ready
 
 
@@ -202,7 +190,7 @@ def test_request_id_that_cannot_be_sent_is_refused_and_affects_no_other_request(
             started.select_destinations(context, request(), new_uuids())
     assert len(str(raised.value)) < 1000
     assert len(caplog.text) < 20_000
-    assert len(_ask(started, new_uuids())) == 1
+    assert len(_select(started, new_uuids())) == 1
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_wrong_plugin_is_named_and_leaves_all_in_use(
     assert (_filters(record), _weighers(record)) == (["ComputeFilter"], ["RAMWeigher"])
 
 
-def test_decision_under_way_keeps_the_plugins_that_it_began_with(
+def test_running_decision_keeps_its_plugins(
     cloud: SchedulerFixture,
 ) -> None:
     _set(cloud, enabled_filters=["GateFilter", "IoOpsFilter"])

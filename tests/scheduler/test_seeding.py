@@ -65,6 +65,6 @@ def test_disabled_host_has_the_trait_of_it(tmp_path: Path) -> None:
     assert provider.traits == {"CUSTOM_X", "COMPUTE_STATUS_DISABLED"}
 
 
-def test_further_resources_are_told_in_placements_terms(tmp_path: Path) -> None:
+def test_further_resources_are_named_in_placements_terms(tmp_path: Path) -> None:
     provider = _provider(tmp_path, resources={"VGPU": {"total": 4, "max_unit": 1}})
     assert provider.inventories["VGPU"] == {"total": 4, "max_unit": 1}

@@ -86,7 +86,7 @@ def test_what_is_needed_outside_decides_on_readiness(tmp_path: Path) -> None:
     scheduler.stop()
 
 
-def test_seeding_that_takes_long_is_logged(
+def test_slow_seeding_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

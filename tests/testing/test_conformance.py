@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every plugin of ours keeps the contract; one that breaks it is told which and how."""
+"""Every plugin of ours meets the contract; a broken one is named with its fault."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_broken_plugin_is_named_with_what_it_breaks(plugin: type, claim: str) ->
 
 
 class Greedy(BaseHostFilter):
-    """Contradict itself on hosts of the aggregate that the test asks for."""
+    """Contradicts itself on hosts of the aggregate that the test requires."""
 
     def passing(self, hosts: Any, spec_obj: Any) -> Any:
         return np.ones(len(hosts), bool)

@@ -38,7 +38,7 @@ def test_conductor_selects_over_the_bus(running: SchedulerFixture) -> None:
     assert list(found["allocations"]) == [chosen.compute_node_uuid]
 
 
-def test_placement_and_table_tell_the_same(running: SchedulerFixture) -> None:
+def test_placement_and_table_agree(running: SchedulerFixture) -> None:
     with pytest.raises(NoValidHost):
         running.api.select_destinations(
             CONTEXT, spec(memory_mb=4097), [instance_uuid("new")]

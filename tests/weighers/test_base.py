@@ -134,8 +134,8 @@ def test_option_is_the_multiplier_of_the_rest() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_option_that_is_not_finite_stops_the_start(value: float) -> None:
-    told = r"\[filter_scheduler\] ram_weight_multiplier is .*finite number"
-    with pytest.raises(ConfigurationError, match=told):
+    message = r"\[filter_scheduler\] ram_weight_multiplier is .*finite number"
+    with pytest.raises(ConfigurationError, match=message):
         RAMWeigher(options(ram_weight_multiplier=value))
 
 

@@ -51,7 +51,7 @@ COUNTS = st.integers(0, 100)
 
 @st.composite
 def records(draw: st.DrawFn) -> list[HostRecord]:
-    """Some hosts that differ in what our weighers look at."""
+    """Some hosts that differ in the columns that our weighers read."""
     return [
         host(
             host=f"h{i}",
@@ -108,27 +108,27 @@ def test_weigher_keeps_the_contract(
         rows = rows.with_instance(
             0, instance_uuid("placed"), Consumption(memory_mb=1, disk_mb=1, vcpus=1)
         )
-    asked: RequestSpec = spec(
+    spec_obj: RequestSpec = spec(
         instance_group=of,
         image=IMAGE,
         requested_destination=Destination(
             cell=CellMapping(uuid=CELL), allow_cross_cell_move=True
         ),
     )
-    request_before, hosts_before = copy.deepcopy(asked), _copied(rows)
+    request_before, hosts_before = copy.deepcopy(spec_obj), _copied(rows)
     own_before = dict(vars(weigher))
-    prepared = weigher.prepare(asked)
-    raw, multipliers = prepared.weigh_all(rows, asked), prepared.multipliers(rows)
+    prepared = weigher.prepare(spec_obj)
+    raw, multipliers = prepared.weigh_all(rows, spec_obj), prepared.multipliers(rows)
 
     assert (raw.dtype, raw.shape) == (np.float64, (len(rows),))
     assert (multipliers.dtype, multipliers.shape) == (np.float64, (len(rows),))
     assert abs(multipliers[0]) == 7
-    assert [prepared.weigh_host(h, asked) for h in rows] == raw.tolist()
+    assert [prepared.weigh_host(h, spec_obj) for h in rows] == raw.tolist()
     order = np.array(data.draw(st.permutations(range(len(rows)))))
     reordered = rows.take(order)
-    assert prepared.weigh_all(reordered, asked).tolist() == raw[order].tolist()
+    assert prepared.weigh_all(reordered, spec_obj).tolist() == raw[order].tolist()
     assert prepared.multipliers(reordered).tolist() == multipliers[order].tolist()
-    assert asked.obj_to_primitive() == request_before.obj_to_primitive()
+    assert spec_obj.obj_to_primitive() == request_before.obj_to_primitive()
     assert _copied(rows) == hosts_before
     assert vars(weigher) == own_before
 

@@ -21,7 +21,7 @@ HERE = CellMapping(uuid=CELL)
     [
         pytest.param(None, [0, 0], id="no destination"),
         pytest.param({}, [0, 0], id="empty destination"),
-        pytest.param({"cell": HERE}, [0, 0], id="may it leave? not told"),
+        pytest.param({"cell": HERE}, [0, 0], id="unknown whether it may leave"),
         pytest.param(
             {"cell": HERE, "allow_cross_cell_move": False}, [0, 0], id="may not leave"
         ),
@@ -45,9 +45,9 @@ def test_own_cell_is_preferred(
     destination: dict[str, Any] | None, raw: list[float], conf: cfg.ConfigOpts
 ) -> None:
     rows = batch(*hosts("cell_uuid", [CELL, node_uuid("other cell")]))
-    asked = spec(
+    spec_obj = spec(
         requested_destination=None
         if destination is None
         else Destination(**destination)
     )
-    assert CrossCellWeigher(conf).weigh_all(rows, asked).tolist() == raw
+    assert CrossCellWeigher(conf).weigh_all(rows, spec_obj).tolist() == raw

@@ -48,7 +48,7 @@ def weigher(multiplier: float = 1.0, setting: Any = ()) -> ImagePropertiesWeighe
 
 
 @pytest.mark.parametrize(
-    ("asked", "setting", "raw"),
+    ("meta", "setting", "raw"),
     [
         pytest.param(UBUNTU, [], [4, 1, 0], id="every property counts"),
         pytest.param(UBUNTU, ["os_distro=2"], [4, 0, 0], id="one with a factor"),
@@ -61,9 +61,9 @@ def weigher(multiplier: float = 1.0, setting: Any = ()) -> ImagePropertiesWeighe
     ],
 )
 def test_instances_that_share_properties_count(
-    asked: ImageMeta | None, setting: list[str], raw: list[float]
+    meta: ImageMeta | None, setting: list[str], raw: list[float]
 ) -> None:
-    weights = weigher(setting=setting).weigh_all(cloud().batch(), spec(image=asked))
+    weights = weigher(setting=setting).weigh_all(cloud().batch(), spec(image=meta))
     assert weights.tolist() == raw
 
 
@@ -88,10 +88,10 @@ CLAIM = Consumption(
 def test_claims_count_until_they_are_given_back() -> None:
     made, claimed = cloud(), instance_uuid("claimed")
     made.consume(node_uuid("c"), claimed, CLAIM)
-    asked = spec(image=UBUNTU)
-    assert weigher().weigh_all(made.batch(), asked).tolist() == [4, 1, 2]
+    spec_obj = spec(image=UBUNTU)
+    assert weigher().weigh_all(made.batch(), spec_obj).tolist() == [4, 1, 2]
     made.release_claim("c", claimed)
-    assert weigher().weigh_all(made.batch(), asked).tolist() == [4, 1, 0]
+    assert weigher().weigh_all(made.batch(), spec_obj).tolist() == [4, 1, 0]
 
 
 def test_instances_that_this_request_placed_count() -> None:

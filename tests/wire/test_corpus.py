@@ -74,7 +74,7 @@ def places(message, path=()):
             yield from places(value, (*path, key))
 
 
-def test_fault_in_any_field_is_told_from_the_top():
+def test_fault_in_any_field_is_reported_with_its_path():
     request = REQUESTS[0]["spec_obj"]
     texts = [p for p in places(request) if all(isinstance(key, str) for key in p)]
     fields = [p for p in texts if p[-2:-1] == ("nova_object.data",)]
@@ -134,7 +134,7 @@ def test_damaged_message_is_read_whole_or_refused(message):
 
 @examples(4)
 @given(st.sampled_from(CORPUS), st.data())
-def test_message_cut_short_is_no_json_or_refused(message, data):
+def test_truncated_message_is_no_json_or_refused(message, data):
     text = json.dumps(message["message"]["args"])
     cut = text[: data.draw(st.integers(0, len(text) - 1))]
     with pytest.raises(

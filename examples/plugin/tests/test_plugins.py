@@ -74,7 +74,7 @@ def test_scheduler_uses_both_by_name():
     assert selected.service_host == "half-full"
 
 
-def test_driver_takes_the_first_host_that_fits():
+def test_driver_selects_the_first_host_that_fits():
     running = SchedulerFixture(
         host(host="full", vcpus_used=8),
         host(host="first"),

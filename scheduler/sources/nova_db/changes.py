@@ -34,7 +34,7 @@ class CellChanges:
     instances : mapping
         The UUIDs of all instances of a service host, by host.
     recently_written : collection of str
-        The UUIDs of the instances whose rows changed a moment ago.
+        The UUIDs of the instances whose rows have just changed.
     """
 
     began_at: float

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import sqlalchemy as sa
+from cachetools import LRUCache
 from oslo_config import cfg
 
 from ....objects import Instance
@@ -25,8 +26,8 @@ from .schema import instance_system_metadata
 
 _MULTIPLIER: Final = "image_props_weight_multiplier"
 
-#: Share of a cell's time limit; what is not read in it is read at the next polls.
-_SHARE: Final = 0.25
+#: Share of a cell's time limit; the rest is read by the next polls.
+_MAX_SHARE: Final = 0.25
 #: Instances in one statement.
 _CHUNK: Final = 500
 _MAX_IMAGES: Final = 4096
@@ -81,10 +82,10 @@ class ImagePropertiesReader:
     def __init__(self) -> None:
         self._of_host: dict[str, frozenset[str]] = {}
         self._is_on = False
-        #: Instances to be read: now, and when there is time.
+        #: Instances to read: in this poll, and when a poll has time left.
         self._urgent: set[str] = set()
         self._later: set[str] = set()
-        self._parsed: dict[MetadataItems, ImageProperties] = {}
+        self._parsed = LRUCache[MetadataItems, ImageProperties](_MAX_IMAGES)
 
     def read_changes(
         self,
@@ -109,7 +110,7 @@ class ImagePropertiesReader:
         in_full : bool
             Read those of all instances again, a few at each poll.
         """
-        arrived = self._arrived(changes)
+        arrived = self._new_on_hosts(changes)
         was_on, self._is_on = self._is_on, is_on
         if not is_on:
             self._urgent.clear()
@@ -121,12 +122,12 @@ class ImagePropertiesReader:
             self._later = self._all()
         self._urgent.update(arrived)
         self._urgent.update(changes.recently_written)
-        return self._read(connection, time.monotonic() + _SHARE * limit_s)
+        return self._read(connection, time.monotonic() + _MAX_SHARE * limit_s)
 
     def _all(self) -> set[str]:
         return set().union(*self._of_host.values())
 
-    def _arrived(self, changes: CellChanges) -> set[str]:
+    def _new_on_hosts(self, changes: CellChanges) -> set[str]:
         """Return the instances that are new on their hosts."""
         arrived: set[str] = set()
         for host, uuids in changes.instances.items():
@@ -158,8 +159,6 @@ class ImagePropertiesReader:
         """Return the properties of an image, parsed once for all of its instances."""
         properties = self._parsed.get(items)
         if properties is None:
-            if len(self._parsed) >= _MAX_IMAGES:
-                self._parsed.clear()
             instance = Instance(uuid=uuid, system_metadata=dict(items))
             properties = properties_of_instance(instance) or NO_PROPERTIES
             self._parsed[items] = properties

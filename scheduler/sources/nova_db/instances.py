@@ -68,7 +68,7 @@ class Instances:
 
     @property
     def recently_written(self) -> set[str]:
-        """The UUIDs of the instances whose rows changed a moment ago."""
+        """The UUIDs of the instances whose rows have just changed."""
         ids = self._table.rows_to_reread
         return {self._known[row_id][0] for row_id in ids if row_id in self._known}
 

@@ -19,7 +19,7 @@ LOG = logging.getLogger(__name__)
 
 #: Seconds by which the clock that timed a row may be behind the local one.
 _SKEW_S: Final = 5.0
-#: Seconds in which a compute writes its usage after it took on an instance: it does so
+#: Seconds in which a compute writes its usage after it accepted an instance: it does so
 #: next, under the same lock.
 _WRITTEN_S: Final = 5.0
 _US_PER_S: Final = 1e6

@@ -46,8 +46,8 @@ _MAX_LISTED: Final = 5
 _OPTION: Final = "[api_database] connection"
 _AS_URL: Final = "It has to be such as mysql+pymysql://nova:PASSWORD@HOST/nova_api"
 _AS_DB: Final = "It has to be that of nova's API database"
-#: The meaning of an interval of 0 for nova's periodic tasks.
-_EVERY_MINUTE_S: Final = 60
+#: nova runs a periodic task whose interval is 0 every 60 s.
+_DEFAULT_PERIOD_S: Final = 60
 #: Seconds that `stop` waits for the polling thread.
 _STOP_S: Final = 5.0
 
@@ -555,7 +555,7 @@ class NovaDBSource(BaseHostSource):
 
     def _discover(self, *, in_background: bool) -> None:
         interval_s = self.conf.scheduler.discover_hosts_in_cells_interval
-        interval_s, now = interval_s or _EVERY_MINUTE_S, self._clock()
+        interval_s, now = interval_s or _DEFAULT_PERIOD_S, self._clock()
         if interval_s < 0 or (self._discovery and self._discovery.is_alive()):
             return
         if self._discovered_at is not None and now - self._discovered_at < interval_s:

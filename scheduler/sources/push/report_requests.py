@@ -77,7 +77,7 @@ class ReportRequester:
     def request(self, node_uuid: str, topic: str | None, server: str | None) -> None:
         """Request a whole report of a node from the agent at that topic and server."""
         if topic is None or server is None:
-            return  # the agent takes no requests; its next whole report may still come
+            return  # it accepts no requests; its next whole report may still arrive
         now = self._clock()
         with self._lock:
             pending = self._pending.get(node_uuid)

@@ -44,10 +44,10 @@ HOSTS = sa.Table(
 _CHUNK: Final = 150
 #: Invalid rows that are logged one by one.
 _MAX_LOGGED: Final = 20
-_TRIES: Final = 3
+_MAX_ATTEMPTS: Final = 3
 #: Seconds by which `seen_at` of one report may differ between processes that share a
 #: store.
-_SAME_S: Final = 5.0
+_SEEN_AT_TOLERANCE_S: Final = 5.0
 
 _OPTION: Final = "[moorage] store_connection"
 _SCHEMA: Final = StoreSchema(
@@ -101,19 +101,19 @@ class HostStore:
         """
         with self._database.translated_errors(), self._engine.connect() as connection:
             rows = connection.execute(sa.select(HOSTS)).all()
-        found, mistakes = [], []
+        found, invalid = [], []
         for row in rows:
             try:
                 found.append(_read(self._columns, *row))
             except (ValueError, RecursionError) as e:
-                mistakes.append(f"row '{row.node_uuid}': {e}")
-        for mistake in mistakes[:_MAX_LOGGED]:
-            LOG.warning("The store %s has an invalid host, %s", self.name, mistake)
-        if len(mistakes) > _MAX_LOGGED:
+                invalid.append(f"row '{row.node_uuid}': {e}")
+        for message in invalid[:_MAX_LOGGED]:
+            LOG.warning("The store %s has an invalid host, %s", self.name, message)
+        if len(invalid) > _MAX_LOGGED:
             LOG.warning(
                 "The store %s has %d more invalid hosts",
                 self.name,
-                len(mistakes) - _MAX_LOGGED,
+                len(invalid) - _MAX_LOGGED,
             )
         return found
 
@@ -130,19 +130,19 @@ class HostStore:
         StoreUnavailable
         """
         # Sorted: writers that lock rows in one order cannot deadlock.
-        for chunk in _chunks(sorted(hosts.items(), key=_uuid)):
+        for chunk in _chunks(sorted(hosts)):
             with self._database.translated_errors():
-                self._write(dict(chunk))
+                self._write({uuid: hosts[uuid] for uuid in chunk})
 
     def _write(self, hosts: dict[str, ReportedNode]) -> None:
         """Write some hosts; retry if another scheduler has inserted one."""
-        for remaining in reversed(range(_TRIES)):
+        for n_left in reversed(range(_MAX_ATTEMPTS)):
             try:
                 with self._engine.begin() as connection:
                     _write(connection, hosts)
                 return
             except sa.exc.IntegrityError:
-                if not remaining:
+                if not n_left:
                     raise
 
     def delete(self, node_uuids: Iterable[str], seen_before: float) -> None:
@@ -161,14 +161,10 @@ class HostStore:
                 )
 
 
-def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:
+def _chunks(items: Iterable[str]) -> Iterator[list[str]]:
     remaining = iter(items)
     while chunk := list(itertools.islice(remaining, _CHUNK)):
         yield chunk
-
-
-def _uuid(item: tuple[str, ReportedNode]) -> str:
-    return item[0]
 
 
 def _write(connection: Connection, hosts: dict[str, ReportedNode]) -> None:
@@ -204,7 +200,7 @@ def _is_newer(
         return incarnation in node.earlier or node.seen_at >= seen_at
     if node.revision != revision:
         return node.revision > revision
-    return node.seen_at > seen_at + _SAME_S
+    return node.seen_at > seen_at + _SEEN_AT_TOLERANCE_S
 
 
 def _row(uuid: str, node: ReportedNode) -> dict[str, Any]:

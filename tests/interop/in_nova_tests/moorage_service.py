@@ -158,16 +158,16 @@ class _Network:
 
 
 class _Asked:
-    """What a test wraps to see whether nova's filter of that name is asked."""
+    """What a test wraps to see whether nova's filter of that name is called."""
 
     def host_passes(self, host_state: object, spec_obj: object) -> bool:
         return True
 
 
 def _watch(ours: type[BaseHostFilter], theirs: Any) -> None:
-    """Ask nova's filter, too, where a test has put a mock there.
+    """Call nova's filter, too, where a test has put a mock there.
 
-    One that only watches is told that ours is asked; one that has an answer of its own
+    A mock that only records gets the call; one that has an answer of its own
     answers for ours.
     """
     passing = ours.passing

@@ -32,21 +32,21 @@ class Printing(unittest.TestResult):
         super().startTest(test)
         self._began = time.monotonic()
 
-    def _print(self, test: Any, outcome: str, said: str = "") -> None:
+    def _print(self, test: Any, outcome: str, detail: str = "") -> None:
         # A class or module that cannot be set up fails before any test starts.
         took_s = time.monotonic() - getattr(self, "_began", time.monotonic())
-        print(json.dumps([test.id(), outcome, round(took_s, 2), said]), flush=True)
+        print(json.dumps([test.id(), outcome, round(took_s, 2), detail]), flush=True)
 
     def addSuccess(self, test: Any, details: Any = None) -> None:
         self._print(test, "passed")
 
     def addError(self, test: Any, err: Any = None, details: Any = None) -> None:
-        said = (
+        detail = (
             "\n".join(f"{name}:\n{each.as_text()}" for name, each in details.items())
             if details
             else self._exc_info_to_string(err, test)  # type: ignore[attr-defined]  # unittest's
         )
-        self._print(test, "failed", said)
+        self._print(test, "failed", detail)
 
     addFailure = addError
 
@@ -66,14 +66,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="+")
     parser.add_argument("--with-nova-scheduler", action="store_true")
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     moorage_service.settle_in()
-    if not told.with_nova_scheduler:
+    if not arguments.with_nova_scheduler:
         moorage_service.install()
-    suite = unittest.defaultTestLoader.loadTestsFromNames(told.names)
+    suite = unittest.defaultTestLoader.loadTestsFromNames(arguments.names)
     suite.run(Printing())
     sys.stdout.flush()
-    os._exit(0)  # threads of nova's that nobody waits for
+    os._exit(0)  # threads of nova's that are never joined
 
 
 if __name__ == "__main__":

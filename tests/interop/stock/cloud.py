@@ -33,7 +33,7 @@ HOST_ELSEWHERE = "elsewhere"
 
 #: The hosts of each cell; nova-api and the scheduler are on the first one's broker.
 CELLS = ((*HOSTS, FAILING_HOST), (HOST_ELSEWHERE,))
-#: Where nova-scheduler, or what takes its place, runs.
+#: The host of nova-scheduler, or of its replacement.
 CONTROL_HOST = "control"
 
 #: Amounts by resource class, by host.
@@ -58,7 +58,7 @@ class Scheduler(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Words:
-    """How a scheduler's log tells of its decisions."""
+    """The line that a scheduler logs for a decision."""
 
     decided: str
     chose: str
@@ -140,7 +140,7 @@ class StockCloud(fixtures.Fixture):
                 "state_path": self._state(CONTROL_HOST),
                 "transport_url": transport_url,
                 "rpc_response_timeout": _MAX_NOVA_S,
-                # A machine that is busy must not look like one that is down.
+                # A busy machine must not be mistaken for one that is down.
                 "report_interval": 10,
                 "service_down_time": 300,
             },
@@ -236,7 +236,7 @@ class StockCloud(fixtures.Fixture):
         return answer["result"]
 
     def show(self, instance: str) -> dict[str, Any]:
-        """Return what nova's databases say of an instance."""
+        """Return an instance as nova's databases have it."""
         found: dict[str, Any] = self.ask("show", instance=instance)
         return found
 
@@ -252,8 +252,8 @@ class StockCloud(fixtures.Fixture):
     def shown_as(self, instance: str, claim: Callable[[dict[str, Any]], Any]) -> Any:
         """Wait until what nova shows of an instance is so, and return it.
 
-        nova does not write all of it at once: it may say that an instance is in error
-        a moment before it says why.
+        nova does not write all of it at once: an instance may be in error
+        just before the reason is written.
         """
         seen: list[dict[str, Any]] = []
 
@@ -290,7 +290,7 @@ class StockCloud(fixtures.Fixture):
     def assert_allocated(self, consumer: str, expected: Allocations) -> None:
         """Wait until a consumer has exactly these resources, by host.
 
-        nova gives back what a move no longer needs after it has told of its end.
+        nova releases what a move no longer needs after it has reported its end.
         """
         self.until(
             lambda: self.allocations(consumer) == expected,
@@ -323,7 +323,7 @@ class StockCloud(fixtures.Fixture):
 
     @property
     def n_decisions(self) -> int:
-        """How often the scheduler was asked so far."""
+        """Return how many requests the scheduler has got so far."""
         return self.scheduler.count(_WORDS[self.kind].decided)
 
     def chosen(self, instance: str) -> list[str]:

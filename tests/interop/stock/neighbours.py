@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An empty Neutron, and a Glance that has every image: what nova asks, too."""
+"""An empty Neutron, and a Glance that has every image: the services that nova needs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ class Neighbours(fixtures.Fixture):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.addCleanup(server.server_close)
         self.addCleanup(server.shutdown)
-        # Both ask for paths that begin with the version: /v2.0/… is Neutron, /v2/…
-        # is Glance.
+        # Paths of both begin with the version: /v2.0/… is Neutron, /v2/… is Glance.
         self.neutron_url = self.glance_url = f"http://127.0.0.1:{server.server_port}"
 
 
@@ -37,30 +36,30 @@ class _Neighbour(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         match self._parts():
             case ["v2.0", collection]:
-                self._say(200, {collection: []})
+                self._reply(200, {collection: []})
             case ["v2", "schemas", name]:
-                self._say(200, {"name": name, "properties": _PROPERTIES})
+                self._reply(200, {"name": name, "properties": _PROPERTIES})
             case ["v2", "images", image]:
-                self._say(200, _image(image))
+                self._reply(200, _image(image))
             case ["v2", "images"]:
-                self._say(200, {"images": []})
+                self._reply(200, {"images": []})
             case _:
-                self._say(404, {})
+                self._reply(404, {})
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self._parts() == ["v2", "images"]:
-            self._say(201, _image(str(uuid.uuid4())))
+            self._reply(201, _image(str(uuid.uuid4())))
         else:
-            self._say(404, {})
+            self._reply(404, {})
 
     def do_DELETE(self) -> None:
-        self._say(204, None)
+        self._reply(204, None)
 
     def _parts(self) -> list[str]:
         return self.path.partition("?")[0].strip("/").split("/")
 
-    def _say(self, status: int, body: Any) -> None:
+    def _reply(self, status: int, body: Any) -> None:
         encoded = b"" if body is None else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

@@ -146,7 +146,7 @@ class Users:
         return sorted(mapping.host for mapping in found)
 
     def show(self, instance):
-        """Return what the databases say of an instance; None: it is deleted."""
+        """Return an instance as the databases have it; None: it is deleted."""
         try:
             ctxt, found = _found(instance)
         except exception.InstanceNotFound:
@@ -216,7 +216,7 @@ def main():
             try:
                 operation = getattr(users, message.pop("op"))
                 answer = {"result": operation(**message)}
-            except Exception as e:  # it is told to who asked
+            except Exception as e:  # the caller gets it
                 traceback.print_exc()
                 answer = {"error": f"{type(e).__name__}: {e}"}
             print(json.dumps(answer), file=out, flush=True)

@@ -19,8 +19,8 @@ def well_behaved(worker: Worker) -> int:
     """Serve until a signal, and end in good order."""
     worker.report(SystemdState.READY)
     while True:
-        came, gone = worker.signals.wait(also=(worker.lifeline,))
-        names = [signal.Signals(number).name for number in came]
+        received, gone = worker.signals.wait(also=(worker.lifeline,))
+        names = [signal.Signals(number).name for number in received]
         logging.info("worker %d: %s", worker.number, "gone" if gone else names)
         if gone or "SIGHUP" not in names:
             return 0
@@ -40,7 +40,7 @@ def raises(_worker: Worker) -> int:
 
 
 def does_not_end(worker: Worker) -> int:
-    """Go on, whatever signals come."""
+    """Continue, whichever signals arrive."""
     worker.report(SystemdState.READY)
     while True:
         time.sleep(0.1)

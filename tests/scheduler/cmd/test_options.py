@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options are read again as a whole or not at all, and the log tells what changed."""
+"""Options are reloaded as a whole or not at all, and the log names the changes."""
 
 from __future__ import annotations
 

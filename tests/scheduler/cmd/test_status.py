@@ -11,7 +11,7 @@ import socket
 import string
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +35,6 @@ from ...fixtures.memcached import Memcached
 from ...fixtures.nova_databases import Kind, NovaDatabases
 from ...fixtures.nova_peer import peer_or_skip
 from ...fixtures.placement_servers import (
-    EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,
 )
@@ -516,17 +515,8 @@ def test_routed_networks_need_neutron(check: Check, hosts: str) -> None:
 # -- Placement -------------------------------------------------------------------------
 
 
-@pytest.fixture
-def server() -> Iterator[MisbehavingServer]:
-    with (
-        EmbeddedPlacementFixture() as embedded,
-        MisbehavingServer(embedded.placement.wsgi_app) as server,
-    ):
-        yield server
-
-
 def placement(url: str, **more: object) -> str:
-    """Options of a Placement that asks for a token, and takes the one of its tests."""
+    """Options of a Placement that requires a token, and accepts that of its tests."""
     options = {
         "auth_type": "admin_token", "endpoint": url, "token": "admin",
         "endpoint_override": url, **more,
@@ -844,7 +834,7 @@ def test_file_that_cannot_be_read_is_no_result(
     assert details in capsys.readouterr().err
 
 
-def test_files_of_a_directory_are_looked_at(
+def test_files_of_a_directory_are_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in (2, 1):

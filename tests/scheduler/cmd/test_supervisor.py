@@ -76,7 +76,7 @@ def start() -> Iterator[Start]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_workers_are_asked_to_end(start: Start, number: signal.Signals) -> None:
+def test_workers_get_the_signal_to_end(start: Start, number: signal.Signals) -> None:
     process = start("well_behaved", 3)
     process.read_until("All 3 workers serve")
     process.send(number)

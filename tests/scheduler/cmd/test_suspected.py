@@ -49,5 +49,5 @@ def test_folder_that_cannot_be_read_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str
 ) -> None:
     assert run(_config(tmp_path, line)) == 2
-    [said] = capsys.readouterr().err.splitlines()
-    assert said.startswith("moorage-status orphans: ")
+    [printed] = capsys.readouterr().err.splitlines()
+    assert printed.startswith("moorage-status orphans: ")

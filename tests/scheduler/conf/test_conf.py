@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options have nova's groups, names and defaults, and are nobody's globals."""
+"""Options have nova's groups, names and defaults, and no global state."""
 
 from __future__ import annotations
 
@@ -103,7 +103,9 @@ def test_nova_conf_is_read_and_what_is_unknown_in_it_is_no_error(
         ("moorage", "decision_records = 0"),
     ],
 )
-def test_wrong_value_is_told_by_name(group: str, line: str, tmp_path: Path) -> None:
+def test_invalid_value_is_reported_by_name(
+    group: str, line: str, tmp_path: Path
+) -> None:
     path = tmp_path / "moorage.conf"
     path.write_text(f"[{group}]\n{line}\n")
     name = line.partition(" ")[0]
@@ -141,7 +143,7 @@ def test_every_option_has_help() -> None:
     assert [o.name for _, opts in list_opts() for o in opts if not o.help] == []
 
 
-def test_generator_is_told_of_every_group() -> None:
+def test_sample_generator_gets_every_group() -> None:
     groups = [group for group, _ in list_opts()]
     assert groups[0] == "DEFAULT"
     assert {"scheduler", "filter_scheduler", "placement", "moorage"} <= {*groups}

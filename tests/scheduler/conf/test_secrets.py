@@ -35,6 +35,6 @@ def test_secret_of_a_library_is_known(name: str) -> None:
 
 def test_what_helps_to_find_a_mistake_is_no_secret() -> None:
     ours = {opt.dest: opt for _, opts in list_opts() for opt in opts}
-    told = ("auth_url", "connection_debug", "enabled_filters", "node_uuid_file")
-    assert not any(is_secret(ours[name]) for name in told)
+    visible = ("auth_url", "connection_debug", "enabled_filters", "node_uuid_file")
+    assert not any(is_secret(ours[name]) for name in visible)
     assert is_secret(ours["connection"])

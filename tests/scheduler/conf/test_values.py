@@ -38,8 +38,8 @@ def test_file_that_counts_is_named(tmp_path: Path) -> None:
 
 def test_secret_that_is_wrong_is_not_written(tmp_path: Path) -> None:
     text = "[moorage]\nstore_connection = my-secret-$nothing\n"
-    said = _loaded(tmp_path, text)
-    assert said == "[moorage] store_connection = ***: the value cannot be used (FILE)"
+    raised = _loaded(tmp_path, text)
+    assert raised == "[moorage] store_connection = ***: the value cannot be used (FILE)"
 
 
 def test_file_that_is_no_text_is_an_error_of_options(tmp_path: Path) -> None:

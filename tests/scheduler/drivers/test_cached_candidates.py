@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decision on candidates that were kept is as right as on fresh ones."""
+"""A decision on cached candidates is as right as on fresh ones."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from ...fixtures.clouds import (
 
 
 class Counted:
-    """An adapter to Placement that counts what is asked."""
+    """An adapter to Placement that records what is sent."""
 
     def __init__(self, adapter: Any) -> None:
         self._adapter = adapter
-        self.asked: list[str] = []
+        self.sent: list[str] = []
         self.before_post: Callable[[], object] | None = None
         self.before_question: Callable[[], object] | None = None
 
@@ -45,19 +45,19 @@ class Counted:
         return getattr(self._adapter, name)
 
     def get(self, url: str, **options: Any) -> Any:
-        self.asked.append(f"GET {url.partition('?')[0]}")
-        if self.asked[-1] == "GET /allocation_candidates":
+        self.sent.append(f"GET {url.partition('?')[0]}")
+        if self.sent[-1] == "GET /allocation_candidates":
             rush, self.before_question = self.before_question, None
             if rush is not None:
                 rush()
         return self._adapter.get(url, **options)
 
     def put(self, url: str, **options: Any) -> Any:
-        self.asked.append("PUT")
+        self.sent.append("PUT")
         return self._adapter.put(url, **options)
 
     def post(self, url: str, **options: Any) -> Any:
-        self.asked.append("POST")
+        self.sent.append("POST")
         rush, self.before_post = self.before_post, None
         if rush is not None:
             rush()
@@ -65,7 +65,7 @@ class Counted:
 
     @property
     def n_questions(self) -> int:
-        return self.asked.count("GET /allocation_candidates")
+        return self.sent.count("GET /allocation_candidates")
 
 
 class Cloud:
@@ -84,7 +84,7 @@ class Cloud:
         self.scheduler.start()
 
     def select(self, vcpus: int = 8, uuids: list[str] | None = None) -> list[str]:
-        """Return the hosts of instances, after a look that they are claimed."""
+        """Return the hosts of instances, after a check that they are claimed."""
         uuids = uuids or new_uuids()
         answer: Any = self.scheduler.select_destinations(
             CONTEXT,
@@ -137,11 +137,11 @@ def test_answer_is_kept_for_the_next_request(make: Any) -> None:
     cloud = make("a", "b", "c")
     assert sorted(cloud.select() for _ in range(3)) == [["a"], ["b"], ["c"]]
     assert cloud.adapter.n_questions == 1
-    assert cloud.adapter.asked.count("PUT") == 3  # none was refused
+    assert cloud.adapter.sent.count("PUT") == 3  # none was refused
     assert cloud.scheduler.candidates_cache.stats().hits == 2
 
 
-def test_age_0_asks_each_time(make: Any) -> None:
+def test_age_0_queries_placement_each_time(make: Any) -> None:
     cloud = make("a", "b", candidates_max_age=0.0)
     cloud.select()
     cloud.select()
@@ -166,7 +166,7 @@ def test_answer_is_of_no_use_once_hosts_are_others(
     assert cloud.adapter.n_questions == 3
 
 
-def test_placement_is_asked_afresh_before_there_is_no_host(make: Any) -> None:
+def test_placement_is_queried_again_before_no_valid_host(make: Any) -> None:
     cloud = make("a")
     rival = cloud.take("a")
     with pytest.raises(NoValidHost):
@@ -207,7 +207,7 @@ def test_claims_of_a_request_that_fails_are_counted_no_more(make: Any) -> None:
     assert sorted(cloud.select(uuids=new_uuids(2))) == ["a", "b"]
 
 
-def test_answer_that_the_limit_cut_is_asked_for_whole_when_it_is_used_up(
+def test_truncated_answer_is_queried_whole_when_it_is_used_up(
     make: Any,
 ) -> None:
     cloud = make("a", "b", "c", max_placement_results=1)
@@ -221,7 +221,7 @@ def test_what_is_refused_of_several_moves_and_the_others_stay(make: Any) -> None
     cloud = make(*names)
 
     def rush() -> None:
-        # A rival takes of half of the hosts, after some of these were chosen.
+        # A rival claims on half of the hosts, after some of these were chosen.
         for name in names[:4]:
             cloud.take(name, vcpus=1)
 
@@ -253,7 +253,7 @@ def test_claim_that_counts_twice_is_no_reason_for_no_valid_host(make: Any) -> No
     assert cloud.adapter.n_questions == 1
 
 
-def test_record_tells_of_the_answer_that_was_decided_on(make: Any) -> None:
+def test_record_describes_the_answer_that_was_used(make: Any) -> None:
     cloud = make("a", "b", max_placement_results=1)
     cloud.select(vcpus=1)
     [kept] = [

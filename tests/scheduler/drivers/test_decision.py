@@ -125,7 +125,7 @@ def test_alternates_are_of_the_cell_and_never_a_chosen_host(
     ("max_attempts", "return_alternates", "n_alternates"),
     [(1, True, 0), (2, True, 1), (9, True, 1), (9, False, 0)],
 )
-def test_max_attempts_bounds_alternates(
+def test_max_attempts_limits_alternates(
     make: MakeScheduler, max_attempts: int, return_alternates: bool, n_alternates: int
 ) -> None:
     scheduler = make(*THREE[:2], scheduler__max_attempts=max_attempts)
@@ -208,13 +208,13 @@ def test_forced_host_needs_no_filter_but_room(make: MakeScheduler) -> None:
         _select(scheduler, request(vcpus=8, force_hosts=["h1"]))
 
 
-def test_unknown_forced_host_is_told_in_novas_words(make: MakeScheduler) -> None:
+def test_unknown_forced_host_is_reported_in_novas_words(make: MakeScheduler) -> None:
     scheduler = make(*THREE)
     with pytest.raises(NoValidHost, match="No such host - host: h9 node: None "):
         _select(scheduler, request(force_hosts=["h9"]))
 
 
-def test_zone_is_told_in_the_selection(make: MakeScheduler) -> None:
+def test_selection_names_the_zone(make: MakeScheduler) -> None:
     zone = {"name": "z", "metadata": {"availability_zone": "east"}, "hosts": ["h2"]}
     scheduler = make(*THREE, aggregates=[zone])
     [[east, *_]] = _select(scheduler, request(force_hosts=["h2"]))
@@ -286,7 +286,7 @@ def test_group_holds_for_the_next_request(make: MakeScheduler) -> None:
 # -- what nothing is claimed for ---------------------------------------------------
 
 
-def test_rebuild_asks_no_placement_and_claims_nothing(make: MakeScheduler) -> None:
+def test_rebuild_neither_queries_placement_nor_claims(make: MakeScheduler) -> None:
     scheduler = make(*THREE)
     spec = request(
         scheduler_hints={"_nova_check_type": ["rebuild"]},
@@ -307,7 +307,7 @@ def test_old_conductor_claims_by_itself(make: MakeScheduler) -> None:
     assert _nothing_is_held(scheduler)
 
 
-# -- what Placement says -----------------------------------------------------------
+# -- answers of Placement -----------------------------------------------------------
 
 
 def test_evacuated_instance_keeps_what_it_has(make: MakeScheduler) -> None:
@@ -335,9 +335,9 @@ def test_repeated_request_is_answered_as_before(make: MakeScheduler) -> None:
     # The first host is not the best one any more when the request is repeated.
     scheduler = make(host("big", memory_mb=16500), host("small"))
     [instance] = new_uuids()
-    asked = request(memory_mb=4096)
-    first = _select(scheduler, asked, [instance])
-    again = _select(scheduler, asked, [instance])
+    spec_obj = request(memory_mb=4096)
+    first = _select(scheduler, spec_obj, [instance])
+    again = _select(scheduler, spec_obj, [instance])
     assert _hosts(first)[0][0] == _hosts(again)[0][0] == "big"
     assert scheduler.placement.allocations(instance).resources == claimed(again[0][0])
     assert sorted(scheduler.table.batch().vcpus_used.tolist()) == [0, 1]
@@ -367,7 +367,7 @@ def test_earlier_claim_stays_if_the_repeated_request_fails(
         consume(*args)
         raise RuntimeError("broken")
 
-    scheduler.table.consume = break_afterwards  # type: ignore[assignment]  # takes any
+    scheduler.table.consume = break_afterwards  # type: ignore[assignment]  # any
     with pytest.raises(RuntimeError, match="broken"):
         _select(scheduler, request(), [instance])
     assert scheduler.placement.allocations(instance).resources == claimed(chosen)
@@ -386,7 +386,7 @@ def test_claim_stays_neither_claimed_nor_consumed_if_its_request_fails(
         if len(consumed) == 2:
             raise RuntimeError("broken")
 
-    scheduler.table.consume = break_at_the_second  # type: ignore[assignment]  # takes any
+    scheduler.table.consume = break_at_the_second  # type: ignore[assignment]  # any
     with pytest.raises(RuntimeError, match="broken"):
         _select(scheduler, request(num_instances=3), new_uuids(3))
     assert _nothing_is_held(scheduler)
@@ -410,7 +410,7 @@ def test_claim_whose_thread_is_killed_is_released(make: MakeScheduler) -> None:
     assert _nothing_is_held(scheduler)
 
 
-def test_instance_with_allocations_of_another_kind_is_not_taken_over(
+def test_instance_with_other_allocations_is_not_taken_over(
     make: MakeScheduler,
 ) -> None:
     scheduler = make(host("h1"), host("h2"))
@@ -420,7 +420,7 @@ def test_instance_with_allocations_of_another_kind_is_not_taken_over(
         _select(scheduler, request(vcpus=3), [instance])
 
 
-def test_full_host_gives_way_to_the_next(make: MakeScheduler) -> None:
+def test_next_host_is_claimed_if_the_first_is_full(make: MakeScheduler) -> None:
     """Candidates are stale as soon as they are read: a refusal is no failure."""
     scheduler = make(host("big", memory_mb=65536), host("small"))
     nodes = {h.host: h.uuid for h in scheduler.table.batch()}
@@ -438,7 +438,7 @@ def test_full_host_gives_way_to_the_next(make: MakeScheduler) -> None:
     assert results == ["refused", "claimed"]
 
 
-def test_candidate_without_a_row_is_told_not_crashed_on(
+def test_candidate_without_a_row_is_reported(
     make: MakeScheduler, caplog: pytest.LogCaptureFixture
 ) -> None:
     scheduler = make(host("h1", vcpus=1))
@@ -495,7 +495,7 @@ def test_claim_in_doubt_is_released_at_the_end_if_its_instance_is_gone(
         scheduler.start()
         seed(real.client, map(_provider, scheduler.table.batch().uuid))
         [instance] = new_uuids()
-        # The PUT is done, its answer lost, and then nobody can be asked.
+        # The PUT is executed, its answer lost, and then Placement is unreachable.
         server.misbehave(Misbehaviour.LOST, verb="PUT")
         allocations = scheduler.placement.allocations
         scheduler.placement.allocations = _refuse
@@ -522,7 +522,7 @@ def test_evacuation_in_doubt_is_released_and_the_source_stays(
 
     def put_and_lose(*args: Any, **more: Any) -> Any:
         answer = put(*args, **more)
-        if next(n_puts) == 1:  # the first is told what the instance holds
+        if next(n_puts) == 1:  # the first reads what the instance holds
             placement.allocations = _refuse
             raise AnswerLost("lost", is_in_flight=True)
         return answer
@@ -537,7 +537,7 @@ def test_evacuation_in_doubt_is_released_and_the_source_stays(
     assert allocations(instance).resources == claimed(source)
 
 
-def test_placement_that_calls_every_host_busy_is_not_asked_for_all_of_them(
+def test_claims_stop_early_if_every_host_is_busy(
     tmp_path: Path,
 ) -> None:
     path = write_inventory(tmp_path, *(host(f"h{i}") for i in range(30)))
@@ -586,7 +586,7 @@ def test_failure_after_a_claim_leaves_nothing(make: MakeScheduler) -> None:
     assert held[2] == {node: {"VCPU": 1}}, "another's stays"
 
 
-# -- requests that cannot be asked -------------------------------------------------
+# -- requests that cannot be queried -------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -676,7 +676,7 @@ def test_decision_is_one_line_in_the_log(
     assert "\n" not in line
 
 
-def test_records_are_a_bounded_ring(make: MakeScheduler) -> None:
+def test_oldest_records_are_dropped(make: MakeScheduler) -> None:
     scheduler = make(*THREE, moorage__decision_records=2)
     uuids = new_uuids(3)
     for each in uuids:

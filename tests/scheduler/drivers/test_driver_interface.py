@@ -96,7 +96,7 @@ def _order(fixture: SchedulerFixture) -> list[str]:
     return fixture.scheduler.table.batch().host.tolist()
 
 
-def test_first_fit_takes_the_first_host_and_the_next_are_alternates(
+def test_first_fit_selects_the_first_host_and_alternates_follow(
     driven: Driven,
 ) -> None:
     fixture = driven(FIRST_FIT.read_text(), "FirstFit", *_hosts())
@@ -135,7 +135,7 @@ def test_claims_of_a_driver_that_finds_no_host_are_released(driven: Driven) -> N
     assert not fixture.scheduler.table.claims()
 
 
-def test_host_that_was_filled_meanwhile_is_not_taken(driven: Driven) -> None:
+def test_host_that_has_become_full_is_not_selected(driven: Driven) -> None:
     fixture = driven(FIRST_FIT.read_text(), "FirstFit", *_hosts(2))
     _select(fixture, new_uuids())  # Placement's answer is cached from now on
     [other] = new_uuids()

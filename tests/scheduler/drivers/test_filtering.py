@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Filters are asked in turn, each of what the last one left, and told apart."""
+"""Each filter gets the hosts that the previous one passed; rejections are counted."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ FOUR = hosts("free_ram_mb", [1, 2, 3, 4])
 
 class AtLeastTwo(BaseHostFilter):
     REASON = "too little"
-    asked = 0
+    n_calls = 0
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Any:
-        type(self).asked += 1
+        type(self).n_calls += 1
         return hosts.free_ram_mb >= 2
 
 
@@ -67,7 +67,7 @@ def both(conf: cfg.ConfigOpts) -> list[BaseHostFilter]:
     return [AtLeastTwo(conf), AtMostThree(conf)]
 
 
-def test_hosts_pass_that_every_filter_lets_pass(both: list[BaseHostFilter]) -> None:
+def test_hosts_that_every_filter_passes_are_left(both: list[BaseHostFilter]) -> None:
     assert _left(both) == _left(both[::-1]) == "bc"
 
 
@@ -84,10 +84,10 @@ def test_each_filter_leaves_a_step(both: list[BaseHostFilter]) -> None:
     ]
 
 
-def test_no_filter_is_asked_of_no_hosts(conf: cfg.ConfigOpts) -> None:
-    AtLeastTwo.asked, steps = 0, list[FilterStep]()
+def test_no_filter_runs_without_hosts(conf: cfg.ConfigOpts) -> None:
+    AtLeastTwo.n_calls, steps = 0, list[FilterStep]()
     assert _left([NoOne(conf), AtLeastTwo(conf)], steps=steps) == ""
-    assert (AtLeastTwo.asked, [s.name for s in steps]) == (0, ["NoOne"])
+    assert (AtLeastTwo.n_calls, [s.name for s in steps]) == (0, ["NoOne"])
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_no_filter_is_asked_of_no_hosts(conf: cfg.ConfigOpts) -> None:
         pytest.param(1, True, "abcd", id="rebuild, later instance"),
     ],
 )
-def test_filters_that_are_asked(
+def test_filters_that_run(
     index: int, is_rebuild: bool, left: str, both: list[BaseHostFilter]
 ) -> None:
     assert _left(both, index, is_rebuild) == left
@@ -183,7 +183,7 @@ def test_reasons_of_a_host_are_all_reported(conf: cfg.ConfigOpts) -> None:
     ) * 3
 
 
-def test_only_the_filters_that_are_asked_have_reasons(conf: cfg.ConfigOpts) -> None:
+def test_only_filters_that_run_have_reasons(conf: cfg.ConfigOpts) -> None:
     filters = [AtMostThree(conf), NoOne(conf)]
     last = batch(*FOUR)[3]
     rebuild = spec(scheduler_hints={"_nova_check_type": ["rebuild"]})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request for many instances keeps little for each: not a ranking of all hosts."""
+"""A request for many instances does not hold a ranking of all hosts for each one."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ N_HOSTS = 200
 N_INSTANCES = 300
 #: What 60 MiB are for 10,000 instances.
 BYTES_AN_INSTANCE = 6 * 1024
-#: What one ranking, its arrays and the next batch of hosts take, and the caches.
+#: What one ranking, its arrays and the next batch of hosts need, and the caches.
 BYTES_ONCE = 1024 * 1024
 
 
 @pytest.fixture
 def scheduler(tmp_path: Path) -> Iterator[Scheduler]:
-    roomy = {"vcpus": 64, "memory_mb": 262144, "local_gb": 4000}
-    path = write_inventory(tmp_path, *[host(f"h{i}", **roomy) for i in range(N_HOSTS)])
+    large = {"vcpus": 64, "memory_mb": 262144, "local_gb": 4000}
+    path = write_inventory(tmp_path, *[host(f"h{i}", **large) for i in range(N_HOSTS)])
     conf = moorage_conf.load([], config_files=[])
     conf.set_override("inventory_file", str(path), group="moorage")
     scheduler = build(conf)
@@ -35,7 +35,7 @@ def scheduler(tmp_path: Path) -> Iterator[Scheduler]:
     scheduler.stop()
 
 
-def _ask(scheduler: Scheduler, n_instances: int) -> object:
+def _select(scheduler: Scheduler, n_instances: int) -> object:
     # Without UUIDs nothing is claimed: the embedded Placement's memory does not count.
     return scheduler.select_destinations(
         CONTEXT,
@@ -48,11 +48,11 @@ def _ask(scheduler: Scheduler, n_instances: int) -> object:
 def test_memory_of_a_request_does_not_grow_by_a_ranking_an_instance(
     scheduler: Scheduler,
 ) -> None:
-    _ask(scheduler, 2)  # candidates and answers of filters are kept from now on
+    _select(scheduler, 2)  # candidates and results of filters are cached from now on
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        reply = _ask(scheduler, N_INSTANCES)
+        reply = _select(scheduler, N_INSTANCES)
         now, peak = tracemalloc.get_traced_memory()
         del reply
         reply_size = now - tracemalloc.get_traced_memory()[0]

@@ -116,7 +116,7 @@ def test_class_that_is_no_weigher_is_refused(cls: type, conf: cfg.ConfigOpts) ->
 
 
 class NovaCandidateFilter:
-    """Keep candidates as nova's CandidateFilterMixin does, and tell limits."""
+    """Keep candidates as nova's CandidateFilterMixin does, and return limits."""
 
     def filter_candidates(self, host_state: Any, filter_func: Any) -> Any:
         good = [c for c in host_state.allocation_candidates if filter_func(c)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prefilters decide what Placement is asked, and the record names who refused."""
+"""Prefilters shape the query to Placement, and the record names one that refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def make(tmp_path: Path) -> Iterator[MakeScheduler]:
         scheduler.stop()
 
 
-def test_record_says_which_prefilter_refused(make: MakeScheduler) -> None:
+def test_record_names_the_prefilter_that_refused(make: MakeScheduler) -> None:
     scheduler = make(
         "limit_tenants_to_placement_aggregate",
         "placement_aggregate_required_for_tenants",
@@ -57,11 +57,11 @@ def test_record_says_which_prefilter_refused(make: MakeScheduler) -> None:
     ) in record.summary()
 
 
-def test_record_says_that_placement_refused(make: MakeScheduler) -> None:
+def test_record_has_placements_refusal(make: MakeScheduler) -> None:
     scheduler = make()
-    asked = request(extra_specs={"trait:CUSTOM_NO_SUCH": "required"})
+    spec_obj = request(extra_specs={"trait:CUSTOM_NO_SUCH": "required"})
     with pytest.raises(NoValidHost, match=r"No such trait.*CUSTOM_NO_SUCH"):
-        scheduler.select_destinations(CONTEXT, asked, new_uuids())
+        scheduler.select_destinations(CONTEXT, spec_obj, new_uuids())
     [record] = scheduler.decisions.newest()
     assert "; Placement rejected the query, 0 host(s)" in record.summary()
     assert "CUSTOM_NO_SUCH" in record.reason
@@ -79,10 +79,10 @@ class Neutron:
         self.segment = segment
 
     def show_port(self, port: str) -> Mapping[str, Any]:
-        raise AssertionError("no port was asked for")
+        raise AssertionError("a port was requested")
 
     def show_subnet(self, subnet: str) -> Mapping[str, Any]:
-        raise AssertionError("no subnet was asked for")
+        raise AssertionError("a subnet was requested")
 
     def list_subnets(self, *, network_id: str) -> Mapping[str, Any]:
         return {"subnets": [{"segment_id": self.segment}]}
@@ -116,16 +116,16 @@ def test_hosts_are_in_the_segment_of_a_routed_network(make: MakeScheduler) -> No
 
 
 @pytest.mark.parametrize("is_disabled", [False, True])
-def test_pinned_guest_is_asked_for_on_hosts_without_pcpu_by_default(
+def test_pinned_guest_may_use_hosts_without_pcpu_by_default(
     make: MakeScheduler, is_disabled: bool
 ) -> None:
     scheduler = make()
     scheduler.conf.set_override(
         "disable_fallback_pcpu_query", is_disabled, group="workarounds"
     )
-    asked = request(extra_specs={"hw:cpu_policy": "dedicated"})
+    spec_obj = request(extra_specs={"hw:cpu_policy": "dedicated"})
     try:
-        scheduler.select_destinations(CONTEXT, asked, new_uuids())
+        scheduler.select_destinations(CONTEXT, spec_obj, new_uuids())
         is_placed = True  # by the second question: these hosts report VCPU only
     except NoValidHost:
         is_placed = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A decision leaves a record: plain data, one line, kept among the newest."""
+"""A decision leaves a record: plain data, one line, stored among the newest."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _full() -> DecisionRecord:
     )
 
 
-def test_summary_is_one_line_of_the_whole_way() -> None:
+def test_summary_is_one_line_with_all_steps() -> None:
     assert _full().summary() == (
         "req-1: 1 instance(s) selected; 7 candidate(s) (truncated), 5 host(s)"
         " > ComputeFilter 3; u1 on a (1.000), alternates [b]; 2 claim attempt(s);"
@@ -50,7 +50,7 @@ def test_summary_is_one_line_of_the_whole_way() -> None:
     )
 
 
-def test_summary_says_why_nothing_was_selected() -> None:
+def test_summary_has_the_reason_why_nothing_was_selected() -> None:
     record = _record(outcome=Outcome.NO_VALID_HOST, reason="No such host ")
     assert record.summary().startswith(
         "req-1: 1 instance(s) no valid host (No such host); Placement not asked, "

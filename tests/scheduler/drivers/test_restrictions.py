@@ -74,10 +74,10 @@ def test_restriction(fields: dict[str, Any], left: str) -> None:
 
 def test_each_restriction_leaves_a_step() -> None:
     steps: list[FilterStep] = []
-    asked = spec(
+    spec_obj = spec(
         requested_destination=_to(host="a"), ignore_hosts=["b"], force_nodes=["n2"]
     )
-    restrict_hosts(TABLE.batch(), Request.of(asked), steps)
+    restrict_hosts(TABLE.batch(), Request.of(spec_obj), steps)
     assert [(s.name, s.n_in, s.n_out) for s in steps] == [
         ("requested_destination host", 3, 2),
         ("ignore_hosts", 2, 2),
@@ -97,7 +97,7 @@ REBUILD = {"_nova_check_type": ["rebuild"]}
         pytest.param(REBUILD, True, id="rebuild"),
     ],
 )
-def test_hint_says_that_it_is_a_rebuild(hints: Any, is_one: bool) -> None:
+def test_hint_marks_a_rebuild(hints: Any, is_one: bool) -> None:
     assert Request.of(spec(scheduler_hints=hints)).is_rebuild is is_one
 
 
@@ -134,7 +134,7 @@ def test_forced_hosts_are_not_filtered(fields: dict[str, Any], skips: bool) -> N
         ),
     ],
 )
-def test_question_is_narrowed_to_the_host_that_is_named(
+def test_query_is_restricted_to_the_named_host(
     fields: dict[str, Any], in_tree: str | None, is_limited: bool
 ) -> None:
     requirements = Requirements()
@@ -166,8 +166,8 @@ def test_unknown_host_is_reported_in_novas_words(
 
 
 def test_evacuated_host_is_known_by_its_nodes() -> None:
-    asked = spec(ignore_hosts=["a", "z"])
-    assert evacuated_from(Request.of(asked), TABLE) == {
+    spec_obj = spec(ignore_hosts=["a", "z"])
+    assert evacuated_from(Request.of(spec_obj), TABLE) == {
         node_uuid("n1"),
         node_uuid("n2"),
     }

@@ -95,7 +95,7 @@ def test_equal_hosts_all_weigh_one_from_a_class_minimum() -> None:
 
 class Never(BaseHostWeigher):
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Any:
-        raise AssertionError("asked")
+        raise AssertionError("called")
 
 
 @pytest.mark.parametrize("n_hosts", [0, 1])
@@ -113,7 +113,7 @@ def test_ties_order_equal_hosts_only() -> None:
     assert _order(_ranked(rows, ties=[0.3, 0.9, 0.1, 0.2])) == "bcda"
 
 
-def test_equal_best_hosts_are_shuffled_anew_each_time() -> None:
+def test_equal_best_hosts_are_shuffled_each_time() -> None:
     rows = batch(*hosts("free_ram_mb", [5, 9, 9, 9]))
     orders = {
         _order(_ranked(rows, seed=seed, shuffle_best_same_weighed_hosts=True))
@@ -225,7 +225,7 @@ def test_bad_multiplier_is_an_error_that_names_the_weigher(
 def test_host_whose_weight_cannot_be_computed_is_ordered_with_the_others(
     n_hosts: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # The span of these figures is beyond all numbers.
+    # The range of these values exceeds that of floats.
     odd = type("Odd", (Odd,), {"answer": [1e308, -1e308, *range(n_hosts - 2)]})
     rows = batch(*hosts("free_ram_mb", range(n_hosts)))
     ranking = _ranked(rows, weighers=[odd])

@@ -10,7 +10,7 @@ from moorage.scheduler.hosts import AggregateMap, metadata_values
 from ...conftest import aggregate
 
 
-def test_replaced_aggregate_concerns_its_old_and_new_hosts() -> None:
+def test_replaced_aggregate_affects_its_old_and_new_hosts() -> None:
     aggregates = AggregateMap()
     assert aggregates.put(aggregate(1, "a", "b")) == {"a", "b"}
     assert aggregates.put(aggregate(1, "b", "c")) == {"a", "b", "c"}
@@ -18,7 +18,7 @@ def test_replaced_aggregate_concerns_its_old_and_new_hosts() -> None:
     assert aggregates.of_host("c") == (aggregate(1, "b", "c"),)
 
 
-def test_dropping_an_unknown_aggregate_concerns_nobody() -> None:
+def test_dropping_an_unknown_aggregate_affects_no_host() -> None:
     assert AggregateMap().drop(7) == frozenset()
 
 

@@ -42,7 +42,7 @@ def test_number_of_one_host_is_pythons_own(name: str) -> None:
     assert type(getattr(batch(*THREE)[0], name)) in (int, float, bool)
 
 
-def test_unknown_attribute_is_told_with_those_that_exist() -> None:
+def test_unknown_attribute_is_an_error_that_names_the_known_ones() -> None:
     with pytest.raises(AttributeError, match=r"'free_ram'.*free_ram_mb"):
         batch(*THREE).free_ram  # noqa: B018 -- the access is what is tested
     assert not hasattr(batch(*THREE)[0], "free_ram")
@@ -63,7 +63,7 @@ def test_columns_that_are_not_novas_are_no_attributes_of_nova() -> None:
         pytest.param([0, 2], id="list"),
     ],
 )
-def test_taken_rows_are_those_picked(index: Any) -> None:
+def test_batch_of_rows_has_the_selected_rows(index: Any) -> None:
     rows = batch(*THREE)
     assert rows.take(index).free_ram_mb.tolist() == [1, 3]
     assert rows.free_ram_mb.tolist() == [1, 2, 3]
@@ -85,7 +85,7 @@ def test_index_counts_from_the_end_too_and_ends() -> None:
             rows[index]
 
 
-def test_placed_instance_is_seen_in_the_new_batch_only() -> None:
+def test_placed_instance_is_in_the_new_batch_only() -> None:
     rows = batch(*THREE)
     after = rows.with_instance(1, ONE, SMALL)
     assert after.free_ram_mb.tolist() == [1, 2 - 512, 3]
@@ -145,7 +145,7 @@ def test_aggregates_are_by_ascending_id() -> None:
         pytest.param(math.nan, None, id="never seen"),
     ],
 )
-def test_service_has_the_time_it_was_last_seen(seen: float, expected: Any) -> None:
+def test_service_has_its_last_seen_time(seen: float, expected: Any) -> None:
     service = batch(host(last_seen_up=seen, disabled=True))[0].service
     assert (service["last_seen_up"], service["disabled"]) == (expected, True)
 
@@ -167,12 +167,12 @@ def test_what_a_plugin_writes_to_limits_is_that_hosts_alone() -> None:
     assert rows[0].limits == rows[1].limits == {}
 
 
-def test_memo_asks_once_for_a_value_and_again_for_a_new_one() -> None:
+def test_cached_function_is_called_once_per_value() -> None:
     made = table(host(host="a", cpu_info="1"), host(host="b", cpu_info="22"))
-    asked: list[str] = []
+    calls: list[str] = []
 
     def length(value: str) -> int:
-        asked.append(value)
+        calls.append(value)
         return len(value)
 
     def lengths() -> list[int]:
@@ -184,4 +184,4 @@ def test_memo_asks_once_for_a_value_and_again_for_a_new_one() -> None:
     assert lengths() == lengths() == [1, 2]
     made.put(host(host="b", cpu_info="333"))
     assert lengths() == [1, 3]
-    assert asked == ["1", "22", "333"]
+    assert calls == ["1", "22", "333"]

@@ -81,13 +81,13 @@ def test_mappings_are_placements_own(hosts: HostBatch) -> None:
     assert candidates.mappings_of(1) == candidates.mappings()[1]
 
 
-def test_host_state_has_the_candidates_as_they_came(hosts: HostBatch) -> None:
+def test_host_state_has_the_candidates_unchanged(hosts: HostBatch) -> None:
     [state] = hosts.take([1])
     mapped = [each["mappings"]["_child"] for each in state.allocation_candidates]
     assert mapped == [[node_uuid(f"b child {number}")] for number in (0, 3, 6)]
 
 
-def test_host_that_nobody_offered_has_one_that_maps_nothing() -> None:
+def test_host_without_candidates_has_one_that_maps_nothing() -> None:
     batch = table(host(host="a"), host(host="b")).batch()
     assert batch.candidates.rows.tolist() == [0, 1]
     assert batch.candidates.mappings() == [{}, {}]

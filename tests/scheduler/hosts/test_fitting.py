@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a claimed instance takes of cells and devices is in the table until reported."""
+"""A claimed instance's cells and devices are consumed in the table until reported."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def free(made: HostTable) -> tuple[list[int], list[int]]:
     return pinned, [pool.count for pool in pools.pools]
 
 
-def test_instance_takes_cpus_and_a_device_of_one_cell() -> None:
+def test_instance_consumes_cpus_and_a_device_of_one_cell() -> None:
     made = table(record())
     made.consume(NODE, ONE, consumption())
     assert free(made) == ([2, 0], [1])
@@ -74,7 +74,7 @@ def test_instance_takes_cpus_and_a_device_of_one_cell() -> None:
     assert free(made) == ([2, 2], [])
 
 
-def test_instance_that_goes_gives_back_what_it_took() -> None:
+def test_instance_that_leaves_frees_what_it_used() -> None:
     made = table(record())
     before = record()
     for uuid in (ONE, TWO):
@@ -85,20 +85,20 @@ def test_instance_that_goes_gives_back_what_it_took() -> None:
     assert (topology, pools) == (before.numa_topology, before.pci_stats)
 
 
-def test_report_that_has_the_instance_replaces_what_was_reckoned() -> None:
+def test_report_with_the_instance_replaces_the_claim() -> None:
     made = table(record())
     made.consume(NODE, ONE, consumption())
-    told = numa_topology(numa_cell(0, pinned_cpus={0}), numa_cell(1))
-    made.put(record(numa_topology=HostTopology.read(told)), [ONE])
+    reported = numa_topology(numa_cell(0, pinned_cpus={0}), numa_cell(1))
+    made.put(record(numa_topology=HostTopology.read(reported)), [ONE])
     assert free(made) == ([1, 0], [1, 1])
 
 
-def test_instance_that_no_report_has_stays_reckoned() -> None:
+def test_instance_without_a_report_stays_consumed() -> None:
     made = table(record())
     made.consume(NODE, ONE, consumption())
-    # Cell 0 is full meanwhile: the guest is reckoned to be in the other one.
-    told = numa_topology(numa_cell(0, pinned_cpus={0, 1, 2, 3}), numa_cell(1))
-    made.put(record(numa_topology=HostTopology.read(told)), [])
+    # Cell 0 is full by now: the guest is assumed to be in the other one.
+    reported = numa_topology(numa_cell(0, pinned_cpus={0, 1, 2, 3}), numa_cell(1))
+    made.put(record(numa_topology=HostTopology.read(reported)), [])
     assert free(made) == ([4, 2], [1])
     made.release_claim("h", ONE)
     assert free(made) == ([4, 0], [1, 1])
@@ -117,14 +117,14 @@ def test_what_does_not_fit_any_more_is_left_to_the_host(field: str) -> None:
     assert state.vcpus_used == record().vcpus_used
 
 
-def test_devices_are_taken_on_a_host_without_cells() -> None:
+def test_devices_are_consumed_on_a_host_without_cells() -> None:
     made = table(record(numa_topology=None))
     made.consume(NODE, ONE, consumption())
     [pools] = made.batch().pci_stats
     assert pools.n_free == 1
 
 
-def test_overcommit_counts_as_the_filter_told() -> None:
+def test_overcommit_counts_with_the_filters_limits() -> None:
     cell = guest_cell(0, cpuset={0, 1, 2}, pcpuset=set(), cpu_policy="shared")
     need = Need(
         guest=Guest.read(guest_topology(cell)),
@@ -137,7 +137,7 @@ def test_overcommit_counts_as_the_filter_told() -> None:
     assert [cell.cpu_usage for cell in topology.cells] == [3, 3]
 
 
-def test_later_instances_of_a_request_see_what_the_first_took() -> None:
+def test_later_instances_of_a_request_count_the_first_ones_claim() -> None:
     made = table(record(), host(host="other"))
     batch = made.batch()
     index = list(batch.host).index("h")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an instance keeps of its image is read as the image itself is."""
+"""An instance's copies of image properties are read as the image itself is."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_instance_has_the_properties_of_its_image(
     assert len(found_in(kept)) == len(properties)
 
 
-def test_what_is_not_told_is_not_known() -> None:
+def test_unreported_property_is_unknown() -> None:
     assert properties_of_instance(Instance(uuid=UUID)) is None
     assert properties_of_image(None) == frozenset()
     assert properties_of_image(ImageMeta()) == frozenset()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A value keeps its code, and survives compaction."""
+"""A value has a stable code, and survives compaction."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def test_claim_is_consumed_at_once() -> None:
     assert ONE in state.instances
 
 
-def test_second_claim_of_one_instance_takes_nothing_more() -> None:
+def test_second_claim_of_one_instance_consumes_nothing_more() -> None:
     made = table(host())
     for _ in range(2):
         made.consume(host().uuid, ONE, SMALL)
@@ -278,7 +278,7 @@ def test_claim_that_the_row_includes_is_settled() -> None:
     assert made.claims() == ()
 
 
-def test_claims_tell_since_when() -> None:
+def test_claims_have_their_start_time() -> None:
     made = HostTable(clock=lambda: 17.0)
     made.put(host())
     made.consume(host().uuid, ONE, SMALL)
@@ -494,10 +494,10 @@ def test_concurrent_writers_and_readers_see_whole_rows() -> None:
     assert not torn
 
 
-def test_row_as_reported_leaves_out_what_claims_took() -> None:
+def test_row_as_reported_excludes_claims() -> None:
     made = table(host())
     made.consume(host().uuid, ONE, SMALL)
-    taken = made.batch().free_ram_mb[0]
+    free_mb = made.batch().free_ram_mb[0]
     assert made.as_reported(host().uuid) == host()
-    assert made.batch().free_ram_mb[0] == taken
+    assert made.batch().free_ram_mb[0] == free_mb
     assert made.as_reported(node_uuid("elsewhere")) is None

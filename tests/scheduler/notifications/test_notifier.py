@@ -60,7 +60,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
         scheduler.stop()
 
 
-def _ask(scheduler: Scheduler, uuids: list[str] | None, **changes: Any) -> list[str]:
+def _select(scheduler: Scheduler, uuids: list[str] | None, **changes: Any) -> list[str]:
     spec = (
         _spec(**changes) if uuids is None else _spec(instance_uuid=uuids[0], **changes)
     )
@@ -69,7 +69,7 @@ def _ask(scheduler: Scheduler, uuids: list[str] | None, **changes: Any) -> list[
 
 
 def _spec(**changes: Any) -> RequestSpec:
-    """A request that nova's payload can be made of, as it came over the wire."""
+    """A request with all that nova's payload needs, as received over the wire."""
     changes = {"instance_uuid": new_uuids()[0], **changes}
     spec = request(**changes)
     spec.flavor.disabled, spec.flavor.is_public = False, True
@@ -95,7 +95,7 @@ def test_start_and_end_are_sent_in_each_format(
     make: Make, form: str, publishers: list[str]
 ) -> None:
     scheduler = make(listener := Listener(), notification_format=form)
-    _ask(scheduler, new_uuids())
+    _select(scheduler, new_uuids())
     scheduler.stop()
     sent = [(each.publisher_id, each.event_type) for each in listener.received]
     assert sent == [(p, e) for e in (START, END) for p in publishers]
@@ -104,7 +104,7 @@ def test_start_and_end_are_sent_in_each_format(
 def test_each_format_can_have_its_own_notifier(make: Make) -> None:
     legacy, versioned = Listener(), Listener()
     scheduler = make((legacy, versioned), notification_format="both")
-    _ask(scheduler, new_uuids())
+    _select(scheduler, new_uuids())
     scheduler.stop()
     assert [set(each.payload) for each in legacy.received] == [{"request_spec"}] * 2
     names = [each.payload["nova_object.name"] for each in versioned.received]
@@ -114,7 +114,7 @@ def test_each_format_can_have_its_own_notifier(make: Make) -> None:
 def test_end_has_the_last_instance(make: Make) -> None:
     scheduler = make(listener := Listener(), notification_format="versioned")
     uuids = new_uuids(3)
-    _ask(scheduler, uuids, num_instances=3)
+    _select(scheduler, uuids, num_instances=3)
     scheduler.stop()
     sent = [
         each.payload["nova_object.data"]["instance_uuid"] for each in listener.received
@@ -123,12 +123,12 @@ def test_end_has_the_last_instance(make: Make) -> None:
 
 
 def test_pci_request_is_published_with_its_unset_fields_as_none(make: Make) -> None:
-    asked = InstancePCIRequests(
+    devices = InstancePCIRequests(
         requests=[InstancePCIRequest(count=1, spec=[{"vendor_id": "8086"}])]
     )
     scheduler = make(listener := Listener(), notification_format="versioned")
     with contextlib.suppress(NoValidHost):  # no host has devices
-        _ask(scheduler, uuids := new_uuids(), pci_requests=asked)
+        _select(scheduler, uuids := new_uuids(), pci_requests=devices)
     scheduler.stop()
     published = listener.received[0].payload["nova_object.data"]["pci_requests"]
     assert published["nova_object.data"]["instance_uuid"] == uuids[0]
@@ -168,7 +168,7 @@ def test_end_has_the_pinned_cpus_of_the_last_instance(
 ) -> None:
     listener = Listener()
     scheduler = make(listener, [_with_cell("h1", 3)], notification_format="versioned")
-    _ask(scheduler, new_uuids(2) if is_named else None, num_instances=2, **_pinned())
+    _select(scheduler, new_uuids(2) if is_named else None, num_instances=2, **_pinned())
     scheduler.stop()
     sent = _published_cell(listener)
     assert (sent["id"], sent["cpu_pinning_raw"]) == (3, {"0": 14, "1": 15})
@@ -178,12 +178,12 @@ def test_end_has_the_cells_of_the_host_of_the_last_instance(make: Make) -> None:
     hosts = [_with_cell("h2", 2), _with_cell("h3", 3), _with_cell("h4", 4)]
     for _ in range(5):  # ties are broken at random
         scheduler = make(listener := Listener(), hosts, notification_format="versioned")
-        chosen = _ask(scheduler, new_uuids(3), num_instances=3, **_pinned())
+        chosen = _select(scheduler, new_uuids(3), num_instances=3, **_pinned())
         scheduler.stop()
         assert f"h{_published_cell(listener)['id']}" == chosen[-1]
 
 
-def test_request_is_left_as_it_was_asked_for(make: Make) -> None:
+def test_request_is_not_modified(make: Make) -> None:
     scheduler = make(Listener(), [_with_cell("h1", 3)])
     spec = _spec(**_pinned())
     before = spec.obj_to_primitive()
@@ -193,7 +193,7 @@ def test_request_is_left_as_it_was_asked_for(make: Make) -> None:
 
 def test_end_has_the_requested_cells_for_a_host_without_any(make: Make) -> None:
     scheduler = make(listener := Listener(), notification_format="versioned")
-    _ask(scheduler, new_uuids(), force_hosts=["h1"], **_pinned())
+    _select(scheduler, new_uuids(), force_hosts=["h1"], **_pinned())
     scheduler.stop()
     sent = _published_cell(listener)
     assert (sent["id"], sent["cpu_pinning_raw"]) == (0, None)
@@ -203,7 +203,7 @@ def test_end_has_no_cells_where_they_do_not_fit(make: Make) -> None:
     hosts = [_with_cell("h1", 3)]
     scheduler = make(listener := Listener(), hosts, notification_format="versioned")
     uuids = new_uuids(3)
-    _ask(scheduler, uuids, num_instances=3, force_hosts=["h1"], **_pinned())
+    _select(scheduler, uuids, num_instances=3, force_hosts=["h1"], **_pinned())
     scheduler.stop()
     assert listener.received[-1].payload["nova_object.data"]["numa_topology"] is None
 
@@ -211,7 +211,7 @@ def test_end_has_no_cells_where_they_do_not_fit(make: Make) -> None:
 def test_request_without_candidates_is_not_published(make: Make) -> None:
     scheduler = make(listener := Listener())
     with pytest.raises(NoValidHost):
-        _ask(scheduler, new_uuids(), vcpus=99)
+        _select(scheduler, new_uuids(), vcpus=99)
     scheduler.stop()
     assert listener.received == []
 
@@ -219,7 +219,7 @@ def test_request_without_candidates_is_not_published(make: Make) -> None:
 def test_request_that_no_host_passes_has_no_end(make: Make) -> None:
     scheduler = make(listener := Listener())
     with pytest.raises(NoValidHost):
-        _ask(scheduler, new_uuids(), ignore_hosts=["h1", "h2"])
+        _select(scheduler, new_uuids(), ignore_hosts=["h1", "h2"])
     scheduler.stop()
     assert _events(listener) == [START]
 
@@ -230,25 +230,25 @@ def test_rebuild_is_published_without_candidates(make: Make) -> None:
         "scheduler_hints": {"_nova_check_type": ["rebuild"]},
         "requested_destination": Destination(host="h1", node="h1"),
     }
-    assert _ask(scheduler, new_uuids(), vcpus=99, **rebuild) == ["h1"]
+    assert _select(scheduler, new_uuids(), vcpus=99, **rebuild) == ["h1"]
     scheduler.stop()
     assert _events(listener) == [START, END]
 
 
 def test_request_of_an_old_conductor_is_published(make: Make) -> None:
     scheduler = make(listener := Listener())
-    assert len(_ask(scheduler, None)) == 1
+    assert len(_select(scheduler, None)) == 1
     scheduler.stop()
     assert _events(listener) == [START, END]
 
 
 def test_request_that_is_decided_twice_is_published_once(make: Make) -> None:
     scheduler = make(listener := Listener())
-    _ask(scheduler, new_uuids(), vcpus=8)
+    _select(scheduler, new_uuids(), vcpus=8)
     with pytest.raises(
         NoValidHost
     ):  # the answer was cached: Placement is queried again
-        _ask(scheduler, new_uuids(20), num_instances=20, vcpus=8)
+        _select(scheduler, new_uuids(20), num_instances=20, vcpus=8)
     scheduler.stop()
     assert len(scheduler.decisions.newest()[0].queries) > 1
     assert _events(listener) == [START, END, START]
@@ -271,10 +271,10 @@ def test_broken_notifier_fails_no_decision_and_is_logged_once(
     scheduler = make(notifier := Broken())
     with caplog.at_level(logging.WARNING, "moorage.scheduler.notifications"):
         for _ in range(3):
-            assert len(_ask(scheduler, new_uuids())) == 1
+            assert len(_select(scheduler, new_uuids())) == 1
         wait_until(lambda: len(_lost(caplog)) == 1)
         notifier.state["is_broken"] = False
-        _ask(scheduler, new_uuids())
+        _select(scheduler, new_uuids())
         scheduler.stop()
     [lost] = _lost(caplog)
     assert "RuntimeError: the notifier is broken" in lost
@@ -296,14 +296,14 @@ def test_request_that_cannot_be_published_is_decided(
 def test_unavailable_bus_delays_no_decision(make: Make) -> None:
     scheduler = make(notifier := Unavailable())
     for _ in range(3):
-        assert len(_ask(scheduler, new_uuids())) == 1
+        assert len(_select(scheduler, new_uuids())) == 1
     assert notifier.received == []
     notifier.is_back.set()
     scheduler.stop()
     assert _events(notifier) == [START, END] * 3
 
 
-def test_queue_for_the_bus_is_bounded(
+def test_queue_for_the_bus_is_limited(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     outbox, notifier = Outbox(), Unavailable()
@@ -343,7 +343,7 @@ def test_forked_process_sends_its_own_notifications() -> None:
 
 def test_nothing_is_published_by_default(make: Make) -> None:
     scheduler = make(None)
-    assert len(_ask(scheduler, new_uuids())) == 1
+    assert len(_select(scheduler, new_uuids())) == 1
 
 
 def _notification(notifier: Any) -> Notification:

@@ -30,8 +30,8 @@ TOKEN = {"auth_token": "s3cret", "service_catalog": [{"x": "s3cret"}]}
 class _Ear:
     """An endpoint of oslo.messaging's listener."""
 
-    def __init__(self, heard: queue.Queue[Any]) -> None:
-        self._heard = heard
+    def __init__(self, received: queue.Queue[Any]) -> None:
+        self._received = received
 
     def info(
         self,
@@ -42,7 +42,7 @@ class _Ear:
         metadata: dict[str, Any],
     ) -> None:
         """Store the notification."""
-        self._heard.put((publisher_id, event_type, payload, context))
+        self._received.put((publisher_id, event_type, payload, context))
 
 
 @pytest.fixture
@@ -81,14 +81,14 @@ def _spec() -> RequestSpec:
     return read
 
 
-def _listen(url: str, topic: str, heard: queue.Queue[Any]) -> Any:
+def _listen(url: str, topic: str, received: queue.Queue[Any]) -> Any:
     conf = cfg.ConfigOpts()
     conf([], default_config_files=[])
     get_transport(conf, "fake://")  # registers what oslo.messaging reads
     transport = oslo_messaging.get_notification_transport(conf, url=url)
     target = oslo_messaging.Target(topic=topic, exchange="nova")
     listener = oslo_messaging.get_notification_listener(
-        transport, [target], [_Ear(heard)], executor="threading"
+        transport, [target], [_Ear(received)], executor="threading"
     )
     listener.start()
     return listener
@@ -96,16 +96,16 @@ def _listen(url: str, topic: str, heard: queue.Queue[Any]) -> Any:
 
 def test_both_forms_arrive_on_their_topics(broker: Broker, tmp_path: Path) -> None:
     url = broker.transport_url
-    heard: dict[str, queue.Queue[Any]] = {
+    received: dict[str, queue.Queue[Any]] = {
         topic: queue.Queue() for topic in ("notifications", VERSIONED)
     }
-    listeners = [_listen(url, topic, queue_) for topic, queue_ in heard.items()]
+    listeners = [_listen(url, topic, queue_) for topic, queue_ in received.items()]
     scheduler = _scheduler(tmp_path, url)
     try:
         scheduler.select_destinations({**CONTEXT, **TOKEN}, _spec(), new_uuids())
-        told = {
+        expected = {
             topic: [each.get(timeout=30) for _ in range(2)]
-            for topic, each in heard.items()
+            for topic, each in received.items()
         }
     finally:
         scheduler.stop()
@@ -117,12 +117,12 @@ def test_both_forms_arrive_on_their_topics(broker: Broker, tmp_path: Path) -> No
         ("notifications", "scheduler.scheduler1"),
         (VERSIONED, "nova-scheduler:scheduler1"),
     ):
-        assert [each[1] for each in told[topic]] == events
-        assert {each[0] for each in told[topic]} == {publisher}
-        assert all(each[3]["request_id"] == "req-test" for each in told[topic])
-    assert "request_spec" in told["notifications"][0][2]
-    assert told[VERSIONED][0][2]["nova_object.name"] == "RequestSpecPayload"
-    assert "s3cret" not in str(told)
+        assert [each[1] for each in expected[topic]] == events
+        assert {each[0] for each in expected[topic]} == {publisher}
+        assert all(each[3]["request_id"] == "req-test" for each in expected[topic])
+    assert "request_spec" in expected["notifications"][0][2]
+    assert expected[VERSIONED][0][2]["nova_object.name"] == "RequestSpecPayload"
+    assert "s3cret" not in str(expected)
 
 
 def test_decisions_are_made_without_a_broker(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small cloud, its Placement behind a server that holds up, and one of two hosts."""
+"""A small cloud, and a Placement with two hosts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,13 @@ from moorage.scheduler.placement.seed import Provider, seed
 
 from ...fixtures.placement_servers import EmbeddedPlacementFixture
 from .two_hosts import HOST, OTHER
-from .watched import Cloud, HeldServer
+from .watched import Cloud
 
 
 @pytest.fixture
 def cloud() -> Iterator[Cloud]:
     with Cloud() as cloud:
         yield cloud
-
-
-@pytest.fixture
-def server(cloud: Cloud) -> Iterator[HeldServer]:
-    with HeldServer(cloud.placement.wsgi_app) as server:
-        yield server
 
 
 @pytest.fixture

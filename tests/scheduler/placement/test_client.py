@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every way that Placement can fail is one typed error that tells what was asked."""
+"""Every failure of Placement is one typed error that names the call."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +22,6 @@ from moorage.scheduler.placement.allocations.limits import CIRCUIT_MAX_FAILURES
 from moorage.scheduler.placement.client import PlacementClient
 
 from ...fixtures.placement_servers import (
-    EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,
     adapter_to,
@@ -42,14 +41,8 @@ def server():
         yield server
 
 
-@pytest.fixture
-def embedded():
-    with EmbeddedPlacementFixture() as fixture:
-        yield fixture
-
-
 @pytest.mark.parametrize(
-    ("wrong", "error", "told"),
+    ("wrong", "error", "message"),
     [
         (Misbehaviour.ERROR, PlacementUnavailable, "answered 500"),
         (Misbehaviour.UNAUTHORIZED, PlacementUnauthorized, "answered 401"),
@@ -62,9 +55,9 @@ def embedded():
         (Misbehaviour.WRONG_SHAPE, PlacementUnavailable, "no allocation_requests"),
     ],
 )
-def test_wrong_answer_to_a_question_is_typed(server, wrong, error, told):
+def test_wrong_answer_to_a_query_is_typed(server, wrong, error, message):
     server.misbehave(wrong)
-    with pytest.raises(error, match=told) as raised:
+    with pytest.raises(error, match=message) as raised:
         server.client().allocation_candidates(QUERY)
     assert "/allocation_candidates" in str(raised.value)
     assert not isinstance(raised.value, AnswerLost)
@@ -145,7 +138,7 @@ def test_too_old_a_placement_is_incompatible_with_both_ranges():
         server.client().check()
 
 
-def test_malformed_question_is_rejected_in_placements_words(embedded):
+def test_malformed_query_is_rejected_in_placements_words(embedded):
     query = CandidatesQuery((("resources", "NO_SUCH_CLASS:1"),))
     with pytest.raises(PlacementRejected, match="NO_SUCH_CLASS"):
         embedded.client.allocation_candidates(query)
@@ -172,7 +165,7 @@ def _answering(status, content_type="text/html", body=b"<h1>Too long</h1>"):
     return app
 
 
-#: 400 and 431 are also what web servers say of headers and request lines.
+#: 400 and 431 are also sent by web servers because of headers and request lines.
 @pytest.mark.parametrize("status", [400, 409, 410, 413, 414, 422, 431, 451])
 def test_refusal_of_a_server_in_front_is_an_answer_to_this_request(status):
     with MisbehavingServer(_answering(status)) as server:
@@ -187,7 +180,7 @@ def test_refusal_of_a_server_in_front_is_an_answer_to_this_request(status):
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 406, 408, 429, 500, 503])
-def test_what_says_that_placement_is_away_counts_as_that(status):
+def test_status_of_an_absent_placement_counts_as_unavailable(status):
     with MisbehavingServer(_answering(status)) as server:
         client = server.client()
         for _ in range(CIRCUIT_MAX_FAILURES):
@@ -256,7 +249,7 @@ def test_admin_token_is_sent(tmp_path, embedded):
 
 
 @pytest.mark.timeout(20)
-def test_password_asks_keystone_first(tmp_path, server):
+def test_password_authentication_calls_keystone_first(tmp_path, server):
     text = (
         f"auth_type = password\nauth_url = {server.url}/v3\nusername = nova\n"
         "password = x\nproject_name = service\nuser_domain_name = Default\n"

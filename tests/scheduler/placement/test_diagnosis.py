@@ -55,17 +55,17 @@ def question(*params: tuple[str, str], limit: int = 1000) -> CandidatesQuery:
 
 
 class Counting:
-    """An adapter that writes down what is asked."""
+    """An adapter that records the URLs."""
 
     def __init__(self, adapter: Any) -> None:
         self._adapter = adapter
-        self.asked: list[str] = []
+        self.urls: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._adapter, name)
 
     def get(self, url: str, **more: Any) -> Any:
-        self.asked.append(url)
+        self.urls.append(url)
         return self._adapter.get(url, **more)
 
 
@@ -93,13 +93,13 @@ class Clinic:
     def diagnose(
         self, *params: tuple[str, str], limit: int = 1000, knows_hosts: bool = True
     ) -> Diagnosis:
-        self._counting.asked.clear()
+        self._counting.urls.clear()
         found = diagnose(
             PlacementClient(self._counting),
             question(*params, limit=limit),
             is_host=self.hosts.__contains__ if knows_hosts else None,
         )
-        self.n_gets = len(self._counting.asked)
+        self.n_gets = len(self._counting.urls)
         return found
 
 
@@ -174,7 +174,7 @@ RACK, NOWHERE = uuid_of("rack"), uuid_of("nowhere")
         ),
     ],
 )
-def test_constraint_that_alone_leaves_none_is_blamed(
+def test_constraint_that_alone_leaves_none_is_the_cause(
     plain: Clinic, param: tuple[str, str], kind: ConstraintKind, words: str
 ) -> None:
     plenty = ("resources", "MEMORY_MB:512")
@@ -188,7 +188,7 @@ def test_constraint_that_alone_leaves_none_is_blamed(
     assert found.culprits[0].n_hosts_without == (3 if rest else None)
 
 
-def test_each_constraint_tells_how_many_hosts_it_leaves(plain: Clinic) -> None:
+def test_each_constraint_has_the_number_of_hosts_it_leaves(plain: Clinic) -> None:
     found = plain.diagnose(
         ("resources", "MEMORY_MB:4096,VCPU:4"),
         ("required", f"{GOLD},!{SLOW}"),
@@ -204,7 +204,7 @@ def test_each_constraint_tells_how_many_hosts_it_leaves(plain: Clinic) -> None:
     }
 
 
-def test_constraints_that_only_together_leave_none_are_told_apart(
+def test_constraints_that_leave_none_only_together_are_distinguished(
     plain: Clinic,
 ) -> None:
     found = plain.diagnose(
@@ -218,7 +218,7 @@ def test_constraints_that_only_together_leave_none_are_told_apart(
     assert [each.n_hosts_without for each in found.findings] == [0, 0, 1, 1]
 
 
-def test_what_is_taken_is_not_left(plain: Clinic) -> None:
+def test_allocated_amount_is_not_available(plain: Clinic) -> None:
     consumer = str(uuid.uuid4())
     body = {
         "allocations": {uuid_of("large"): {"resources": {"VCPU": 14}}},
@@ -233,7 +233,7 @@ def test_what_is_taken_is_not_left(plain: Clinic) -> None:
     assert (found.cause, alone(found)) == (Cause.ALONE, {"VCPU 4": 0})
 
 
-def test_question_that_placement_answers_has_no_cause(plain: Clinic) -> None:
+def test_query_with_candidates_has_no_cause(plain: Clinic) -> None:
     found = plain.diagnose(("resources", "VCPU:1"))
 
     assert found == Diagnosis(Cause.NONE)
@@ -243,7 +243,7 @@ def test_question_that_placement_answers_has_no_cause(plain: Clinic) -> None:
 # -- Placement itself ----------------------------------------------------------------
 
 
-def test_empty_placement_is_told(clinic: Clinic) -> None:
+def test_empty_placement_is_reported(clinic: Clinic) -> None:
     found = clinic.diagnose(("resources", "VCPU:1"))
 
     assert found.cause is Cause.EMPTY
@@ -267,7 +267,7 @@ def test_providers_that_leave_nothing_are_not_an_empty_placement(
         pytest.param(("resources1", "CUSTOM_NO:1"), "CUSTOM_NO", id="class"),
     ],
 )
-def test_question_that_placement_refuses_is_told_in_its_words(
+def test_query_that_placement_refuses_is_reported_in_its_words(
     plain: Clinic, param: tuple[str, str], named: str
 ) -> None:
     found = plain.diagnose(("resources", "VCPU:1"), param)
@@ -279,7 +279,7 @@ def test_question_that_placement_refuses_is_told_in_its_words(
     assert plain.n_gets == 1
 
 
-def test_one_of_several_traits_is_asked_for(plain: Clinic) -> None:
+def test_one_of_several_traits_is_required(plain: Clinic) -> None:
     found = plain.diagnose(
         ("resources", "VCPU:1"), ("required", "in:HW_CPU_X86_VMX,HW_CPU_X86_SVM")
     )
@@ -288,7 +288,7 @@ def test_one_of_several_traits_is_asked_for(plain: Clinic) -> None:
     assert [finding.kind for finding in found.culprits] == [ConstraintKind.TRAIT]
 
 
-def test_hosts_that_the_scheduler_does_not_know_are_told(clinic: Clinic) -> None:
+def test_hosts_unknown_to_the_scheduler_are_reported(clinic: Clinic) -> None:
     with_row = provider("known", VCPU=2)
     clinic.seed(with_row)
     seed(clinic.client, [provider("unknown", VCPU=8)])
@@ -330,7 +330,7 @@ def test_trait_of_a_nested_provider_is_none_of_the_root(nested: Clinic) -> None:
     assert culprits(found) == [words]
 
 
-def test_group_is_asked_of_one_provider(nested: Clinic) -> None:
+def test_group_is_required_of_one_provider(nested: Clinic) -> None:
     found = nested.diagnose(
         ("resources", "VCPU:1"),
         ("resources1", "SRIOV_NET_VF:1"),
@@ -340,7 +340,7 @@ def test_group_is_asked_of_one_provider(nested: Clinic) -> None:
     assert culprits(found) == [f"group 1 (SRIOV_NET_VF 1, trait {GOLD} required)"]
 
 
-def test_groups_that_no_subtree_has_are_blamed_on_it(nested: Clinic) -> None:
+def test_groups_that_no_subtree_has_name_the_subtree_as_cause(nested: Clinic) -> None:
     found = nested.diagnose(
         ("resources", "VCPU:1"),
         ("resources_vf", "SRIOV_NET_VF:1"),
@@ -354,7 +354,7 @@ def test_groups_that_no_subtree_has_are_blamed_on_it(nested: Clinic) -> None:
     assert set(alone(found).values()) == {0, 1}
 
 
-def test_isolated_groups_without_a_provider_each_are_blamed_on_the_policy(
+def test_isolated_groups_without_a_provider_each_name_the_policy_as_cause(
     nested: Clinic,
 ) -> None:
     found = nested.diagnose(
@@ -374,7 +374,7 @@ def test_hosts_that_meet_all_but_not_at_once_are_counted(nested: Clinic) -> None
 
 
 @pytest.mark.parametrize("knows_hosts", [True, False])
-def test_sharing_provider_is_no_host_and_not_blamed(
+def test_sharing_provider_is_no_host_and_no_cause(
     clinic: Clinic, knows_hosts: bool
 ) -> None:
     clinic.seed(
@@ -392,7 +392,7 @@ def test_sharing_provider_is_no_host_and_not_blamed(
     assert "those that share" in str(disk)
 
 
-def test_disk_that_a_host_shares_is_counted_for_nobody_else(clinic: Clinic) -> None:
+def test_disk_shared_by_a_host_counts_for_that_host_only(clinic: Clinic) -> None:
     clinic.seed(
         provider("taker", aggregates=["nfs"], VCPU=8),
         provider("full", aggregates=["nfs"], VCPU=2, DISK_GB=5),
@@ -409,10 +409,10 @@ def test_disk_that_a_host_shares_is_counted_for_nobody_else(clinic: Clinic) -> N
     assert culprits(found) == [f"trait {GOLD} required"]
 
 
-# -- what it costs, and what it says -------------------------------------------------
+# -- costs and messages --------------------------------------------------------------
 
 
-def test_more_constraints_than_the_bound_are_not_asked(plain: Clinic) -> None:
+def test_constraints_above_the_limit_are_not_queried(plain: Clinic) -> None:
     traits = [f"CUSTOM_T{i}" for i in range(MAX_CONSTRAINTS + 4)]
     plain.define(*traits)
 
@@ -470,8 +470,8 @@ def crowd(clinic: Clinic) -> Clinic:
 _AMOUNT = st.dictionaries(
     st.sampled_from(_CLASSES), st.integers(1, 9), min_size=1, max_size=3
 )
-_ASKED_TRAITS = st.dictionaries(st.sampled_from(_TRAITS), st.booleans(), max_size=3)
-_ASKED_AGGREGATES = st.lists(st.sampled_from(_AGGREGATES), max_size=2, unique=True)
+_REQUIRED_TRAITS = st.dictionaries(st.sampled_from(_TRAITS), st.booleans(), max_size=3)
+_REQUIRED_AGGREGATES = st.lists(st.sampled_from(_AGGREGATES), max_size=2, unique=True)
 
 
 def left_by(
@@ -491,7 +491,7 @@ def left_by(
     return left
 
 
-@given(amounts=_AMOUNT, traits=_ASKED_TRAITS, aggregates=_ASKED_AGGREGATES)
+@given(amounts=_AMOUNT, traits=_REQUIRED_TRAITS, aggregates=_REQUIRED_AGGREGATES)
 @examples(
     1,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
@@ -536,7 +536,7 @@ def test_plain_hosts_are_diagnosed_exactly(
 # -- through the scheduler -----------------------------------------------------------
 
 
-def test_scheduler_diagnoses_a_request_by_its_own_question() -> None:
+def test_scheduler_diagnoses_a_request_by_its_own_query() -> None:
     with SchedulerFixture(host(host="a"), host(host="b")) as cloud:
         request = spec(vcpus=64)
         with pytest.raises(NoValidHost):
@@ -548,7 +548,7 @@ def test_scheduler_diagnoses_a_request_by_its_own_question() -> None:
         assert alone(found)["MEMORY_MB 1024"] == 2
 
 
-def test_scheduler_diagnoses_both_questions_of_a_pinned_guest() -> None:
+def test_scheduler_diagnoses_both_queries_of_a_pinned_guest() -> None:
     with SchedulerFixture(host(host="a")) as cloud:
         pinned = spec(vcpus=64, extra_specs={"hw:cpu_policy": "dedicated"})
 
@@ -558,7 +558,7 @@ def test_scheduler_diagnoses_both_questions_of_a_pinned_guest() -> None:
         assert culprits(fallback) == ["VCPU 64"]
 
 
-def test_host_that_does_not_exist_is_not_asked_of_placement() -> None:
+def test_unknown_host_is_not_queried_in_placement() -> None:
     with SchedulerFixture(host(host="a")) as cloud:
         request = spec(requested_destination=Destination(host="b", node=None))
 

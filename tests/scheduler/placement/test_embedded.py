@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The embedded Placement: one a process, quiet, safe for threads, kept in a file."""
+"""The embedded Placement: one per process, quiet, thread-safe, stored in a file."""
 
 import os
 import signal
@@ -53,7 +53,7 @@ def _names(placement: EmbeddedPlacement) -> list[str]:
     return [p["name"] for p in body["resource_providers"]]
 
 
-def test_it_speaks_what_is_needed():
+def test_needed_microversions_are_supported():
     with EmbeddedPlacement() as placement:
         PlacementClient(placement.adapter).check()
 
@@ -104,7 +104,7 @@ def _refused(path: str) -> str:
     return other.stderr
 
 
-def test_second_process_is_told_which_file_and_which_process(tmp_path):
+def test_error_of_a_second_process_names_file_and_process(tmp_path):
     path = tmp_path / "placement.db"
     with EmbeddedPlacement(str(path)):
         error = _refused(str(path))
@@ -142,9 +142,9 @@ def test_killed_process_leaves_a_file_that_is_whole_and_free(tmp_path):
         cwd=Path(__file__).parents[3],
     ) as other:
         assert other.stdout is not None
-        told = [other.stdout.readline().strip() for _ in range(3)]
+        lines = [other.stdout.readline().strip() for _ in range(3)]
         other.kill()
-    assert (told, other.returncode) == (["1", "2", "3"], -signal.SIGKILL)
+    assert (lines, other.returncode) == (["1", "2", "3"], -signal.SIGKILL)
     with EmbeddedPlacement(path) as placement:
         client = PlacementClient(placement.adapter)
         assert set(_names(placement)) >= {p.name for p in HOSTS[:3]}
@@ -154,7 +154,7 @@ def test_killed_process_leaves_a_file_that_is_whole_and_free(tmp_path):
         assert seed(client, HOSTS) == 0
 
 
-def test_file_whose_making_was_cut_short_is_finished(tmp_path):
+def test_file_whose_creation_was_interrupted_is_completed(tmp_path):
     path = str(tmp_path / "placement.db")
     with EmbeddedPlacement(path):
         pass
@@ -165,14 +165,14 @@ def test_file_whose_making_was_cut_short_is_finished(tmp_path):
         assert seed(PlacementClient(placement.adapter), HOSTS[:1]) == 1
 
 
-def test_file_of_something_else_is_told(tmp_path):
+def test_file_of_another_program_is_rejected(tmp_path):
     path = tmp_path / "placement.db"
     path.write_text("hosts:\n" * 1000)
     with pytest.raises(ConfigurationError, match=r"placement\.db cannot be used as"):
         EmbeddedPlacement(str(path))
 
 
-def test_file_of_a_newer_placement_is_told(tmp_path):
+def test_file_of_a_newer_placement_is_rejected(tmp_path):
     path = str(tmp_path / "placement.db")
     with EmbeddedPlacement(path):
         pass
@@ -206,7 +206,7 @@ def test_failed_opening_leaves_room_for_another(tmp_path):
         pass
 
 
-def test_missing_placement_is_told_with_its_remedy():
+def test_missing_placement_is_reported_with_its_remedy():
     script = (
         "import sys\n"
         "sys.modules['placement'] = None\n"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Placement that is away is asked seldom, and nobody waits for it twice."""
+"""A Placement that is away is called seldom, and only one call waits for it."""
 
 from __future__ import annotations
 
@@ -97,15 +97,15 @@ def _fail(client: PlacementClient, times: int = CIRCUIT_MAX_FAILURES) -> None:
         assert REFUSED not in str(raised.value)
 
 
-def _assert_refused(client: PlacementClient, told: str = "") -> str:
+def _assert_refused(client: PlacementClient, message: str = "") -> str:
     with pytest.raises(PlacementUnavailable, match=REFUSED) as raised:
         client.allocations(CONSUMER)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     return str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         (Misbehaviour.ERROR, "answered 500"),
         (Misbehaviour.UNAUTHORIZED, "answered 401"),
@@ -120,13 +120,13 @@ def _assert_refused(client: PlacementClient, told: str = "") -> str:
     ],
 )
 def test_failures_in_a_row_open_it_and_nothing_is_sent_any_more(
-    server: MisbehavingServer, clock: Clock, wrong: Misbehaviour, told: str
+    server: MisbehavingServer, clock: Clock, wrong: Misbehaviour, message: str
 ) -> None:
     client = _client(server.url, clock, timeout_s=0.1)
     server.misbehave(wrong, times=MANY)
     _fail(client)
     n_seen = len(server.seen)
-    text = _assert_refused(client, told)
+    text = _assert_refused(client, message)
     assert "since 20" in text
     assert f"failed {CIRCUIT_MAX_FAILURES} time(s)" in text
     assert f"Next retry in {client.health.pause_left_s:.1f} s" in text
@@ -140,7 +140,7 @@ def test_refused_connections_open_it(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize(
-    "ask",
+    "call",
     [
         lambda client: client.put_allocations(CONSUMER, EMPTY),
         lambda client: client.post_allocations({CONSUMER: EMPTY}),
@@ -151,11 +151,11 @@ def test_refused_connections_open_it(clock: Clock) -> None:
     ids=["put", "post", "delete", "candidates", "probe"],
 )
 def test_every_call_is_refused_and_a_write_is_not_in_doubt(
-    client: PlacementClient, ask: Callable[[PlacementClient], object]
+    client: PlacementClient, call: Callable[[PlacementClient], object]
 ) -> None:
     _fail(client)
     with pytest.raises(PlacementUnavailable, match=REFUSED) as raised:
-        ask(client)
+        call(client)
     assert not isinstance(raised.value, AnswerLost)
 
 
@@ -209,7 +209,9 @@ def test_answer_in_between_makes_the_count_start_again(
     assert not client.health.is_down
 
 
-def test_one_dear_failure_opens_it(client: PlacementClient, moody: Moody) -> None:
+def test_one_slow_failure_opens_the_circuit(
+    client: PlacementClient, moody: Moody
+) -> None:
     moody.costs_s = CIRCUIT_MAX_LOST_S
     _fail(client, 1)
     _assert_refused(client)
@@ -257,7 +259,7 @@ def test_one_call_tries_when_the_pause_is_over_and_others_are_refused(
     assert len(server.seen) == CIRCUIT_MAX_FAILURES + 2
 
 
-def test_pauses_double_are_jittered_and_bounded(
+def test_pauses_double_are_jittered_and_limited(
     client: PlacementClient, clock: Clock
 ) -> None:
     _fail(client)
@@ -277,7 +279,7 @@ def _failed(_error: PlacementError) -> CallOutcome:
     return CallOutcome.FAILED
 
 
-def test_failed_try_tells_the_newest_cause_and_the_first_time(
+def test_failed_attempt_has_the_newest_cause_and_the_first_time(
     server: MisbehavingServer, client: PlacementClient, clock: Clock
 ) -> None:
     _fail(client)
@@ -313,12 +315,12 @@ def test_try_that_is_killed_does_not_leave_it_open_for_ever(
     assert not client.health.is_down
 
 
-def test_many_threads_ask_a_placement_that_is_away_no_more_than_a_few_times(
+def test_many_threads_call_an_absent_placement_a_few_times_only(
     server: MisbehavingServer, client: PlacementClient
 ) -> None:
     n_threads = 8
 
-    def ask(_: int) -> bool:
+    def call(_: int) -> bool:
         try:
             client.allocations(CONSUMER)
         except PlacementUnavailable:
@@ -326,7 +328,7 @@ def test_many_threads_ask_a_placement_that_is_away_no_more_than_a_few_times(
         return True
 
     with ThreadPoolExecutor(n_threads) as pool:
-        assert not any(pool.map(ask, range(400)))
+        assert not any(pool.map(call, range(400)))
     # Those that were on their way when it opened, beside those that opened it.
     assert len(server.seen) <= CIRCUIT_MAX_FAILURES + n_threads - 1
 

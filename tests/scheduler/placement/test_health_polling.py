@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,7 +12,6 @@ from moorage.scheduler.placement.allocations.limits import CIRCUIT_MAX_FAILURES
 from moorage.scheduler.placement.client import PlacementClient
 
 from ...fixtures.placement_servers import (
-    EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,
     adapter_to,
@@ -22,15 +20,6 @@ from ...fixtures.ports import refusing_url
 from ...fixtures.waiting import wait_until
 
 CONSUMER = "7f1d7d0a-41a9-4e2b-8f6b-2f0c9d3b6a10"
-
-
-@pytest.fixture
-def server() -> Iterator[MisbehavingServer]:
-    with (
-        EmbeddedPlacementFixture() as embedded,
-        MisbehavingServer(embedded.placement.wsgi_app) as server,
-    ):
-        yield server
 
 
 def test_placement_that_answers_is_ready(server: MisbehavingServer) -> None:
@@ -44,7 +33,7 @@ def test_placement_that_answers_is_ready(server: MisbehavingServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         (Misbehaviour.ERROR, "answered 500"),
         (Misbehaviour.UNAUTHORIZED, "answered 401"),
@@ -58,14 +47,14 @@ def test_placement_that_is_away_at_the_start_is_warned_of_and_waited_for(
     server: MisbehavingServer,
     caplog: pytest.LogCaptureFixture,
     wrong: Misbehaviour,
-    told: str,
+    message: str,
 ) -> None:
     server.misbehave(wrong)
     client = server.client(timeout_s=0.3)
     health = client.health
     health.start(client.probe)
     assert not health.is_ready
-    assert told in health.note
+    assert message in health.note
     assert "Placement does not answer yet" in caplog.text
     wait_until(lambda: health.is_ready)
     assert health.note == ""
@@ -97,7 +86,7 @@ def test_empty_placement_is_ready_with_a_note(server: MisbehavingServer) -> None
     assert "No compute service has registered" in health.note
 
 
-def test_nothing_is_asked_after_the_stop() -> None:
+def test_no_call_is_sent_after_the_stop() -> None:
     client = PlacementClient(adapter_to(refusing_url()))
     health = client.health
     health.start(client.probe)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An empty Placement is told from one in which nothing fits, at nearly no cost."""
+"""An empty Placement is distinguished from one in which nothing fits, at low cost."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 
 import pytest
 
@@ -26,23 +25,11 @@ from .watched import Clock, question
 HOST = str(uuid.UUID(int=1))
 
 
-@pytest.fixture
-def embedded() -> Iterator[EmbeddedPlacementFixture]:
-    with EmbeddedPlacementFixture() as embedded:
-        yield embedded
-
-
-@pytest.fixture
-def server(embedded: EmbeddedPlacementFixture) -> Iterator[MisbehavingServer]:
-    with MisbehavingServer(embedded.placement.wsgi_app) as server:
-        yield server
-
-
 def _register(embedded: EmbeddedPlacementFixture) -> None:
     seed(embedded.client, [Provider(HOST, HOST, {"VCPU": {"total": 8}})])
 
 
-def _n_asked(server: MisbehavingServer) -> int:
+def _n_checks(server: MisbehavingServer) -> int:
     return sum(path == "/resource_providers" for _, path, _ in server.seen)
 
 
@@ -53,7 +40,7 @@ def test_placement_without_any_provider_is_empty(server: MisbehavingServer) -> N
     assert client.health.was_empty
 
 
-def test_placement_in_which_nothing_fits_is_not_empty_and_not_asked_again(
+def test_placement_in_which_nothing_fits_is_not_empty_nor_checked_again(
     embedded: EmbeddedPlacementFixture, server: MisbehavingServer
 ) -> None:
     _register(embedded)
@@ -61,20 +48,20 @@ def test_placement_in_which_nothing_fits_is_not_empty_and_not_asked_again(
     assert not client.allocation_candidates(question(99)).n_requests
     for _ in range(3):
         assert not client.is_empty()
-    assert _n_asked(server) == 1
+    assert _n_checks(server) == 1
 
 
-def test_placement_that_had_candidates_once_is_never_asked(
+def test_placement_that_had_candidates_once_is_never_checked(
     embedded: EmbeddedPlacementFixture, server: MisbehavingServer
 ) -> None:
     _register(embedded)
     client = server.client()
     assert client.allocation_candidates(question()).n_requests
     assert not client.is_empty()
-    assert _n_asked(server) == 0
+    assert _n_checks(server) == 0
 
 
-def test_empty_placement_is_looked_at_again_after_a_while(
+def test_empty_placement_is_checked_again_after_a_while(
     embedded: EmbeddedPlacementFixture, server: MisbehavingServer
 ) -> None:
     clock = Clock()
@@ -83,11 +70,11 @@ def test_empty_placement_is_looked_at_again_after_a_while(
     assert client.is_empty()
     _register(embedded)
     assert client.is_empty()
-    assert _n_asked(server) == 1
+    assert _n_checks(server) == 1
     clock.now += REGISTRATION_INTERVAL_S
     assert not client.is_empty()
     assert not health.was_empty
-    assert _n_asked(server) == 2
+    assert _n_checks(server) == 2
 
 
 def test_candidates_end_the_emptiness(

@@ -9,8 +9,6 @@ from moorage.scheduler.errors import PlacementRejected, PlacementUnavailable
 from moorage.scheduler.placement.seed import Provider, seed
 
 from ...fixtures.placement_servers import (
-    EmbeddedPlacementFixture,
-    MisbehavingServer,
     Misbehaviour,
 )
 
@@ -31,18 +29,8 @@ CELL = Provider(
 
 
 @pytest.fixture
-def client():
-    with EmbeddedPlacementFixture() as embedded:
-        yield embedded.client
-
-
-@pytest.fixture
-def server():
-    with (
-        EmbeddedPlacementFixture() as embedded,
-        MisbehavingServer(embedded.placement.wsgi_app) as server,
-    ):
-        yield server
+def client(embedded):
+    return embedded.client
 
 
 def _written(server):
@@ -53,7 +41,7 @@ def _part(client, provider, part):
     return client.read(f"/resource_providers/{provider.uuid}/{part}")
 
 
-def test_provider_is_as_it_was_told(client):
+def test_provider_is_as_seeded(client):
     assert seed(client, [HOST]) == 1
     inventories = _part(client, HOST, "inventories")["inventories"]
     assert inventories["VCPU"]["allocation_ratio"] == 4.0
@@ -63,8 +51,8 @@ def test_provider_is_as_it_was_told(client):
 
 def test_parents_are_made_before_their_children(client):
     seed(client, [CELL, HOST])
-    told = client.read(f"/resource_providers/{CELL.uuid}")
-    assert told["root_provider_uuid"] == HOST.uuid
+    provider = client.read(f"/resource_providers/{CELL.uuid}")
+    assert provider["root_provider_uuid"] == HOST.uuid
 
 
 def test_again_changes_what_changed(client):
@@ -76,10 +64,10 @@ def test_again_changes_what_changed(client):
     assert client.read(f"/resource_providers/{HOST.uuid}")["name"] == "renamed"
 
 
-def test_progress_is_told_after_each(client):
-    told = []
-    seed(client, [HOST, CELL], progress=lambda *counts: told.append(counts))
-    assert told == [(1, 2), (2, 2)]
+def test_progress_is_reported_after_each(client):
+    progress = []
+    seed(client, [HOST, CELL], progress=lambda *counts: progress.append(counts))
+    assert progress == [(1, 2), (2, 2)]
 
 
 def test_refusal_names_the_provider(client):
@@ -88,7 +76,7 @@ def test_refusal_names_the_provider(client):
         seed(client, [wrong])
 
 
-def test_new_provider_takes_no_more_calls_than_it_has_parts(server):
+def test_new_provider_needs_one_call_per_part(server):
     plain = replace(HOST, traits=frozenset(), aggregates=frozenset())
     seed(server.client(), [plain])
     assert [verb for verb, _, _ in server.seen] == ["GET", "POST", "PUT"]
@@ -124,9 +112,7 @@ def test_only_the_part_that_differs_is_written(server, part, change):
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["new", "known"])
-def test_part_that_another_changed_meanwhile_is_read_and_written_again(
-    server, is_known
-):
+def test_part_changed_by_another_client_is_read_and_written_again(server, is_known):
     plain = replace(HOST, traits=frozenset())
     client = server.client()
     if is_known:
@@ -145,13 +131,13 @@ def test_provider_that_is_always_changed_is_given_up(server):
     assert len(_written(server)) == 4
 
 
-def test_answer_that_is_not_placements_is_told(server):
+def test_answer_of_another_server_is_an_error(server):
     server.misbehave(Misbehaviour.WRONG_SHAPE, verb="GET")
     with pytest.raises(PlacementUnavailable, match=r"GET /resource_providers.* is not"):
         seed(server.client(), [CELL])
 
 
-def test_allocations_stay_when_a_host_is_told_again(client):
+def test_allocations_stay_when_a_host_is_seeded_again(client):
     seed(client, [HOST])
     consumer = "00000000-0000-0000-0000-0000000c0001"
     body = {

@@ -29,7 +29,7 @@ _AGGREGATE = str(uuid.UUID(int=77))
 
 
 def question(vcpus: int = 1, *, limit: int | None = None, disk_gb: int = 0) -> Any:
-    """What is asked; another amount is another question."""
+    """Return a query; another amount makes another query."""
     resources = f"VCPU:{vcpus}" + (f",DISK_GB:{disk_gb}" if disk_gb else "")
     params = (("resources", resources),)
     if limit is None:
@@ -38,7 +38,7 @@ def question(vcpus: int = 1, *, limit: int | None = None, disk_gb: int = 0) -> A
 
 
 class Clock:
-    """Seconds that pass when told to."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -52,7 +52,7 @@ class Watched:
 
     def __init__(self, adapter: Any) -> None:
         self._adapter = adapter
-        self.asked: list[str] = []
+        self.urls: list[str] = []
         self.before: list[Callable[[], object]] = []
         self.after: list[Callable[[], object]] = []
 
@@ -62,7 +62,7 @@ class Watched:
     def get(self, url: str, **more: Any) -> Any:
         if not url.startswith("/allocation_candidates"):
             return self._adapter.get(url, **more)
-        self.asked.append(url)
+        self.urls.append(url)
         while self.before:
             self.before.pop()()
         answer = self._adapter.get(url, **more)
@@ -74,7 +74,7 @@ class Watched:
 class Cloud(fixtures.Fixture):
     """Three hosts of four VCPUs that share a disk of 100 GB, and a cache of candidates.
 
-    `cache` asks through `watched`, with `clock`; `client` goes beside both.
+    `cache` queries through `watched`, with `clock`; `client` bypasses both.
     """
 
     def __init__(self, *, max_age_s: float = 5.0, max_requests: int = 1000) -> None:
@@ -106,10 +106,10 @@ class Cloud(fixtures.Fixture):
 
     @property
     def n_gets(self) -> int:
-        return len(self.watched.asked)
+        return len(self.watched.urls)
 
     def claim(self, offer: Offer, index: int) -> tuple[str, CountedClaim | None]:
-        """Claim as a decision does; the consumer, and what was taken if it was."""
+        """Claim as a decision does; return the consumer, and the claim if granted."""
         return self.claim_request(offer.candidates.allocation_requests[index])
 
     def claim_request(self, request: Any) -> tuple[str, CountedClaim | None]:
@@ -119,15 +119,15 @@ class Cloud(fixtures.Fixture):
         return consumer, self.cache.count_claim([request], began=began)
 
     def claim_unseen(self, consumer: str, request: Any) -> bool:
-        """Claim as somebody else would; whether it was granted."""
+        """Claim as another client would; return whether it was granted."""
         answer = claim_one(self.client, consumer, request)
         self._claims.update(answer.claims)
         return answer.result is ClaimResult.CLAIMED
 
-    def release(self, consumer: str, taken: CountedClaim | None = None) -> None:
+    def release(self, consumer: str, claim: CountedClaim | None = None) -> None:
         release_all(self.client, {consumer: self._claims[consumer]})
-        if taken is not None:
-            self.cache.release(taken)
+        if claim is not None:
+            self.cache.release(claim)
 
 
 def open_hosts(offer: Offer) -> set[str]:

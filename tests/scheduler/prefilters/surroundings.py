@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What prefilters are asked with, and what they then require."""
+"""The surroundings of prefilters in tests, and what they then require."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def required(
     known = AggregateMap()
     for number, (uuid, metadata) in enumerate((aggregates or {}).items()):
         known.put(HostAggregate(number, uuid, uuid, frozenset(), metadata))
-    asked = spec(**fields)
-    before = asked.obj_to_primitive()
+    spec_obj = spec(**fields)
+    before = spec_obj.obj_to_primitive()
     requirements = Requirements()
     prefilter(
         PrefilterRequest(
-            asked,
+            spec_obj,
             requirements,
             known,
             conf,
@@ -49,7 +49,7 @@ def required(
             min_service_version=min_service_version,
         )
     )
-    assert asked.obj_to_primitive() == before, "a prefilter writes to no request"
+    assert spec_obj.obj_to_primitive() == before, "a prefilter writes to no request"
     return requirements
 
 
@@ -59,21 +59,21 @@ def root(*traits: str) -> Requirements:
 
 
 class Neutron:
-    """A Neutron in memory that counts what it is asked."""
+    """A Neutron in memory that records its queries."""
 
     def __init__(self, ports: Any = None, subnets: Any = None, networks: Any = None):
         self.ports, self.subnets = ports or {}, subnets or {}
         self.networks = networks or {}
-        self.asked: list[str] = []
+        self.queried: list[str] = []
 
     def show_port(self, port: str) -> Mapping[str, Any]:
-        self.asked.append(port)
+        self.queried.append(port)
         return {"port": self.ports[port]}
 
     def show_subnet(self, subnet: str) -> Mapping[str, Any]:
-        self.asked.append(subnet)
+        self.queried.append(subnet)
         return {"subnet": self.subnets[subnet]}
 
     def list_subnets(self, *, network_id: str) -> Mapping[str, Any]:
-        self.asked.append(network_id)
+        self.queried.append(network_id)
         return {"subnets": [self.subnets[s] for s in self.networks[network_id]]}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A zone that is asked for becomes its aggregates."""
+"""A requested zone becomes its aggregates."""
 
 from __future__ import annotations
 
@@ -81,6 +81,6 @@ def test_zone_that_does_not_exist_is_rejected_unless_nova_has_checked_it(
         map_az_to_placement_aggregate(request)
 
 
-def test_source_push_takes_requests_whose_zone_nobody_has_checked() -> None:
+def test_source_push_accepts_requests_with_an_unchecked_zone() -> None:
     assert not PushSource.are_zones_checked
     assert NovaDBSource.are_zones_checked

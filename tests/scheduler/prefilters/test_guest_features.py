@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What flavor and image turn on is asked of the root provider."""
+"""Features that flavor and image enable are required of the root provider."""
 
 from __future__ import annotations
 
@@ -136,5 +136,5 @@ def test_unknown_security_of_a_tpm_fits_nowhere() -> None:
         tpm_secret_security_filter,
     ],
 )
-def test_no_image_says_nothing(prefilter: Prefilter) -> None:
+def test_no_image_requires_nothing(prefilter: Prefilter) -> None:
     assert required(prefilter, image=None) == root()

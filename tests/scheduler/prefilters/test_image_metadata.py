@@ -44,5 +44,5 @@ def test_no_image_names_nothing() -> None:
 
 
 def test_off_by_default() -> None:
-    asked = image(hw_disk_bus="virtio")
-    assert required(transform_image_metadata, image=asked) == Requirements()
+    meta = image(hw_disk_bus="virtio")
+    assert required(transform_image_metadata, image=meta) == Requirements()

@@ -33,7 +33,7 @@ def test_format(fields: dict[str, Any], traits: list[str]) -> None:
     assert found == root(*traits)
 
 
-def test_format_without_a_trait_is_told_and_not_asked_for(
+def test_format_without_a_trait_is_logged_and_not_required(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     odd = ImageMeta(disk_format="odd")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aggregates that are kept for traits are forbidden to requests without them."""
+"""Aggregates that require traits are forbidden to requests without them."""
 
 from __future__ import annotations
 

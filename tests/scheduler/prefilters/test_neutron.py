@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Neutron is asked over HTTP, and every way that can fail is one typed error."""
+"""Neutron is called over HTTP, and every failure of that is one typed error."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def client(url: str) -> NeutronClient:
     return made
 
 
-def test_three_questions(url: str) -> None:
-    asked = client(url)
-    assert asked.show_port("p") == ANSWERS["/v2.0/ports/p"]
-    assert asked.show_subnet("s") == ANSWERS["/v2.0/subnets/s"]
-    assert asked.list_subnets(network_id="n") == {"subnets": [{"segment_id": "g"}]}
+def test_three_queries(url: str) -> None:
+    network = client(url)
+    assert network.show_port("p") == ANSWERS["/v2.0/ports/p"]
+    assert network.show_subnet("s") == ANSWERS["/v2.0/subnets/s"]
+    assert network.list_subnets(network_id="n") == {"subnets": [{"segment_id": "g"}]}
 
 
 @pytest.mark.parametrize("port", ["gone", "strange"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nova's own providers are asked for once every compute service marks them."""
+"""Nova's own providers are required once every compute service marks them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ from .surroundings import required, root
 GPU, NIC = instance_uuid("gpu"), instance_uuid("nic")
 
 
-@pytest.mark.parametrize(("version", "is_asked"), [(0, 0), (72, 0), (73, 1), (80, 1)])
+@pytest.mark.parametrize(
+    ("version", "is_required"), [(0, 0), (72, 0), (73, 1), (80, 1)]
+)
 def test_every_compute_service_has_to_be_new_enough(
-    version: int, is_asked: int
+    version: int, is_required: int
 ) -> None:
     found = required(owner_nova_filter, min_service_version=version)
-    assert found == root(*["OWNER_NOVA"][:is_asked])
+    assert found == root(*["OWNER_NOVA"][:is_required])
 
 
 def test_least_known_version_counts() -> None:
@@ -73,9 +75,9 @@ def test_groups_of_a_flavors_devices_need_it_too() -> None:
     }
 
 
-def test_what_a_group_needs_is_in_the_question() -> None:
+def test_needs_of_a_group_are_in_the_query() -> None:
     needs = Requirements(group_required={f"{GPU}-1": {"T"}, "unheard of": {"U"}})
     request = Request.validated(spec(**with_devices()))
-    asked = dict(build_query(request, needs, limit=1).params)
-    found = {k: v for k, v in asked.items() if k.startswith("required")}
+    params = dict(build_query(request, needs, limit=1).params)
+    found = {k: v for k, v in params.items() if k.startswith("required")}
     assert found == {f"required{GPU}-1": "T"}

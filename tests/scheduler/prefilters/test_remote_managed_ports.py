@@ -29,12 +29,12 @@ def networks(*ports: str) -> NetworkRequestList:
 
 
 def device(is_remote: str, **fields: Any) -> InstancePCIRequests:
-    asked = InstancePCIRequest(
+    device = InstancePCIRequest(
         count=1,
         spec=[{"remote_managed": is_remote}],
         **{"alias_name": None, "requester_id": PORT, **fields},
     )
-    return InstancePCIRequests(requests=[asked])
+    return InstancePCIRequests(requests=[device])
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def device(is_remote: str, **fields: Any) -> InstancePCIRequests:
         (device("True", alias_name="of the flavor"), []),
     ],
 )
-def test_request_tells_by_itself(
+def test_traits_follow_from_the_request_alone(
     pci_requests: InstancePCIRequests | None, traits: list[str]
 ) -> None:
     found = required(
@@ -73,7 +73,7 @@ def test_neutron_is_queried_for_ports_without_a_pci_request(
     assert found == root(*traits)
 
 
-def test_neutron_is_asked_of_no_port_that_the_request_tells_of() -> None:
+def test_neutron_is_not_queried_about_ports_in_the_request() -> None:
     neutron = Neutron(ports={OTHER: {}})
     required(
         remote_managed_ports_filter,
@@ -81,7 +81,7 @@ def test_neutron_is_asked_of_no_port_that_the_request_tells_of() -> None:
         pci_requests=device("False"),
         requested_networks=networks(PORT, OTHER, OTHER),
     )
-    assert neutron.asked == [OTHER]
+    assert neutron.queried == [OTHER]
 
 
 def test_request_of_an_old_conductor_has_no_networks() -> None:

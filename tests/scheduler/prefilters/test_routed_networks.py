@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts have to be in the segments of the networks that are asked for."""
+"""Hosts have to be in the segments of the requested networks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def neutron() -> Neutron:
     )
 
 
-def asked(*wanted: dict[str, Any]) -> dict[str, Any]:
+def request_fields(*wanted: dict[str, Any]) -> dict[str, Any]:
     objects = [NetworkRequest(**each) for each in wanted]
     return {"on": (GATE,), "requested_networks": NetworkRequestList(objects=objects)}
 
@@ -64,15 +64,17 @@ def asked(*wanted: dict[str, Any]) -> dict[str, Any]:
     ],
 )
 def test_networks(wanted: list[dict[str, Any]], member_of: list[set[str]]) -> None:
-    found = required(routed_networks_filter, neutron=neutron(), **asked(*wanted))
+    found = required(
+        routed_networks_filter, neutron=neutron(), **request_fields(*wanted)
+    )
     assert found == Requirements(member_of=[frozenset(each) for each in member_of])
 
 
-def test_each_object_is_asked_for_once_a_request() -> None:
+def test_each_object_is_requested_once_per_request() -> None:
     counting = neutron()
     wanted = [{"port_id": FREE}, {"port_id": FREE}, {"network_id": "net"}]
-    required(routed_networks_filter, neutron=counting, **asked(*wanted))
-    assert counting.asked == [FREE, "net"]
+    required(routed_networks_filter, neutron=counting, **request_fields(*wanted))
+    assert counting.queried == [FREE, "net"]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ def test_segment_without_aggregate_fits_nowhere(
             routed_networks_filter,
             neutron=neutron(),
             segments=lambda _uuid: frozenset(),
-            **asked(wanted),
+            **request_fields(wanted),
         )
 
 
@@ -96,13 +98,13 @@ def test_request_of_an_old_conductor_has_no_networks() -> None:
     assert found == Requirements()
 
 
-def test_off_by_default_nobody_is_asked() -> None:
+def test_prefilter_is_off_by_default() -> None:
     counting = neutron()
-    wanted = {**asked({"port_id": BOUND}), "on": ()}
+    wanted = {**request_fields({"port_id": BOUND}), "on": ()}
     assert required(routed_networks_filter, neutron=counting, **wanted) == (
         Requirements()
     )
-    assert counting.asked == []
+    assert counting.queried == []
 
 
 def test_gate_without_neutron_stops_the_start() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Projects keep to the aggregates that are set aside for them."""
+"""Projects are restricted to the aggregates that are dedicated to them."""
 
 from __future__ import annotations
 

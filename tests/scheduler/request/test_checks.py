@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which requests are refused before Placement is asked."""
+"""Which requests are refused before the query to Placement."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def group(requester_id: str | None, **fields: Any) -> RequestGroup:
     ],
     ids=str,
 )
-def test_what_can_be_asked_passes(changes: dict[str, Any]) -> None:
+def test_valid_request_passes(changes: dict[str, Any]) -> None:
     Request.validated(spec(**changes))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a guest's features ask of Placement, and which images can have them."""
+"""What a guest's features require of Placement, and which images can have them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_image_that_cannot_be_encrypted_is_refused(
         feature_traits(encrypted(model, properties))
 
 
-def test_guest_without_features_asks_for_nothing() -> None:
+def test_guest_without_features_requires_nothing() -> None:
     guest = FlavorAndImage(1, {"hw:mem_encryption": "no"}, None)
 
     assert feature_traits(guest) == set()

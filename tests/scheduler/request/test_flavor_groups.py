@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a flavor's extra specs ask of Placement directly."""
+"""What a flavor's extra specs require of Placement directly."""
 
 from __future__ import annotations
 

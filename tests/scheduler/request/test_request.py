@@ -46,10 +46,10 @@ def n_calls(run: Callable[[], object]) -> Counter[Any]:
 
 
 def test_plain_request_is_read_once(scheduler: Scheduler) -> None:
-    asked, uuids = request(), new_uuids()
+    spec_obj, uuids = request(), new_uuids()
     calls = n_calls(
         lambda: scheduler.select_destinations(
-            CONTEXT, asked, uuids, return_objects=True, return_alternates=True
+            CONTEXT, spec_obj, uuids, return_objects=True, return_alternates=True
         )
     )
     readers: list[Any] = [
@@ -67,9 +67,9 @@ def test_plain_request_is_read_once(scheduler: Scheduler) -> None:
 
 
 def test_plugins_get_the_request_of_the_decision() -> None:
-    asked = request()
-    validated = Request.validated(asked)
-    assert Request.of(asked) is validated
+    spec_obj = request()
+    validated = Request.validated(spec_obj)
+    assert Request.of(spec_obj) is validated
     assert Request.of(request()) is not validated
 
 
@@ -80,28 +80,28 @@ def test_plugins_get_the_request_of_the_decision() -> None:
 )
 def test_copy_of_a_request_is_read_for_itself(copied: Callable[[Any], Any]) -> None:
     """A plugin may change a copy, and pass it to one of our filters."""
-    asked = request()
-    validated = Request.validated(asked)
-    other = copied(asked)
-    other.flavor = copy.deepcopy(asked.flavor)
+    spec_obj = request()
+    validated = Request.validated(spec_obj)
+    other = copied(spec_obj)
+    other.flavor = copy.deepcopy(spec_obj.flavor)
     other.flavor.extra_specs = {"hw:mem_page_size": "large"}
     assert Request.of(other).settings.extra_specs == {"hw:mem_page_size": "large"}
-    assert Request.of(asked) is validated
+    assert Request.of(spec_obj) is validated
 
 
 def test_request_that_is_used_again_is_read_again() -> None:
-    asked = request()
-    assert Request.validated(asked).settings.extra_specs == {}
-    asked.flavor.extra_specs = {"hw:mem_page_size": "large"}
-    assert Request.of(asked).settings.extra_specs == {"hw:mem_page_size": "large"}
+    spec_obj = request()
+    assert Request.validated(spec_obj).settings.extra_specs == {}
+    spec_obj.flavor.extra_specs = {"hw:mem_page_size": "large"}
+    assert Request.of(spec_obj).settings.extra_specs == {"hw:mem_page_size": "large"}
 
 
-def test_invalid_setting_is_refused_before_placement_is_asked(
+def test_invalid_setting_is_refused_before_the_query(
     scheduler: Scheduler,
 ) -> None:
-    asked = request(extra_specs={"hw:cpu_policy": "many"})
+    spec_obj = request(extra_specs={"hw:cpu_policy": "many"})
     with pytest.raises(InvalidRequest, match="hw:cpu_policy"):
-        scheduler.select_destinations(CONTEXT, asked, new_uuids())
+        scheduler.select_destinations(CONTEXT, spec_obj, new_uuids())
     [record] = scheduler.decisions.newest()
     assert record.queries == []
 

@@ -68,17 +68,17 @@ def test_exactly_the_plugin_of_the_policy_applies(
 ) -> None:
     rows = batch(*hosts("free_ram_mb", [1, 2]), instances={"a": [ONE]})
     group = InstanceGroup(**fields, hosts=["a"], members=[ONE])
-    asked = spec(instance_group=group)
+    spec_obj = spec(instance_group=group)
     applying = {
-        "affinity": not ServerGroupAffinityFilter(conf).passing(rows, asked).all(),
+        "affinity": not ServerGroupAffinityFilter(conf).passing(rows, spec_obj).all(),
         "anti-affinity": not ServerGroupAntiAffinityFilter(conf)
-        .passing(rows, asked)
+        .passing(rows, spec_obj)
         .all(),
         "soft-affinity": ServerGroupSoftAffinityWeigher(conf)
-        .weigh_all(rows, asked)
+        .weigh_all(rows, spec_obj)
         .any(),
         "soft-anti-affinity": ServerGroupSoftAntiAffinityWeigher(conf)
-        .weigh_all(rows, asked)
+        .weigh_all(rows, spec_obj)
         .any(),
     }
     assert [name for name, applies in applying.items() if applies] == (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every form of every method since 4.0 is taken, as a call and as a cast."""
+"""Every form of every method since 4.0 is accepted, as a call and as a cast."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def scheduler(tmp_path: Path) -> Iterator[Scheduler]:
 
 
 @pytest.fixture
-def ask(scheduler: Scheduler) -> Iterator[Callable[..., Any]]:
+def call(scheduler: Scheduler) -> Iterator[Callable[..., Any]]:
     """Call a method over a bus, in a version, and see the answer as it crosses."""
     transport = get_transport(scheduler.conf, "fake://")
     server = get_server(scheduler.conf, transport, scheduler.endpoints)
@@ -126,49 +126,49 @@ def _dicts(**properties: Any) -> dict[str, Any]:
         "destination", "group", "group object",
     ],
 )  # fmt: skip
-def test_dicts_are_taken(
-    ask: Callable[..., Any], properties: dict[str, Any], hosts: set[str]
+def test_dicts_are_accepted(
+    call: Callable[..., Any], properties: dict[str, Any], hosts: set[str]
 ) -> None:
-    [answer] = ask("4.0", **_dicts(**properties))
+    [answer] = call("4.0", **_dicts(**properties))
     assert answer["host"] in hosts
     assert answer == {"host": answer["host"], "nodename": answer["host"], "limits": {}}
 
 
 @pytest.mark.parametrize("version", ["4.1", "4.2"])
-def test_dicts_are_taken_in_all_versions_of_their_time(
-    ask: Callable[..., Any], version: str
+def test_dicts_are_accepted_in_all_versions_that_had_them(
+    call: Callable[..., Any], version: str
 ) -> None:
-    assert len(ask(version, **_dicts())) == 1
+    assert len(call(version, **_dicts())) == 1
 
 
 @pytest.mark.parametrize("flags", [{}, {"return_objects": False}])
-@pytest.mark.parametrize("is_asked", [False, True])
-def test_who_names_instances_gets_dicts_of_what_is_claimed(
+@pytest.mark.parametrize("is_requested", [False, True])
+def test_call_with_instances_is_claimed_and_answered_with_dicts(
     scheduler: Scheduler,
-    ask: Callable[..., Any],
+    call: Callable[..., Any],
     flags: dict[str, bool],
-    is_asked: bool,
+    is_requested: bool,
 ) -> None:
-    """4.4, and 4.5 without objects: alternates are not answered even if asked for."""
+    """4.4, and 4.5 without objects: alternates are never in the reply."""
     uuids = new_uuids(2)
-    answer = ask(
-        "4.5" if is_asked or flags else "4.4",
+    answer = call(
+        "4.5" if is_requested or flags else "4.4",
         spec_obj=request(num_instances=2),
         instance_uuids=uuids,
         **flags,
-        **({"return_alternates": True} if is_asked else {}),
+        **({"return_alternates": True} if is_requested else {}),
     )
     assert [each.keys() for each in answer] == [{"host", "nodename", "limits"}] * 2
     assert all(scheduler.placement.allocations(uuid).resources for uuid in uuids)
 
 
 @pytest.mark.parametrize("version", ["4.3", "4.4", "4.5"])
-def test_who_names_no_instances_claims_by_himself(
-    scheduler: Scheduler, ask: Callable[..., Any], version: str
+def test_call_without_instances_is_not_claimed(
+    scheduler: Scheduler, call: Callable[..., Any], version: str
 ) -> None:
     uuid = new_uuids()[0]
     spec = request(num_instances=2, instance_uuid=uuid)
-    answer = ask(version, spec_obj=spec, **({} if version == "4.3" else _NO_UUIDS))
+    answer = call(version, spec_obj=spec, **({} if version == "4.3" else _NO_UUIDS))
     assert len(answer) == 2
     assert scheduler.placement.allocations(uuid).resources == {}
 
@@ -177,11 +177,11 @@ _NO_UUIDS = {"instance_uuids": None}
 
 
 @pytest.mark.parametrize("wants", [False, True])
-def test_objects_are_answered_with_alternates_if_asked(
-    scheduler: Scheduler, ask: Callable[..., Any], wants: bool
+def test_objects_are_answered_with_alternates_if_requested(
+    scheduler: Scheduler, call: Callable[..., Any], wants: bool
 ) -> None:
     uuid = new_uuids()[0]
-    answer = ask(
+    answer = call(
         "4.5",
         spec_obj=request(requested_destination=None, ignore_hosts=["h3"]),
         instance_uuids=[uuid],
@@ -194,18 +194,20 @@ def test_objects_are_answered_with_alternates_if_asked(
     assert chosen.allocation_request_version == "1.36"
 
 
-def test_objects_without_instances_are_not_claimed(ask: Callable[..., Any]) -> None:
-    answer = ask("4.5", spec_obj=request(), return_objects=True, return_alternates=True)
+def test_objects_without_instances_are_not_claimed(call: Callable[..., Any]) -> None:
+    answer = call(
+        "4.5", spec_obj=request(), return_objects=True, return_alternates=True
+    )
     [[chosen, *_]] = Serializer().deserialize_entity({}, answer)
     assert chosen.allocation_request == "null"
     assert chosen.allocation_request_version is None
 
 
-def test_rebuild_is_judged_and_not_claimed(
-    scheduler: Scheduler, ask: Callable[..., Any]
+def test_rebuild_is_filtered_and_not_claimed(
+    scheduler: Scheduler, call: Callable[..., Any]
 ) -> None:
     uuid = new_uuids()[0]
-    answer = ask(
+    answer = call(
         "4.5",
         spec_obj=request(
             scheduler_hints={"_nova_check_type": ["rebuild"]},
@@ -243,29 +245,29 @@ def _aggregate(number: int) -> Aggregate:
     ],
     ids=["one", "list", "object list", "none"],
 )
-def test_aggregates_are_taken_in_all_forms(
-    scheduler: Scheduler, ask: Callable[..., Any], aggregates: Any
+def test_aggregates_are_accepted_in_all_forms(
+    scheduler: Scheduler, call: Callable[..., Any], aggregates: Any
 ) -> None:
-    assert ask("4.1", "update_aggregates", aggregates=aggregates) is None
+    assert call("4.1", "update_aggregates", aggregates=aggregates) is None
     one = [aggregates] if isinstance(aggregates, Aggregate) else list(aggregates)
     names = {each.name for each in one}
     assert {each.name for each in scheduler.table.aggregates} == names
     for each in one:
-        assert ask("4.1", "delete_aggregate", aggregate=each) is None
+        assert call("4.1", "delete_aggregate", aggregate=each) is None
     assert list(scheduler.table.aggregates) == []
 
 
-def test_instances_are_taken_as_calls_too(
-    scheduler: Scheduler, ask: Callable[..., Any]
+def test_instance_changes_are_accepted_as_calls_too(
+    scheduler: Scheduler, call: Callable[..., Any]
 ) -> None:
     first, second = new_uuids(2)
     instances = InstanceList(objects=[Instance(uuid=first)])
     table = scheduler.table
-    ask("4.2", "update_instance_info", host_name="h1", instance_info=instances)
+    call("4.2", "update_instance_info", host_name="h1", instance_info=instances)
     assert table.instances.hosts_of(first) == ("h1",)
-    ask("4.2", "sync_instance_info", host_name="h1", instance_uuids=[second])
+    call("4.2", "sync_instance_info", host_name="h1", instance_uuids=[second])
     assert table.instances.hosts_of(first) == ()
-    ask("4.2", "delete_instance_info", host_name="h1", instance_uuid=second)
+    call("4.2", "delete_instance_info", host_name="h1", instance_uuid=second)
     assert table.instances.hosts_of(second) == ()
 
 
@@ -306,7 +308,7 @@ def endpoint(scheduler: Scheduler) -> SchedulerEndpoint:
         ({"spec_obj": request(num_instances=0)}, "num_instances"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_by_name(
+def test_invalid_argument_is_refused_by_name(
     endpoint: SchedulerEndpoint, arguments: dict[str, Any], reported: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=reported) as raised:
@@ -329,7 +331,7 @@ def test_what_cannot_be_asked_is_refused_by_name(
         ("sync_instance_info", {"host_name": "h1", "instance_uuids": [1]}),
     ],
 )
-def test_cast_that_makes_no_sense_changes_nothing(
+def test_invalid_cast_changes_nothing(
     scheduler: Scheduler,
     endpoint: SchedulerEndpoint,
     method: str,
@@ -391,10 +393,10 @@ def test_client_of_ours_makes_the_error_again_of_what_crossed() -> None:
     rebuilt = from_nova(str(crossed))
     assert type(rebuilt) is InvalidRequest
     assert str(rebuilt) == "spec_obj: why"
-    said = NoValidHost("No such host - host: a node: b ")
-    again = from_nova(str(said))
+    error = NoValidHost("No such host - host: a node: b ")
+    again = from_nova(str(error))
     assert type(again) is NoValidHost
-    assert str(again) == str(said)
+    assert str(again) == str(error)
 
 
 def test_no_token_is_logged_or_recorded(

@@ -13,7 +13,7 @@ from moorage.scheduler.rpc.late_replies import LateReplies, LateReply
 
 from ...fixtures.waiting import wait_until
 
-#: Replies that are kept at most.
+#: Largest number of replies that are stored.
 MAX_KEPT = 1000
 
 

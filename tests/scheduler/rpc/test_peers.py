@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What schedulers tell each other while the broker takes nothing."""
+"""Claims that schedulers publish while the broker accepts nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLAIM = PeerClaim(
 
 @pytest.fixture
 def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A transport whose broker takes nothing until the test ends."""
+    """A transport whose broker accepts nothing until the test ends."""
     transport = get_transport(moorage_conf.load([], config_files=[]), "fake://")
     end = threading.Event()
     driver = transport._driver  # noqa: SLF001 - it has no public name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What oslo.messaging lacks of its private parts is said once, and requests go on."""
+"""A missing private part of oslo.messaging is logged once, and requests go on."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replies to callers that are gone hold up nobody else's."""
+"""A reply to a caller that is gone delays no other reply."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Served:
         self.server.wait()
 
     def ask_and_go(self, timeout_s: int, queue: str = "", vcpus: int = 1) -> str:
-        """Send what a caller asks that is gone before its answer; return the instance.
+        """Send a request as a caller that exits before its answer; return the instance.
 
         Parameters
         ----------

@@ -124,7 +124,7 @@ def _nested(depth: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "error"),
     [
         (_spec(spec_name="Florist"), "unknown object 'Florist'"),
         (_spec(flavor_name="Florist"), "unknown object 'Florist'"),
@@ -140,9 +140,9 @@ def _nested(depth: int) -> Any:
     ids=["object", "part", "version", "field", "text", "values", "levels"],
 )
 def test_request_that_cannot_be_read_is_refused_as_others_are(
-    transport: Any, spec: dict[str, Any], told: str
+    transport: Any, spec: dict[str, Any], error: str
 ) -> None:
-    with pytest.raises(errors.InvalidRequest, match=told) as raised:
+    with pytest.raises(errors.InvalidRequest, match=error) as raised:
         _stock_client(transport).call(
             CONTEXT, "select_destinations", spec_obj=spec, instance_uuids=new_uuids()
         )
@@ -151,7 +151,7 @@ def test_request_that_cannot_be_read_is_refused_as_others_are(
     assert str(raised.value).startswith("No valid host was found. InvalidRequest: ")
 
 
-def test_what_is_told_of_a_message_is_no_copy_of_it(
+def test_error_does_not_repeat_the_message(
     transport: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     spec = _spec(flavor_extra_specs={"x" * (1 << 20): 5})
@@ -276,7 +276,7 @@ def test_real_message_is_answered(scheduler: Scheduler, path: Path) -> None:
         assert isinstance(arguments["spec_obj"], RequestSpec)
 
 
-def test_client_takes_a_transport_that_oslo_messaging_has_made() -> None:
+def test_client_accepts_a_transport_of_oslo_messaging() -> None:
     conf = cfg.ConfigOpts()
     conf([])
     stock = oslo_messaging.get_rpc_transport(conf, url="fake:///")
@@ -289,7 +289,7 @@ def test_client_takes_a_transport_that_oslo_messaging_has_made() -> None:
     stock.cleanup()
 
 
-def test_reports_that_no_source_takes_are_warned_of_once(
+def test_reports_without_a_source_are_warned_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     unused = IgnoredReports()

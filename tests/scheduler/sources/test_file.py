@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table has what the file says, and after a refresh what it says now."""
+"""The table has what the file contains, and after a refresh what it contains then."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Cloud:
         }
         self.path.write_text(yaml.dump(document))
 
-    def told(self) -> dict[str, tuple[int, list[str], list[str]]]:
+    def contents(self) -> dict[str, tuple[int, list[str], list[str]]]:
         """Free RAM, aggregates and instances by node."""
         return {
             h.nodename: (
@@ -65,8 +65,8 @@ def cloud(conf: cfg.ConfigOpts, tmp_path: Path) -> Cloud:
     return made
 
 
-def test_table_has_what_the_file_says(cloud: Cloud) -> None:
-    assert cloud.told() == {
+def test_table_has_the_files_contents(cloud: Cloud) -> None:
+    assert cloud.contents() == {
         "a": (4096, ["all", "east"], [ONE]),
         "b": (4096, ["all"], []),
     }
@@ -75,41 +75,41 @@ def test_table_has_what_the_file_says(cloud: Cloud) -> None:
 def test_refresh_drops_what_the_file_has_no_more(cloud: Cloud) -> None:
     cloud.write(_host("b", memory_mb=2048), _host("c", instances=[TWO]), all=["b", "c"])
     cloud.source.refresh(cloud.table)
-    assert cloud.told() == {"b": (2048, ["all"], []), "c": (4096, ["all"], [TWO])}
+    assert cloud.contents() == {"b": (2048, ["all"], []), "c": (4096, ["all"], [TWO])}
 
 
-def test_refresh_drops_the_instances_that_are_told_no_more(cloud: Cloud) -> None:
+def test_refresh_drops_instances_that_are_not_listed_any_more(cloud: Cloud) -> None:
     cloud.write(_host("a"), _host("b", instances=[ONE]))
     cloud.source.refresh(cloud.table)
-    assert cloud.told() == {"a": (4096, [], []), "b": (4096, [], [ONE])}
+    assert cloud.contents() == {"a": (4096, [], []), "b": (4096, [], [ONE])}
 
 
 def test_refresh_keeps_claims_that_the_file_does_not_include(cloud: Cloud) -> None:
     cloud.table.consume(cloud.node_uuid("b"), TWO, SMALL)
     cloud.source.refresh(cloud.table)
-    assert cloud.told()["b"] == (4096 - 512, ["all"], [TWO])
+    assert cloud.contents()["b"] == (4096 - 512, ["all"], [TWO])
 
 
-def test_refresh_keeps_instances_of_which_the_file_never_told(cloud: Cloud) -> None:
+def test_refresh_keeps_instances_that_the_file_never_listed(cloud: Cloud) -> None:
     cloud.table.set_instances("b", [TWO])
     cloud.source.refresh(cloud.table)
-    assert cloud.told()["b"][2] == [TWO]
+    assert cloud.contents()["b"][2] == [TWO]
 
 
 @pytest.mark.parametrize("text", ["{", "cells: []", None])
 def test_broken_new_file_changes_nothing(text: str | None, cloud: Cloud) -> None:
-    before, revision = cloud.told(), cloud.table.revision
+    before, revision = cloud.contents(), cloud.table.revision
     if text is None:
         cloud.path.unlink()
     else:
         cloud.path.write_text(text)
     with pytest.raises(InventoryError, match=str(cloud.path)):
         cloud.source.refresh(cloud.table)
-    assert (cloud.told(), cloud.table.revision) == (before, revision)
+    assert (cloud.contents(), cloud.table.revision) == (before, revision)
     assert {h.record.host for h in cloud.source.inventory.hosts} == {"a", "b"}
 
 
-def test_nodes_of_one_service_host_share_what_is_told_of_each(
+def test_nodes_of_one_service_host_share_their_instances(
     conf: cfg.ConfigOpts, tmp_path: Path
 ) -> None:
     cloud = Cloud(conf, tmp_path / "inventory.yaml")
@@ -119,7 +119,7 @@ def test_nodes_of_one_service_host_share_what_is_told_of_each(
         _host("a", node="n3"),
     )
     cloud.source.start(cloud.table)
-    assert {n: set(told[2]) for n, told in cloud.told().items()} == {
+    assert {n: set(row[2]) for n, row in cloud.contents().items()} == {
         n: {ONE, TWO} for n in ("n1", "n2", "n3")
     }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A good inventory is read as it says; a broken one is refused, every mistake named."""
+"""A valid inventory is read in full; an invalid one is rejected with every mistake."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _write(folder: Path, document: Any) -> Path:
     return path
 
 
-# -- what is said ----------------------------------------------------------------------
+# -- contents -------------------------------------------------------------------------
 
 YAML = f"""
 templates:
@@ -64,7 +64,7 @@ hosts:
 """
 
 
-def test_yaml_is_read_as_it_says(tmp_path: Path) -> None:
+def test_yaml_is_read_in_full(tmp_path: Path) -> None:
     inventory = read_inventory(_write(tmp_path, YAML))
     plain, full = inventory.hosts
     record = full.record
@@ -96,15 +96,15 @@ def test_aggregates_are_read(tmp_path: Path) -> None:
     )
 
 
-def test_json_says_the_same(tmp_path: Path) -> None:
+def test_json_is_read_like_yaml(tmp_path: Path) -> None:
     first = read_inventory(_write(tmp_path, YAML))
     again = json.dumps(yaml.safe_load(YAML))
     assert read_inventory(_write(tmp_path, again)) == first
 
 
-def test_what_is_in_use_is_reserved_as_the_hardware_it_takes(tmp_path: Path) -> None:
+def test_usage_is_reserved_as_the_hardware_it_needs(tmp_path: Path) -> None:
     _, full = read_inventory(_write(tmp_path, YAML)).hosts
-    # 4 vCPUs at a ratio of 4 take 1; 1500 MiB are 2 GiB in part.
+    # 4 vCPUs at a ratio of 4 use 1; 1500 MiB are 2 GiB in part.
     assert full.reserved == {"VCPU": 1 + 1, "MEMORY_MB": 1024, "DISK_GB": 2 + 30}
 
 
@@ -120,7 +120,7 @@ A = "host 'a', key "
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         pytest.param({"vcpus": 0}, A + "'vcpus': 0 is less", id="no CPU"),
         pytest.param({"vcpus": -1}, A + "'vcpus': -1", id="negative"),
@@ -202,11 +202,11 @@ A = "host 'a', key "
         ),
     ],
 )
-def test_mistake_of_a_host_is_told_with_file_host_and_key(
-    changes: dict[Any, Any], told: str, tmp_path: Path
+def test_mistake_of_a_host_names_file_host_and_key(
+    changes: dict[Any, Any], message: str, tmp_path: Path
 ) -> None:
     path = _write(tmp_path, {"cells": CELLS, "hosts": [{**HOST, **changes}]})
-    with pytest.raises(InventoryError, match=told) as caught:
+    with pytest.raises(InventoryError, match=message) as caught:
         read_inventory(path)
     assert str(caught.value).startswith(f"{path}: ")
 
@@ -222,7 +222,7 @@ TWO = [HOST, {**HOST, "host": "b"}]
 
 
 @pytest.mark.parametrize(
-    ("document", "told"),
+    ("document", "message"),
     [
         pytest.param("", "None is not of type 'object'", id="empty file"),
         pytest.param("[]", r"\[\] is not of type 'object'", id="a list"),
@@ -287,14 +287,16 @@ TWO = [HOST, {**HOST, "host": "b"}]
         ),
     ],
 )
-def test_broken_document_is_refused(document: Any, told: str, tmp_path: Path) -> None:
+def test_broken_document_is_refused(
+    document: Any, message: str, tmp_path: Path
+) -> None:
     path = _write(tmp_path, document)
-    with pytest.raises(InventoryError, match=told) as caught:
+    with pytest.raises(InventoryError, match=message) as caught:
         read_inventory(path)
     assert str(caught.value).startswith(f"{path}: ")
 
 
-def test_every_mistake_is_told_up_to_a_limit(tmp_path: Path) -> None:
+def test_every_mistake_is_reported_up_to_a_limit(tmp_path: Path) -> None:
     hosts = [{**HOST, "host": f"h{i}", "vcpus": 0} for i in range(25)]
     with pytest.raises(InventoryError) as caught:
         read_inventory(_write(tmp_path, {"cells": CELLS, "hosts": hosts}))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plugin's column is reported, kept in the table, and read by other plugins."""
+"""A plugin's column is reported, stored in the table, and read by other plugins."""
 
 from __future__ import annotations
 

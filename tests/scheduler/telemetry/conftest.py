@@ -46,10 +46,12 @@ class Reader:
         self.served = served
 
     def get(self, path: str, method: str = "GET", **headers: str) -> Page:
-        """Return a page, whatever its status is."""
-        asked = urllib.request.Request(self.url + path, method=method, headers=headers)
+        """Return a page, with any status."""
+        request = urllib.request.Request(
+            self.url + path, method=method, headers=headers
+        )
         try:
-            answer = urllib.request.urlopen(asked, timeout=30)
+            answer = urllib.request.urlopen(request, timeout=30)
         except urllib.error.HTTPError as e:
             answer = e
         with answer:

@@ -27,7 +27,7 @@ def test_alive_and_ready(reader: Reader) -> None:
     assert [reader.get(path).status for path in ("/healthz", "/readyz")] == [200, 200]
 
 
-def test_what_is_not_ready_says_why(
+def test_part_that_is_not_ready_has_a_reason(
     reader: Reader, scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BaseHostSource, "seen_at", lambda _self: 1.0)
@@ -71,7 +71,7 @@ def test_query_of_a_probe_is_left_alone(reader: Reader) -> None:
     assert reader.get("/healthz?from=probe").status == 200
 
 
-def test_a_reader_that_says_nothing_holds_up_no_other(reader: Reader) -> None:
+def test_silent_reader_does_not_block_others(reader: Reader) -> None:
     port = int(reader.url.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), timeout=30):
         assert reader.get("/healthz").status == 200
@@ -87,10 +87,10 @@ def test_a_page_that_fails_is_a_500_and_the_next_one_is_answered(
     assert reader.get("/metrics").status == 200
 
 
-def test_a_port_that_is_taken_stops_the_start() -> None:
-    taken = listen("127.0.0.1", 0)
-    with taken, pytest.raises(ConfigurationError, match="http_port"):
-        listen("127.0.0.1", taken.getsockname()[1])
+def test_port_in_use_stops_the_start() -> None:
+    used = listen("127.0.0.1", 0)
+    with used, pytest.raises(ConfigurationError, match="http_port"):
+        listen("127.0.0.1", used.getsockname()[1])
 
 
 def test_ipv6_can_be_listened_on() -> None:

@@ -61,17 +61,17 @@ def lines(request: Any, conf: cfg.ConfigOpts) -> Iterator[tuple[str, Lines]]:
     logger.setLevel(before)
 
 
-def test_decision_line_and_what_is_told_within_carry_the_request(
+def test_log_lines_of_a_decision_carry_the_request(
     lines: tuple[str, Lines], select: Select
 ) -> None:
     kind, written = lines
     uuids = new_uuids()
     with pytest.raises(NoValidHost):
         select(uuids, context=WIRE, vcpus=1000)
-    told = [line for line in written() if "no allocation candidates" in line]
-    told += [line for line in written() if "Decision req-1" in line]
-    assert len(told) == 2
-    for line in told:
+    found = [line for line in written() if "no allocation candidates" in line]
+    found += [line for line in written() if "Decision req-1" in line]
+    assert len(found) == 2
+    for line in found:
         if kind == "json":
             context = json.loads(line)["context"]
             assert context["request_id"] == "req-1"
@@ -92,12 +92,12 @@ def test_json_line_of_a_decision_has_its_record_as_data(
     [line] = [line for line in written() if "Decision req-1" in line]
     assert "DecisionRecord" not in line
     if kind == "json":
-        told = json.loads(line)
-        record = told["extra"]["decision"]
+        fields = json.loads(line)
+        record = fields["extra"]["decision"]
         assert record["outcome"] == "selected"
         assert record["steps"][0].keys() == {"name", "n_in", "n_out", "reason"}
         assert record["instances"][0]["top_hosts"][0]["host"] in line
-        assert told["args"] == [told["message"].removeprefix("Decision ")]
+        assert fields["args"] == [fields["message"].removeprefix("Decision ")]
 
 
 def _current() -> RequestContext:
@@ -141,7 +141,7 @@ def test_request_context_in_process_is_read_like_the_dict_of_the_wire() -> None:
         user_id="someone", project_id="theirs", auth_token="hush", overwrite=False
     )
     with logs.request(theirs, ()):
-        told = _current().get_logging_values()
-    assert told["request_id"] == theirs.request_id
-    assert (told["user"], told["project_id"]) == ("someone", "theirs")
-    assert told["auth_token"] is None
+        values = _current().get_logging_values()
+    assert values["request_id"] == theirs.request_id
+    assert (values["user"], values["project_id"]) == ("someone", "theirs")
+    assert values["auth_token"] is None

@@ -89,12 +89,12 @@ def test_counts_of_others_grow_and_are_no_more_than_those(
     for _ in range(2):
         reader.metrics()
         select()
-    asked = {
+    results = {
         label: value
         for (name, label), value in reader.metrics().items()
         if name == "moorage_candidate_queries_total"
     }
-    assert asked["sent"] + asked["cached"] == 2
+    assert results["sent"] + results["cached"] == 2
 
 
 def test_no_label_names_a_host_an_instance_or_a_project(

@@ -79,11 +79,11 @@ def test_request_is_a_span_with_all_steps_below_it(
     assert root.attributes["openstack.project_id"] == CONTEXT["project_id"]
     assert root.attributes["moorage.instances"] == tuple(uuids)
     assert {s.context.trace_id for s in spans.all} == {root.context.trace_id}
-    asked = spans.named("GET /allocation_candidates")
-    assert asked.parent.span_id == root.context.span_id
-    assert asked.kind is trace.SpanKind.CLIENT
-    assert asked.attributes["http.response.status_code"] == 200
-    assert "resources=" in asked.attributes["url.query"]
+    queries = spans.named("GET /allocation_candidates")
+    assert queries.parent.span_id == root.context.span_id
+    assert queries.kind is trace.SpanKind.CLIENT
+    assert queries.attributes["http.response.status_code"] == 200
+    assert "resources=" in queries.attributes["url.query"]
 
 
 def test_each_filter_and_weigher_has_its_span(spans: Spans, select: Select) -> None:
@@ -127,11 +127,11 @@ def test_span_that_is_current_is_the_parent_all_the_same(
     assert root.parent.span_id == outer.get_span_context().span_id
 
 
-@pytest.mark.parametrize("told", ["", "nonsense", 7], ids=repr)
+@pytest.mark.parametrize("traceparent", ["", "nonsense", 7], ids=repr)
 def test_a_parent_that_cannot_be_read_is_none(
-    spans: Spans, select: Select, told: Any
+    spans: Spans, select: Select, traceparent: Any
 ) -> None:
-    select(context={**CONTEXT, "traceparent": told})
+    select(context={**CONTEXT, "traceparent": traceparent})
     assert spans.named("select_destinations").parent is None
 
 
@@ -151,9 +151,7 @@ class Overheard:
 
 
 @pytest.mark.parametrize("flag", ["00", "01"], ids=["not sampled", "sampled"])
-def test_placement_is_told_of_the_trace(
-    exporter: InMemorySpanExporter, flag: str
-) -> None:
+def test_placement_gets_the_trace(exporter: InMemorySpanExporter, flag: str) -> None:
     exporter.clear()
     context = {"traceparent": f"00-{TRACE}-{PARENT}-{flag}"}
     with PlacementFixture() as placement:
@@ -168,7 +166,7 @@ def test_placement_is_told_of_the_trace(
     assert len(recorded) == (2 if flag == "01" else 0)
 
 
-def test_outside_of_a_request_placement_is_told_of_none() -> None:
+def test_placement_gets_no_trace_outside_of_a_request() -> None:
     headers: dict[str, str] = {}
     tracing.inject_headers(headers)
     assert headers == {}
@@ -183,7 +181,7 @@ def test_no_valid_host_is_an_answer_and_no_error(spans: Spans, select: Select) -
 
 
 def test_a_part_that_fails_is_an_error(spans: Spans, scheduler: Scheduler) -> None:
-    context = {"request_id": "req-nobody"}  # an allocation has to belong to somebody
+    context = {"request_id": "req-nobody"}  # an allocation must have an owner
     with pytest.raises(InvalidRequest, match="project_id"):
         scheduler.select_destinations(
             context, request(project_id=None), new_uuids(), return_objects=True
@@ -192,9 +190,7 @@ def test_a_part_that_fails_is_an_error(spans: Spans, scheduler: Scheduler) -> No
     assert root.status.status_code is trace.StatusCode.ERROR
 
 
-def test_what_runs_beside_requests_is_not_traced(
-    spans: Spans, scheduler: Scheduler
-) -> None:
+def test_background_work_is_not_traced(spans: Spans, scheduler: Scheduler) -> None:
     client: PlacementClient = scheduler.placement
     client.probe()
     with tracing.span("alone") as span:
@@ -223,7 +219,7 @@ def test_a_collector_that_is_away_does_not_hold_up_the_end() -> None:
         [sys.executable, "-c", _AWAY],
         capture_output=True,
         text=True,
-        timeout=25,  # the SDK alone would take 30 s
+        timeout=25,  # the SDK alone would wait 30 s
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -24,7 +24,7 @@ def _after(*answers: bool) -> Contention:
     return contention
 
 
-def test_best_host_is_taken_at_first() -> None:
+def test_best_host_is_claimed_at_first() -> None:
     assert Contention().n_choices == 1
 
 
@@ -48,7 +48,7 @@ def test_claims_that_are_granted_end_it() -> None:
 
 
 @given(st.lists(st.booleans(), max_size=300))
-def test_share_and_width_stay_within_their_bounds(answers: list[bool]) -> None:
+def test_share_and_width_stay_within_their_limits(answers: list[bool]) -> None:
     contention = _after(*answers)
     assert 0 <= contention.share <= 1
     assert 1 <= contention.n_choices <= MAX_CHOICES

@@ -121,7 +121,7 @@ def test_member_that_another_scheduler_placed_is_kept_away_from(
     )
 
 
-def test_what_a_strangers_host_had_granted_is_released(make: MakeScheduler) -> None:
+def test_claim_on_the_host_of_another_member_is_released(make: MakeScheduler) -> None:
     members = new_uuids(2)
     first, second = make(1), make(1)
     [one] = _selected(first, members[:1], _group(members, "anti-affinity"))
@@ -132,7 +132,7 @@ def test_what_a_strangers_host_had_granted_is_released(make: MakeScheduler) -> N
 
 
 @pytest.mark.parametrize(("rule", "n_most"), [("2", 2), ("3", 3)])
-def test_a_rule_lets_some_share_a_host(
+def test_max_server_per_host_allows_some_to_share_a_host(
     make: MakeScheduler, rule: str, n_most: int
 ) -> None:
     members = new_uuids(5)
@@ -147,7 +147,9 @@ def test_a_rule_lets_some_share_a_host(
     assert max(found.values()) == n_most
 
 
-def test_several_of_one_request_part_from_strangers(make: MakeScheduler) -> None:
+def test_several_of_one_request_avoid_hosts_of_other_members(
+    make: MakeScheduler,
+) -> None:
     members = new_uuids(6)
     group = _group(members, "anti-affinity")
     one, two = (make(1, waiter=HandTime()) for _ in range(2))
@@ -180,7 +182,7 @@ def test_affinity_follows_a_member_that_another_scheduler_placed(
 
 
 @pytest.mark.parametrize("is_forced", [True, False])
-def test_what_no_filter_asks_for_is_not_enforced(
+def test_policy_without_its_filter_is_not_enforced(
     make: MakeScheduler, is_forced: bool
 ) -> None:
     members = new_uuids(2)
@@ -198,7 +200,7 @@ def test_soft_policies_are_not_enforced(make: MakeScheduler) -> None:
     assert len({_hosts(make(1), [uuid], group)[0] for uuid in members}) == 1
 
 
-def test_members_that_the_filters_knew_of_are_no_strangers(
+def test_members_known_to_the_filters_are_no_violation(
     make: MakeScheduler,
 ) -> None:
     """A resize in place, while an operator moves another member."""

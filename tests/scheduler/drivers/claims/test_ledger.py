@@ -50,14 +50,14 @@ def test_refused_candidate_is_never_named_again(ledger: Ledger) -> None:
     assert ledger.next_candidate("a") is None
 
 
-def test_what_was_taken_is_missing_for_the_next(ledger: Ledger) -> None:
+def test_reserved_amount_is_not_available(ledger: Ledger) -> None:
     ledger.reserve(0)
     assert (ledger.next_candidate("a"), ledger.next_candidate("b")) == (1, 2)
     ledger.reserve(1)
     assert (ledger.next_candidate("a"), ledger.next_candidate("b")) == (None, 2)
 
 
-def test_what_is_given_back_can_be_taken_again(ledger: Ledger) -> None:
+def test_returned_amount_can_be_reserved_again(ledger: Ledger) -> None:
     ledger.reserve(0)
     ledger.reserve(2)
     ledger.release(0)

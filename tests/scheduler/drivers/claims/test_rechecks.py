@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host that changed after Placement was asked for candidates is not claimed."""
+"""A host that changed after the query for candidates is not claimed."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ class Cloud:
 
     def reads(self) -> list[str]:
         """Return what was read since the last call, without UUIDs."""
-        told, self.adapter.read = self.adapter.read, []
-        return [url.rpartition("/")[2] for url in told]
+        urls, self.adapter.read = self.adapter.read, []
+        return [url.rpartition("/")[2] for url in urls]
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ WANTED = {
 }
 
 
-def _spoil(cloud: Cloud, name: str) -> None:
+def _make_unsuitable(cloud: Cloud, name: str) -> None:
     """Have a host fulfil none of these any more."""
     cloud.change(name, SLOW, aggregates=[OTHER_ZONE])
 
@@ -130,11 +130,11 @@ def test_host_that_fits_no_more_is_not_selected(
     [other] = cloud.select(**WANTED[what])
     cloud.time.pass_by(2)
     [emptier] = {"a", "b"} - {other}
-    _spoil(cloud, emptier)
+    _make_unsuitable(cloud, emptier)
     assert set(cloud.select(n_instances, **WANTED[what])) == {other}
     [newest, *_] = cloud.scheduler.decisions.newest()
     assert "outdated" in {claim.result for claim in newest.claims}
-    _spoil(cloud, other)
+    _make_unsuitable(cloud, other)
     cloud.time.pass_by(2)
     with pytest.raises(NoValidHost):
         cloud.select(n_instances, **WANTED[what])
@@ -160,7 +160,7 @@ def test_fresh_answer_is_not_checked(cloud: Cloud) -> None:
     assert cloud.reads() == []
 
 
-def test_question_without_traits_and_aggregates_is_not_checked(cloud: Cloud) -> None:
+def test_query_without_traits_and_aggregates_is_not_checked(cloud: Cloud) -> None:
     cloud.select()
     cloud.reads()
     cloud.time.pass_by(2)
@@ -168,10 +168,10 @@ def test_question_without_traits_and_aggregates_is_not_checked(cloud: Cloud) -> 
     assert cloud.reads() == []
 
 
-def test_many_instances_have_placement_asked_afresh(cloud: Cloud) -> None:
+def test_large_request_queries_placement_again(cloud: Cloud) -> None:
     cloud.select(**WANTED["required"])
     cloud.time.pass_by(2)
-    _spoil(cloud, "a")
+    _make_unsuitable(cloud, "a")
     cloud.reads()
     assert set(cloud.select(11, **WANTED["required"])) == {"b"}
     assert cloud.reads() == ["allocation_candidates"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of cells are added, padded, and stay as they were for whoever took them."""
+"""Rows of cells can be added and padded; arrays read earlier do not change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from moorage.scheduler.hosts.numa import (
     Pages,
 )
 
-from .made import host, host_cell, hosts, mask
+from .numa_hosts import host, host_cell, hosts, mask
 
 
 def _arrays(*topologies: HostTopology | None) -> CellArrays:
@@ -82,12 +82,12 @@ def test_cell_is_counted() -> None:
     assert rows["total_kb"][0, 0].tolist() == [400, 20480]
 
 
-def test_cell_without_socket_is_told_apart() -> None:
+def test_cell_without_socket_is_distinguished() -> None:
     rows = _arrays(host(host_cell(0, socket=0), host_cell(1))).rows()
     assert rows["socket"].tolist() == [[0, NO_SOCKET]]
 
 
-def test_rows_that_were_taken_stay_when_wider_ones_come() -> None:
+def test_rows_read_earlier_do_not_change_when_wider_ones_are_added() -> None:
     arrays = _arrays(host(host_cell(5)))
     before = arrays.rows()
     wide = host(*(host_cell(n, pages=(Pages(4, 1), Pages(8, 1))) for n in range(3)))
@@ -103,15 +103,15 @@ def test_rows_are_the_same_however_they_were_added(
 ) -> None:
     every = [topology for part in parts for topology in part]
     bit_by_bit = CellArrays()
-    taken = []
+    reads = []
     for part in parts:
         bit_by_bit.extend(part)
-        taken.append(bit_by_bit.rows())
+        reads.append(bit_by_bit.rows())
     at_once = _arrays(*every).rows()
     assert len(bit_by_bit) == len(every)
     assert np.array_equal(bit_by_bit.rows().n_cells, at_once.n_cells)
     assert _values(bit_by_bit.rows()) == _values(at_once)
-    for rows in taken:
+    for rows in reads:
         width = rows.shape[1]
         assert rows["id"].tolist() == (at_once["id"][: len(rows), :width].tolist())
     start = data.draw(st.integers(0, len(every)))
@@ -120,18 +120,18 @@ def test_rows_are_the_same_however_they_were_added(
     }
 
 
-def test_rows_are_taken_in_any_order_and_again() -> None:
+def test_rows_are_read_in_any_order_and_repeatedly() -> None:
     rows = _arrays(host(host_cell(0)), None, host(host_cell(2), host_cell(3))).rows()
-    taken = rows.take(np.array([2, 0, 2]))
-    assert taken.n_cells.tolist() == [2, 1, 2]
-    assert taken["id"].tolist() == [[2, 3], [0, NO_CELL], [2, 3]]
-    assert taken.take(np.array([1]))["id"].tolist() == [[0, NO_CELL]]
-    assert len(taken) == 3
+    selected = rows.take(np.array([2, 0, 2]))
+    assert selected.n_cells.tolist() == [2, 1, 2]
+    assert selected["id"].tolist() == [[2, 3], [0, NO_CELL], [2, 3]]
+    assert selected.take(np.array([1]))["id"].tolist() == [[0, NO_CELL]]
+    assert len(selected) == 3
 
 
 @pytest.fixture
 def _often_switching() -> Iterator[None]:
-    """Let threads take turns all the time."""
+    """Let threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -139,7 +139,7 @@ def _often_switching() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_often_switching")
-def test_rows_taken_while_wider_ones_come_are_of_one_width() -> None:
+def test_rows_read_while_wider_ones_are_added_are_of_one_width() -> None:
     widest, torn = 40, list[set[tuple[int, ...]]]()
     cells = [host_cell(number) for number in range(widest)]
     reports = [host(*cells[:width]) for width in range(1, widest)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What guests take of a cell is kept count of."""
+"""The resources of a cell that guests use are counted."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from moorage.scheduler.hosts.numa import FittedCell, FittedGuest, HostCell, Pages
 from moorage.scheduler.request.numa import GuestCell
 
-from .made import cpus, host, host_cell, pinned, shared
+from .numa_hosts import cpus, host, host_cell, pinned, shared
 
 
 def _after(cell: HostCell, guest: GuestCell, **fitted: Any) -> HostCell:
-    taken = FittedGuest((FittedCell(cell.id, guest, **fitted),))
-    return host(cell).with_guest(taken).cells[0]
+    fit = FittedGuest((FittedCell(cell.id, guest, **fitted),))
+    return host(cell).with_guest(fit).cells[0]
 
 
-def test_pinned_guest_takes_memory_and_cpus() -> None:
+def test_pinned_guest_uses_memory_and_cpus() -> None:
     after = _after(
         host_cell(), pinned(2), pins=((0, 0), (1, 4)), reserved=frozenset({1})
     )
@@ -24,12 +24,12 @@ def test_pinned_guest_takes_memory_and_cpus() -> None:
     assert (after.memory_usage, after.cpu_usage) == (1024, 0)
 
 
-def test_shared_guest_takes_cpus_by_number() -> None:
+def test_shared_guest_uses_cpus_by_number() -> None:
     after = _after(host_cell(cpus=(8, 9)), shared(3))
     assert (after.cpu_usage, after.pinned) == (3, 0)
 
 
-def test_mixed_guest_takes_both() -> None:
+def test_mixed_guest_uses_both() -> None:
     guest = pinned(1, n_shared=2, cpu_policy="mixed")
     after = _after(host_cell(cpus=(8, 9)), guest, pins=((0, 0),))
     assert (after.cpu_usage, cpus(after.pinned)) == (2, {0})
@@ -38,12 +38,12 @@ def test_mixed_guest_takes_both() -> None:
 PAGES = (Pages(4, 10**6, used=5), Pages(2048, 1000, reserved=3))
 
 
-def test_pages_of_the_chosen_size_are_taken() -> None:
+def test_pages_of_the_chosen_size_are_used() -> None:
     after = _after(host_cell(pages=PAGES), pinned(page_size=2048), page_size=2048)
     assert after.pages == (PAGES[0], Pages(2048, 1000, used=512, reserved=3))
 
 
-def test_pages_of_the_smallest_size_are_taken_where_none_was_asked_for() -> None:
+def test_pages_of_the_smallest_size_are_used_by_default() -> None:
     after = _after(host_cell(pages=PAGES[::-1]), pinned())
     assert after.pages == (PAGES[1], Pages(4, 10**6, used=5 + 262144))
 

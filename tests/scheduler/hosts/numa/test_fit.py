@@ -26,7 +26,7 @@ from moorage.scheduler.hosts.numa import (
 )
 from moorage.scheduler.request.numa import Guest, GuestCell, Networks
 
-from .made import (
+from .numa_hosts import (
     fit,
     fits_by_reference,
     guests,
@@ -95,11 +95,11 @@ def test_used_cpus_matter_more_than_memory_to_a_floating_guest() -> None:
 
 
 @pytest.mark.parametrize("is_packed", [False, True])
-def test_cells_with_devices_are_first_only_if_asked_for(is_packed: bool) -> None:
+def test_cells_with_devices_are_first_only_if_requested(is_packed: bool) -> None:
     topology = host(host_cell(0), host_cell(1), host_cell(2))
-    asked: dict[str, Any] = {"nodes": {0: 1, 1: 2}, "is_packed": is_packed}
-    assert _chosen(topology, ONE, wants_device=True, **asked) == [1]
-    assert _chosen(topology, ONE, **asked) == [2]
+    options: dict[str, Any] = {"nodes": {0: 1, 1: 2}, "is_packed": is_packed}
+    assert _chosen(topology, ONE, wants_device=True, **options) == [1]
+    assert _chosen(topology, ONE, **options) == [2]
 
 
 def test_order_of_the_report_is_kept_where_all_cells_are_needed() -> None:
@@ -170,7 +170,7 @@ def test_guest_goes_where_its_devices_suffice() -> None:
     assert _chosen(topology, ONE, wants_device=True) is None
 
 
-def test_devices_that_are_not_asked_for_reject_nobody() -> None:
+def test_devices_that_are_not_requested_reject_no_host() -> None:
     assert _chosen(host(host_cell(0)), ONE, nodes={1: 1}) == [0]
 
 
@@ -186,15 +186,15 @@ def test_guest_fits_if_and_only_if_some_permutation_does(
     is_packed: bool,
 ) -> None:
     nodes = dict.fromkeys(near, 1)
-    asked: dict[str, Any] = {"nodes": nodes, "wants_device": True}
-    found = fit(topology, guest, limits, is_packed=is_packed, **asked)
+    options: dict[str, Any] = {"nodes": nodes, "wants_device": True}
+    found = fit(topology, guest, limits, is_packed=is_packed, **options)
     every = [
         cells
         for cells in itertools.permutations(topology.cells, len(guest.cells))
         if _fits_in_order(cells, topology, guest, limits, near)
     ]
     assert (found is not None) == bool(every)
-    assert fits_by_reference(topology, guest, limits, **asked) == bool(every)
+    assert fits_by_reference(topology, guest, limits, **options) == bool(every)
     if found is not None:
         assert found.cell_ids in [tuple(c.id for c in cells) for cells in every]
         if len(topology.cells) == len(guest.cells):  # then cells are not reordered
@@ -215,9 +215,9 @@ def _fits_in_order(
     return (
         all(
             fits_by_reference(
-                host(cell), Guest((asked,), bool(guest.reserved(index))), alone
+                host(cell), Guest((guest_cell,), bool(guest.reserved(index))), alone
             )
-            for index, (cell, asked) in pairs
+            for index, (cell, guest_cell) in pairs
         )
         and bool(ids & near)
         and _is_near(topology, ids, limits)
@@ -235,18 +235,18 @@ def _is_near(topology: HostTopology, ids: set[int], limits: Limits | None) -> bo
     return not (limits.networks.is_tunneled and tunnels and not tunnels & ids)
 
 
-# -- the worst that can be asked -------------------------------------------------------
+# -- the worst cases -------------------------------------------------------------------
 
 
-def test_devices_are_asked_for_once_a_choice_of_cells() -> None:
-    asked: list[int] = []
+def test_devices_are_checked_once_per_choice_of_cells() -> None:
+    checked: list[int] = []
 
     def never(cells: int) -> bool:
-        asked.append(cells)
+        checked.append(cells)
         return False
 
     assert first_permutation([(1 << 12) - 1] * 6, range(12), never) is None
-    assert len(asked) == len(set(asked)) == 924  # 6 of 12, not 665,280 permutations
+    assert len(checked) == len(set(checked)) == 924  # 6 of 12, not 665,280 permutations
 
 
 def test_last_cell_that_fits_nowhere_is_found_without_trying_all() -> None:
@@ -273,7 +273,7 @@ def test_cells_of_the_same_sockets_are_found(
     assert found.ids.tolist() == [[n for n in range(4) if chosen >> n & 1]]
 
 
-def test_eight_cells_that_share_seven_are_told_not_to_fit() -> None:
+def test_eight_guest_cells_do_not_fit_seven_host_cells() -> None:
     few = [host_cell(n) for n in range(7)]
     full = [host_cell(n, pinned=mask(*range(8))) for n in range(7, 16)]
     assert _chosen(host(*few, *full), Guest((pinned(1),) * 8)) is None

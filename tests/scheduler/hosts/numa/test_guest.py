@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request asks of cells is read without what earlier tries left in it."""
+"""A request's guest is parsed without the traces of earlier attempts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moorage.scheduler.hosts.numa import Limits
 from moorage.scheduler.request.numa import Guest, GuestCell, Networks
 from moorage.testing import builders
 
-from .made import pinned, shared
+from .numa_hosts import pinned, shared
 
 
 def _read(**changes: Any) -> GuestCell:
@@ -70,11 +70,11 @@ def test_equal_cells_are_grouped() -> None:
     assert Guest((pinned(2), pinned(3), pinned(2))).groups == ((0, 2), (1,))
 
 
-def test_numbers_of_the_guests_cpus_do_not_tell_cells_apart() -> None:
+def test_guest_cells_with_other_cpu_numbers_are_equal() -> None:
     assert Guest((pinned(2), pinned(pcpus=(2, 3)))).groups == ((0, 1),)
 
 
-def test_first_cell_is_apart_where_it_holds_a_cpu_for_the_emulator() -> None:
+def test_first_cell_is_separate_if_it_holds_the_emulators_cpu() -> None:
     guest = Guest((pinned(2),) * 3, is_isolated_emulator=True)
     assert guest.groups == ((0,), (1, 2))
 
@@ -106,7 +106,7 @@ def test_limits_are_read_with_their_networks() -> None:
     assert Limits.read(sent) == Limits(2.0, 1.5, Networks(frozenset({"a"}), True))
 
 
-def test_description_tells_counts_and_pages() -> None:
-    said = Guest((pinned(4, page_size=2048),) * 2).describe()
+def test_description_has_counts_and_pages() -> None:
+    description = Guest((pinned(4, page_size=2048),) * 2).describe()
     for part in ("2 cells", "4 pinned", "1024 MiB", "2048 KiB"):
-        assert part in said
+        assert part in description

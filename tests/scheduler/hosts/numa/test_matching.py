@@ -21,7 +21,15 @@ from moorage.scheduler.hosts.numa import (
 )
 from moorage.scheduler.request.numa import Guest
 
-from .made import fits_by_reference, guests, host, host_cell, hosts, pinned, shared
+from .numa_hosts import (
+    fits_by_reference,
+    guests,
+    host,
+    host_cell,
+    hosts,
+    pinned,
+    shared,
+)
 
 
 def _rows(*topologies: HostTopology | None) -> CellRows:
@@ -33,7 +41,7 @@ def _rows(*topologies: HostTopology | None) -> CellRows:
 def _fitting(
     topology: HostTopology | None, guest: Guest, limits: Limits | None
 ) -> list[int]:
-    """Return, for each cell of a guest, which host cells it fits, asked one by one."""
+    """Return, for each cell of a guest, which host cells it fits, tried one by one."""
     return [
         sum(
             fits_by_reference(
@@ -50,7 +58,7 @@ ratio_pairs = st.tuples(st.sampled_from([0.5, 1.0, 4.0]), st.sampled_from([0.5, 
 
 
 @given(st.lists(st.none() | hosts(), min_size=1, max_size=5), guests(), st.data())
-def test_many_hosts_are_judged_as_each_alone(
+def test_many_hosts_are_evaluated_as_each_alone(
     topologies: list[HostTopology | None], guest: Guest, data: st.DataObject
 ) -> None:
     pairs = data.draw(
@@ -118,13 +126,13 @@ def test_no_hosts_are_no_trouble() -> None:
     ("n_host", "n_guest", "sets"),
     [(2, 2, [3]), (3, 1, [1, 2, 4]), (3, 2, [3, 5, 6]), (1, 2, [])],
 )
-def test_all_choices_of_cells_are_told(
+def test_all_choices_of_cells_are_returned(
     n_host: int, n_guest: int, sets: list[int]
 ) -> None:
     assert chosen_sets(n_host, n_guest) == sets
 
 
-def test_cells_that_declare_a_network_are_told() -> None:
+def test_cells_that_declare_a_network_are_returned() -> None:
     topology = host(
         host_cell(4, physnets=frozenset({"a", "b"})),
         host_cell(2, is_tunneled=True),
@@ -134,14 +142,14 @@ def test_cells_that_declare_a_network_are_told() -> None:
     assert found == [0b001, 0b101, 0, 0b010]
 
 
-def test_many_different_cells_are_judged_on_hosts_with_few() -> None:
+def test_many_different_cells_are_evaluated_on_hosts_with_few() -> None:
     guest = Guest(tuple(pinned(1, memory_mb=1 + n) for n in range(64)))
     masks = fitting_cells(_rows(host(host_cell(0))), guest, None)
     assert can_be_placed(masks, guest).tolist() == [False]
 
 
 @given(st.data())
-def test_many_different_cells_are_judged_as_few(data: st.DataObject) -> None:
+def test_many_different_cells_are_evaluated_as_few(data: st.DataObject) -> None:
     memory = st.integers(1, 8)
     sizes = data.draw(st.lists(memory, min_size=7, max_size=8, unique=True))
     guest = Guest(tuple(pinned(1, memory_mb=size) for size in sizes))

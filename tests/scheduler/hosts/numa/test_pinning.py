@@ -11,7 +11,7 @@ from hypothesis import given
 from moorage.scheduler.hosts.numa import FittedCell, HostCell, Limits, Pages
 from moorage.scheduler.request.numa import GuestCell
 
-from .made import (
+from .numa_hosts import (
     ANY,
     HUGE_KB,
     LARGE,
@@ -36,7 +36,7 @@ def _fit(cell: HostCell, guest: GuestCell, n_reserved: int = 0) -> FittedCell | 
     return fit_cell(cell, guest, n_reserved, None)
 
 
-def _taken(
+def _pinned_cpus(
     guest: GuestCell, n_reserved: int = 0, **changes: Any
 ) -> tuple[list[int], set[int]] | None:
     """Return the host CPUs of a guest's, in its order, and the emulator's."""
@@ -60,7 +60,7 @@ def _full(size: int) -> Pages:
 
 
 @pytest.mark.parametrize(
-    ("asked", "pages", "chosen"),
+    ("requested", "pages", "chosen"),
     [
         pytest.param(SMALL, list(PAGES.values()), SMALL_KB, id="smallest"),
         pytest.param(SMALL, [_full(4), PAGES[2048]], None, id="smallest-is-full"),
@@ -79,8 +79,8 @@ def _full(size: int) -> Pages:
         pytest.param(4, [], None, id="exact-without-pages"),
     ],
 )
-def test_page_size_is_chosen(asked: int, pages: list[Pages], chosen: int | None):
-    fitted = _fit(host_cell(pages=tuple(pages)), pinned(page_size=asked))
+def test_page_size_is_chosen(requested: int, pages: list[Pages], chosen: int | None):
+    fitted = _fit(host_cell(pages=tuple(pages)), pinned(page_size=requested))
     assert (fitted and fitted.page_size) == chosen
 
 
@@ -160,39 +160,45 @@ def test_ratios_do_not_matter_to_a_pinned_guest() -> None:
 
 @pytest.mark.parametrize("policy", [None, "prefer", "require"])
 def test_threads_of_a_core_are_used_together(policy: str | None) -> None:
-    assert _taken(pinned(4, thread_policy=policy)) == ([0, 4, 1, 5], set())
+    assert _pinned_cpus(pinned(4, thread_policy=policy)) == ([0, 4, 1, 5], set())
 
 
 @pytest.mark.parametrize("policy", [None, "prefer", "require"])
 def test_most_threads_of_a_core_are_used_first(policy: str | None) -> None:
     guest = pinned(4, thread_policy=policy)
-    assert _taken(guest, siblings=QUAD, pinned=mask(1)) == ([4, 5, 6, 7], set())
+    assert _pinned_cpus(guest, siblings=QUAD, pinned=mask(1)) == ([4, 5, 6, 7], set())
 
 
 def test_uneven_cores_are_used_by_as_many_threads_as_suffice() -> None:
     guest = pinned(5)
     # Three threads a core are too few, for one core has but two.
-    assert _taken(guest, siblings=QUAD, pinned=mask(0, 1)) == ([2, 3, 4, 5, 6], set())
+    assert _pinned_cpus(guest, siblings=QUAD, pinned=mask(0, 1)) == (
+        [2, 3, 4, 5, 6],
+        set(),
+    )
 
 
 def test_any_thread_will_do_where_no_even_choice_suffices() -> None:
     held = mask(4, 5)
-    assert _taken(pinned(6), pinned=held) == ([0, 1, 2, 6, 3, 7], set())
+    assert _pinned_cpus(pinned(6), pinned=held) == ([0, 1, 2, 6, 3, 7], set())
 
 
 def test_required_threads_are_not_had_from_halves_of_cores() -> None:
     held = mask(4, 5, 6)
-    assert _taken(pinned(2, thread_policy="require"), pinned=held) == ([3, 7], set())
-    assert _taken(pinned(3, thread_policy="require"), pinned=held) is None
-    assert _taken(pinned(3, thread_policy="prefer"), pinned=held) is not None
+    assert _pinned_cpus(pinned(2, thread_policy="require"), pinned=held) == (
+        [3, 7],
+        set(),
+    )
+    assert _pinned_cpus(pinned(3, thread_policy="require"), pinned=held) is None
+    assert _pinned_cpus(pinned(3, thread_policy="prefer"), pinned=held) is not None
 
 
 def test_required_threads_are_not_had_without_threads() -> None:
-    assert _taken(pinned(1, thread_policy="require"), siblings=SINGLE) is None
+    assert _pinned_cpus(pinned(1, thread_policy="require"), siblings=SINGLE) is None
 
 
 def test_odd_count_leaves_a_thread_of_the_last_core() -> None:
-    assert _taken(pinned(3, thread_policy="require")) == ([0, 4, 1], set())
+    assert _pinned_cpus(pinned(3, thread_policy="require")) == ([0, 4, 1], set())
 
 
 def _old(**changes: Any) -> dict[str, Any]:
@@ -202,83 +208,86 @@ def _old(**changes: Any) -> dict[str, Any]:
 
 def test_isolated_cpus_are_the_first_of_free_cores() -> None:
     guest = pinned(2, thread_policy="isolate")
-    assert _taken(guest, **_old(pinned=mask(0))) == ([1, 2], set())
+    assert _pinned_cpus(guest, **_old(pinned=mask(0))) == ([1, 2], set())
 
 
 def test_isolated_cpus_are_not_had_where_placement_does_not_count_the_idle_ones():
-    assert _taken(pinned(1, thread_policy="isolate")) is None
+    assert _pinned_cpus(pinned(1, thread_policy="isolate")) is None
 
 
 def test_isolated_cpus_are_had_without_threads() -> None:
     guest = pinned(2, thread_policy="isolate")
-    assert _taken(guest, siblings=SINGLE, pinned=mask(0)) == ([1, 2], set())
+    assert _pinned_cpus(guest, siblings=SINGLE, pinned=mask(0)) == ([1, 2], set())
 
 
 def test_isolated_cpus_need_as_many_free_cores() -> None:
     guest = pinned(3, thread_policy="isolate")
-    assert _taken(guest, **_old(pinned=mask(0))) is not None
-    assert _taken(guest, **_old(pinned=mask(0, 5))) is None
+    assert _pinned_cpus(guest, **_old(pinned=mask(0))) is not None
+    assert _pinned_cpus(guest, **_old(pinned=mask(0, 5))) is None
 
 
 # -- the emulator's CPU ----------------------------------------------------------------
 
 
 def test_emulator_gets_a_thread_that_is_left() -> None:
-    assert _taken(pinned(3), 1) == ([0, 4, 1], {5})
+    assert _pinned_cpus(pinned(3), 1) == ([0, 4, 1], {5})
 
 
 def test_emulator_needs_one_cpu_more() -> None:
-    assert _taken(pinned(7), 1) is not None
-    assert _taken(pinned(8), 1) is None
+    assert _pinned_cpus(pinned(7), 1) is not None
+    assert _pinned_cpus(pinned(8), 1) is None
 
 
 def test_emulator_gets_a_core_of_its_own_beside_isolated_cpus() -> None:
     guest = pinned(2, thread_policy="isolate")
-    assert _taken(guest, 1, **_old()) == ([0, 1], {2})
+    assert _pinned_cpus(guest, 1, **_old()) == ([0, 1], {2})
 
 
-def test_emulator_does_with_a_half_free_core_beside_isolated_cpus() -> None:
+def test_emulator_accepts_a_half_free_core_beside_isolated_cpus() -> None:
     guest = pinned(3, thread_policy="isolate")
-    assert _taken(guest, 1, **_old(pinned=mask(0))) == ([1, 2, 3], {4})
+    assert _pinned_cpus(guest, 1, **_old(pinned=mask(0))) == ([1, 2, 3], {4})
 
 
 def test_emulator_gets_no_thread_of_an_isolated_core() -> None:
     guest = pinned(4, thread_policy="isolate")
-    assert _taken(guest, 0, **_old()) is not None
-    assert _taken(guest, 1, **_old()) is None
+    assert _pinned_cpus(guest, 0, **_old()) is not None
+    assert _pinned_cpus(guest, 1, **_old()) is None
 
 
 def test_emulator_gets_nothing_beside_a_cell_that_pins_nothing() -> None:
     guest = pinned(0, n_shared=1, cpu_policy="mixed")
-    assert _taken(guest, 0, cpus=(8,)) == ([], set())
-    assert _taken(guest, 1, cpus=(8,)) is None
+    assert _pinned_cpus(guest, 0, cpus=(8,)) == ([], set())
+    assert _pinned_cpus(guest, 1, cpus=(8,)) is None
 
 
-def test_emulator_takes_nothing_of_a_floating_guest() -> None:
-    assert _taken(shared(0, pcpus=()), 1, pinned=mask(*range(8))) == ([], set())
+def test_emulator_of_a_floating_guest_pins_nothing() -> None:
+    assert _pinned_cpus(shared(0, pcpus=()), 1, pinned=mask(*range(8))) == ([], set())
 
 
 # -- hosts that are odd ----------------------------------------------------------------
 
 
-def test_every_cpu_is_a_core_where_none_are_told() -> None:
+def test_every_cpu_is_a_core_if_none_are_reported() -> None:
     changes: dict[str, Any] = {"siblings": (), "pcpus": (2, 5, 7), "pinned": mask(5)}
-    assert _taken(pinned(2), **changes) == ([2, 7], set())
-    assert _taken(pinned(2, thread_policy="isolate"), **changes) == ([2, 7], set())
-    assert _taken(pinned(2, thread_policy="require"), **changes) is None
-    assert _taken(pinned(3), **changes) is None
+    assert _pinned_cpus(pinned(2), **changes) == ([2, 7], set())
+    assert _pinned_cpus(pinned(2, thread_policy="isolate"), **changes) == (
+        [2, 7],
+        set(),
+    )
+    assert _pinned_cpus(pinned(2, thread_policy="require"), **changes) is None
+    assert _pinned_cpus(pinned(3), **changes) is None
 
 
 def test_cpu_that_is_in_no_core_is_not_used() -> None:
     changes: dict[str, Any] = {"siblings": ((0,),), "pcpus": (0, 1)}
-    assert _taken(pinned(1), **changes) == ([0], set())
-    assert _taken(pinned(2), **changes) is None
+    assert _pinned_cpus(pinned(1), **changes) == ([0], set())
+    assert _pinned_cpus(pinned(2), **changes) is None
 
 
 def test_threads_that_are_not_for_pinning_are_not_used() -> None:
     changes: dict[str, Any] = {"pcpus": (0, 4, 1), "cpus": (5, 2, 6, 3, 7)}
-    assert _taken(pinned(3), **changes) == ([0, 4, 1], set())
-    assert _taken(pinned(4), **changes) is None
+    assert _pinned_cpus(pinned(3), **changes) == ([0, 4, 1], set())
+    assert _pinned_cpus(pinned(4), **changes) is None
 
 
 @pytest.mark.parametrize(
@@ -287,27 +296,27 @@ def test_threads_that_are_not_for_pinning_are_not_used() -> None:
 )
 def test_mixed_cell_that_pins_nothing(policy: str | None, is_fit: bool) -> None:
     guest = pinned(0, n_shared=1, cpu_policy="mixed", thread_policy=policy)
-    assert (_taken(guest, cpus=(8,)) is not None) is is_fit
+    assert (_pinned_cpus(guest, cpus=(8,)) is not None) is is_fit
 
 
 def test_mixed_cell_that_pins_nothing_still_requires_threads() -> None:
     guest = pinned(0, n_shared=1, cpu_policy="mixed", thread_policy="require")
-    assert _taken(guest, cpus=(8,), pinned=mask(4, 5, 6, 7)) is None
+    assert _pinned_cpus(guest, cpus=(8,), pinned=mask(4, 5, 6, 7)) is None
 
 
 @pytest.mark.parametrize("core", [(8, 16), (16, 8)])
 def test_first_thread_is_the_one_that_a_set_made_of_the_report_yields(
     core: tuple[int, int],
 ) -> None:
-    # CPython keeps both numbers in one place of a small table: the first one stays.
+    # Both numbers hash to one slot of a small set in CPython: the first one stays.
     guest = pinned(1, thread_policy="isolate")
     every = (0, 1, 8, 16)
-    taken = _taken(guest, siblings=(core, (0, 1)), pcpus=every, cpus=every)
-    assert taken == ([core[0]], set())
+    cpus = _pinned_cpus(guest, siblings=(core, (0, 1)), pcpus=every, cpus=every)
+    assert cpus == ([core[0]], set())
 
 
 @given(host_cells(0), guest_cells())
-def test_what_is_taken_was_free_and_is_as_much_as_was_asked_for(
+def test_pinned_cpus_were_free_and_as_many_as_requested(
     cell: HostCell, guest: GuestCell
 ) -> None:
     for n_reserved in (0, 1):

@@ -12,7 +12,7 @@ from hypothesis import given
 from moorage.objects import NetworkMetadata, NUMACell, NUMAPagesTopology, NUMATopology
 from moorage.scheduler.hosts.numa import HostTopology, Pages
 
-from .made import cpus, hosts, mask
+from .numa_hosts import cpus, hosts, mask
 
 REPORTED = NUMATopology(
     cells=[
@@ -76,7 +76,7 @@ def test_text_primitive_and_object_read_as_the_same() -> None:
     assert hash(read) == hash(HostTopology.read(REPORTED))
 
 
-def test_report_goes_back_as_it_came() -> None:
+def test_report_round_trips_unchanged() -> None:
     assert _plain(HostTopology.read(TEXT).to_object()) == _plain(REPORTED)
 
 
@@ -98,8 +98,10 @@ def test_all_of_a_report_is_read() -> None:
 
 
 @pytest.mark.parametrize("part", ["memory", "siblings", "mempages"])
-def test_hosts_that_differ_in_one_part_are_told_apart_at_once(part: str) -> None:
-    def told(number: int) -> str:
+def test_hosts_that_differ_in_one_part_are_distinguished_in_one_batch(
+    part: str,
+) -> None:
+    def cells_text(number: int) -> str:
         report = json.loads(TEXT)
         for cell in report["nova_object.data"]["cells"]:
             data = cell["nova_object.data"]
@@ -111,7 +113,7 @@ def test_hosts_that_differ_in_one_part_are_told_apart_at_once(part: str) -> None
                 data["mempages"][0]["nova_object.data"]["total"] += number
         return json.dumps(report)
 
-    read = [HostTopology.read(told(number)) for number in range(50)]
+    read = [HostTopology.read(cells_text(number)) for number in range(50)]
     assert len(set(map(hash, read))) == len(set(read)) == 50
 
 
@@ -228,13 +230,13 @@ def _sizes(*sizes_kb: int) -> list[dict[str, Any]]:
         ),
     ],
 )
-def test_odd_cells_are_told(cells: list[dict[str, Any]], message: str) -> None:
+def test_invalid_cells_are_reported(cells: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(ValueError, match=f"not a NUMATopology: .*{message}"):
         HostTopology.read({"nova_object.data": {"cells": cells}})
 
 
 @pytest.mark.parametrize("cpus", ["5-3", "0-99999999999", "-3", "70000"])
-def test_odd_cpus_of_old_reports_are_told(cpus: str) -> None:
+def test_invalid_cpus_of_old_reports_are_reported(cpus: str) -> None:
     with pytest.raises(ValueError, match="not a NUMATopology"):
         HostTopology.read({"cells": [{"id": 0, "cpus": cpus}]})
 
@@ -247,19 +249,19 @@ def test_more_cells_than_a_choice_has_bits_are_refused() -> None:
 
 @pytest.mark.parametrize("value", [pytest.param(v, id=repr(v)) for v in (..., *ODD)])
 @pytest.mark.parametrize("part", ["cell", "pages", "networks"])
-def test_text_is_read_as_what_it_says_is(part: str, value: object) -> None:
+def test_text_is_parsed_like_its_object(part: str, value: object) -> None:
     for name in _part(json.loads(TEXT), part):
-        told = json.loads(TEXT)
-        data = _part(told, part)
+        primitive = json.loads(TEXT)
+        data = _part(primitive, part)
         data[name] = value
         if value is ...:
             del data[name]
-        assert _outcome(json.dumps(told)) == _outcome(told), name
+        assert _outcome(json.dumps(primitive)) == _outcome(primitive), name
 
 
-def _part(told: dict[str, Any], part: str) -> dict[str, Any]:
+def _part(primitive: dict[str, Any], part: str) -> dict[str, Any]:
     """Return the fields of the second cell, or of one of its objects."""
-    cell: dict[str, Any] = told["nova_object.data"]["cells"][1]["nova_object.data"]
+    cell: dict[str, Any] = primitive["nova_object.data"]["cells"][1]["nova_object.data"]
     parts: dict[str, Any]
     parts = {"pages": cell["mempages"][0], "networks": cell["network_metadata"]}
     return cell if part == "cell" else parts[part]["nova_object.data"]

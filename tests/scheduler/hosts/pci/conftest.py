@@ -49,16 +49,16 @@ def chosen(*cells: int, sockets: Sequence[int] = ()) -> ChosenCells:
     return ChosenCells(np.array([cells], np.int64), np.array([sockets], np.int64))
 
 
-def take(
+def consume(
     host: HostPools,
-    asked: Sequence[PciRequest],
+    requested: Sequence[PciRequest],
     uuids: Sequence[Sequence[str]],
     at: ChosenCells | None = None,
 ) -> HostPools | None:
     """Return what requests leave of a single host, an array of one."""
     rows, codes = single_pools(host, uuids)
-    [passes], free = apply_requests(rows, asked, codes, at)
-    assert supported(rows, asked, codes, at).tolist() == [passes]
+    [passes], free = apply_requests(rows, requested, codes, at)
+    assert supported(rows, requested, codes, at).tolist() == [passes]
     if not passes:
         return None
     return host.with_free(free.count[0].tolist(), free.is_there[0].tolist())
@@ -92,7 +92,7 @@ SPECS = _some_of(
 )
 REQUESTS = st.builds(
     lambda count, specs, policy: request(count, *specs, numa_policy=policy),
-    # 0 is never asked for, but nova has an answer.
+    # 0 is never requested, but nova has an answer.
     st.sampled_from([1, 2, 1, 2, 3, 0]),
     st.lists(SPECS, min_size=1, max_size=2),
     st.sampled_from(POLICIES),

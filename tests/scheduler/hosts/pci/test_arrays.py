@@ -34,14 +34,14 @@ def arrays(*values: HostPools) -> PoolArrays:
 def as_dicts(rows: PoolRows) -> list[list[tuple[object, ...]]]:
     """Each row's (kind, count, provider's code, NUMA node), of the pools it has."""
     columns = rows.kind, rows.count, rows.provider, rows.numa_node
-    told = zip(*(column.tolist() for column in columns), strict=True)
+    lists = zip(*(column.tolist() for column in columns), strict=True)
     return [
         [
             (rows.kinds.values[kind], count, provider, node)
             for kind, count, provider, node in zip(*row, strict=True)
             if kind != NO_KIND
         ]
-        for row in told
+        for row in lists
     ]
 
 
@@ -93,13 +93,13 @@ def test_no_pool_has_an_unknown_provider() -> None:
     assert UNKNOWN_PROVIDER not in made.rows().provider
 
 
-def test_provider_of_several_pools_is_told() -> None:
+def test_provider_of_several_pools_is_marked() -> None:
     split = pools(flat(rp_uuid="rp-a"), flat(tag="x", rp_uuid="rp-a"))
     rows = arrays(HOST, split, pools(flat(), flat(tag="x"))).rows()
     assert rows.has_split.tolist() == [False, True, False]
 
 
-def test_rows_that_were_taken_stay_when_more_pools_and_hosts_come() -> None:
+def test_rows_read_earlier_do_not_change_when_pools_and_hosts_are_added() -> None:
     made = arrays(NO_POOLS, HOST)
     early = made.rows()
     before = as_dicts(early)
@@ -119,31 +119,31 @@ def test_rows_are_the_values_in_order(parts: list[list[HostPools]]) -> None:
         made.extend(part)
     values = [value for part in parts for value in part]
     assert len(made) == len(made.rows()) == len(values)
-    told = [expected(made, value) for value in values]
-    assert as_dicts(made.rows()) == told
+    pools_by_row = [expected(made, value) for value in values]
+    assert as_dicts(made.rows()) == pools_by_row
     half = len(values) // 2
-    assert as_dicts(made.rows(half)) == told[half:]
+    assert as_dicts(made.rows(half)) == pools_by_row[half:]
     picked = [*range(half), *range(len(values))]
-    assert as_dicts(made.rows().take(picked)) == [told[i] for i in picked]
+    assert as_dicts(made.rows().take(picked)) == [pools_by_row[i] for i in picked]
 
 
 @examples(1)
 @given(
     values=st.lists(POOLS, min_size=1, max_size=4), later=st.lists(POOLS, max_size=2)
 )
-def test_rows_are_judged_as_each_pool(
+def test_rows_are_evaluated_as_each_pool(
     values: list[HostPools], later: list[HostPools]
 ) -> None:
     made = arrays(*values)
-    asked = request(1, {"vendor_id": "8086"})
-    made.rows().match(asked)
+    device_request = request(1, {"vendor_id": "8086"})
+    made.rows().match(device_request)
     made.extend(later)
-    matches, usable = made.rows().match(asked)
+    matches, usable = made.rows().match(device_request)
     for value, row, usable_row in zip([*values, *later], matches, usable, strict=True):
         kinds = [pool.kind for pool in value.pools]
         n = len(kinds)
-        found = [match_request(asked, kind) for kind in kinds]
-        told = [match.matches for match in found]
-        assert row.tolist() == told + [False] * (len(row) - n)
+        found = [match_request(device_request, kind) for kind in kinds]
+        expected_row = [match.matches for match in found]
+        assert row.tolist() == expected_row + [False] * (len(row) - n)
         both = [match.matches and match.is_usable for match in found]
         assert usable_row.tolist() == both + [False] * (len(row) - n)

@@ -85,7 +85,7 @@ _WRAPPED_LIST: dict[str, Any] = {"nova_object.data": []}
         ({"nova_object.data": {"objects": [_WRAPPED_LIST]}}, "not a PciDevicePoolList"),
     ],
 )
-def test_what_is_no_pools_is_told(value: Any, message: str) -> None:
+def test_invalid_pools_are_reported(value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         HostPools.read(value)
 
@@ -111,7 +111,7 @@ def test_equal_reports_are_one_value() -> None:
     assert one != pools(VFS, {**TRACKED, "rp_uuid": "rp-b"})
 
 
-def test_pools_that_differ_in_their_kind_are_told_apart_at_once() -> None:
+def test_pools_of_different_kinds_are_distinguished_in_one_batch() -> None:
     read = [HostPools.read([flat(3, own_tag=str(i))]) for i in range(50)]
     assert len(set(map(hash, read))) == len(set(read)) == 50
 
@@ -155,16 +155,16 @@ TAGS = ("rp_uuid", "count", "numa_node", "vendor_id", "dev_type", "new")
 @pytest.mark.parametrize(
     "names", [("vendor_id", "product_id", "numa_node", "count", "tags"), TAGS]
 )
-def test_text_is_read_as_what_it_says_is(names: tuple[str, ...], value: object) -> None:
+def test_text_is_parsed_like_its_object(names: tuple[str, ...], value: object) -> None:
     for name in names:
-        told = json.loads(json.dumps(PRIMITIVE))
-        data = told["nova_object.data"]["objects"][0]["nova_object.data"]
+        primitive = json.loads(json.dumps(PRIMITIVE))
+        data = primitive["nova_object.data"]["objects"][0]["nova_object.data"]
         if names is TAGS:
             data = data["tags"]
         data[name] = value
         if value is ...:
             del data[name]
-        assert _outcome(json.dumps(told)) == _outcome(told), name
+        assert _outcome(json.dumps(primitive)) == _outcome(primitive), name
 
 
 def _outcome(value: object) -> object:

@@ -26,7 +26,7 @@ def kind(**properties: Any) -> PoolKind:
     return pools(flat(7, **properties)).pools[0].kind
 
 
-def asked(**fields: Any) -> InstancePCIRequest:
+def pci_request(**fields: Any) -> InstancePCIRequest:
     spec = [{"vendor_id": "8086", "product_id": "1520"}]
     return InstancePCIRequest(**{"count": 1, "spec": spec, **fields})
 
@@ -34,7 +34,9 @@ def asked(**fields: Any) -> InstancePCIRequest:
 def test_request_is_read() -> None:
     spec = [{"vendor_id": "8086", "rp_uuids": "rp-a,rp-b"}, {"dev_type": None}]
     read = PciRequest.read(
-        asked(count=2, spec=spec, alias_name="a", request_id=ID, numa_policy="socket")
+        pci_request(
+            count=2, spec=spec, alias_name="a", request_id=ID, numa_policy="socket"
+        )
     )
     assert read == PciRequest(
         count=2,
@@ -50,23 +52,23 @@ def test_request_is_read() -> None:
 
 
 def test_equal_requests_are_one_value() -> None:
-    one, other = (PciRequest.read(asked(request_id=ID)) for _ in range(2))
+    one, other = (PciRequest.read(pci_request(request_id=ID)) for _ in range(2))
     assert {one: "known"}[other] == "known"
 
 
 @pytest.mark.parametrize("fields", [{}, {"numa_policy": None}])
 def test_policy_is_legacy_where_none_is_set(fields: dict[str, None]) -> None:
-    assert PciRequest.read(asked(**fields)).numa_policy == "legacy"
+    assert PciRequest.read(pci_request(**fields)).numa_policy == "legacy"
 
 
 def test_request_without_an_alias_is_a_ports() -> None:
-    assert PciRequest.read(asked()).is_from_port
-    assert PciRequest.read(asked(alias_name=None)).is_from_port
-    assert not PciRequest.read(asked(alias_name="a")).is_from_port
+    assert PciRequest.read(pci_request()).is_from_port
+    assert PciRequest.read(pci_request(alias_name=None)).is_from_port
+    assert not PciRequest.read(pci_request(alias_name="a")).is_from_port
 
 
 def test_requests_are_read_in_order() -> None:
-    both = InstancePCIRequests(requests=[asked(count=2), asked(count=1)])
+    both = InstancePCIRequests(requests=[pci_request(count=2), pci_request(count=1)])
     assert [each.count for each in read_requests(both)] == [2, 1]
 
 
@@ -80,7 +82,7 @@ def test_no_requests_are_read(nothing: InstancePCIRequests | None) -> None:
 @pytest.mark.parametrize(
     ("spec", "properties", "matches"),
     [
-        pytest.param({}, {}, True, id="nothing is asked for"),
+        pytest.param({}, {}, True, id="nothing is requested"),
         pytest.param({"vendor_id": "8086"}, {}, True, id="equal"),
         pytest.param({"vendor_id": "10de"}, {}, False, id="different"),
         pytest.param(
@@ -126,13 +128,13 @@ def test_request_without_specs_matches_nothing() -> None:
     [
         pytest.param([{}], {}, True, id="plain"),
         pytest.param([{}], {"dev_type": "type-VF"}, True, id="a VF"),
-        pytest.param([{}], PF, False, id="PF, unasked"),
-        pytest.param([{"product_id": "1520"}, PF], PF, True, id="PF, asked by one"),
+        pytest.param([{}], PF, False, id="PF, not requested"),
+        pytest.param([{"product_id": "1520"}, PF], PF, True, id="PF, requested by one"),
         pytest.param([{"dev_type": "TYPE-PF"}], PF, False, id="PF, in another case"),
-        pytest.param([PF], {}, True, id="PF asked, other kinds stay"),
+        pytest.param([PF], {}, True, id="PF pci_request, other kinds stay"),
         pytest.param([{}], VDPA, False, id="VDPA, unasked"),
-        pytest.param([VDPA], VDPA, True, id="VDPA, asked"),
-        pytest.param([PF], VDPA, False, id="VDPA, PF asked"),
+        pytest.param([VDPA], VDPA, True, id="VDPA, requested"),
+        pytest.param([PF], VDPA, False, id="VDPA, PF requested"),
         pytest.param([{}], {"remote_managed": "true"}, False, id="remote, unasked"),
         pytest.param([{}], {"remote_managed": "1"}, False, id="remote, a 1"),
         pytest.param([{}], {"remote_managed": "false"}, True, id="not remote"),
@@ -142,19 +144,21 @@ def test_request_without_specs_matches_nothing() -> None:
             False,
             id="remote, refused",
         ),
-        pytest.param([REMOTE], {"remote_managed": "true"}, True, id="remote, asked"),
+        pytest.param(
+            [REMOTE], {"remote_managed": "true"}, True, id="remote, requested"
+        ),
         pytest.param([REMOTE, {}], {"remote_managed": "yes"}, True, id="by one"),
-        pytest.param([MOVES], MOVES, True, id="can move, asked"),
+        pytest.param([MOVES], MOVES, True, id="can move, requested"),
         pytest.param([MOVES], STAYS, False, id="cannot move, must"),
         pytest.param([MOVES], {}, False, id="move unknown, must"),
-        pytest.param([STAYS], STAYS, True, id="cannot move, asked"),
+        pytest.param([STAYS], STAYS, True, id="cannot move, requested"),
         pytest.param([STAYS], MOVES, False, id="can move, must not"),
         pytest.param([STAYS], {}, False, id="move unknown, must not"),
         pytest.param([MOVES, STAYS], {}, True, id="specs differ on moving"),
         pytest.param([MOVES, {}], STAYS, True, id="one spec says nothing of moving"),
     ],
 )
-def test_special_devices_have_to_be_asked_for(
+def test_special_devices_have_to_be_requested(
     specs: list[dict[str, str]], properties: dict[str, str], is_usable: bool
 ) -> None:
     assert match_request(request(1, *specs), kind(**properties)).is_usable == is_usable
@@ -190,8 +194,8 @@ def test_providers(
     mappings: Mapping[str, Sequence[str]] | None,
     providers: tuple[str, ...],
 ) -> None:
-    asked = request(1, **{"request_id": ID, **fields})
-    assert providers_of(asked, mappings) == providers
+    parsed = request(1, **{"request_id": ID, **fields})
+    assert providers_of(parsed, mappings) == providers
 
 
 def test_groups_are_those_of_the_request() -> None:

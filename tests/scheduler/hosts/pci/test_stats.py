@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pools answer what filters that were written for nova ask of them."""
+"""Pools have the methods that filters written for nova call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def topology(*sockets: int | None) -> HostTopology:
     return HostTopology.read(numa_topology(*cells))
 
 
-def asked(count: int, **fields: Any) -> InstancePCIRequest:
+def pci_request(count: int, **fields: Any) -> InstancePCIRequest:
     plain = {"alias_name": "a", "request_id": ID, "spec": [{"vendor_id": "8086"}]}
     return InstancePCIRequest(**{**plain, "count": count, **fields})
 
@@ -38,7 +38,7 @@ def test_what_is_written_to_pools_changes_nothing() -> None:
     stats = PciDeviceStats(HOST, None)
     stats.pools[0]["count"] = 0
     assert list(stats) == HOST.to_dicts()
-    assert stats.support_requests([asked(2)], None)
+    assert stats.support_requests([pci_request(2)], None)
 
 
 def test_stats_are_true_even_without_pools() -> None:
@@ -58,7 +58,7 @@ def test_requests_are_supported(
     count: int, mapping: dict[str, list[str]] | None, supported: bool
 ) -> None:
     stats = PciDeviceStats(HOST, None)
-    assert stats.support_requests([asked(count)], mapping) == supported
+    assert stats.support_requests([pci_request(count)], mapping) == supported
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,13 @@ def test_requests_near_to_a_guest_are_supported(
     policy: str, cell: int, sockets: tuple[int | None, ...] | None, supported: bool
 ) -> None:
     stats = PciDeviceStats(HOST, topology(*sockets) if sockets else None)
-    requests = [asked(1, numa_policy=policy)]
+    requests = [pci_request(1, numa_policy=policy)]
     cells = [InstanceNUMACell(id=cell)]
     assert stats.support_requests(requests, None, cells) == supported
 
 
 def test_topology_is_that_of_the_host() -> None:
-    told = PciDeviceStats(HOST, topology(0, 1)).numa_topology
-    assert told is not None
-    assert [(cell.id, cell.socket) for cell in told.cells] == [(0, 0), (1, 1)]
+    topology_ = PciDeviceStats(HOST, topology(0, 1)).numa_topology
+    assert topology_ is not None
+    assert [(cell.id, cell.socket) for cell in topology_.cells] == [(0, 0), (1, 1)]
     assert PciDeviceStats(HOST, None).numa_topology is None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests take from a host's pools as nova's do, and give back what they took."""
+"""Requests consume from a host's pools as nova's do, and release what they consumed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .conftest import (
     PROVIDERS,
     REQUESTS,
     chosen,
+    consume,
     counts,
     flat,
     pools,
     request,
-    take,
 )
 
 IN_0 = chosen(0, sockets=[0, 1])
@@ -33,9 +33,9 @@ PF, VDPA = {"dev_type": "type-PF"}, {"dev_type": "vdpa"}
 
 
 def left_by(
-    host: HostPools, asked: PciRequest, *uuids: str, at: ChosenCells | None = None
+    host: HostPools, requested: PciRequest, *uuids: str, at: ChosenCells | None = None
 ) -> list[int] | None:
-    return counts(take(host, [asked], [uuids], at))
+    return counts(consume(host, [requested], [uuids], at))
 
 
 def at_nodes(*counts: int) -> HostPools:
@@ -65,30 +65,30 @@ def at_nodes(*counts: int) -> HostPools:
         ("socket", 1, at_nodes(1, 0, 0, 1), None),
     ],
 )
-def test_policy_tells_how_near_is_near_enough(
+def test_policy_sets_the_allowed_distance(
     policy: str, count: int, host: HostPools, left: list[int] | None
 ) -> None:
     assert left_by(host, request(count, numa_policy=policy), at=IN_0) == left
 
 
-def test_preferred_takes_what_is_near_or_unbound_before_the_rest() -> None:
+def test_preferred_policy_uses_near_or_unbound_devices_first() -> None:
     host = pools(
         flat(2, numa_node=1), flat(1, numa_node=None), flat(1, numa_node=0, tag="x")
     )
-    left = take(host, [request(3, numa_policy="preferred")], [()], IN_0)
+    left = consume(host, [request(3, numa_policy="preferred")], [()], IN_0)
     assert left is not None
     assert left.to_dicts() == [flat(1, numa_node=1)]
 
 
-def test_legacy_takes_unbound_devices_in_the_order_of_pools() -> None:
+def test_legacy_policy_uses_unbound_devices_in_the_order_of_pools() -> None:
     host = pools(flat(2, numa_node=None), flat(1, numa_node=0, tag="x"))
     assert left_by(host, request(2), at=IN_0) == [1]
 
 
 def test_socket_needs_to_know_all_sockets() -> None:
-    asked = request(2, numa_policy="socket")
-    assert left_by(at_nodes(0, 1, 1, 0), asked, at=IN_0) == []
-    assert left_by(at_nodes(0, 1, 1, 0), asked, at=WITHOUT_SOCKETS) is None
+    requested = request(2, numa_policy="socket")
+    assert left_by(at_nodes(0, 1, 1, 0), requested, at=IN_0) == []
+    assert left_by(at_nodes(0, 1, 1, 0), requested, at=WITHOUT_SOCKETS) is None
 
 
 def test_guest_without_numa_may_have_any_device() -> None:
@@ -105,7 +105,7 @@ def test_near_devices_decide_even_where_they_cannot_be_used(special: Any) -> Non
 
 
 @pytest.mark.parametrize("special", [PF, VDPA])
-def test_special_devices_are_left_to_those_who_ask(special: dict[str, str]) -> None:
+def test_special_devices_are_left_to_requests_for_them(special: dict[str, str]) -> None:
     host = pools(flat(1, **special))
     assert left_by(host, request(1)) is None
     assert left_by(host, request(1, special)) == []
@@ -124,13 +124,13 @@ def test_used_up_pools_that_are_passed_are_gone() -> None:
     assert left_by(host, request(1)) == [1, 0]
 
 
-def test_requests_take_from_what_earlier_ones_left() -> None:
+def test_requests_consume_what_earlier_ones_left() -> None:
     host = pools(flat(1), flat(1, tag="a"))
     any_, tagged = request(1), request(1, {"tag": "a"})
-    assert counts(take(host, [any_, tagged], [(), ()])) == []
-    assert take(host, [tagged, request(2)], [(), ()]) is None
-    # Greedy as nova is: nobody looks ahead.
-    assert take(pools(flat(1, tag="a")), [any_, tagged], [(), ()]) is None
+    assert counts(consume(host, [any_, tagged], [(), ()])) == []
+    assert consume(host, [tagged, request(2)], [(), ()]) is None
+    # Greedy as nova is: no request looks ahead.
+    assert consume(pools(flat(1, tag="a")), [any_, tagged], [(), ()]) is None
 
 
 A, B = flat(2, address="a", rp_uuid="rp-a"), flat(2, address="b", rp_uuid="rp-b")
@@ -148,7 +148,7 @@ UNTRACKED = flat(5)
         pytest.param(2, ["rp-x", "rp-b"], [5, 2, 1], id="partly covered"),
         pytest.param(3, ["rp-x", "rp-b", "rp-b"], None, id="too partly covered"),
         pytest.param(1, ["rp-a", "rp-b"], [5, 1, 1], id="more providers than devices"),
-        pytest.param(1, [], [4, 2, 2], id="none told"),
+        pytest.param(1, [], [4, 2, 2], id="none assigned"),
     ],
 )
 def test_providers_give_what_placement_assigned(
@@ -158,12 +158,12 @@ def test_providers_give_what_placement_assigned(
 
 
 def test_provider_must_match_too() -> None:
-    asked = request(1, {"address": "b"})
-    assert left_by(pools(A, B), asked, "rp-b") == [2, 1]
-    assert left_by(pools(A, B), asked, "rp-a") is None
+    requested = request(1, {"address": "b"})
+    assert left_by(pools(A, B), requested, "rp-b") == [2, 1]
+    assert left_by(pools(A, B), requested, "rp-a") is None
 
 
-def test_provider_of_several_pools_fails_whoever_needs_providers() -> None:
+def test_provider_of_several_pools_fails_requests_with_providers() -> None:
     host = pools(A, flat(1, address="c", rp_uuid="rp-a", more="x"), B)
     assert left_by(host, request(1), "rp-b") is None
     assert left_by(host, request(1)) == [1, 2, 1]
@@ -172,24 +172,24 @@ def test_provider_of_several_pools_fails_whoever_needs_providers() -> None:
 def test_provider_is_whole_again_once_its_other_pool_is_used_up() -> None:
     host = pools(flat(1, rp_uuid="rp-b"), B)
     both = [request(1), request(1)]
-    assert counts(take(host, both, [(), ("rp-b",)])) == [1]
-    assert take(host, both[1:], [("rp-b",)]) is None
+    assert counts(consume(host, both, [(), ("rp-b",)])) == [1]
+    assert consume(host, both[1:], [("rp-b",)]) is None
 
 
-def test_no_requests_take_nothing() -> None:
+def test_no_requests_consume_nothing() -> None:
     host = pools(A)
-    assert take(host, [], []) == host
-    assert take(NO_POOLS, [], []) == NO_POOLS
+    assert consume(host, [], []) == host
+    assert consume(NO_POOLS, [], []) == NO_POOLS
 
 
 def test_host_without_pools_has_no_devices() -> None:
-    assert take(NO_POOLS, [request(1)], [()]) is None
-    assert take(NO_POOLS, [request(0)], [()]) is None
+    assert consume(NO_POOLS, [request(1)], [()]) is None
+    assert consume(NO_POOLS, [request(0)], [()]) is None
 
 
-def test_each_request_needs_to_have_its_providers_told() -> None:
+def test_each_request_needs_its_providers_assigned() -> None:
     with pytest.raises(ValueError, match="shorter"):
-        take(pools(A), [request(1)], [])
+        consume(pools(A), [request(1)], [])
 
 
 CHOSEN = st.none() | st.builds(
@@ -197,19 +197,21 @@ CHOSEN = st.none() | st.builds(
     st.lists(st.integers(0, 2), min_size=1, max_size=2),
     st.lists(st.integers(0, 2)),
 )
-Asked = tuple[PciRequest, tuple[str, ...]]
-ASKED: st.SearchStrategy[Asked] = st.tuples(
+RequestAndProviders = tuple[PciRequest, tuple[str, ...]]
+REQUESTS_AND_PROVIDERS: st.SearchStrategy[RequestAndProviders] = st.tuples(
     REQUESTS, st.lists(st.sampled_from(PROVIDERS), max_size=2).map(tuple)
 )
 
 
 @examples(4)
-@given(host=POOLS, asked=st.lists(ASKED, max_size=3), at=CHOSEN)
-def test_what_is_taken_and_given_back_makes_the_host_whole(
-    host: HostPools, asked: list[Asked], at: ChosenCells | None
+@given(host=POOLS, requested=st.lists(REQUESTS_AND_PROVIDERS, max_size=3), at=CHOSEN)
+def test_consuming_and_releasing_restores_the_host(
+    host: HostPools, requested: list[RequestAndProviders], at: ChosenCells | None
 ) -> None:
     before = host.to_dicts()
-    left = take(host, [r for r, _ in asked], [uuids for _, uuids in asked], at)
+    left = consume(
+        host, [r for r, _ in requested], [uuids for _, uuids in requested], at
+    )
     assert host.to_dicts() == before
     if left is not None:
         given = host.minus(left)
@@ -221,15 +223,15 @@ def test_what_is_taken_and_given_back_makes_the_host_whole(
 @examples(3)
 @given(
     host=POOLS,
-    asked=st.lists(st.integers(1, 2), min_size=1, max_size=4),
+    requested=st.lists(st.integers(1, 2), min_size=1, max_size=4),
     data=st.data(),
 )
 def test_guests_give_back_in_any_order(
-    host: HostPools, asked: list[int], data: st.DataObject
+    host: HostPools, requested: list[int], data: st.DataObject
 ) -> None:
     now, claims = host, []
-    for count in asked:
-        left = take(now, [request(count)], [()])
+    for count in requested:
+        left = consume(now, [request(count)], [()])
         if left is not None:
             claims.append(now.minus(left))
             now = left

@@ -76,12 +76,12 @@ def topology(sockets: Sockets) -> NUMATopology:
 
 def by_reference(
     host: HostPools,
-    asked: Sequence[PciRequest],
+    requested: Sequence[PciRequest],
     uuids: Sequence[Uuids],
     sockets: Sockets,
     cells: int | None,
 ) -> bool:
-    """Return what the reference says of a host, which knows objects of nova's."""
+    """Return the reference's result for a host, from nova's objects."""
     requests = [
         SimpleNamespace(
             count=one.count,
@@ -90,7 +90,7 @@ def by_reference(
             alias_name="alias" if its else None,
             request_id=f"request {number}",
         )
-        for number, (one, its) in enumerate(zip(asked, uuids, strict=True))
+        for number, (one, its) in enumerate(zip(requested, uuids, strict=True))
     ]
     mappings = {
         f"request {number}-{i}": [uuid]
@@ -112,21 +112,25 @@ def judged(draw: st.DrawFn) -> tuple[list[bool], list[bool]]:
     """Whether each of some hosts meets some requests: alone, and among all."""
     hosts = draw(st.lists(POOLS, min_size=1, max_size=5))
     each: Any = {"min_size": len(hosts), "max_size": len(hosts)}
-    asked = draw(st.lists(REQUESTS.filter(lambda r: r.count), min_size=1, max_size=3))
-    told = [draw(st.none() | st.lists(UUIDS, **each)) for _ in asked]
+    requested = draw(
+        st.lists(REQUESTS.filter(lambda r: r.count), min_size=1, max_size=3)
+    )
+    providers = [draw(st.none() | st.lists(UUIDS, **each)) for _ in requested]
     sockets = draw(st.lists(SOCKETS, **each))
     cells = draw(st.none() | st.integers(1, 7))
 
     made = arrays(hosts)
     together = supported(
         made.rows(),
-        asked,
-        [None if uuids is None else codes_of(made, uuids) for uuids in told],
+        requested,
+        [None if uuids is None else codes_of(made, uuids) for uuids in providers],
         None if cells is None else cells_of(sockets, cells),
     )
     assert (together.dtype, together.shape) == (np.bool_, (len(hosts),))
     alone = [
-        by_reference(host, asked, [u[i] if u else () for u in told], sockets[i], cells)
+        by_reference(
+            host, requested, [u[i] if u else () for u in providers], sockets[i], cells
+        )
         for i, host in enumerate(hosts)
     ]
     return alone, together.tolist()
@@ -134,7 +138,7 @@ def judged(draw: st.DrawFn) -> tuple[list[bool], list[bool]]:
 
 @examples(6)
 @given(answers=judged())
-def test_many_hosts_are_judged_as_each_alone(
+def test_many_hosts_are_evaluated_as_each_alone(
     answers: tuple[list[bool], list[bool]],
 ) -> None:
     alone, together = answers
@@ -143,10 +147,12 @@ def test_many_hosts_are_judged_as_each_alone(
 
 def answers(
     hosts: Sequence[HostPools],
-    asked: Sequence[PciRequest],
+    requested: Sequence[PciRequest],
     near: ChosenCells | None = None,
 ) -> list[bool]:
-    return supported(arrays(hosts).rows(), asked, [None] * len(asked), near).tolist()
+    return supported(
+        arrays(hosts).rows(), requested, [None] * len(requested), near
+    ).tolist()
 
 
 def test_hosts_with_enough_devices_pass() -> None:
@@ -166,34 +172,34 @@ def test_later_requests_see_what_earlier_ones_left() -> None:
 def test_requests_alone_do_not_see_each_other() -> None:
     plain, tagged = flat(1), flat(1, tag="x")
     hosts = [pools(), pools(plain), pools(tagged), pools(plain, tagged)]
-    asked = [request(1), request(1, {"tag": "x"})]
-    alone = supported_alone(arrays(hosts).rows(), asked)
+    requested = [request(1), request(1, {"tag": "x"})]
+    alone = supported_alone(arrays(hosts).rows(), requested)
     assert alone.tolist() == [False, False, True, True]
-    assert answers(hosts, asked) == [False, False, False, True]
+    assert answers(hosts, requested) == [False, False, False, True]
 
 
 def test_preferred_leaves_far_devices_to_later_requests() -> None:
     host = pools(flat(1, numa_node=1), flat(1, numa_node=0, tag="x"), flat(1, tag="y"))
     near = chosen(0)
-    asked = request(2, numa_policy="preferred")
+    requested = request(2, numa_policy="preferred")
     rest = request(1, {"numa_node": None})
-    assert answers([host], [asked, rest]) == [True]
-    assert answers([host], [asked, rest], near) == [False]
+    assert answers([host], [requested, rest]) == [True]
+    assert answers([host], [requested, rest], near) == [False]
 
 
-def test_hosts_without_providers_are_judged_beside_hosts_with() -> None:
+def test_hosts_with_and_without_providers_are_evaluated_together() -> None:
     hosts = [pools(flat(1, rp_uuid=uuid)) for uuid in ("rp-a", "rp-a", "rp-b")]
     made = arrays(hosts)
-    told = codes_of(made, [("rp-a",), (), ("rp-a",)])
-    assert supported(made.rows(), [request(1)], [told]).tolist() == [True, True, False]
+    codes = codes_of(made, [("rp-a",), (), ("rp-a",)])
+    assert supported(made.rows(), [request(1)], [codes]).tolist() == [True, True, False]
 
 
 def test_answers_follow_kinds_that_come_later() -> None:
     made = arrays([pools(flat(1, tag="x"))])
-    asked = [request(1, {"tag": "y"})]
-    assert supported(made.rows(), asked, [None]).tolist() == [False]
+    requested = [request(1, {"tag": "y"})]
+    assert supported(made.rows(), requested, [None]).tolist() == [False]
     made.extend([pools(flat(1, tag="y"))])
-    assert supported(made.rows(), asked, [None]).tolist() == [False, True]
+    assert supported(made.rows(), requested, [None]).tolist() == [False, True]
 
 
 def test_no_requests_pass_every_host() -> None:
@@ -205,7 +211,7 @@ def test_no_hosts_have_no_answers() -> None:
     assert answers([], [request(1), request(2)]) == []
 
 
-def test_each_request_needs_to_have_its_providers_told() -> None:
+def test_each_request_needs_its_providers_assigned() -> None:
     rows = arrays([pools(flat(1))]).rows()
     with pytest.raises(ValueError, match="shorter"):
         supported(rows, [request(1)], [])
@@ -218,12 +224,12 @@ def test_rows_are_not_written_to() -> None:
 
 
 def test_strategies_reach_both_answers_often() -> None:
-    told: Counter[bool] = Counter()
+    outcomes: Counter[bool] = Counter()
 
     @settings(max_examples=200, deadline=None, database=None, derandomize=True)
     @given(answers=judged())
     def count(answers: tuple[list[bool], list[bool]]) -> None:
-        told.update(answers[0])
+        outcomes.update(answers[0])
 
     count()
-    assert min(told[True], told[False]) > 0.1 * told.total()
+    assert min(outcomes[True], outcomes[False]) > 0.1 * outcomes.total()

@@ -33,7 +33,6 @@ from ....fixtures.faulty_placement import (
 )
 from ....fixtures.placement_servers import (
     EmbeddedPlacementFixture,
-    MisbehavingServer,
     Misbehaviour,
     PlacementServer,
     adapter_to,
@@ -58,7 +57,7 @@ def _request(host, vcpus=1, **more):
 
 
 class _NoPauses(SystemWaiter):
-    """Let no pause take time, and see that none is long."""
+    """Make pauses instantaneous, and check that none is long."""
 
     def sleep(self, seconds):
         assert 0 <= seconds < 2
@@ -99,13 +98,7 @@ def client(embedded):
     return embedded.client
 
 
-@pytest.fixture
-def server(embedded):
-    with MisbehavingServer(embedded.placement.wsgi_app) as server:
-        yield server
-
-
-def test_claim_is_made_as_it_came(client):
+def test_allocation_request_is_sent_unchanged(client):
     consumer = _consumer()
     answer = _claim(client, consumer, _request(HOSTS[0]), global_request_id="req-1")
     assert (answer.result, answer.n_attempts) == (ClaimResult.CLAIMED, 1)
@@ -140,7 +133,7 @@ def test_contended_provider_is_tried_again(server):
     assert (answer.result, answer.n_attempts) == (ClaimResult.CLAIMED, 3)
 
 
-def test_contended_provider_is_given_up_at_the_bound(server):
+def test_contended_provider_is_given_up_at_the_limit(server):
     server.misbehave(Misbehaviour.CONTENDED, verb="PUT", times=99)
     answer = _claim(server.client(), _consumer(), _request(HOSTS[0]))
     assert (answer.result, answer.n_attempts) == (ClaimResult.CONTENDED, MAX_WRITES)
@@ -156,7 +149,7 @@ def test_repeated_claim_finds_its_own(client):
     assert client.allocations(consumer).consumer_generation == 3
 
 
-def test_claim_tells_whether_an_earlier_one_was_found(client):
+def test_claim_returns_whether_an_earlier_one_was_found(client):
     consumer = _consumer()
     assert not _claim(client, consumer, _request(HOSTS[0])).is_found
     assert _claim(client, consumer, _request(HOSTS[0])).is_found
@@ -204,7 +197,7 @@ def test_foreign_allocations_are_a_conflict_and_stay(client):
     assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
 
 
-def test_consumer_that_is_known_and_holds_nothing_is_taken_over(client):
+def test_known_consumer_without_allocations_is_taken_over(client):
     consumer = _consumer()
     client.put_allocations(
         consumer, {"allocations": {}, "consumer_generation": None, **OWNER}
@@ -288,7 +281,7 @@ def test_evacuation_that_arrives_late_is_claimed_once(client, server):
     assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
 
 
-def test_late_claim_is_fenced_off_where_the_next_is_refused(client, server):
+def test_late_claim_is_rejected_by_generation_after_a_refused_one(client, server):
     rival = _claim(client, _consumer(), _request(HOSTS[0], 4))
     server.misbehave(Misbehaviour.LATE, verb="PUT")
     consumer = _consumer()
@@ -300,7 +293,7 @@ def test_late_claim_is_fenced_off_where_the_next_is_refused(client, server):
 
 
 @pytest.mark.parametrize("n_late", [1, 2])
-def test_source_rests_where_a_late_evacuation_is_fenced_off(client, server, n_late):
+def test_generation_of_the_source_rejects_a_late_evacuation(client, server, n_late):
     """Two are late: one for a new consumer, and one for what it turned out to be."""
     consumer = _consumer()
     _claim(client, consumer, _request(HOSTS[0]))
@@ -342,7 +335,7 @@ def test_release_that_arrives_late_spares_the_next_claim(client, server):
     assert client.allocations(consumer).resources == {HOSTS[0]: {"VCPU": 1}}
 
 
-def test_claim_that_another_request_took_over_is_not_released(client):
+def test_claim_taken_over_by_another_request_is_not_released(client):
     consumer = _consumer()
     first = _claim(client, consumer, _request(HOSTS[0]))
     second = _claim(client, consumer, _request(HOSTS[0]))
@@ -417,7 +410,7 @@ def test_unknown_outcome_names_the_consumer(server):
     assert set(raised.value.unresolved) == {consumer}
 
 
-def test_dead_placement_is_not_asked_twice():
+def test_dead_placement_is_not_called_twice():
     client = PlacementClient(adapter_to(refusing_url()))
     with pytest.raises(PlacementUnavailable) as raised:
         _claim(client, _consumer(), _request(HOSTS[0]))

@@ -59,10 +59,10 @@ def cloud_of(tmp_path: Path) -> Iterator[CloudOf]:
         yield lambda *hosts: stack.enter_context(FaultyCloud(tmp_path, hosts))
 
 
-def _beside(ask: Callable[[], T]) -> T:
+def _beside(work: Callable[[], T]) -> T:
     """Run another request of the same process in a thread of its own, to its end."""
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(ask).result()
+        return pool.submit(work).result()
 
 
 # -- D1, D7: an earlier owner's release ------------------------------------------------
@@ -135,7 +135,7 @@ def test_late_release_of_a_failed_request_spares_the_repeated_one(
 @pytest.mark.parametrize("n_instances", [1, 2], ids=["PUT", "POST"])
 @pytest.mark.parametrize("times", [1, None], ids=["once", "until the request ends"])
 @pytest.mark.parametrize("kind", FAILED_READS, ids=lambda kind: kind.name)
-def test_doubled_claim_whose_look_fails_is_answered_or_released(
+def test_duplicated_claim_whose_check_fails_is_answered_or_released(
     cloud_of: CloudOf, kind: FaultKind, times: int | None, n_instances: int
 ) -> None:
     """The claim arrives twice, the second is refused; reading what is held fails."""
@@ -215,7 +215,7 @@ class _Retrying:
 
 
 def _retrying_adapter(url: str) -> Adapter:
-    """Return an adapter as [placement] connect_retries and its like ask for it."""
+    """Return an adapter that retries as [placement] connect_retries configures it."""
     session = Session(timeout=10.0, additional_headers={"X-Auth-Token": TOKEN})
     return Adapter(
         session,
@@ -263,7 +263,7 @@ def test_executed_claim_whose_connection_broke_is_not_sent_again_by_keystoneauth
     expect_answers_are_held(cloud, uuid, answer)
 
 
-def test_writes_ask_keystoneauth_for_no_retries(cloud_of: CloudOf) -> None:
+def test_writes_disable_keystoneauths_retries(cloud_of: CloudOf) -> None:
     """A claim for one, a claim for two, and the release of one."""
     cloud = cloud_of("h1")
     a = cloud.make()
@@ -307,7 +307,7 @@ def test_claim_found_during_its_owners_group_check_is_answered_once(
 
 # -- D5, D6: affinity groups of several schedulers -------------------------------------
 
-ROOMY = {"vcpus": 512, "memory_mb": 1 << 20, "local_gb": 10_000}
+LARGE = {"vcpus": 512, "memory_mb": 1 << 20, "local_gb": 10_000}
 HOSTS = [f"h{number}" for number in range(8)]
 N_SEEDS = 4
 
@@ -327,8 +327,8 @@ def _counted(n_refused: int, n_apart: int, n_groups: int) -> str:
 def test_affinity_members_requested_at_once_are_all_placed_together(
     cloud_of: CloudOf, monkeypatch: pytest.MonkeyPatch, n_schedulers: int
 ) -> None:
-    """Eight requests take turns, a call of Placement each, in orders by seed."""
-    cloud = cloud_of(*(host(name, **ROOMY) for name in HOSTS))
+    """Eight requests run in turns, a call of Placement each, in orders by seed."""
+    cloud = cloud_of(*(host(name, **LARGE) for name in HOSTS))
     turns = Turns(random.Random(0), real_sleep=time.sleep)
     # Not needed once `turns` is handed in as the waiter, too.
     monkeypatch.setattr(time, "sleep", turns.sleep)
@@ -345,7 +345,7 @@ def test_affinity_members_requested_at_once_are_all_placed_together(
         rng = random.Random(seed)
         turns.reseed(rng)
         members = [str(UUID(int=rng.getrandbits(128), version=4)) for _ in range(8)]
-        asked = [
+        expected_calls = [
             functools.partial(
                 schedulers[number % n_schedulers].answer,
                 uuid,
@@ -353,7 +353,7 @@ def test_affinity_members_requested_at_once_are_all_placed_together(
             )
             for number, uuid in enumerate(members)
         ]
-        answers = turns.run(asked)
+        answers = turns.run(expected_calls)
         for uuid, answer in zip(members, answers, strict=True):
             assert isinstance(answer, Selection | SchedulerError), answer
             expect_answers_are_held(cloud, uuid, answer)
@@ -368,7 +368,7 @@ def test_affinity_members_requested_at_once_in_threads_are_all_placed_together(
 ) -> None:
     """The same in the order in which threads happen to run."""
     n_rounds = 5
-    cloud = cloud_of(*(host(name, **ROOMY) for name in HOSTS))
+    cloud = cloud_of(*(host(name, **LARGE) for name in HOSTS))
     schedulers = [cloud.make(prefers=[HOSTS[n]]) for n in range(n_schedulers)]
     n_refused, n_apart = 0, 0
     with ThreadPoolExecutor(8) as pool:
@@ -376,7 +376,7 @@ def test_affinity_members_requested_at_once_in_threads_are_all_placed_together(
             members = group("affinity", new_uuids(8))
             together = threading.Barrier(8)
 
-            def ask(
+            def decide(
                 number: int,
                 members: InstanceGroup = members,
                 together: threading.Barrier = together,
@@ -386,7 +386,7 @@ def test_affinity_members_requested_at_once_in_threads_are_all_placed_together(
                 uuid = members.members[number]
                 return scheduler.answer(uuid, instance_group=members)
 
-            answers = list(pool.map(ask, range(8)))
+            answers = list(pool.map(decide, range(8)))
             n_refused += sum(isinstance(a, SchedulerError) for a in answers)
             n_apart += len(_hosts_of(answers)) > 1
     assert n_refused + n_apart == 0, _counted(n_refused, n_apart, n_rounds)
@@ -397,19 +397,21 @@ def test_late_members_of_a_large_affinity_group_are_placed_together(
     cloud_of: CloudOf, n_members: int
 ) -> None:
     """Each of the last four is claimed before the one that was requested earlier."""
-    cloud = cloud_of(*(host(name, **ROOMY) for name in HOSTS[:4]))
+    cloud = cloud_of(*(host(name, **LARGE) for name in HOSTS[:4]))
     members = sorted(new_uuids(n_members))
     affinity = group("affinity", members)
     answers: list[Selection | SchedulerError] = []
 
-    def ask(number: int) -> None:
-        asked = cloud.make(prefers=[HOSTS[number]])
+    def decide(number: int) -> None:
+        scheduler = cloud.make(prefers=[HOSTS[number]])
         uuid = members[-1 - number]
         if number < 3:
-            asked.adapter.before(writes(uuid), functools.partial(ask, number + 1))
-        answers.append(asked.answer(uuid, instance_group=affinity))
+            scheduler.adapter.before(
+                writes(uuid), functools.partial(decide, number + 1)
+            )
+        answers.append(scheduler.answer(uuid, instance_group=affinity))
 
-    ask(0)
+    decide(0)
     assert all(isinstance(answer, Selection) for answer in answers)
     hosts = _hosts_of(answers)
     assert len(hosts) == 1, f"on {len(hosts)} hosts"
@@ -434,8 +436,8 @@ def test_notes_of_two_killed_workers_for_one_instance_leave_no_claim(
         worker.adapter.before(
             writes(second), functools.partial(cloud.kill, worker, left)
         )
-        ask = functools.partial(worker.answer, second)
-        worker.adapter.after(writes(first), functools.partial(_beside, ask))
+        decide = functools.partial(worker.answer, second)
+        worker.adapter.after(writes(first), functools.partial(_beside, decide))
         worker.answer(first)
         assert list(cloud.held(first)) == [cloud.node(name)]
     cloud.make(claims_directory=left)
@@ -467,7 +469,7 @@ class _Disk:
 
 
 @pytest.mark.parametrize("room", [0, 10], ids=["no room", "room for half a line"])
-def test_claims_under_way_while_the_disk_was_full_are_released_after_a_kill(
+def test_claims_made_while_the_disk_was_full_are_released_after_a_kill(
     cloud_of: CloudOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     """X is unsettled; W is answered, Y written to a full disk, Z with space; a kill."""
@@ -507,7 +509,7 @@ def _n_bytes_written() -> int:
     return int(dict(line.split(": ") for line in lines)["wchar"])
 
 
-def test_noting_a_claim_writes_as_much_as_it_is_however_many_are_under_way(
+def test_cost_of_an_entry_does_not_grow_with_open_entries(
     cloud_of: CloudOf, tmp_path: Path
 ) -> None:
     """Some 50 requests are served while one for thousands of instances is under way."""
@@ -551,10 +553,10 @@ def _announced(a: FaultyScheduler, uuid: str) -> Sequence[dict[str, Any]]:
 @pytest.mark.parametrize(
     "is_known",
     [True, False],
-    ids=["asked for after it", "asked for before it"],
+    ids=["queried after it", "queried before it"],
 )
 def test_claim_of_a_peer_counts_once(cloud_of: CloudOf, is_known: bool) -> None:
-    """A claims; B asks for candidates before or after that; then B receives it."""
+    """A claims; B queries candidates before or after that; then B receives it."""
     cloud = cloud_of(*(host(name, vcpus=3) for name in ("h1", "h2")))
     a, b = (cloud.make(prefers=["h1", "h2"], candidates_max_age=60.0) for _ in range(2))
     x, y, z, last = new_uuids(4)
@@ -572,7 +574,7 @@ def test_claim_of_a_peer_counts_once(cloud_of: CloudOf, is_known: bool) -> None:
     assert not refused
 
 
-def test_claims_are_looked_at_though_the_clock_went_back(cloud_of: CloudOf) -> None:
+def test_claims_are_checked_although_the_clock_went_back(cloud_of: CloudOf) -> None:
     """An allocation is deleted, a minute passes, and the clock is set back an hour."""
     time_ = HandTime()
     cloud = cloud_of("h1")

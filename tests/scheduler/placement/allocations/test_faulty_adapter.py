@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The faults of tests are what a client takes them for."""
+"""A client sees the injected faults as the errors that they imitate."""
 
 from __future__ import annotations
 
@@ -127,9 +127,9 @@ def test_same_seed_draws_the_same_faults(placement: EmbeddedPlacementFixture) ->
         rates = dict.fromkeys(FaultKind, 0.05)
         adapter = FaultyAdapter(placement.adapter, rng=random.Random(seed), rates=rates)
         for number in range(100):
-            ask = adapter.get if number % 2 else adapter.delete
+            send = adapter.get if number % 2 else adapter.delete
             try:
-                ask(f"/allocations/{CONSUMER}")
+                send(f"/allocations/{CONSUMER}")
             except Exception:
                 continue  # some faults are exceptions
         return [call.fault for call in adapter.calls]

@@ -66,10 +66,10 @@ class Process:
         consumer: str,
         provider: str = HOST,
         *,
-        is_told: bool = True,
+        is_answered: bool = True,
         **more: Any,
     ) -> None:
-        """Claim as a decision does; `is_told` of what was granted, or it is killed."""
+        """Claim as a decision does, or is killed before it has the answer."""
         request = request_of(provider)
         note = self.journal.record({consumer: request}, OWNER)[consumer]
 
@@ -85,7 +85,7 @@ class Process:
         answer = claim_one(
             self.client, consumer, request, before_write=before_write, **more
         )
-        if is_told:
+        if is_answered:
             note.record_grant(answer.claims[consumer].generation)
 
     @property
@@ -139,7 +139,7 @@ def test_claim_that_was_not_known_to_be_granted_needs_evidence(
 ) -> None:
     consumer = _consumer()
     killed = Process(placement, tmp_path)
-    killed.claim(consumer, is_told=False)
+    killed.claim(consumer, is_answered=False)
     killed.kill()
     after = Process(placement, tmp_path, state)
     after.orphans.stop()
@@ -169,7 +169,7 @@ def test_what_was_granted_is_known_after_each_kill(
     assert not _files(tmp_path)
 
 
-def test_every_note_of_an_instance_is_seen_to(
+def test_every_entry_of_an_instance_is_handled(
     placement: EmbeddedPlacementFixture, tmp_path: Path
 ) -> None:
     """One claim that was granted, and one that may have been sent."""
@@ -280,9 +280,9 @@ def test_grant_is_forgotten_once_it_is_released_with_a_write_still_late(
     wait_until(lambda: b"granted" not in killed.path.read_bytes().splitlines()[-1])
     killed.kill()
     killed.orphans.stop()
-    claim_one(killed.client, consumer, request)  # for a request that came later
+    claim_one(killed.client, consumer, request)  # for a later request
     after = Process(placement, tmp_path)
-    after.orphans.stop()  # looks a last time
+    after.orphans.stop()  # checks a last time
     assert after.held(consumer), "the later request's claim"
     after.journal.close()
 
@@ -384,7 +384,7 @@ def test_file_is_for_its_owner_only(
     process.journal.close()
 
 
-def test_file_that_has_grown_is_begun_anew_with_what_is_under_way(
+def test_large_file_is_rewritten_with_its_open_entries(
     placement: EmbeddedPlacementFixture,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -447,7 +447,7 @@ def test_full_disk_forgets_all_rather_than_what_was_answered(
 
 
 class Kept:
-    """Stands in for `Orphans`, and keeps what it is given."""
+    """Stands in for `Orphans`, and records its arguments."""
 
     def __init__(self) -> None:
         self.orphans: list[tuple[str, Orphan]] = []
@@ -468,7 +468,7 @@ def _of(orphan: Orphan) -> tuple[Claim, bool]:
         max_size=8,
     ),
 )
-def test_any_cut_of_a_file_leaves_what_was_noted_and_not_struck_out(
+def test_file_truncated_anywhere_keeps_its_open_entries(
     data: st.DataObject, ends: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """A write that was cut off by a kill was not acted upon."""

@@ -66,7 +66,7 @@ def _doubted(claim: Claim) -> Claim:
 
 
 def _doubtful(server: MisbehavingServer, consumer: str, **more: Any) -> Claim:
-    """A claim that arrives late, while Placement cannot be asked about it."""
+    """A claim that arrives late, while Placement cannot be queried about it."""
     is_evacuated, n_late = bool(more), more.pop("n_late", 1)
     client = server.client(timeout_s=1.5)
     allocations, n_reads = client.allocations, itertools.count(0)
@@ -108,7 +108,7 @@ class Watched:
         self.time = HandTime()
         self._threads = HandThreads(self.time)
         self.state = InstanceState.UNKNOWN
-        self.asked: set[tuple[str, ...]] = set()
+        self.queried: set[tuple[str, ...]] = set()
         self.settled: list[str] = []
         self.orphans = _orphans(
             client,
@@ -119,7 +119,7 @@ class Watched:
         )
 
     def _locate(self, uuid: str, providers: Collection[str]) -> InstanceLocation:
-        self.asked.add((uuid, *providers))
+        self.queried.add((uuid, *providers))
         return InstanceLocation(self.state)
 
     def add(self, consumer: str, claim: Claim, **more: Any) -> None:
@@ -164,7 +164,7 @@ def test_what_another_request_found_and_wrote_again_is_forgotten(
     assert _held(placement, consumer) == {HOST: {"VCPU": 1}}
 
 
-def test_claim_of_a_new_request_is_not_taken_for_the_orphan(
+def test_claim_of_a_new_request_is_not_mistaken_for_the_orphan(
     placement: EmbeddedPlacementFixture,
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
@@ -179,7 +179,7 @@ def test_claim_of_a_new_request_is_not_taken_for_the_orphan(
             may_go_on.wait(20)
         return held
 
-    placement.client.allocations = slow  # type: ignore[assignment]  # takes any
+    placement.client.allocations = slow  # type: ignore[assignment]  # accepts any
     orphans.add(consumer, _orphaned(claim))
     assert has_looked.wait(20)
 
@@ -196,7 +196,7 @@ def test_claim_of_a_new_request_is_not_taken_for_the_orphan(
     assert allocations(consumer).resources == {HOST: {"VCPU": 1}}
 
 
-def test_release_whose_answer_is_lost_spares_a_claim_that_came_since(
+def test_release_whose_answer_is_lost_spares_a_later_claim(
     placement: EmbeddedPlacementFixture,
 ) -> None:
     """The generations of a consumer that was emptied restart."""
@@ -223,7 +223,7 @@ def test_release_whose_answer_is_lost_spares_a_claim_that_came_since(
 
 
 # -- what may be claimed late ----------------------------------------------------------
-def test_claim_that_is_still_on_its_way_is_never_made(
+def test_claim_still_in_transit_is_never_executed(
     placement: EmbeddedPlacementFixture,
 ) -> None:
     consumer = _consumer()
@@ -238,7 +238,7 @@ def test_claim_that_is_still_on_its_way_is_never_made(
 
 
 @pytest.mark.parametrize("n_late", [1, 2])
-def test_evacuation_that_is_still_on_its_way_is_never_made(
+def test_evacuation_still_in_transit_is_never_executed(
     placement: EmbeddedPlacementFixture, n_late: int
 ) -> None:
     consumer, _ = _claimed(placement, OTHER)
@@ -289,7 +289,7 @@ def test_known_consumer_that_is_empty_is_forgotten_once_no_write_may_be_late(
     assert not watched.orphans
 
 
-def test_consumer_that_holds_nothing_is_forgotten_where_nothing_is_on_its_way(
+def test_empty_consumer_is_forgotten_if_no_write_is_in_transit(
     placement: EmbeddedPlacementFixture, watched: Watched
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
@@ -302,7 +302,7 @@ def test_consumer_that_holds_nothing_is_forgotten_where_nothing_is_on_its_way(
     )
 
 
-def test_claim_that_is_released_is_not_made_anew_by_a_late_write(
+def test_released_claim_is_not_restored_by_a_late_write(
     placement: EmbeddedPlacementFixture, watched: Watched
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
@@ -332,7 +332,7 @@ def test_orphan_is_released_once_placement_answers(
     assert _held(placement, consumer) == {}
 
 
-def test_release_of_ours_that_was_under_way_goes_on(
+def test_interrupted_release_of_ours_continues(
     placement: EmbeddedPlacementFixture, watched: Watched
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
@@ -384,7 +384,7 @@ def test_what_is_in_doubt_is_released_once_its_instance_is_gone(
     assert _held(placement, consumer)
     watched.state = InstanceState.GONE
     watched.run_for(4)
-    assert watched.asked == {(consumer, HOST)}
+    assert watched.queried == {(consumer, HOST)}
     assert watched.settled == [consumer]
     assert _held(placement, consumer) == {}
 
@@ -537,7 +537,7 @@ def test_late_write_does_not_replace_a_later_claim_that_is_in_use(
     assert arrived.is_done is not is_in_use
 
 
-def test_new_claim_rests_above_the_generation_of_a_late_write(
+def test_new_claim_ends_above_the_generation_of_a_late_write(
     placement: EmbeddedPlacementFixture, watched: Watched
 ) -> None:
     consumer, client = _consumer(), placement.client
@@ -570,7 +570,7 @@ def test_orphan_with_a_late_write_is_watched_once_its_claim_is_in_use(
 def test_new_request_finds_nothing_held(
     placement: EmbeddedPlacementFixture, is_ours: bool
 ) -> None:
-    """Who asks for an instance again has no use for what was not answered."""
+    """A request that asks for an instance again does not use the unanswered claim."""
     consumer, claim = _claimed(placement, HOST)
     orphans = _orphans(placement.client)
     orphans.add(consumer, _orphaned(claim if is_ours else _doubted(claim)))
@@ -679,7 +679,7 @@ def test_last_try_at_the_end_waits_for_no_pause(
 ) -> None:
     consumer, claim = _claimed(placement, HOST)
     with MisbehavingServer(placement.placement.wsgi_app) as server:
-        # Its clock stands still: no pause is ever over.
+        # Its clock does not advance: no pause ever ends.
         adapter = adapter_to(server.url)
         client = PlacementClient(adapter, health=PlacementHealth(clock=Clock()))
         _open(client, server)

@@ -45,7 +45,7 @@ def test_answered_instances_hold_their_answers_and_nothing_else_is_held(
     assert not outcome.violations, f"seed {seed}: {'; '.join(outcome.violations)}"
 
 
-def test_seed_happens_the_same_way_again(tmp_path: Path) -> None:
+def test_same_seed_gives_the_same_events(tmp_path: Path) -> None:
     events = []
     for name in ("first", "again"):
         with EmbeddedPlacementFixture() as placement:

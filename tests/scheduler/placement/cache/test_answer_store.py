@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory is bounded: what is too old goes first, then what nobody used for longest."""
+"""Memory is limited: expired answers are evicted first, then the longest unused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_least_recently_used_answers_go_first(cloud: Cloud) -> None:
     assert cloud.n_gets == 4
 
 
-def test_answer_beyond_the_bound_is_answered_and_not_kept(cloud: Cloud) -> None:
+def test_answer_above_the_size_limit_is_returned_and_not_cached(cloud: Cloud) -> None:
     cache = cloud.new_cache(PlacementClient(cloud.watched), max_requests=2)
     assert cache.get(question()).n_open == 3
     assert (cache.stats().answers, cache.stats().requests) == (0, 0)
@@ -35,7 +35,7 @@ def test_answers_that_are_too_old_make_room(cloud: Cloud) -> None:
     assert (cloud.cache.stats().answers, cloud.cache.stats().evicted) == (1, 0)
 
 
-def test_empty_answers_are_bounded_too(cloud: Cloud) -> None:
+def test_empty_answers_are_limited_too(cloud: Cloud) -> None:
     cache = cloud.new_cache(PlacementClient(cloud.watched), max_requests=2)
     for n in (10, 11, 12):
         assert cache.get(question(n)).n_open == 0

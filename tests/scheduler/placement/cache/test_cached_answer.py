@@ -47,10 +47,10 @@ def test_claim_closes_what_no_longer_fits_in_every_answer(cloud: Cloud) -> None:
 
 def test_give_back_opens_again(cloud: Cloud) -> None:
     offer = cloud.cache.get(question(3))
-    consumer, taken = cloud.claim(offer, _index(offer, HOSTS[0]))
+    consumer, claim = cloud.claim(offer, _index(offer, HOSTS[0]))
     assert open_hosts(cloud.cache.get(question(3))) == set(HOSTS[1:])
     for _ in range(2):  # twice is once
-        cloud.release(consumer, taken)
+        cloud.release(consumer, claim)
         assert open_hosts(cloud.cache.get(question(3))) == set(HOSTS)
         assert cloud.cache.get(question(3)).free(HOSTS[0], "VCPU") == N_VCPUS
 
@@ -71,13 +71,13 @@ def test_full_shared_disk_closes_every_host(cloud: Cloud) -> None:
     assert after.free(SHARE, "DISK_GB") == 40
 
 
-def test_claim_before_the_question_is_not_counted_twice(cloud: Cloud) -> None:
+def test_claim_before_the_query_is_not_counted_twice(cloud: Cloud) -> None:
     cloud.claim_request(request_of(HOSTS[0], VCPU=2))
     assert open_hosts(cloud.cache.get(question(2))) == set(HOSTS)
     assert cloud.cache.get(question(2)).free(HOSTS[0], "VCPU") == 2
 
 
-def test_get_that_was_read_before_a_claim_and_came_after_it_lacks_the_claim(
+def test_get_executed_before_a_claim_and_answered_after_it_lacks_it(
     cloud: Cloud,
 ) -> None:
     cloud.watched.after.append(
@@ -90,16 +90,16 @@ def test_get_that_was_read_before_a_claim_and_came_after_it_lacks_the_claim(
     assert open_hosts(offer) == set(HOSTS[1:])
 
 
-def test_claim_that_a_get_saw_counts_too_but_not_for_who_asks_afresh(
+def test_claim_before_the_answer_counts_except_for_a_fresh_query(
     cloud: Cloud,
 ) -> None:
     cloud.watched.before.append(
         lambda: cloud.claim_request(request_of(HOSTS[0], VCPU=2))
     )
-    came = cloud.cache.tick()
+    tick = cloud.cache.tick()
     offer = cloud.cache.get(question(2))
     assert open_hosts(offer) == set(HOSTS[1:])  # counted by Placement and by us
-    again = cloud.cache.get(question(2), since=came)
+    again = cloud.cache.get(question(2), since=tick)
     assert open_hosts(again) == set(HOSTS)
     assert again.has_more_than(offer)
     assert not again.has_more_than(again)
@@ -112,18 +112,18 @@ def test_claim_that_was_sent_before_a_get_and_answered_after_it_is_unsure(
 ) -> None:
     began = cloud.cache.tick()
     assert cloud.claim_unseen(HOSTS[1], request_of(HOSTS[0], VCPU=2))
-    came = cloud.cache.tick()
+    tick = cloud.cache.tick()
     cloud.cache.get(question(2))
     cloud.cache.count_claim([request_of(HOSTS[0], VCPU=2)], began=began)
     assert open_hosts(cloud.cache.get(question(2))) == set(HOSTS[1:])
-    assert open_hosts(cloud.cache.get(question(2), since=came)) == set(HOSTS)
+    assert open_hosts(cloud.cache.get(question(2), since=tick)) == set(HOSTS)
 
 
-def test_claim_after_the_answer_counts_for_who_asks_afresh_too(cloud: Cloud) -> None:
-    came = cloud.cache.tick()
+def test_claim_after_the_answer_counts_for_a_fresh_query_too(cloud: Cloud) -> None:
+    tick = cloud.cache.tick()
     offer = cloud.cache.get(question(3))
     cloud.claim(offer, _index(offer, HOSTS[0]))
-    assert open_hosts(cloud.cache.get(question(3), since=came)) == set(HOSTS[1:])
+    assert open_hosts(cloud.cache.get(question(3), since=tick)) == set(HOSTS[1:])
     assert cloud.n_gets == 1
 
 
@@ -140,26 +140,26 @@ def test_release_of_an_unsure_claim_counts_once(cloud: Cloud) -> None:
     cloud.watched.after.append(
         lambda: made.append(cloud.claim_request(request_of(HOSTS[0], VCPU=2)))
     )
-    came = cloud.cache.tick()
+    tick = cloud.cache.tick()
     cloud.cache.get(question(2))
     cloud.release(*made[0])
-    for offer in cloud.cache.get(question(2)), cloud.cache.get(question(2), since=came):
+    for offer in cloud.cache.get(question(2)), cloud.cache.get(question(2), since=tick):
         assert offer.free(HOSTS[0], "VCPU") == N_VCPUS
 
 
-def test_give_back_of_what_placement_had_counted_opens_no_more_than_it_said(
+def test_release_of_a_claim_in_the_answer_frees_no_more_than_the_answer(
     cloud: Cloud,
 ) -> None:
-    consumer, taken = cloud.claim_request(request_of(HOSTS[0], VCPU=2))
+    consumer, claim = cloud.claim_request(request_of(HOSTS[0], VCPU=2))
     cloud.cache.get(question(2))
-    cloud.release(consumer, taken)
+    cloud.release(consumer, claim)
     assert cloud.cache.get(question(2)).free(HOSTS[0], "VCPU") == 2
 
 
 # -- refusals --------------------------------------------------------------------------
 
 
-def test_refused_candidate_is_left_out_until_it_is_asked_afresh(cloud: Cloud) -> None:
+def test_refused_candidate_is_left_out_until_a_fresh_query(cloud: Cloud) -> None:
     cache = cloud.cache
     offer = cache.get(question())
     cache.exclude(offer, _index(offer, HOSTS[2]))
@@ -172,14 +172,14 @@ def test_refused_candidate_is_left_out_until_it_is_asked_afresh(cloud: Cloud) ->
 
 def test_give_back_does_not_open_what_was_refused(cloud: Cloud) -> None:
     offer = cloud.cache.get(question(3))
-    consumer, taken = cloud.claim(offer, _index(offer, HOSTS[0]))
+    consumer, claim = cloud.claim(offer, _index(offer, HOSTS[0]))
     cloud.cache.exclude(offer, _index(offer, HOSTS[0]))
-    cloud.release(consumer, taken)
+    cloud.release(consumer, claim)
     assert open_hosts(cloud.cache.get(question(3))) == set(HOSTS[1:])
 
 
 @pytest.mark.parametrize("index", [-1, 3])
-def test_refusal_of_what_was_never_offered_is_told(cloud: Cloud, index: int) -> None:
+def test_refusal_of_an_unknown_candidate_is_an_error(cloud: Cloud, index: int) -> None:
     offer = cloud.cache.get(question())
     with pytest.raises(IndexError, match=f"candidate {index} of an offer that has 3"):
         cloud.cache.exclude(offer, index)
@@ -213,7 +213,7 @@ def test_joined_offers_keep_both_accounts(cloud: Cloud) -> None:
     assert joined.began == first.began
 
 
-def test_joined_offer_tells_what_is_free_as_its_newer_answer_does(
+def test_joined_offer_has_the_free_amounts_of_its_newer_answer(
     cloud: Cloud,
 ) -> None:
     first = cloud.cache.get(question(3))
@@ -229,7 +229,7 @@ def test_what_was_joined_once_is_kept_with_what_was_derived_of_it(cloud: Cloud) 
     assert again[0].followed_by(again[1]).candidates is joined.candidates
 
 
-def test_cut_part_of_a_joined_offer_is_asked_for_whole(cloud: Cloud) -> None:
+def test_truncated_part_of_a_joined_offer_is_queried_whole(cloud: Cloud) -> None:
     whole, cut = cloud.cache.get(question(3)), cloud.cache.get(question(1, limit=2))
     joined = whole.followed_by(cut)
     assert joined.is_truncated
@@ -254,7 +254,7 @@ class Claiming(RuleBasedStateMachine):
         super().__init__()
         self.cloud = Cloud()
         self.cloud.setUp()
-        #: amount asked -> (offer as it was asked first, counted claims, refused)
+        #: amount -> (the first offer, counted claims, refused)
         self.model: dict[int, tuple[Offer, list[CountedClaim], set[int]]] = {}
         self.in_air: list[CountedClaim] = []
         self.counted: dict[str, CountedClaim] = {}
@@ -263,12 +263,12 @@ class Claiming(RuleBasedStateMachine):
         self.cloud.cleanUp()
 
     def _claim(self, host: str, amount: int) -> None:
-        consumer, taken = self.cloud.claim_request(request_of(host, VCPU=amount))
-        if taken is not None:
-            self.counted[consumer] = taken
-            self.in_air.append(taken)
+        consumer, claim = self.cloud.claim_request(request_of(host, VCPU=amount))
+        if claim is not None:
+            self.counted[consumer] = claim
+            self.in_air.append(claim)
             for _, claims, _ in self.model.values():
-                claims.append(taken)
+                claims.append(claim)
 
     def _new_claims(self, known: set[str]) -> object:
         # In the order of the claims: a set's order would differ between runs.
@@ -282,11 +282,11 @@ class Claiming(RuleBasedStateMachine):
 
     @rule(consumer=consumes(claims))
     def release(self, consumer: str) -> None:
-        taken = self.counted.pop(consumer)
-        self.cloud.release(consumer, taken)
+        claim = self.counted.pop(consumer)
+        self.cloud.release(consumer, claim)
         for _, claims, _ in self.model.values():
-            if taken in claims:
-                claims.remove(taken)
+            if claim in claims:
+                claims.remove(claim)
 
     @rule(
         target=claims,
@@ -294,19 +294,19 @@ class Claiming(RuleBasedStateMachine):
         before=st.lists(st.tuples(hosts, amounts), max_size=1),
         after=st.lists(st.tuples(hosts, amounts), max_size=1),
     )
-    def ask_afresh(
+    def query_again(
         self,
         amount: int,
         before: list[tuple[str, int]],
         after: list[tuple[str, int]],
     ) -> object:
-        known, came = set(self.counted), self.cloud.cache.tick()
+        known, tick = set(self.counted), self.cloud.cache.tick()
         self.in_air.clear()
         watched = self.cloud.watched
         watched.before += [functools.partial(self._claim, *c) for c in before]
         watched.after += [functools.partial(self._claim, *c) for c in after]
-        whole = self.cloud.cache.get(question(amount), since=came)
-        assert whole.is_open.all()  # what ended meanwhile may be in it already
+        whole = self.cloud.cache.get(question(amount), since=tick)
+        assert whole.is_open.all()  # what ended by now may be in it already
         self.model[amount] = whole, list(self.in_air), set()
         return self._new_claims(known)
 
@@ -320,7 +320,7 @@ class Claiming(RuleBasedStateMachine):
 
     @rule(target=claims, amount=amounts)
     def claim_what_is_offered(self, amount: int) -> object:
-        """Nobody else claims, so whatever is offered is granted."""
+        """No other client claims, so everything that is offered is granted."""
         known = set(self.counted)
         offer = self.cloud.cache.get(question(amount))
         self.model.setdefault(amount, (offer, [], set()))
@@ -336,8 +336,8 @@ class Claiming(RuleBasedStateMachine):
             offer = self.cloud.cache.get(question(amount))
             assert offer.candidates is first.candidates
             for index, host in enumerate(hosts_of(offer.candidates)):
-                taken = sum(t.amounts.get((host, "VCPU"), 0) for t in claims)
-                free = offer.candidates.free(host, "VCPU") - taken
+                claim = sum(t.amounts.get((host, "VCPU"), 0) for t in claims)
+                free = offer.candidates.free(host, "VCPU") - claim
                 assert offer.free(host, "VCPU") == free
                 is_open = free >= amount and index not in refused
                 assert offer.is_open[index] == is_open

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One GET serves all who ask the same, for a while and no longer."""
+"""One GET serves all equal queries for a limited time."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from ..watched import (
     question,
 )
 
-N_ASKERS = 8
+N_CALLERS = 8
 
 
-def _all_ask(
-    cache: CandidatesCache, pool: ThreadPoolExecutor, n: int = N_ASKERS, **more: Any
+def _call_all(
+    cache: CandidatesCache, pool: ThreadPoolExecutor, n: int = N_CALLERS, **more: Any
 ) -> list[Future[Any]]:
     return [pool.submit(cache.get, question(), **more) for _ in range(n)]
 
@@ -56,14 +56,14 @@ def test_answer_serves_until_it_is_too_old(cloud: Cloud) -> None:
     assert open_hosts(first) == set(HOSTS)
 
 
-def test_age_counts_from_when_the_answer_came(cloud: Cloud) -> None:
+def test_age_counts_from_the_arrival_of_the_answer(cloud: Cloud) -> None:
     cloud.watched.before.append(lambda: setattr(cloud.clock, "now", 1100.0))
     cloud.cache.get(question())
     cloud.cache.get(question())
     assert cloud.n_gets == 1
 
 
-def test_other_limit_is_another_question(cloud: Cloud) -> None:
+def test_other_limit_is_another_query(cloud: Cloud) -> None:
     for limit in (None, 10, 20, 10):
         cloud.cache.get(question(limit=limit))
     assert cloud.n_gets == 3
@@ -83,12 +83,12 @@ def test_requests_whose_ports_differ_share_an_answer_with_their_own_ids(
         for request in offer.candidates.allocation_requests:
             assert request["mappings"][port] == [SHARE]
     assert cloud.n_gets == 1
-    assert not any(port in asked for port in ports for asked in cloud.watched.asked)
+    assert not any(port in url for port in ports for url in cloud.watched.urls)
     cloud.cache.exclude(offer, 0)
     assert not cloud.cache.get(query(ports[0])).is_open[0]
 
 
-def test_age_0_asks_every_time_and_keeps_nothing(cloud: Cloud) -> None:
+def test_age_0_sends_each_query_and_caches_nothing(cloud: Cloud) -> None:
     cache = cloud.new_cache(PlacementClient(cloud.watched), max_age_s=0)
     for _ in range(3):
         assert cache.get(question()).n_open == 3
@@ -99,13 +99,13 @@ def test_age_0_asks_every_time_and_keeps_nothing(cloud: Cloud) -> None:
 def test_age_0_shares_no_get(cloud: Cloud, server: HeldServer) -> None:
     cache = cloud.new_cache(server.client(), max_age_s=0)
     with ThreadPoolExecutor(2) as pool:
-        asked = _all_ask(cache, pool, 2)
+        calls = _call_all(cache, pool, 2)
         wait_until(lambda: server.n_gets == 2)
         server.go.set()
-        assert [a.result().n_open for a in asked] == [3, 3]
+        assert [a.result().n_open for a in calls] == [3, 3]
 
 
-def test_options_have_a_default_age_and_a_bound() -> None:
+def test_options_have_a_default_age_and_a_limit() -> None:
     conf = load([], config_files=[])
     assert conf.moorage.candidates_max_age == 5.0
     assert conf.moorage.candidates_cache_size > 0
@@ -114,46 +114,46 @@ def test_options_have_a_default_age_and_a_bound() -> None:
 # -- one GET for all -------------------------------------------------------------------
 
 
-def test_concurrent_askers_share_one_get(cloud: Cloud, server: HeldServer) -> None:
+def test_concurrent_callers_share_one_get(cloud: Cloud, server: HeldServer) -> None:
     cache = cloud.new_cache(server.client())
-    with ThreadPoolExecutor(N_ASKERS) as pool:
-        asked = _all_ask(cache, pool)
+    with ThreadPoolExecutor(N_CALLERS) as pool:
+        calls = _call_all(cache, pool)
         assert server.arrived.acquire(timeout=WAIT_S)
         server.go.set()
-        offers = [a.result() for a in asked]
+        offers = [a.result() for a in calls]
     assert server.n_gets == 1
     assert len({id(o.candidates) for o in offers}) == 1
     stats = cache.stats()
     assert stats.misses == 1
-    assert stats.shared + stats.hits == N_ASKERS - 1
+    assert stats.shared + stats.hits == N_CALLERS - 1
 
 
-def test_different_questions_do_not_wait_for_each_other(
+def test_different_queries_do_not_wait_for_each_other(
     cloud: Cloud, server: HeldServer
 ) -> None:
     cache = cloud.new_cache(server.client())
     with ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(cache.get, question(n)) for n in (1, 2)]
-        for _ in asked:
+        calls = [pool.submit(cache.get, question(n)) for n in (1, 2)]
+        for _ in calls:
             assert server.arrived.acquire(timeout=WAIT_S)
         server.go.set()
-        assert [a.result().n_open for a in asked] == [3, 3]
+        assert [a.result().n_open for a in calls] == [3, 3]
 
 
-def test_failure_is_everybodys_and_is_not_kept(
+def test_failure_is_shared_by_all_callers_and_not_cached(
     cloud: Cloud, server: HeldServer
 ) -> None:
     cache = cloud.new_cache(server.client())
     wrong = CandidatesQuery((("resources", "CUSTOM_NOBODY_KNOWS:1"),))
-    with ThreadPoolExecutor(N_ASKERS) as pool:
-        asked = [pool.submit(cache.get, wrong) for _ in range(N_ASKERS)]
+    with ThreadPoolExecutor(N_CALLERS) as pool:
+        calls = [pool.submit(cache.get, wrong) for _ in range(N_CALLERS)]
         assert server.arrived.acquire(timeout=WAIT_S)
-        # Whoever comes after the failure asks by himself: wait for all to have come.
-        wait_until(lambda: n_waiting() == N_ASKERS - 1)
+        # A caller after the failure sends its own GET: wait for all to have called.
+        wait_until(lambda: n_waiting() == N_CALLERS - 1)
         server.go.set()
-        errors = [a.exception() for a in asked]
-    assert [type(e) for e in errors] == [PlacementRejected] * N_ASKERS
-    assert len({id(e) for e in errors}) == N_ASKERS
+        errors = [a.exception() for a in calls]
+    assert [type(e) for e in errors] == [PlacementRejected] * N_CALLERS
+    assert len({id(e) for e in errors}) == N_CALLERS
     assert all("CUSTOM_NOBODY_KNOWS" in str(e) for e in errors)
     assert server.n_gets == 1
     with pytest.raises(PlacementRejected):
@@ -161,7 +161,7 @@ def test_failure_is_everybodys_and_is_not_kept(
     assert server.n_gets == 2
 
 
-def test_waiter_of_a_killed_sender_asks_by_itself(
+def test_waiter_of_a_killed_sender_sends_its_own_query(
     cloud: Cloud, server: HeldServer
 ) -> None:
     class Killed:
@@ -189,10 +189,10 @@ def test_waiter_of_a_killed_sender_asks_by_itself(
         assert waiter.result().n_open == 3
 
 
-# -- asked afresh ----------------------------------------------------------------------
+# -- fresh answers ---------------------------------------------------------------------
 
 
-def test_fresh_answer_was_asked_for_after_the_request_came(cloud: Cloud) -> None:
+def test_fresh_answer_was_queried_after_the_request_arrived(cloud: Cloud) -> None:
     cache = cloud.cache
     old = cache.get(question())
     mine = cache.tick()
@@ -204,24 +204,24 @@ def test_fresh_answer_was_asked_for_after_the_request_came(cloud: Cloud) -> None
     assert cloud.n_gets == 2
 
 
-def test_those_who_ask_afresh_wait_for_the_old_get_and_share_the_next(
+def test_fresh_queries_wait_for_the_old_get_and_share_the_next(
     cloud: Cloud, server: HeldServer
 ) -> None:
     cache = cloud.new_cache(server.client())
-    with ThreadPoolExecutor(N_ASKERS + 1) as pool:
+    with ThreadPoolExecutor(N_CALLERS + 1) as pool:
         old = pool.submit(cache.get, question())
         assert server.arrived.acquire(timeout=WAIT_S)
-        asked = _all_ask(cache, pool, since=cache.tick())
-        wait_until(lambda: n_waiting() == N_ASKERS)
+        calls = _call_all(cache, pool, since=cache.tick())
+        wait_until(lambda: n_waiting() == N_CALLERS)
         assert server.n_gets == 1
         server.go.set()
-        fresh = {id(a.result().candidates) for a in asked}
+        fresh = {id(a.result().candidates) for a in calls}
     assert server.n_gets == 2
     assert len(fresh) == 1
     assert id(old.result().candidates) not in fresh
 
 
-def test_failure_of_an_older_get_is_not_that_of_who_asks_afresh(
+def test_fresh_query_does_not_share_an_older_gets_failure(
     cloud: Cloud, server: HeldServer
 ) -> None:
     cache = cloud.new_cache(server.client())
@@ -239,23 +239,23 @@ def test_failure_of_an_older_get_is_not_that_of_who_asks_afresh(
 # -- many at once ----------------------------------------------------------------------
 
 
-def test_threads_claim_all_there_is_and_nobody_is_told_wrong(cloud: Cloud) -> None:
-    """12 VCPUs, 16 askers: 12 get one, and 4 hear that Placement has none."""
+def test_threads_claim_everything_and_get_right_answers(cloud: Cloud) -> None:
+    """12 VCPUs, 16 callers: 12 get one, and 4 get no candidate from Placement."""
 
     def decide(_: int) -> bool:
-        came = cloud.cache.tick()
+        tick = cloud.cache.tick()
         offer = cloud.cache.get(question())
         while True:
             for index in offer.is_open.nonzero()[0].tolist():
                 if cloud.claim(offer, index)[1] is not None:
                     return True
                 cloud.cache.exclude(offer, index)
-            again = cloud.cache.get(question(), since=came)
+            again = cloud.cache.get(question(), since=tick)
             if not again.has_more_than(offer):
                 return False
             offer = again
 
-    with ThreadPoolExecutor(N_ASKERS) as pool:
+    with ThreadPoolExecutor(N_CALLERS) as pool:
         granted = list(pool.map(decide, range(16)))
     assert sum(granted) == 12
     for host in HOSTS:
@@ -263,14 +263,14 @@ def test_threads_claim_all_there_is_and_nobody_is_told_wrong(cloud: Cloud) -> No
         assert used["usages"] == {"VCPU": N_VCPUS}  # type: ignore[index]  # decoded JSON
 
 
-def test_unreachable_placement_is_told_as_without_keeping(cloud: Cloud) -> None:
+def test_unreachable_placement_is_the_same_error_as_without_cache(cloud: Cloud) -> None:
     with HeldServer(cloud.placement.wsgi_app) as gone:
         client = gone.client(timeout_s=1)
     with pytest.raises(PlacementError):
         cloud.new_cache(client).get(question())
 
 
-def test_claim_of_somebody_else_is_seen_when_asked_afresh(cloud: Cloud) -> None:
+def test_fresh_query_includes_claims_of_others(cloud: Cloud) -> None:
     cloud.cache.get(question())
     assert cloud.claim_unseen(HOSTS[1], request_of(HOSTS[0], VCPU=N_VCPUS))
     assert open_hosts(cloud.cache.get(question())) == set(HOSTS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked often is asked again in the background, and nothing else is."""
+"""Only queries that are used often are refreshed in the background."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_hot_answer_is_renewed_while_the_old_one_serves(
     assert cache.stats().refreshes == 1
 
 
-def test_what_nobody_asks_is_never_renewed(cloud: Cloud) -> None:
+def test_unused_query_is_never_refreshed(cloud: Cloud) -> None:
     cloud.cache.get(question())
     cloud.clock.now += 3.0
     cloud.cache.get(question())  # young still
@@ -51,7 +51,7 @@ def test_slow_answer_is_renewed_the_earlier(cloud: Cloud) -> None:
 
     cloud.watched.before.append(take_2_s)
     cloud.cache.get(question())
-    cloud.clock.now += 2.1  # 2.9 s are left, less than 1.5 times what it takes
+    cloud.clock.now += 2.1  # 2.9 s are left, less than 1.5 times its duration
     cloud.cache.get(question())
     wait_until(lambda: cloud.n_gets == 2)
 
@@ -68,10 +68,10 @@ def test_asker_joins_a_renewal_once_the_old_answer_is_too_old(
     wait_until(lambda: server.n_gets == 2)
     cloud.clock.now += 4.5
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(cache.get, question())
+        call = pool.submit(cache.get, question())
         wait_until(lambda: n_waiting() == 1)
         server.go.set()
-        assert asked.result().n_open == 3
+        assert call.result().n_open == 3
     assert server.n_gets == 2
 
 
@@ -92,7 +92,7 @@ def test_renewals_are_few_at_a_time(cloud: Cloud, server: HeldServer) -> None:
     assert not _renewing_threads()
 
 
-def test_placement_that_is_away_is_asked_once_while_the_old_answer_serves(
+def test_absent_placement_is_queried_once_while_the_old_answer_serves(
     cloud: Cloud, server: HeldServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache = cloud.new_cache(server.client())

@@ -8,7 +8,7 @@ import pytest
 from ..watched import HOSTS, Cloud, open_hosts, question
 
 
-def test_truncated_answer_is_warned_of_once_a_question(
+def test_truncated_answer_is_warned_of_once_per_query(
     cloud: Cloud, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):
@@ -19,7 +19,7 @@ def test_truncated_answer_is_warned_of_once_a_question(
     assert cloud.cache.stats().truncated == 3
 
 
-def test_question_goes_without_limit_after_a_cut_answer_was_of_no_use(
+def test_query_has_no_limit_after_a_useless_truncated_answer(
     cloud: Cloud,
 ) -> None:
     few = cloud.cache.get(question(limit=2))
@@ -28,14 +28,14 @@ def test_question_goes_without_limit_after_a_cut_answer_was_of_no_use(
     every = cloud.cache.get(question(limit=2))
     assert open_hosts(every) == set(HOSTS)
     assert every.has_more_than(few)
-    assert "limit" not in cloud.watched.asked[-1]
+    assert "limit" not in cloud.watched.urls[-1]
     assert cloud.cache.get(question(limit=1)).candidates is every.candidates
     assert len(open_hosts(cloud.cache.get(question(2, limit=2)))) == 2
     cloud.clock.now += 61
     assert cloud.cache.get(question(limit=2)).candidates.n_requests == 2
 
 
-def test_whole_answer_that_was_of_no_use_is_not_asked_again(cloud: Cloud) -> None:
+def test_useless_whole_answer_is_not_queried_again(cloud: Cloud) -> None:
     assert not cloud.cache.lift_limit(cloud.cache.get(question(limit=4)))
     cloud.cache.get(question(limit=4))
     assert cloud.n_gets == 1

@@ -178,7 +178,7 @@ def _may_lose_trees(params: Params, cloud: list[ProviderRecord]) -> bool:
 def corrected() -> Iterator[None]:
     """Let Placement's answers not depend on the order of its rows.
 
-    It copies what it is going to add to, and takes candidates of different trees as
+    It copies what it is going to add to, and treats candidates of different trees as
     different until all groups are merged.
     """
     request = allocation_candidate.AllocationRequest

@@ -101,7 +101,7 @@ def test_a_view_does_not_change() -> None:
     assert matching(table.view()) == [B, C]
 
 
-def test_an_old_view_does_not_find_the_provider_that_took_a_row() -> None:
+def test_old_view_does_not_find_the_provider_that_reuses_a_row() -> None:
     table = loaded(host(A))
     before = table.view()
     table.remove([A])

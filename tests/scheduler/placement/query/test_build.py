@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Placement is asked for a request, rule by rule."""
+"""The query to Placement for a request, rule by rule."""
 
 from __future__ import annotations
 
@@ -65,34 +65,34 @@ def group(requester_id: str | None, **fields: Any) -> RequestGroup:
     return RequestGroup(requester_id=requester_id, **fields)
 
 
-def ask(
+def query_for(
     spec_obj: RequestSpec, requirements: Requirements | None = None
 ) -> CandidatesQuery:
     request = Request.validated(spec_obj)
     return build_query(request, requirements or Requirements(), limit=1000)
 
 
-def asked(
+def params_for(
     spec_obj: RequestSpec, requirements: Requirements | None = None
 ) -> dict[str, list[str]]:
     params: dict[str, list[str]] = {}
-    for name, value in ask(spec_obj, requirements).params:
+    for name, value in query_for(spec_obj, requirements).params:
         params.setdefault(name, []).append(value)
     return params
 
 
 def added_to_plain(params: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Leave out what a plain request asks as well."""
+    """Leave out what a plain request's query has as well."""
     plain = {"limit": ["1000"], "resources": ["DISK_GB:10,MEMORY_MB:2048,VCPU:4"]}
     return {
         name: values for name, values in params.items() if plain.get(name) != values
     }
 
 
-def test_plain_request_asks_for_the_flavors_amounts() -> None:
+def test_plain_request_requires_the_flavors_amounts() -> None:
     requirements = Requirements(root_forbidden={"COMPUTE_STATUS_DISABLED"})
 
-    assert ask(spec(), requirements).path == (
+    assert query_for(spec(), requirements).path == (
         "/allocation_candidates?limit=1000"
         "&resources=DISK_GB%3A10%2CMEMORY_MB%3A2048%2CVCPU%3A4"
         "&root_required=%21COMPUTE_STATUS_DISABLED"
@@ -107,12 +107,12 @@ def test_plain_request_asks_for_the_flavors_amounts() -> None:
         pytest.param({"swap": 1025}, False, "DISK_GB:12", id="a MiB more"),
         pytest.param({"ephemeral_gb": 5}, False, "DISK_GB:15", id="ephemeral"),
         pytest.param({"ephemeral_gb": 5}, True, "DISK_GB:5", id="root is a volume"),
-        pytest.param({}, True, "", id="no disk is not asked for"),
+        pytest.param({}, True, "", id="no disk is not required"),
         pytest.param({"root_gb": 0}, False, "", id="no root disk"),
     ],
 )
 def test_disk(changes: dict[str, int], is_bfv: bool, resources: str) -> None:
-    params = asked(spec(flavor=flavor(**changes), is_bfv=is_bfv))
+    params = params_for(spec(flavor=flavor(**changes), is_bfv=is_bfv))
 
     want = [name for name in (resources, "MEMORY_MB:2048", "VCPU:4") if name]
     assert params["resources"] == [",".join(want)]
@@ -261,7 +261,7 @@ EXTRA_SPECS = [
 
 @pytest.mark.parametrize(("extra_specs", "added"), EXTRA_SPECS)
 def test_extra_specs(extra_specs: dict[str, str], added: dict[str, list[str]]) -> None:
-    assert added_to_plain(asked(spec(extra_specs))) == added
+    assert added_to_plain(params_for(spec(extra_specs))) == added
 
 
 @pytest.mark.parametrize(
@@ -311,17 +311,17 @@ def test_extra_specs(extra_specs: dict[str, str], added: dict[str, list[str]]) -
     ],
 )
 def test_image_properties(image: dict[str, Any], added: dict[str, list[str]]) -> None:
-    assert added_to_plain(asked(spec(properties=image))) == added
+    assert added_to_plain(params_for(spec(properties=image))) == added
 
 
 @pytest.mark.parametrize(
     "changes", [{}, {"image": None}, {"image": ImageMeta()}], ids=["unset", "None", "-"]
 )
-def test_request_without_image_properties_is_asked(changes: dict[str, Any]) -> None:
-    assert added_to_plain(asked(spec(**changes))) == {}
+def test_request_without_image_properties_is_queried(changes: dict[str, Any]) -> None:
+    assert added_to_plain(params_for(spec(**changes))) == {}
 
 
-def test_groups_of_ports_and_devices_are_asked_for() -> None:
+def test_groups_of_ports_and_devices_are_required() -> None:
     port = group(
         "port",
         resources={"NET_BW_EGR_KILOBIT_PER_SEC": 1, "NET_BW_IGR_KILOBIT_PER_SEC": 0},
@@ -332,7 +332,7 @@ def test_groups_of_ports_and_devices_are_asked_for() -> None:
         in_tree=NODE,
     )
 
-    assert added_to_plain(asked(spec(requested_resources=[port]))) == {
+    assert added_to_plain(params_for(spec(requested_resources=[port]))) == {
         "resourcesport": ["NET_BW_EGR_KILOBIT_PER_SEC:1"],
         "requiredport": ["CUSTOM_B,!CUSTOM_A"],
         "member_ofport": ["!in:d", "in:a,b", "in:c"],
@@ -361,7 +361,7 @@ def test_groups_of_ports_and_devices_are_asked_for() -> None:
 def test_group_policy(extra_specs: dict[str, str], policy: list[str] | None) -> None:
     ports = [group(name, resources={"CUSTOM_N": 1}) for name in ("p1", "p2")]
 
-    params = asked(spec(extra_specs, requested_resources=ports))
+    params = params_for(spec(extra_specs, requested_resources=ports))
 
     assert params.get("group_policy") == policy
 
@@ -375,7 +375,7 @@ def test_request_level_params_and_requirements_are_joined() -> None:
     ports = [group(name, resources={"CUSTOM_N": 1}) for name in ("p1", "p2")]
     requirements = Requirements(root_required={"CUSTOM_A"}, root_forbidden={"CUSTOM_Y"})
 
-    params = asked(
+    params = params_for(
         spec(requested_resources=ports, request_level_params=level), requirements
     )
 
@@ -389,7 +389,7 @@ def test_destination_and_requirements_are_joined() -> None:
         member_of=[frozenset({"e", "d"})], forbidden_aggregates={"y"}, in_tree=NODE
     )
 
-    params = asked(spec(requested_destination=destination), requirements)
+    params = params_for(spec(requested_destination=destination), requirements)
 
     assert params["member_of"] == ["!in:y,z", "in:a,b", "in:c", "in:d,e"]
     assert params["in_tree"] == [NODE]
@@ -407,14 +407,14 @@ def test_destination_and_requirements_are_joined() -> None:
     ],
 )
 def test_hints_that_need_all_candidates(hints: Any, limit: int | None) -> None:
-    query = ask(spec(scheduler_hints=hints))
+    query = query_for(spec(scheduler_hints=hints))
 
     assert query.limit == limit
     assert (("limit", "1000") in query.params) == (limit is not None)
 
 
 def test_host_with_several_nodes_has_no_limit() -> None:
-    assert ask(spec(), Requirements(is_limited=False)).limit is None
+    assert query_for(spec(), Requirements(is_limited=False)).limit is None
 
 
 @pytest.mark.parametrize(
@@ -455,7 +455,7 @@ def test_traits_of_the_host_are_the_roots_where_no_amount_is_left() -> None:
         "trait:CUSTOM_B": "forbidden",
     }
 
-    params = asked(spec(extra_specs))
+    params = params_for(spec(extra_specs))
 
     assert params["root_required"] == ["CUSTOM_A,!CUSTOM_B"]
     assert not {"required", "resources"} & params.keys()
@@ -466,7 +466,7 @@ def test_aggregates_and_tree_are_the_cpu_groups_where_no_amount_is_left() -> Non
         member_of=[frozenset({"a"})], forbidden_aggregates={"z"}, in_tree=NODE
     )
 
-    params = asked(spec(ALL_IN_GROUPS), requirements)
+    params = params_for(spec(ALL_IN_GROUPS), requirements)
 
     assert params["member_of_cpu"] == ["!in:z", "in:a"]
     assert params["in_tree_cpu"] == [NODE]
@@ -474,7 +474,7 @@ def test_aggregates_and_tree_are_the_cpu_groups_where_no_amount_is_left() -> Non
 
 
 def test_group_of_traits_alone_is_a_subtree_of_its_own() -> None:
-    params = asked(spec({"trait1:CUSTOM_A": "required"}))
+    params = params_for(spec({"trait1:CUSTOM_A": "required"}))
 
     assert params["required1"] == ["CUSTOM_A"]
     assert params["same_subtree"] == ["1"]
@@ -488,24 +488,24 @@ def test_groups_of_traits_alone_need_no_policy() -> None:
         "trait3:CUSTOM_B": "required",
     }
 
-    assert asked(spec(extra_specs))["group_policy"] == ["none"]
+    assert params_for(spec(extra_specs))["group_policy"] == ["none"]
 
 
-def test_subtree_loses_the_group_that_asks_for_nothing() -> None:
+def test_subtree_loses_the_group_without_requirements() -> None:
     ports = [
         group("p1", resources={"CUSTOM_N": 0}),
         group("p2", resources={"CUSTOM_N": 1}),
     ]
     level = RequestLevelParams(same_subtree=[["p1", "p2"], ["p1"]])
 
-    params = asked(spec(requested_resources=ports, request_level_params=level))
+    params = params_for(spec(requested_resources=ports, request_level_params=level))
 
     assert params["same_subtree"] == ["p2"]
 
 
-def test_any_of_traits_are_asked_in_the_microversion_that_knows_them() -> None:
-    plain = ask(spec({"trait:CUSTOM_A": "required"}))
-    any_of = ask(
+def test_any_of_traits_are_queried_in_the_microversion_with_them() -> None:
+    plain = query_for(spec({"trait:CUSTOM_A": "required"}))
+    any_of = query_for(
         spec({"trait:CUSTOM_A": "required", "trait:X": "in:CUSTOM_C,CUSTOM_B"})
     )
 
@@ -518,7 +518,7 @@ def test_any_of_traits_are_asked_in_the_microversion_that_knows_them() -> None:
 
 
 def test_any_of_traits_are_the_cpu_groups_where_no_amount_is_left() -> None:
-    params = asked(spec({**ALL_IN_GROUPS, "trait:X": "in:CUSTOM_A,CUSTOM_B"}))
+    params = params_for(spec({**ALL_IN_GROUPS, "trait:X": "in:CUSTOM_A,CUSTOM_B"}))
 
     assert params["required_cpu"] == ["in:CUSTOM_A,CUSTOM_B"]
     assert not {"required", "required_disk", "root_required"} & params.keys()
@@ -534,7 +534,7 @@ def test_aggregates_and_tree_of_the_flavor_join_those_of_the_request() -> None:
         member_of=[frozenset({"x"})], forbidden_aggregates={"y"}, in_tree=NODE
     )
 
-    params = asked(spec(extra_specs), requirements)
+    params = params_for(spec(extra_specs), requirements)
 
     assert params["in_tree"] == [NODE]
     assert params["member_of"] == [
@@ -553,10 +553,10 @@ def test_flavor_that_is_confined_to_another_host_fits_nowhere(
     extra_specs: dict[str, str],
 ) -> None:
     with pytest.raises(NoValidHost, match="in_tree"):
-        ask(spec(extra_specs), Requirements(in_tree=AGGREGATES[0]))
+        query_for(spec(extra_specs), Requirements(in_tree=AGGREGATES[0]))
 
 
-def test_no_fallback_is_asked_of_which_nothing_is_left() -> None:
+def test_fallback_without_requirements_is_not_queried() -> None:
     extra_specs = {
         "hw:cpu_policy": "dedicated",
         "resources:VCPU": "0",
@@ -564,7 +564,7 @@ def test_no_fallback_is_asked_of_which_nothing_is_left() -> None:
         "resources:DISK_GB": "0",
     }
 
-    assert asked(spec(extra_specs))["resources"] == ["PCPU:4"]
+    assert params_for(spec(extra_specs))["resources"] == ["PCPU:4"]
     request = Request.validated(spec(extra_specs))
     assert build_fallback_query(request, Requirements(), limit=1) is None
 
@@ -576,7 +576,7 @@ def test_group_of_traits_alone_stays_in_the_subtree_that_names_it() -> None:
     ]
     level = RequestLevelParams(same_subtree=[["p1", "p2"]])
 
-    params = asked(spec(requested_resources=ports, request_level_params=level))
+    params = params_for(spec(requested_resources=ports, request_level_params=level))
 
     assert params["same_subtree"] == ["p1,p2"]
 
@@ -591,11 +591,11 @@ IGNORED = [
 
 
 @pytest.mark.parametrize("extra_specs", IGNORED, ids=str)
-def test_what_cannot_be_meant_is_ignored_and_told(
+def test_contradictory_requirement_is_ignored_and_logged(
     extra_specs: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        params = asked(spec(extra_specs))
+        params = params_for(spec(extra_specs))
 
     assert added_to_plain(params) == {}
     assert [next(iter(extra_specs)) in text for text in caplog.messages] == [True]
@@ -652,7 +652,7 @@ def test_contradictions_are_refused(
     extra_specs: dict[str, str], image: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=named):
-        ask(spec(extra_specs, image))
+        query_for(spec(extra_specs, image))
 
 
 def test_request_for_nothing_is_refused() -> None:
@@ -663,7 +663,7 @@ def test_request_for_nothing_is_refused() -> None:
     }
 
     with pytest.raises(InvalidRequest, match="every amount"):
-        ask(spec(nothing))
+        query_for(spec(nothing))
 
 
 KNOWN = (
@@ -687,7 +687,7 @@ known_extra_specs = st.sampled_from([case.values[0] for case in EXTRA_SPECS])
 def test_unknown_extra_specs_change_nothing(
     known: dict[str, str], unknown: dict[str, str]
 ) -> None:
-    assert ask(spec(unknown | known)) == ask(spec(known))
+    assert query_for(spec(unknown | known)) == query_for(spec(known))
 
 
 @given(known=known_extra_specs, unknown=unknown_extra_specs, zero=st.booleans())

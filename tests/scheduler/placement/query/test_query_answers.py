@@ -186,7 +186,7 @@ def test_extra_specs_beyond_nova_narrow_the_answer(
     assert candidates(placement, extra_specs, Requirements()) == found
 
 
-def test_placement_too_old_for_any_of_traits_is_told_and_stays_in_use() -> None:
+def test_placement_too_old_for_any_of_traits_is_reported_and_stays_in_use() -> None:
     with MisbehavingServer() as server:
         client = server.client()
         query = CandidatesQuery((("required", "in:A,B"), ("resources", "VCPU:1")))

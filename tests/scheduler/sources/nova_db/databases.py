@@ -38,13 +38,13 @@ COLUMNS = (
 
 
 def us(seconds: float = 0.0) -> int:
-    """A moment so many seconds after NOW, as the schema's columns take it."""
+    """The time so many seconds after NOW, as the schema's columns accept it."""
     return int((NOW + seconds) * 1_000_000)
 
 
 def when(seconds: float = 0.0) -> datetime.datetime:
-    moment = datetime.datetime.fromtimestamp(NOW + seconds, datetime.UTC)
-    return moment.replace(tzinfo=None)
+    time = datetime.datetime.fromtimestamp(NOW + seconds, datetime.UTC)
+    return time.replace(tzinfo=None)
 
 
 def cell_uuid(name: str) -> str:
@@ -67,7 +67,7 @@ class Nova(fixtures.Fixture):
     Parameters
     ----------
     folder : Path
-        Where SQLite keeps the files.
+        The folder of SQLite's files.
     kind : Database, optional
         SQLite by default.
     """
@@ -166,10 +166,10 @@ class Nova(fixtures.Fixture):
 
     def hosts(self, number: int, cell: str = "cell1", at: float = -100.0) -> None:
         """Hosts named cell-0, cell-1, …, at once."""
-        told = [(f"{cell}-{i}", us(at - i)) for i in range(number)]
+        names_and_times = [(f"{cell}-{i}", us(at - i)) for i in range(number)]
         with self.cells[cell].begin() as connection:
             for table, row in ((NODES, node), (SERVICES, service)):
-                rows = [row(name, updated_at=moment) for name, moment in told]
+                rows = [row(name, updated_at=time) for name, time in names_and_times]
                 connection.execute(table.insert(), rows)
 
     def node(self, name: str, cell: str = "cell1", **columns: Any) -> None:
@@ -243,7 +243,7 @@ def service(name: str, **columns: Any) -> dict[str, Any]:
 
 
 def contents(table: HostTable) -> dict[str, Any]:
-    """What a table says, to compare with another."""
+    """The contents of a table, to compare with another."""
     return {
         state.uuid: (
             *(getattr(state, name) for name in COLUMNS),
@@ -255,7 +255,7 @@ def contents(table: HostTable) -> dict[str, Any]:
 
 
 def read_afresh(nova: Nova, conf: cfg.ConfigOpts) -> dict[str, Any]:
-    """What a source says that looks for the first time."""
+    """The table of a source that polls for the first time."""
     table = HostTable()
     nova.source(conf).start(table)
     return contents(table)

@@ -10,7 +10,7 @@ import fixtures
 
 
 class NoDatabase(fixtures.Fixture):
-    """Accept connections; say `answer`, if any, and never anything else.
+    """Accept connections; send `answer`, if any, and never anything else.
 
     Attributes
     ----------

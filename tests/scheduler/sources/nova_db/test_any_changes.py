@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever happens to the rows, looks come to what a first look comes to."""
+"""However rows change, polls arrive at the same table as a first poll."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .databases import (
     us,
 )
 
-N_HOSTS = 70  # more than are read whole at each look
+N_HOSTS = 70  # more than are read whole in each poll
 CELLS = ("cell1", "cell2")
 
 _hosts = st.integers(0, 3).map("cell1-{}".format)
 _cells = st.sampled_from(CELLS)
-#: Whole seconds, as MariaDB keeps them, around those that rows have already.
+#: Whole seconds, as MariaDB stores them, around those that rows have already.
 _times = st.one_of(st.none(), st.integers(-110, 3).map(us))
 _changes = st.one_of(
     st.tuples(st.just("node"), _cells, _hosts, _times, st.integers(1, 1000)),
@@ -86,7 +86,7 @@ def _make(nova: Nova, change: tuple[Any, ...]) -> None:
 
 @examples(0.5)
 @hypothesis.given(st.lists(st.tuples(_changes, st.booleans()), max_size=12))
-def test_looks_come_to_what_a_first_look_sees(
+def test_polls_arrive_at_the_table_of_a_first_poll(
     changes: list[tuple[tuple[Any, ...], bool]],
 ) -> None:
     conf = load([], config_files=[])
@@ -97,9 +97,9 @@ def test_looks_come_to_what_a_first_look_sees(
         source.start(table)
         nova.clock.now += 4
         source.refresh_if_stale(table)
-        for change, looks in changes:
+        for change, polls in changes:
             _make(nova, change)
-            if looks:
+            if polls:
                 source.refresh_if_stale(table)
         source.refresh_if_stale(table)
         assert contents(table) == read_afresh(nova, conf)

@@ -103,7 +103,7 @@ def test_named_host_that_has_just_come_back_is_selected(cloud: Cloud) -> None:
 
 @pytest.mark.parametrize("column", ["forced_down", "disabled"])
 @pytest.mark.parametrize("n_instances", [1, 3])
-def test_host_that_was_just_taken_out_of_service_is_not_selected(
+def test_host_that_was_just_disabled_is_not_selected(
     cloud: Cloud, column: str, n_instances: int
 ) -> None:
     engine = cloud.nova.cells["cell1"]
@@ -113,9 +113,7 @@ def test_host_that_was_just_taken_out_of_service_is_not_selected(
 
 
 @pytest.mark.parametrize("column", ["forced_down", "disabled"])
-def test_host_that_was_just_taken_out_of_service_is_no_alternate(
-    cloud: Cloud, column: str
-) -> None:
+def test_host_that_was_just_disabled_is_no_alternate(cloud: Cloud, column: str) -> None:
     cloud.nova.host("c")
     assert cloud.select(**_requested("c")) == ["c"]
     engine = cloud.nova.cells["cell1"]
@@ -131,7 +129,7 @@ def test_host_that_was_just_taken_out_of_service_is_no_alternate(
     assert {selection.service_host for selection in answer} == {"b", "c"}
 
 
-def test_no_host_is_valid_once_all_are_taken_out_of_service(cloud: Cloud) -> None:
+def test_no_host_is_valid_once_all_are_disabled(cloud: Cloud) -> None:
     engine = cloud.nova.cells["cell1"]
     cloud.nova.update(engine, SERVICES, SERVICES.c.id > 0, forced_down=True)
     with pytest.raises(NoValidHost):

@@ -105,7 +105,7 @@ def test_dead_cell_at_the_start_is_read_once_it_answers(
 
 @pytest.mark.parametrize("driver", ["mysql+pymysql", "postgresql+psycopg2"])
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-def test_no_look_waits_for_a_cell_that_is_away(
+def test_no_poll_waits_for_a_cell_that_is_away(
     nova: Nova, conf: cfg.ConfigOpts, table: HostTable, driver: str, answer: bytes
 ) -> None:
     with NoDatabase(answer) as server:
@@ -113,15 +113,15 @@ def test_no_look_waits_for_a_cell_that_is_away(
         source = nova.source(conf)
         source.start(table)
         assert _nodes(table) == ["a"]
-        asked = server.n_connections
+        n_before = server.n_connections
         nova.host("c")
         for _ in range(5):
             source.refresh_if_stale(table)
         assert _nodes(table) == ["a", "c"]
-        assert server.n_connections == asked
+        assert server.n_connections == n_before
         nova.clock.now += 3600
-        source.refresh_if_stale(table)  # asks it again, and does not wait
-        wait_until(lambda: server.n_connections > asked)
+        source.refresh_if_stale(table)  # queries it again, and does not wait
+        wait_until(lambda: server.n_connections > n_before)
         assert not _status(source)["cell2"][0]
 
 
@@ -154,7 +154,7 @@ def test_view_is_as_old_as_its_oldest_part(
     source, cell = nova.source(conf), Lost(nova, tmp_path)
     source.start(table)
     began = nova.clock.now
-    assert source.seen_at() is None  # each decision looks
+    assert source.seen_at() is None  # each decision polls
     cell.lose()
     nova.clock.now += 10
     source.refresh_if_stale(table)
@@ -191,7 +191,7 @@ def test_cells_come_go_and_change_without_a_signal(
     [(False, False), (True, False), (False, True)],
     ids=["gone", "elsewhere", "gone while it is begun"],
 )
-def test_no_look_waits_for_a_cell_that_is_gone_or_found_elsewhere(
+def test_no_poll_waits_for_a_cell_that_is_removed_or_moved(
     tmp_path: Path,
     conf: cfg.ConfigOpts,
     table: HostTable,
@@ -239,7 +239,7 @@ def test_no_look_waits_for_a_cell_that_is_gone_or_found_elsewhere(
         assert _nodes(table) == (["a", "c"] if moves else ["a"])
 
 
-def test_cell_that_is_gone_is_not_asked_any_more(
+def test_removed_cell_is_not_queried_any_more(
     nova: Nova,
     conf: cfg.ConfigOpts,
     table: HostTable,
@@ -267,7 +267,7 @@ def test_templates_are_filled_and_other_texts_left_alone(
     assert _nodes(table) == ["a", "b"]
 
 
-def test_sqlite_is_read_in_the_thread_that_asks(
+def test_sqlite_is_read_in_the_callers_thread(
     nova: Nova, conf: cfg.ConfigOpts, table: HostTable
 ) -> None:
     before = threading.enumerate()
@@ -306,7 +306,7 @@ def test_table_is_kept_fresh_in_the_background(
         source.stop()
 
 
-def test_refresh_asks_also_who_is_away(
+def test_refresh_also_queries_a_cell_that_is_away(
     nova: Nova, conf: cfg.ConfigOpts, table: HostTable, tmp_path: Path
 ) -> None:
     source, cell = nova.source(conf), Lost(nova, tmp_path)

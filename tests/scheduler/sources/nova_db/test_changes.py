@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""After a look the table is what nova would see, however the rows changed."""
+"""After a poll the table has what nova would read, however the rows changed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .databases import (
     us,
 )
 
-N_HOSTS = 100  # too many to be read whole at each look
+N_HOSTS = 100  # too many to be read whole in each poll
 N_INSTANCES = 300
 DATABASES = pytest.mark.parametrize(
     "kind",
@@ -63,16 +63,16 @@ class Cloud:
 
     def later(self, seconds: float) -> None:
         """Look, and again after so long: what was read at the start has settled."""
-        self.look()
+        self.poll()
         self.nova.clock.now += seconds
-        self.look()
+        self.poll()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         self.source.refresh_if_stale(self.table)
 
     def check(self) -> dict[str, Any]:
-        """Look, and compare with what one sees who looks for the first time."""
-        self.look()
+        """Poll, and compare with the table of a source that polls the first time."""
+        self.poll()
         seen = contents(self.table)
         assert seen == read_afresh(self.nova, self.conf)
         return seen
@@ -156,7 +156,7 @@ def test_node_comes_with_its_first_usage(cloud: Cloud) -> None:
     assert node_uuid("new") in cloud.check()
 
 
-def test_heartbeat_is_seen(cloud: Cloud) -> None:
+def test_heartbeat_is_read(cloud: Cloud) -> None:
     cloud.nova.beat("cell2-3", 29, cell="cell2")
     host = cloud.check()[node_uuid("cell2-3")]
     assert (us(29) / 1e6) in host
@@ -223,14 +223,14 @@ def test_instances_come_move_and_go(cloud: Cloud) -> None:
     assert instance_uuid("new") not in cloud.check()[node_uuid("cell1-4")][-1]
 
 
-def test_comparison_finds_what_no_time_tells(cloud: Cloud) -> None:
+def test_comparison_finds_changes_without_a_new_time(cloud: Cloud) -> None:
     cloud.nova.change("cell1-7", free_ram_mb=1)
     cloud.nova.change_instance(instance_uuid(1), host="cell1-9")
     cloud.nova.delete(
         cloud.nova.cells["cell1"], INSTANCES, INSTANCES.c.uuid == instance_uuid(2)
     )
     cloud.table.instances.remove("cell1-5", instance_uuid(5))
-    cloud.look()
+    cloud.poll()
     assert _free_ram(cloud, "cell1-7") != 1
     cloud.nova.clock.now += cloud.conf.moorage.full_comparison_interval
     cloud.check()
@@ -245,7 +245,7 @@ def _check_soon(cloud: Cloud) -> None:
     """Poll once a second for a while, far less than to the next full comparison."""
     for _ in range(SOON_S):
         cloud.nova.clock.now += 1
-        cloud.look()
+        cloud.poll()
     assert contents(cloud.table) == read_afresh(cloud.nova, cloud.conf)
 
 
@@ -293,11 +293,11 @@ def test_row_that_changes_again_is_read_although_polls_are_rare(cloud: Cloud) ->
     cloud.check()
     cloud.nova.change("cell1-7", free_ram_mb=2, updated_at=us(30))
     cloud.nova.clock.now += 5
-    cloud.look()
+    cloud.poll()
     assert _free_ram(cloud, "cell1-7") == 2
 
 
-def test_comparison_tells_minus_one_from_minus_two(cloud: Cloud) -> None:
+def test_comparison_distinguishes_minus_one_from_minus_two(cloud: Cloud) -> None:
     """Python's hashes of the two are equal."""
     for free_ram_mb in (-1, -2):
         cloud.nova.change("cell1-7", free_ram_mb=free_ram_mb, updated_at=us(0))

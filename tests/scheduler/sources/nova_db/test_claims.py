@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a claim took stays consumed until the host's row includes the instance."""
+"""A claim stays consumed until the host's row includes the instance."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Claiming:
         stats = json.dumps({"num_instances": str(n_instances)})
         self.nova.change("a", updated_at=us(at), free_ram_mb=free, stats=stats)
 
-    def look(self) -> int:
+    def poll(self) -> int:
         """Return the free RAM that a decision sees; the clock goes on by a second."""
         self.source.refresh_if_stale(self.table)
         self.nova.clock.now += 1
@@ -62,24 +62,24 @@ def claiming(tmp_path: Path, conf: cfg.ConfigOpts) -> Iterator[Claiming]:
 
 
 def test_report_that_includes_the_instance_settles(claiming: Claiming) -> None:
-    assert claiming.look() == FREE - 512
+    assert claiming.poll() == FREE - 512
     claiming.build()
     claiming.report(12)
-    assert claiming.look() == FREE - 512
+    assert claiming.poll() == FREE - 512
     assert claiming.is_settled
 
 
 def test_instance_alone_settles_nothing(claiming: Claiming) -> None:
     claiming.build()
     for _ in range(20):
-        assert claiming.look() == FREE - 512
+        assert claiming.poll() == FREE - 512
     assert not claiming.is_settled
 
 
 def test_report_alone_settles_nothing(claiming: Claiming) -> None:
     for second in range(12, 30):
         claiming.report(second, n_instances=1, free=FREE)
-        assert claiming.look() == FREE - 512
+        assert claiming.poll() == FREE - 512
     assert not claiming.is_settled
 
 
@@ -87,30 +87,30 @@ def test_report_that_the_instance_just_missed_settles_nothing(
     claiming: Claiming,
 ) -> None:
     claiming.report(12, n_instances=1, free=FREE)
-    claiming.build()  # seen by the same look
-    assert claiming.look() == FREE - 512
+    claiming.build()  # read in the same poll
+    assert claiming.poll() == FREE - 512
     assert not claiming.is_settled
     claiming.report(13)  # the compute writes it next
-    assert claiming.look() == FREE - 512
+    assert claiming.poll() == FREE - 512
     assert claiming.is_settled
 
 
-def test_report_after_the_instance_was_seen_settles_whatever_it_counts(
+def test_report_after_the_instance_settles_the_claim(
     claiming: Claiming,
 ) -> None:
     claiming.build()
-    claiming.look()
+    claiming.poll()
     claiming.report(12, n_instances=0)
-    assert claiming.look() == FREE - 512
+    assert claiming.poll() == FREE - 512
     assert claiming.is_settled
 
 
-def test_report_that_stands_settles_whatever_it_counts(claiming: Claiming) -> None:
+def test_unchanged_report_settles_the_claim(claiming: Claiming) -> None:
     claiming.build()
     claiming.report(12, n_instances=0)
-    assert claiming.look() == FREE - 1024
+    assert claiming.poll() == FREE - 1024
     claiming.nova.clock.now += 5
-    assert claiming.look() == FREE - 512
+    assert claiming.poll() == FREE - 512
     assert claiming.is_settled
 
 
@@ -120,7 +120,7 @@ def test_clock_of_the_host_may_be_some_seconds_behind(
 ) -> None:
     claiming.build()
     claiming.report(10 - behind_s)
-    claiming.look()
+    claiming.poll()
     assert claiming.is_settled is settles
 
 
@@ -144,5 +144,5 @@ def test_row_that_was_read_before_the_claim_never_settles_it(
 def test_heartbeat_leaves_claims_alone(claiming: Claiming) -> None:
     claiming.build()
     claiming.nova.beat("a", 11)
-    assert claiming.look() == FREE - 512
+    assert claiming.poll() == FREE - 512
     assert not claiming.is_settled

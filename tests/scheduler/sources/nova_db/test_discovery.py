@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""New compute nodes get host mappings, once, whoever else makes them."""
+"""New compute nodes get host mappings, once, even if others create them too."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ class Computes:
         core.configure_cache_region(conf, self._region)
 
     def beat(self, host: str, at: float, topic: str = "compute") -> None:
-        moment = datetime.datetime.fromtimestamp(at, datetime.UTC)
-        self._region.set(f"{topic}:{host}", moment.replace(tzinfo=None))
+        time = datetime.datetime.fromtimestamp(at, datetime.UTC)
+        self._region.set(f"{topic}:{host}", time.replace(tzinfo=None))
 
     def seen_at(self, host: str, topic: str) -> datetime.datetime:
         found = self._region.get(f"{topic}:{host}")
@@ -165,14 +165,14 @@ def test_failure_to_read_heartbeats_is_logged_once(
         return "read again" in caplog.text
 
     wait_until(is_read_again)
-    told = [r.getMessage() for r in caplog.records if "eartbeats" in r.getMessage()]
-    assert [line.partition(":")[0] for line in told] == [
+    messages = [r.getMessage() for r in caplog.records if "eartbeats" in r.getMessage()]
+    assert [line.partition(":")[0] for line in messages] == [
         "Reading heartbeats failed, retrying", "Heartbeats are read again"
     ]  # fmt: skip
 
 
 @pytest.mark.memcached
-def test_scheduler_writes_its_own_heartbeat_where_nova_looks(cloud: Cloud) -> None:
+def test_scheduler_writes_its_own_heartbeat_where_nova_reads_it(cloud: Cloud) -> None:
     engine = cloud.nova.cells["cell1"]
     SERVICES.metadata.drop_all(engine)
     SERVICES.metadata.create_all(engine)

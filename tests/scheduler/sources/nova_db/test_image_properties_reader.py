@@ -46,7 +46,7 @@ class Cloud:
     def start(self) -> None:
         self.source.start(self.table)
 
-    def look(self, *, after_s: float = 10.0) -> None:
+    def poll(self, *, after_s: float = 10.0) -> None:
         """Look as a decision does, when what was read before has settled."""
         self.nova.clock.now += after_s
         self.source.refresh_if_stale(self.table)
@@ -61,8 +61,8 @@ class Cloud:
         for host in hosts:
             columns = {"host": host, "aggregate_id": made}
             self.nova.insert(api, schema.aggregate_hosts, **columns)
-        told = {"key": MULTIPLIER, "value": "2", "aggregate_id": made}
-        self.nova.insert(api, schema.aggregate_metadata, **told)
+        metadata = {"key": MULTIPLIER, "value": "2", "aggregate_id": made}
+        self.nova.insert(api, schema.aggregate_metadata, **metadata)
         return made
 
     def build(self, name: str, host: str, **properties: str | None) -> None:
@@ -97,11 +97,11 @@ class Cloud:
         return int(self.nova.clock.now * 1_000_000)
 
     def counts(self, **properties: object) -> dict[str, float]:
-        """Return how many (instance, property) pairs are those asked for, by host."""
+        """Return how many (instance, property) pairs match the image, by host."""
         image = ImageMeta(properties=ImageMetaProps(**properties))
-        asked = dict.fromkeys(properties_of_image(image), 1.0)
+        requested = dict.fromkeys(properties_of_image(image), 1.0)
         batch = self.table.batch()
-        sums = batch.sum_image_properties(asked).tolist()
+        sums = batch.sum_image_properties(requested).tolist()
         return {batch.value("host", i): n for i, n in enumerate(sums) if n}
 
 
@@ -142,66 +142,66 @@ def test_nothing_is_read_while_it_is_not_weighed(cloud: Cloud) -> None:
     cloud.weigh(0.0)
     seen = queries_of_metadata(cloud.cell)
     cloud.start()
-    cloud.look(after_s=2 * FULL_S)
+    cloud.poll(after_s=2 * FULL_S)
     assert (cloud.counts(os_distro="ubuntu"), seen) == ({}, [])
 
 
-def test_looks_read_nothing_again_while_nothing_changes(cloud: Cloud) -> None:
+def test_polls_read_nothing_again_while_nothing_changes(cloud: Cloud) -> None:
     cloud.start()
-    cloud.look()
+    cloud.poll()
     seen = queries_of_metadata(cloud.cell)
     for _ in range(10):
-        cloud.look()
+        cloud.poll()
     assert seen == []
 
 
 def test_instances_that_come_move_and_go_are_followed(cloud: Cloud) -> None:
     cloud.start()
-    cloud.look()
+    cloud.poll()
     cloud.build("four", "b", os_distro="ubuntu")
-    cloud.look()
+    cloud.poll()
     assert cloud.counts(os_distro="ubuntu") == {"a": 2, "b": 1}
     cloud.change("one", host="b", node="b")
-    cloud.look()
+    cloud.poll()
     assert cloud.counts(os_distro="ubuntu") == {"a": 1, "b": 2}
     assert cloud.counts(hw_disk_bus="virtio") == {"b": 1}
     cloud.change("two", deleted=99)
-    cloud.look()
+    cloud.poll()
     assert cloud.counts(os_distro="ubuntu") == {"b": 2}
 
 
 def test_rebuilds_are_followed(cloud: Cloud) -> None:
     cloud.start()
-    cloud.look()
+    cloud.poll()
     cloud.change("one", node="a")
     cloud.keep("one", os_distro="arch")
-    cloud.look()
+    cloud.poll()
     assert cloud.counts(os_distro="ubuntu") == {"a": 1}
     assert cloud.counts(os_distro="arch") == {"a": 1, "b": 1}
     assert cloud.counts(hw_disk_bus="virtio") == {}
     cloud.keep("one")
     cloud.change("one", node="a")
-    cloud.look()
+    cloud.poll()
     assert cloud.counts(os_distro="arch") == {"b": 1}
 
 
 def test_metadata_may_be_written_just_after_the_row(cloud: Cloud) -> None:
     cloud.start()
-    cloud.look()
+    cloud.poll()
     cloud.change("one", node="a")
-    cloud.look(after_s=0.1)
+    cloud.poll(after_s=0.1)
     cloud.keep("one", os_distro="arch")
-    cloud.look(after_s=1.0)
+    cloud.poll(after_s=1.0)
     assert cloud.counts(os_distro="arch") == {"a": 1, "b": 1}
 
 
 def test_metadata_that_changed_alone_are_found_in_the_end(cloud: Cloud) -> None:
     cloud.start()
-    cloud.look(after_s=100.0)
+    cloud.poll(after_s=100.0)
     cloud.keep("one", os_distro="arch")
-    cloud.look()
+    cloud.poll()
     assert cloud.counts(os_distro="arch") == {"b": 1}
-    cloud.look(after_s=FULL_S)
+    cloud.poll(after_s=FULL_S)
     assert cloud.counts(os_distro="arch") == {"a": 1, "b": 1}
 
 
@@ -209,7 +209,7 @@ def test_aggregate_that_multiplies_makes_them_count(cloud: Cloud) -> None:
     cloud.weigh(0.0)
     cloud.start()
     cloud.multiply("a")
-    cloud.look()
+    cloud.poll()
     assert cloud.counts(os_distro="ubuntu") == {"a": 2}
 
 
@@ -222,7 +222,7 @@ def test_cell_is_read_once_where_none_multiplies_any_more(cloud: Cloud) -> None:
     begun: list[object] = []
     for engine in (api, cloud.cell):
         sa.event.listen(engine, "begin", begun.append)
-    cloud.look()
+    cloud.poll()
     assert len(begun) == 2
 
 
@@ -235,7 +235,7 @@ def test_multiplier_set_at_a_reload_makes_them_count(cloud: Cloud) -> None:
     assert cloud.counts(os_distro="ubuntu") == {"a": 2}
 
 
-def test_value_that_cannot_be_spoils_no_other(
+def test_invalid_value_affects_no_other(
     cloud: Cloud, caplog: pytest.LogCaptureFixture
 ) -> None:
     cloud.build("bad", "a", os_distro="ubuntu", hw_disk_bus="nonsense")
@@ -244,7 +244,7 @@ def test_value_that_cannot_be_spoils_no_other(
     assert caplog.text.count(instance_uuid("bad")) == 1
 
 
-def test_many_are_read_at_several_looks(cloud: Cloud) -> None:
+def test_many_are_read_over_several_polls(cloud: Cloud) -> None:
     number = 2500
     uuids = [instance_uuid(i) for i in range(number)]
     with cloud.cell.begin() as connection:
@@ -256,8 +256,8 @@ def test_many_are_read_at_several_looks(cloud: Cloud) -> None:
         )
     cloud.conf.set_override("cell_timeout", 0.1, "moorage")
     cloud.start()
-    for _ in range(number):  # each look reads some
+    for _ in range(number):  # each poll reads some
         if cloud.counts(os_type="linux") == {"b": number}:
             break
-        cloud.look()
+        cloud.poll()
     assert cloud.counts(os_type="linux") == {"b": number}

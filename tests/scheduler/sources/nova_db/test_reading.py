@@ -112,7 +112,7 @@ def test_missing_ratio_is_the_option_s(
         ({"last_seen_up": None, "created_at": None}, math.nan),
     ],
 )
-def test_service_was_seen_when_nova_says(
+def test_last_seen_time_of_a_service_is_novas(
     nova: Nova, conf: cfg.ConfigOpts, columns: dict[str, Any], seen: float
 ) -> None:
     nova.node("a")
@@ -152,7 +152,7 @@ def test_other_services_are_none_of_ours(nova: Nova, conf: cfg.ConfigOpts) -> No
         ("hypervisor_hostname", None),
     ],
 )
-def test_garbage_is_told_once_and_stops_nobody(
+def test_invalid_row_is_logged_once_and_affects_no_other(
     nova: Nova,
     conf: cfg.ConfigOpts,
     caplog: pytest.LogCaptureFixture,
@@ -166,8 +166,8 @@ def test_garbage_is_told_once_and_stops_nobody(
     source.start(table)
     source.refresh_if_stale(table)
     assert [host.nodename for host in table.batch()] == ["good"]
-    told = [r for r in caplog.records if r.levelno == logging.ERROR]
-    assert len(told) == 1
+    errors = [r for r in caplog.records if r.levelno == logging.ERROR]
+    assert len(errors) == 1
     (note,) = source.notes()
     assert node_uuid("bad") in note or "bad" in note
     well = {**dict.fromkeys(TEXTS), **node("bad", updated_at=us(1))}
@@ -177,7 +177,7 @@ def test_garbage_is_told_once_and_stops_nobody(
     assert source.notes() == ()
 
 
-def test_row_that_turns_to_garbage_stays_as_it_was(
+def test_row_that_becomes_invalid_keeps_its_values(
     nova: Nova, conf: cfg.ConfigOpts
 ) -> None:
     nova.host("a")
@@ -190,7 +190,7 @@ def test_row_that_turns_to_garbage_stays_as_it_was(
     assert len(source.notes()) == 1
 
 
-def test_garbage_times_are_no_times(nova: Nova, conf: cfg.ConfigOpts) -> None:
+def test_invalid_times_are_ignored(nova: Nova, conf: cfg.ConfigOpts) -> None:
     nova.host("a")
     with nova.cells["cell1"].begin() as connection:
         for table in ("services", "compute_nodes"):

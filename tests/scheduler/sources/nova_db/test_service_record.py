@@ -34,7 +34,7 @@ def engine(tmp_path: Path) -> Iterator[sa.Engine]:
 
 
 class Counted:
-    """Give an engine, and let a test wait until it was asked for so often."""
+    """Return an engine, and let a test wait until it was requested so often."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -76,7 +76,7 @@ def test_without_an_interval_there_is_one_report(engine: sa.Engine) -> None:
     assert counts(engine) == [1]
 
 
-def test_row_that_is_gone_is_told_of_once(
+def test_deleted_row_is_logged_once(
     engine: sa.Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     counted = Counted(engine)
@@ -92,7 +92,7 @@ def test_row_that_is_gone_is_told_of_once(
 
 
 @pytest.mark.parametrize(
-    ("connection", "told"),
+    ("connection", "message"),
     [
         pytest.param(None, "is not set", id="missing"),
         pytest.param("nonsense", "= nonsense: Could not parse", id="no-url"),
@@ -105,17 +105,17 @@ def test_row_that_is_gone_is_told_of_once(
     ],
 )
 def test_wrong_connection_is_named(
-    conf: cfg.ConfigOpts, connection: str | None, told: str
+    conf: cfg.ConfigOpts, connection: str | None, message: str
 ) -> None:
     conf.set_override("connection", "sqlite://", group="api_database")
     conf.set_override("connection", connection, group="database")
     from_conf(conf).stop()
     conf.set_override("register_service", True, group="moorage")
-    with pytest.raises(ConfigurationError, match=rf"\[database\] connection {told}"):
+    with pytest.raises(ConfigurationError, match=rf"\[database\] connection {message}"):
         from_conf(conf)
 
 
-def test_nothing_is_written_unless_it_is_asked_for(
+def test_nothing_is_written_unless_enabled(
     conf: cfg.ConfigOpts, tmp_path: Path, engine: sa.Engine
 ) -> None:
     with Nova(tmp_path) as nova:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source as a scheduler has it: start, looks that are shared, aggregates."""
+"""The source as a scheduler uses it: start, shared polls, aggregates."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_databases_in_memory_are_read(conf: cfg.ConfigOpts) -> None:
     source.stop()
 
 
-# -- looks -----------------------------------------------------------------------------
+# -- polls -----------------------------------------------------------------------------
 
 
 def _count(engine: sa.Engine) -> list[str]:
@@ -156,7 +156,7 @@ def _count(engine: sa.Engine) -> list[str]:
     return seen
 
 
-def test_same_missing_nodes_are_looked_for_once_a_second(
+def test_same_missing_nodes_are_read_once_a_second(
     nova: Nova, conf: cfg.ConfigOpts
 ) -> None:
     table, source = HostTable(), nova.source(conf)
@@ -172,7 +172,7 @@ def test_same_missing_nodes_are_looked_for_once_a_second(
     assert len(seen) == 3
 
 
-def test_callers_share_a_look_that_began_after_they_asked() -> None:
+def test_callers_share_a_poll_that_began_after_their_calls() -> None:
     shared, n_runs = SharedRefresh(), 0
     is_under_way, may_end = threading.Event(), threading.Event()
 
@@ -192,11 +192,11 @@ def test_callers_share_a_look_that_began_after_they_asked() -> None:
     for thread in (first, *others):
         thread.join(WAIT_S)
         assert not thread.is_alive()
-    # Those who came meanwhile need another one; most of them share it.
+    # Callers since its start need another one; most of them share it.
     assert 2 <= n_runs <= 9
 
 
-def test_look_that_fails_lets_the_next_one_begin() -> None:
+def test_failed_poll_does_not_stop_the_next_one() -> None:
     def fail() -> None:
         raise ZeroDivisionError
 
@@ -238,7 +238,7 @@ def test_decisions_at_the_same_time_see_what_was_there(
 def test_aggregates_follow_the_database(nova: Nova, conf: cfg.ConfigOpts) -> None:
     table, source = HostTable(), nova.source(conf)
 
-    def told() -> dict[str, tuple[list[str], dict[str, str]]]:
+    def read() -> dict[str, tuple[list[str], dict[str, str]]]:
         source.refresh_if_stale(table)
         return {a.name: (sorted(a.hosts), dict(a.metadata)) for a in table.aggregates}
 
@@ -246,19 +246,19 @@ def test_aggregates_follow_the_database(nova: Nova, conf: cfg.ConfigOpts) -> Non
     one = nova.insert(nova.api, schema.aggregates, name="one", uuid=cell_uuid("one"))
     nova.insert(nova.api, hosts, aggregate_id=one, host="a")
     source.start(table)
-    assert told() == {"one": (["a"], {})}
+    assert read() == {"one": (["a"], {})}
     (host,) = table.batch()
     assert [a.name for a in host.aggregates] == ["one"]
     nova.insert(nova.api, metadata, aggregate_id=one, key="ssd", value="yes")
     nova.insert(nova.api, hosts, aggregate_id=one, host="b")
-    assert told() == {"one": (["a", "b"], {"ssd": "yes"})}
+    assert read() == {"one": (["a", "b"], {"ssd": "yes"})}
     nova.update(nova.api, metadata, metadata.c.key == "ssd", value="no")
     nova.delete(nova.api, hosts, hosts.c.host == "a")
-    assert told() == {"one": (["b"], {"ssd": "no"})}
+    assert read() == {"one": (["b"], {"ssd": "no"})}
     table.drop_aggregate(one)  # as a cast that is wrong would
-    assert told() == {"one": (["b"], {"ssd": "no"})}
+    assert read() == {"one": (["b"], {"ssd": "no"})}
     nova.delete(nova.api, schema.aggregates, schema.aggregates.c.id == one)
-    assert told() == {}
+    assert read() == {}
 
 
 def test_instances_are_those_of_the_database(nova: Nova, conf: cfg.ConfigOpts) -> None:
@@ -312,7 +312,7 @@ def test_templates_are_filled_as_nova_fills_them(
         ("sqlite:////tmp/x", {}),
     ],
 )  # fmt: skip
-def test_drivers_are_told_how_long_to_wait(url: str, limits: dict[str, str]) -> None:
+def test_database_drivers_get_timeouts(url: str, limits: dict[str, str]) -> None:
     assert dict(with_time_limits(url, 2.5).query) == limits
 
 

@@ -53,10 +53,10 @@ class Scheduler:
 
     @property
     def requester(self) -> ReportRequester:
-        """What asks agents for whole reports."""
+        """Requests whole reports of agents."""
         return self.source._requester  # noqa: SLF001 - its own loops work with it
 
-    def take(self, *reports: Mapping[str, Any] | None) -> None:
+    def receive(self, *reports: Mapping[str, Any] | None) -> None:
         """Take reports as they come over a bus."""
         endpoint: Any
         (endpoint,) = self.source.endpoints
@@ -73,7 +73,7 @@ class Scheduler:
 
 
 class Wire:
-    """What an agent casts: JSON, kept until it is delivered, or lost."""
+    """An agent's casts: JSON, queued until it is delivered, or lost."""
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
@@ -82,13 +82,13 @@ class Wire:
     def _cast(self, reports: list[dict[str, Any]]) -> None:
         self.sent += json.loads(json.dumps(reports))
 
-    def taken(self) -> list[dict[str, Any]]:
-        """What was sent since this was asked last."""
+    def casts(self) -> list[dict[str, Any]]:
+        """Return the casts since the last call."""
         sent, self.sent = self.sent, []
         return sent
 
     def restart(self) -> None:
-        """Begin anew, as another incarnation."""
+        """Start again, as another incarnation."""
         self.reporter = Reporter(self._cast, reply=REPLY)
 
 

@@ -61,7 +61,7 @@ def row_of(record: HostRecord, seen: float = NOW) -> dict[str, Any]:
 
 def test_every_column_gets_to_the_table(scheduler: Scheduler, wire: Wire) -> None:
     wire.reporter.report(RICH, [A, B])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.row(NODE) == row_of(RICH)
     assert scheduler.table.instances.of_host("h1") == {A, B}
 
@@ -72,19 +72,19 @@ def test_every_column_gets_there_by_deltas_too(
     plain = host(host="h1")
     for record in (plain, RICH, plain):
         wire.reporter.report(record)
-        scheduler.take(*wire.taken())
+        scheduler.receive(*wire.casts())
         assert scheduler.row(NODE) == row_of(record)
     assert scheduler.source.counts.whole == 1
     assert scheduler.source.counts.deltas == 2
 
 
-def test_sign_of_life_is_when_it_came(
+def test_sign_of_life_has_its_time_of_arrival(
     scheduler: Scheduler, wire: Wire, clock: Clock
 ) -> None:
     for _ in range(3):
         clock.now += 10
         wire.reporter.report(host(host="h1"))
-        scheduler.take(*wire.taken())
+        scheduler.receive(*wire.casts())
         assert scheduler.value(NODE, "last_seen_up") == clock.now
         assert scheduler.source.seen_at() == clock.now
     assert scheduler.source.counts.deltas == 0
@@ -93,7 +93,7 @@ def test_sign_of_life_is_when_it_came(
 def test_instances_come_and_go(scheduler: Scheduler, wire: Wire) -> None:
     for its in ([A], [A, B], [B, C], []):
         wire.reporter.report(host(host="h1"), its)
-        scheduler.take(*wire.taken())
+        scheduler.receive(*wire.casts())
         assert scheduler.table.instances.of_host("h1") == set(its)
 
 
@@ -103,7 +103,7 @@ def test_nodes_of_one_host_have_their_instances_together(
     one, two = (host(host="h1", nodename=name) for name in ("n1", "n2"))
     wire.reporter.report_many([(one, [A]), (two, [B])])
     wire.reporter.report(one, [C])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.table.instances.of_host("h1") == {B, C}
 
 
@@ -111,7 +111,7 @@ def test_renamed_host_leaves_its_old_name(scheduler: Scheduler, wire: Wire) -> N
     old = host(host="h1")
     wire.reporter.report(old, [A])
     wire.reporter.report(dataclasses.replace(old, host="h2"), [A])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.value(NODE, "host") == "h2"
     assert scheduler.table.instances.of_host("h1") == frozenset()
     assert scheduler.table.instances.of_host("h2") == {A}
@@ -126,23 +126,23 @@ def test_claim_is_settled_by_the_report_that_has_it(
 ) -> None:
     before = host(host="h1")
     wire.reporter.report(before)
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     scheduler.table.consume(NODE, A, CLAIM)
     wire.reporter.report(dataclasses.replace(before, num_io_ops=2))
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     # The host has not built it yet: it stays on top of what is reported.
     assert scheduler.value(NODE, "free_ram_mb") == before.free_ram_mb - 1024
     after = dataclasses.replace(before, free_ram_mb=before.free_ram_mb - 1000)
     if is_whole:
         wire.restart()
     wire.reporter.report(after, [A])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.row(NODE) == row_of(after)
     assert scheduler.table.claims() == ()
     assert scheduler.table.instances.of_host("h1") == {A}
 
 
-def test_deltas_of_one_cast_are_taken_in_their_order(
+def test_deltas_of_one_cast_are_applied_in_order(
     scheduler: Scheduler, wire: Wire
 ) -> None:
     """A whole report, deltas on top, another incarnation, all at once."""
@@ -151,7 +151,7 @@ def test_deltas_of_one_cast_are_taken_in_their_order(
     wire.restart()
     for free in (8, 9):
         wire.reporter.report(host(host="h1", free_ram_mb=free), [B])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.value(NODE, "free_ram_mb") == 9
     assert scheduler.table.instances.of_host("h1") == {B}
 
@@ -202,8 +202,8 @@ def test_bad_whole_report_is_refused_by_name(
     value: Any,
 ) -> None:
     wire.reporter.report_many([(host(host="h1"), ()), (host(host="h2"), ())])
-    bad, good = wire.taken()
-    scheduler.take(_with(bad, **{name: value}), good)
+    bad, good = wire.casts()
+    scheduler.receive(_with(bad, **{name: value}), good)
     assert not scheduler.table.has_node(NODE)
     assert scheduler.table.has_node(node_uuid("h2"))
     assert scheduler.source.counts.refused == 1
@@ -229,22 +229,22 @@ def test_bad_delta_changes_nothing(
 ) -> None:
     record = host(host="h1")
     wire.reporter.report(record, [A])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     wire.reporter.report(dataclasses.replace(record, vcpus_used=3), [B])
-    (delta,) = wire.taken()
-    scheduler.take(_with(delta, **changes))
+    (delta,) = wire.casts()
+    scheduler.receive(_with(delta, **changes))
     assert scheduler.row(NODE) == row_of(record)
     assert scheduler.table.instances.of_host("h1") == {A}
     assert scheduler.source.counts.refused == 1
 
 
-def test_column_that_is_missing_is_told(
+def test_missing_column_is_reported(
     scheduler: Scheduler, wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
     wire.reporter.report(host(host="h1"))
-    (report,) = wire.taken()
+    (report,) = wire.casts()
     del report[DATA]["free_disk_mb"]
-    scheduler.take(report)
+    scheduler.receive(report)
     assert "host 'h1': free_disk_mb: not reported" in caplog.text
 
 
@@ -253,17 +253,17 @@ def test_refusal_is_logged_once_until_it_is_mended(
 ) -> None:
     caplog.set_level(logging.INFO)
     wire.reporter.report(host(host="h1"))
-    (good,) = wire.taken()
+    (good,) = wire.casts()
     bad = _with(good, disabled="no")
-    scheduler.take(bad, bad)
-    scheduler.take(bad)
+    scheduler.receive(bad, bad)
+    scheduler.receive(bad)
     assert caplog.text.count("is refused") == 1
     (note,) = scheduler.source.notes()
     assert "1 hosts cannot be used" in note
-    scheduler.take(good)
+    scheduler.receive(good)
     assert caplog.text.count("are accepted again") == 1
     assert scheduler.source.notes() == []
-    scheduler.take(_with(bad, revision=9))
+    scheduler.receive(_with(bad, revision=9))
     assert caplog.text.count("is refused") == 2
     assert scheduler.source.counts.refused == 4
 
@@ -272,7 +272,7 @@ def test_refusal_is_forgotten_like_a_silent_host(
     make: Callable[..., Scheduler], clock: Clock
 ) -> None:
     scheduler = make(forget_hosts_after=1000)
-    scheduler.take(None)
+    scheduler.receive(None)
     assert len(scheduler.source.notes()) == 1
     clock.now += 2000
     scheduler.hosts.forget_lost()
@@ -285,12 +285,14 @@ def test_refusal_of_no_known_host_ends_once_no_more_such_messages_come(
 ) -> None:
     scheduler = make(forget_hosts_after=forget_hosts_after)
     wire.reporter.report_many([(host(host=name), []) for name in ("h1", "h2")])
-    good, other = wire.taken()
-    scheduler.take(good, None, _with(other, host=7), _with(other, host="h?", uuid="x"))
-    scheduler.take(_with(good, disabled="no", revision=9))
+    good, other = wire.casts()
+    scheduler.receive(
+        good, None, _with(other, host=7), _with(other, host="h?", uuid="x")
+    )
+    scheduler.receive(_with(good, disabled="no", revision=9))
     for _ in range(4):
         clock.now += 20
-        scheduler.take(None)
+        scheduler.receive(None)
         scheduler.hosts.forget_lost()
     (note,) = scheduler.source.notes()
     assert "2 hosts cannot be used" in note, "that of h1, and what still comes"
@@ -298,16 +300,16 @@ def test_refusal_of_no_known_host_ends_once_no_more_such_messages_come(
     scheduler.hosts.forget_lost()
     (note,) = scheduler.source.notes()
     assert "1 hosts cannot be used" in note
-    scheduler.take(_with(good, revision=10))
+    scheduler.receive(_with(good, revision=10))
     assert scheduler.source.notes() == []
 
 
 def test_case_of_uuids_does_not_matter(scheduler: Scheduler, wire: Wire) -> None:
     for used in (1, 2):
         wire.reporter.report(host(host="h1", vcpus_used=used))
-    for report in wire.taken():
+    for report in wire.casts():
         upper = {k: report[DATA][k].upper() for k in ("uuid", "incarnation")}
-        scheduler.take(_with(report, **upper))
+        scheduler.receive(_with(report, **upper))
     assert scheduler.value(NODE, "vcpus_used") == 2
 
 
@@ -316,39 +318,37 @@ def test_newer_agent_is_understood_as_far_as_it_is_known(
 ) -> None:
     wire.reporter.report(host(host="h1"))
     wire.reporter.report(host(host="h1", vcpus_used=5))
-    whole, delta = wire.taken()
+    whole, delta = wire.casts()
     delta[DATA]["changes"]["colour"] = "blue"
     for report in (whole, delta):
         report["moorage_object.version"] = "1.9"
         report[DATA]["tides"] = ["low"]
-    scheduler.take(whole, delta)
+    scheduler.receive(whole, delta)
     assert scheduler.value(NODE, "vcpus_used") == 5
     assert scheduler.source.counts.refused == 0
 
 
-def test_objects_are_taken_as_well_as_their_texts(
-    scheduler: Scheduler, wire: Wire
-) -> None:
+def test_objects_and_their_texts_are_accepted(scheduler: Scheduler, wire: Wire) -> None:
     cells = numa_topology(numa_cell(0, mempages=[pages(4, 1 << 20)]))
     pools = pci_pools(pci_pool(2))
     wire.reporter.report(host(host="h1"))
-    (report,) = wire.taken()
+    (report,) = wire.casts()
     for topology, stats in ((cells, pools), (cells.obj_to_primitive(), [])):
-        scheduler.take(
+        scheduler.receive(
             _with(report, numa_topology=topology, pci_stats=stats, revision=2)
         )
         assert scheduler.value(NODE, "numa_topology") == HostTopology.read(cells)
 
 
 @pytest.mark.parametrize("reports", [None, 7, "x", {"a": 1}, [None, 7, {}, []]])
-def test_garbage_is_left_out(scheduler: Scheduler, reports: Any) -> None:
+def test_invalid_values_are_left_out(scheduler: Scheduler, reports: Any) -> None:
     endpoint: Any
     (endpoint,) = scheduler.source.endpoints
     endpoint.host_reports({}, reports)
     assert len(scheduler.table) == 0
 
 
-# -- whatever is lost, twice there, or late ----------------------------------------
+# -- lost, duplicate and late messages ---------------------------------------------
 
 STATE = st.builds(
     lambda free, used, ips, its: (
@@ -378,16 +378,16 @@ class Story:
         self.wire = Wire()
         self.on_the_way: list[dict[str, Any]] = []
         self.state: tuple[HostRecord, set[str]] = (host(host="h1"), set())
-        self.asked: list[tuple[str, ...]] = []
-        scheduler.source.connect(self._ask)
+        self.requested: list[tuple[str, ...]] = []
+        scheduler.source.connect(self._request_report)
 
-    def _ask(self, *question: str) -> bool:
-        self.asked.append(question)
+    def _request_report(self, *question: str) -> bool:
+        self.requested.append(question)
         return True
 
     def report(self) -> None:
         self.wire.reporter.report(*self.state)
-        self.on_the_way += self.wire.taken()
+        self.on_the_way += self.wire.casts()
 
     def go(self, kind: str, what: Any) -> None:
         if kind == "report":
@@ -401,7 +401,7 @@ class Story:
         elif self.on_the_way:
             index, is_kept = what
             index %= len(self.on_the_way)
-            self.scheduler.take(self.on_the_way[index])
+            self.scheduler.receive(self.on_the_way[index])
             if not is_kept:
                 self.on_the_way.pop(index)
 
@@ -415,24 +415,24 @@ class Story:
 
 @given(steps=st.lists(STEP, max_size=30))
 @examples(2)
-def test_one_whole_report_mends_all(steps: list[Any]) -> None:
+def test_one_whole_report_repairs_all(steps: list[Any]) -> None:
     scheduler = Scheduler("sqlite:///:memory:", Clock())
     story = Story(scheduler)
     for step in steps:
         story.go(*step)
     story.report()
     story.wire.reporter.send_whole_report(NODE)
-    scheduler.take(*story.wire.taken())
+    scheduler.receive(*story.wire.casts())
     assert story.is_right()
     scheduler.source.stop()
 
 
 @given(steps=st.lists(STEP, max_size=30))
 @examples(2)
-def test_next_sign_of_life_mends_all_by_a_question(
+def test_next_sign_of_life_repairs_all_by_a_report_request(
     steps: list[Any],
 ) -> None:
-    """All that was on the way is lost; the agent only goes on as it always does."""
+    """All messages in transit are lost; the agent continues as usual."""
     scheduler = Scheduler("sqlite:///:memory:", Clock())
     story = Story(scheduler)
     requester = scheduler.requester
@@ -442,28 +442,30 @@ def test_next_sign_of_life_mends_all_by_a_question(
         story.go(*step)
     story.on_the_way.clear()
     story.report()
-    scheduler.take(*story.on_the_way)
+    scheduler.receive(*story.on_the_way)
     now += 60
     requester.send_due()
-    for _, _, node in story.asked:
+    for _, _, node in story.requested:
         story.wire.reporter.send_whole_report(node)
-    scheduler.take(*story.wire.taken())
+    scheduler.receive(*story.wire.casts())
     assert story.is_right()
     scheduler.source.stop()
 
 
-def test_a_gap_is_noticed_and_asked_about(scheduler: Scheduler, wire: Wire) -> None:
+def test_gap_is_detected_and_a_whole_report_requested(
+    scheduler: Scheduler, wire: Wire
+) -> None:
     wire.reporter.report(host(host="h1"))
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     wire.reporter.report(host(host="h1", vcpus_used=3))
-    wire.taken()  # lost
+    wire.casts()  # lost
     wire.reporter.report(host(host="h1", vcpus_used=4))
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.source.counts.gaps == 1
     assert scheduler.value(NODE, "vcpus_used") == 2
     assert len(scheduler.requester) == 1
     wire.reporter.send_whole_report(NODE)
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.value(NODE, "vcpus_used") == 4
     assert len(scheduler.requester) == 0
 
@@ -481,16 +483,16 @@ def test_report_needs_no_more_than_what_has_no_default(scheduler: Scheduler) -> 
     }
     needed_too = {"incarnation": NODE, "revision": 1, "instances": []}
     data = {**dict.fromkeys(needed, NODE), **amounts, **needed_too}
-    scheduler.take(report_primitive(ReportKind.WHOLE, data))
+    scheduler.receive(report_primitive(ReportKind.WHOLE, data))
     assert scheduler.value(NODE, "ram_allocation_ratio") == 1.0
 
 
-def test_claim_that_is_heard_of_after_the_report_counts_once(
+def test_claim_received_after_the_report_counts_once(
     scheduler: Scheduler, wire: Wire, clock: Clock
 ) -> None:
     hosts = scheduler.hosts
     wire.reporter.report(host(host="h1", vcpus_used=2), [A])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     # It comes from another scheduler, late, whose clock is wrong.
     scheduler.table.consume(NODE, A, Consumption(1, 1, 2), NOW - 1e6)
     scheduler.table.consume(NODE, B, Consumption(1, 1, 3), NOW - 1e6)
@@ -501,7 +503,7 @@ def test_claim_that_is_heard_of_after_the_report_counts_once(
     assert scheduler.value(NODE, "vcpus_used") == 7, "nothing was heard of it since"
     clock.now += 5
     wire.reporter.report(host(host="h1", vcpus_used=2), [A])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     hosts.settle_reported_claims()
     assert scheduler.value(NODE, "vcpus_used") == 5, "no report has the other one"
     assert scheduler.table.instances.of_host("h1") == {A, B}
@@ -511,25 +513,25 @@ def test_claim_that_is_heard_of_after_the_report_counts_once(
     ("column", "value"),
     [("cpu_allocation_ratio", 10**400), ("metrics", {"cpu.percent": 10**400})],
 )
-def test_number_that_is_too_large_spoils_no_other_report(
+def test_number_that_is_too_large_affects_no_other_report(
     scheduler: Scheduler, wire: Wire, column: str, value: Any
 ) -> None:
     for name in ("h1", "h2", "h3"):
         wire.reporter.report(host(host=name))
-    reports = wire.taken()
+    reports = wire.casts()
     reports[1][DATA][column] = value
-    scheduler.take(*reports)
+    scheduler.receive(*reports)
     assert set(scheduler.table.batch().host) == {"h1", "h3"}
     assert scheduler.source.counts.refused == 1
 
 
-def test_node_that_was_forgotten_by_its_agent_is_taken_again(
+def test_node_forgotten_by_its_agent_is_accepted_again(
     scheduler: Scheduler, wire: Wire
 ) -> None:
     for n_used in range(5):
         wire.reporter.report(host(host="h1", vcpus_used=n_used))
     wire.reporter.forget(NODE)
     wire.reporter.report(host(host="h1", vcpus_used=7))
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.value(NODE, "vcpus_used") == 7
     assert scheduler.source.counts.old == 0

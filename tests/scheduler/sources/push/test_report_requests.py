@@ -13,22 +13,22 @@ import pytest
 from moorage.scheduler.sources.push.report_requests import ReportRequester
 
 
-class Asked:
-    """An requester with a clock that is set, and what it asked."""
+class Requested:
+    """A requester with a clock that is set, and its report requests."""
 
     def __init__(self) -> None:
         self.now = 1000.0
         self.requester = ReportRequester(rng=random.Random(1), clock=lambda: self.now)
         self.questions: list[tuple[str, ...]] = []
         self.is_away = False
-        self.requester.connect(self._ask)
+        self.requester.connect(self._send)
 
-    def _ask(self, *question: str) -> bool:
+    def _send(self, *question: str) -> bool:
         self.questions.append(question)
         return not self.is_away
 
     def run(self, seconds: float, tick_s: float = 0.1) -> int:
-        """Let time go by; return how many questions were asked."""
+        """Let time pass; return the number of reports requested."""
         before = len(self.questions)
         for _ in range(round(seconds / tick_s)):
             self.now += tick_s
@@ -37,83 +37,83 @@ class Asked:
 
 
 @pytest.fixture
-def asked() -> Asked:
-    return Asked()
+def agents() -> Requested:
+    return Requested()
 
 
-def test_question_is_asked_within_a_second(asked: Asked) -> None:
-    asked.requester.request("n1", "topic", "server")
-    assert asked.run(1) == 1
-    assert asked.questions == [("topic", "server", "n1")]
+def test_report_is_requested_within_a_second(agents: Requested) -> None:
+    agents.requester.request("n1", "topic", "server")
+    assert agents.run(1) == 1
+    assert agents.questions == [("topic", "server", "n1")]
 
 
-def test_one_gap_after_the_other_is_one_question(asked: Asked) -> None:
+def test_consecutive_gaps_are_one_report_request(agents: Requested) -> None:
     for _ in range(100):
-        asked.requester.request("n1", "topic", "server")
-    assert asked.run(1) == 1
+        agents.requester.request("n1", "topic", "server")
+    assert agents.run(1) == 1
 
 
-def test_question_is_repeated_ever_less_often(asked: Asked) -> None:
-    asked.requester.request("n1", "topic", "server")
+def test_report_request_is_repeated_less_and_less_often(agents: Requested) -> None:
+    agents.requester.request("n1", "topic", "server")
     per_minute = []
     for _ in range(4):
-        asked.requester.request("n1", "topic", "server")
-        per_minute.append(asked.run(60))
+        agents.requester.request("n1", "topic", "server")
+        per_minute.append(agents.run(60))
     assert per_minute[0] > per_minute[3] > 0
 
 
-def test_report_that_came_ends_it(asked: Asked) -> None:
-    asked.requester.request("n1", "topic", "server")
-    asked.requester.discard("n1")
-    assert asked.run(60) == 0
-    assert len(asked.requester) == 0
+def test_arrived_report_ends_the_requests(agents: Requested) -> None:
+    agents.requester.request("n1", "topic", "server")
+    agents.requester.discard("n1")
+    assert agents.run(60) == 0
+    assert len(agents.requester) == 0
 
 
-def test_node_that_is_silent_is_asked_no_more(asked: Asked) -> None:
-    asked.requester.request("n1", "topic", "server")
-    asked.run(600)
-    assert len(asked.requester) == 0
-    assert asked.run(600) == 0
+def test_silent_node_is_queried_no_more(agents: Requested) -> None:
+    agents.requester.request("n1", "topic", "server")
+    agents.run(600)
+    assert len(agents.requester) == 0
+    assert agents.run(600) == 0
 
 
-def test_agent_that_cannot_be_asked_is_not(asked: Asked) -> None:
-    asked.requester.request("n1", None, None)
-    assert asked.run(60) == 0
+def test_unreachable_agent_is_not_queried(agents: Requested) -> None:
+    agents.requester.request("n1", None, None)
+    assert agents.run(60) == 0
 
 
-def test_many_at_a_time_are_spread(asked: Asked) -> None:
+def test_many_requests_are_spread_over_time(agents: Requested) -> None:
     """After a start without a store, every host has a gap at once."""
     for i in range(10_000):
-        asked.requester.request(str(i), "topic", "server")
-    assert asked.run(1) <= 1100
-    assert asked.run(20) <= 10_500
+        agents.requester.request(str(i), "topic", "server")
+    assert agents.run(1) <= 1100
+    assert agents.run(20) <= 10_500
 
 
-def test_all_of_many_are_asked_for(asked: Asked) -> None:
+def test_every_one_of_many_reports_is_requested(agents: Requested) -> None:
     for i in range(5_000):
-        asked.requester.request(str(i), "topic", "server")
-    asked.run(0)
+        agents.requester.request(str(i), "topic", "server")
+    agents.run(0)
     for _ in range(300):
-        first = len(asked.questions)
-        asked.run(0.1)
-        for _, _, node in asked.questions[first:]:
-            asked.requester.discard(node)
-    assert Counter(node for _, _, node in asked.questions) == Counter(
+        first = len(agents.questions)
+        agents.run(0.1)
+        for _, _, node in agents.questions[first:]:
+            agents.requester.discard(node)
+    assert Counter(node for _, _, node in agents.questions) == Counter(
         {str(i): 1 for i in range(5_000)}
     )
 
 
-def test_broker_that_is_away_is_tried_once_a_tick(asked: Asked) -> None:
+def test_broker_that_is_away_is_tried_once_a_tick(agents: Requested) -> None:
     for i in range(100):
-        asked.requester.request(str(i), "topic", "server")
-    asked.is_away = True
-    assert asked.run(2) <= 20
-    asked.is_away = False
-    asked.run(20)
-    assert {node for _, _, node in asked.questions} == {str(i) for i in range(100)}
+        agents.requester.request(str(i), "topic", "server")
+    agents.is_away = True
+    assert agents.run(2) <= 20
+    agents.is_away = False
+    agents.run(20)
+    assert {node for _, _, node in agents.questions} == {str(i) for i in range(100)}
 
 
-def test_nobody_is_asked_before_there_is_a_way() -> None:
+def test_no_agent_is_queried_before_the_transport_is_set() -> None:
     requester = ReportRequester()
     requester.request("n1", "topic", "server")
     requester.send_due()
@@ -137,8 +137,8 @@ for _ in range(3):
 """
 
 
-def test_forked_schedulers_ask_at_different_times() -> None:
+def test_forked_schedulers_request_at_different_times() -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORKED]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    lines = told.stdout.splitlines()
-    assert (len(lines), len(set(lines))) == (3, 3), told.stderr
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    lines = process.stdout.splitlines()
+    assert (len(lines), len(set(lines))) == (3, 3), process.stderr

@@ -35,7 +35,7 @@ def following(scheduler: Scheduler) -> Scheduler:
 def test_restart_forgets_nothing(make: Make, wire: Wire) -> None:
     first = following(make())
     wire.reporter.report_many([(RICH, [A]), (host(host="h2"), [])])
-    first.take(*wire.taken())
+    first.receive(*wire.casts())
     first.source.stop()
     second = make()
     assert second.row(NODE) == row_of(RICH)
@@ -43,7 +43,7 @@ def test_restart_forgets_nothing(make: Make, wire: Wire) -> None:
     assert len(second.table) == 2
     # It goes on where the first one was, without a question.
     wire.reporter.report(host(host="h1", vcpus_used=5))
-    second.take(*wire.taken())
+    second.receive(*wire.casts())
     assert second.value(NODE, "vcpus_used") == 5
     assert second.source.counts.gaps == 0
 
@@ -51,20 +51,20 @@ def test_restart_forgets_nothing(make: Make, wire: Wire) -> None:
 def test_missed_delta_is_noticed_after_a_restart(make: Make, wire: Wire) -> None:
     first = following(make())
     wire.reporter.report(host(host="h1"))
-    first.take(*wire.taken())
+    first.receive(*wire.casts())
     first.source.stop()
     wire.reporter.report(host(host="h1", vcpus_used=5))
-    wire.taken()
+    wire.casts()
     second = make()
     wire.reporter.report(host(host="h1", vcpus_used=5))
-    second.take(*wire.taken())
+    second.receive(*wire.casts())
     assert second.source.counts.gaps == 1
 
 
-def test_what_came_is_in_the_store_soon(make: Make, wire: Wire) -> None:
+def test_received_report_is_in_the_store_soon(make: Make, wire: Wire) -> None:
     first, second = following(make()), None
     wire.reporter.report(host(host="h1"))
-    first.take(*wire.taken())
+    first.receive(*wire.casts())
 
     def is_stored() -> bool:
         nonlocal second
@@ -79,10 +79,10 @@ def test_time_without_a_scheduler_is_no_silence(
 ) -> None:
     first = following(make())
     wire.reporter.report_many([(host(host=name), []) for name in ("h1", "h2")])
-    first.take(*wire.taken())
+    first.receive(*wire.casts())
     clock.now += 100
     wire.reporter.report(host(host="h2"))
-    first.take(*wire.taken())
+    first.receive(*wire.casts())
     first.source.stop()
     clock.now += 3 * 86400
     second = make()
@@ -95,10 +95,10 @@ def test_clock_that_was_ahead_forgets_no_host(
 ) -> None:
     first = following(make(forget_hosts_after=1000))
     wire.reporter.report(host(host="h1"))
-    first.take(*wire.taken())
+    first.receive(*wire.casts())
     clock.now += 1e6
     wire.reporter.report(host(host="h2"))
-    first.take(*wire.taken())
+    first.receive(*wire.casts())
     first.source.stop()
     clock.now -= 1e6 - 10
     second = make(forget_hosts_after=1000)
@@ -111,14 +111,14 @@ def test_clock_that_is_set_back_hides_no_newer_state(
 ) -> None:
     first = following(make())
     wire.reporter.report(host(host="h1"))
-    first.take(*wire.taken())
+    first.receive(*wire.casts())
     first.source.stop()
     clock.now -= 3600
     second = following(make())
     wire.reporter.report(host(host="h1", vcpus_used=2))
     wire.restart()
     wire.reporter.report(host(host="h1", vcpus_used=5))
-    second.take(*wire.taken())
+    second.receive(*wire.casts())
     second.source.stop()
     assert make().value(NODE, "vcpus_used") == 5
 
@@ -128,13 +128,13 @@ def test_agent_that_restarts_after_the_clock_was_set_back_is_stored(
 ) -> None:
     first = following(make())
     wire.reporter.report(host(host="h1"))
-    first.take(*wire.taken())
+    first.receive(*wire.casts())
     wait_until(lambda: make().table.has_node(NODE))
     clock.now -= 3600
     for used in (5, 6):
         wire.restart()
         wire.reporter.report(host(host="h1", vcpus_used=used))
-        first.take(*wire.taken())
+        first.receive(*wire.casts())
     first.source.stop()
     assert make().value(NODE, "vcpus_used") == 6
 
@@ -143,17 +143,17 @@ def test_silent_host_is_forgotten(make: Make, wire: Wire, clock: Clock) -> None:
     scheduler = following(make(forget_hosts_after=1000))
     hosts = scheduler.hosts
     wire.reporter.report_many([(host(host=name), [A]) for name in ("h1", "h2")])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     clock.now += 900
     wire.reporter.report(host(host="h2"), [A])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     clock.now += 200
     assert hosts.forget_lost() == [NODE]
     assert not scheduler.table.has_node(NODE)
     assert scheduler.table.instances.of_host("h1") == frozenset()
-    # It is not lost for good: its next sign of life has all of it asked for.
+    # It is not lost for good: after its next sign of life all of it is requested.
     wire.reporter.report(host(host="h1"), [A])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.source.counts.gaps == 1
 
 
@@ -162,10 +162,10 @@ def test_host_that_was_silent_too_long_is_left_in_the_store(
 ) -> None:
     first = following(make())
     wire.reporter.report_many([(host(host=name), [A]) for name in ("h1", "h2")])
-    first.take(*wire.taken())
+    first.receive(*wire.casts())
     clock.now += 2000
     wire.reporter.report(host(host="h2"), [A])
-    first.take(*wire.taken())
+    first.receive(*wire.casts())
     first.source.stop()
     second = make(forget_hosts_after=1000)
     assert not second.table.has_node(NODE)
@@ -178,9 +178,9 @@ def test_two_schedulers_share_a_store(make: Make, wire: Wire) -> None:
     both = [following(make()) for _ in range(2)]
     for used in range(5):
         wire.reporter.report(host(host="h1", vcpus_used=used), [A])
-        cast = wire.taken()
+        cast = wire.casts()
         for each in both:
-            each.take(*cast)
+            each.receive(*cast)
     for each in both:
         each.source.stop()
     third = make()
@@ -200,7 +200,7 @@ def test_store_that_is_away_stops_nothing(
     assert "The store of hosts cannot be used since" in note
     assert scheduler.source.troubles() == (note,)
     wire.reporter.report(host(host="h1"))
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.table.has_node(NODE)
     folder.unlink()
     scheduler.source.refresh(scheduler.table)
@@ -216,7 +216,7 @@ def test_hosts_of_a_store_that_comes_late_are_known_then(
     url = f"sqlite:///{tmp_path}/folder/hosts.sqlite"
     first = following(make(url))
     wire.reporter.report_many([(host(host=name), []) for name in ("h1", "h2")])
-    first.take(*wire.taken())
+    first.receive(*wire.casts())
     first.source.stop()
     (tmp_path / "folder").rename(tmp_path / "elsewhere")
     (tmp_path / "folder").write_text("in the way")
@@ -224,7 +224,7 @@ def test_hosts_of_a_store_that_comes_late_are_known_then(
     assert len(second.table) == 0
     wire.restart()
     wire.reporter.report(host(host="h1", vcpus_used=7))
-    second.take(*wire.taken())
+    second.receive(*wire.casts())
     (tmp_path / "folder").unlink()
     (tmp_path / "elsewhere").rename(tmp_path / "folder")
     second.source.refresh(second.table)
@@ -239,26 +239,26 @@ def test_url_that_is_none_stops_the_start() -> None:
         PushSource(conf).start(HostTable())
 
 
-def test_gap_is_asked_about_by_itself(scheduler: Scheduler, wire: Wire) -> None:
-    def ask(topic: str, server: str, node: str) -> bool:
+def test_gap_is_followed_by_a_report_request(scheduler: Scheduler, wire: Wire) -> None:
+    def request_report(topic: str, server: str, node: str) -> bool:
         assert (topic, server) == ("moorage-agent", "agent-1")
         return wire.reporter.send_whole_report(node)
 
     wire.reporter.report(host(host="h1"))
-    wire.taken()  # lost
+    wire.casts()  # lost
     wire.reporter.report(host(host="h1"))
-    scheduler.take(*wire.taken())
-    scheduler.source.connect(ask)
+    scheduler.receive(*wire.casts())
+    scheduler.source.connect(request_report)
     following(scheduler)
     wait_until(lambda: wire.sent)
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     assert scheduler.table.has_node(NODE)
 
 
 def test_reports_before_the_start_are_left_out(wire: Wire) -> None:
     source = PushSource()
     wire.reporter.report(host(host="h1"))
-    source.apply(wire.taken())
+    source.apply(wire.casts())
     assert source.seen_at() is None
     assert source.notes() == []
     source.stop()
@@ -273,6 +273,6 @@ def test_instance_is_located_by_the_reports(make: Make, wire: Wire) -> None:
     scheduler = following(make())
     assert scheduler.source.locate_instance(A).state is InstanceState.PENDING
     wire.reporter.report(host(host="h1"), [A])
-    scheduler.take(*wire.taken())
+    scheduler.receive(*wire.casts())
     found = scheduler.source.locate_instance(A)
     assert (found.state, found.host) == (InstanceState.ON_HOST, "h1")

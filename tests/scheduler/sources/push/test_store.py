@@ -35,7 +35,7 @@ from ....fixtures.ports import free_port
 
 ONE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
 A = instance_uuid("a")
-#: What is known to have come after ONE, whatever the clock said.
+#: What certainly arrived after ONE, regardless of the clock.
 SUCCESSOR = {"incarnation": OTHER, "earlier": (ONE,)}
 
 
@@ -117,7 +117,7 @@ def test_newer_state_wins(
     )
 
 
-def test_forgotten_host_is_gone_unless_another_saw_it(store: HostStore) -> None:
+def test_forgotten_host_is_deleted_unless_another_saw_it(store: HostStore) -> None:
     hosts = dict([held("h1"), held("h2", seen_at=NOW + 100)])
     store.write(hosts)
     store.delete(hosts, NOW + 50)
@@ -183,7 +183,7 @@ GARBAGE = [
 
 
 @pytest.mark.parametrize(("column", "value"), GARBAGE)
-def test_garbage_row_is_told_and_left_out(
+def test_invalid_row_is_logged_and_left_out(
     store: HostStore,
     database: str,
     caplog: pytest.LogCaptureFixture,
@@ -197,7 +197,7 @@ def test_garbage_row_is_told_and_left_out(
     assert (value.strip("'") if column == "node_uuid" else bad) in caplog.text
 
 
-def test_text_that_is_none_spoils_its_own_row_only(tmp_path: Path) -> None:
+def test_invalid_utf8_affects_its_own_row_only(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/hosts.sqlite"
     store = HostStore(url)
     store.upgrade()
@@ -220,7 +220,7 @@ def test_file_is_its_owners_only(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
-def test_file_that_is_no_database_is_told(tmp_path: Path) -> None:
+def test_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "hosts.sqlite"
     file.write_bytes(b"no database at all, but long enough to look at" * 100)
     store = HostStore(f"sqlite:///{file}")
@@ -228,7 +228,7 @@ def test_file_that_is_no_database_is_told(tmp_path: Path) -> None:
         store.upgrade()
 
 
-def test_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = HostStore(f"sqlite:///{tmp_path}/file/hosts.sqlite")
     with pytest.raises(StoreUnavailable):
@@ -243,7 +243,7 @@ def test_url_that_is_none_stops_the_start(url: str) -> None:
         HostStore(url)
 
 
-def test_password_is_not_told() -> None:
+def test_password_is_not_logged() -> None:
     store = HostStore("postgresql+psycopg2://moorage:secret@127.0.0.1:1/none")
     assert "secret" not in store.name
     with pytest.raises(StoreUnavailable) as raised:

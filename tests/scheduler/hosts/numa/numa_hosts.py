@@ -120,7 +120,7 @@ def fit(
 def fit_cell(
     cell: HostCell, guest: GuestCell, n_reserved: int, limits: Limits | None
 ) -> FittedCell | None:
-    """Return how a guest of one cell fits a host of one."""
+    """Return how a guest of one cell fits a host of one cell."""
     fitted = fit(host(cell), Guest((guest,), bool(n_reserved)), limits)
     return None if fitted is None else fitted.cells[0]
 
@@ -133,16 +133,16 @@ def fits_by_reference(
     *,
     wants_device: bool = False,
 ) -> bool:
-    """Return what the reference says, which tries everything, one by one."""
+    """Return the reference's result, which tries every choice."""
     reported = topology.to_object()
     if limits is None:
         limits = Limits(1e9, 1e9)
         for cell in reported.cells:
             cell.cpu_usage = 0  # matters to the limits only
     networks = limits.networks
-    asked = b.spec(
+    spec_obj = b.spec(
         numa_topology=b.guest_topology(
-            *(_asked(number, cell) for number, cell in enumerate(guest.cells)),
+            *(_guest_cell(number, cell) for number, cell in enumerate(guest.cells)),
             emulator_threads_policy="isolate" if guest.is_isolated_emulator else None,
         ),
         network_metadata=NetworkMetadata(
@@ -151,10 +151,10 @@ def fits_by_reference(
         pci_requests=_near_device() if wants_device else b.pci_requests(),
     )
     ratios = (limits.cpu_allocation_ratio, limits.ram_allocation_ratio)
-    return numa_fits(Report("h", reported, _pools(nodes), *ratios), asked, {})
+    return numa_fits(Report("h", reported, _pools(nodes), *ratios), spec_obj, {})
 
 
-def _asked(number: int, cell: GuestCell) -> InstanceNUMACell:
+def _guest_cell(number: int, cell: GuestCell) -> InstanceNUMACell:
     return b.guest_cell(
         number,
         cpuset=set(range(100, 100 + cell.n_shared)),
