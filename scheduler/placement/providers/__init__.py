@@ -15,6 +15,10 @@ order of rows in its database:
 - Sharing providers alone can serve the group "", and there are other groups: Placement
   considers only one of the trees that they share with. Here each tree is considered.
 - A sharing provider that is not a root: Placement may answer 500.
+- The group "" forbids traits, and Placement's database is PostgreSQL: Placement may
+  answer 500, as it compares IDs of traits with names.
+- ``in_tree`` names a provider whose UUID the database has in upper case: MariaDB finds
+  it by the one in lower case, too.
 """
 
 from .interned import INVENTORY

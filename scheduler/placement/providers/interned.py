@@ -19,6 +19,7 @@ Mask = npt.NDArray[np.bool_]
 #: Rows of providers, or positions in another array.
 Rows = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
+RatioType = type[np.float64] | type[np.float32]
 
 #: One inventory of one provider, without its usage.
 INVENTORY: Final = np.dtype(
@@ -77,11 +78,19 @@ class InternedInventories:
     values : ndarray of `INVENTORY`, shape (n_distinct,)
     capacity : ndarray of int64, shape (n_distinct,)
         What may be used, rounded down as Placement rounds it.
+
+    Parameters
+    ----------
+    ratio_type : numpy.float64 or numpy.float32
+        What the database multiplies by to find who fits. In 32 bits 10 x 0.7 is less
+        than 7; Placement itself, which checks the sum of amounts, always reads 0.7.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ratio_type: RatioType = np.float64) -> None:
         self.values = np.empty(0, INVENTORY)
         self.capacity = np.empty(0, np.int64)
+        self._ratio_type = ratio_type
+        self._fitting_capacity = self.capacity
         self._index: dict[bytes, int] = {}
 
     def intern(self, values: npt.NDArray[np.void]) -> Rows:
@@ -92,24 +101,31 @@ class InternedInventories:
         indices = [self._index.setdefault(key, len(self._index)) for key in keys]
         if len(self._index) > n_known:
             added = itertools.islice(self._index, n_known, None)
-            new = np.frombuffer(b"".join(added), INVENTORY)
-            self.capacity = np.concatenate([self.capacity, _capacity(new)])
-            self.values = np.concatenate([self.values, new])
+            self._append(np.frombuffer(b"".join(added), INVENTORY))
         return np.array(indices, np.int32)
+
+    def _append(self, new: npt.NDArray[np.void]) -> None:
+        ratios = new["allocation_ratio"]
+        capacity = _capacity(new, ratios)
+        fitting = _capacity(new, ratios.astype(self._ratio_type).astype(np.float64))
+        fitting = np.minimum(fitting, capacity)
+        self.capacity = np.concatenate([self.capacity, capacity])
+        self._fitting_capacity = np.concatenate([self._fitting_capacity, fitting])
+        self.values = np.concatenate([self.values, new])
 
     def max_used(self, amount: int) -> Int64s:
         """Return the highest usage beside which `amount` can be allocated.
 
         Shape (n_distinct,); -1 where an allocation may not have that amount.
         """
-        values, capacity = self.values, self.capacity[: len(self.values)]
+        values, capacity = self.values, self._fitting_capacity[: len(self.values)]
         is_allowed = values["min_unit"] <= amount
         is_allowed &= values["max_unit"] >= amount
         is_allowed &= amount % values["step_size"] == 0
         return np.where(is_allowed, capacity - amount, -1)
 
 
-def _capacity(values: npt.NDArray[np.void]) -> Int64s:
-    product = (values["total"] - values["reserved"]) * values["allocation_ratio"]
+def _capacity(values: npt.NDArray[np.void], ratios: npt.NDArray[np.float64]) -> Int64s:
+    product = (values["total"] - values["reserved"]) * ratios
     capacity: Int64s = np.minimum(product, _UNBOUNDED).astype(np.int64)
     return capacity

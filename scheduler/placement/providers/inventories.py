@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .interned import Int64s, InternedInventories, Mask, Rows
+from .interned import Int64s, InternedInventories, Mask, RatioType, Rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,10 +30,10 @@ class InventoryColumn:
     used: Int64s
 
     @classmethod
-    def empty(cls) -> InventoryColumn:
-        """Return a column that no provider has."""
-        nothing = np.empty(0, np.int32)
-        return cls(InternedInventories(), nothing, nothing, np.empty(0, np.int64))
+    def empty(cls, ratio_type: RatioType = np.float64) -> InventoryColumn:
+        """Return a column that no provider has; `InternedInventories` has the type."""
+        distinct, nothing = InternedInventories(ratio_type), np.empty(0, np.int32)
+        return cls(distinct, nothing, nothing, np.empty(0, np.int64))
 
     def fitting(self, amount: int) -> Rows:
         """Return the rows whose provider can allocate `amount` at once, ascending."""

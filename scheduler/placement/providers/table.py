@@ -26,10 +26,19 @@ class ProviderTable:
 
     Readers take a view. A change replaces the arrays that it affects, each by one copy:
     it is cheaper to change many providers at once. KeyError: a provider is unknown.
+
+    Parameters
+    ----------
+    columns : ProviderColumns, optional
+    is_mysql : bool
+        Whether Placement's database is MariaDB or MySQL, which keep ratios in 32 bits.
     """
 
-    def __init__(self, columns: ProviderColumns | None = None) -> None:
+    def __init__(
+        self, columns: ProviderColumns | None = None, *, is_mysql: bool = False
+    ) -> None:
         self._lock = threading.Lock()
+        self._is_mysql = is_mysql
         self._known_traits = frozenset[str](os_traits.get_traits())
         self._known_classes = frozenset[str](os_resource_classes.STANDARDS)
         self.load(columns or ProviderColumns.of([]))
@@ -63,7 +72,7 @@ class ProviderTable:
         )
         row_of = {uuid: row for row, uuid in enumerate(columns.uuids)}
         inventories = {
-            name: _with_rows(InventoryColumn.empty(), rows)
+            name: _with_rows(self._empty_column(), rows)
             for name, rows in columns.inventories.items()
         }
         trees = _trees(columns, row_of)
@@ -172,9 +181,12 @@ class ProviderTable:
             name: column.without(rows) for name, column in state.inventories.items()
         }
         for name, of in added.items():
-            column = inventories.get(name) or InventoryColumn.empty()
+            column = inventories.get(name) or self._empty_column()
             inventories[name] = _with_rows(column, of)
         self._state = ProviderState(trees, inventories, generations)
+
+    def _empty_column(self) -> InventoryColumn:
+        return InventoryColumn.empty(np.float32 if self._is_mysql else np.float64)
 
 
 def _trees(columns: ProviderColumns, row_of: dict[str, int]) -> ProviderTrees:

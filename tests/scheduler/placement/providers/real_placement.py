@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real Placement with providers written to its database, and what it answers."""
+"""Real Placements with providers written to their databases, and what they answer."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from unittest import mock
 from urllib.parse import urlencode
 
 import sqlalchemy as sa
+from keystoneauth1.adapter import Adapter
+from oslo_db.sqlalchemy import enginefacade
 from placement import db_api
 from placement.db.sqlalchemy import models
 from placement.objects import allocation_candidate, research_context
 
+from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.providers import ProviderRecord
 
-from ....fixtures.placement_servers import EmbeddedPlacementFixture
+from ....fixtures.database_servers import Database, database_server
+from ....fixtures.placement_servers import EmbeddedPlacementFixture, PlacementServer
 from .random_clouds import CUSTOM_CLASS, TRAITS
 
 _EMPTIED = (
@@ -35,14 +39,63 @@ Params = list[tuple[str, str]]
 Answer = tuple[set[Any], dict[str, Any]]
 
 
-class RealPlacement(EmbeddedPlacementFixture):
-    """An embedded Placement whose providers are written in one step."""
+class RealPlacement:
+    """A Placement whose providers are written to its database in one step.
 
-    def _setUp(self) -> None:
-        super()._setUp()
+    Parameters
+    ----------
+    adapter
+        To the Placement that answers.
+    in_process
+        To one in this process, whose code `corrected` changes.
+    database : optional
+        URL of the database of the Placement that answers; the one in this process uses
+        it while it must. None: they are the same.
+
+    Attributes
+    ----------
+    client : PlacementClient
+    is_mysql : bool
+    """
+
+    def __init__(
+        self, adapter: Adapter, in_process: Adapter, database: str | None = None
+    ) -> None:
+        self._adapter = adapter
+        self._in_process = in_process
+        self.client = PlacementClient(adapter)
+        self.is_mysql = (database or "").startswith("mysql")
+        self._is_postgresql = (database or "").startswith("postgresql")
+        self._manager = None
+        if database:
+            self._manager = enginefacade.transaction_context()
+            self._manager.configure(connection=database)
         self._traits: dict[str, int] = {}
         self._classes: dict[str, int] = {}
         self._know(TRAITS, [CUSTOM_CLASS])
+
+    @contextmanager
+    def _database(self) -> Iterator[None]:
+        """Let Placement's code in this process use the database."""
+        if self._manager is None:
+            yield
+            return
+        undo = db_api.placement_context_manager.patch_factory(self._manager)
+        try:
+            yield
+        finally:
+            undo()
+
+    @contextmanager
+    def _session(self) -> Iterator[Any]:
+        writer = db_api.placement_context_manager.writer
+        with self._database(), writer.using(db_api.DbContext()) as session:
+            yield session
+
+    def close(self) -> None:
+        """Close the connections to the database."""
+        if self._manager is not None:
+            self._manager.dispose_pool()
 
     def _know(self, traits: Iterable[str], classes: Iterable[str]) -> None:
         """Create the custom names that are new."""
@@ -55,13 +108,13 @@ class RealPlacement(EmbeddedPlacementFixture):
         for url in new:
             if "/CUSTOM_" in url:
                 self._put(url)
-        with _session() as session:
+        with self._session() as session:
             self._traits = _ids(session, models.Trait)
             self._classes = _ids(session, models.ResourceClass)
 
     def _put(self, url: str) -> None:
         headers = {"OpenStack-API-Version": "placement 1.36"}
-        assert self.adapter.put(url, headers=headers).status_code < 300
+        assert self._adapter.put(url, headers=headers).status_code < 300
 
     def fill(self, cloud: list[ProviderRecord]) -> None:
         """Replace all providers."""
@@ -72,7 +125,10 @@ class RealPlacement(EmbeddedPlacementFixture):
         ids = {record.uuid: i for i, record in enumerate(cloud, 1)}
         parents = {record.uuid: record.parent_uuid for record in cloud}
         aggregates = sorted(frozenset[str]().union(*(r.aggregates for r in cloud)))
-        with _session() as session:
+        with self._session() as session:
+            # InnoDB deletes no row that another one refers to, though all go.
+            no_tree = {"parent_provider_id": None, "root_provider_id": None}
+            session.execute(sa.update(models.ResourceProvider).values(no_tree))
             for model in _EMPTIED:
                 session.execute(sa.delete(model))
             _insert(session, models.ResourceProvider, [
@@ -115,17 +171,48 @@ class RealPlacement(EmbeddedPlacementFixture):
             for each in record.aggregates
         ])  # fmt: skip
 
-    def get(self, params: Params) -> Any:
-        """Return the response to a query."""
+    def fails_for(self, params: Params) -> bool:
+        """Return whether a query may fail: PostgreSQL refuses a trait's name as ID."""
+        return self._is_postgresql and any(
+            "!" in value for name, value in params if name == "required"
+        )
+
+    def get(self, params: Params, *, is_corrected: bool = False) -> Any:
+        """Return the response to a query, or that of a `corrected` Placement."""
         is_newer = any(
             name.startswith("required") and value.startswith("in:")
             for name, value in params
         )
         version = "1.39" if is_newer else "1.36"
-        return self.adapter.get(
-            f"/allocation_candidates?{urlencode(params)}",
-            headers={"OpenStack-API-Version": f"placement {version}"},
+        url = f"/allocation_candidates?{urlencode(params)}"
+        headers = {"OpenStack-API-Version": f"placement {version}"}
+        if not is_corrected:
+            return self._adapter.get(url, headers=headers, raise_exc=False)
+        with corrected(), self._database():
+            return self._in_process.get(url, headers=headers)
+
+
+@contextmanager
+def embedded() -> Iterator[RealPlacement]:
+    """Yield the Placement in this process, on SQLite."""
+    with EmbeddedPlacementFixture() as placement:
+        yield RealPlacement(placement.adapter, placement.adapter)
+
+
+@contextmanager
+def served(kind: Database) -> Iterator[RealPlacement]:
+    """Yield a Placement over HTTP, on a database server."""
+    with (
+        PlacementServer(database_server(kind)) as server,
+        EmbeddedPlacementFixture() as in_process,
+    ):
+        placement = RealPlacement(
+            server.adapter, in_process.adapter, server.database_url
         )
+        try:
+            yield placement
+        finally:
+            placement.close()
 
 
 def comparable(body: dict[str, Any]) -> Answer:
@@ -178,12 +265,18 @@ def _may_lose_trees(params: Params, cloud: list[ProviderRecord]) -> bool:
 def corrected() -> Iterator[None]:
     """Let Placement's answers not depend on the order of its rows.
 
-    It copies what it is going to add to, and treats candidates of different trees as
-    different until all groups are merged.
+    It copies what it is going to add to, treats candidates of different trees as
+    different until all groups are merged, and excludes traits by their IDs: Placement
+    itself excludes them later, and PostgreSQL refuses its names of traits.
     """
     request = allocation_candidate.AllocationRequest
     context = research_context.RequestWideSearchContext
     equal = request.__eq__
+
+    trees_with_traits = research_context._get_trees_with_traits  # noqa: SLF001 - patched
+
+    def by_ids(ctx: Any, rp_ids: Any, required: Any, forbidden: Any) -> Any:
+        return trees_with_traits(ctx, rp_ids, required, list(forbidden.values()))
 
     def is_same(self: Any, other: Any) -> bool:
         anchors = self.anchor_root_provider_uuid, other.anchor_root_provider_uuid
@@ -192,15 +285,9 @@ def corrected() -> Iterator[None]:
     with (
         mock.patch.object(context, "copy_arr_if_needed", lambda _, arr: copy.copy(arr)),
         mock.patch.object(request, "__eq__", is_same),
+        mock.patch.object(research_context, "_get_trees_with_traits", by_ids),
     ):
         yield
-
-
-@contextmanager
-def _session() -> Iterator[Any]:
-    context = db_api.DbContext()
-    with db_api.placement_context_manager.writer.using(context) as session:
-        yield session
 
 
 def _ids(session: Any, model: Any) -> dict[str, int]:

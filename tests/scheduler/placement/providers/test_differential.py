@@ -16,7 +16,7 @@ from moorage.scheduler.placement.providers import InventoryRecord, ProviderRecor
 from ....fixtures.property_tests import examples
 from .comparison import Outcome, compare, view_of
 from .random_clouds import AGGREGATES, SHARES, random_cloud, random_params
-from .real_placement import Params, RealPlacement
+from .real_placement import Params, RealPlacement, embedded
 from .recorded_queries import recorded_queries
 
 #: Queries of each random cloud.
@@ -27,7 +27,7 @@ _PORTS = ("CUSTOM_PCI_8086_1533", "CUSTOM_GPU", "CUSTOM_A16_16A", "VGPU")
 
 @pytest.fixture(scope="module")
 def placement() -> Iterator[RealPlacement]:
-    with RealPlacement() as placement:
+    with embedded() as placement:
         yield placement
 
 

@@ -22,7 +22,7 @@ from moorage.scheduler.placement.providers import (
 
 from ....fixtures.property_tests import examples
 from .random_clouds import CUSTOM_CLASS, random_cloud
-from .real_placement import RealPlacement
+from .real_placement import RealPlacement, embedded
 
 #: Writes to each random cloud.
 _N_WRITES = 12
@@ -33,7 +33,7 @@ _UNKNOWN = "0000ffff-0000-4000-8000-000000000000"
 
 @pytest.fixture(scope="module")
 def placement() -> Iterator[RealPlacement]:
-    with RealPlacement() as placement:
+    with embedded() as placement:
         yield placement
 
 
