@@ -115,7 +115,7 @@ class Lifecycle:
         plugins = plugins or self.load_plugins()
         self._selector.use(plugins)
         options = self._conf.moorage
-        self._parts.candidates_cache.set_limits(
+        self._parts.candidates.set_limits(
             options.candidates_max_age, options.candidates_cache_size
         )
         self._reconciler.max_age_s = claim_max_age_s(self._conf, self._parts.source)

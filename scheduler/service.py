@@ -232,7 +232,7 @@ class Scheduler:
                 placement=self.placement,
                 orphans=self.orphans,
                 journal=self.journal,
-                candidates_cache=self.candidates_cache,
+                candidates=self.candidates_cache,
                 table=self.table,
                 source=source,
                 prefilters=plugins.prefilters,
