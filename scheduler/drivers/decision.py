@@ -244,12 +244,19 @@ class Decision:
         with self._record.timed("refresh"):
             self._parts.source.refresh_if_stale(self._parts.table, missing)
         self._parts.candidates.invalidate_older_than(self._parts.table.supply_revision)
+        self._report_freed()
+
+    def _report_freed(self) -> None:
+        """Have the providers read again of hosts that an instance has left."""
+        if freed := self._parts.table.take_freed():
+            self._parts.candidates.mark_changed(freed)
 
     def _is_outdated(self) -> bool:
         """Poll the source; return whether hosts have changed since the decision."""
         table = self._parts.table
         with self._record.timed("refresh"):
             is_polled = self._parts.source.poll(table)
+        self._report_freed()
         return is_polled and table.revision != self._record.view_revision
 
     def _hosts_of_offer(self, offer: DecisionOffer) -> HostBatch:

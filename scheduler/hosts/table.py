@@ -150,6 +150,11 @@ class HostTable:
             rows = self._arrays.where(asked)
             return tuple(self._arrays.text("uuid", row) for row in rows)
 
+    def take_freed(self) -> list[str]:
+        """Return the compute nodes that an instance has left since the last call."""
+        left = self.instances.take_left()
+        return [node for host in left for node in self.nodes_of(host)]
+
     def least_service_version(self) -> int:
         """Return the lowest version of a compute service; 0: none is known.
 

@@ -9,7 +9,7 @@ never wrong.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -66,6 +66,18 @@ class CacheStats:
 
 class CandidatesSource(Protocol):
     """Answers queries for allocation candidates; thread-safe."""
+
+    def load(self) -> None:
+        """Read what is needed before the first query; starts no thread.
+
+        Raises
+        ------
+        ConfigurationError
+            It cannot be read.
+        """
+
+    def start(self) -> None:
+        """Start the work in the background."""
 
     def tick(self) -> int:
         """Advance the logical clock and return it, for `get` and `count_claim`."""
@@ -133,6 +145,9 @@ class CandidatesSource(Protocol):
 
     def exclude(self, offer: Offer, number: int) -> None:
         """Exclude a candidate that Placement refused from later offers."""
+
+    def mark_changed(self, node_uuids: Collection[str]) -> None:
+        """Consider what instances have freed on compute nodes, as soon as possible."""
 
     def age_s(self, offer: Offer) -> float:
         """Return the age of what an offer was read from, seconds."""

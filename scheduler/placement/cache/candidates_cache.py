@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -132,6 +132,12 @@ class CandidatesCache(CandidatesSource):
         with self._lock:
             if (max_age_s, max_requests) != (self._answers.ttl, self._answers.maxsize):
                 self._answers = self._new_answers(max_age_s, max_requests)
+
+    def load(self) -> None:
+        """Read nothing: the cache starts empty."""
+
+    def start(self) -> None:
+        """Start nothing: refreshes start as they are needed."""
 
     def tick(self) -> int:
         """Advance the logical clock and return it, for `get` and `count_claim`."""
@@ -264,6 +270,9 @@ class CandidatesCache(CandidatesSource):
             cached = self._answers.get(offer.answer.query)
             if cached is not None and cached.answer is offer.answer:
                 cached.exclude(number)
+
+    def mark_changed(self, node_uuids: Collection[str]) -> None:
+        """Leave answers as they are: Placement is queried before NoValidHost."""
 
     def age_s(self, offer: Offer) -> float:
         """Return the seconds since the GET of an offer began."""
