@@ -28,7 +28,7 @@ class SchedulerStatus:
         self.conf = conf
         self.table = parts.table
         self.decisions = parts.decisions
-        self.candidates_cache = parts.candidates_cache
+        self.candidates = parts.candidates
         self.store = store
         self._source = parts.source
         self._orphans = parts.orphans
