@@ -2,7 +2,7 @@
 """Options, one module a group; with nova's groups, names and defaults.
 
 A ``nova.conf`` can be passed to ``moorage-scheduler --config-file``. Moorage's own
-options are in the groups ``[moorage]``, ``[telemetry]`` and ``[agent]``.
+options are in the groups ``[moorage]``, ``[telemetry]``, ``[web]`` and ``[agent]``.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from . import (
     placement,
     scheduler,
     telemetry,
+    web,
     workarounds,
 )
 from .keystoneauth import auth_opts
@@ -50,6 +51,7 @@ _GROUPS = (
     api_database,
     agent,
     telemetry,
+    web,
     oslo_reports,
 )
 
