@@ -186,6 +186,7 @@ def options(n_hosts: int, **filter_scheduler: object) -> cfg.ConfigOpts:
     conf = load(config_files=[])
     conf.set_override("max_placement_results", max(n_hosts, 1), group="scheduler")
     conf.set_override("random_seed", 1, group="moorage")
+    conf.set_override("decision_store_connection", "", group="moorage")
     for name, value in filter_scheduler.items():
         conf.set_override(name, value, group="filter_scheduler")
     return conf

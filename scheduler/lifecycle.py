@@ -12,6 +12,7 @@ from pathlib import Path
 from oslo_config import cfg
 
 from .claim_reconciler import ClaimReconciler
+from .decision_store import DecisionStore
 from .drivers.parts import Parts
 from .drivers.plugins import PluginSet, load_plugin_set
 from .seeding import seed_from_file
@@ -24,6 +25,8 @@ class Lifecycle:
 
     Parameters
     ----------
+    store : DecisionStore or None
+        None: decisions are only in memory.
     is_embedded : bool
         Whether Placement runs in this process.
     closing : contextlib.ExitStack
@@ -36,6 +39,7 @@ class Lifecycle:
         parts: Parts,
         selector: Selector,
         reconciler: ClaimReconciler,
+        store: DecisionStore | None,
         *,
         is_embedded: bool,
         closing: contextlib.ExitStack,
@@ -44,6 +48,7 @@ class Lifecycle:
         self._parts = parts
         self._selector = selector
         self._reconciler = reconciler
+        self._store = store
         self._is_embedded = is_embedded
         self._closing = closing
 
@@ -58,8 +63,10 @@ class Lifecycle:
         Raises
         ------
         ConfigurationError
-            The hosts cannot be read.
+            The hosts cannot be read, or the store of decisions is of a newer version.
         """
+        if self._store is not None:
+            self._store.prepare()
         self._parts.source.start(self._parts.table)
         self._seed()
 
@@ -76,7 +83,8 @@ class Lifecycle:
     def follow(self, *, claims_directory: Path | None = None) -> None:
         """Start the background threads; called in each process that decides.
 
-        They keep the hosts up to date, check Placement and release stale claims.
+        They keep the hosts up to date, check Placement, release stale claims and store
+        decisions.
 
         Parameters
         ----------
@@ -94,6 +102,9 @@ class Lifecycle:
         self._parts.source.start_polling(self._parts.table)
         self._parts.placement.health.start(self._parts.placement.probe)
         self._reconciler.start()
+        if self._store is not None:
+            self._parts.decisions.subscribe(self._store.add)
+            self._store.start()
 
     def load_plugins(self, settings: cfg.ConfigOpts | None = None) -> PluginSet:
         """Return the plugins that options name, for `reload`, without using them yet.

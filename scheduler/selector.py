@@ -142,6 +142,9 @@ class Selector:
             # A request that cannot be read may not say how many it asks for.
             n_instances=len(instance_uuids or (None,)),
             started_at=parts.clock(),
+            project_id=caller.project_id,
+            n_known_hosts=len(parts.table),
+            request=spec_obj,
         )
         try:
             with concluding(record):

@@ -17,6 +17,7 @@ from ..objects import RequestSpec
 from .claim_reconciler import ClaimReconciler
 from .clock import now_s
 from .conf import register_opts
+from .decision_store import DecisionStore
 from .drivers.claims.peer_claims import publish_nothing
 from .drivers.parts import Parts
 from .drivers.plugins import PluginSet, load_plugin_set
@@ -174,6 +175,9 @@ class Scheduler:
             self.conf = conf
             self.table = HostTable(clock, load_columns())
             self.decisions = DecisionLog(conf.moorage.decision_records)
+            store = DecisionStore.open(conf, clock=clock, spawner=spawner)
+            if store is not None:
+                closing.callback(store.stop)
             check_network(conf, network)
             # Plugins first: a broken one must not leave anything open.
             plugins = load_plugin_set(settings, clock)
@@ -248,7 +252,7 @@ class Scheduler:
                 review=reconciler.review,
             )
             self.selector = Selector(conf, parts, published)
-            self.status = SchedulerStatus(conf, parts)
+            self.status = SchedulerStatus(conf, parts, store)
             self.source_endpoints = source.endpoints
             self.endpoints = [SchedulerEndpoint(self), BaseAPIEndpoint()]
             self.lifecycle = Lifecycle(
@@ -256,6 +260,7 @@ class Scheduler:
                 parts,
                 self.selector,
                 reconciler,
+                store,
                 is_embedded=embedded is not None,
                 # Closed by `stop`, or here if a later part cannot be created.
                 closing=closing.pop_all(),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from oslo_config import cfg
 
+from .decision_store import DecisionStore
 from .drivers.parts import Parts
 
 
@@ -17,13 +18,18 @@ class SchedulerStatus:
     ----------
     decisions : DecisionLog
         The newest decision records; it publishes each to its subscribers.
+    store : DecisionStore or None
+        The store of decisions, if there is one.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, parts: Parts) -> None:
+    def __init__(
+        self, conf: cfg.ConfigOpts, parts: Parts, store: DecisionStore | None = None
+    ) -> None:
         self.conf = conf
         self.table = parts.table
         self.decisions = parts.decisions
         self.candidates_cache = parts.candidates_cache
+        self.store = store
         self._source = parts.source
         self._orphans = parts.orphans
         self._health = parts.placement.health

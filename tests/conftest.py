@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from oslo_config import cfg
 
@@ -45,6 +47,10 @@ __all__ = [
 
 
 register_profiles()
+
+# oslo.config reads it in this process and in those that tests start: decisions of tests
+# do not belong into the store of this machine.
+os.environ["OS_MOORAGE__DECISION_STORE_CONNECTION"] = ""
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

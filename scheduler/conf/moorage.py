@@ -202,7 +202,38 @@ OPTS = (
         "decision_records",
         default=1000,
         min=1,
-        help="Maximum number of stored decision records; the oldest are dropped.",
+        help=(
+            "Maximum number of decision records in the memory of a process; the oldest "
+            "are dropped. Related option: decision_store_connection."
+        ),
+    ),
+    cfg.StrOpt(
+        "decision_store_connection",
+        default="sqlite:////var/lib/moorage/decisions.sqlite",
+        secret=True,
+        help=(
+            "Database URL of the store of decisions, which all workers share and which "
+            "outlives them: SQLite, MariaDB or PostgreSQL. Its tables are created and "
+            "upgraded at the start. While it does not answer, decisions continue. "
+            "Empty: decisions are only in memory. Related options: "
+            "decision_store_max_age, decision_store_max_decisions."
+        ),
+    ),
+    cfg.FloatOpt(
+        "decision_store_max_age",
+        default=30 * 86400.0,
+        min=0,
+        help="Seconds after which stored decisions are removed. 0: never.",
+    ),
+    cfg.IntOpt(
+        "decision_store_max_decisions",
+        default=100_000,
+        min=0,
+        help=(
+            "Maximum number of stored decisions, of all schedulers that share the "
+            "store; the oldest are removed. It may be exceeded for some minutes. 0: no "
+            "maximum. A decision for one instance needs about 2 kB."
+        ),
     ),
     cfg.IntOpt(
         "random_seed",

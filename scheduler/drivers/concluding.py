@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..errors import MAX_MESSAGE, NoValidHost, SchedulerError, shortened
+from ..errors import MAX_MESSAGE, NoValidHost, SchedulerError, as_nova, shortened
 from .record import DecisionRecord, Outcome
 
 
@@ -19,11 +19,14 @@ def concluding(record: DecisionRecord) -> Iterator[None]:
         record.outcome = Outcome.SELECTED
     except NoValidHost as e:
         record.outcome, record.reason = Outcome.NO_VALID_HOST, e.reason
+        record.user_message = str(e)
         e.is_logged = True
         raise
     except BaseException as e:
         if isinstance(e, SchedulerError):
             e.is_logged = True
+        if isinstance(e, Exception):
+            record.user_message = str(as_nova(e))
         record.outcome = Outcome.FAILED
         record.reason = shortened(f"{type(e).__name__}: {e}", MAX_MESSAGE)
         raise

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from ...objects import RequestSpec
+
 LOG = logging.getLogger(__name__)
 
 #: The number of best hosts that a record describes.
@@ -129,6 +131,16 @@ class DecisionRecord:
         follow.
     times_ms : dict
         Milliseconds by step; "total" is the whole decision.
+    reason : str
+        Why the decision did not select, for operators: it may have host names.
+    user_message : str
+        The message of the error that the caller got, which may reach an end user.
+    n_known_hosts : int
+        All hosts that the scheduler knew.
+    request : RequestSpec or None
+        As the caller sent it, apart from the providers that a claim has set. It is
+        there for subscribers of a `DecisionLog`, and then removed: a thousand of them
+        would need tens of megabytes.
     """
 
     request_id: str | None
@@ -149,6 +161,12 @@ class DecisionRecord:
     times_ms: dict[str, float] = dataclasses.field(default_factory=dict)
     outcome: Outcome | None = None
     reason: str = ""
+    user_message: str = ""
+    project_id: str | None = None
+    n_known_hosts: int = 0
+    request: RequestSpec | None = dataclasses.field(
+        default=None, repr=False, compare=False
+    )
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
@@ -169,8 +187,10 @@ class DecisionRecord:
         self.instances.clear()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as plain data that JSON can hold."""
-        return dataclasses.asdict(self)
+        """Return the record, without the request, as plain data that JSON can hold."""
+        data = dataclasses.asdict(dataclasses.replace(self, request=None))
+        del data["request"]
+        return data
 
     def __str__(self) -> str:
         return self.summary()
@@ -260,7 +280,7 @@ class DecisionLog:
         return len(self._ring)
 
     def subscribe(self, subscriber: Callable[[DecisionRecord], None]) -> None:
-        """Call a function with every complete record.
+        """Call a function with every complete record, which still has its request.
 
         It is called in the thread that decided, whose caller waits for it. Its errors
         are logged, and fail no decision.
@@ -282,6 +302,7 @@ class DecisionLog:
                 subscriber(record)
             except Exception:  # the decision is made, and its answer is due
                 LOG.exception("Publishing a decision to %r failed", subscriber)
+        record.request = None
         level = logging.WARNING if record.outcome is Outcome.FAILED else logging.INFO
         if LOG.isEnabledFor(level):
             # Logging formats it, and swallows any error of that.

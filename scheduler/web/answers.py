@@ -39,12 +39,21 @@ class Answers:
     Parameters
     ----------
     explainer : Explainer
-    store : ReadsDecisions
+    store : ReadsDecisions or None
+        None: no decision is stored.
     """
 
-    def __init__(self, explainer: Explainer, store: ReadsDecisions) -> None:
+    def __init__(self, explainer: Explainer, store: ReadsDecisions | None) -> None:
         self._explainer = explainer
-        self._store = store
+        self._given_store = store
+
+    @property
+    def _store(self) -> ReadsDecisions:
+        if self._given_store is None:
+            raise NotFound(
+                "No decision is stored: [moorage] decision_store_connection is empty"
+            )
+        return self._given_store
 
     def decisions(self, query: DecisionQuery) -> dict[str, Any]:
         """Return a page of decisions in short, and the id to continue after."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
-from ..decision_store import DecisionQuery, StoreUnavailable
+from ..database import StoreUnavailable
+from ..decision_store import DecisionQuery
 from ..errors import InvalidRequest, NetworkError, PlacementError, SchedulerError
 from ..explain import UnknownHost
 from .answers import Answers, NotFound, finite
@@ -86,7 +87,7 @@ def _query(args: Mapping[str, Any]) -> DecisionQuery:
         host=args.get("host"),
         since_s=args.get("since"),
         failed=args.get("failed"),
-        after=args.get("after"),
+        after=int(args["after"]) if "after" in args else None,
         limit=args["limit"],
     )
 

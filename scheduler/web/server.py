@@ -8,8 +8,8 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Final, Self
 
-import waitress
 from oslo_config import cfg
+from waitress.server import create_server
 
 from ..errors import ConfigurationError
 
@@ -24,7 +24,7 @@ _CLIENT_TIMEOUT_S: Final = 30
 _MAX_HEADERS: Final = 64 * 1024
 _MAX_BODY: Final = 1024 * 1024
 _MAX_CONNECTIONS: Final = 100
-_STOP_S: Final = 5.0
+_STOP_S: Final = 5
 
 
 class WebServer:
@@ -54,7 +54,7 @@ class WebServer:
             )
         listening = _listen(options.address, options.port)
         self.port: int = listening.getsockname()[1]
-        self._server = waitress.create_server(
+        self._server = create_server(
             app,
             sockets=[listening],
             threads=options.threads,

@@ -13,7 +13,7 @@ import requests
 
 #: Seconds to connect, and to wait for an answer: an explanation may query Placement.
 _TIMEOUTS_S: Final = (5.0, 120.0)
-_ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared only
+_ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})
 _LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -36,20 +36,20 @@ class ApiClient:
         if token:
             self._session.headers["X-Auth-Token"] = token
 
-    def get(self, *path: str, **params: object) -> Any:  # noqa: ANN401 - JSON
+    def get(self, *path: str, **params: object) -> Any:
         """GET a path of segments, with those parameters that are not None."""
         given = {name: _text(v) for name, v in params.items() if v is not None}
         return self._send("GET", path, params=given)
 
-    def post(self, path: str, body: Mapping[str, object]) -> Any:  # noqa: ANN401
+    def post(self, path: str, body: Mapping[str, object]) -> Any:
         """POST a body to a path."""
         return self._send("POST", (path,), json=body)
 
-    def put(self, *path: str, body: Mapping[str, object]) -> Any:  # noqa: ANN401
+    def put(self, *path: str, body: Mapping[str, object]) -> Any:
         """PUT a body to a path of segments."""
         return self._send("PUT", path, json=body)
 
-    def _send(self, method: str, path: Sequence[str], **more: Any) -> Any:  # noqa: ANN401
+    def _send(self, method: str, path: Sequence[str], **more: Any) -> Any:
         url = "/".join([self._url, "v1", *(quote(each, safe="") for each in path)])
         try:
             response = self._session.request(
@@ -116,7 +116,7 @@ def find_api(
     return ApiClient(f"http://{host}:{options.port}", _read_token(token_file))
 
 
-def _configured(config_files: Sequence[str]) -> Any:  # noqa: ANN401 - oslo.config's
+def _configured(config_files: Sequence[str]) -> Any:
     """Return [web] of the files, or of the default ones; None: there are none."""
     from oslo_config import cfg
 

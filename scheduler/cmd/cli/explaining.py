@@ -23,7 +23,7 @@ def show(console: Console, decision: Answer) -> None:
     instances = decision["instances"]
     if instances:
         first = instances[0]
-        if first["top_hosts"] and first["top_hosts"][0]["parts"]:
+        if any(host["parts"] for host in first["top_hosts"]):
             title = f"Scores of the best hosts: {safe(first['host'])} was selected"
             console.print(tables.scores_table(first["top_hosts"], title))
         console.print(tables.placed_table(decision))

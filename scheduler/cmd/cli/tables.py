@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -20,7 +21,11 @@ _CONDITIONS: Final = {"up": "green", "disabled": "yellow"}
 
 def _table(title: str, *left: str, right: Sequence[str] = ()) -> Table:
     """Return a table; `right` are the columns of numbers among those of `left`."""
-    table = Table(title=title and Text(title), title_justify="left")
+    table = Table(
+        title=Text(title) if title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
     for name in left:
         is_number = name in right
         justify: Any = "right" if is_number else "left"
@@ -66,17 +71,24 @@ def funnel_table(record: Answer, title: str = "Hosts left after each step") -> T
 
 def scores_table(hosts: Sequence[Answer], title: str, *, n_shown: int = 5) -> Table:
     """Return the table of the best hosts with each weigher's part of their weight."""
-    table = Table(title=Text(title), title_justify="left")
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("weigher", no_wrap=True)
-    shown = hosts[:n_shown]
+    # For further instances of a request, only the chosen host's parts are stored.
+    shown = [host for host in hosts if host["parts"]][:n_shown]
     for host in shown:
         table.add_column(cell(host["host"]), justify="right")
+    n_without = 0
     for parts in zip(*(host["parts"] for host in shown), strict=True):
-        table.add_row(cell(parts[0]["name"]), *map(_part, parts))
+        if any(part["weighted"] != 0 for part in parts):
+            table.add_row(cell(parts[0]["name"]), *map(_part, parts))
+        else:
+            n_without += 1
     table.add_section()
     weights = (Text(number(host["weight"]), style="bold") for host in shown)
     table.add_row("weight", *weights)
-    table.caption = "weighted part (raw weight)"
+    zeros = f"; {n_without} other weighers: 0" if n_without else ""
+    table.caption = Text(f"weighted part (raw weight){zeros}")
+    table.caption_justify = "left"
     return table
 
 

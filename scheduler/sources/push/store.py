@@ -3,28 +3,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import logging
 import math
-import os
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import event
 from sqlalchemy.dialects import mysql
-from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.engine import Connection
 
-from ...errors import ConfigurationError
-from ...failures import Failure
+from ...database import StoreDatabase, StoreSchema
 from ...hosts import COLUMNS, Columns, HostRecord
 from ...hosts.columns import read_count, read_uuid, read_uuids
 from ..report_columns import RefusedReport, read_field, read_record, serializable
@@ -53,26 +44,19 @@ HOSTS = sa.Table(
 _CHUNK: Final = 150
 #: Invalid rows that are logged one by one.
 _MAX_LOGGED: Final = 20
-_LOCK: Final = "moorage_hosts_schema"
-#: Moorage's key among PostgreSQL's advisory locks.
-_LOCK_NUMBER: Final = 0x6D6F6F72
-_LOCK_WAIT_S: Final = 60
-_CONNECT_S: Final = 10
 _TRIES: Final = 3
 #: Seconds by which `seen_at` of one report may differ between processes that share a
 #: store.
 _SAME_S: Final = 5.0
 
-
 _OPTION: Final = "[moorage] store_connection"
-
-
-class StoreUnavailable(Exception):
-    """Raised when the database fails or does not answer; it is retried later."""
-
-
-class StoreUnusable(StoreUnavailable, ConfigurationError):
-    """Raised when the database cannot be used until an operator changes something."""
+_SCHEMA: Final = StoreSchema(
+    migrations=Path(__file__).parent / "migrations",
+    version_table="moorage_version",
+    first_table=HOSTS.name,
+    lock="moorage_hosts_schema",
+    lock_number=0x6D6F6F72,
+)
 
 
 class HostStore:
@@ -92,51 +76,19 @@ class HostStore:
     """
 
     def __init__(self, url: str, columns: Columns = COLUMNS) -> None:
-        self._engine = _engine(url)
+        self._database = StoreDatabase(url, option=_OPTION, schema=_SCHEMA)
+        self._engine = self._database.engine
         self._columns = columns
         #: Its URL without the password.
-        self.name = self._engine.url.render_as_string(hide_password=True)
+        self.name = self._database.name
 
     def close(self) -> None:
         """Close all connections; a later call opens new ones."""
-        self._engine.dispose()
+        self._database.close()
 
     def upgrade(self) -> None:
-        """Create or upgrade the tables; several processes may do so at once.
-
-        Raises
-        ------
-        StoreUnavailable
-        StoreUnusable
-            The database has a newer schema, or another program's tables.
-        """
-        with self._translated_errors():
-            _prepare_file(self._engine.url)
-            with self._engine.connect() as connection, _schema_lock(connection):
-                self._check_tables(connection)
-                config = Config()
-                config.set_main_option("script_location", str(_MIGRATIONS))
-                config.attributes["connection"] = connection
-                command.upgrade(config, "head")
-
-    def _check_tables(self, connection: Connection) -> None:
-        options = {"version_table": _VERSION_TABLE}
-        context = MigrationContext.configure(connection, opts=options)
-        found = context.get_current_revision()
-        if found is None and sa.inspect(connection).has_table(HOSTS.name):
-            raise self._unusable(
-                f"the database has a table {HOSTS.name} of another program",
-                "Use a separate database",
-            )
-        steps = ScriptDirectory(str(_MIGRATIONS)).walk_revisions()
-        if found is not None and found not in {step.revision for step in steps}:
-            raise self._unusable(
-                f"its tables are of a newer Moorage (revision {found})",
-                "Upgrade Moorage, or use another database",
-            )
-
-    def _unusable(self, cause: str, remedy: str) -> StoreUnusable:
-        return StoreUnusable(f"{Failure.of(_OPTION, self.name, cause, remedy)}")
+        """Create or upgrade the tables; see `StoreDatabase.upgrade`."""
+        self._database.upgrade()
 
     def load(self) -> list[tuple[ReportedNode, HostRecord]]:
         """Return all hosts; invalid rows are logged and left out.
@@ -147,7 +99,7 @@ class HostStore:
         ------
         StoreUnavailable
         """
-        with self._translated_errors(), self._engine.connect() as connection:
+        with self._database.translated_errors(), self._engine.connect() as connection:
             rows = connection.execute(sa.select(HOSTS)).all()
         found, mistakes = [], []
         for row in rows:
@@ -179,7 +131,7 @@ class HostStore:
         """
         # Sorted: writers that lock rows in one order cannot deadlock.
         for chunk in _chunks(sorted(hosts.items(), key=_uuid)):
-            with self._translated_errors():
+            with self._database.translated_errors():
                 self._write(dict(chunk))
 
     def _write(self, hosts: dict[str, ReportedNode]) -> None:
@@ -201,122 +153,12 @@ class HostStore:
         StoreUnavailable
         """
         for chunk in _chunks(node_uuids):
-            with self._translated_errors(), self._engine.begin() as connection:
+            with self._database.translated_errors(), self._engine.begin() as connection:
                 connection.execute(
                     sa.delete(HOSTS).where(
                         HOSTS.c.node_uuid.in_(chunk), HOSTS.c.seen_at < seen_before
                     )
                 )
-
-    @contextlib.contextmanager
-    def _translated_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (sa.exc.SQLAlchemyError, OSError) as e:
-            failure = Failure.of(_OPTION, self.name, e)
-            refused = StoreUnusable if failure.is_refusal else StoreUnavailable
-            raise refused(f"{failure}") from e
-
-
-_MIGRATIONS: Final = Path(__file__).parent / "migrations"
-_VERSION_TABLE: Final = "moorage_version"
-_REMEDY: Final = (
-    "It has to be a URL such as sqlite:////var/lib/moorage/hosts.sqlite, "
-    "mysql+pymysql://USER:PASSWORD@HOST/DATABASE or "
-    "postgresql+psycopg2://USER:PASSWORD@HOST/DATABASE, and its driver has to be "
-    "installed (moorage[mysql], moorage[postgresql])"
-)
-
-
-def _engine(url: str) -> Engine:
-    try:
-        parsed = make_url(url)
-        engine = sa.create_engine(
-            parsed,
-            pool_pre_ping=True,
-            connect_args=_connect_args(parsed),
-            **_isolation(parsed),
-        )
-    except (sa.exc.ArgumentError, ImportError, ValueError) as e:
-        failure = Failure.of(_OPTION, url, e, _REMEDY)
-        raise ConfigurationError(f"{failure}") from e
-    if _is_sqlite(parsed):
-        event.listen(engine, "connect", _on_connect)
-        event.listen(engine, "begin", _on_begin)
-    return engine
-
-
-def _is_sqlite(url: URL) -> bool:
-    return url.get_backend_name() == "sqlite"
-
-
-def _connect_args(url: URL) -> dict[str, Any]:
-    if _is_sqlite(url):
-        return {"timeout": _CONNECT_S}
-    return {"connect_timeout": _CONNECT_S}
-
-
-def _isolation(url: URL) -> dict[str, Any]:
-    # By default, MariaDB locks the gaps between rows, and two writers may deadlock.
-    return {} if _is_sqlite(url) else {"isolation_level": "READ COMMITTED"}
-
-
-def _prepare_file(url: URL) -> None:
-    """Make a file that only its owner can read: it describes a whole cloud."""
-    path = url.database or ""
-    if not _is_sqlite(url) or path in ("", ":memory:") or path.startswith("file:"):
-        return
-    Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    with contextlib.suppress(PermissionError):
-        os.chmod(path, 0o600)
-
-
-def _on_connect(connection: sqlite3.Connection, _record: object) -> None:
-    # Transactions begin explicitly, not where the driver guesses.
-    connection.isolation_level = None
-    # Invalid UTF-8 then fails its own row, not the whole query.
-    connection.text_factory = lambda text: text.decode("utf-8", "replace")
-    connection.execute("PRAGMA journal_mode=WAL")
-    connection.execute("PRAGMA synchronous=NORMAL")
-
-
-def _on_begin(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-@contextlib.contextmanager
-def _schema_lock(connection: Connection) -> Iterator[None]:
-    """Hold the database's schema lock, within a transaction."""
-    name = connection.dialect.name
-    if name == "sqlite":
-        with connection.begin():  # BEGIN IMMEDIATE locks the file
-            yield
-    elif name == "postgresql":
-        with connection.begin():
-            lock = sa.select(sa.func.pg_advisory_xact_lock(_LOCK_NUMBER))
-            connection.execute(lock)
-            yield
-    else:
-        with _named_lock(connection):
-            yield
-
-
-@contextlib.contextmanager
-def _named_lock(connection: Connection) -> Iterator[None]:
-    """Hold a named lock of the MariaDB server: DDL would end a transaction."""
-    got = connection.scalar(sa.select(sa.func.get_lock(_LOCK, _LOCK_WAIT_S)))
-    if got != 1:
-        raise TimeoutError(
-            f"another process has upgraded the tables for {_LOCK_WAIT_S} s"
-        )
-    try:
-        yield
-        connection.commit()
-    finally:
-        connection.rollback()
-        connection.execute(sa.select(sa.func.release_lock(_LOCK)))
 
 
 def _chunks(items: Iterable[Any]) -> Iterator[list[Any]]:

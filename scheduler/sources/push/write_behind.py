@@ -9,8 +9,9 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from ...database import StoreUnavailable, StoreUnusable
 from .hosts import ReportedHosts
-from .store import HostStore, StoreUnavailable, StoreUnusable
+from .store import HostStore
 
 LOG = logging.getLogger(__name__)
 

@@ -18,18 +18,19 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from moorage.scheduler.database import StoreUnavailable, StoreUnusable
 from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.sources.push.revisions import ReportedNode
-from moorage.scheduler.sources.push.store import (
-    METADATA,
-    HostStore,
-    StoreUnavailable,
-    StoreUnusable,
-)
+from moorage.scheduler.sources.push.store import METADATA, HostStore
 from moorage.scheduler.sources.report_columns import report_values
 from moorage.testing.builders import NOW, host, instance_uuid
 
-from ....fixtures.database_servers import Database, database_server, execute
+from ....fixtures.database_servers import (
+    STORE_DATABASES,
+    Database,
+    database_server,
+    store_database,
+)
 from ....fixtures.ports import free_port
 
 ONE, OTHER = str(uuid.uuid4()), str(uuid.uuid4())
@@ -37,24 +38,12 @@ A = instance_uuid("a")
 #: What is known to have come after ONE, whatever the clock said.
 SUCCESSOR = {"incarnation": OTHER, "earlier": (ONE,)}
 
-DATABASES = [
-    "sqlite",
-    pytest.param(Database.MARIADB, marks=pytest.mark.database, id="mariadb"),
-    pytest.param(Database.POSTGRESQL, marks=pytest.mark.database, id="postgresql"),
-]
 
-
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=STORE_DATABASES)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of an empty database, which is dropped after."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/hosts.sqlite"
-        return
-    server = database_server(request.param)
-    name = f"moorage_{uuid.uuid4().hex}"
-    execute(server, f"CREATE DATABASE {name}")
-    yield f"{server}/{name}"
-    execute(server, f"DROP DATABASE {name}")
+    with store_database(request.param, tmp_path) as url:
+        yield url
 
 
 @pytest.fixture

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decisions in a database, which outlives the processes that made them.
+
+    decision ─▶ DecisionLog ─▶ add ─▶ queue ─▶ codec ─▶ writer ─▶ database
+                                                                    │
+                                                    get, find  ◀────┘
+
+The thread that decides only appends to a bounded queue. Another thread encodes and
+writes; while the database does not answer, it keeps the newest records and retries.
+"""
+
+from .queries import DecisionQuery, StoredDecision
+from .store import DecisionStore
+
+__all__ = ["DecisionQuery", "DecisionStore", "StoredDecision"]

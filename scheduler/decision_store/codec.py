@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decision records as compressed bytes.
+
+A record and its request are msgpack, compressed by zlib with a preset dictionary: a
+record has few bytes of its own among many names of fields, filters and weighers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import zlib
+from importlib import resources
+from typing import Any, Final
+
+import msgspec
+
+from ...objects import RequestSpec, Serializer
+from ..drivers.record import DecisionRecord, InstanceRecord
+
+#: The first byte: the dictionary with which the rest is compressed.
+_VERSION: Final = 1
+_LEVEL: Final = 6
+#: A record that would need more is stored without its request.
+_MAX_BYTES: Final = 1 << 20
+_MAX_UNPACKED: Final = 1 << 28
+
+
+class UnreadableRecord(ValueError):
+    """Raised for bytes that are no record, or that of a newer Moorage."""
+
+
+class _Stored(msgspec.Struct, array_like=True):
+    record: DecisionRecord
+    request: dict[str, Any] | None
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(_Stored)
+
+
+def encode(record: DecisionRecord) -> bytes:
+    """Return a record, with its request, as bytes.
+
+    Text that UTF-8 cannot represent is changed. A request that cannot be written, or is
+    too large, is left out; and the parts of weights after the first instance, except
+    those of the chosen host: most of a record of many instances.
+    """
+    first, others = record.instances[:1], record.instances[1:]
+    instances = first + [_without_parts(each) for each in others]
+    alone = dataclasses.replace(record, request=None, instances=instances)
+    stored = _Stored(alone, _request_of(record))
+    try:
+        data = _compressed(stored)
+    except (OverflowError, TypeError, RecursionError):
+        data = b""
+    if data and len(data) <= _MAX_BYTES:
+        return data
+    stored.request = None
+    return _compressed(stored)
+
+
+def _without_parts(instance: InstanceRecord) -> InstanceRecord:
+    top_hosts = tuple(
+        top if top.host == instance.host else dataclasses.replace(top, parts=())
+        for top in instance.top_hosts
+    )
+    return dataclasses.replace(instance, top_hosts=top_hosts)
+
+
+def _request_of(record: DecisionRecord) -> dict[str, Any] | None:
+    """Return the wire form of a request, without what a claim has added to it."""
+    if record.request is None:
+        return None
+    primitive: dict[str, Any] = record.request.obj_to_primitive()
+    fields = primitive["nova_object.data"]
+    for group in fields.get("requested_resources") or ():
+        group["nova_object.data"]["provider_uuids"] = []
+    return primitive
+
+
+def _compressed(stored: _Stored) -> bytes:
+    try:
+        packed = _ENCODER.encode(stored)
+    except UnicodeEncodeError:
+        packed = _ENCODER.encode(_cleaned(msgspec.to_builtins(stored)))
+    compressor = zlib.compressobj(_LEVEL, wbits=-zlib.MAX_WBITS, zdict=_dictionary())
+    return bytes([_VERSION]) + compressor.compress(packed) + compressor.flush()
+
+
+def _plain(value: object) -> object:
+    """Return what stands for a value of another library, such as a number of NumPy."""
+    item = getattr(value, "item", None)
+    return item() if callable(item) else str(value)
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=_plain)
+
+
+def _cleaned(value: object) -> object:
+    """Return plain data without lone surrogates, which JSON can hold and UTF-8 not."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_cleaned(k): _cleaned(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_cleaned(each) for each in value]
+    return value
+
+
+def decode(data: bytes) -> tuple[DecisionRecord, dict[str, Any] | None]:
+    """Return a record, and its request in wire form.
+
+    Raises
+    ------
+    UnreadableRecord
+    """
+    if data[:1] != bytes([_VERSION]):
+        raise UnreadableRecord("it has the format of a newer Moorage")
+    decompressor = zlib.decompressobj(wbits=-zlib.MAX_WBITS, zdict=_dictionary())
+    try:
+        packed = decompressor.decompress(data[1:], _MAX_UNPACKED)
+        stored = _DECODER.decode(packed)
+    except (zlib.error, msgspec.DecodeError, ValueError) as e:
+        raise UnreadableRecord(f"{type(e).__name__}: {e}") from e
+    return stored.record, stored.request
+
+
+def read_request(primitive: dict[str, Any]) -> RequestSpec:
+    """Return the request of a wire form.
+
+    Raises
+    ------
+    MalformedObject
+    """
+    request: RequestSpec = Serializer().deserialize_entity(None, primitive)
+    return request
+
+
+@functools.cache
+def _dictionary() -> bytes:
+    """Return the preset dictionary; stored records need it unchanged."""
+    file = resources.files(__package__) / f"dictionary_{_VERSION}.msgpack"
+    return file.read_bytes()

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find stored decisions: the statement of a query, and what it returns."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from ...objects import RequestSpec
+from ..drivers.record import DecisionRecord, Outcome
+from .codec import UnreadableRecord, decode, read_request
+from .schema import (
+    DECISIONS,
+    KEYS,
+    OUTCOMES,
+    first_id_at,
+    hosts_of,
+    instances_of,
+    key_of,
+)
+
+LOG = logging.getLogger(__name__)
+
+MAX_LIMIT: Final = 1000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DecisionQuery:
+    """The decisions to find: those for which all that is given holds.
+
+    Attributes
+    ----------
+    host : str, optional
+        A selected host, or one on which a claim was tried.
+    since_s : float, optional
+        The earliest start of the decision, seconds since the epoch.
+    failed : bool, optional
+        Whether the decision selected no host.
+    after : int, optional
+        The id of a decision: only older ones, for the next page.
+    newer_than : int, optional
+        The id of a decision: only newer ones, and the oldest of them first.
+    limit : int
+        The maximum number, 1000 at most.
+    """
+
+    request_id: str | None = None
+    instance_uuid: str | None = None
+    project_id: str | None = None
+    host: str | None = None
+    since_s: float | None = None
+    failed: bool | None = None
+    after: int | None = None
+    newer_than: int | None = None
+    limit: int = 100
+
+    def keys(self) -> list[int]:
+        """Return the keys that all found decisions have."""
+        values = {
+            "request": self.request_id,
+            "instance": self.instance_uuid,
+            "project": self.project_id,
+            "host": self.host,
+        }
+        return [key_of(kind, value) for kind, value in values.items() if value]
+
+    def matches(self, decision: StoredDecision) -> bool:
+        """Return whether a decision has the names, and not only their keys."""
+        names = {
+            self.request_id: (decision.request_id,),
+            self.project_id: (decision.project_id,),
+            self.instance_uuid: decision.instance_uuids,
+            self.host: decision.hosts,
+        }
+        return all(name in found for name, found in names.items() if name)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoredDecision:
+    """A decision as it was stored.
+
+    Attributes
+    ----------
+    id : int
+        Orders decisions by time; JavaScript's numbers cannot represent it.
+    primitive : dict or None
+        The request in wire form; None: it was too large, or could not be written.
+    """
+
+    id: int
+    record: DecisionRecord
+    primitive: dict[str, Any] | None = dataclasses.field(repr=False)
+
+    @property
+    def request_id(self) -> str | None:
+        """nova's id of the API request."""
+        return self.record.request_id
+
+    @property
+    def project_id(self) -> str | None:
+        """The project that sent the request."""
+        return self.record.project_id
+
+    @property
+    def decided_at(self) -> float:
+        """When the decision began, seconds since the epoch."""
+        return self.record.started_at
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome."""
+        return self.record.outcome or Outcome.FAILED
+
+    @property
+    def instance_uuids(self) -> tuple[str, ...]:
+        """The instances of the request."""
+        return instances_of(self.record)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The selected hosts, and those on which a claim was tried."""
+        return hosts_of(self.record)
+
+    @property
+    def request(self) -> RequestSpec | None:
+        """A new copy of the request, which can be repeated.
+
+        Raises
+        ------
+        MalformedObject
+            It cannot be read.
+        """
+        return None if self.primitive is None else read_request(self.primitive)
+
+
+def find(connection: Connection, query: DecisionQuery) -> list[StoredDecision]:
+    """Return the decisions of a query; unreadable ones are logged and left out."""
+    rows = connection.execute(_statement(query)).all()
+    return [each for each in _read(rows) if query.matches(each)]
+
+
+def _read(rows: Iterable[sa.Row[Any]]) -> Iterator[StoredDecision]:
+    for row in rows:
+        try:
+            yield StoredDecision(row.id, *decode(bytes(row.record)))
+        except UnreadableRecord as e:
+            LOG.warning("Stored decision %d cannot be read: %s", row.id, e)
+
+
+def _statement(query: DecisionQuery) -> sa.Select[Any]:
+    keyed = [KEYS.alias(f"k{n}") for n in range(len(query.keys()))]
+    # Ordered by the first key's ids, which its index has in order.
+    id_ = keyed[0].c.decision_id if keyed else DECISIONS.c.id
+    tables: Any = DECISIONS
+    for alias in keyed:
+        tables = tables.join(alias, alias.c.decision_id == DECISIONS.c.id)
+    order = id_.asc() if query.newer_than is not None else id_.desc()
+    statement = sa.select(DECISIONS.c.id, DECISIONS.c.record).select_from(tables)
+    conditions = [
+        *(a.c.key == key for a, key in zip(keyed, query.keys(), strict=True)),
+        *_bounds(query, id_),
+    ]
+    limit = max(0, min(query.limit, MAX_LIMIT))
+    return statement.where(*conditions).order_by(order).limit(limit)
+
+
+def _bounds(
+    query: DecisionQuery, id_: sa.ColumnElement[int]
+) -> Iterator[sa.ColumnElement[bool]]:
+    if query.since_s is not None:
+        yield id_ >= first_id_at(query.since_s)
+    if query.after is not None:
+        yield id_ < query.after
+    if query.newer_than is not None:
+        yield id_ > query.newer_than
+    if query.failed is not None:
+        selected = DECISIONS.c.outcome == OUTCOMES.index(Outcome.SELECTED)
+        yield sa.not_(selected) if query.failed else selected

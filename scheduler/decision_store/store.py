@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The store of decisions, as the scheduler and the HTTP API use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+from oslo_config import cfg
+
+from ..clock import now_s
+from ..database import IncompatibleSchema, StoreDatabase, StoreUnavailable
+from ..drivers.record import DecisionRecord
+from ..waiting import Spawner, ThreadSpawner
+from .queries import DecisionQuery, StoredDecision, find
+from .schema import OPTION, SCHEMA
+from .writer import DecisionWriter
+
+
+class DecisionStore:
+    """Decisions in a database that several processes share.
+
+    Creating one opens no connection and starts no thread. A process that only reads
+    calls `get`, `find` and `stop`.
+
+    Parameters
+    ----------
+    url : str
+        An SQLAlchemy URL of SQLite, MariaDB or PostgreSQL.
+    max_age_s : float
+        The age at which decisions are removed; 0: never.
+    max_decisions : int
+        The number of decisions from which the oldest are removed; 0: none.
+    clock : callable
+        Returns the current time, seconds since the epoch.
+
+    Raises
+    ------
+    ConfigurationError
+        The URL is invalid, or its driver is not installed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        max_age_s: float = 0,
+        max_decisions: int = 0,
+        clock: Callable[[], float] = now_s,
+        spawner: Spawner | None = None,
+    ) -> None:
+        self._database = StoreDatabase(url, option=OPTION, schema=SCHEMA)
+        self._is_prepared = False
+        self._writer = DecisionWriter(
+            self._database,
+            self._prepare,
+            max_age_s=max_age_s,
+            max_decisions=max_decisions,
+            clock=clock,
+            spawner=spawner or ThreadSpawner(),
+        )
+        #: Its URL without the password.
+        self.name = self._database.name
+
+    @classmethod
+    def open(
+        cls,
+        conf: cfg.ConfigOpts,
+        *,
+        clock: Callable[[], float] = now_s,
+        spawner: Spawner | None = None,
+    ) -> Self | None:
+        """Return the store that the options name; None: they name none."""
+        options = conf.moorage
+        if not options.decision_store_connection:
+            return None
+        return cls(
+            options.decision_store_connection,
+            max_age_s=options.decision_store_max_age,
+            max_decisions=options.decision_store_max_decisions,
+            clock=clock,
+            spawner=spawner,
+        )
+
+    # -- writing -----------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Create or upgrade the tables; if the store is away, log a warning.
+
+        Leaves no connection open, so that the process may be forked after.
+
+        Raises
+        ------
+        IncompatibleSchema
+            The database has a newer schema, or another program's tables.
+        """
+        failure = ""
+        try:
+            self._prepare()
+        except IncompatibleSchema:
+            raise
+        except StoreUnavailable as e:
+            failure = str(e)
+        finally:
+            self._database.close()
+        if failure:
+            self._writer.mark_failed(failure)
+
+    def _prepare(self) -> None:
+        if not self._is_prepared:
+            self._database.upgrade()
+            self._is_prepared = True
+
+    def start(self) -> None:
+        """Start writing; called in each process that decides, after it was forked."""
+        self._writer.start()
+
+    def add(self, record: DecisionRecord) -> None:
+        """Queue a complete record; it never waits for the database, and never fails."""
+        self._writer.add(record)
+
+    def flush(self) -> None:
+        """Write what is queued now, if the store answers."""
+        self._writer.flush()
+
+    def stop(self) -> None:
+        """Write what is queued, if the store answers, and close all connections."""
+        self._writer.stop()
+        self._database.close()
+
+    @property
+    def failure(self) -> str:
+        """Why decisions cannot be written; "" while they can."""
+        return self._writer.failure
+
+    @property
+    def n_written(self) -> int:
+        """The number of decisions that this process has stored."""
+        return self._writer.n_written
+
+    @property
+    def n_dropped(self) -> int:
+        """The number of its decisions that were not stored, and will not be."""
+        return self._writer.n_dropped
+
+    # -- reading -----------------------------------------------------------------------
+
+    def get(self, request_id: str) -> list[StoredDecision]:
+        """Return the decisions of a request, the newest first.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+        return self.find(DecisionQuery(request_id=request_id))
+
+    def find(self, query: DecisionQuery) -> list[StoredDecision]:
+        """Return decisions, the newest first; see `DecisionQuery`.
+
+        Raises
+        ------
+        StoreUnavailable
+            The database fails or does not answer; the message is one line.
+        """
+        self._prepare()
+        with self._database.reading() as connection:
+            return find(connection, query)

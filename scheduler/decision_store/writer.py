@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write decisions in the background, in batches, and remove old ones."""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from ..database import StoreDatabase, StoreUnavailable
+from ..drivers.record import DecisionRecord, Outcome
+from ..waiting import Spawner, Task
+from .codec import encode
+from .schema import DECISIONS, KEYS, OUTCOMES, Ids, first_id_at, keys_of
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds between batches; what was added since the last one is lost by a kill.
+_INTERVAL_S: Final = 1.0
+#: Longest backoff, in intervals, while the store is unavailable.
+_MAX_SKIPPED: Final = 30
+#: Seconds that `stop` waits for a write in progress.
+_STOP_S: Final = 15.0
+#: Records that wait to be encoded: some seconds of the highest rate. A request that
+#: waits needs about 20 kB.
+_MAX_QUEUED: Final = 2000
+#: The length of the queue at which the writer does not wait for its interval.
+_WAKE_AT: Final = 500
+#: Encoded decisions, of about 2 kB, that wait for an unavailable store.
+_MAX_PENDING: Final = 10_000
+#: Decisions of one transaction.
+_BATCH: Final = 200
+#: Decisions that are removed by one transaction.
+_PRUNED: Final = 500
+#: Intervals between two removals of old decisions.
+_PRUNE_EVERY: Final = 300
+_TRIES: Final = 3
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Row:
+    """A decision as it is written."""
+
+    decided_at: float
+    outcome: int
+    keys: frozenset[int]
+    record: bytes
+
+    @classmethod
+    def of(cls, record: DecisionRecord) -> _Row:
+        outcome = OUTCOMES.index(record.outcome or Outcome.FAILED)
+        keys = frozenset(keys_of(record))
+        return cls(record.started_at, outcome, keys, encode(record))
+
+
+class DecisionWriter:
+    """Writes decisions in a thread; while the store fails, it keeps the newest.
+
+    Parameters
+    ----------
+    prepare : callable
+        Creates the tables; called before each write until it has succeeded.
+    max_age_s : float
+        The age at which decisions are removed; 0: never.
+    max_decisions : int
+        The number of decisions from which the oldest are removed; 0: none.
+
+    Attributes
+    ----------
+    n_written, n_dropped : int
+        Decisions that were stored, and that were not: the queue was full, or the store
+        did not answer until the end.
+    failure : str
+        Why the store cannot be used; "" while it works.
+    """
+
+    def __init__(
+        self,
+        database: StoreDatabase,
+        prepare: Callable[[], None],
+        *,
+        max_age_s: float,
+        max_decisions: int,
+        clock: Callable[[], float],
+        spawner: Spawner,
+    ) -> None:
+        self._database = database
+        self._prepare = prepare
+        self._max_age_s = max_age_s
+        self._max_decisions = max_decisions
+        self._clock = clock
+        self._spawner = spawner
+        self._ids = Ids()
+        self._queue: collections.deque[DecisionRecord] = collections.deque()
+        self._queue_lock = spawner.lock()
+        self._pending: collections.deque[_Row] = collections.deque()
+        self._write_lock = spawner.lock()
+        self._wake = spawner.event()
+        self._is_stopping = False
+        self._task: Task | None = None
+        self._n_skipped = self._skip = 0
+        self._n_until_pruned = 0
+        self.n_written = self.n_dropped = 0
+        self.failure = ""
+
+    def add(self, record: DecisionRecord) -> None:
+        """Queue a complete record; if the queue is full, drop its oldest."""
+        # A copy: the request of the original is removed.
+        queued = copy.copy(record)
+        with self._queue_lock:
+            self._queue.append(queued)
+            n_queued = len(self._queue)
+            if n_queued > _MAX_QUEUED:
+                self._queue.popleft()
+                self.n_dropped += 1
+        if n_queued == _WAKE_AT:
+            self._wake.set()
+
+    def start(self) -> None:
+        """Start the thread that writes."""
+        self._task = self._spawner.spawn(self._run, name="moorage-decision-store")
+
+    def stop(self) -> None:
+        """Write what is queued, if the store answers, and stop."""
+        self._is_stopping = True
+        self._wake.set()
+        if self._task is not None:
+            self._task.join(_STOP_S)
+        elif self._queue:
+            self.flush()
+        if n_lost := len(self._queue) + len(self._pending):
+            self.n_dropped += n_lost
+            LOG.warning("%d decisions were not stored: %s", n_lost, self.failure)
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait(_INTERVAL_S)
+            self._wake.clear()
+            is_last = self._is_stopping
+            self._encode_queue()
+            if self._skip and not is_last:
+                self._skip -= 1
+            else:
+                self.flush()
+            if is_last:
+                return
+
+    def flush(self) -> None:
+        """Write what is queued now; what cannot be written is retried later."""
+        self._encode_queue()
+        with self._write_lock:
+            try:
+                self._write_pending()
+            except StoreUnavailable as e:
+                failure = str(e)
+            else:
+                failure = ""
+        # A line logged inside of `except` has the error repeated at its end.
+        if failure:
+            self.mark_failed(failure)
+        else:
+            self._mark_recovered()
+
+    def _encode_queue(self) -> None:
+        with self._queue_lock:
+            queued, self._queue = self._queue, collections.deque()
+        for record in queued:
+            try:
+                row = _Row.of(record)
+            except Exception:  # of one record: the others are written
+                LOG.exception("Decision %s cannot be stored", record.request_id)
+                self.n_dropped += 1
+                continue
+            self._pending.append(row)
+            if len(self._pending) > _MAX_PENDING:
+                self._pending.popleft()
+                self.n_dropped += 1
+
+    def _write_pending(self) -> None:
+        if not self._pending and not self.failure and self._n_until_pruned:
+            self._n_until_pruned -= 1
+            return
+        self._prepare()
+        while batch := list(itertools.islice(self._pending, _BATCH)):
+            self._write(batch)
+            for _ in batch:
+                self._pending.popleft()
+            self.n_written += len(batch)
+        self._prune_sometimes()
+
+    def _write(self, batch: Sequence[_Row]) -> None:
+        """Write some decisions; retry if another process has used an id."""
+        for remaining in reversed(range(_TRIES)):
+            rows = {self._ids.next(row.decided_at): row for row in batch}
+            try:
+                with self._database.writing() as connection:
+                    _insert(connection, rows)
+                return
+            except StoreUnavailable as e:
+                is_taken = isinstance(e.__cause__, sa.exc.IntegrityError)
+                if not is_taken or not remaining:
+                    raise
+
+    # -- old decisions -----------------------------------------------------------------
+
+    def _prune_sometimes(self) -> None:
+        if self._n_until_pruned:
+            self._n_until_pruned -= 1
+            return
+        self._n_until_pruned = _PRUNE_EVERY
+        if self._max_age_s:
+            self._remove_before(first_id_at(self._clock() - self._max_age_s))
+        if self._max_decisions and (excess := self._n_excess()):
+            self._remove_before(self._id_at(excess))
+
+    def _n_excess(self) -> int:
+        with self._database.reading() as connection:
+            # By the smallest index: the rows are large.
+            count = sa.select(sa.func.count(DECISIONS.c.outcome))
+            return max(0, int(connection.scalar(count) or 0) - self._max_decisions)
+
+    def _id_at(self, place: int) -> int:
+        """Return the id of the decision with so many older ones; 0: there is none."""
+        with self._database.reading() as connection:
+            ids = sa.select(DECISIONS.c.id).order_by(DECISIONS.c.id)
+            return int(connection.scalar(ids.offset(place).limit(1)) or 0)
+
+    def _remove_before(self, bound: int) -> None:
+        query = sa.select(DECISIONS.c.id).where(DECISIONS.c.id < bound)
+        # Locked in one order: two processes that remove cannot deadlock.
+        query = query.order_by(DECISIONS.c.id).limit(_PRUNED).with_for_update()
+        while True:
+            with self._database.writing() as connection:
+                ids = connection.scalars(query).all()
+                for table, column in ((KEYS, KEYS.c.decision_id), (DECISIONS, None)):
+                    column = DECISIONS.c.id if column is None else column
+                    connection.execute(sa.delete(table).where(column.in_(ids)))
+            if len(ids) < _PRUNED:
+                return
+
+    # -- the store's state -------------------------------------------------------------
+
+    def mark_failed(self, failure: str) -> None:
+        """Note that the store cannot be used; the first time, log a warning."""
+        if not self.failure:
+            LOG.warning(
+                "The store of decisions cannot be used: %s Scheduling continues; the "
+                "store is retried, and the newest decisions are written once it "
+                "answers.",
+                failure,
+            )
+        self.failure = failure
+        self._n_skipped = min(2 * self._n_skipped + 1, _MAX_SKIPPED)
+        self._skip = self._n_skipped
+
+    def _mark_recovered(self) -> None:
+        if self.failure:
+            LOG.warning(
+                "The store of decisions answers again; %d decisions were not stored",
+                self.n_dropped,
+            )
+        self.failure, self._n_skipped = "", 0
+
+
+def _insert(connection: Connection, rows: dict[int, _Row]) -> None:
+    connection.execute(
+        sa.insert(DECISIONS),
+        [
+            {"id": id_, "outcome": row.outcome, "record": row.record}
+            for id_, row in rows.items()
+        ],
+    )
+    # Sorted: writers that lock pages of the index in one order cannot deadlock.
+    keys = sorted((key, id_) for id_, row in rows.items() for key in row.keys)
+    if keys:
+        connection.execute(
+            sa.insert(KEYS), [{"key": key, "decision_id": id_} for key, id_ in keys]
+        )

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decisions are found again, in every database, by whatever process stored them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from moorage.objects import RequestGroup
+from moorage.scheduler.decision_store import DecisionQuery, DecisionStore
+from moorage.scheduler.drivers.record import ClaimAttempt, Outcome
+from moorage.testing.builders import NOW, instance_uuid, spec
+
+from .conftest import make_record
+
+
+def found(store: DecisionStore, **query: Any) -> list[str | None]:
+    return [each.request_id for each in store.find(DecisionQuery(**query))]
+
+
+def test_decision_is_read_as_it_was_stored(store: DecisionStore) -> None:
+    record = make_record()
+    request = record.request
+    store.add(record)
+    store.flush()
+    [decision] = store.get("req-1")
+    assert decision.record == dataclasses.replace(record, request=None)
+    assert request is not None
+    assert decision.request is not None
+    assert decision.request.obj_to_primitive() == request.obj_to_primitive()
+    assert decision.decided_at == NOW + 1
+    assert decision.project_id == "p1"
+    assert decision.outcome is Outcome.SELECTED
+    assert decision.instance_uuids == (instance_uuid(1),)
+    assert decision.hosts == ("a",)
+    assert (store.n_written, store.n_dropped, store.failure) == (1, 0, "")
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({}, [4, 3, 2, 1]),
+        ({"limit": 2}, [4, 3]),
+        ({"request_id": "req-2"}, [2]),
+        ({"instance_uuid": instance_uuid(3)}, [3]),
+        ({"project_id": "p1"}, [4, 2, 1]),
+        ({"project_id": "p1", "failed": True}, [4]),
+        ({"host": "a"}, [4, 1]),
+        ({"host": "a", "failed": False}, [1]),
+        ({"host": "A"}, []),
+        ({"failed": True}, [4]),
+        ({"since_s": NOW + 3}, [4, 3]),
+        ({"instance_uuid": instance_uuid(3), "project_id": "p1"}, []),
+        ({"request_id": ""}, [4, 3, 2, 1]),
+    ],
+)
+def test_query_finds_what_matches_all_of_it(
+    store: DecisionStore, query: dict[str, Any], expected: list[int]
+) -> None:
+    store.add(make_record(1))
+    store.add(make_record(2, host="b"))
+    store.add(make_record(3, host="b", project_id="p2"))
+    refused = ClaimAttempt((instance_uuid(4),), ("a",), "refused", 1, "")
+    store.add(
+        make_record(4, outcome=Outcome.NO_VALID_HOST, instances=[], claims=[refused])
+    )
+    store.flush()
+    assert found(store, **query) == [f"req-{number}" for number in expected]
+
+
+def test_pages_follow_each_other(store: DecisionStore) -> None:
+    for number in range(7):
+        store.add(make_record(number))
+    store.flush()
+    pages, last = [], None
+    while page := store.find(DecisionQuery(limit=3, after=last)):
+        pages.append([each.request_id for each in page])
+        last = page[-1].id
+    assert pages == [
+        ["req-6", "req-5", "req-4"],
+        ["req-3", "req-2", "req-1"],
+        ["req-0"],
+    ]
+
+
+def test_newer_decisions_come_in_the_order_of_time(store: DecisionStore) -> None:
+    store.add(make_record(1))
+    store.flush()
+    [first] = store.find(DecisionQuery())
+    for number in (2, 3, 4):
+        store.add(make_record(number))
+    store.flush()
+    assert found(store, newer_than=first.id, limit=2) == ["req-2", "req-3"]
+
+
+def test_request_that_was_decided_again_is_found_newest_first(
+    store: DecisionStore,
+) -> None:
+    for number in (1, 2):
+        store.add(make_record(number, request_id="req-1"))
+    store.flush()
+    times = [each.decided_at for each in store.get("req-1")]
+    assert times == [NOW + 2, NOW + 1]
+
+
+def test_request_is_stored_without_the_providers_of_its_claim(
+    store: DecisionStore,
+) -> None:
+    group = RequestGroup(requester_id="port", provider_uuids=[instance_uuid(9)])
+    store.add(make_record(request=spec(requested_resources=[group])))
+    store.flush()
+    [decision] = store.get("req-1")
+    assert decision.request is not None
+    [stored] = decision.request.requested_resources
+    assert stored.provider_uuids == []
