@@ -14,12 +14,12 @@ from ..objects import RequestSpec, Selection
 from . import logs, tracing
 from .drivers.caller import Caller
 from .drivers.claims.peer_claims import PeerClaim, PublishClaims
+from .drivers.concluding import concluding
 from .drivers.decision import Decision
 from .drivers.parts import Parts
 from .drivers.placement_queries import build_queries, build_requirements
 from .drivers.plugins import PluginSet
-from .drivers.record import DecisionRecord, Outcome
-from .errors import MAX_MESSAGE, NoValidHost, SchedulerError, as_nova, shortened
+from .drivers.record import DecisionRecord
 from .notifications import Notifier
 from .placement.diagnosis import diagnose
 from .placement.findings import Diagnosis
@@ -53,6 +53,11 @@ class Selector:
 
     def _publish(self, claims: Sequence[PeerClaim]) -> None:
         self.publish_claims(claims)
+
+    @property
+    def parts(self) -> Parts:
+        """The current parts."""
+        return self._parts
 
     def use(self, plugins: PluginSet) -> None:
         """Decide with other plugins from now on.
@@ -142,8 +147,8 @@ class Selector:
             request=spec_obj,
         )
         try:
-            with record.timed("total"):
-                selections = Decision(
+            with concluding(record):
+                return Decision(
                     parts,
                     caller,
                     spec_obj,
@@ -151,21 +156,6 @@ class Selector:
                     record,
                     return_alternates=return_alternates,
                 ).run()
-            record.outcome = Outcome.SELECTED
-            return selections
-        except NoValidHost as e:
-            record.outcome, record.reason = Outcome.NO_VALID_HOST, e.reason
-            record.user_message = str(e)
-            e.is_logged = True
-            raise
-        except BaseException as e:
-            if isinstance(e, SchedulerError):
-                e.is_logged = True
-            if isinstance(e, Exception):
-                record.user_message = str(as_nova(e))
-            record.outcome = Outcome.FAILED
-            record.reason = shortened(f"{type(e).__name__}: {e}", MAX_MESSAGE)
-            raise
         finally:
             parts.decisions.add(record)
 

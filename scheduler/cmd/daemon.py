@@ -51,7 +51,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         register_opts(conf)
         load(argv, conf=conf)
-        _configure_oslo(conf)
+        configure_oslo(conf)
         logs.set_up(conf)
         with Telemetry(conf) as telemetry:
             settings = copy_options(argv, conf)
@@ -192,7 +192,7 @@ def _claims_directory(conf: cfg.ConfigOpts) -> Iterator[Path]:
             )
 
 
-def _configure_oslo(conf: cfg.ConfigOpts) -> None:
+def configure_oslo(conf: cfg.ConfigOpts) -> None:
     """Load the files into oslo.config's global object, too.
 
     oslo's libraries read some options only from there. Moorage's are not registered

@@ -40,9 +40,18 @@ class Serving:
     """A scheduler on the message bus, with all connections of a process.
 
     Created after a fork: processes must not share connections.
+
+    Parameters
+    ----------
+    is_deciding : bool
+        Whether it takes requests of conductors; otherwise it receives only what other
+        schedulers and agents publish.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, scheduler: Scheduler) -> None:
+    def __init__(
+        self, conf: cfg.ConfigOpts, scheduler: Scheduler, *, is_deciding: bool = True
+    ) -> None:
+        self._is_deciding = is_deciding
         self._conf = conf
         self._scheduler = scheduler
         self._transport = get_transport(conf)
@@ -102,21 +111,24 @@ class Serving:
                 self._try(server.wait)
             self._watch.record(f"{broker_failure(self._conf, error)}")
             return False
-        LOG.info("Serving %d hosts as %s", len(self._scheduler.table), self._conf.host)
+        if self._is_deciding:
+            n_hosts = len(self._scheduler.table)
+            LOG.info("Serving %d hosts as %s", n_hosts, self._conf.host)
         return True
 
     def _make_servers(self) -> list[SchedulerRPCServer]:
         peers = PeersEndpoint(self._scheduler.selector, self._peers.origin)
         own = [peers, *self._scheduler.source_endpoints, IgnoredReports()]
-        return [
-            get_server(
-                self._conf,
-                self._transport,
-                self._scheduler.endpoints,
-                answers=self._scheduler.journal,
-            ),
-            get_server(self._conf, self._transport, own, PEERS_TOPIC),
-        ]
+        news = get_server(self._conf, self._transport, own, PEERS_TOPIC)
+        if not self._is_deciding:
+            return [news]
+        requests = get_server(
+            self._conf,
+            self._transport,
+            self._scheduler.endpoints,
+            answers=self._scheduler.journal,
+        )
+        return [requests, news]
 
     def stop(self) -> bool:
         """Stop serving, and finish the requests in progress, as far as time allows.

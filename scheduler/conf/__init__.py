@@ -2,7 +2,7 @@
 """Options, one module a group; with nova's groups, names and defaults.
 
 A ``nova.conf`` can be passed to ``moorage-scheduler --config-file``. Moorage's own
-options are in the groups ``[moorage]``, ``[telemetry]`` and ``[agent]``.
+options are in the groups ``[moorage]``, ``[telemetry]``, ``[web]`` and ``[agent]``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from . import (
     placement_database,
     scheduler,
     telemetry,
+    web,
     workarounds,
 )
 from .keystoneauth import auth_opts
@@ -52,6 +53,7 @@ _GROUPS = (
     api_database,
     agent,
     telemetry,
+    web,
     oslo_reports,
 )
 

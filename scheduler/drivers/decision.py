@@ -61,6 +61,12 @@ LOG = logging.getLogger(__name__)
 class Decision:
     """The decision of one request; an instance is used once.
 
+    Parameters
+    ----------
+    is_dry : bool
+        Whether nothing is claimed: each instance gets the best host that has a
+        candidate left.
+
     Raises
     ------
     InvalidRequest
@@ -76,6 +82,7 @@ class Decision:
         record: DecisionRecord,
         *,
         return_alternates: bool,
+        is_dry: bool = False,
     ) -> None:
         request = Request.validated(spec_obj)
         self._parts = parts
@@ -87,6 +94,7 @@ class Decision:
         self._is_rebuild = request.is_rebuild
         # An old conductor, which names no instances, claims by itself.
         self._is_claimed = instance_uuids is not None and not self._is_rebuild
+        self._is_dry = is_dry
         max_attempts = parts.conf.scheduler.max_attempts
         self._n_alternates = max_attempts - 1 if return_alternates else 0
         filters = () if request.skips_filters else parts.filters
@@ -154,8 +162,8 @@ class Decision:
         hosts, ledger = self._load_hosts(offer)
         with self._record.timed("hosts"):
             hosts = restrict_hosts(hosts, self._request, self._record.steps)
-        if ledger is None or not self._is_claimed:
-            steps = Steps(self, hosts, None, None)
+        if ledger is None or not self._is_claimed or self._is_dry:
+            steps = Steps(self, hosts, ledger if self._is_dry else None, None)
             selections = self._run_driver(steps)
             self._report_placement(steps.placed)
             return selections
@@ -317,8 +325,11 @@ class Decision:
         self, hosts: HostBatch, ledger: Ledger | None, claims: RequestClaims | None
     ) -> tuple[list[PlacedInstance], list[list[Selection]]]:
         """Place all instances on the best hosts; return them, and their selections."""
-        if ledger is None or claims is None:
+        if ledger is None:
             placed = self._place(hosts, self._uuids, None, accept_any)
+        elif claims is None:
+            accept = reserve_in_ledger(ledger)
+            placed = self._place(hosts, self._uuids, ledger, accept)
         else:
             placed = self._claim_all(hosts, ledger, claims)
         others = self._ranked_alternates(placed)

@@ -143,6 +143,23 @@ def build_requirements(
     NoValidHost
         A prefilter rejects the request, or the requested host does not exist.
     """
+    requirements = run_prefilters(parts, caller, request, record)
+    restrict_to_requested_host(
+        request, parts.table, requirements, lambda: parts.source.poll(parts.table)
+    )
+    return requirements
+
+
+def run_prefilters(
+    parts: Parts, caller: Caller, request: Request, record: DecisionRecord
+) -> Requirements:
+    """Return what the prefilters require of Placement.
+
+    Raises
+    ------
+    NoValidHost
+        A prefilter rejects the request.
+    """
     requirements = Requirements()
     argument = PrefilterRequest(
         spec_obj=request.spec_obj,
@@ -155,9 +172,6 @@ def build_requirements(
     )
     with record.timed("prefilters"):
         _run_all(parts, argument, record)
-    restrict_to_requested_host(
-        request, parts.table, requirements, lambda: parts.source.poll(parts.table)
-    )
     return requirements
 
 

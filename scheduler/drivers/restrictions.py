@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import NoValidHost
 from ..hosts import HostBatch, HostTable
@@ -65,32 +68,65 @@ def restrict_hosts(
     ``force_nodes``. Names of ignored and forced hosts are case-insensitive, all others
     are case-sensitive.
     """
+    for each in restrictions(request):
+        left = hosts.take(each.allows(hosts))
+        steps.append(FilterStep(each.name, len(hosts), len(left), REQUIRED))
+        hosts = left
+    return hosts
+
+
+#: The reason of each step that a restriction makes.
+REQUIRED: Final = "required by the request"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Restriction:
+    """One restriction of a request to some hosts.
+
+    Attributes
+    ----------
+    column : str
+        The hosts' column that it is about.
+    values : sequence of str
+        The values that it allows or, if `is_forbidding`, does not allow.
+    """
+
+    name: str
+    column: str
+    values: Sequence[str]
+    ignores_case: bool = False
+    is_forbidding: bool = False
+
+    def allows(self, hosts: HostBatch) -> npt.NDArray[np.bool_]:
+        """Return which hosts it allows, shape (n_hosts,)."""
+        mask = (
+            _named(hosts, self.values)
+            if self.ignores_case
+            else hosts.matches(self.column, self.values)
+        )
+        return ~mask if self.is_forbidding else mask
+
+
+def restrictions(request: Request) -> Iterator[Restriction]:
+    """Yield the restrictions of a request in nova's order."""
     wanted = request.destination
     exact = {"host": wanted.host, "nodename": wanted.node, "cell_uuid": wanted.cell}
     for column, value in exact.items():
         if value:
-            mask = hosts.matches(column, [value])
-            hosts = _step(hosts, mask, f"requested_destination {column}", steps)
-    if ignored := request.ignore_hosts:
-        hosts = _step(hosts, ~_named(hosts, ignored), "ignore_hosts", steps)
-    if forced := request.force_hosts:
-        hosts = _step(hosts, _named(hosts, forced), "force_hosts", steps)
-    if nodes := request.force_nodes:
-        hosts = _step(hosts, hosts.matches("nodename", nodes), "force_nodes", steps)
-    return hosts
+            yield Restriction(f"requested_destination {column}", column, [value])
+    if names := request.ignore_hosts:
+        yield Restriction(
+            "ignore_hosts", "host", names, ignores_case=True, is_forbidding=True
+        )
+    if names := request.force_hosts:
+        yield Restriction("force_hosts", "host", names, ignores_case=True)
+    if names := request.force_nodes:
+        yield Restriction("force_nodes", "nodename", names)
 
 
-def _named(hosts: HostBatch, names: Iterable[str]) -> np.ndarray:
+def _named(hosts: HostBatch, names: Iterable[str]) -> npt.NDArray[np.bool_]:
     folded = {name.lower() for name in names}
     return hosts.map_distinct("host", lambda host: host.lower() in folded, bool)
-
-
-def _step(
-    hosts: HostBatch, mask: np.ndarray, name: str, steps: list[FilterStep]
-) -> HostBatch:
-    left = hosts.take(mask)
-    steps.append(FilterStep(name, len(hosts), len(left), "required by the request"))
-    return left
 
 
 def evacuated_from(request: Request, table: HostTable) -> frozenset[str]:

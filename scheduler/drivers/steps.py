@@ -13,7 +13,12 @@ from ..errors import PluginError
 from ..hosts import HostBatch
 from ..request import Request
 from .base import Selections
-from .claims.accepting import Accept, accept_any, claim_in_placement
+from .claims.accepting import (
+    Accept,
+    accept_any,
+    claim_in_placement,
+    reserve_in_ledger,
+)
 from .claims.ledger import Ledger
 from .claims.request_claims import RequestClaims
 from .instances import PlacedInstance
@@ -28,8 +33,10 @@ class Steps:
 
     Parameters
     ----------
+    ledger : Ledger or None
+        None: any host is accepted.
     claims : RequestClaims or None
-        None: nothing is claimed.
+        None: nothing is claimed; candidates are reserved in the ledger.
 
     Attributes
     ----------
@@ -48,7 +55,7 @@ class Steps:
     ) -> None:
         self._decision = decision
         self.candidates = hosts
-        self._ledger = None if claims is None else ledger
+        self._ledger = ledger
         self._claims = claims
         self.placed: list[PlacedInstance] = []
         self.made: Selections | None = None
@@ -86,8 +93,10 @@ class Steps:
         return hosts.with_instance(index, instance_uuid, placed.consumption)
 
     def _accept(self) -> Accept:
-        if self._claims is None or self._ledger is None:
+        if self._ledger is None:
             return accept_any
+        if self._claims is None:
+            return reserve_in_ledger(self._ledger)
         return claim_in_placement(self._ledger, self._claims)
 
     def selections(self, alternates: HostBatch) -> Selections:

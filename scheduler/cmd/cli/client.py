@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client of the HTTP API, and how it is found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import click
+import requests
+
+#: Seconds to connect, and to wait for an answer: an explanation may query Placement.
+_TIMEOUTS_S: Final = (5.0, 120.0)
+_ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})
+_LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+class ApiClient:
+    """Calls one API; each failure is a `click.ClickException` of one line.
+
+    Parameters
+    ----------
+    url : str
+        Such as ``http://127.0.0.1:8790``.
+    token : str, optional
+        Sent as X-Auth-Token.
+    """
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self._url = url.rstrip("/")
+        self._session = requests.Session()
+        # A proxy cannot reach the loopback interface of this machine.
+        self._session.trust_env = urlsplit(url).hostname not in _LOCAL
+        if token:
+            self._session.headers["X-Auth-Token"] = token
+
+    def get(self, *path: str, **params: object) -> Any:
+        """GET a path of segments, with those parameters that are not None."""
+        given = {name: _text(v) for name, v in params.items() if v is not None}
+        return self._send("GET", path, params=given)
+
+    def post(self, path: str, body: Mapping[str, object]) -> Any:
+        """POST a body to a path."""
+        return self._send("POST", (path,), json=body)
+
+    def put(self, *path: str, body: Mapping[str, object]) -> Any:
+        """PUT a body to a path of segments."""
+        return self._send("PUT", path, json=body)
+
+    def _send(self, method: str, path: Sequence[str], **more: Any) -> Any:
+        url = "/".join([self._url, "v1", *(quote(each, safe="") for each in path)])
+        try:
+            response = self._session.request(
+                method, url, timeout=_TIMEOUTS_S, allow_redirects=False, **more
+            )
+            data = response.json()
+        except requests.JSONDecodeError as e:
+            raise click.ClickException(
+                f"{self._url} is not Moorage's API: HTTP {response.status_code}"
+            ) from e
+        except requests.RequestException as e:
+            raise click.ClickException(f"{self._url}: {_cause(e)}") from e
+        if not response.ok:
+            text = data.get("error") if isinstance(data, dict) else None
+            raise click.ClickException(_refused(response.status_code, text))
+        return data
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _cause(error: requests.RequestException) -> str:
+    if isinstance(error, requests.ConnectionError):
+        return "nothing answers there; is moorage-api running?"
+    if isinstance(error, requests.Timeout):
+        return f"no answer within {_TIMEOUTS_S[1]:.0f} s"
+    return str(error) or type(error).__name__
+
+
+def _refused(status: int, text: object) -> str:
+    why = text if isinstance(text, str) and text else f"HTTP {status}"
+    if status == requests.codes.unauthorized:
+        return f"The API refuses the token: {why} Pass --token-file"
+    return why
+
+
+def find_api(
+    url: str | None, token_file: str | None, config_files: Sequence[str]
+) -> ApiClient:
+    """Return a client for a URL or, without one, for the API of configuration files.
+
+    Raises
+    ------
+    click.ClickException
+        Neither names an API, or the token cannot be read.
+    """
+    if url is not None:
+        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+            raise click.ClickException(f"--url {url!r} is no http or https URL")
+        return ApiClient(url, _read_token(token_file))
+    options = _configured(config_files)
+    if options is None or options.port is None:
+        raise click.ClickException(
+            "There is no API to ask: pass --url, set MOORAGE_URL, or set [web] port in "
+            "moorage.conf"
+        )
+    address = options.address
+    if address in _ANY_ADDRESS:
+        address = "::1" if ":" in address else "127.0.0.1"
+    host = f"[{address}]" if ":" in address else address
+    if options.auth == "token":
+        token_file = token_file or options.token_file
+    return ApiClient(f"http://{host}:{options.port}", _read_token(token_file))
+
+
+def _configured(config_files: Sequence[str]) -> Any:
+    """Return [web] of the files, or of the default ones; None: there are none."""
+    from oslo_config import cfg
+
+    from ...conf import load
+
+    try:
+        argv = [f"--config-file={path}" for path in config_files]
+        return load(argv).web
+    except cfg.Error as e:
+        raise click.ClickException(f"The configuration cannot be read: {e}") from e
+
+
+def _read_token(path: str | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        token = Path(path).read_text("latin-1").strip()
+    except OSError as e:
+        raise click.ClickException(
+            f"--token-file {path} cannot be read: {e.strerror}"
+        ) from e
+    if not token or not token.isprintable():
+        raise click.ClickException(f"--token-file {path} has no token")
+    return token

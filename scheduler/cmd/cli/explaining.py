@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One decision on a screen, and as a page of HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jinja2
+from rich.console import Console
+from rich.text import Text
+
+from . import tables
+from .tables import Answer
+from .text import safe, timestamp
+
+
+def show(console: Console, decision: Answer) -> None:
+    """Print one decision: what, funnel, scores, claims, alternates, times."""
+    console.print(_headline(decision))
+    if decision["funnel"]:
+        console.print(tables.funnel_table(decision))
+    instances = decision["instances"]
+    if instances:
+        first = instances[0]
+        if any(host["parts"] for host in first["top_hosts"]):
+            title = f"Scores of the best hosts: {safe(first['host'])} was selected"
+            console.print(tables.scores_table(first["top_hosts"], title))
+        console.print(tables.placed_table(decision))
+    if decision["claims"]:
+        console.print(tables.claims_table(decision["claims"]))
+    console.print(Text(_times(decision), style="dim"))
+
+
+def _headline(decision: Answer) -> Text:
+    outcome = decision["outcome"] or "open"
+    text = Text()
+    text.append(safe(decision["request_id"] or "-"), style="bold")
+    text.append(f"  {timestamp(decision['started_at'])}")
+    if decision.get("project_id"):
+        text.append(f"  project {safe(decision['project_id'])}")
+    text.append(f"  {decision['n_instances']} instance(s): ")
+    text.append(safe(outcome), style="green" if outcome == "selected" else "bold red")
+    if reason := decision["reason"].strip():
+        text.append(f" ({safe(reason)})")
+    return text
+
+
+def _times(decision: Answer) -> str:
+    times = (f"{safe(step)} {ms:.1f} ms" for step, ms in decision["times_ms"].items())
+    age = decision.get("view_age_s")
+    seen = "" if age is None else f"hosts as of {age:.1f} s before; "
+    return f"{seen}{', '.join(times)}"
+
+
+def page(id_: str, decisions: Sequence[Answer]) -> str:
+    """Return a self-contained page of HTML on the decisions of a request."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(__name__.rpartition(".")[0]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Any] = {"timestamp": timestamp, "safe_text": _visible}
+    environment.filters.update(filters)
+    template = environment.get_template("explain.html")
+    return template.render(id=id_, decisions=decisions)
+
+
+def _visible(value: object) -> str:
+    """Return text as `safe` does: a page must not hold control characters either."""
+    return safe("" if value is None else value)

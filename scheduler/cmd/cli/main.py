@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of moorage, and their options."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from click.shell_completion import get_completion_class
+from rich.console import Console
+
+from .... import __version__
+from . import explaining, tables
+from .client import ApiClient, find_api
+from .tables import Answer
+from .text import cell
+
+#: Columns of the output if it is not a terminal: files and pipes need no wrapping.
+_WIDTH: Final = 160
+_FOLLOW_S: Final = 2.0
+#: Seconds by which a decision may be stored later than a newer one.
+_LATE_S: Final = 10.0
+#: The exit status of a dry run that finds no host.
+_NO_VALID_HOST: Final = 3
+_SHELLS: Final = ("bash", "zsh", "fish")
+
+
+@dataclasses.dataclass(slots=True)
+class _Session:
+    """What all commands share."""
+
+    url: str | None
+    token_file: str | None
+    config_files: Sequence[str]
+
+    def api(self) -> ApiClient:
+        """Return a client of the API."""
+        return find_api(self.url, self.token_file, self.config_files)
+
+
+def main() -> None:
+    """Run with the process's arguments; exit."""
+    cli(prog_name="moorage", windows_expand_args=False)
+
+
+def _json_option(command: Callable[..., None]) -> Callable[..., None]:
+    text = "Print the API's answer as JSON."
+    return click.option("--json", "as_json", is_flag=True, help=text)(command)
+
+
+def _age_s(_context: object, _option: object, text: str | None) -> float | None:
+    """Return the seconds of an age such as 90s, 15m, 6h or 2d."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    if text is None:
+        return None
+    if text[-1:] not in units or not text[:-1].isascii() or not text[:-1].isdigit():
+        raise click.BadParameter(f"{text!r} is not an age such as 90s, 15m, 6h or 2d")
+    return float(text[:-1]) * units[text[-1]]
+
+
+def _pairs(
+    _context: object, option: click.Parameter, values: Sequence[str]
+) -> list[tuple[str, str]]:
+    """Return the parts of KEY=VALUE options."""
+    pairs = [value.partition("=") for value in values]
+    for key, sign, _ in pairs:
+        if not key or not sign:
+            raise click.BadParameter(f"{option.opts[0]} takes KEY=VALUE")
+    return [(key, value) for key, _, value in pairs]
+
+
+def _print(as_json: bool, answer: object, show: Callable[[Console], None]) -> None:
+    """Print an answer as JSON, or as `show` does."""
+    if as_json:
+        click.echo(json.dumps(answer, indent=2))
+    else:
+        show(_console())
+
+
+def _console() -> Console:
+    # The width of a file is not that of the terminal that the command was called in.
+    return Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="moorage")
+@click.option(
+    "--url",
+    envvar="MOORAGE_URL",
+    show_envvar=True,
+    help="The URL of the API, such as http://127.0.0.1:8790.",
+)
+@click.option(
+    "--token-file",
+    envvar="MOORAGE_TOKEN_FILE",
+    show_envvar=True,
+    type=click.Path(),
+    help="A file with the token for [web] auth = token, or a token of Keystone.",
+)
+@click.option(
+    "--config-file",
+    "config_files",
+    multiple=True,
+    type=click.Path(),
+    help="Moorage's configuration file, which names the API if --url does not.",
+)
+@click.pass_context
+def cli(
+    context: click.Context,
+    url: str | None,
+    token_file: str | None,
+    config_files: Sequence[str],
+) -> None:
+    """Show what Moorage decided, why, and what it would decide now.
+
+    An instance found no host: `moorage decisions --failed` finds the request, `moorage
+    explain` shows which step left no host, and `moorage why-not` shows every reason why
+    a certain host was not possible.
+
+    The commands ask the API of moorage-api.
+    """
+    context.obj = _Session(url, token_file, config_files)
+
+
+@cli.command()
+@click.option("--instance", metavar="UUID", help="Only decisions on this instance.")
+@click.option("--project", metavar="ID", help="Only decisions for this project.")
+@click.option("--host", help="Only decisions that selected, or tried, this host.")
+@click.option(
+    "--failed/--selected",
+    default=None,
+    help="Only decisions that found no host or failed, or only the others.",
+)
+@click.option(
+    "--since",
+    metavar="AGE",
+    callback=_age_s,
+    help="Only decisions not older than this: 90s, 15m, 6h, 2d.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 200),
+    default=50,
+    show_default=True,
+    help="The number of decisions.",
+)
+@click.option("--follow", "-f", is_flag=True, help="Print new decisions until Ctrl-C.")
+@_json_option
+@click.pass_obj
+def decisions(
+    session: _Session,
+    /,
+    follow: bool,
+    since: float | None,
+    as_json: bool,
+    **query: Any,
+) -> None:
+    """List decisions, the newest last.
+
+    Use it to find the request id of an instance or of a failure.
+    """
+    api = session.api()
+    if since is not None:
+        query["since"] = time.time() - since
+    answer = api.get("decisions", **query)
+    found = list(reversed(answer["decisions"]))
+    if not follow:
+        _print(as_json, {**answer, "decisions": found}, lambda c: _list(c, found))
+        return
+    with contextlib.suppress(KeyboardInterrupt):
+        _follow(api, query, found, as_json=as_json)
+
+
+def _list(console: Console, found: Sequence[Answer]) -> None:
+    if found:
+        console.print(tables.decisions_table(found))
+    else:
+        console.print("No stored decision matches.")
+
+
+def _follow(
+    api: ApiClient, query: dict[str, Any], found: Sequence[Answer], *, as_json: bool
+) -> None:
+    """Print decisions, then those that are stored later; never returns."""
+    known: set[str] = set()
+    query = {**query, "limit": 200}
+    while True:
+        news = [each for each in found if each["id"] not in known]
+        if as_json:
+            for each in news:
+                click.echo(json.dumps(each))
+        elif news:
+            _console().print(tables.decisions_table(news))
+        # A worker may store a decision late: look back, and skip what was printed.
+        newest = max((each["decided_at"] for each in found), default=0.0)
+        known = {each["id"] for each in found} | known if newest else known
+        query["since"] = max(query.get("since") or 0.0, newest - _LATE_S)
+        time.sleep(_FOLLOW_S)
+        found = list(reversed(api.get("decisions", **query)["decisions"]))
+
+
+@cli.command()
+@click.argument("id_", metavar="INSTANCE|REQUEST_ID")
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write a self-contained page to this file instead.",
+)
+@_json_option
+@click.pass_obj
+def explain(session: _Session, id_: str, html: Path | None, as_json: bool) -> None:
+    """Show why an instance is where it is, or found no host.
+
+    Funnel, scores by weigher, claims, alternates and times of the newest decision on an
+    instance, or of a request id as it stands in nova's logs.
+    """
+    answer = session.api().get("decisions", id_)
+    if html is not None:
+        html.write_text(explaining.page(id_, answer["decisions"]), "utf-8")
+        click.echo(f"{html} written.", err=True)
+        return
+    _print(as_json, answer, lambda console: _show(console, answer["decisions"]))
+
+
+def _show(console: Console, found: Sequence[Answer]) -> None:
+    explaining.show(console, found[0])
+    if len(found) > 1:
+        console.print(f"There are {len(found) - 1} earlier decisions: see --json.")
+
+
+@cli.command("why-not")
+@click.argument("host")
+@click.argument("id_", metavar="INSTANCE|REQUEST_ID")
+@_json_option
+@click.pass_obj
+def why_not(session: _Session, host: str, id_: str, as_json: bool) -> None:
+    """Show every reason why HOST cannot serve a stored request now.
+
+    Each check runs alone: resources, traits and aggregates in Placement, restrictions
+    of the request, and all filters.
+    """
+    answer = session.api().post("why-not", {"host": host, "stored": id_})
+    _print(as_json, answer, lambda console: _verdicts(console, answer))
+
+
+def _verdicts(console: Console, answer: Answer) -> None:
+    for verdict in answer["nodes"]:
+        if verdict["passes"]:
+            name = cell(verdict["host"]).append(" passes every check now")
+            console.print(name.append(" (it may have been full then, or scored less)."))
+            continue
+        console.print(tables.reasons_table(verdict))
+        if verdict["providers_from"] == "placement":
+            console.print("Placement's part was read from Placement now.", style="dim")
+    _notes(console, answer)
+
+
+def _notes(console: Console, answer: Answer) -> None:
+    for note in answer["notes"]:
+        console.print(cell(f"Note: {note}", "yellow"))
+
+
+@cli.command()
+@click.option(
+    "--dry-run", is_flag=True, help="Claim nothing; required, as nothing else is done."
+)
+@click.option("--request", "id_", metavar="ID", help="Use a stored request.")
+@click.option("--vcpus", type=click.IntRange(1), help="The flavor's vCPUs.")
+@click.option("--ram", type=click.IntRange(1), help="The flavor's memory, MiB.")
+@click.option("--disk", type=click.IntRange(0), default=0, help="Its root disk, GB.")
+@click.option("--ephemeral", type=click.IntRange(0), default=0, help="In GB.")
+@click.option("--swap", type=click.IntRange(0), default=0, help="In MiB.")
+@click.option(
+    "--property", "extra_specs", multiple=True, callback=_pairs,
+    metavar="KEY=VALUE", help="An extra spec of the flavor; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--image-property", "image_properties", multiple=True, callback=_pairs,
+    metavar="KEY=VALUE", help="A property of the image; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--hint", "hints", multiple=True, callback=_pairs,
+    metavar="KEY=VALUE", help="A scheduler hint; may be repeated.",
+)  # fmt: skip
+@click.option("--availability-zone", metavar="ZONE", help="The availability zone.")
+@click.option("--project", metavar="ID", help="The project of the request.")
+@click.option(
+    "--count", type=click.IntRange(1, 100), default=1, show_default=True,
+    help="The number of instances.",
+)  # fmt: skip
+@_json_option
+@click.pass_obj
+def schedule(
+    session: _Session, /, dry_run: bool, count: int, as_json: bool, **options: Any
+) -> None:
+    """Show where instances would go now, without claiming anything.
+
+    The request is that of a stored decision (--request), or is made of --vcpus, --ram
+    and the other options. The exit status is 3 if no host was found.
+    """
+    if not dry_run:
+        raise click.UsageError("moorage schedules nothing by itself: add --dry-run")
+    body = {"count": count, **_question(options)}
+    answer = session.api().post("dry-run", body)
+    _print(as_json, answer, lambda console: _dry(console, answer))
+    if answer["decision"]["outcome"] != "selected":
+        sys.exit(_NO_VALID_HOST)
+
+
+def _dry(console: Console, answer: Answer) -> None:
+    explaining.show(console, answer["decision"])
+    _notes(console, answer)
+
+
+def _question(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a body that has the request, from the command's options."""
+    if options["id_"] is not None:
+        return {"stored": options["id_"]}
+    if options["vcpus"] is None or options["ram"] is None:
+        raise click.UsageError("Pass --request, or --vcpus and --ram")
+    hints: dict[str, list[str]] = {}
+    for key, value in options["hints"]:
+        hints.setdefault(key, []).append(value)
+    request = {
+        "flavor": {
+            "vcpus": options["vcpus"],
+            "memory_mb": options["ram"],
+            "root_gb": options["disk"],
+            "ephemeral_gb": options["ephemeral"],
+            "swap_mb": options["swap"],
+            "extra_specs": dict(options["extra_specs"]),
+        },
+        "image_properties": dict(options["image_properties"]),
+        "hints": hints,
+        "availability_zone": options["availability_zone"],
+        "project_id": options["project"],
+    }
+    return {"request": {k: v for k, v in request.items() if v is not None}}
+
+
+@cli.group(invoke_without_command=True)
+@_json_option
+@click.pass_context
+def hosts(context: click.Context, as_json: bool) -> None:
+    """List hosts: state, age, fill and claims that no report includes yet."""
+    if context.invoked_subcommand is not None:
+        return
+    api, found, after = context.obj.api(), [], None
+    while True:
+        answer = api.get("hosts", after=after)
+        found += answer["hosts"]
+        if (after := answer["next"]) is None:
+            break
+    _print(as_json, {"hosts": found}, lambda c: c.print(tables.hosts_table(found)))
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(_SHELLS))
+def completion(shell: str) -> None:
+    """Print the script with which a shell completes this command.
+
+    For bash: moorage completion bash > /etc/bash_completion.d/moorage
+    """
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(cli, {}, "moorage", "_MOORAGE_COMPLETE").source())

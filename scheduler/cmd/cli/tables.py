@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of decisions, explanations and hosts, from the API's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from .text import cell, names, number, safe, timestamp
+
+#: What the API answers: an object of JSON.
+Answer = Mapping[str, Any]
+
+_OUTCOMES: Final = {"selected": "green", "no valid host": "yellow", "failed": "red"}
+_CONDITIONS: Final = {"up": "green", "disabled": "yellow"}
+
+
+def _table(title: str, *left: str, right: Sequence[str] = ()) -> Table:
+    """Return a table; `right` are the columns of numbers among those of `left`."""
+    table = Table(
+        title=Text(title) if title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    for name in left:
+        is_number = name in right
+        justify: Any = "right" if is_number else "left"
+        table.add_column(name, justify=justify, no_wrap=is_number, overflow="fold")
+    return table
+
+
+def decisions_table(decisions: Iterable[Answer]) -> Table:
+    """Return the table of decisions in short."""
+    table = _table(
+        "", "time", "request id", "instances", "outcome", "hosts, or the reason"
+    )
+    for each in decisions:
+        outcome = each["outcome"] or "open"
+        uuids = [safe(uuid) for uuid in each["instance_uuids"][:1]]
+        n_more = each["n_instances"] - len(uuids)
+        more = f" and {n_more} more" if n_more > 0 and uuids else ""
+        what = names(each["hosts"][:4]) if each["hosts"] else each["reason"]
+        table.add_row(
+            timestamp(each["decided_at"]),
+            cell(each["request_id"] or "-"),
+            f"{uuids[0] if uuids else each['n_instances']}{more}",
+            cell(outcome, _OUTCOMES.get(outcome, "")),
+            cell(what),
+        )
+    return table
+
+
+def funnel_table(record: Answer, title: str = "Hosts left after each step") -> Table:
+    """Return the table of the steps of a decision."""
+    table = _table(
+        title,
+        "step", "hosts in", "hosts out", "rejected because",
+        right=("hosts in", "hosts out"),
+    )  # fmt: skip
+    for step in record["funnel"]:
+        style = "" if step["n_out"] else "bold red"
+        n_in = "" if step["n_in"] is None else f"{step['n_in']:,}"
+        out = Text(f"{step['n_out']:,}", style=style)
+        table.add_row(cell(step["name"], style), n_in, out, cell(step["reason"]))
+    return table
+
+
+def scores_table(hosts: Sequence[Answer], title: str, *, n_shown: int = 5) -> Table:
+    """Return the table of the best hosts with each weigher's part of their weight."""
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("weigher", no_wrap=True)
+    # For further instances of a request, only the chosen host's parts are stored.
+    shown = [host for host in hosts if host["parts"]][:n_shown]
+    for host in shown:
+        table.add_column(cell(host["host"]), justify="right")
+    n_without = 0
+    for parts in zip(*(host["parts"] for host in shown), strict=True):
+        if any(part["weighted"] != 0 for part in parts):
+            table.add_row(cell(parts[0]["name"]), *map(_part, parts))
+        else:
+            n_without += 1
+    table.add_section()
+    weights = (Text(number(host["weight"]), style="bold") for host in shown)
+    table.add_row("weight", *weights)
+    zeros = f"; {n_without} other weighers: 0" if n_without else ""
+    table.caption = Text(f"weighted part (raw weight){zeros}")
+    table.caption_justify = "left"
+    return table
+
+
+def _part(part: Answer) -> Text:
+    raw = "-" if part["raw"] is None else f"{part['raw'] + 0.0:,.0f}"
+    return Text(number(part["weighted"])).append(f" ({raw})", style="dim")
+
+
+def placed_table(record: Answer) -> Table:
+    """Return the table of the instances with their hosts and alternates."""
+    table = _table("Selected", "instance", "host", "weight", "alternates")
+    for each in record["instances"]:
+        table.add_row(
+            cell(each["instance_uuid"] or "-"),
+            cell(each["host"], "green"),
+            number(each["weight"]),
+            names(each["alternates"]),
+        )
+    return table
+
+
+def claims_table(claims: Iterable[Answer]) -> Table:
+    """Return the table of claims and of Placement's answers."""
+    table = _table(
+        "Claims", "hosts", "instances", "result", "attempts", "detail",
+        right=("instances", "attempts"),
+    )  # fmt: skip
+    for each in claims:
+        table.add_row(
+            names(each["hosts"][:4]),
+            str(len(each["instance_uuids"])),
+            cell(each["result"]),
+            str(each["n_attempts"]),
+            cell(each["detail"]),
+        )
+    return table
+
+
+def reasons_table(verdict: Answer) -> Table:
+    """Return the table of all reasons why a host cannot serve a request."""
+    table = _table(
+        f"{safe(verdict['host'])} ({safe(verdict['node'])})",
+        "step", "check", "reason", "required", "available",
+    )  # fmt: skip
+    for each in verdict["reasons"]:
+        table.add_row(
+            cell(each["stage"], "dim"),
+            cell(each["check"], "bold red"),
+            cell(each["reason"]),
+            cell(each["required"]),
+            cell(each["available"]),
+        )
+    return table
+
+
+def hosts_table(hosts: Iterable[Answer]) -> Table:
+    """Return the table of compute nodes: state, age, fill, pending claims."""
+    right = ("seen", "vCPU", "RAM", "disk", "instances", "claims")
+    table = _table(
+        "", "host", "node", "zone", "state", *right, right=right
+    )  # fmt: skip
+    for each in hosts:
+        condition = each["condition"]
+        node = "" if each["node"] == each["host"] else each["node"]
+        table.add_row(
+            cell(each["host"]),
+            cell(node, "dim"),
+            cell(each["zone"]),
+            cell(condition, _CONDITIONS.get(condition, "red")),
+            "-" if each["seen_s"] is None else f"{each['seen_s']:.0f} s ago",
+            _fill(each["vcpus"]),
+            _fill(each["memory_mb"], 1024, " GiB"),
+            _fill(each["disk_gb"], 1, " GB"),
+            str(each["n_instances"]),
+            str(each["n_claims"]),
+        )
+    return table
+
+
+def _fill(pair: Sequence[int], divisor: int = 1, unit: str = "") -> str:
+    used, total = pair
+    share = f"{used / total:.0%}" if total else "-"
+    return f"{share} of {total / divisor:,.0f}{unit}"

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names and numbers as text for a terminal, whatever they contain."""
+
+from __future__ import annotations
+
+import datetime
+import unicodedata
+from collections.abc import Iterable
+from typing import Final
+
+from rich.text import Text
+
+#: Characters of a name that are shown; names may have any length.
+_MAX_SHOWN: Final = 255
+#: Control, format (such as the direction of text), private and surrogate characters.
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
+
+
+def safe(value: object) -> str:
+    """Return a value as text whose control characters are escaped, shortened."""
+    text = str(value)
+    if len(text) > _MAX_SHOWN:
+        text = f"{text[:_MAX_SHOWN]}…"
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    if unicodedata.category(character) not in _HIDDEN:
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def cell(value: object, style: str = "") -> Text:
+    """Return a value for a table, in which square brackets have no meaning."""
+    return Text(safe("" if value is None else value), style=style, overflow="fold")
+
+
+def names(values: Iterable[object]) -> str:
+    """Return names as a list; "-" if there is none."""
+    return ", ".join(map(safe, values)) or "-"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Return a number with its sign; it is missing where JSON cannot hold it."""
+    # 0.0 is added because a zero may be negative.
+    return "-" if value is None else f"{value + 0.0:+.{digits}f}"
+
+
+def timestamp(seconds: float) -> str:
+    """Return a time in the local zone, to the second."""
+    at = datetime.datetime.fromtimestamp(seconds, datetime.UTC).astimezone()
+    return at.isoformat(sep=" ", timespec="seconds")

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""moorage-api as a service: follow hosts and claims as a scheduler, and explain.
+
+    source of hosts, claims of schedulers ─▶ host table ─▶ explainer ─▶ HTTP API
+                                     store of decisions ─────┘
+
+It decides no request of a conductor, and writes no allocation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Sequence
+
+from oslo_config import cfg
+
+from .. import logs
+from ..conf import load
+from ..errors import ConfigurationError, SchedulerError
+from ..explain import Explainer
+from ..failures import one_line
+from ..rpc import get_transport, register_opts
+from ..service import build
+from ..web import Answers, WebServer, make_access, make_app
+from .daemon import configure_oslo, tune_garbage_collector
+from .options import Options, copy_options
+from .serving import Serving, serve
+from .signals import RELOADING, STOPPING, Signals
+from .systemd import notify
+
+LOG = logging.getLogger(__name__)
+
+#: Errors that an operator can correct: printed in one line, without a traceback.
+_OPERATOR_ERRORS = (cfg.Error, SchedulerError, OSError)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run until SIGTERM or SIGINT; return the exit status.
+
+    SIGHUP reloads options, plugins and hosts.
+    """
+    conf = cfg.ConfigOpts()
+    logs.register_opts(conf)
+    try:
+        register_opts(conf)
+        load(argv, conf=conf)
+        configure_oslo(conf)
+        logs.set_up(conf)
+        access = make_access(conf)
+        get_transport(conf).cleanup()  # does not connect, but checks the options
+        _become_reader(conf)
+        settings = copy_options(argv, conf)
+        scheduler = build(conf, settings=settings)
+        with contextlib.ExitStack() as stack:
+            stack.callback(scheduler.stop)
+            if scheduler.lifecycle.must_not_fork:
+                raise ConfigurationError(
+                    "[placement] is not set: the embedded Placement is inside the "
+                    "process of moorage-scheduler, and moorage-api cannot read it"
+                )
+            answers = Answers(
+                Explainer(lambda: scheduler.selector.parts), scheduler.status.store
+            )
+            server = WebServer(conf, access(make_app(answers)))
+            signals = Signals((*STOPPING, RELOADING))
+            scheduler.start()
+            tune_garbage_collector()
+            options = Options(argv, conf, settings)
+            with server:
+                LOG.info(
+                    "Serving the HTTP API on port %d of %s",
+                    server.port, conf.web.address,
+                )  # fmt: skip
+                following = Serving(conf, scheduler, is_deciding=False)
+                serve(following, scheduler, options, signals, notify)
+    except _OPERATOR_ERRORS as e:
+        print(f"moorage-api: {one_line(e)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _become_reader(conf: cfg.ConfigOpts) -> None:
+    """Leave to the schedulers what only one process may do.
+
+    These are the record of a service in nova's database, and the unsettled claims of a
+    process that has ended.
+    """
+    conf.set_override("register_service", False, group="moorage")
+    conf.set_override("claims_directory", None, group="moorage")

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a decision ends, in its record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..errors import MAX_MESSAGE, NoValidHost, SchedulerError, as_nova, shortened
+from .record import DecisionRecord, Outcome
+
+
+@contextmanager
+def concluding(record: DecisionRecord) -> Iterator[None]:
+    """Record the outcome, the reason and the time of a decision, the block."""
+    try:
+        with record.timed("total"):
+            yield
+        record.outcome = Outcome.SELECTED
+    except NoValidHost as e:
+        record.outcome, record.reason = Outcome.NO_VALID_HOST, e.reason
+        record.user_message = str(e)
+        e.is_logged = True
+        raise
+    except BaseException as e:
+        if isinstance(e, SchedulerError):
+            e.is_logged = True
+        if isinstance(e, Exception):
+            record.user_message = str(as_nova(e))
+        record.outcome = Outcome.FAILED
+        record.reason = shortened(f"{type(e).__name__}: {e}", MAX_MESSAGE)
+        raise

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why there, why not there: explanations of decisions, hosts and requests.
+
+They claim and change nothing. `funnel` needs a record only; the others need the hosts
+and, for Placement's part, its providers: the copy in memory or, without one, Placement.
+"""
+
+from .dry_run import dry_run
+from .explainer import Explainer, UnknownHost
+from .funnel import FunnelStep, funnel
+from .host_list import HostCondition, HostSummary, summarize
+from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
+from .tree_checks import HostTree
+from .why_not import host_reasons
+
+__all__ = [
+    "CheckStage",
+    "Explainer",
+    "FunnelStep",
+    "HostCondition",
+    "HostReason",
+    "HostSummary",
+    "HostTree",
+    "HostVerdict",
+    "ProvidersFrom",
+    "UnknownHost",
+    "dry_run",
+    "funnel",
+    "host_reasons",
+    "summarize",
+]

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A decision without claims: where instances would go now."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import uuid
+from typing import Final
+
+from ...objects import RequestSpec
+from ..drivers.caller import Caller
+from ..drivers.concluding import concluding
+from ..drivers.decision import Decision
+from ..drivers.parts import Parts
+from ..drivers.record import DecisionRecord
+from ..errors import NoValidHost
+
+_NAMESPACE: Final = uuid.UUID("6d6f6f72-6167-5000-8000-6472792d7275")
+
+
+def dry_run(
+    parts: Parts, caller: Caller, spec_obj: RequestSpec, n_instances: int
+) -> DecisionRecord:
+    """Decide a request for `n_instances` as a real one; claim and record nothing.
+
+    Its outcome is `Outcome.SELECTED` or `Outcome.NO_VALID_HOST`. Hosts of equal weight
+    have an order of their own in each process, unless ``random_seed`` is set.
+
+    Raises
+    ------
+    SchedulerError
+        The request is invalid, or a component failed.
+    """
+    spec_obj = copy.deepcopy(spec_obj)
+    spec_obj.num_instances = n_instances
+    uuids = [str(uuid.uuid5(_NAMESPACE, str(i))) for i in range(n_instances)]
+    record = DecisionRecord(
+        caller.request_id, tuple(uuids), n_instances, started_at=parts.clock()
+    )
+    with contextlib.suppress(NoValidHost), concluding(record):
+        Decision(
+            parts, caller, spec_obj, uuids, record, return_alternates=True, is_dry=True
+        ).run()
+    return record

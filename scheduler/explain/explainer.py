@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Explanations of requests on the current hosts and providers of a scheduler."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from ...objects import RequestSpec
+from ..candidates import CandidatesQuery, Offer
+from ..drivers.caller import Caller
+from ..drivers.parts import Parts
+from ..drivers.placement_queries import build_queries, run_prefilters
+from ..drivers.record import DecisionRecord
+from ..errors import NoValidHost, SchedulerError, excerpt
+from ..hosts import HostBatch
+from ..placement.answers import read_candidates
+from ..placement.providers import ProviderQuery, ProviderRecord, ProviderView
+from ..placement.providers.tree_records import tree_records
+from ..placement.tree_reading import read_tree
+from ..request import Request
+from .dry_run import dry_run
+from .host_list import HostSummary, summarize
+from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
+from .tree_checks import HostTree
+from .why_not import host_reasons
+
+#: Compute nodes of one service host that are explained; ironic has more.
+MAX_NODES: Final = 20
+#: Allocation candidates of a host for which the filters are run.
+_MAX_CANDIDATES: Final = 1000
+
+
+class UnknownHost(SchedulerError):
+    """Raised for a host that the host table does not have; names similar ones."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Question:
+    """A request, and what it asks of Placement; None: Placement is not asked."""
+
+    request: Request
+    queries: Sequence[CandidatesQuery] | None
+    refusal: HostReason | None = None
+
+
+class Explainer:
+    """Answers questions on requests and hosts; it changes and claims nothing.
+
+    Parameters
+    ----------
+    parts : callable
+        Returns the current parts of a scheduler.
+    providers : callable
+        Returns the current view of Placement's providers; None: there is no copy of
+        them in this process, and Placement itself is queried.
+    """
+
+    def __init__(
+        self,
+        parts: Callable[[], Parts],
+        providers: Callable[[], ProviderView | None] = lambda: None,
+    ) -> None:
+        self._parts = parts
+        self._providers = providers
+
+    def dry_run(
+        self, context: object, spec_obj: RequestSpec, n_instances: int
+    ) -> DecisionRecord:
+        """Return the record of a decision without claims; see `dry_run`."""
+        return dry_run(self._parts(), Caller.of(context), spec_obj, n_instances)
+
+    def hosts(self) -> list[HostSummary]:
+        """Return the state of each compute node, by name."""
+        parts = self._parts()
+        parts.source.refresh_if_stale(parts.table)
+        return summarize(parts.table, parts.conf, parts.clock())
+
+    def why_not(
+        self, context: object, spec_obj: RequestSpec, host: str
+    ) -> list[HostVerdict]:
+        """Return a verdict for each compute node of a service host, or for one node.
+
+        Parameters
+        ----------
+        host : str
+            The name of a service host, or of a compute node.
+
+        Raises
+        ------
+        UnknownHost
+        SchedulerError
+            The request is invalid, or a component failed.
+        """
+        parts = self._parts()
+        nodes = self._nodes(parts, host)
+        question = self._ask(parts, Caller.of(context), spec_obj)
+        return [self._judge(parts, question, node) for node in nodes[:MAX_NODES]]
+
+    def _nodes(self, parts: Parts, host: str) -> Sequence[str]:
+        parts.source.refresh_if_stale(parts.table)
+        nodes = parts.table.nodes_of(host) or parts.table.nodes_of(None, host)
+        if nodes:
+            return nodes
+        known = sorted(set(parts.table.batch().host))
+        similar = difflib.get_close_matches(host[:255], known, n=3)
+        hint = f"; similar: {', '.join(similar)}" if similar else ""
+        raise UnknownHost(f"There is no host {excerpt(host)} among {len(known)}{hint}")
+
+    def _ask(self, parts: Parts, caller: Caller, spec_obj: RequestSpec) -> _Question:
+        request = Request.validated(copy.deepcopy(spec_obj))
+        if request.is_rebuild:
+            return _Question(request, None)
+        record = DecisionRecord(caller.request_id, (), 1, parts.clock())
+        try:
+            requirements = run_prefilters(parts, caller, request, record)
+            return _Question(request, build_queries(parts, request, requirements))
+        except NoValidHost as e:
+            name = record.steps[-1].name if record.steps else "query"
+            reason = HostReason(CheckStage.PREFILTER, name, e.reason.strip())
+            return _Question(request, None, reason)
+
+    def _judge(self, parts: Parts, question: _Question, node: str) -> HostVerdict:
+        reasons = [question.refusal] if question.refusal else []
+        offer, origin = None, ProvidersFrom.NOT_ASKED
+        if question.queries is not None:
+            records, origin = self._records(parts, node)
+            tree = HostTree(records, _names(parts)) if records else None
+            reasons += _of_placement(tree, question.queries)
+            offer = _offer(tree, node, question.queries)
+        host = _host(parts, node, offer)
+        reasons += host_reasons(host, question.request, parts.filters)
+        return HostVerdict(
+            host.value("host", 0),
+            host.value("nodename", 0),
+            node,
+            tuple(reasons),
+            origin,
+        )
+
+    def _records(
+        self, parts: Parts, node: str
+    ) -> tuple[Sequence[ProviderRecord], ProvidersFrom]:
+        view = self._providers()
+        if view is not None:
+            return tree_records(view, node), ProvidersFrom.MEMORY
+        return read_tree(parts.placement, node), ProvidersFrom.PLACEMENT
+
+
+def _names(parts: Parts) -> Mapping[str, str]:
+    """Return a text for each aggregate by UUID."""
+    return {
+        each.uuid: f"{each.name} (zone {each.availability_zone})"
+        if each.availability_zone
+        else each.name
+        for each in parts.table.aggregates
+    }
+
+
+def _of_placement(
+    tree: HostTree | None, queries: Sequence[CandidatesQuery]
+) -> list[HostReason]:
+    """Return the reasons of Placement; none if one of the queries is met."""
+    if tree is None:
+        text = "it has no resource provider in Placement"
+        return [HostReason(CheckStage.PLACEMENT, "provider", text)]
+    found = [tree.reasons(query) for query in queries]
+    if not all(found):
+        return []
+    # The second query, without PCPU, mostly fails for the same reasons.
+    return list(dict.fromkeys(reason for reasons in found for reason in reasons))
+
+
+def _offer(
+    tree: HostTree | None, node: str, queries: Sequence[CandidatesQuery]
+) -> Offer | None:
+    """Return the candidates of one tree for the first query that it meets."""
+    for query in queries if tree is not None else ():
+        assert tree is not None
+        if tree.reasons(query):
+            continue
+        params = [each for each in query.params if each[0] != "in_tree"]
+        matches = tree.view.match(ProviderQuery.parse(params))
+        candidates = matches.expand(node, limit=_MAX_CANDIDATES)
+        answer = read_candidates(
+            {
+                "allocation_requests": list(candidates),
+                "provider_summaries": matches.summaries(candidates),
+            }
+        )
+        is_open = np.ones(answer.n_requests, bool)
+        return Offer(answers=(), candidates=answer, is_open=is_open, claimed={})
+    return None
+
+
+def _host(parts: Parts, node: str, offer: Offer | None) -> HostBatch:
+    """Return one compute node, with its candidates if it has any."""
+    if offer is not None:
+        hosts = parts.table.batch_of_offer(offer)
+        mine = hosts.matches("uuid", [node])
+        if mine.any():
+            return hosts.take(mine)
+    host = parts.table.batch([node])
+    if not len(host):
+        raise UnknownHost(f"The compute node {node} has just been removed")
+    return host

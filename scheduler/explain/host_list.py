@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hosts as an operator asks for them: state, age, fill, pending claims."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections import Counter
+
+from oslo_config import cfg
+
+from ..hosts import HostBatch, HostTable
+
+_MIB_PER_GIB = 1024
+
+
+class HostCondition(enum.StrEnum):
+    """Whether a host takes instances; the first that applies."""
+
+    FORCED_DOWN = "forced down"
+    DISABLED = "disabled"
+    DOWN = "down"
+    UP = "up"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostSummary:
+    """One compute node.
+
+    Attributes
+    ----------
+    seen_s : float or None
+        Seconds since its service was last seen; None: the source has no heartbeats.
+    vcpus, memory_mb, disk_gb : tuple of (int, int)
+        Used by instances and pending claims, and the total without overcommitment.
+    n_claims : int
+        Claims that no report of the host includes yet.
+    """
+
+    host: str
+    node: str
+    node_uuid: str
+    cell_uuid: str
+    zone: str
+    condition: HostCondition
+    seen_s: float | None
+    vcpus: tuple[int, int]
+    memory_mb: tuple[int, int]
+    disk_gb: tuple[int, int]
+    n_instances: int
+    n_claims: int
+
+
+def summarize(table: HostTable, conf: cfg.ConfigOpts, now: float) -> list[HostSummary]:
+    """Return the compute nodes of a table by name.
+
+    Parameters
+    ----------
+    now : float
+        Seconds since the epoch.
+    """
+    hosts = table.batch()
+    claims = Counter(claim.node_uuid for claim in table.claims())
+    found = [_summary(hosts, i, conf, now, claims) for i in range(len(hosts))]
+    return sorted(found, key=lambda each: (each.host, each.node))
+
+
+def _summary(
+    hosts: HostBatch,
+    index: int,
+    conf: cfg.ConfigOpts,
+    now: float,
+    claims: Counter[str],
+) -> HostSummary:
+    def value(name: str) -> int:
+        return int(hosts.value(name, index))
+
+    seen_at: float = hosts.value("last_seen_up", index)
+    seen_s = now - seen_at if math.isfinite(seen_at) else None
+    node_uuid = str(hosts.value("uuid", index))
+    zones = (each.availability_zone for each in hosts.value("aggregates", index))
+    memory_mb, disk_gb = value("total_usable_ram_mb"), value("total_usable_disk_gb")
+    free_gb = value("free_disk_mb") // _MIB_PER_GIB
+    return HostSummary(
+        host=hosts.value("host", index),
+        node=hosts.value("nodename", index),
+        node_uuid=node_uuid,
+        cell_uuid=hosts.value("cell_uuid", index),
+        zone=next(filter(None, zones), conf.default_availability_zone),
+        condition=_condition(hosts, index, seen_at, now, conf.service_down_time),
+        seen_s=seen_s,
+        vcpus=(value("vcpus_used"), value("vcpus_total")),
+        memory_mb=(memory_mb - value("free_ram_mb"), memory_mb),
+        disk_gb=(disk_gb - free_gb, disk_gb),
+        n_instances=value("num_instances"),
+        n_claims=claims[node_uuid],
+    )
+
+
+def _condition(
+    hosts: HostBatch, index: int, seen_at: float, now: float, down_after_s: int
+) -> HostCondition:
+    if hosts.value("forced_down", index):
+        return HostCondition.FORCED_DOWN
+    if hosts.value("disabled", index):
+        return HostCondition.DISABLED
+    # As in ComputeFilter: infinity is a source without heartbeats, NaN never seen.
+    is_up = seen_at == math.inf or abs(now - seen_at) <= down_after_s
+    return HostCondition.UP if is_up else HostCondition.DOWN

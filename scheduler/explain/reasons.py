@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reasons why a host cannot serve a request, one for each check that it fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any
+
+
+class CheckStage(enum.StrEnum):
+    """The step of a decision that a check belongs to."""
+
+    PREFILTER = "prefilter"
+    PLACEMENT = "placement"
+    RESTRICTION = "restriction"
+    FILTER = "filter"
+
+
+class ProvidersFrom(enum.StrEnum):
+    """Where Placement's part of an explanation was read."""
+
+    #: The copy of Placement's providers in this process.
+    MEMORY = "memory"
+    #: Placement's HTTP API: slower, and of this moment.
+    PLACEMENT = "placement"
+    #: Placement has no part in it: a rebuild, or a prefilter rejects the request.
+    NOT_ASKED = "not asked"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostReason:
+    """One check that rejects a host when it is run alone.
+
+    It may contain names of hosts and instances: it is for operators, not end users.
+
+    Attributes
+    ----------
+    check : str
+        A resource class, trait, filter, restriction or prefilter.
+    required, available : str or None
+        None: the check does not say.
+    """
+
+    stage: CheckStage
+    check: str
+    reason: str
+    required: str | None = None
+    available: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostVerdict:
+    """Whether a compute node can serve a request, and every reason if it cannot.
+
+    Attributes
+    ----------
+    reasons : tuple of HostReason
+        Empty: every check passes.
+    """
+
+    host: str
+    node: str
+    node_uuid: str
+    reasons: tuple[HostReason, ...]
+    providers_from: ProvidersFrom
+
+    @property
+    def passes(self) -> bool:
+        """Whether the host passes every check."""
+        return not self.reasons
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the verdict as plain data that JSON can hold."""
+        return {**dataclasses.asdict(self), "passes": self.passes}

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read one host's resource providers from Placement, for explanations.
+
+It takes a GET for the tree, one for sharing providers, and four for each provider:
+no decision calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import os_traits
+
+from ..errors import PlacementUnavailable
+from .client import PlacementClient
+from .providers import InventoryRecord, ProviderRecord
+
+#: Most providers that are read; a host with more has its devices in Placement.
+MAX_PROVIDERS: Final = 64
+_T = TypeVar("_T")
+
+
+def read_tree(client: PlacementClient, root_uuid: str) -> list[ProviderRecord]:
+    """Return the providers of one tree, its root first, then those that share with it.
+
+    Beyond `MAX_PROVIDERS` they are left out. Without such a tree there are none.
+
+    Raises
+    ------
+    PlacementError
+        Placement could not be queried.
+    """
+    url = f"/resource_providers?in_tree={quote(root_uuid)}"
+    own = sorted(_list(client, url), key=lambda provider: provider[1] is not None)
+    if not own or own[0][0] != root_uuid:
+        return []
+    records = [_read(client, *provider) for provider in own[:MAX_PROVIDERS]]
+    aggregates = frozenset[str]().union(*(record.aggregates for record in records))
+    if aggregates:
+        known = {uuid for uuid, _ in own}
+        url = (
+            f"/resource_providers?required={os_traits.MISC_SHARES_VIA_AGGREGATE}"
+            f"&member_of=in:{','.join(sorted(aggregates))}"
+        )
+        sharing = [uuid for uuid, _ in _list(client, url) if uuid not in known]
+        left = MAX_PROVIDERS - len(records)
+        records += [_read(client, uuid, None) for uuid in sharing[:left]]
+    return records
+
+
+def _list(client: PlacementClient, url: str) -> list[tuple[str, str | None]]:
+    def read(body: Any) -> list[tuple[str, str | None]]:  # noqa: ANN401 - JSON
+        providers = body["resource_providers"]
+        return [(each["uuid"], each["parent_provider_uuid"]) for each in providers]
+
+    return _get(client, url, read)
+
+
+def _read(client: PlacementClient, uuid: str, parent: str | None) -> ProviderRecord:
+    url = f"/resource_providers/{uuid}"
+    return ProviderRecord(
+        uuid,
+        parent,
+        inventories=_get(client, f"{url}/inventories", _inventories),
+        used=_get(client, f"{url}/usages", lambda body: dict(body["usages"])),
+        traits=_get(client, f"{url}/traits", lambda b: frozenset(b["traits"])),
+        aggregates=_get(
+            client, f"{url}/aggregates", lambda b: frozenset(b["aggregates"])
+        ),
+    )
+
+
+def _inventories(body: Any) -> dict[str, InventoryRecord]:  # noqa: ANN401 - JSON
+    names = InventoryRecord._fields
+    return {
+        name: InventoryRecord(*(inventory[field] for field in names))
+        for name, inventory in body["inventories"].items()
+    }
+
+
+def _get(client: PlacementClient, url: str, read: Callable[[Any], _T]) -> _T:
+    body: Any = client.read(url)
+    try:
+        return read(body)
+    except (AttributeError, KeyError, TypeError) as e:
+        raise PlacementUnavailable(
+            f"GET {url} returned something unexpected: {type(e).__name__}: {e}"
+        ) from e

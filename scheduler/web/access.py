@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may use the HTTP API: this machine's users, a token's, or Keystone's admins."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+import stat
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from oslo_config import cfg
+
+from ..errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+Access = Callable[["WSGIApplication"], "WSGIApplication"]
+
+_MIN_TOKEN: Final = 16
+_ADMIN: Final = "admin"
+
+
+def make_access(conf: cfg.ConfigOpts) -> Access:
+    """Return what restricts an application as ``[web] auth`` says.
+
+    Raises
+    ------
+    ConfigurationError
+        The address needs authentication, or its token or library is missing.
+    """
+    options = conf.web
+    if options.auth == "token":
+        token = _read_token(options.token_file)
+        return lambda app: _with_token(app, token)
+    if options.auth == "keystone":
+        return _keystone(conf)
+    if not is_loopback(options.address):
+        raise ConfigurationError(
+            f"[web] address = {options.address} is not of the loopback interface: set "
+            "[web] auth to token or keystone"
+        )
+    return _local_only
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether only this machine can connect to an address or a name."""
+    try:
+        return ipaddress.ip_address(address.strip("[]")).is_loopback
+    except ValueError:
+        return address.lower() == "localhost"
+
+
+def _local_only(app: WSGIApplication) -> WSGIApplication:
+    """Refuse other names of this machine in the header Host.
+
+    A web page whose name was made to mean 127.0.0.1 could read the API otherwise.
+    """
+
+    def checked(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
+        host = environ.get("HTTP_HOST", "localhost")
+        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        if is_loopback(name):
+            return app(environ, respond)
+        text = "The header Host must be a loopback address: [web] auth is none"
+        return _refuse(respond, HTTPStatus.FORBIDDEN, text)
+
+    return checked
+
+
+# -- a token -----------------------------------------------------------------------
+
+
+def _read_token(path: str | None) -> bytes:
+    if not path:
+        raise ConfigurationError("[web] auth = token needs [web] token_file")
+    try:
+        mode = Path(path).stat().st_mode
+        token = Path(path).read_bytes().strip()
+    except OSError as e:
+        raise ConfigurationError(
+            f"[web] token_file {path} cannot be read: {e.strerror}"
+        ) from e
+    if mode & stat.S_IROTH:
+        raise ConfigurationError(
+            f"[web] token_file {path} can be read by every user; chmod o-r it"
+        )
+    if len(token) < _MIN_TOKEN:
+        raise ConfigurationError(
+            f"[web] token_file {path} has a token of {len(token)} characters; it must "
+            f"have at least {_MIN_TOKEN}, such as from `openssl rand -hex 32`"
+        )
+    return token
+
+
+def _with_token(app: WSGIApplication, token: bytes) -> WSGIApplication:
+    def checked(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
+        given = environ.get("HTTP_X_AUTH_TOKEN") or _bearer(environ)
+        # WSGI decodes headers as Latin-1.
+        if hmac.compare_digest(given.encode("latin-1", "replace"), token):
+            return app(environ, respond)
+        text = "X-Auth-Token must have the token of [web] token_file"
+        return _refuse(respond, HTTPStatus.UNAUTHORIZED, text)
+
+    return checked
+
+
+def _bearer(environ: WSGIEnvironment) -> str:
+    kind, _, token = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
+
+
+# -- Keystone ----------------------------------------------------------------------
+
+
+def _keystone(conf: cfg.ConfigOpts) -> Access:
+    try:
+        from keystonemiddleware import auth_token
+    except ImportError as e:
+        raise ConfigurationError(
+            "[web] auth = keystone needs keystonemiddleware: install moorage[keystone]"
+        ) from e
+
+    def restrict(app: WSGIApplication) -> WSGIApplication:
+        settings = {"oslo_config_config": conf}
+        made: WSGIApplication = auth_token.AuthProtocol(_admins_only(app), settings)
+        return made
+
+    return restrict
+
+
+def _admins_only(app: WSGIApplication) -> WSGIApplication:
+    """Refuse users without the role admin; AuthProtocol has validated the token."""
+
+    def checked(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
+        roles = environ.get("HTTP_X_ROLES", "").lower().split(",")
+        is_confirmed = environ.get("HTTP_X_IDENTITY_STATUS") == "Confirmed"
+        if is_confirmed and _ADMIN in map(str.strip, roles):
+            return app(environ, respond)
+        return _refuse(respond, HTTPStatus.FORBIDDEN, "The role admin is required")
+
+    return checked
+
+
+def _refuse(respond: StartResponse, status: HTTPStatus, text: str) -> list[bytes]:
+    body = json.dumps({"error": f"{text}."}).encode()
+    headers = [
+        ("Content-Type", "application/json"),
+        ("Content-Length", str(len(body))),
+        ("Cache-Control", "no-store"),
+    ]
+    if status is HTTPStatus.UNAUTHORIZED:
+        headers.append(("WWW-Authenticate", 'Bearer realm="moorage"'))
+    respond(f"{status.value} {status.phrase}", headers)
+    return [body]

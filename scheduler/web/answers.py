@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answers of the HTTP API as plain data, from the store and the explanations."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from ...objects import RequestSpec
+from ..decision_store import DecisionQuery, StoredDecision
+from ..drivers.record import DecisionRecord
+from ..errors import SchedulerError, excerpt
+from ..explain import Explainer, funnel
+from .specs import notes_on, read_request
+
+#: Decisions of one request or instance that are returned whole.
+MAX_WHOLE: Final = 20
+
+
+class NotFound(SchedulerError):
+    """Raised when there is no stored decision or request of that id."""
+
+
+class ReadsDecisions(Protocol):
+    """The part of the store of decisions that is read."""
+
+    def get(self, request_id: str) -> list[StoredDecision]:
+        """Return the decisions of a request, the newest first."""
+
+    def find(self, query: DecisionQuery) -> list[StoredDecision]:
+        """Return decisions, the newest first."""
+
+
+class Answers:
+    """Answers to the paths of the API.
+
+    Parameters
+    ----------
+    explainer : Explainer
+    store : ReadsDecisions or None
+        None: no decision is stored.
+    """
+
+    def __init__(self, explainer: Explainer, store: ReadsDecisions | None) -> None:
+        self._explainer = explainer
+        self._given_store = store
+
+    @property
+    def _store(self) -> ReadsDecisions:
+        if self._given_store is None:
+            raise NotFound(
+                "No decision is stored: [moorage] decision_store_connection is empty"
+            )
+        return self._given_store
+
+    def decisions(self, query: DecisionQuery) -> dict[str, Any]:
+        """Return a page of decisions in short, and the id to continue after."""
+        found = self._store.find(query)
+        is_full = len(found) == query.limit
+        return {
+            "decisions": [_short(each) for each in found],
+            "next": str(found[-1].id) if found and is_full else None,
+        }
+
+    def decision(self, id_: str) -> dict[str, Any]:
+        """Return the whole decisions of a request id or an instance, newest first.
+
+        Raises
+        ------
+        NotFound
+        """
+        return {"decisions": [_whole(each) for each in self._find(id_)[:MAX_WHOLE]]}
+
+    def why_not(self, host: str, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a verdict for each compute node of a host.
+
+        Parameters
+        ----------
+        question : mapping
+            With ``stored``, the id of a decision, or ``request``.
+        """
+        spec, context, notes = self._request(question)
+        verdicts = self._explainer.why_not(context, spec, host)
+        return {"nodes": [each.to_dict() for each in verdicts], "notes": notes}
+
+    def dry_run(self, count: int, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Return where `count` instances would go now; see `why_not`."""
+        spec, context, notes = self._request(question)
+        record = self._explainer.dry_run(context, spec, count)
+        return {"decision": _record(record), "notes": notes}
+
+    def hosts(self, after: str | None, limit: int) -> dict[str, Any]:
+        """Return a page of compute nodes by host and node, and how to continue."""
+        every = self._explainer.hosts()
+        names = [f"{each.host}/{each.node}" for each in every]
+        left = [
+            each
+            for each, name in zip(every, names, strict=True)
+            if after is None or name > after
+        ]
+        page = left[:limit]
+        is_all = len(left) <= limit
+        return {
+            "hosts": [dataclasses.asdict(each) for each in page],
+            "n_hosts": len(every),
+            "next": None if is_all else f"{page[-1].host}/{page[-1].node}",
+        }
+
+    def _find(self, id_: str) -> Sequence[StoredDecision]:
+        query = DecisionQuery(instance_uuid=id_, limit=MAX_WHOLE)
+        found = self._store.get(id_) or self._store.find(query)
+        if not found:
+            raise NotFound(f"No decision is stored for {excerpt(id_)}")
+        return found
+
+    def _request(
+        self, question: Mapping[str, Any]
+    ) -> tuple[RequestSpec, Mapping[str, Any], list[str]]:
+        """Return a request, its context, and notes on what it lacks."""
+        if "request" in question:
+            document = question["request"]
+            context = {"project_id": document.get("project_id")}
+            return read_request(document), context, notes_on(document)
+        found = self._find(question["stored"])
+        stored = next((each for each in found if each.request is not None), None)
+        if stored is None or stored.request is None:
+            raise NotFound(
+                f"The decisions of {excerpt(question['stored'])} were stored without "
+                "their request"
+            )
+        context = {"request_id": stored.request_id, "project_id": stored.project_id}
+        return stored.request, context, []
+
+
+def _short(stored: StoredDecision) -> dict[str, Any]:
+    record = stored.record
+    return {
+        "id": str(stored.id),
+        "request_id": stored.request_id,
+        "decided_at": stored.decided_at,
+        "project_id": stored.project_id,
+        "outcome": stored.outcome,
+        "reason": record.reason.strip(),
+        "instance_uuids": list(record.instance_uuids)[:MAX_WHOLE],
+        "n_instances": record.n_instances,
+        "hosts": [each.host for each in record.instances][:MAX_WHOLE],
+        "n_hosts": record.n_hosts,
+        "total_ms": record.times_ms.get("total"),
+    }
+
+
+def _whole(stored: StoredDecision) -> dict[str, Any]:
+    return {
+        "id": str(stored.id),
+        "decided_at": stored.decided_at,
+        "project_id": stored.project_id,
+        **_record(stored.record),
+    }
+
+
+def _record(record: DecisionRecord) -> dict[str, Any]:
+    steps = [dataclasses.asdict(step) for step in funnel(record)]
+    return {**record.to_dict(), "funnel": steps}
+
+
+def finite(value: Any) -> Any:  # noqa: ANN401 - plain data of any shape
+    """Return plain data with None for numbers that JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in value]
+    return value

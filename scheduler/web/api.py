@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP API as a WSGI application: paths, bounds and errors."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException
+
+from ..database import StoreUnavailable
+from ..decision_store import DecisionQuery
+from ..errors import InvalidRequest, NetworkError, PlacementError, SchedulerError
+from ..explain import UnknownHost
+from .answers import Answers, NotFound, finite
+from .openapi import BODIES, PARAMETERS, document
+from .specs import check
+
+if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
+
+LOG = logging.getLogger(__name__)
+
+#: Bytes of a body.
+_MAX_BODY: Final = 256 * 1024
+_HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+#: The status of each error that a client or an operator can do something about.
+_STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
+    (NotFound, HTTPStatus.NOT_FOUND),
+    (UnknownHost, HTTPStatus.NOT_FOUND),
+    (InvalidRequest, HTTPStatus.BAD_REQUEST),
+    (StoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
+    (PlacementError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (NetworkError, HTTPStatus.SERVICE_UNAVAILABLE),
+    (SchedulerError, HTTPStatus.INTERNAL_SERVER_ERROR),
+)
+
+
+def make_app(answers: Answers) -> WSGIApplication:
+    """Return the application; whoever serves it restricts the access."""
+    app = Flask(__name__, static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = _MAX_BODY
+    app.register_error_handler(HTTPException, _of_http)
+    app.register_error_handler(Exception, _failed)
+
+    @app.get("/v1/decisions")
+    def decisions() -> Response:
+        args = _arguments("/v1/decisions")
+        return _answer(answers.decisions(_query(args)))
+
+    @app.get("/v1/decisions/<id_>")
+    def decision(id_: str) -> Response:
+        check(id_, PARAMETERS["/v1/decisions/{id}"]["id"])
+        return _answer(answers.decision(id_))
+
+    @app.post("/v1/why-not")
+    def why_not() -> Response:
+        body = _body("/v1/why-not")
+        return _answer(answers.why_not(body["host"], body))
+
+    @app.post("/v1/dry-run")
+    def dry_run() -> Response:
+        body = _body("/v1/dry-run")
+        return _answer(answers.dry_run(body.get("count", 1), body))
+
+    @app.get("/v1/hosts")
+    def hosts() -> Response:
+        args = _arguments("/v1/hosts")
+        return _answer(answers.hosts(args.get("after"), args["limit"]))
+
+    @app.get("/v1/openapi.json")
+    def openapi() -> Response:
+        return _answer(document())
+
+    return app
+
+
+def _query(args: Mapping[str, Any]) -> DecisionQuery:
+    return DecisionQuery(
+        instance_uuid=args.get("instance"),
+        project_id=args.get("project"),
+        host=args.get("host"),
+        since_s=args.get("since"),
+        failed=args.get("failed"),
+        after=int(args["after"]) if "after" in args else None,
+        limit=args["limit"],
+    )
+
+
+# -- what a client sends -----------------------------------------------------------
+
+
+def _arguments(path: str) -> dict[str, Any]:
+    """Return the query's parameters as their schemas want them, with defaults.
+
+    Raises
+    ------
+    InvalidRequest
+        One is unknown, repeated or invalid.
+    """
+    schemas = PARAMETERS[path]
+    found = {n: s["default"] for n, s in schemas.items() if "default" in s}
+    for name, values in request.args.lists():
+        if name not in schemas:
+            raise InvalidRequest(f"There is no parameter {name[:50]!r} of {path}")
+        if len(values) > 1:
+            raise InvalidRequest(f"{name}: it is given {len(values)} times")
+        found[name] = _converted(name, values[0], schemas[name])
+    return found
+
+
+def _converted(name: str, text: str, schema: Mapping[str, Any]) -> object:
+    value: object = text
+    if schema["type"] == "boolean":
+        if text not in ("true", "false"):
+            raise InvalidRequest(f"{name}: {text[:50]!r} is neither true nor false")
+        value = text == "true"
+    elif schema["type"] in ("integer", "number"):
+        try:
+            value = int(text) if schema["type"] == "integer" else float(text)
+        except ValueError as e:
+            raise InvalidRequest(f"{name}: {text[:50]!r} is not a number") from e
+        if not text.isascii() or value != value or "_" in text or text != text.strip():
+            raise InvalidRequest(f"{name}: {text[:50]!r} is not a number")
+    try:
+        check(value, schema)
+    except InvalidRequest as e:
+        raise InvalidRequest(f"{name}: {str(e).removeprefix('the body: ')}") from e
+    return value
+
+
+def _body(path: str) -> dict[str, Any]:
+    body = request.get_json()
+    check(body, BODIES[path])
+    found: dict[str, Any] = body
+    return found
+
+
+# -- what it gets ------------------------------------------------------------------
+
+
+def _answer(data: object, status: int = HTTPStatus.OK) -> Response:
+    text = json.dumps(finite(data), allow_nan=False)
+    return Response(text, status, _HEADERS, mimetype="application/json")
+
+
+def _error(text: str, status: int) -> Response:
+    return _answer({"error": text}, status)
+
+
+def _of_http(error: HTTPException) -> Response:
+    response = _error(error.description or error.name, error.code or 500)
+    # A 405 names the methods that there are.
+    for name, value in error.get_headers():
+        if name == "Allow":
+            response.headers[name] = value
+    return response
+
+
+def _failed(error: Exception) -> Response:
+    for kind, status in _STATUSES:
+        if isinstance(error, kind):
+            if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                LOG.warning("%s %s failed: %s", request.method, request.path, error)
+            return _error(str(error), status)
+    LOG.error("%s %s failed", request.method, request.path, exc_info=error)
+    text = "An unexpected error; see the log of moorage-api"
+    return _error(text, HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The OpenAPI document of the HTTP API, from which requests are validated."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Final
+
+from ... import __version__
+from .specs import REQUEST_SCHEMA
+
+Schema = dict[str, Any]
+
+_ID: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 255}
+_NAME: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 255}
+_LIMIT: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": 200, "default": 50}
+
+#: Schemas of the parameters of each path by name.
+PARAMETERS: Final[dict[str, dict[str, Schema]]] = {
+    "/v1/decisions": {
+        "instance": _ID,
+        "project": _NAME,
+        "host": _NAME,
+        "failed": {
+            "type": "boolean",
+            "description": "Only decisions that selected no host; false: the others.",
+        },
+        "since": {
+            "type": "number",
+            "minimum": 0,
+            "maximum": 1e11,
+            "description": "Seconds since the epoch.",
+        },
+        "after": {
+            "type": "string",
+            "pattern": "^[0-9]{1,19}$",
+            "description": "`next` of the page before.",
+        },
+        "limit": _LIMIT,
+    },
+    "/v1/decisions/{id}": {
+        "id": {**_ID, "description": "A request id, or the UUID of an instance."}
+    },
+    "/v1/hosts": {
+        "after": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 600,
+            "description": "`next` of the page before.",
+        },
+        "limit": {**_LIMIT, "maximum": 1000, "default": 200},
+    },
+}
+
+_STORED: Final[Schema] = {
+    **_ID,
+    "description": "A request id or instance whose stored request is used.",
+}
+
+
+def _question(properties: Schema, required: list[str]) -> Schema:
+    """Return the schema of a body that has a request, or the id of a stored one."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {**properties, "stored": _STORED, "request": REQUEST_SCHEMA},
+        "required": required,
+        "oneOf": [{"required": ["stored"]}, {"required": ["request"]}],
+    }
+
+
+#: Schemas of the bodies of each path.
+BODIES: Final[dict[str, Schema]] = {
+    "/v1/why-not": _question({"host": _NAME}, ["host"]),
+    "/v1/dry-run": _question(
+        {"count": {"type": "integer", "minimum": 1, "maximum": 100, "default": 1}}, []
+    ),
+}
+
+_TEXT: Final[Schema] = {"type": "string"}
+_OPTIONAL_TEXT: Final[Schema] = {"type": ["string", "null"]}
+_TEXTS: Final[Schema] = {"type": "array", "items": _TEXT}
+_NUMBER: Final[Schema] = {"type": "number"}
+_OPTIONAL_NUMBER: Final[Schema] = {"type": ["number", "null"]}
+_COUNT: Final[Schema] = {"type": "integer"}
+
+
+def _object(**properties: Schema) -> Schema:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+    }
+
+
+_FUNNEL = _object(
+    name=_TEXT, n_in={"type": ["integer", "null"]}, n_out=_COUNT, reason=_TEXT
+)
+_PART = _object(
+    name=_TEXT,
+    raw=_OPTIONAL_NUMBER,
+    normalized=_OPTIONAL_NUMBER,
+    weighted=_OPTIONAL_NUMBER,
+)
+_WEIGHED = _object(
+    host=_TEXT,
+    node=_TEXT,
+    weight=_OPTIONAL_NUMBER,
+    parts={"type": "array", "items": _PART},
+)
+_PLACED = _object(
+    instance_uuid=_OPTIONAL_TEXT,
+    host=_TEXT,
+    weight=_OPTIONAL_NUMBER,
+    top_hosts={"type": "array", "items": _WEIGHED},
+    alternates=_TEXTS,
+)
+_CLAIM = _object(
+    instance_uuids=_TEXTS,
+    hosts=_TEXTS,
+    result=_TEXT,
+    n_attempts=_COUNT,
+    detail=_TEXT,
+)
+_RECORD = _object(
+    request_id=_OPTIONAL_TEXT,
+    instance_uuids=_TEXTS,
+    n_instances=_COUNT,
+    started_at=_NUMBER,
+    queries=_TEXTS,
+    n_hosts=_COUNT,
+    funnel={"type": "array", "items": _FUNNEL},
+    instances={"type": "array", "items": _PLACED},
+    claims={"type": "array", "items": _CLAIM},
+    times_ms={"type": "object", "additionalProperties": _NUMBER},
+    outcome=_OPTIONAL_TEXT,
+    reason=_TEXT,
+)
+_STORED_RECORD = {
+    "allOf": [
+        _object(id=_TEXT, decided_at=_NUMBER, project_id=_OPTIONAL_TEXT),
+        _RECORD,
+    ]
+}
+_SHORT = _object(
+    id=_TEXT,
+    request_id=_OPTIONAL_TEXT,
+    decided_at=_NUMBER,
+    project_id=_OPTIONAL_TEXT,
+    outcome=_TEXT,
+    reason=_TEXT,
+    instance_uuids=_TEXTS,
+    n_instances=_COUNT,
+    hosts=_TEXTS,
+    n_hosts=_COUNT,
+    total_ms=_OPTIONAL_NUMBER,
+)
+_REASON = _object(
+    stage=_TEXT,
+    check=_TEXT,
+    reason=_TEXT,
+    required=_OPTIONAL_TEXT,
+    available=_OPTIONAL_TEXT,
+)
+_VERDICT = _object(
+    host=_TEXT,
+    node=_TEXT,
+    node_uuid=_TEXT,
+    passes={"type": "boolean"},
+    reasons={"type": "array", "items": _REASON},
+    providers_from=_TEXT,
+)
+_PAIR = {"type": "array", "items": _COUNT, "minItems": 2, "maxItems": 2}
+_HOST = _object(
+    host=_TEXT,
+    node=_TEXT,
+    node_uuid=_TEXT,
+    cell_uuid=_TEXT,
+    zone=_TEXT,
+    condition=_TEXT,
+    seen_s=_OPTIONAL_NUMBER,
+    vcpus=_PAIR,
+    memory_mb=_PAIR,
+    disk_gb=_PAIR,
+    n_instances=_COUNT,
+    n_claims=_COUNT,
+)
+
+
+def _list(of: Schema) -> Schema:
+    return {"type": "array", "items": of}
+
+
+_ANSWERS: Final[dict[str, tuple[str, str, Schema]]] = {
+    "/v1/decisions": (
+        "get",
+        "Decisions in short, the newest first.",
+        _object(decisions=_list(_SHORT), next=_OPTIONAL_TEXT),
+    ),
+    "/v1/decisions/{id}": (
+        "get",
+        "The decisions of a request id or an instance, with funnel, scores and claims.",
+        _object(decisions=_list(_STORED_RECORD)),
+    ),
+    "/v1/why-not": (
+        "post",
+        "Every reason why a host cannot serve a request now.",
+        _object(nodes=_list(_VERDICT), notes=_TEXTS),
+    ),
+    "/v1/dry-run": (
+        "post",
+        "Where instances would go now: a decision that claims nothing.",
+        _object(decision=_RECORD, notes=_TEXTS),
+    ),
+    "/v1/hosts": (
+        "get",
+        "Compute nodes: state, age, fill and pending claims.",
+        _object(hosts=_list(_HOST), n_hosts=_COUNT, next=_OPTIONAL_TEXT),
+    ),
+    "/v1/openapi.json": ("get", "This document.", {"type": "object"}),
+}
+
+_ERRORS: Final = {
+    "400": "The request is invalid.",
+    "401": "A token is missing or wrong.",
+    "403": "The user lacks the role admin.",
+    "404": "There is no such decision or host.",
+    "413": "The body is too large.",
+    "415": "The body is not JSON.",
+    "500": "A component failed.",
+    "503": "The store of decisions, or Placement, does not answer.",
+}
+
+
+def document() -> Schema:
+    """Return the OpenAPI document."""
+    return copy.deepcopy(
+        {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "Moorage",
+                "version": __version__,
+                "description": "Why instances are where they are, and why not.",
+            },
+            "paths": {path: _path(path) for path in _ANSWERS},
+            "components": {
+                "securitySchemes": {
+                    "token": {"type": "apiKey", "in": "header", "name": "X-Auth-Token"}
+                }
+            },
+            "security": [{}, {"token": []}],
+        }
+    )
+
+
+def _path(path: str) -> Schema:
+    method, summary, answer = _ANSWERS[path]
+    operation: Schema = {
+        "summary": summary,
+        "operationId": path.removeprefix("/v1/"),
+        "parameters": [
+            {
+                "name": name,
+                "in": "path" if f"{{{name}}}" in path else "query",
+                "required": f"{{{name}}}" in path,
+                "schema": schema,
+            }
+            for name, schema in PARAMETERS.get(path, {}).items()
+        ],
+        "responses": {
+            "200": {
+                "description": summary,
+                "content": {"application/json": {"schema": answer}},
+            },
+            **{status: _error(text) for status, text in _ERRORS.items()},
+        },
+    }
+    if path in BODIES:
+        content = {"application/json": {"schema": BODIES[path]}}
+        operation["requestBody"] = {"required": True, "content": content}
+    return {method: operation}
+
+
+def _error(text: str) -> Schema:
+    schema = _object(error=_TEXT)
+    return {"description": text, "content": {"application/json": {"schema": schema}}}

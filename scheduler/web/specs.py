@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request in JSON, as operators write it, to the RequestSpec of a conductor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import jsonschema
+
+from ...objects import Flavor, ImageMeta, ImageMetaProps, RequestSpec
+from ..errors import InvalidRequest, excerpt
+
+_MAX_NUMBER: Final = 2**31 - 1
+_MAX_KEYS: Final = 256
+_MAX_TEXT: Final = 4096
+
+_AMOUNT = {"type": "integer", "minimum": 0, "maximum": _MAX_NUMBER}
+_NAME = {"type": "string", "minLength": 1, "maxLength": 255}
+_TEXT = {"type": "string", "maxLength": _MAX_TEXT}
+_TEXTS = {
+    "type": "object",
+    "maxProperties": _MAX_KEYS,
+    "propertyNames": {"type": "string", "minLength": 1, "maxLength": 255},
+    "additionalProperties": _TEXT,
+}
+
+#: The JSON schema of a request.
+REQUEST_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["flavor"],
+    "additionalProperties": False,
+    "properties": {
+        "flavor": {
+            "type": "object",
+            "required": ["vcpus", "memory_mb"],
+            "additionalProperties": False,
+            "properties": {
+                "name": _NAME,
+                "vcpus": {**_AMOUNT, "minimum": 1},
+                "memory_mb": {**_AMOUNT, "minimum": 1},
+                "root_gb": _AMOUNT,
+                "ephemeral_gb": _AMOUNT,
+                "swap_mb": _AMOUNT,
+                "extra_specs": _TEXTS,
+            },
+        },
+        "image_properties": _TEXTS,
+        "hints": {
+            "type": "object",
+            "maxProperties": _MAX_KEYS,
+            "propertyNames": {"type": "string", "minLength": 1, "maxLength": 255},
+            "additionalProperties": {
+                "type": "array",
+                "items": _TEXT,
+                "maxItems": _MAX_KEYS,
+            },
+        },
+        "availability_zone": _NAME,
+        "project_id": _NAME,
+        "user_id": _NAME,
+        "ignore_hosts": {"type": "array", "items": _NAME, "maxItems": _MAX_KEYS},
+        "force_hosts": {"type": "array", "items": _NAME, "maxItems": _MAX_KEYS},
+    },
+}
+
+
+def read_request(document: Mapping[str, Any]) -> RequestSpec:
+    """Return the request of a document that matches `REQUEST_SCHEMA`.
+
+    Raises
+    ------
+    InvalidRequest
+        A value is not one of nova's.
+    """
+    sizes = document["flavor"]
+    flavor = Flavor(
+        id=0,
+        name=sizes.get("name", "dry-run"),
+        flavorid=sizes.get("name", "dry-run"),
+        vcpus=sizes["vcpus"],
+        memory_mb=sizes["memory_mb"],
+        root_gb=sizes.get("root_gb", 0),
+        ephemeral_gb=sizes.get("ephemeral_gb", 0),
+        swap=sizes.get("swap_mb", 0),
+        extra_specs=dict(sizes.get("extra_specs", {})),
+    )
+    return RequestSpec(
+        flavor=flavor,
+        image=ImageMeta(properties=_properties(document.get("image_properties", {}))),
+        num_instances=1,
+        project_id=document.get("project_id"),
+        user_id=document.get("user_id"),
+        availability_zone=document.get("availability_zone"),
+        scheduler_hints=_lists(document.get("hints", {})),
+        ignore_hosts=document.get("ignore_hosts"),
+        force_hosts=document.get("force_hosts"),
+        force_nodes=None,
+        instance_group=None,
+        requested_destination=None,
+        numa_topology=None,
+        pci_requests=None,
+        is_bfv=False,
+    )
+
+
+#: Extra specs from which nova's API computes parts of a request that it lacks here.
+_COMPUTED: Final = ("hw:numa_", "hw:mem_page_size", "hw:cpu_policy", "pci_passthrough:")
+
+
+def notes_on(document: Mapping[str, Any]) -> list[str]:
+    """Return what a request of a document lacks that nova's API would add."""
+    specs = document["flavor"].get("extra_specs", {})
+    names = sorted(name for name in specs if name.startswith(_COMPUTED))
+    if not names:
+        return []
+    return [
+        f"nova's API computes NUMA cells and PCI devices from {', '.join(names)}; this "
+        "request has none: use a stored request for such a flavor"
+    ]
+
+
+def _properties(properties: Mapping[str, str]) -> ImageMetaProps:
+    try:
+        return ImageMetaProps.from_dict(dict(properties))
+    except (ValueError, TypeError) as e:
+        raise InvalidRequest(f"image_properties: {e}") from e
+
+
+def _lists(hints: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    return {name: list(values) for name, values in hints.items()}
+
+
+def check(document: object, schema: Mapping[str, Any]) -> None:
+    """Raise InvalidRequest, with the place, unless a document matches a schema."""
+    validator = jsonschema.Draft202012Validator(schema)
+    error = next(iter(validator.iter_errors(document)), None)
+    if error is not None:
+        place = ".".join(str(key) for key in error.absolute_path) or "the body"
+        raise InvalidRequest(f"{excerpt(place)[1:-1]}: {_message(error)}")
+
+
+def _message(error: jsonschema.ValidationError) -> str:
+    # jsonschema quotes the whole value, which may be long.
+    text = error.message
+    return text if len(text) <= 300 else f"{text[:300]}…"
