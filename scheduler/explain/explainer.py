@@ -9,17 +9,15 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-import numpy as np
-
 from ...objects import RequestSpec
-from ..candidates import CandidatesQuery, Offer
+from ..candidates import CandidatesQuery, DecisionOffer, DerivedData
 from ..drivers.caller import Caller
 from ..drivers.parts import Parts
 from ..drivers.placement_queries import build_queries, run_prefilters
 from ..drivers.record import DecisionRecord
 from ..errors import NoValidHost, SchedulerError, excerpt
 from ..hosts import HostBatch
-from ..placement.answers import read_candidates
+from ..placement.memory import TableOffer
 from ..placement.providers import ProviderQuery, ProviderRecord, ProviderView
 from ..placement.providers.tree_records import tree_records
 from ..placement.tree_reading import read_tree
@@ -32,8 +30,6 @@ from .why_not import host_reasons
 
 #: Compute nodes of one service host that are explained; ironic has more.
 MAX_NODES: Final = 20
-#: Allocation candidates of a host for which the filters are run.
-_MAX_CANDIDATES: Final = 1000
 
 
 class UnknownHost(SchedulerError):
@@ -132,7 +128,7 @@ class Explainer:
             records, origin = self._records(parts, node)
             tree = HostTree(records, _names(parts)) if records else None
             reasons += _of_placement(tree, question.queries)
-            offer = _offer(tree, node, question.queries)
+            offer = _offer(tree, question.queries)
         host = _host(parts, node, offer)
         reasons += host_reasons(host, question.request, parts.filters)
         return HostVerdict(
@@ -177,8 +173,8 @@ def _of_placement(
 
 
 def _offer(
-    tree: HostTree | None, node: str, queries: Sequence[CandidatesQuery]
-) -> Offer | None:
+    tree: HostTree | None, queries: Sequence[CandidatesQuery]
+) -> DecisionOffer | None:
     """Return the candidates of one tree for the first query that it meets."""
     for query in queries if tree is not None else ():
         assert tree is not None
@@ -186,19 +182,12 @@ def _offer(
             continue
         params = [each for each in query.params if each[0] != "in_tree"]
         matches = tree.view.match(ProviderQuery.parse(params))
-        candidates = matches.expand(node, limit=_MAX_CANDIDATES)
-        answer = read_candidates(
-            {
-                "allocation_requests": list(candidates),
-                "provider_summaries": matches.summaries(candidates),
-            }
-        )
-        is_open = np.ones(answer.n_requests, bool)
-        return Offer(answers=(), candidates=answer, is_open=is_open, claimed={})
+        offer = TableOffer(query, matches, DerivedData(), began=0, began_at=0)
+        return DecisionOffer([offer])
     return None
 
 
-def _host(parts: Parts, node: str, offer: Offer | None) -> HostBatch:
+def _host(parts: Parts, node: str, offer: DecisionOffer | None) -> HostBatch:
     """Return one compute node, with its candidates if it has any."""
     if offer is not None:
         hosts = parts.table.batch_of_offer(offer)
