@@ -37,14 +37,6 @@ _BUCKETS_S: Final = (
     10.0, 30.0,
 )  # fmt: skip
 
-#: How a query for candidates was answered: a field of `CacheStats` by label.
-_QUERY_LABELS: Final = {
-    "cached": "hits",
-    "shared": "shared",
-    "sent": "misses",
-    "refreshed": "refreshes",
-}
-
 
 class Metrics:
     """Count what one process does; render the sum of all processes.
@@ -263,10 +255,8 @@ class _StateMetrics:
         self._cells: set[str] = set()
 
     def refresh(self, status: SchedulerStatus) -> None:
-        stats = status.candidates_cache.stats()
-        self._queries.set_total(
-            {k: getattr(stats, v) for k, v in _QUERY_LABELS.items()}
-        )
+        stats = status.candidates.stats()
+        self._queries.set_total(status.candidates.query_counts())
         self._answers.set_total(
             {"truncated": stats.truncated, "evicted": stats.evicted}
         )
@@ -293,13 +283,13 @@ _GAUGES: Final = (
     _Gauge(
         "moorage_cached_candidates",
         "livesum",
-        lambda status: status.candidates_cache.stats().requests,
+        lambda status: status.candidates.stats().requests,
         "Allocation candidates in the cache.",
     ),
     _Gauge(
         "moorage_cached_answers",
         "livesum",
-        lambda status: status.candidates_cache.stats().answers,
+        lambda status: status.candidates.stats().answers,
         "Answers of Placement in the cache.",
     ),
     _Gauge(
