@@ -25,6 +25,7 @@ from ...errors import ConfigurationError
 from ...failures import Failure
 from ...polling.polled_database import Apply, PolledDatabase, Read, SharedRefresh
 from ...waiting import Spawner, SystemWaiter, Task, ThreadSpawner, Waiter
+from ..candidates_source import FollowingStats
 from ..providers import ProviderRecord, ProviderTable, ProviderView
 from .changes import ChangeReader, ProviderChanges
 from .engines import OPTION, allow_long_sets
@@ -123,6 +124,8 @@ class ProviderFollower:
         #: Of the last poll that succeeded, and of the last reading of any kind.
         self._polled = self._read = 0
         self._polled_at: float | None = None
+        self._n_read = self._n_failed = 0
+        self._read_s = 0.0
         self._stopping = self._spawner.event()
         self._evidence = self._spawner.event()
         self._thread: Task | None = None
@@ -167,6 +170,13 @@ class ProviderFollower:
         """Return the seconds since the last successful poll began; inf: none did."""
         polled_at = self._polled_at
         return math.inf if polled_at is None else self._waiter.monotonic() - polled_at
+
+    def stats(self) -> FollowingStats:
+        """Return the age of the table, and counts of readings."""
+        with self._lock:
+            return FollowingStats(
+                self.age_s(), self._n_read, self._n_failed, self._read_s
+            )
 
     def poll(self) -> bool:
         """Read what changed; return whether that was done within a second.
@@ -273,6 +283,7 @@ class ProviderFollower:
         return self._order, self._taken, self._database.reader, self.table.view()
 
     def _restore(self) -> None:
+        self._n_failed += 1
         self._pending |= self._taken
         self._taken = set()
 
@@ -286,7 +297,7 @@ class ProviderFollower:
             changes = reader.poll(connection, view, began_at, uuids=uuids, share=share)
 
             def apply() -> None:
-                self._apply(changes, order)
+                self._apply(changes, order, began)
                 self._polled = self._read = order
                 self._polled_at = began
 
@@ -296,6 +307,7 @@ class ProviderFollower:
 
     def _refresh_reading(self) -> Read:
         order, uuids, reader, view = self._begin()
+        began = self._waiter.monotonic()
 
         def read(connection: sa.Connection, began_at: float) -> Apply:
             changes = reader.refresh(connection, view, uuids)
@@ -303,7 +315,7 @@ class ProviderFollower:
                 changes = reader.poll(connection, view, began_at, uuids=uuids, share=0)
 
             def apply() -> None:
-                self._apply(changes, order)
+                self._apply(changes, order, began)
                 self._read = order
 
             return apply
@@ -312,8 +324,10 @@ class ProviderFollower:
 
     # -- changes, with the lock held ---------------------------------------------------
 
-    def _apply(self, changes: ProviderChanges, order: int) -> None:
+    def _apply(self, changes: ProviderChanges, order: int, began: float) -> None:
         self._taken = set()
+        self._n_read += 1
+        self._read_s += self._waiter.monotonic() - began
         is_changed = changes.names is not None
         if changes.columns is not None:
             self._load(changes, order)

@@ -295,6 +295,20 @@ def test_age_is_that_of_the_last_complete_poll(placement: FollowedPlacement) -> 
     assert follower.age_s() == 0
 
 
+def test_readings_are_counted(placement: FollowedPlacement) -> None:
+    follower = placement.follower()
+    placement.time.pass_by(2)
+    follower.refresh([HOST])
+
+    def fail() -> None:
+        raise OSError("the network is down")
+
+    with _During(placement.engine, "FROM resource_providers").call(fail):
+        follower.poll()
+    stats = follower.stats()
+    assert (stats.age_s, stats.n_read, stats.n_failed) == (2, 2, 1)
+
+
 def test_failed_poll_is_logged_once_and_made_up_for(
     placement: FollowedPlacement, caplog: pytest.LogCaptureFixture
 ) -> None:
