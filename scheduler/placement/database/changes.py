@@ -100,7 +100,8 @@ class ChangeReader:
         if is_new:
             every = list(rows.values())
             rows = {i: row for i, row in rows.items() if self._differs(view, row)}
-        if len(rows) > max(_MANY, _MANY_SHARE * len(self._uuid_of)):
+        is_empty = is_new and not view.state.trees.row_of
+        if is_empty or len(rows) > max(_MANY, _MANY_SHARE * len(self._uuid_of)):
             if not is_new:
                 every = list(connection.execute(PROVIDERS.every))
             changes.columns = read_columns(connection, every, self._names)
