@@ -64,6 +64,26 @@ class CacheStats:
     truncated: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class FollowingStats:
+    """How the providers in memory follow Placement's database.
+
+    Attributes
+    ----------
+    age_s : float
+        Seconds since the last successful poll began; inf: there was none.
+    n_read, n_failed : int
+        Readings since the start.
+    read_s : float
+        How long the successful ones took in all.
+    """
+
+    age_s: float
+    n_read: int
+    n_failed: int
+    read_s: float
+
+
 class CandidatesSource(Protocol):
     """Answers queries for allocation candidates; thread-safe."""
 
@@ -166,6 +186,9 @@ class CandidatesSource(Protocol):
 
     def query_counts(self) -> Mapping[str, int]:
         """Return how many queries were answered in which way, since the start."""
+
+    def following_stats(self) -> FollowingStats | None:
+        """Return how providers in memory are followed; None: there are none."""
 
     def stop(self) -> None:
         """Start no more background work, and wait for what runs."""

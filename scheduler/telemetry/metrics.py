@@ -26,6 +26,7 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 from ..drivers.record import OUTDATED, RELEASED, DecisionRecord, Outcome
 from ..errors import ConfigurationError
 from ..placement.allocations.claims import ClaimResult
+from ..placement.candidates_source import FollowingStats
 from ..status import SchedulerStatus
 
 if TYPE_CHECKING:
@@ -236,6 +237,18 @@ class _StateMetrics:
             "kind",
             registry,
         )
+        self._readings = _LabelledCounter(
+            "moorage_provider_readings",
+            "Readings of Placement's database for providers in memory, by result.",
+            "result",
+            registry,
+        )
+        self._reading_seconds = prometheus_client.Counter(
+            "moorage_provider_reading_seconds",
+            "Time that the successful ones took in all.",
+            registry=registry,
+        )
+        self._read_s = 0.0
         self._hosts = prometheus_client.Gauge(
             "moorage_hosts",
             "Known hosts by the UUID of their cell.",
@@ -261,6 +274,7 @@ class _StateMetrics:
             {"truncated": stats.truncated, "evicted": stats.evicted}
         )
         self._reports.set_total(status.report_counts)
+        self._count_readings(status.candidates.following_stats())
         for each, gauge in zip(_GAUGES, self._gauges, strict=True):
             gauge.set(each.read(status))
         cells = Tally(status.table.batch().cell_uuid.tolist())
@@ -268,6 +282,18 @@ class _StateMetrics:
         self._cells |= cells.keys()
         for cell in self._cells:
             self._hosts.labels(cell).set(cells[cell])
+
+    def _count_readings(self, stats: FollowingStats | None) -> None:
+        if stats is None:
+            return
+        self._readings.set_total({"read": stats.n_read, "failed": stats.n_failed})
+        self._reading_seconds.inc(max(0.0, stats.read_s - self._read_s))
+        self._read_s = stats.read_s
+
+
+def _providers_age_s(status: SchedulerStatus) -> float:
+    stats = status.candidates.following_stats()
+    return 0.0 if stats is None else stats.age_s
 
 
 class _Gauge(NamedTuple):
@@ -298,6 +324,13 @@ _GAUGES: Final = (
         lambda status: status.view_age_s or 0.0,
         "Time since the oldest part of the hosts' state was read; 0 where the source "
         "guarantees it.",
+    ),
+    _Gauge(
+        "moorage_providers_age_seconds",
+        "livemax",
+        _providers_age_s,
+        "Time since Placement's database was last polled successfully; 0 where no "
+        "providers are kept in memory.",
     ),
     _Gauge(
         "moorage_pending_claims",

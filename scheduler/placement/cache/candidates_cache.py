@@ -303,6 +303,9 @@ class CandidatesCache(CandidatesSource):
                 requests=int(self._answers.currsize),
             )
 
+    def following_stats(self) -> None:
+        """Return None: nothing is followed."""
+
     def query_counts(self) -> Mapping[str, int]:
         """Return how many queries were answered in which way, and were refreshed."""
         stats = self.stats()

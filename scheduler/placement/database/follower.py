@@ -25,6 +25,7 @@ from ...errors import ConfigurationError
 from ...failures import Failure
 from ...polling.polled_database import Apply, PolledDatabase, Read, SharedRefresh
 from ...waiting import Spawner, SystemWaiter, Task, ThreadSpawner, Waiter
+from ..candidates_source import FollowingStats
 from ..providers import ProviderRecord, ProviderTable, ProviderView
 from .changes import ChangeReader, ProviderChanges
 from .engines import OPTION, allow_long_sets
@@ -37,6 +38,10 @@ POLL_INTERVAL_S: Final = 1.0
 ROUND_S: Final = 50.0
 #: Seconds between evidence and the reading that it causes: evidence comes in groups.
 _GATHER_S: Final = 0.05
+#: The longest that a caller of `poll` and `refresh` waits, and that of `load`; a driver
+#: has its own timeout for each statement. What is read later is used all the same.
+_MAX_WAIT_S: Final = 1.0
+_LOAD_S: Final = 600.0
 _STOP_S: Final = 5.0
 _REMEDY: Final = "Check that it is Placement's database, and grant SELECT on its tables"
 
@@ -116,7 +121,11 @@ class ProviderFollower:
         #: The order of readings and counts: when each provider was last counted.
         self._order = 0
         self._counted: dict[str, int] = {}
+        #: Of the last poll that succeeded, and of the last reading of any kind.
+        self._polled = self._read = 0
         self._polled_at: float | None = None
+        self._n_read = self._n_failed = 0
+        self._read_s = 0.0
         self._stopping = self._spawner.event()
         self._evidence = self._spawner.event()
         self._thread: Task | None = None
@@ -131,7 +140,7 @@ class ProviderFollower:
         ConfigurationError
             The database cannot be read, or its schema is unknown.
         """
-        self._run(self._poll_reading, is_forced=True)
+        self._run(self._poll_reading, _LOAD_S, is_forced=True)
         with self._lock:
             if self._polled_at is None:
                 raise ConfigurationError(self._failure())
@@ -162,23 +171,35 @@ class ProviderFollower:
         polled_at = self._polled_at
         return math.inf if polled_at is None else self._waiter.monotonic() - polled_at
 
+    def stats(self) -> FollowingStats:
+        """Return the age of the table, and counts of readings."""
+        with self._lock:
+            return FollowingStats(
+                self.age_s(), self._n_read, self._n_failed, self._read_s
+            )
+
     def poll(self) -> bool:
-        """Read what changed; return whether the database answered.
+        """Read what changed; return whether that was done within a second.
 
         Concurrent callers share a poll that begins after their calls.
         """
-        self._polls.run(lambda: self._run(self._poll_reading))
-        return self._database.is_up
+        return self._poll(_MAX_WAIT_S)
+
+    def _poll(self, wait_s: float) -> bool:
+        called = self._order
+        self._polls.run(lambda: self._run(self._poll_reading, wait_s))
+        return self._polled > called
 
     def refresh(self, provider_uuids: Collection[str]) -> bool:
-        """Read these providers now; return whether the database answered.
+        """Read these providers now; return whether that was done within a second.
 
         Concurrent callers share a reading that begins after their calls.
         """
+        called = self._order
         with self._lock:
             self._pending.update(provider_uuids)
-        self._refreshes.run(lambda: self._run(self._refresh_reading))
-        return self._database.is_up
+        self._refreshes.run(lambda: self._run(self._refresh_reading, _MAX_WAIT_S))
+        return self._read > called
 
     def mark_changed(self, provider_uuids: Iterable[str]) -> None:
         """Read these providers soon, in the background."""
@@ -192,7 +213,7 @@ class ProviderFollower:
             try:
                 if self._waiter.monotonic() >= next_poll:
                     next_poll = self._waiter.monotonic() + POLL_INTERVAL_S
-                    self.poll()
+                    self._poll(self._timeout_s)
                 elif self._pending:
                     self.refresh(())
             except Exception:  # the thread must survive; the next poll may succeed
@@ -234,18 +255,23 @@ class ProviderFollower:
 
     # -- reading -----------------------------------------------------------------------
 
-    def _run(self, reading: Callable[[], Read], *, is_forced: bool = False) -> None:
-        self._run_work(lambda: self._attempt(reading, is_forced=is_forced))
+    def _run(
+        self, reading: Callable[[], Read], wait_s: float, *, is_forced: bool = False
+    ) -> None:
+        self._run_work(lambda: self._attempt(reading, wait_s, is_forced=is_forced))
 
-    def _attempt(self, reading: Callable[[], Read], *, is_forced: bool) -> None:
+    def _attempt(
+        self, reading: Callable[[], Read], wait_s: float, *, is_forced: bool
+    ) -> None:
         """Read once; wait for a reading that is in progress before that."""
+        deadline = self._waiter.monotonic() + wait_s
         while True:
             attempt = self._database.start_attempt(reading, is_forced=is_forced)
             running = attempt or self._database.attempt
-            if running is None:
+            if running is None or running.is_overdue:
                 return  # it is unavailable, and not retried yet
-            if not running.wait(self._timeout_s):
-                self._database.check_timeout(self._timeout_s, is_timed_out=True)
+            if not running.wait(deadline - self._waiter.monotonic()):
+                self._database.check_timeout(self._timeout_s)
                 return
             if attempt is not None:
                 return
@@ -257,6 +283,7 @@ class ProviderFollower:
         return self._order, self._taken, self._database.reader, self.table.view()
 
     def _restore(self) -> None:
+        self._n_failed += 1
         self._pending |= self._taken
         self._taken = set()
 
@@ -270,7 +297,8 @@ class ProviderFollower:
             changes = reader.poll(connection, view, began_at, uuids=uuids, share=share)
 
             def apply() -> None:
-                self._apply(changes, order)
+                self._apply(changes, order, began)
+                self._polled = self._read = order
                 self._polled_at = began
 
             return apply
@@ -279,19 +307,27 @@ class ProviderFollower:
 
     def _refresh_reading(self) -> Read:
         order, uuids, reader, view = self._begin()
+        began = self._waiter.monotonic()
 
         def read(connection: sa.Connection, began_at: float) -> Apply:
             changes = reader.refresh(connection, view, uuids)
             if changes is None:
                 changes = reader.poll(connection, view, began_at, uuids=uuids, share=0)
-            return lambda: self._apply(changes, order)
+
+            def apply() -> None:
+                self._apply(changes, order, began)
+                self._read = order
+
+            return apply
 
         return read
 
     # -- changes, with the lock held ---------------------------------------------------
 
-    def _apply(self, changes: ProviderChanges, order: int) -> None:
+    def _apply(self, changes: ProviderChanges, order: int, began: float) -> None:
         self._taken = set()
+        self._n_read += 1
+        self._read_s += self._waiter.monotonic() - began
         is_changed = changes.names is not None
         if changes.columns is not None:
             self._load(changes, order)

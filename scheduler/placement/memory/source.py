@@ -19,7 +19,12 @@ from ...candidates import (
     resources_of,
 )
 from ..cache import CandidatesCache
-from ..candidates_source import CacheStats, CandidatesSource, CountedClaim
+from ..candidates_source import (
+    CacheStats,
+    CandidatesSource,
+    CountedClaim,
+    FollowingStats,
+)
 from ..providers import ProviderQuery, ProviderTable, QueryNotCovered
 from .confirming import Confirmations, Outcome
 from .lacking import lacking_room
@@ -64,6 +69,9 @@ class Follower(Protocol):
 
     def poll(self) -> bool:
         """Read what changed; return whether the database answered."""
+
+    def stats(self) -> FollowingStats:
+        """Return the age of the table, and counts of readings."""
 
     def refresh(self, provider_uuids: Collection[str]) -> bool:
         """Read these providers now; return whether the database answered."""
@@ -316,6 +324,10 @@ class ProviderCandidatesSource(CandidatesSource):
     def stats(self) -> CacheStats:
         """Return the size of the cache and its counters."""
         return self._cache.stats()
+
+    def following_stats(self) -> FollowingStats:
+        """Return how the providers are followed."""
+        return self.follower.stats()
 
     def query_counts(self) -> Mapping[str, int]:
         """Return how many queries were answered in which way."""
