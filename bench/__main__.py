@@ -3,10 +3,10 @@
 
 Decisions without Placement compared with nova 34, each plugin alone, guests with NUMA
 cells and PCI devices, decisions with a real Placement, candidates from resource
-providers in memory, a stream of requests to a Placement with many providers, the source
-nova_db with databases of a real nova, messages, the reports per second of the source
-push, the memory of workers. The tables show the median and the p99 of this run; no time
-fails the benchmark.
+providers in memory, following Placement's database, a stream of requests to a Placement
+with many providers, the source nova_db with databases of a real nova, messages, the
+reports per second of the source push, the memory of workers. The tables show the median
+and the p99 of this run; no time fails the benchmark.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 180  # of the output if it is not a terminal
 #: Measurements that can run alone.
-_PARTS = ("ingest", "providers", "sources", "stream", "workers")
+_PARTS = ("following", "ingest", "providers", "sources", "stream", "workers")
 
 
 def main() -> int:
@@ -51,7 +51,11 @@ def main() -> int:
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
         # The stream sends nova's requests to Placement itself, without nova.
-        is_alone = options.no_nova or options.only in ("stream", "providers")
+        is_alone = options.no_nova or options.only in (
+            "following",
+            "providers",
+            "stream",
+        )
         why_not = "not requested" if is_alone else missing_peer()
         nova = None if why_not else stack.enter_context(Nova())
         console.print(_machine())
@@ -61,6 +65,7 @@ def main() -> int:
         status = stack.enter_context(_status(console))
         bench = Bench(console, status, _sizes(options), nova)
         parts = {
+            "following": bench.run_following,
             "ingest": bench.run_ingest,
             "providers": bench.run_providers,
             "sources": bench.run_sources,

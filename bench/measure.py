@@ -20,6 +20,7 @@ from .embedded_placement import embedded_times
 from .nova import Nova, missing_peer
 from .nova_db_source import source_times
 from .numa_pci import FitRow, fit_rows
+from .placement_database import print_following
 from .providers import print_providers
 from .push_reports import ingest_table, ingest_times
 from .real_placement import Where
@@ -49,6 +50,8 @@ class Sizes:
         Compute nodes and database kinds for the source nova_db.
     ingest_hosts : int
         Hosts that report to the source push.
+    followed : tuple of int
+        Providers in Placement's database that is followed.
     """
 
     hosts: tuple[int, ...]
@@ -58,6 +61,7 @@ class Sizes:
     stream: StreamPlan
     sources: tuple[tuple[int, NovaKind], ...]
     ingest_hosts: int
+    followed: tuple[int, ...]
     workers: WorkersPlan
     moorage: Plan
     nova: Plan
@@ -85,6 +89,7 @@ FULL: Final = Sizes(
     # SQLite for the large one: it is filled faster.
     sources=((10_000, NovaKind.MARIADB), (100_000, NovaKind.SQLITE)),
     ingest_hosts=10_000,
+    followed=(10_000, 100_000),
     workers=WorkersPlan(),
     moorage=Plan(runs=15, budget_s=20),
     nova=Plan(runs=3, budget_s=5),
@@ -105,6 +110,7 @@ QUICK: Final = replace(
     ),
     sources=((200, NovaKind.SQLITE),),
     ingest_hosts=1_000,
+    followed=(200,),
     workers=WorkersPlan(n_hosts=200, n_requests=20),
     moorage=Plan(runs=5, budget_s=20),
 )
@@ -144,6 +150,7 @@ class Bench:
             self._console.print(tables.fits_nova_table(fits))
         self._console.print(tables.embedded_table(self._embedded()))
         self.run_providers()
+        self.run_following()
         self.run_stream()
         self.run_sources()
         self._say("messages")
@@ -195,6 +202,14 @@ class Bench:
         """Measure candidates from resource providers in memory."""
         self._say("resource providers in memory")
         print_providers(self._console, self._sizes.hosts, self._sizes.moorage)
+
+    def run_following(self) -> None:
+        """Measure following Placement's database, if MariaDB is installed."""
+        self._say("following Placement's database")
+        try:
+            print_following(self._console, self._sizes.followed, self._sizes.moorage)
+        except LookupError as e:
+            self._console.print(f"following not measured: {e}")
 
     def run_workers(self) -> None:
         """Measure the memory of several workers, if there is a broker."""

@@ -58,10 +58,11 @@ class Lifecycle:
         Raises
         ------
         ConfigurationError
-            The hosts cannot be read.
+            The hosts, or Placement's database, cannot be read.
         """
         self._parts.source.start(self._parts.table)
         self._seed()
+        self._parts.candidates.load()
 
     def check(self) -> None:
         """Check that the hosts may be served.
@@ -92,6 +93,7 @@ class Lifecycle:
         if folder := Path(option) if option else claims_directory:
             self._parts.journal.open(folder)
         self._parts.source.start_polling(self._parts.table)
+        self._parts.candidates.start()
         self._parts.placement.health.start(self._parts.placement.probe)
         self._reconciler.start()
 
@@ -115,7 +117,7 @@ class Lifecycle:
         plugins = plugins or self.load_plugins()
         self._selector.use(plugins)
         options = self._conf.moorage
-        self._parts.candidates_cache.set_limits(
+        self._parts.candidates.set_limits(
             options.candidates_max_age, options.candidates_cache_size
         )
         self._reconciler.max_age_s = claim_max_age_s(self._conf, self._parts.source)

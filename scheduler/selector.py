@@ -191,7 +191,7 @@ class Selector:
                 )
                 continue
             age_s = max(0.0, parts.clock() - peer.claimed_at)
-            parts.candidates_cache.count_claim([peer.allocation_request], age_s=age_s)
+            parts.candidates.count_claim([peer.allocation_request], age_s=age_s)
             parts.table.consume(
                 peer.node_uuid,
                 peer.instance_uuid,

@@ -17,6 +17,7 @@ from ..objects import RequestSpec
 from .claim_reconciler import ClaimReconciler
 from .clock import now_s
 from .conf import register_opts
+from .conf.moorage import PLACEMENT
 from .drivers.claims.peer_claims import publish_nothing
 from .drivers.parts import Parts
 from .drivers.plugins import PluginSet, load_plugin_set
@@ -36,10 +37,13 @@ from .placement.adapter import PlacementAdapter, make_adapter
 from .placement.allocations.journal import Journal
 from .placement.allocations.orphans import Orphans
 from .placement.cache import CandidatesCache
+from .placement.candidates_source import CandidatesSource
 from .placement.client import PlacementClient
+from .placement.database import ProviderFollower, placement_engine
 from .placement.embedded import EmbeddedPlacement
 from .placement.findings import Diagnosis
 from .placement.health import PlacementHealth
+from .placement.memory import Confirmations, Follower, ProviderCandidatesSource
 from .prefilters import NetworkClient
 from .prefilters.networks import check_network
 from .prefilters.neutron import make_network_client
@@ -139,6 +143,8 @@ class Scheduler:
         The newest decision records.
     candidates_cache : CandidatesCache
         The cached answers of Placement; `stats` has their numbers.
+    candidates : CandidatesSource
+        Answers queries for candidates: the cache, or providers in memory.
     journal : Journal
         The unsettled claims. The sender of answers reports their progress to it;
         otherwise a request is answered once `select_destinations` returns.
@@ -217,7 +223,14 @@ class Scheduler:
                 clock=waiter.monotonic,
                 spawner=spawner,
             )
-            closing.callback(self.candidates_cache.stop)
+            self.candidates = _candidates(
+                conf,
+                self.candidates_cache,
+                self.placement,
+                _follower(conf, embedded, clock, waiter, spawner),
+                clock=waiter.monotonic,
+            )
+            closing.callback(self.candidates.stop)
             reconciler = ClaimReconciler(
                 self.table,
                 self.placement,
@@ -232,7 +245,7 @@ class Scheduler:
                 placement=self.placement,
                 orphans=self.orphans,
                 journal=self.journal,
-                candidates_cache=self.candidates_cache,
+                candidates=self.candidates,
                 table=self.table,
                 source=source,
                 prefilters=plugins.prefilters,
@@ -380,6 +393,59 @@ def _locate(
     if location.state is InstanceState.ON_HOST and is_elsewhere:
         return InstanceLocation(InstanceState.UNKNOWN)
     return location
+
+
+def _follower(
+    conf: cfg.ConfigOpts,
+    embedded: EmbeddedPlacement | None,
+    clock: Callable[[], float],
+    waiter: Waiter,
+    spawner: Spawner,
+) -> ProviderFollower | None:
+    """Return what follows Placement's providers; None: they are not kept in memory."""
+    is_wanted = conf.moorage.candidates
+    can_follow = embedded is not None or bool(conf.placement_database.connection)
+    if is_wanted == PLACEMENT or not (is_wanted or can_follow):
+        return None
+    if not can_follow:
+        raise ConfigurationError(
+            "[moorage] candidates = memory needs [placement_database] connection, "
+            "the URL of Placement's database."
+        )
+    return ProviderFollower(
+        placement_engine(conf) if embedded is None else embedded.engine,
+        timeout_s=conf.moorage.cell_timeout,
+        clock=clock,
+        waiter=waiter,
+        spawner=spawner,
+        run_work=None if embedded is None else embedded.run,
+    )
+
+
+def _candidates(
+    conf: cfg.ConfigOpts,
+    cache: CandidatesCache,
+    placement: PlacementClient,
+    follower: Follower | None,
+    *,
+    clock: Callable[[], float],
+) -> CandidatesSource:
+    """Return the source of candidates: the cache, if no providers are followed."""
+    if follower is None:
+        return cache
+    options = conf.moorage
+    return ProviderCandidatesSource(
+        follower,
+        cache,
+        Confirmations(
+            placement,
+            max_per_s=lambda: float(options.confirmations_per_second),
+            max_age_s=options.providers_max_age,
+            clock=clock,
+        ),
+        max_age_s=lambda: float(options.providers_max_age),
+        clock=clock,
+    )
 
 
 def _needs_embedded(conf: cfg.ConfigOpts) -> bool:

@@ -23,7 +23,7 @@ class SchedulerStatus:
         self.conf = conf
         self.table = parts.table
         self.decisions = parts.decisions
-        self.candidates_cache = parts.candidates_cache
+        self.candidates = parts.candidates
         self._source = parts.source
         self._orphans = parts.orphans
         self._health = parts.placement.health

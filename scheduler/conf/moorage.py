@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """[moorage]: options that nova's scheduler does not have."""
 
+from typing import Final
+
 from oslo_config import cfg
 
 GROUP = "moorage"
+
+#: The values of `candidates`.
+MEMORY: Final = "memory"
+PLACEMENT: Final = "placement"
 
 OPTS = (
     cfg.StrOpt(
@@ -166,6 +172,54 @@ OPTS = (
             "workers, their parent. It is written once signals are handled, and "
             "removed at the end; a stale one is replaced. Its folder must exist. Each "
             "moorage-scheduler of a machine needs its own. Unset: none is written."
+        ),
+    ),
+    cfg.StrOpt(
+        "candidates",
+        choices=[
+            (
+                MEMORY,
+                "Computed from a copy of Placement's providers, which follows "
+                "Placement's database or the embedded Placement",
+            ),
+            (
+                PLACEMENT,
+                "Queried from Placement with GET /allocation_candidates, and cached",
+            ),
+        ],
+        help=(
+            "Where allocation candidates come from. A claim is always made in "
+            "Placement, which refuses one that does not fit. Queries that memory does "
+            "not cover, and all of them while the copy is older than "
+            "providers_max_age, go to Placement. Unset: memory if [placement_database] "
+            "connection is set or Placement is the embedded one, otherwise placement. "
+            "Related options: [placement_database] connection, providers_max_age, "
+            "candidates_max_age."
+        ),
+    ),
+    cfg.FloatOpt(
+        "providers_max_age",
+        default=5.0,
+        min=0.1,
+        mutable=True,
+        help=(
+            "Seconds for which the copy of Placement's providers is used after the "
+            "last poll of the database; there is one every second. An older copy is "
+            "not used: Placement is queried within the same request, as with "
+            "candidates = placement, and so it is while the database is unavailable."
+        ),
+    ),
+    cfg.FloatOpt(
+        "confirmations_per_second",
+        default=10.0,
+        min=0,
+        mutable=True,
+        help=(
+            "With candidates = memory: how many times per second Placement is asked, "
+            "at most, whether there really is no candidate, before a request fails "
+            "with NoValidHost. The providers that lack only room are read from the "
+            "database before that in any case. Requests for the same share an answer "
+            "until a provider changes. 0: Placement is not asked."
         ),
     ),
     cfg.FloatOpt(

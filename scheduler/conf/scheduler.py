@@ -32,7 +32,9 @@ OPTS = (
         mutable=True,
         help=(
             "The limit parameter of GET /allocation_candidates. It counts allocation "
-            "candidates, not hosts: a host with nested providers can have many."
+            "candidates, not hosts: a host with nested providers can have many. With "
+            "[moorage] candidates = memory it limits nothing: candidates are computed "
+            "for the hosts that are judged only. Related option: [moorage] candidates."
         ),
     ),
     cfg.BoolOpt(

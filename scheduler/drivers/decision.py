@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...objects import RequestSpec, Selection
-from ..candidates import AllocationCandidates, Offer
+from ..candidates import DecisionOffer
 from ..errors import AllocationUpdateFailed, NoValidHost, PluginError
 from ..hosts import HostBatch
 from ..placement.allocations.limits import MAX_POSTS, MAX_QUERIES
@@ -109,7 +109,7 @@ class Decision:
             self._caller.on_start(None)
             return self._decide(None)
         parts, caller, record = self._parts, self._caller, self._record
-        came = parts.candidates_cache.tick()
+        came = parts.candidates.tick()
         self._refresh_hosts()
         requirements = build_requirements(parts, caller, self._request, record)
         queries = build_queries(parts, self._request, requirements)
@@ -122,14 +122,14 @@ class Decision:
             try:
                 return self._decide(offer, may_give_up=n_asked == 1)
             except StaleOffer:
-                came = parts.candidates_cache.tick()
+                came = parts.candidates.tick()
                 news = requery_candidates(
                     parts, caller, queries, record, came=came, earlier=offer
                 )
             except NoValidHost:
                 if n_asked == MAX_QUERIES:
                     raise
-                is_freed = parts.review(offer.candidates.by_host) | self._is_outdated()
+                is_freed = parts.review(offer.roots) | self._is_outdated()
                 news = requery_candidates(
                     parts, caller, queries, record, came=came, earlier=offer
                 )
@@ -149,7 +149,7 @@ class Decision:
         return selections
 
     def _decide(
-        self, offer: Offer | None, *, may_give_up: bool = False
+        self, offer: DecisionOffer | None, *, may_give_up: bool = False
     ) -> list[list[Selection]]:
         hosts, ledger = self._load_hosts(offer)
         with self._record.timed("hosts"):
@@ -243,31 +243,38 @@ class Decision:
         """Have the source refresh the hosts for a decision, as well as it can."""
         with self._record.timed("refresh"):
             self._parts.source.refresh_if_stale(self._parts.table, missing)
-        self._parts.candidates_cache.invalidate_older_than(
-            self._parts.table.supply_revision
-        )
+        self._parts.candidates.invalidate_older_than(self._parts.table.supply_revision)
+        self._report_freed()
+
+    def _report_freed(self) -> None:
+        """Have the providers read again of hosts that an instance has left."""
+        if freed := self._parts.table.take_freed():
+            self._parts.candidates.mark_changed(freed)
 
     def _is_outdated(self) -> bool:
         """Poll the source; return whether hosts have changed since the decision."""
         table = self._parts.table
         with self._record.timed("refresh"):
             is_polled = self._parts.source.poll(table)
+        self._report_freed()
         return is_polled and table.revision != self._record.view_revision
 
-    def _hosts_of_offer(self, offer: Offer) -> HostBatch:
+    def _hosts_of_offer(self, offer: DecisionOffer) -> HostBatch:
         """Return the hosts of Placement's candidates; refresh if some are new."""
-        table, by_host = self._parts.table, offer.candidates.by_host
+        table, roots = self._parts.table, offer.roots
         with self._record.timed("hosts"):
             hosts = table.batch_of_offer(offer)
-        if len(hosts) < len(by_host):
-            missing = table.missing(by_host)
+        if len(hosts) < len(roots):
+            missing = table.missing(roots)
             if missing:
                 self._refresh_hosts(missing)
                 with self._record.timed("hosts"):
                     hosts = table.batch_of_offer(offer)
         return hosts
 
-    def _load_hosts(self, offer: Offer | None) -> tuple[HostBatch, Ledger | None]:
+    def _load_hosts(
+        self, offer: DecisionOffer | None
+    ) -> tuple[HostBatch, Ledger | None]:
         """Return the hosts of Placement's candidates; all of them for a rebuild."""
         table = self._parts.table
         ledger = None
@@ -276,24 +283,23 @@ class Decision:
         else:
             ledger = Ledger(offer)
             hosts = self._hosts_of_offer(offer)
-            self._record_unknown_providers(offer.candidates, hosts)
+            self._record_unknown_providers(offer, hosts)
         self._record.n_hosts = len(hosts)
         self._record.view_revision = hosts.revision
         self._record.view_age_s = self._parts.source.age_s(self._parts.clock())
         return hosts, ledger
 
-    def _record_unknown_providers(
-        self, candidates: AllocationCandidates, hosts: HostBatch
-    ) -> None:
-        self._record.n_without_row = len(candidates.by_host) - len(hosts)
+    def _record_unknown_providers(self, offer: DecisionOffer, hosts: HostBatch) -> None:
+        roots = offer.roots
+        self._record.n_without_row = len(roots) - len(hosts)
         if not len(hosts):
             LOG.error(
                 "Placement has %d allocation candidate(s), but none of their %d root "
                 "provider(s) is a known host, for example not %s: do the source of "
                 "hosts and Placement describe the same cloud?",
-                candidates.n_requests,
-                len(candidates.by_host),
-                next(iter(candidates.by_host)),
+                offer.n_open,
+                len(roots),
+                next(iter(roots)),
             )
 
     # -- a host for each instance ------------------------------------------------------

@@ -102,7 +102,7 @@ class _ForeignFilter(BaseHostFilter):
         candidates = hosts.candidates
         passing = np.zeros(len(candidates), bool)
         for host, mine in zip(hosts, candidates.by_row(len(hosts)), strict=True):
-            offered = [candidates.requests[n] for n in candidates.numbers[mine]]
+            offered = [candidates.request(i) for i in mine.tolist()]
             host.allocation_candidates = [*offered]  # it may modify the list in place
             if self._theirs.host_passes(host, spec_obj):
                 left = set(map(id, host.allocation_candidates))

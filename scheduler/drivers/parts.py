@@ -14,7 +14,7 @@ from ...weighers import BaseHostWeigher
 from ..hosts import HostTable
 from ..placement.allocations.journal import Journal
 from ..placement.allocations.orphans import Orphans
-from ..placement.cache import CandidatesCache
+from ..placement.candidates_source import CandidatesSource
 from ..placement.client import PlacementClient
 from ..prefilters import NetworkClient, Prefilter
 from ..sources.base import BaseHostSource
@@ -61,7 +61,7 @@ class Parts:
     placement: PlacementClient
     orphans: Orphans
     journal: Journal
-    candidates_cache: CandidatesCache
+    candidates: CandidatesSource
     table: HostTable
     source: BaseHostSource
     prefilters: Sequence[tuple[str, Prefilter]]

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ..candidates import CandidatesQuery, Offer
+from ..candidates import CandidatesQuery, DecisionOffer, Offer
 from ..errors import (
     NoValidHost,
     PlacementError,
@@ -49,7 +49,7 @@ def query_candidates(
     *,
     came: int,
     n_instances: int,
-) -> Offer:
+) -> DecisionOffer:
     """Return Placement's candidates for a request, at least one that is open.
 
     A cached answer is used if it has an open one.
@@ -59,7 +59,7 @@ def query_candidates(
     queries : sequence of CandidatesQuery
         As `build_queries` returns them.
     came : int
-        The moment at which the request came, as `CandidatesCache.tick` gave it.
+        The moment at which the request came, as `CandidatesSource.tick` returned it.
     n_instances : int
         For many, a new query costs less than a check of each host's candidate.
 
@@ -92,13 +92,14 @@ def requery_candidates(
     record: DecisionRecord,
     *,
     came: int,
-    earlier: Offer,
-) -> Offer | None:
+    earlier: DecisionOffer,
+) -> DecisionOffer | None:
     """Query Placement again, where its answer may be better than the earlier one.
 
     Return None if Placement was queried since the request came, or has nothing new.
     """
-    if not parts.candidates_cache.lift_limit(earlier) and _is_fresh(earlier, came):
+    is_lifted = [parts.candidates.lift_limit(offer) for offer in earlier.offers]
+    if not any(is_lifted) and _is_fresh(earlier, came):
         return None
     offer = _query_all(parts, caller, queries, record, came)
     if not offer.has_more_than(earlier):
@@ -107,12 +108,12 @@ def requery_candidates(
     return offer
 
 
-def _is_fresh(offer: Offer, came: int) -> bool:
+def _is_fresh(offer: DecisionOffer, came: int) -> bool:
     """Return whether an offer is newer than that, and has all of Placement's answer."""
     return offer.began >= came and offer.is_complete
 
 
-def _record_offer(record: DecisionRecord, offer: Offer) -> None:
+def _record_offer(record: DecisionRecord, offer: DecisionOffer) -> None:
     record.n_candidates, record.is_truncated = offer.n_open, offer.is_truncated
 
 
@@ -205,16 +206,14 @@ def _query_all(
     record: DecisionRecord,
     since: int | None,
     max_age_s: float = math.inf,
-) -> Offer:
+) -> DecisionOffer:
     """Return the answers to all queries as one, without candidates known to be gone."""
-    offer: Offer | None = None
+    offers = []
     for query in queries:
         record.queries.append(shortened(query.path, _MAX_QUERY))
         with record.timed("placement"):
-            part = _query_one(parts, caller, query, record, since, max_age_s)
-        offer = part if offer is None else offer.followed_by(part)
-    assert offer is not None
-    return offer
+            offers.append(_query_one(parts, caller, query, record, since, max_age_s))
+    return DecisionOffer(offers)
 
 
 def _query_one(
@@ -226,7 +225,7 @@ def _query_one(
     max_age_s: float,
 ) -> Offer:
     try:
-        return parts.candidates_cache.get(
+        return parts.candidates.get(
             query,
             since=since,
             max_age_s=max_age_s if conditions_of(query) else math.inf,

@@ -21,9 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ...objects import Instance, NUMATopology
-from ..candidates import AllocationRequest
+from ..candidates import (
+    AllocationRequest,
+    CandidateRows,
+    HostCandidates,
+    Mask,
+    Rows,
+    empty_candidates,
+)
 from .aggregates import HostAggregate
-from .candidate_rows import CandidateRows, empty_candidates
 from .fitting import Changes
 from .image_properties import ImageProperty
 from .instances import InstanceMap
@@ -33,8 +39,6 @@ from .pci import PciDeviceStats
 from .pending import Consumption
 from .record import NOVA_ATTRIBUTES
 
-Rows = npt.NDArray[np.intp]
-Mask = npt.NDArray[np.bool_]
 ValueArraysT = TypeVar("ValueArraysT", bound=ValueArrays)
 
 
@@ -65,7 +69,7 @@ class HostBatch:
         changed: Mapping[str, npt.NDArray[Any]] | None = None,
         added: Mapping[str, str] | None = None,
         is_whole: bool = False,
-        offered: CandidateRows | None = None,
+        offered: HostCandidates | None = None,
         is_narrowed: bool = False,
     ) -> None:
         self._view = view
@@ -304,6 +308,11 @@ class HostBatch:
             )
         return self._candidates
 
+    @property
+    def request_groups(self) -> Collection[str]:
+        """The request groups for which candidates have providers; none without any."""
+        return () if self._offered is None else self._offered.groups()
+
     def any_candidate(self, mask: Mask) -> Mask:
         """Return which hosts have at least one of these candidates, shape (n,).
 
@@ -322,16 +331,15 @@ class HostBatch:
         """
         if self._offered is None or not self._is_narrowed:
             return None
-        kept = self._offered.rows == self._rows[index]
-        return [int(number) for number in self._offered.numbers[kept]]
+        mine = self.candidates
+        return [int(number) for number in mine.numbers[mine.rows == index]]
 
     def allocation_requests_of(self, index: int) -> list[AllocationRequest]:
         """Return one host's candidates as Placement returned them."""
         if self._offered is None:
             return []
         mine = self.candidates
-        numbers = mine.numbers[mine.rows == index]
-        return [mine.requests[number] for number in numbers.tolist()]
+        return [mine.request(i) for i in np.flatnonzero(mine.rows == index).tolist()]
 
     # -- other batches derived from this one; none of them changes it ----------------
 
@@ -361,7 +369,7 @@ class HostBatch:
         kept = self.candidates.take(mask)
         taken = self.take(self.any_candidate(mask))
         if self._offered is not None:
-            of_table = CandidateRows(self._rows[kept.rows], kept.numbers, kept.requests)
+            of_table = CandidateRows(self._rows[kept.rows], kept.numbers, kept.bodies)
             # No other code has a reference to this batch yet.
             taken._offered, taken._is_narrowed = of_table, True  # noqa: SLF001
         return taken

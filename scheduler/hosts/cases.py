@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..candidates import Mask
+from ..candidates import Mask, Rows
 from ..request.pci import PciRequest
-from .candidate_rows import Rows
 from .numa import CellMasks, CellRows, ChosenCells
 from .pci import PoolRows, Providers, supported
 

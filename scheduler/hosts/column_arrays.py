@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .batch import Rows, View
+from ..candidates import Rows
+from .batch import View
 from .instances import InstanceMap
 from .interning import Codes, Interner, compacted
 from .record import Columns

@@ -3,20 +3,15 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..candidates import Mask
+from ..candidates import Mask, Rows
 from ..request.pci import PciRequest, providers_of
 from .batch import HostBatch
-from .candidate_rows import Rows
 from .fitting import Need
 from .pci import PoolArrays, PoolRows, Providers, supported, supported_alone
-
-#: What a candidate maps that has no such group.
-_NO_PROVIDER: Sequence[str | None] = (None,)
 
 
 def hosts_with_devices(hosts: HostBatch, need: Need) -> Mask:
@@ -79,27 +74,20 @@ def assigned_providers(hosts: HostBatch, need: Need) -> Sequence[Providers] | No
     """
     if not need.asks_providers:
         return None
-    mappings = hosts.candidates.mappings()
-    names = set(itertools.chain.from_iterable(mappings))
     arrays = hosts.value_arrays("pci_stats", PoolArrays)
-    codes = [_codes(arrays, request, names, mappings) for request in need.requests]
+    codes = [_codes(arrays, request, hosts) for request in need.requests]
     return None if all(each is None for each in codes) else codes
 
 
-def _codes(
-    arrays: PoolArrays,
-    request: PciRequest,
-    names: set[str],
-    mappings: Sequence[Mapping[str, Sequence[str]]],
-) -> Providers:
-    """Return what `providers_of` does for one request and many mappings at once."""
-    if not names:
+def _codes(arrays: PoolArrays, request: PciRequest, hosts: HostBatch) -> Providers:
+    """Return what `providers_of` does for one request and many candidates at once."""
+    groups = hosts.request_groups
+    if not groups:
         written = arrays.provider_codes(providers_of(request, None))
-        return np.tile(written, (len(mappings), 1)) if len(written) else None
+        return np.tile(written, (len(hosts.candidates), 1)) if len(written) else None
     columns = [
-        arrays.provider_codes(
-            [(mapping.get(group) or _NO_PROVIDER)[0] for mapping in mappings]
-        )
-        for group in request.groups_among(names)
+        # Candidates may be computed for this: not without a group of the request.
+        hosts.candidates.provider_codes(group, arrays)
+        for group in request.groups_among(groups)
     ]
     return np.stack(columns, axis=1) if columns else None

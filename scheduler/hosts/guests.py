@@ -16,10 +16,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ..candidates import Mask
+from ..candidates import Mask, Rows
 from ..request.numa import Guest, Networks
 from .batch import HostBatch
-from .candidate_rows import Rows
 from .cases import Cases
 from .devices import hosts_with_each_device, pool_rows
 from .fitting import Need

@@ -27,6 +27,8 @@ class InstanceMap:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._of_host: dict[str, set[str]] = {}
+        #: Hosts that an instance has left since `take_left`.
+        self._left: set[str] = set()
         self._hosts_of: dict[str, tuple[str, ...]] = {}
         self._properties: dict[str, ImageProperties] = {}
         self._index_of: dict[str, int] = {}
@@ -74,6 +76,7 @@ class InstanceMap:
         if host not in hosts:
             return
         self._of_host[host].discard(uuid)
+        self._left.add(host)
         self._tally(host, self._properties.get(uuid, NO_PROPERTIES), -1)
         left = tuple(other for other in hosts if other != host)
         if left:
@@ -81,6 +84,12 @@ class InstanceMap:
         else:
             del self._hosts_of[uuid]
             self._properties.pop(uuid, None)
+
+    def take_left(self) -> set[str]:
+        """Return the hosts that an instance has left since the last call."""
+        with self._lock:
+            left, self._left = self._left, set()
+            return left
 
     def of_host(self, host: str) -> frozenset[str]:
         """Return the UUIDs of a host's instances."""

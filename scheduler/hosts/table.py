@@ -20,10 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from ..candidates import Offer
+from ..candidates import DecisionOffer, HostCandidates, HostLayout, Rows
 from .aggregates import AggregateMap, HostAggregate
-from .batch import HostBatch, Rows, View
-from .candidate_rows import CandidateRows, candidate_rows
+from .batch import HostBatch, View
 from .column_arrays import ColumnArrays
 from .image_properties import ImageProperties
 from .instances import InstanceMap
@@ -100,28 +99,22 @@ class HostTable:
         with self._lock:
             return self._listed(self._view(), self._arrays.rows_of(node_uuids))
 
-    def batch_of_offer(self, offer: Offer) -> HostBatch:
+    def batch_of_offer(self, offer: DecisionOffer) -> HostBatch:
         """Return the hosts of an offer's open candidates, with these candidates.
 
-        The rows of an answer's hosts are cached with the answer, until hosts are added
-        or removed.
+        The offer may cache the rows of its hosts until hosts are added or removed.
         """
-        answer = offer.candidates
         with self._lock:
             view = self._view()
-            every = answer.derived.get(
-                ("rows", id(self), self._arrays.layout_revision),
-                lambda: candidate_rows(answer, self._arrays.rows_of(answer.by_host)),
-            )
-        if not offer.is_open.all():
-            every = every.take(offer.is_open[every.numbers])
-        return self._listed(view, every.rows, every)
+            token = id(self), self._arrays.layout_revision
+            offered = offer.on_hosts(HostLayout(token, self._arrays.rows_of))
+        return self._listed(view, offered.rows, offered)
 
     def _view(self) -> View:
         return self._arrays.view(self.instances, self._revision)
 
     def _listed(
-        self, view: View, found: Rows, offered: CandidateRows | None = None
+        self, view: View, found: Rows, offered: HostCandidates | None = None
     ) -> HostBatch:
         size = len(view.numbers["revision"])
         # One element more than there are rows: -1 refers to it.
@@ -156,6 +149,11 @@ class HostTable:
         with self._lock:
             rows = self._arrays.where(asked)
             return tuple(self._arrays.text("uuid", row) for row in rows)
+
+    def take_freed(self) -> list[str]:
+        """Return the compute nodes that an instance has left since the last call."""
+        left = self.instances.take_left()
+        return [node for host in left for node in self.nodes_of(host)]
 
     def least_service_version(self) -> int:
         """Return the lowest version of a compute service; 0: none is known.

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import os_traits
 
-from ..candidates import AllocationCandidates, CandidatesQuery
+from ..candidates import CandidatesQuery, Offer
 from ..errors import PlacementRejected, PlacementUnavailable
 from .client import PlacementClient
 
@@ -98,8 +98,7 @@ class ProviderReader:
 
     def still_fits(
         self,
-        query: CandidatesQuery,
-        candidates: AllocationCandidates,
+        offer: Offer,
         number: int,
         root: str,
     ) -> bool:
@@ -119,25 +118,24 @@ class ProviderReader:
             Placement could not be queried.
         """
         try:
-            return self._fits(conditions_of(query), candidates, number, root)
+            return self._fits(conditions_of(offer.query), offer, number, root)
         except PlacementRejected:
             return False  # the provider was deleted
 
     def _fits(
         self,
         conditions: Conditions,
-        candidates: AllocationCandidates,
+        offer: Offer,
         number: int,
         root: str,
     ) -> bool:
-        mappings = candidates.allocation_requests[number]["mappings"]
-        summaries = candidates.provider_summaries
+        mappings = offer.request(number)["mappings"]
         for provider, names in _named_traits(conditions, mappings, root).items():
-            before = summaries.get(provider, {}).get("traits", ())
+            before = offer.traits_of(provider)
             if names & self._values(provider, "traits") != names.intersection(before):
                 return False
         return all(
-            self._is_member(_with_root(provider, summaries, suffix), required)
+            self._is_member(_with_root(provider, offer, suffix), required)
             for suffix, required in conditions.aggregates.items()
             for provider in mappings.get(suffix, ())
         )
@@ -181,11 +179,9 @@ def _named_traits(
     return named
 
 
-def _with_root(
-    provider: str, summaries: Mapping[str, Mapping[str, Any]], suffix: str
-) -> Iterator[str]:
+def _with_root(provider: str, offer: Offer, suffix: str) -> Iterator[str]:
     """Yield a provider and, for the group that a whole tree serves, its root."""
     yield provider
-    root = summaries.get(provider, {}).get("root_provider_uuid", provider)
+    root = offer.root_of(provider) or provider
     if not suffix and root != provider:
         yield root

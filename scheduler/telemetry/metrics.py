@@ -26,6 +26,7 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 from ..drivers.record import OUTDATED, RELEASED, DecisionRecord, Outcome
 from ..errors import ConfigurationError
 from ..placement.allocations.claims import ClaimResult
+from ..placement.candidates_source import FollowingStats
 from ..status import SchedulerStatus
 
 if TYPE_CHECKING:
@@ -36,14 +37,6 @@ _BUCKETS_S: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
     10.0, 30.0,
 )  # fmt: skip
-
-#: How a query for candidates was answered: a field of `CacheStats` by label.
-_QUERY_LABELS: Final = {
-    "cached": "hits",
-    "shared": "shared",
-    "sent": "misses",
-    "refreshed": "refreshes",
-}
 
 
 class Metrics:
@@ -244,6 +237,18 @@ class _StateMetrics:
             "kind",
             registry,
         )
+        self._readings = _LabelledCounter(
+            "moorage_provider_readings",
+            "Readings of Placement's database for providers in memory, by result.",
+            "result",
+            registry,
+        )
+        self._reading_seconds = prometheus_client.Counter(
+            "moorage_provider_reading_seconds",
+            "Time that the successful ones took in all.",
+            registry=registry,
+        )
+        self._read_s = 0.0
         self._hosts = prometheus_client.Gauge(
             "moorage_hosts",
             "Known hosts by the UUID of their cell.",
@@ -263,14 +268,13 @@ class _StateMetrics:
         self._cells: set[str] = set()
 
     def refresh(self, status: SchedulerStatus) -> None:
-        stats = status.candidates_cache.stats()
-        self._queries.set_total(
-            {k: getattr(stats, v) for k, v in _QUERY_LABELS.items()}
-        )
+        stats = status.candidates.stats()
+        self._queries.set_total(status.candidates.query_counts())
         self._answers.set_total(
             {"truncated": stats.truncated, "evicted": stats.evicted}
         )
         self._reports.set_total(status.report_counts)
+        self._count_readings(status.candidates.following_stats())
         for each, gauge in zip(_GAUGES, self._gauges, strict=True):
             gauge.set(each.read(status))
         cells = Tally(status.table.batch().cell_uuid.tolist())
@@ -278,6 +282,18 @@ class _StateMetrics:
         self._cells |= cells.keys()
         for cell in self._cells:
             self._hosts.labels(cell).set(cells[cell])
+
+    def _count_readings(self, stats: FollowingStats | None) -> None:
+        if stats is None:
+            return
+        self._readings.set_total({"read": stats.n_read, "failed": stats.n_failed})
+        self._reading_seconds.inc(max(0.0, stats.read_s - self._read_s))
+        self._read_s = stats.read_s
+
+
+def _providers_age_s(status: SchedulerStatus) -> float:
+    stats = status.candidates.following_stats()
+    return 0.0 if stats is None else stats.age_s
 
 
 class _Gauge(NamedTuple):
@@ -293,13 +309,13 @@ _GAUGES: Final = (
     _Gauge(
         "moorage_cached_candidates",
         "livesum",
-        lambda status: status.candidates_cache.stats().requests,
+        lambda status: status.candidates.stats().requests,
         "Allocation candidates in the cache.",
     ),
     _Gauge(
         "moorage_cached_answers",
         "livesum",
-        lambda status: status.candidates_cache.stats().answers,
+        lambda status: status.candidates.stats().answers,
         "Answers of Placement in the cache.",
     ),
     _Gauge(
@@ -308,6 +324,13 @@ _GAUGES: Final = (
         lambda status: status.view_age_s or 0.0,
         "Time since the oldest part of the hosts' state was read; 0 where the source "
         "guarantees it.",
+    ),
+    _Gauge(
+        "moorage_providers_age_seconds",
+        "livemax",
+        _providers_age_s,
+        "Time since Placement's database was last polled successfully; 0 where no "
+        "providers are kept in memory.",
     ),
     _Gauge(
         "moorage_pending_claims",

@@ -134,7 +134,7 @@ def _readiness(status: SchedulerStatus) -> Iterator[str]:
 
 
 def _cache(status: SchedulerStatus) -> Iterator[str]:
-    yield str(status.candidates_cache.stats())
+    yield str(status.candidates.stats())
 
 
 def _decisions(status: SchedulerStatus) -> Iterator[str]:

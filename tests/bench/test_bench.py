@@ -63,7 +63,11 @@ def test_every_table_is_printed_without_nova(tmp_path: Path) -> None:
 
     assert [title for title in _TABLES if title not in printed] == []
     assert "nova_db not measured: " in printed
-    # Without RabbitMQ the reason is printed instead.
+    # Without MariaDB, or RabbitMQ, the reason is printed instead.
+    assert (
+        "Following Placement's database on MariaDB, ms" in printed
+        or "following not measured: " in printed
+    )
     assert (
         "Memory of workers" in printed or "memory of workers not measured: " in printed
     )

@@ -7,7 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from ...candidates import MICROVERSION, AllocationRequest, Offer
+from ...candidates import (
+    MICROVERSION,
+    AllocationRequest,
+    DecisionOffer,
+    resources_of,
+)
 from ...placement.answers import ConsumerAllocations
 
 
@@ -19,13 +24,12 @@ class Ledger:
 
     Attributes
     ----------
-    offer : Offer
+    offer : DecisionOffer
         What Placement offers, less what was claimed or refused since the query.
     """
 
-    def __init__(self, offer: Offer) -> None:
+    def __init__(self, offer: DecisionOffer) -> None:
         self.offer = offer
-        self._candidates = offer.candidates
         self._refused: set[int] = set()
         self._reserved: Counter[tuple[str, str]] = Counter()
 
@@ -42,7 +46,7 @@ class Ledger:
         if among is None:
             among = self.candidates_of(node_uuid)
         for index in among:
-            is_open = self.offer.is_open[index] and index not in self._refused
+            is_open = index not in self._refused and self.offer.may_claim(index)
             if is_open and self._fits(index):
                 return index
         return None
@@ -52,13 +56,13 @@ class Ledger:
             return True  # otherwise it would not be open
         return all(
             self.offer.free(provider, name) - self._reserved[provider, name] >= amount
-            for provider, resources in self._candidates.resources_of(index).items()
+            for provider, resources in self.resources_of(index).items()
             for name, amount in resources.items()
         )
 
     def candidates_of(self, node_uuid: str) -> Sequence[int]:
         """Return all candidates of a host, including those no longer available."""
-        return self._candidates.by_host.get(node_uuid, ())
+        return self.offer.numbers_of(node_uuid)
 
     def candidate_held_by(
         self, held: ConsumerAllocations, *, excluding: AbstractSet[str] = frozenset()
@@ -70,13 +74,9 @@ class Ledger:
         excluding : set of str, optional
             Root providers of hosts on which it may hold other resources (evacuation).
         """
-        summaries = self._candidates.provider_summaries
-        roots = {
-            summaries[provider]["root_provider_uuid"]
-            for provider in held.resources
-            if provider in summaries
-        }
-        numbers = (n for root in roots - excluding for n in self.candidates_of(root))
+        found = map(self.offer.root_of, held.resources)
+        roots = {root for root in found if root is not None} - excluding
+        numbers = (n for root in roots for n in self.candidates_of(root))
         is_it = (
             self._is_part_of if excluding & held.resources.keys() else self._is_all_of
         )
@@ -86,16 +86,16 @@ class Ledger:
         return held.matches(self.request(index))
 
     def _is_part_of(self, index: int, held: ConsumerAllocations) -> bool:
-        parts = self._candidates.resources_of(index).items()
+        parts = self.resources_of(index).items()
         return all(held.resources.get(uuid) == part for uuid, part in parts)
 
     def request(self, index: int) -> AllocationRequest:
         """Return a candidate as Placement returned it."""
-        return self._candidates.allocation_requests[index]
+        return self.offer.request(index)
 
     def resources_of(self, index: int) -> Mapping[str, Mapping[str, int]]:
         """Return a candidate's resources: {provider UUID: {resource class: amount}}."""
-        return self._candidates.resources_of(index)
+        return resources_of(self.request(index))
 
     def reserve(self, index: int) -> None:
         """Reserve a candidate's resources."""
@@ -106,7 +106,7 @@ class Ledger:
         self._count(index, -1)
 
     def _count(self, index: int, sign: int) -> None:
-        for provider, resources in self._candidates.resources_of(index).items():
+        for provider, resources in self.resources_of(index).items():
             for name, amount in resources.items():
                 self._reserved[provider, name] += sign * amount
 

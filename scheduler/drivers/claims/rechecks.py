@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ....filters import BaseHostFilter
 from ....objects import RequestSpec
-from ...candidates import Offer
+from ...candidates import DecisionOffer
 from ...placement.conditions import ProviderReader, conditions_of
 from ...sources.base import ServiceHost, ServiceState
 from ..filtering import explain_rejections
@@ -61,7 +61,7 @@ class Rechecks:
     ) -> None:
         self._source = parts.source
         self._table = parts.table
-        self._cache = parts.candidates_cache
+        self._candidates = parts.candidates
         self._spec = spec_obj
         self._filters = filters
         self._record = record
@@ -94,7 +94,7 @@ class Rechecks:
         self._read(_service_host(each.chosen.values) for each in placed)
 
     def still_fits(
-        self, uuid: str, host: HostValues, offer: Offer, candidate: int
+        self, uuid: str, host: HostValues, offer: DecisionOffer, candidate: int
     ) -> bool:
         """Return whether a candidate still has the traits and aggregates asked for.
 
@@ -105,15 +105,13 @@ class Rechecks:
         PlacementError
             Placement could not be queried.
         """
-        answer, number = offer.locate(candidate)
-        if not self._is_few or not conditions_of(answer.query):
+        part, number = offer.locate(candidate)
+        if not self._is_few or not conditions_of(part.query):
             return True
-        if self._cache.age_s(answer) <= FRESH_S:
+        if self._candidates.age_s(part) <= FRESH_S:
             return True
         with self._record.timed("recheck"):
-            fits = self._providers.still_fits(
-                answer.query, answer.candidates, number, host["uuid"]
-            )
+            fits = self._providers.still_fits(part, number, host["uuid"])
         if not fits:
             self._note(uuid, host["host"], _CHANGED)
         return fits

@@ -28,7 +28,7 @@ from ...placement.allocations.claims import (
 from ...placement.allocations.engine import AllocationsByConsumer, AllocationsInDoubt
 from ...placement.allocations.journal import JournalEntry
 from ...placement.allocations.limits import MAX_CONTENDED, MAX_REFUSED, MAX_ROUNDS
-from ...placement.cache import CountedClaim
+from ...placement.candidates_source import CountedClaim
 from ...request import Request
 from ..caller import Caller
 from ..instances import PlacedInstance, read_attributes
@@ -220,7 +220,7 @@ class RequestClaims:
     ) -> ClaimAnswer:
         """Claim for one instance, or for several in one POST."""
         self._wanted.update(requests)
-        began = self._parts.candidates_cache.tick()
+        began = self._parts.candidates.tick()
         with (
             self._record.timed("claim"),
             tracing.span("claim", hosts=hosts, instances=list(requests)) as span,
@@ -262,9 +262,7 @@ class RequestClaims:
             self._made.update(answer.claims)
             for uuid, made in answer.claims.items():
                 self._entries[uuid].record_grant(made.generation)
-            taken = self._parts.candidates_cache.count_claim(
-                requests.values(), began=began
-            )
+            taken = self._parts.candidates.count_claim(requests.values(), began=began)
             self._counted.append(taken)
 
     def claim_together(
@@ -333,7 +331,7 @@ class RequestClaims:
 
     def _refuse(self, candidate: int, ledger: Ledger) -> None:
         ledger.mark_refused(candidate)
-        self._parts.candidates_cache.exclude(ledger.offer, candidate)
+        self._parts.candidates.exclude(*ledger.offer.locate(candidate))
 
     def _record_attempt(
         self, uuids: Sequence[str], hosts: Sequence[str], answer: ClaimAnswer
@@ -412,7 +410,7 @@ class RequestClaims:
             self._release_made()
         # Claims in doubt are counted as free, too: Placement refuses them if not.
         for taken in self._counted:
-            self._parts.candidates_cache.release(taken)
+            self._parts.candidates.release(taken)
         self._counted.clear()
 
     def _release_made(self) -> None:

@@ -149,6 +149,11 @@ class PoolArrays:
     def __len__(self) -> int:
         return self._n
 
+    @property
+    def n_known(self) -> int:
+        """How many providers have a code; a change gives unknown ones a code."""
+        return len(self._providers)
+
     def provider_codes(self, uuids: Sequence[str | None]) -> Codes:
         """Return the codes of resource providers, NO_PROVIDER for None.
 

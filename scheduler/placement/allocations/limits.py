@@ -54,6 +54,16 @@ MAX_POSTS: Final = 3
 #: GETs of candidates: cached, refreshed, and without the limit that truncated them.
 MAX_QUERIES: Final = 3
 
+#: Candidates that are computed from the providers in memory for the hosts that a filter
+#: judges by candidates, in all and of one host. Of more, an even sample is judged:
+#: 10,000 hosts of two groups over eight devices have 56 each, and 104 are allowed.
+MAX_EXPANDED: Final = 1 << 20
+MAX_EXPANDED_OF_HOST: Final = 1000
+#: Providers that lack only room and are read again before a request fails.
+MAX_REREAD: Final = 2000
+#: Queries whose lack of candidates Placement has confirmed, and that are remembered.
+MAX_CONFIRMED: Final = 1000
+
 #: Rounds in which a member of a server group follows the others to their host.
 GROUP_MAX_ROUNDS: Final = 20
 #: The same for anti-affinity, where any other host is allowed: the second round is for

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """One answer of Placement, less the claims and refusals since its GET began.
 
-    CachedAnswer ── offer() ──▶ Offer      an immutable snapshot for one decision
+    CachedAnswer ── offer() ──▶ CachedOffer   an immutable snapshot for one decision
       ▲
       └── count_claim, release, exclude   (under the cache's lock)
 
-An `Offer` shares the answer and the data derived from it; only its mask is its own.
+A `CachedOffer` shares the answer and what is derived from it; its mask is its own.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from ...candidates import (
     Amounts,
     CandidatesAnswer,
     Mask,
-    Offer,
+    resources_of,
 )
+from ..candidates_source import CountedClaim
+from .cached_offer import CachedOffer
 
 #: {resource class: [(amount, the candidates that request it from one provider)]}
 _Demand = Mapping[str, list[tuple[int, npt.NDArray[np.intp]]]]
@@ -36,31 +38,12 @@ _Demand = Mapping[str, list[tuple[int, npt.NDArray[np.intp]]]]
 _INDEX_THRESHOLD: Final = 100
 
 
-@dataclass(slots=True, eq=False)
-class CountedClaim:
-    """What one claim allocated from providers.
-
-    Attributes
-    ----------
-    amounts : mapping
-        {(provider UUID, resource class): amount}.
-    began, ended : int
-        Ticks: before it was sent, and after Placement had granted it.
-    is_released : bool
-    """
-
-    amounts: Amounts
-    began: int
-    ended: int
-    is_released: bool = False
-
-
 def amounts_of(requests: Iterable[AllocationRequest]) -> Counter[tuple[str, str]]:
     """Return the sums of what allocation requests contain."""
     amounts: Counter[tuple[str, str]] = Counter()
     for request in requests:
-        for provider, part in request["allocations"].items():
-            for name, amount in part["resources"].items():
+        for provider, resources in resources_of(request).items():
+            for name, amount in resources.items():
                 amounts[provider, name] += amount
     return amounts
 
@@ -158,7 +141,7 @@ class CachedAnswer:
     received: int
     refresh_at: float
     _overlapping: list[CountedClaim] = field(init=False, default_factory=list)
-    _offer: Offer | None = field(init=False, default=None)
+    _offer: CachedOffer | None = field(init=False, default=None)
 
     def count_claim(self, claim: CountedClaim) -> None:
         """Subtract a claim that ended after the GET began.
@@ -184,14 +167,14 @@ class CachedAnswer:
         self.account.exclude(index)
         self._offer = None
 
-    def offer(self) -> Offer:
+    def offer(self) -> CachedOffer:
         """Return what is left if every claim counts that the answer may lack."""
         if self._offer is None:
             is_complete = not self._overlapping
             self._offer = self._make_offer(self.account, is_complete=is_complete)
         return self._offer
 
-    def complete_offer(self) -> Offer:
+    def complete_offer(self) -> CachedOffer:
         """Return what may be left: less only the claims that the answer must lack."""
         if not self._overlapping:
             return self.offer()
@@ -199,10 +182,10 @@ class CachedAnswer:
             self.account.without(self._overlapping), is_complete=True
         )
 
-    def _make_offer(self, account: Account, *, is_complete: bool) -> Offer:
-        return Offer(
-            (self.answer,),
-            self.answer.candidates,
+    def _make_offer(self, account: Account, *, is_complete: bool) -> CachedOffer:
+        return CachedOffer(
+            self.answer,
+            self.answer.query,
             account.is_open(),
             dict(account.claimed),
             is_complete,

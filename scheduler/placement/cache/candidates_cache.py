@@ -16,8 +16,8 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from cachetools import Cache, LRUCache, TTLCache
@@ -31,8 +31,10 @@ from ...candidates import (
 )
 from ...errors import PlacementError
 from ...waiting import Spawner, ThreadSpawner
+from ..candidates_source import CacheStats, CandidatesSource, CountedClaim
 from ..client import PlacementClient
-from .cached_answer import Account, CachedAnswer, CountedClaim, amounts_of
+from .cached_answer import Account, CachedAnswer, amounts_of
+from .cached_offer import CachedOffer
 from .in_flight import BackgroundRefresh, InFlightGet
 
 LOG = logging.getLogger(__name__)
@@ -48,35 +50,6 @@ _REFRESH_MARGIN: Final = 1.5
 UNLIMITED_FOR_S: Final = 60.0
 #: How many such queries, and queries that were warned of, are remembered.
 _MAX_REMEMBERED: Final = 1000
-
-
-@dataclass(slots=True)
-class CacheStats:
-    """The present size of the cache, and counters since the start.
-
-    Attributes
-    ----------
-    answers, requests : int
-        Cached answers, and the allocation requests in all of them.
-    hits, shared, misses : int
-        Lookups that were served from the cache, by another thread's GET in flight, and
-        by a GET of their own.
-    refreshes : int
-        GETs in the background, in addition to those of `misses`.
-    evicted : int
-        Answers that were evicted, or not cached, because the cache was full.
-    truncated : int
-        Answers that the limit may have truncated.
-    """
-
-    answers: int = 0
-    requests: int = 0
-    hits: int = 0
-    shared: int = 0
-    misses: int = 0
-    refreshes: int = 0
-    evicted: int = 0
-    truncated: int = 0
 
 
 class _Answers(TTLCache[CandidatesQuery, CachedAnswer]):
@@ -107,7 +80,7 @@ def _size(cached: CachedAnswer) -> int:
     return max(1, cached.answer.candidates.n_requests)
 
 
-class CandidatesCache:
+class CandidatesCache(CandidatesSource):
     """Cache the answers to GET /allocation_candidates for decisions.
 
     Thread-safe. It starts threads only to refresh answers that were requested shortly
@@ -160,6 +133,12 @@ class CandidatesCache:
             if (max_age_s, max_requests) != (self._answers.ttl, self._answers.maxsize):
                 self._answers = self._new_answers(max_age_s, max_requests)
 
+    def load(self) -> None:
+        """Read nothing: the cache starts empty."""
+
+    def start(self) -> None:
+        """Start nothing: refreshes start as they are needed."""
+
     def tick(self) -> int:
         """Advance the logical clock and return it, for `get` and `count_claim`."""
         return next(self._ticks)
@@ -184,7 +163,7 @@ class CandidatesCache:
         since: int | None = None,
         max_age_s: float = math.inf,
         global_request_id: str | None = None,
-    ) -> Offer:
+    ) -> CachedOffer:
         """Return Placement's candidates for a query, from the cache where possible.
 
         Placement is sent the canonical query: see `CandidatesQuery.canonical`.
@@ -203,12 +182,9 @@ class CandidatesCache:
         PlacementError
             As `PlacementClient.allocation_candidates`, also for another thread's GET.
         """
-        query, suffixes = query.canonical()
-        offer = self._get(query, since, max_age_s, global_request_id)
-        if suffixes:
-            candidates = offer.candidates.with_suffixes(suffixes)
-            offer = replace(offer, candidates=candidates)
-        return offer
+        canonical, suffixes = query.canonical()
+        offer = self._get(canonical, since, max_age_s, global_request_id)
+        return replace(offer, query=query, suffixes=suffixes) if suffixes else offer
 
     def _get(
         self,
@@ -216,7 +192,7 @@ class CandidatesCache:
         since: int | None,
         max_age_s: float,
         global_request_id: str | None,
-    ) -> Offer:
+    ) -> CachedOffer:
         while True:
             with self._lock:
                 if self._unlimited and query.unlimited() in self._unlimited:
@@ -285,32 +261,38 @@ class CandidatesCache:
             for cached in self._answers.unexpired():
                 cached.release(claim)
 
-    def exclude(self, offer: Offer, index: int) -> None:
+    def exclude(self, offer: Offer, number: int) -> None:
         """Exclude a candidate that Placement refused from its cached answer."""
-        answer, number = offer.locate(index)
+        offer.request(number)  # IndexError: it was never offered
+        if not isinstance(offer, CachedOffer):
+            return
         with self._lock:
-            cached = self._answers.get(answer.query)
-            if cached is not None and cached.answer is answer:
+            cached = self._answers.get(offer.answer.query)
+            if cached is not None and cached.answer is offer.answer:
                 cached.exclude(number)
 
-    def age_s(self, answer: CandidatesAnswer) -> float:
-        """Return the seconds since the GET of an answer began."""
-        return self._clock() - answer.began_at
+    def mark_changed(self, node_uuids: Collection[str]) -> None:
+        """Leave answers as they are: Placement is queried before NoValidHost."""
+
+    def age_s(self, offer: Offer) -> float:
+        """Return the seconds since the GET of an offer began."""
+        return self._clock() - offer.began_at
 
     def lift_limit(self, offer: Offer) -> bool:
-        """Send the truncated queries of a useless offer without a limit for a while.
+        """Send the query of a useless offer without a limit for a while.
 
         Returns
         -------
         bool
-            Whether any was truncated, so that sending it again finds more.
+            Whether it was truncated, so that sending it again finds more.
         """
-        queries = [answer.query for answer in offer.answers if answer.is_truncated]
+        if not isinstance(offer, CachedOffer) or not offer.is_truncated:
+            return False
+        query = offer.answer.query
         with self._lock:
-            for query in queries:
-                self._unlimited[query.unlimited()] = None
-                self._answers.pop(query, None)
-        return bool(queries)
+            self._unlimited[query.unlimited()] = None
+            self._answers.pop(query, None)
+        return True
 
     def stats(self) -> CacheStats:
         """Return the size of the cache and its counters."""
@@ -320,6 +302,19 @@ class CandidatesCache:
                 answers=len(self._answers),
                 requests=int(self._answers.currsize),
             )
+
+    def following_stats(self) -> None:
+        """Return None: nothing is followed."""
+
+    def query_counts(self) -> Mapping[str, int]:
+        """Return how many queries were answered in which way, and were refreshed."""
+        stats = self.stats()
+        return {
+            "cached": stats.hits,
+            "shared": stats.shared,
+            "sent": stats.misses,
+            "refreshed": stats.refreshes,
+        }
 
     def stop(self) -> None:
         """Start no more refreshes, and wait for those that run."""
@@ -448,5 +443,5 @@ class CandidatesCache:
         )
 
 
-def _offer(cached: CachedAnswer, since: int | None) -> Offer:
+def _offer(cached: CachedAnswer, since: int | None) -> CachedOffer:
     return cached.offer() if since is None else cached.complete_offer()

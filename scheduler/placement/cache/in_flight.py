@@ -13,7 +13,8 @@ from typing import Final
 from ...candidates import CandidatesQuery
 from ...errors import PlacementError
 from ...waiting import Event, Spawner, Task
-from .cached_answer import CachedAnswer, CountedClaim
+from ..candidates_source import CountedClaim
+from .cached_answer import CachedAnswer
 
 LOG = logging.getLogger(__name__)
 

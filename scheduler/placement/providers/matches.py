@@ -168,6 +168,20 @@ class Matches:
             np.concatenate(chosen)[:limit],
         )
 
+    def sample_rows(self, rows: Rows, n_each: int) -> ProviderCandidates:
+        """Return at most `n_each` candidates of each tree, evenly chosen of all.
+
+        Parameters
+        ----------
+        rows : ndarray of int32, ascending
+            Of the trees' roots.
+        """
+        wanted = rows[self._has(rows)]
+        found = self._search.sample(wanted, n_each) if self._search else None
+        if found is None:
+            return self.expand_rows(wanted[:0])
+        return ProviderCandidates(self.state, self.slots, *found)
+
     def _has(self, rows: Rows) -> Mask:
         at = np.searchsorted(self.roots, rows)
         has = at < len(self.roots)

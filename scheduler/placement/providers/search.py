@@ -70,6 +70,37 @@ class Search:
         for found, chosen in self._extended(roots, []):
             yield found, np.stack(chosen, axis=1)
 
+    def sample(self, roots: Rows, n_each: int) -> tuple[Rows, Rows]:
+        """Return at most `n_each` candidates of each tree, as `blocks` yields them.
+
+        Of many partial candidates some are pursued, evenly chosen: the devices of one
+        NUMA node must not fill the sample. A tree without a complete one is searched
+        in order.
+        """
+        found = [(roots[:0], np.empty((0, len(self._slots)), np.int32))]
+        n_trees = max(1, _BLOCK // n_each)
+        found += [
+            self._sampled(roots[start : start + n_trees], n_each)
+            for start in range(0, len(roots), n_trees)
+        ]
+        return (
+            np.concatenate([of_roots for of_roots, _ in found]),
+            np.concatenate([providers for _, providers in found]),
+        )
+
+    def _sampled(self, roots: Rows, n_each: int) -> tuple[Rows, Rows]:
+        partial: _Partial = roots, []
+        for _ in self._slots:
+            partial = _spread(*self._extend(*partial), n_each)
+        found, providers = partial[0], np.stack(partial[1], axis=1)
+        for root in np.setdiff1d(roots, found):
+            first = next(self.blocks(np.array([root], np.int32)), None)
+            if first is not None:
+                found = np.concatenate([found, first[0][:n_each]])
+                providers = np.concatenate([providers, first[1][:n_each]])
+        order = np.argsort(found, kind="stable")
+        return found[order], providers[order]
+
     def _extended(self, roots: Rows, chosen: list[Rows]) -> Iterator[_Partial]:
         if len(chosen) == len(self._slots):
             yield roots, chosen
@@ -199,11 +230,24 @@ class Search:
         return found, np.setdiff1d(np.concatenate(cut), found)
 
 
-def _narrowed(roots: Rows, chosen: list[Rows]) -> tuple[_Partial, Rows]:
-    """Return the first `_WIDTH` of each tree, and the roots of trees with more."""
+def _spread(roots: Rows, chosen: list[Rows], n_each: int) -> _Partial:
+    """Return at most `n_each` of each tree, evenly spread over all of it."""
+    rank, n_of = _ranks(roots)
+    keep = (n_of <= n_each) | (rank * n_each // n_of != (rank - 1) * n_each // n_of)
+    return roots[keep], [each[keep] for each in chosen]
+
+
+def _ranks(roots: Rows) -> tuple[Int64s, Int64s]:
+    """Return the rank of each in its tree, and how many the tree has."""
     is_first = np.ones(len(roots), np.bool_)
     is_first[1:] = roots[1:] != roots[:-1]
     starts = np.flatnonzero(is_first)
-    rank = np.arange(len(roots)) - np.repeat(starts, np.diff(starts, append=len(roots)))
-    keep = rank < _WIDTH
+    n_of = np.diff(starts, append=len(roots))
+    rank = np.arange(len(roots)) - np.repeat(starts, n_of)
+    return rank, np.repeat(n_of, n_of)
+
+
+def _narrowed(roots: Rows, chosen: list[Rows]) -> tuple[_Partial, Rows]:
+    """Return the first `_WIDTH` of each tree, and the roots of trees with more."""
+    keep = _ranks(roots)[0] < _WIDTH
     return (roots[keep], [each[keep] for each in chosen]), np.unique(roots[~keep])

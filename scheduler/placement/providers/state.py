@@ -11,6 +11,7 @@ import numpy as np
 
 from .interned import Int64s, Rows
 from .inventories import InventoryColumn
+from .records import InventoryRecord, ProviderRecord
 from .trees import ProviderTrees
 
 
@@ -33,6 +34,31 @@ class ProviderState:
     def column(self, name: str) -> InventoryColumn:
         """Return the inventories of a resource class, empty if no provider has any."""
         return self.inventories.get(name) or InventoryColumn.empty()
+
+    def record(self, uuid: str) -> ProviderRecord | None:
+        """Return a provider; None: it is unknown. Usages of 0 are left out."""
+        trees, row = self.trees, self.trees.find(uuid)
+        if row < 0:
+            return None
+        parent = int(trees.parents[row])
+        inventories: dict[str, InventoryRecord] = {}
+        used: dict[str, int] = {}
+        for name, column in self.inventories.items():
+            at = int(np.searchsorted(column.rows, row))
+            if at < len(column.rows) and column.rows[at] == row:
+                values = column.distinct.values[column.kinds[at]]
+                inventories[name] = InventoryRecord(*values.item())
+                if amount := int(column.used[at]):
+                    used[name] = amount
+        return ProviderRecord(
+            uuid,
+            str(trees.uuids[parent]) if parent >= 0 else None,
+            int(self.generations[row]),
+            inventories,
+            used,
+            trees.traits[int(trees.trait_sets[row])],
+            trees.aggregates[int(trees.aggregate_sets[row])],
+        )
 
     def summaries(self, rows: Rows) -> dict[str, dict[str, Any]]:
         """Return Placement's ``provider_summaries`` of providers."""

@@ -56,6 +56,14 @@ class ProviderTable:
             self._known_traits = self._known_traits.union(traits)
             self._known_classes = self._known_classes.union(resource_classes)
 
+    def set_names(
+        self, *, traits: Iterable[str], resource_classes: Iterable[str]
+    ) -> None:
+        """Replace the names that Placement knows; those of providers are among them."""
+        with self._lock:
+            self._known_traits = frozenset(traits)
+            self._known_classes = frozenset(resource_classes)
+
     def load(self, columns: ProviderColumns) -> None:
         """Replace all providers."""
         self.add_names(
@@ -127,6 +135,29 @@ class ProviderTable:
                 self._state, inventories=inventories, generations=changed
             )
 
+    def add_used(self, amounts: Mapping[str, Mapping[str, int]]) -> None:
+        """Add to usages, which do not become negative.
+
+        Parameters
+        ----------
+        amounts : mapping
+            {resource class: {provider UUID: amount}}. An unknown provider, or one
+            without an inventory of the class, is skipped.
+        """
+        with self._lock:
+            inventories = dict(self._state.inventories)
+            for name, by_uuid in amounts.items():
+                column = self._state.column(name)
+                known = [uuid for uuid in by_uuid if uuid in self._row_of]
+                rows = np.array([self._row_of[uuid] for uuid in known], np.int32)
+                at, found = column.positions(rows)
+                if not len(found):
+                    continue
+                added = np.array([by_uuid[known[i]] for i in found.tolist()], np.int64)
+                used = np.maximum(column.used[at] + added, 0)
+                inventories[name] = column.with_used(rows[found], used)
+            self._state = replace(self._state, inventories=inventories)
+
     def _rows_for(self, records: Sequence[ProviderRecord]) -> Rows:
         """Return the rows of records; new ones get empty rows, or some at the end."""
         n_rows = self._state.trees.n_rows
@@ -143,6 +174,8 @@ class ProviderTable:
         generations = np.concatenate([state.generations, np.zeros(n_new, np.int64)])
         generations[rows] = [record.generation for record in records]
         trees = _with_records(state.trees, n_new, rows, records)
+        if not n_new and _are_equal(trees, state.trees, rows):
+            trees = state.trees  # what was derived from it stays
         added = inventory_rows(records, rows.tolist())
         inventories = {
             name: column.without(rows) for name, column in state.inventories.items()
@@ -168,6 +201,13 @@ def _trees(columns: ProviderColumns, row_of: dict[str, int]) -> ProviderTrees:
         traits,
         aggregates,
         row_of,
+    )
+
+
+def _are_equal(one: ProviderTrees, other: ProviderTrees, rows: Rows) -> bool:
+    return all(
+        np.array_equal(getattr(one, name)[rows], getattr(other, name)[rows])
+        for name in ("uuids", "parents", "trait_sets", "aggregate_sets")
     )
 
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
+from ...polling.polled_database import PolledDatabase
 from .changes import CellReader
 from .directory import CellMappingRow, DirectoryReader
 from .heartbeats import CellHeartbeats
 from .image_properties_reader import ImagePropertiesReader
 from .old_computes import OldCompute
-from .polled_database import PolledDatabase
 from .reading import Ratios
 
 

@@ -3,58 +3,12 @@
 
 from __future__ import annotations
 
-import math
 import threading
 
 import sqlalchemy as sa
 from oslo_config import cfg
-from oslo_db.sqlalchemy import engines
-from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
-#: The options of oslo.db that are passed to an engine.
-_OPTIONS = (
-    "mysql_sql_mode",
-    "mysql_wsrep_sync_wait",
-    "connection_recycle_time",
-    "connection_debug",
-    "connection_trace",
-    "max_pool_size",
-    "max_overflow",
-    "pool_timeout",
-    "sqlite_synchronous",
-    "connection_parameters",
-)
-
-
-def is_local(engine: sa.Engine) -> bool:
-    """Return whether an engine is read in the caller's thread: SQLite does not hang."""
-    return engine.dialect.name == "sqlite"
-
-
-def is_in_memory(engine: sa.Engine) -> bool:
-    """Return whether only one thread may be able to use an engine's database."""
-    return isinstance(engine.pool, StaticPool | SingletonThreadPool)
-
-
-def with_time_limits(connection: str, timeout_s: float) -> sa.URL:
-    """Return a database URL with the driver's timeouts added.
-
-    Timeouts that the URL sets itself stay. PyMySQL and psycopg2 take whole seconds.
-    """
-    url = sa.make_url(connection)
-    whole_s = str(max(1, math.ceil(timeout_s)))
-    limits: dict[str, str] = {}
-    if url.get_backend_name() in ("mysql", "mariadb"):
-        names = ("connect_timeout", "read_timeout", "write_timeout")
-        limits = dict.fromkeys(names, whole_s)
-    elif url.get_backend_name() == "postgresql":
-        limits = {
-            "connect_timeout": whole_s,
-            "tcp_user_timeout": str(int(timeout_s * 1000)),
-            "options": f"-c statement_timeout={int(timeout_s * 1000)}",
-        }
-    given = url.query
-    return url.update_query_dict({k: v for k, v in limits.items() if k not in given})
+from ...polling.engines import create_engine
 
 
 class Engines:
@@ -90,11 +44,8 @@ class Engines:
         with self._lock:
             engine = self._made.get(connection)
             if engine is None:
-                engine = engines.create_engine(
-                    with_time_limits(connection, self._conf.moorage.cell_timeout),
-                    max_retries=0,  # the poll retries
-                    **{name: getattr(options, name) for name in _OPTIONS},
-                )
+                limit_s = self._conf.moorage.cell_timeout
+                engine = create_engine(connection, options, limit_s)
                 self._made[connection] = engine
             return engine
 

@@ -16,8 +16,15 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from .polled_table import ChangedRows, PolledTable, TableQueries, checksum_of, chunks
-from .schema import instances, microseconds
+from ...polling.polled_table import (
+    ChangedRows,
+    PolledTable,
+    TableQueries,
+    checksum_of,
+    chunks,
+)
+from ...polling.times import microseconds
+from .schema import instances
 
 #: Seconds by which an instance's row may be committed after one with a later time, plus
 #: the skew of conductors' clocks; later ones are found by the comparison of hosts.

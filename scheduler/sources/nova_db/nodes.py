@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from .polled_table import PolledTable, TableQueries
+from ...polling.polled_table import PolledTable, TableQueries
+from ...polling.times import microseconds
 from .reading import NodeReader, Ratios
-from .schema import compute_nodes, microseconds
+from .schema import compute_nodes
 from .services import ComputeService
 
 LOG = logging.getLogger(__name__)

@@ -6,67 +6,12 @@ Columns and types are those of ``nova/db/api/models.py`` and ``nova/db/main/mode
 
 from __future__ import annotations
 
-import datetime
-
 import sqlalchemy as sa
-from sqlalchemy.engine import Dialect
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql import functions
-from sqlalchemy.sql.compiler import SQLCompiler
+
+from ...polling.times import UtcMicroseconds
 
 #: nova's cell of instances that were never scheduled.
 CELL0 = "00000000-0000-0000-0000-000000000000"
-
-_EPOCH = datetime.datetime(1970, 1, 1)
-_MICROSECOND = datetime.timedelta(microseconds=1)
-_US_PER_S = 1_000_000
-
-
-class UtcMicroseconds(sa.types.TypeDecorator[int]):
-    """A naive UTC DATETIME whose parameters are whole microseconds since the epoch."""
-
-    impl = sa.DateTime
-    cache_ok = True
-
-    def process_bind_param(
-        self,
-        value: int | None,
-        dialect: Dialect,  # noqa: ARG002 - TypeDecorator's signature
-    ) -> datetime.datetime | None:
-        """Return the value as a naive UTC datetime."""
-        return None if value is None else _EPOCH + value * _MICROSECOND
-
-
-class microseconds(functions.GenericFunction[int]):
-    """A DATETIME in SQL, as microseconds since the epoch; NULL for NULL."""
-
-    type = sa.BigInteger()
-    inherit_cache = True
-
-
-@compiles(microseconds, "mysql")
-@compiles(microseconds, "mariadb")
-def _in_mysql(element: microseconds, compiler: SQLCompiler, **kw: object) -> str:
-    # Not UNIX_TIMESTAMP: it would interpret the value in the session's time zone.
-    column = compiler.process(element.clauses, **kw)
-    # A string instead of the literal would be parsed again for each row.
-    return f"TIMESTAMPDIFF(MICROSECOND, TIMESTAMP'1970-01-01 00:00:00', {column})"
-
-
-@compiles(microseconds, "postgresql")
-def _in_postgresql(element: microseconds, compiler: SQLCompiler, **kw: object) -> str:
-    column = compiler.process(element.clauses, **kw)
-    return f"CAST(EXTRACT(EPOCH FROM {column}) * {_US_PER_S} AS BIGINT)"
-
-
-@compiles(microseconds, "sqlite")
-def _in_sqlite(element: microseconds, compiler: SQLCompiler, **kw: object) -> str:
-    column = compiler.process(element.clauses, **kw)
-    return (
-        f"(CAST(strftime('%s', {column}) AS INTEGER) * {_US_PER_S}"
-        f" + CAST(substr({column} || '.000000', 21, 6) AS INTEGER))"
-    )
-
 
 # -- the API database ------------------------------------------------------------------
 

@@ -16,9 +16,9 @@ from oslo_db.exception import DBDuplicateEntry
 
 from ...errors import ConfigurationError
 from ...failures import Failure, cause_of
+from ...polling.times import UtcMicroseconds
 from .engines import Engines
 from .heartbeats import BaseHeartbeats
-from .schema import UtcMicroseconds
 
 LOG = logging.getLogger(__name__)
 

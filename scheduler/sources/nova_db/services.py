@@ -10,9 +10,16 @@ from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 
+from ...polling.polled_table import (
+    US_PER_S,
+    ChangedRows,
+    PolledTable,
+    TableQueries,
+    chunks,
+)
+from ...polling.times import microseconds
 from ..base import ServiceState
-from .polled_table import US_PER_S, ChangedRows, PolledTable, TableQueries, chunks
-from .schema import microseconds, services
+from .schema import services
 
 
 class ComputeService(NamedTuple):

@@ -20,6 +20,7 @@ from ...errors import ConfigurationError
 from ...failures import Failure, cause_of
 from ...hosts import HostTable
 from ...instances import InstanceLocation, InstanceState
+from ...polling.polled_database import Apply, PolledDatabase, Read, SharedRefresh
 from ..base import BaseHostSource, ServiceHost, ServiceState
 from .databases import ApiDatabase, CellDatabase, CellStatus
 from .directory import Directory
@@ -29,7 +30,6 @@ from .heartbeats import BaseHeartbeats, CellHeartbeats, heartbeats_of
 from .image_properties_reader import are_weighed, write_properties
 from .merged_cells import MergedCells
 from .old_computes import ADVICE, OldCompute, describe_old_computes, read_old_computes
-from .polled_database import Apply, PolledDatabase, Read, SharedRefresh
 from .reading import Ratios
 from .schema import instances
 from .service_record import ServiceRecord, record_of

@@ -13,7 +13,8 @@ import fixtures
 
 from moorage.scheduler.candidates import AllocationCandidates, CandidatesQuery, Offer
 from moorage.scheduler.placement.allocations.claims import Claim, ClaimResult
-from moorage.scheduler.placement.cache import CandidatesCache, CountedClaim
+from moorage.scheduler.placement.cache import CachedOffer, CandidatesCache
+from moorage.scheduler.placement.candidates_source import CountedClaim
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.seed import Provider, seed
 
@@ -110,7 +111,7 @@ class Cloud(fixtures.Fixture):
 
     def claim(self, offer: Offer, index: int) -> tuple[str, CountedClaim | None]:
         """Claim as a decision does; the consumer, and what was taken if it was."""
-        return self.claim_request(offer.candidates.allocation_requests[index])
+        return self.claim_request(offer.request(index))
 
     def claim_request(self, request: Any) -> tuple[str, CountedClaim | None]:
         consumer, began = str(uuid.uuid4()), self.cache.tick()
@@ -130,7 +131,7 @@ class Cloud(fixtures.Fixture):
             self.cache.release(taken)
 
 
-def open_hosts(offer: Offer) -> set[str]:
+def open_hosts(offer: CachedOffer) -> set[str]:
     """The hosts that an offer has an open candidate of."""
     numbers = offer.is_open.nonzero()[0].tolist()
     hosts = hosts_of(offer.candidates)

@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from moorage.scheduler.conf import load
 from moorage.scheduler.drivers.record import DecisionRecord
 from moorage.scheduler.errors import NoValidHost
-from moorage.scheduler.service import Scheduler
+from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.telemetry.serving import Telemetry
 
-from ...fixtures.clouds import new_uuids
+from ...fixtures.clouds import host, new_uuids, write_inventory
 from .conftest import NAMES, Reader, Select
 
 
@@ -81,6 +85,39 @@ def test_state_is_reported_as_it_is_now(reader: Reader, scheduler: Scheduler) ->
     assert metrics["moorage_ready", ""] == 1
     scheduler.table.drop_many(scheduler.table.batch().uuid.tolist())
     assert reader.metrics()["moorage_hosts", cell] == 0
+
+
+@pytest.fixture
+def following(tmp_path: Path) -> Iterator[Scheduler]:
+    """A scheduler that follows the embedded Placement in its process."""
+    conf = load([], config_files=[])
+    conf.set_override("http_port", 0, group="telemetry")
+    conf.set_override("workers", 1, group="scheduler")
+    path = str(write_inventory(tmp_path, host("h1")))
+    conf.set_override("inventory_file", path, group="moorage")
+    scheduler = build(conf)
+    scheduler.start()
+    yield scheduler
+    scheduler.stop()
+
+
+def test_following_of_providers_is_measured(following: Scheduler) -> None:
+    with (
+        Telemetry(following.conf) as telemetry,
+        telemetry.serve(following.status) as served,
+    ):
+        assert telemetry.port is not None
+        measured = Reader(telemetry.port, served).metrics()
+    assert 0 < measured["moorage_providers_age_seconds", ""] < 60
+    assert measured["moorage_provider_readings_total", "read"] >= 1
+    assert measured["moorage_provider_readings_total", "failed"] == 0
+    assert measured["moorage_provider_reading_seconds_total", ""] > 0
+
+
+def test_nothing_is_followed_without_providers_in_memory(reader: Reader) -> None:
+    measured = reader.metrics()
+    assert measured["moorage_providers_age_seconds", ""] == 0
+    assert ("moorage_provider_readings_total", "read") not in measured
 
 
 def test_counts_of_others_grow_and_are_no_more_than_those(

@@ -18,15 +18,16 @@ from hypothesis.stateful import (
     rule,
 )
 
-from moorage.scheduler.candidates import Offer
-from moorage.scheduler.placement.cache import CountedClaim
+from moorage.scheduler.candidates import DecisionOffer
+from moorage.scheduler.placement.cache import CachedOffer
+from moorage.scheduler.placement.candidates_source import CountedClaim
 
 from ....fixtures.allocations import request_of
 from ....fixtures.property_tests import examples
 from ..watched import HOSTS, N_VCPUS, SHARE, Cloud, hosts_of, open_hosts, question
 
 
-def _index(offer: Offer, host: str) -> int:
+def _index(offer: CachedOffer, host: str) -> int:
     return offer.candidates.by_host[host][0]
 
 
@@ -57,7 +58,7 @@ def test_give_back_opens_again(cloud: Cloud) -> None:
 
 def test_claims_of_a_multi_create_count_together(cloud: Cloud) -> None:
     offer = cloud.cache.get(question(2))
-    request = offer.candidates.allocation_requests[_index(offer, HOSTS[1])]
+    request = offer.request(_index(offer, HOSTS[1]))
     cloud.cache.count_claim([request, request])
     assert open_hosts(cloud.cache.get(question(2))) == {HOSTS[0], HOSTS[2]}
 
@@ -202,15 +203,24 @@ def test_unchanged_answer_is_offered_as_the_very_same_thing(cloud: Cloud) -> Non
 def test_joined_offers_keep_both_accounts(cloud: Cloud) -> None:
     cache = cloud.cache
     first, second = cache.get(question(3)), cache.get(question(1))
-    cache.exclude(first.followed_by(second), 3 + _index(second, HOSTS[1]))
+    joined = DecisionOffer([first, second])
+    refused = joined.numbers_of(HOSTS[1])[1]
+    cache.exclude(*joined.locate(refused))
     cloud.claim(first, _index(first, HOSTS[0]))
-    joined = cache.get(question(3)).followed_by(cache.get(question(1)))
-    expected = [h != HOSTS[0] for h in hosts_of(first.candidates)]
-    expected += [h != HOSTS[1] for h in hosts_of(second.candidates)]
-    assert joined.is_open.tolist() == expected
-    assert joined.candidates.n_requests == 6
+    joined = DecisionOffer([cache.get(question(3)), cache.get(question(1))])
+    are_open = [
+        [joined.may_claim(n) for n in joined.numbers_of(host)] for host in HOSTS
+    ]
+    assert are_open == [[False, True], [True, False], [True, True]]
+    assert joined.n_open == 4
+    assert set(joined.roots) == {*HOSTS}
     assert joined.free(HOSTS[0], "VCPU") == N_VCPUS - 3
     assert joined.began == first.began
+    amounts = [
+        joined.request(n)["allocations"][HOSTS[2]]["resources"]
+        for n in joined.numbers_of(HOSTS[2])
+    ]
+    assert amounts == [{"VCPU": 3}, {"VCPU": 1}]
 
 
 def test_joined_offer_tells_what_is_free_as_its_newer_answer_does(
@@ -218,23 +228,16 @@ def test_joined_offer_tells_what_is_free_as_its_newer_answer_does(
 ) -> None:
     first = cloud.cache.get(question(3))
     cloud.claim(first, _index(first, HOSTS[0]))
-    joined = cloud.cache.get(question(3)).followed_by(cloud.cache.get(question(1)))
+    joined = DecisionOffer([cloud.cache.get(question(n)) for n in (3, 1)])
     assert joined.free(HOSTS[0], "VCPU") == 1
+    assert joined.free("elsewhere", "VCPU") == 0
 
 
-def test_what_was_joined_once_is_kept_with_what_was_derived_of_it(cloud: Cloud) -> None:
-    first, second = cloud.cache.get(question(3)), cloud.cache.get(question(1))
-    again = cloud.cache.get(question(3)), cloud.cache.get(question(1))
-    joined = first.followed_by(second)
-    assert again[0].followed_by(again[1]).candidates is joined.candidates
-
-
-def test_cut_part_of_a_joined_offer_is_asked_for_whole(cloud: Cloud) -> None:
-    whole, cut = cloud.cache.get(question(3)), cloud.cache.get(question(1, limit=2))
-    joined = whole.followed_by(cut)
-    assert joined.is_truncated
-    assert cloud.cache.lift_limit(joined)
-    assert cloud.cache.get(question(1, limit=2)).n_open == 3
+@pytest.mark.parametrize("number", [-1, 1 << 50])
+def test_candidate_that_no_offer_has_is_told(cloud: Cloud, number: int) -> None:
+    joined = DecisionOffer([cloud.cache.get(question(3))])
+    with pytest.raises(IndexError, match="was not offered"):
+        joined.request(number)
 
 
 # -- everything at once ----------------------------------------------------------------
@@ -255,7 +258,7 @@ class Claiming(RuleBasedStateMachine):
         self.cloud = Cloud()
         self.cloud.setUp()
         #: amount asked -> (offer as it was asked first, counted claims, refused)
-        self.model: dict[int, tuple[Offer, list[CountedClaim], set[int]]] = {}
+        self.model: dict[int, tuple[CachedOffer, list[CountedClaim], set[int]]] = {}
         self.in_air: list[CountedClaim] = []
         self.counted: dict[str, CountedClaim] = {}
 

@@ -16,11 +16,11 @@ from sqlalchemy.pool import StaticPool
 from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.hosts import HostTable
 from moorage.scheduler.instances import InstanceState
+from moorage.scheduler.polling.engines import with_time_limits
+from moorage.scheduler.polling.polled_database import SharedRefresh
 from moorage.scheduler.service import build
 from moorage.scheduler.sources.nova_db import NovaDBSource, from_conf, schema
 from moorage.scheduler.sources.nova_db.directory import fill_template
-from moorage.scheduler.sources.nova_db.engines import with_time_limits
-from moorage.scheduler.sources.nova_db.polled_database import SharedRefresh
 
 from ....conftest import instance_uuid, node_uuid
 from ....fixtures.database_servers import Database

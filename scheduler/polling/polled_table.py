@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Polling of one table in a cell's database for the rows that changed.
+"""Polling of one table for the rows that changed.
 
 1. The database counts the rows and sums their checksums. If both equal those of the
    rows read before, no row has changed.
@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
-from .schema import UtcMicroseconds, microseconds
+from .times import UtcMicroseconds, microseconds
 
 US_PER_S: Final = 1_000_000
 #: Seconds in which a row may change again with the same time: times may be whole

@@ -13,7 +13,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from ...failures import cause_of
+from ..failures import cause_of
 from .engines import is_in_memory, is_local
 
 LOG = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from moorage.scheduler.candidates import Offer
+from moorage.scheduler.candidates import DecisionOffer
 from moorage.scheduler.hosts import HostBatch
 
 from ...conftest import host, node_uuid, table
@@ -23,7 +23,7 @@ def _request(root: str, number: int) -> dict[str, Any]:
     }
 
 
-def _offer(*roots: str) -> Offer:
+def _offer(*roots: str) -> DecisionOffer:
     """Candidates of these hosts, in this order."""
     requests = [_request(root, number) for number, root in enumerate(roots)]
     summaries = {
@@ -76,9 +76,8 @@ def test_candidates_can_be_left_out_again(hosts: HostBatch) -> None:
 
 def test_mappings_are_placements_own(hosts: HostBatch) -> None:
     candidates = hosts.take([1]).candidates
-    mapped = [mapping["_child"] for mapping in candidates.mappings()]
+    mapped = [candidates.mappings_of(i)["_child"] for i in range(3)]
     assert mapped == [[node_uuid(f"b child {number}")] for number in (0, 3, 6)]
-    assert candidates.mappings_of(1) == candidates.mappings()[1]
 
 
 def test_host_state_has_the_candidates_as_they_came(hosts: HostBatch) -> None:
@@ -90,7 +89,7 @@ def test_host_state_has_the_candidates_as_they_came(hosts: HostBatch) -> None:
 def test_host_that_nobody_offered_has_one_that_maps_nothing() -> None:
     batch = table(host(host="a"), host(host="b")).batch()
     assert batch.candidates.rows.tolist() == [0, 1]
-    assert batch.candidates.mappings() == [{}, {}]
+    assert [batch.candidates.mappings_of(i) for i in range(2)] == [{}, {}]
     left = batch.take_candidates(np.array([False, True]))
     assert list(left.host) == ["b"]
     assert left.candidates_of(0) is None

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Allocation candidates: the query, Placement's answer, and what of it is on offer.
+
+CandidatesQuery ─▶ AllocationCandidates ─▶ Offer ─▶ DecisionOffer ─▶ CandidateRows
+                   (a GET's answer)        (one query)  (a request)  (on host rows)
+"""
+
+from .answer import (
+    AllocationCandidates,
+    AllocationRequest,
+    Amounts,
+    CandidatesAnswer,
+    resources_of,
+)
+from .derived import DerivedData
+from .offer import DecisionOffer, Offer
+from .query import ANY_OF_MICROVERSION, MICROVERSION, CandidatesQuery
+from .rows import (
+    CandidateBodies,
+    CandidateRows,
+    Codes,
+    HostCandidates,
+    HostLayout,
+    Mask,
+    ProviderCoder,
+    Rows,
+    empty_candidates,
+    places_within,
+)
+
+__all__ = [
+    "ANY_OF_MICROVERSION",
+    "MICROVERSION",
+    "AllocationCandidates",
+    "AllocationRequest",
+    "Amounts",
+    "CandidateBodies",
+    "CandidateRows",
+    "CandidatesAnswer",
+    "CandidatesQuery",
+    "Codes",
+    "DecisionOffer",
+    "DerivedData",
+    "HostCandidates",
+    "HostLayout",
+    "Mask",
+    "Offer",
+    "ProviderCoder",
+    "Rows",
+    "empty_candidates",
+    "places_within",
+    "resources_of",
+]

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""[placement_database]: Placement's database, which is only read."""
+
+import copy
+
+from .database import OPTS as _OPTS
+
+GROUP = "placement_database"
+
+#: Those of Placement's options that concern reading.
+_NAMES = (
+    "connection",
+    "connection_parameters",
+    "connection_recycle_time",
+    "connection_debug",
+    "connection_trace",
+    "max_pool_size",
+    "max_overflow",
+    "pool_timeout",
+    "mysql_sql_mode",
+    "mysql_wsrep_sync_wait",
+    "sqlite_synchronous",
+)
+
+#: Copies: oslo.config does not distinguish one option object in two groups.
+OPTS = tuple(copy.deepcopy(opt) for opt in _OPTS if opt.dest in _NAMES)
+
+_BY_NAME = {opt.dest: opt for opt in OPTS}
+_BY_NAME["connection"].help = (
+    "URL of Placement's database, such as mysql+pymysql://moorage:…@db/placement. It "
+    "is only read: the privilege SELECT on all tables suffices. It must be the "
+    "database that Placement writes to, or on a cluster node of it."
+)

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading what changed in Placement's database since the last poll.
+
+What a poll cannot see in the rows of providers, because Placement changes neither
+generation nor ``updated_at``, is found by comparing ranges of providers in turn: usage
+that was deleted or moved away, and aggregates that were set below microversion 1.19.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import sqlalchemy as sa
+
+from ...polling.polled_table import PolledTable, chunks
+from ..providers import ProviderColumns, ProviderRecord, ProviderView
+from .names import Names
+from .queries import BY_UUID, N_WEIGHTS, OF_RANGE, PROVIDERS, USAGE_SUM
+from .reading import ProviderRow, read_columns, read_records
+from .schema import check_version
+
+#: More changed providers than this share of all, and this number, are read as columns.
+_MANY_SHARE: Final = 0.2
+_MANY: Final = 1000
+#: The most providers whose usage is compared at once.
+_RANGE: Final = 2000
+
+
+@dataclass(slots=True)
+class ProviderChanges:
+    """What a reading found.
+
+    Attributes
+    ----------
+    columns : ProviderColumns, optional
+        All providers, which replace those in the table.
+    records : list of ProviderRecord
+        Providers that may have changed, without duplicates.
+    removed : set of str
+        UUIDs.
+    names : Names, optional
+        Given if trait names or resource classes changed.
+    """
+
+    columns: ProviderColumns | None = None
+    records: list[ProviderRecord] = field(default_factory=list)
+    removed: set[str] = field(default_factory=set)
+    names: Names | None = None
+
+
+class ChangeReader:
+    """Read Placement's database; used by one thread at a time.
+
+    It must be replaced after a failure: what it read may not have been applied. A new
+    one compares all providers with the table that it is given.
+    """
+
+    def __init__(self) -> None:
+        self._names = Names()
+        self._polled = PolledTable(PROVIDERS, is_complete=True)
+        self._uuid_of: dict[int, str] = {}
+        self._ids: npt.NDArray[np.int64] | None = None
+        self._next = 0
+        self._is_new = True
+
+    # -- what is read ------------------------------------------------------------------
+
+    def poll(
+        self,
+        connection: sa.Connection,
+        view: ProviderView,
+        began_at: float,
+        *,
+        uuids: Collection[str],
+        share: float,
+    ) -> ProviderChanges:
+        """Return what changed since the last call.
+
+        Parameters
+        ----------
+        began_at : float
+            Now, seconds since the epoch.
+        uuids
+            Providers to read in any case.
+        share : float
+            Of the providers to be compared, 0 to 1.
+        """
+        is_new, self._is_new = self._is_new, False
+        if is_new:
+            check_version(connection)
+        changes = ProviderChanges()
+        if self._names.read(connection):
+            changes.names = self._names
+        rows = self._read_rows(connection, view, began_at, changes, is_new=is_new)
+        if is_new:
+            every = list(rows.values())
+            rows = {i: row for i, row in rows.items() if self._differs(view, row)}
+        is_empty = is_new and not view.state.trees.row_of
+        if is_empty or len(rows) > max(_MANY, _MANY_SHARE * len(self._uuid_of)):
+            if not is_new:
+                every = list(connection.execute(PROVIDERS.every))
+            changes.columns = read_columns(connection, every, self._names)
+            return changes
+        rows |= self._rows_by_uuid(connection, set(uuids) - _uuids(rows))
+        differing = self._compare(connection, view, 1.0 if is_new else share)
+        wanted = {self._uuid_of[each] for each in differing if each not in rows}
+        rows |= self._rows_by_uuid(connection, wanted)
+        changes.records = self._records(connection, rows)
+        return changes
+
+    def refresh(
+        self, connection: sa.Connection, view: ProviderView, uuids: Collection[str]
+    ) -> ProviderChanges | None:
+        """Return what these providers are now; None: a poll must find out."""
+        rows = self._rows_by_uuid(connection, uuids)
+        trees = view.state.trees
+        if self._is_new or len(rows) < len(set(uuids)):
+            return None
+        for row_id, row in rows.items():
+            at = trees.find(row.uuid)
+            parent = None if at < 0 or trees.parents[at] < 0 else trees.parents[at]
+            known = None if parent is None else trees.uuids[parent]
+            if at < 0 or self._uuid_of.get(row_id) != row.uuid:
+                return None
+            if self._uuid_of.get(row.parent_provider_id or 0) != known:
+                return None
+        try:
+            return ProviderChanges(records=self._records(connection, rows))
+        except KeyError:  # a name is new
+            return None
+
+    # -- rows of providers -------------------------------------------------------------
+
+    def _read_rows(
+        self,
+        connection: sa.Connection,
+        view: ProviderView,
+        began_at: float,
+        changes: ProviderChanges,
+        *,
+        is_new: bool,
+    ) -> dict[int, ProviderRow]:
+        """Return the rows that changed, by id; keep the ids of all."""
+        found = self._polled.read(connection, began_at, in_full=is_new)
+        gone = [row_id for row_id, row in found.items() if row is None]
+        before = set(view.state.trees.row_of) if is_new else set[str]()
+        before.update(self._uuid_of.pop(each) for each in gone if each in self._uuid_of)
+        rows: dict[int, Any] = {i: row for i, row in found.items() if row is not None}
+        for row_id, row in rows.items():
+            previous = self._uuid_of.get(row_id)
+            if previous is not None and previous != row.uuid:  # SQLite reuses ids
+                before.add(previous)
+            if previous != row.uuid:
+                self._ids = None
+            self._uuid_of[row_id] = row.uuid
+        if gone:
+            self._ids = None
+        if before:
+            changes.removed = before.difference(self._uuid_of.values())
+        return rows
+
+    def _differs(self, view: ProviderView, row: ProviderRow) -> bool:
+        """Return whether a provider may have changed while the database was away."""
+        trees = view.state.trees
+        at = trees.find(row.uuid)
+        if at < 0 or view.state.generations[at] != (row.generation or 0):
+            return True
+        parent = int(trees.parents[at])
+        known = trees.uuids[parent] if parent >= 0 else None
+        return bool(known != self._uuid_of.get(row.parent_provider_id or 0))
+
+    def _rows_by_uuid(
+        self, connection: sa.Connection, uuids: Iterable[str]
+    ) -> dict[int, ProviderRow]:
+        rows: dict[int, ProviderRow] = {}
+        for some in chunks(uuids):
+            found = connection.execute(BY_UUID, {"uuids": some}).all()
+            rows.update((row.id, row) for row in found)
+        return rows
+
+    def _records(
+        self, connection: sa.Connection, rows: Mapping[int, ProviderRow]
+    ) -> list[ProviderRecord]:
+        if not rows:
+            return []
+        return read_records(connection, list(rows.values()), self._uuid_of, self._names)
+
+    # -- ranges ------------------------------------------------------------------------
+
+    def _compare(
+        self, connection: sa.Connection, view: ProviderView, share: float
+    ) -> set[int]:
+        """Return the ids in the next ranges whose usage or aggregates differ."""
+        if self._ids is None:
+            self._ids = np.array(sorted(self._uuid_of), np.int64)
+        left = min(len(self._ids), int(np.ceil(len(self._ids) * share)))
+        differing = set[int]()
+        while left > 0:
+            self._next %= len(self._ids)
+            ids = self._ids[self._next : self._next + min(left, _RANGE)]
+            differing |= self._differing(connection, view, ids)
+            self._next += len(ids)
+            left -= len(ids)
+        return differing
+
+    def _differing(
+        self, connection: sa.Connection, view: ProviderView, ids: npt.NDArray[np.int64]
+    ) -> set[int]:
+        limits = {"first": int(ids[0]), "last": int(ids[-1])}
+        trees = view.state.trees
+        rows = np.array([trees.find(self._uuid_of[i]) for i in ids.tolist()], np.int32)
+        known = np.flatnonzero(rows >= 0)  # new ones are read in any case
+        differing = set[int]()
+        used = _used_by(view, rows[known])
+        expected = sum(
+            int(np.dot(amounts, ids[known[at]] % N_WEIGHTS + 1))
+            for at, amounts in used.values()
+        )
+        if connection.execute(USAGE_SUM, limits).scalar() != expected:
+            theirs = connection.execute(OF_RANGE.usages, limits)
+            differing |= self._differing_usages(theirs, used, ids[known])
+        found = dict(map(tuple, connection.execute(OF_RANGE.aggregates, limits).all()))
+        for row_id, row in zip(ids[known].tolist(), rows[known].tolist(), strict=True):
+            names = self._names.aggregates.set_of(found.get(row_id))
+            if trees.aggregates[int(trees.aggregate_sets[row])] != names:
+                differing.add(row_id)
+        return differing
+
+    def _differing_usages(
+        self,
+        theirs: Iterable[Iterable[Any]],
+        used: Mapping[str, tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]],
+        ids: npt.NDArray[np.int64],
+    ) -> set[int]:
+        """Return the ids whose usage differs; `used` has indices of `ids`."""
+        ours = {
+            (row_id, name): amount
+            for name, (at, amounts) in used.items()
+            for row_id, amount in zip(ids[at].tolist(), amounts.tolist(), strict=True)
+            if amount
+        }
+        by_id = self._names.classes.by_id
+        known = set(ids.tolist())
+        found = {(i, by_id[c]): amount for i, c, amount in map(tuple, theirs) if amount}
+        differing = itertools.chain(
+            (key for key, amount in found.items() if ours.get(key) != amount),
+            ours.keys() - found.keys(),
+        )
+        return {row_id for row_id, _ in differing if row_id in known}
+
+
+def _used_by(
+    view: ProviderView, rows: npt.NDArray[np.int32]
+) -> dict[str, tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]]:
+    """Return the usages of rows by class: indices of `rows`, and amounts."""
+    return dict(_usages(view, rows))
+
+
+def _usages(
+    view: ProviderView, rows: npt.NDArray[np.int32]
+) -> Iterator[tuple[str, tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]]]:
+    for name, column in view.state.inventories.items():
+        positions, found = column.positions(rows)
+        if len(found):
+            yield name, (found.astype(np.intp), column.used[positions])
+
+
+def _uuids(rows: Mapping[int, ProviderRow]) -> set[str]:
+    return {row.uuid for row in rows.values()}

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names behind ids: resource classes, traits and aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import sqlalchemy as sa
+
+from ...polling.times import microseconds
+from .schema import placement_aggregates, resource_classes, traits
+
+
+class NameTable:
+    """One table of ids and names, read again when it changes.
+
+    Sets of ids arrive as text, such as ``3,14``: one row a provider, rather than one a
+    member. Equal texts give the same set.
+
+    Attributes
+    ----------
+    by_id : mapping
+        {id: name}.
+    """
+
+    def __init__(self, table: sa.Table, name: str) -> None:
+        c = table.c
+        self.by_id: Mapping[int, str] = {}
+        self._name = c[name]
+        self._state = sa.select(
+            sa.func.count(),
+            sa.cast(sa.func.coalesce(sa.func.sum(c.id), 0), sa.BigInteger),
+            microseconds(sa.func.max(c.created_at)),
+        ).select_from(table)
+        self._every = sa.select(c.id, self._name)
+        self._seen: tuple[object, ...] | None = None
+        self._sets: dict[str, frozenset[str]] = {}
+
+    def read(self, connection: sa.Connection) -> bool:
+        """Read the names if they have changed; return whether they have."""
+        seen = tuple(connection.execute(self._state).one())
+        if seen == self._seen:
+            return False
+        # MariaDB compares UUIDs without case; queries have them in lower case.
+        is_lowered = connection.dialect.name in ("mysql", "mariadb")
+        is_lowered &= self._name.name == "uuid"
+        self.by_id = {
+            row_id: name.lower() if is_lowered else name
+            for row_id, name in connection.execute(self._every).all()
+        }
+        self._seen, self._sets = seen, {}
+        return True
+
+    def set_of(self, ids: str | None) -> frozenset[str]:
+        """Return the names of ids, given as text with commas between them."""
+        if not ids:
+            return frozenset()
+        found = self._sets.get(ids)
+        if found is None:
+            found = frozenset(self.by_id[int(each)] for each in ids.split(","))
+            self._sets[ids] = found
+        return found
+
+
+class Names:
+    """All names that Placement knows."""
+
+    def __init__(self) -> None:
+        self.classes: Final = NameTable(resource_classes, "name")
+        self.traits: Final = NameTable(traits, "name")
+        self.aggregates: Final = NameTable(placement_aggregates, "uuid")
+
+    def read(self, connection: sa.Connection) -> bool:
+        """Read what changed; return whether classes or traits have."""
+        self.aggregates.read(connection)
+        are_classes = self.classes.read(connection)
+        return self.traits.read(connection) or are_classes

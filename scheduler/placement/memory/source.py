@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Candidates from the providers in memory, or else from Placement."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final, Protocol
+
+import numpy as np
+
+from ...candidates import (
+    AllocationRequest,
+    CandidatesQuery,
+    DerivedData,
+    Offer,
+    resources_of,
+)
+from ..cache import CandidatesCache
+from ..candidates_source import (
+    CacheStats,
+    CandidatesSource,
+    CountedClaim,
+    FollowingStats,
+)
+from ..providers import ProviderQuery, ProviderTable, QueryNotCovered
+from .confirming import Confirmations, Outcome
+from .lacking import lacking_room
+from .table_offer import TableOffer
+
+LOG = logging.getLogger(__name__)
+
+#: How a query was answered; `query_counts` also has those of the cache, which answered
+#: the queries that are not covered and those for which the table was stale.
+_MEMORY: Final = "memory"
+_NOT_COVERED: Final = "not_covered"
+_STALE: Final = "stale"
+
+
+class Follower(Protocol):
+    """Keeps a table of providers up to date; thread-safe.
+
+    Attributes
+    ----------
+    table : ProviderTable
+    revision : int
+        Rises with each change of the table.
+    """
+
+    table: ProviderTable
+    revision: int
+
+    def load(self) -> None:
+        """Read everything once."""
+
+    def start(self) -> None:
+        """Poll in the background from now on."""
+
+    def stop(self) -> None:
+        """Stop polling."""
+
+    def age_s(self) -> float:
+        """Return the seconds since the last successful poll began; inf: none did."""
+
+    def poll(self) -> bool:
+        """Read what changed; return whether the database answered."""
+
+    def stats(self) -> FollowingStats:
+        """Return the age of the table, and counts of readings."""
+
+    def refresh(self, provider_uuids: Collection[str]) -> bool:
+        """Read these providers now; return whether the database answered."""
+
+    def mark_changed(self, provider_uuids: Iterable[str]) -> None:
+        """Read these providers soon, in the background."""
+
+    def count_claim(self, requests: Iterable[Mapping[str, Mapping[str, int]]]) -> None:
+        """Add what granted claims allocate: {provider UUID: {class: amount}}."""
+
+    def release(self, requests: Iterable[Mapping[str, Mapping[str, int]]]) -> None:
+        """Subtract what was released."""
+
+
+class ProviderCandidatesSource(CandidatesSource):
+    """Answer queries from a table of providers that follows Placement.
+
+    Parameters
+    ----------
+    follower : Follower
+    cache : CandidatesCache
+        Answers the queries that the table cannot.
+    confirmations : Confirmations
+        Asks Placement before a request fails.
+    max_age_s : callable
+        Returns the age in seconds up to which the table is used.
+    clock : callable
+        Returns monotonic seconds, as for the cache.
+    """
+
+    def __init__(
+        self,
+        follower: Follower,
+        cache: CandidatesCache,
+        confirmations: Confirmations,
+        *,
+        max_age_s: Callable[[], float],
+        clock: Callable[[], float],
+    ) -> None:
+        self._follower = follower
+        self._cache = cache
+        self._confirmations = confirmations
+        self._max_age_s = max_age_s
+        self._clock = clock
+        self._derived = DerivedData()
+        self._counts = Counter(dict.fromkeys((_MEMORY, _NOT_COVERED, _STALE), 0))
+
+    def load(self) -> None:
+        """Read all providers.
+
+        Raises
+        ------
+        ConfigurationError
+            Placement's database cannot be read, or its schema is unknown.
+        """
+        self._follower.load()
+
+    def start(self) -> None:
+        """Follow the providers in the background."""
+        self._follower.start()
+
+    def stop(self) -> None:
+        """Follow the providers no more."""
+        self._follower.stop()
+        self._cache.stop()
+
+    def tick(self) -> int:
+        """Advance the logical clock of the cache and return it."""
+        return self._cache.tick()
+
+    def invalidate_older_than(self, supply_revision: int) -> None:
+        """Invalidate cached answers; the table follows by itself."""
+        self._cache.invalidate_older_than(supply_revision)
+
+    # -- queries -----------------------------------------------------------------------
+
+    def get(
+        self,
+        query: CandidatesQuery,
+        *,
+        since: int | None = None,
+        max_age_s: float = math.inf,
+        global_request_id: str | None = None,
+    ) -> Offer:
+        """Return the candidates for a query, from the table where possible.
+
+        With `since`, what the table may lack is read first, and Placement confirms that
+        there are no candidates.
+        """
+        offer = self._offer(query, since, max_age_s)
+        if offer is not None and since is not None and not offer.n_open:
+            offer = self._confirmed(query, offer, global_request_id)
+        if offer is not None:
+            return offer
+        return self._cache.get(
+            query,
+            since=since,
+            max_age_s=max_age_s,
+            global_request_id=global_request_id,
+        )
+
+    def _offer(
+        self, query: CandidatesQuery, since: int | None, max_age_s: float
+    ) -> TableOffer | None:
+        """Return what the table offers; None: Placement must be queried."""
+        try:
+            parsed = ProviderQuery.parse(query.params)
+        except QueryNotCovered as e:
+            self._count_not_covered(query, e)
+            return None
+        if since is None:
+            return self._current(query, parsed, max_age_s)
+        return self._refreshed(query, parsed)
+
+    def _count_not_covered(self, query: CandidatesQuery, e: QueryNotCovered) -> None:
+        self._counts[_NOT_COVERED] += 1
+        LOG.debug("Placement must answer %s: %s", query.path, e)
+
+    def _current(
+        self, query: CandidatesQuery, parsed: ProviderQuery, max_age_s: float
+    ) -> TableOffer | None:
+        """Return what the table offers; None: it is too old, or cannot answer."""
+        age_s = self._follower.age_s()
+        is_usable = age_s <= self._max_age_s()
+        if is_usable and age_s > max_age_s:  # only this query needs it newer
+            is_usable = self._follower.poll()
+        if not is_usable:
+            self._counts[_STALE] += 1
+            return None
+        return self._match(query, parsed)
+
+    def _refreshed(
+        self, query: CandidatesQuery, parsed: ProviderQuery
+    ) -> TableOffer | None:
+        """Read what changed, and what lacks only room; return what is offered then."""
+        if not self._reread(parsed):
+            self._counts[_STALE] += 1
+            return None
+        return self._match(query, parsed)
+
+    def _reread(self, parsed: ProviderQuery) -> bool:
+        """Return whether the table is usable now."""
+        is_read = self._follower.poll()
+        if not is_read or self._follower.age_s() > self._max_age_s():
+            return False
+        view, turn = self._follower.table.view(), self._counts[_MEMORY]
+        try:
+            lacking = lacking_room(view, parsed, turn=turn)
+        except QueryNotCovered:
+            return True  # `_match` finds it, too
+        return not lacking or self._follower.refresh(lacking)
+
+    def _match(
+        self, query: CandidatesQuery, parsed: ProviderQuery
+    ) -> TableOffer | None:
+        began, began_at = self.tick(), self._clock() - self._follower.age_s()
+        try:
+            matches = self._follower.table.view().match(parsed)
+        except QueryNotCovered as e:
+            self._count_not_covered(query, e)
+            return None
+        self._counts[_MEMORY] += 1
+        return TableOffer(query, matches, self._derived, began=began, began_at=began_at)
+
+    def _confirmed(
+        self,
+        query: CandidatesQuery,
+        offer: TableOffer,
+        global_request_id: str | None,
+    ) -> TableOffer | None:
+        """Return an offer without candidates; None: Placement has some."""
+        outcome, found = self._confirmations.ask(
+            query, self._follower.revision, global_request_id
+        )
+        if outcome is not Outcome.DISAGREED:
+            return offer
+        assert found is not None
+        uuids, state = list(found.provider_summaries), self._follower.table.view().state
+        rows = [row for row in map(state.trees.find, uuids) if row >= 0]
+        LOG.warning(
+            "Placement has allocation candidates for %s, and its providers in memory "
+            "have none; Placement is believed. In Placement: %s of %s; in memory: %s",
+            query.path,
+            dict(found.allocation_requests[0]),
+            dict(found.provider_summaries),
+            state.summaries(np.array(rows, np.int32)),
+        )
+        self._follower.mark_changed(uuids)
+        return None
+
+    # -- claims ------------------------------------------------------------------------
+
+    def count_claim(
+        self,
+        requests: Iterable[AllocationRequest],
+        *,
+        began: int | None = None,
+        age_s: float | None = None,
+    ) -> CountedClaim:
+        """Subtract a granted claim from the table and from cached answers."""
+        claimed = list(requests)
+        parts = [resources_of(request) for request in claimed]
+        if age_s is None or age_s <= self._follower.age_s():
+            self._follower.count_claim(parts)
+        else:  # the table has been read since then
+            self._follower.mark_changed({uuid for part in parts for uuid in part})
+        return self._cache.count_claim(claimed, began=began, age_s=age_s)
+
+    def release(self, claim: CountedClaim) -> None:
+        """Add a released claim's amounts back. Idempotent."""
+        if claim.is_released:
+            return
+        self._cache.release(claim)
+        parts = [{uuid: {name: n}} for (uuid, name), n in claim.amounts.items()]
+        self._follower.release(parts)
+
+    def exclude(self, offer: Offer, number: int) -> None:
+        """Read the providers of a refused candidate again."""
+        if isinstance(offer, TableOffer):
+            self._follower.refresh(list(resources_of(offer.request(number))))
+        else:
+            self._cache.exclude(offer, number)
+
+    def mark_changed(self, node_uuids: Collection[str]) -> None:
+        """Read the providers of compute nodes again, in the background."""
+        trees = self._follower.table.view().state.trees
+        roots = [row for row in map(trees.find, node_uuids) if row >= 0]
+        members = trees.members(np.array(roots, np.int32))
+        self._follower.mark_changed(trees.uuids[members].tolist())
+
+    # -- cached answers ----------------------------------------------------------------
+
+    def age_s(self, offer: Offer) -> float:
+        """Return the age of the table when the offer was made, and since."""
+        return self._clock() - offer.began_at
+
+    def lift_limit(self, offer: Offer) -> bool:
+        """Lift the limit of a cached answer; the table has none."""
+        return self._cache.lift_limit(offer)
+
+    def set_limits(self, max_age_s: float, max_requests: int) -> None:
+        """Change the limits of cached answers."""
+        self._cache.set_limits(max_age_s, max_requests)
+
+    def stats(self) -> CacheStats:
+        """Return the size of the cache and its counters."""
+        return self._cache.stats()
+
+    def following_stats(self) -> FollowingStats:
+        """Return how the providers are followed."""
+        return self._follower.stats()
+
+    def query_counts(self) -> Mapping[str, int]:
+        """Return how many queries were answered in which way."""
+        own = {**self._counts, **self._confirmations.counts()}
+        return {**self._cache.query_counts(), **own}

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines of databases that are polled: oslo.db's options, and time limits."""
+
+from __future__ import annotations
+
+import math
+
+import sqlalchemy as sa
+from oslo_config import cfg
+from oslo_db.sqlalchemy import engines
+from sqlalchemy.pool import SingletonThreadPool, StaticPool
+
+#: The options of oslo.db that are passed to an engine.
+_OPTIONS = (
+    "mysql_sql_mode",
+    "mysql_wsrep_sync_wait",
+    "connection_recycle_time",
+    "connection_debug",
+    "connection_trace",
+    "max_pool_size",
+    "max_overflow",
+    "pool_timeout",
+    "sqlite_synchronous",
+    "connection_parameters",
+)
+
+
+def is_local(engine: sa.Engine) -> bool:
+    """Return whether an engine is read in the caller's thread: SQLite does not hang."""
+    return engine.dialect.name == "sqlite"
+
+
+def is_in_memory(engine: sa.Engine) -> bool:
+    """Return whether only one thread may be able to use an engine's database."""
+    return isinstance(engine.pool, StaticPool | SingletonThreadPool)
+
+
+def with_time_limits(connection: str, timeout_s: float) -> sa.URL:
+    """Return a database URL with the driver's timeouts added.
+
+    Timeouts that the URL sets itself stay. PyMySQL and psycopg2 take whole seconds.
+    """
+    url = sa.make_url(connection)
+    whole_s = str(max(1, math.ceil(timeout_s)))
+    limits: dict[str, str] = {}
+    if url.get_backend_name() in ("mysql", "mariadb"):
+        names = ("connect_timeout", "read_timeout", "write_timeout")
+        limits = dict.fromkeys(names, whole_s)
+    elif url.get_backend_name() == "postgresql":
+        limits = {
+            "connect_timeout": whole_s,
+            "tcp_user_timeout": str(int(timeout_s * 1000)),
+            "options": f"-c statement_timeout={int(timeout_s * 1000)}",
+        }
+    given = url.query
+    return url.update_query_dict({k: v for k, v in limits.items() if k not in given})
+
+
+def create_engine(
+    connection: str, options: cfg.ConfigOpts.GroupAttr, timeout_s: float
+) -> sa.Engine:
+    """Return an engine, which is not connected yet.
+
+    Parameters
+    ----------
+    options : oslo_config.cfg.ConfigOpts.GroupAttr
+        A group with oslo.db's options.
+
+    Raises
+    ------
+    sqlalchemy.exc.ArgumentError
+        The text is not a database URL.
+    """
+    engine: sa.Engine = engines.create_engine(
+        with_time_limits(connection, timeout_s),
+        max_retries=0,  # the poll retries
+        **{name: getattr(options, name) for name in _OPTIONS},
+    )
+    return engine
