@@ -64,6 +64,11 @@ class Offer(ABC):
     def roots(self) -> Collection[str]:
         """The UUIDs of root providers that have candidates: hosts, perhaps others."""
 
+    @property
+    @abstractmethod
+    def n_roots(self) -> int:
+        """The number of `roots`, which may be slow to list."""
+
     @abstractmethod
     def on_hosts(self, layout: HostLayout) -> HostCandidates:
         """Return the open candidates of the hosts that have a row."""
@@ -149,6 +154,11 @@ class DecisionOffer:
         if len(self.offers) == 1:
             return self.offers[0].roots
         return dict.fromkeys(root for offer in self.offers for root in offer.roots)
+
+    @property
+    def n_roots(self) -> int:
+        """The number of `roots`."""
+        return self.offers[0].n_roots if len(self.offers) == 1 else len(self.roots)
 
     def on_hosts(self, layout: HostLayout) -> HostCandidates:
         """Return the open candidates of the hosts that have a row."""

@@ -261,11 +261,11 @@ class Decision:
 
     def _hosts_of_offer(self, offer: DecisionOffer) -> HostBatch:
         """Return the hosts of Placement's candidates; refresh if some are new."""
-        table, roots = self._parts.table, offer.roots
+        table = self._parts.table
         with self._record.timed("hosts"):
             hosts = table.batch_of_offer(offer)
-        if len(hosts) < len(roots):
-            missing = table.missing(roots)
+        if len(hosts) < offer.n_roots:
+            missing = table.missing(offer.roots)
             if missing:
                 self._refresh_hosts(missing)
                 with self._record.timed("hosts"):
@@ -290,16 +290,15 @@ class Decision:
         return hosts, ledger
 
     def _record_unknown_providers(self, offer: DecisionOffer, hosts: HostBatch) -> None:
-        roots = offer.roots
-        self._record.n_without_row = len(roots) - len(hosts)
+        self._record.n_without_row = offer.n_roots - len(hosts)
         if not len(hosts):
             LOG.error(
                 "Placement has %d allocation candidate(s), but none of their %d root "
                 "provider(s) is a known host, for example not %s: do the source of "
                 "hosts and Placement describe the same cloud?",
                 offer.n_open,
-                len(roots),
-                next(iter(roots)),
+                offer.n_roots,
+                next(iter(offer.roots)),
             )
 
     # -- a host for each instance ------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,7 +28,6 @@ from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import build
 from moorage.scheduler.sources.inventory import read_inventory
-from moorage.testing import PlacementFixture
 from moorage.testing.builders import (
     guest_cell,
     guest_topology,
@@ -45,6 +44,7 @@ from moorage.testing.builders import (
 
 from ..fixtures.allocations import claim_one, request_of
 from ..fixtures.clouds import CONTEXT, host, write_inventory
+from ..fixtures.placement_servers import EmbeddedPlacementFixture
 
 VF = "CUSTOM_PCI_8086_1520"
 REQUEST = instance_uuid("PCI request")
@@ -124,13 +124,22 @@ class Rushed:
 class Cloud:
     """A scheduler of such hosts, and the Placement that holds their trees."""
 
-    def __init__(self, path: Path, placement: PlacementFixture) -> None:
+    def __init__(
+        self,
+        path: Path,
+        placement: EmbeddedPlacementFixture,
+        trees: Iterable[Provider],
+        options: Mapping[str, str],
+    ) -> None:
         conf = load([], config_files=[])
+        conf.set_override("candidates", options["candidates"], group="moorage")
+        conf.set_override("connection", options["url"], group="placement_database")
         conf.set_override("inventory_file", str(path), group="moorage")
         conf.set_override("enabled_filters", ENABLED, group="filter_scheduler")
         self.placement = placement.client
-        self.adapter = Rushed(placement.embedded.adapter)
+        self.adapter = Rushed(placement.adapter)
         seed(self.placement, providers(read_inventory(path)))
+        seed(self.placement, trees)
         self.scheduler = build(conf, placement=self.adapter)
         self.scheduler.start()
 
@@ -160,18 +169,24 @@ class Cloud:
         return [cell.pinned_cpus for cell in row.numa_topology.cells]
 
 
-@pytest.fixture
-def make(tmp_path: Path) -> Iterator[Any]:
+@pytest.fixture(params=["placement", "memory"])
+def make(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
     """Make a cloud of hosts, with so many VFs a PF and some CPUs pinned."""
-    with PlacementFixture() as placement, contextlib.ExitStack() as stack:
+    database = str(tmp_path / "placement.sqlite")
+    options = {"candidates": request.param, "url": f"sqlite:///{database}"}
+    with (
+        EmbeddedPlacementFixture(database) as placement,
+        contextlib.ExitStack() as stack,
+    ):
 
         def make(
             *names: str, n_vfs: int = 2, pinned: Mapping[int, set[int]] | None = None
         ) -> Cloud:
             hosts = [inventory_host(name, n_vfs, pinned or {}) for name in names]
-            cloud = Cloud(write_inventory(tmp_path, *hosts), placement)
+            trees = [provider for name in names for provider in tree(name, n_vfs)]
+            path = write_inventory(tmp_path, *hosts)
+            cloud = Cloud(path, placement, trees, options)
             stack.callback(cloud.scheduler.stop)
-            seed(cloud.placement, [p for name in names for p in tree(name, n_vfs)])
             return cloud
 
         yield make

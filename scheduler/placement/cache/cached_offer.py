@@ -81,6 +81,11 @@ class CachedOffer(Offer):
         """The root providers of all candidates."""
         return self.candidates.by_host
 
+    @property
+    def n_roots(self) -> int:
+        """The number of `roots`."""
+        return len(self.candidates.by_host)
+
     def on_hosts(self, layout: HostLayout) -> HostCandidates:
         """Return the open candidates of the hosts that have a row.
 

@@ -104,9 +104,10 @@ class Confirmations:
 
     def _may_send(self) -> bool:
         limit, now = self._max_per_s(), self._clock()
-        self._allowed = min(limit, self._allowed + limit * (now - self._allowed_at))
+        gained = limit * (now - self._allowed_at)
+        self._allowed = min(max(limit, 1.0), self._allowed + gained)
         self._allowed_at = now
-        if self._allowed < 1:
+        if not limit or self._allowed < 1:
             return False
         self._allowed -= 1
         return True

@@ -38,6 +38,9 @@ _MEMORY: Final = "memory"
 _NOT_COVERED: Final = "not_covered"
 _STALE: Final = "stale"
 
+#: A tick before any request: the table was read in the background.
+_LONG_AGO: Final = 0
+
 
 class Follower(Protocol):
     """Keeps a table of providers up to date; thread-safe.
@@ -97,6 +100,10 @@ class ProviderCandidatesSource(CandidatesSource):
         Returns the age in seconds up to which the table is used.
     clock : callable
         Returns monotonic seconds, as for the cache.
+
+    Attributes
+    ----------
+    follower : Follower
     """
 
     def __init__(
@@ -108,7 +115,7 @@ class ProviderCandidatesSource(CandidatesSource):
         max_age_s: Callable[[], float],
         clock: Callable[[], float],
     ) -> None:
-        self._follower = follower
+        self.follower = follower
         self._cache = cache
         self._confirmations = confirmations
         self._max_age_s = max_age_s
@@ -124,15 +131,15 @@ class ProviderCandidatesSource(CandidatesSource):
         ConfigurationError
             Placement's database cannot be read, or its schema is unknown.
         """
-        self._follower.load()
+        self.follower.load()
 
     def start(self) -> None:
         """Follow the providers in the background."""
-        self._follower.start()
+        self.follower.start()
 
     def stop(self) -> None:
         """Follow the providers no more."""
-        self._follower.stop()
+        self.follower.stop()
         self._cache.stop()
 
     def tick(self) -> int:
@@ -191,42 +198,43 @@ class ProviderCandidatesSource(CandidatesSource):
         self, query: CandidatesQuery, parsed: ProviderQuery, max_age_s: float
     ) -> TableOffer | None:
         """Return what the table offers; None: it is too old, or cannot answer."""
-        age_s = self._follower.age_s()
+        age_s = self.follower.age_s()
         is_usable = age_s <= self._max_age_s()
         if is_usable and age_s > max_age_s:  # only this query needs it newer
-            is_usable = self._follower.poll()
+            is_usable = self.follower.poll()
         if not is_usable:
             self._counts[_STALE] += 1
             return None
-        return self._match(query, parsed)
+        return self._match(query, parsed, began=_LONG_AGO)
 
     def _refreshed(
         self, query: CandidatesQuery, parsed: ProviderQuery
     ) -> TableOffer | None:
         """Read what changed, and what lacks only room; return what is offered then."""
+        began = self.tick()
         if not self._reread(parsed):
             self._counts[_STALE] += 1
             return None
-        return self._match(query, parsed)
+        return self._match(query, parsed, began=began)
 
     def _reread(self, parsed: ProviderQuery) -> bool:
         """Return whether the table is usable now."""
-        is_read = self._follower.poll()
-        if not is_read or self._follower.age_s() > self._max_age_s():
+        is_read = self.follower.poll()
+        if not is_read or self.follower.age_s() > self._max_age_s():
             return False
-        view, turn = self._follower.table.view(), self._counts[_MEMORY]
+        view, turn = self.follower.table.view(), self._counts[_MEMORY]
         try:
             lacking = lacking_room(view, parsed, turn=turn)
         except QueryNotCovered:
             return True  # `_match` finds it, too
-        return not lacking or self._follower.refresh(lacking)
+        return not lacking or self.follower.refresh(lacking)
 
     def _match(
-        self, query: CandidatesQuery, parsed: ProviderQuery
+        self, query: CandidatesQuery, parsed: ProviderQuery, *, began: int
     ) -> TableOffer | None:
-        began, began_at = self.tick(), self._clock() - self._follower.age_s()
+        began_at = self._clock() - self.follower.age_s()
         try:
-            matches = self._follower.table.view().match(parsed)
+            matches = self.follower.table.view().match(parsed)
         except QueryNotCovered as e:
             self._count_not_covered(query, e)
             return None
@@ -241,12 +249,12 @@ class ProviderCandidatesSource(CandidatesSource):
     ) -> TableOffer | None:
         """Return an offer without candidates; None: Placement has some."""
         outcome, found = self._confirmations.ask(
-            query, self._follower.revision, global_request_id
+            query, self.follower.revision, global_request_id
         )
         if outcome is not Outcome.DISAGREED:
             return offer
         assert found is not None
-        uuids, state = list(found.provider_summaries), self._follower.table.view().state
+        uuids, state = list(found.provider_summaries), self.follower.table.view().state
         rows = [row for row in map(state.trees.find, uuids) if row >= 0]
         LOG.warning(
             "Placement has allocation candidates for %s, and its providers in memory "
@@ -256,7 +264,7 @@ class ProviderCandidatesSource(CandidatesSource):
             dict(found.provider_summaries),
             state.summaries(np.array(rows, np.int32)),
         )
-        self._follower.mark_changed(uuids)
+        self.follower.mark_changed(uuids)
         return None
 
     # -- claims ------------------------------------------------------------------------
@@ -271,10 +279,10 @@ class ProviderCandidatesSource(CandidatesSource):
         """Subtract a granted claim from the table and from cached answers."""
         claimed = list(requests)
         parts = [resources_of(request) for request in claimed]
-        if age_s is None or age_s <= self._follower.age_s():
-            self._follower.count_claim(parts)
+        if age_s is None or age_s <= self.follower.age_s():
+            self.follower.count_claim(parts)
         else:  # the table has been read since then
-            self._follower.mark_changed({uuid for part in parts for uuid in part})
+            self.follower.mark_changed({uuid for part in parts for uuid in part})
         return self._cache.count_claim(claimed, began=began, age_s=age_s)
 
     def release(self, claim: CountedClaim) -> None:
@@ -283,21 +291,21 @@ class ProviderCandidatesSource(CandidatesSource):
             return
         self._cache.release(claim)
         parts = [{uuid: {name: n}} for (uuid, name), n in claim.amounts.items()]
-        self._follower.release(parts)
+        self.follower.release(parts)
 
     def exclude(self, offer: Offer, number: int) -> None:
         """Read the providers of a refused candidate again."""
         if isinstance(offer, TableOffer):
-            self._follower.refresh(list(resources_of(offer.request(number))))
+            self.follower.refresh(list(resources_of(offer.request(number))))
         else:
             self._cache.exclude(offer, number)
 
     def mark_changed(self, node_uuids: Collection[str]) -> None:
         """Read the providers of compute nodes again, in the background."""
-        trees = self._follower.table.view().state.trees
+        trees = self.follower.table.view().state.trees
         roots = [row for row in map(trees.find, node_uuids) if row >= 0]
         members = trees.members(np.array(roots, np.int32))
-        self._follower.mark_changed(trees.uuids[members].tolist())
+        self.follower.mark_changed(trees.uuids[members].tolist())
 
     # -- cached answers ----------------------------------------------------------------
 

@@ -88,6 +88,11 @@ class TableOffer(Offer):
         uuids: list[str] = self._state.trees.uuids[self._roots].tolist()
         return uuids
 
+    @property
+    def n_roots(self) -> int:
+        """The number of trees."""
+        return len(self._roots)
+
     def on_hosts(self, layout: HostLayout) -> HostCandidates:
         """Return the candidates of the hosts that have a row."""
         trees = self._state.trees

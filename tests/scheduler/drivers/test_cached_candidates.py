@@ -38,6 +38,9 @@ class Counted:
     def __init__(self, adapter: Any) -> None:
         self._adapter = adapter
         self.asked: list[str] = []
+        #: The queries for candidates.
+        self.urls: list[str] = []
+        self.before_put: Callable[[], object] | None = None
         self.before_post: Callable[[], object] | None = None
         self.before_question: Callable[[], object] | None = None
 
@@ -47,6 +50,7 @@ class Counted:
     def get(self, url: str, **options: Any) -> Any:
         self.asked.append(f"GET {url.partition('?')[0]}")
         if self.asked[-1] == "GET /allocation_candidates":
+            self.urls.append(url)
             rush, self.before_question = self.before_question, None
             if rush is not None:
                 rush()
@@ -54,6 +58,9 @@ class Counted:
 
     def put(self, url: str, **options: Any) -> Any:
         self.asked.append("PUT")
+        rush, self.before_put = self.before_put, None
+        if rush is not None:
+            rush()
         return self._adapter.put(url, **options)
 
     def post(self, url: str, **options: Any) -> Any:

@@ -3,18 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from moorage.objects import ImageMeta, ImageMetaProps
 from moorage.scheduler.conf import load
+from moorage.scheduler.errors import ConfigurationError, NoValidHost
+from moorage.scheduler.placement.allocations.claims import Claim, ClaimResult
+from moorage.scheduler.placement.memory import Follower, ProviderCandidatesSource
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.inventory import read_inventory
+from moorage.testing.builders import node_uuid
 
+from ...fixtures.allocations import claim_one, release_all, request_of
 from ...fixtures.clouds import (
     CONTEXT,
     claimed,
@@ -24,7 +31,14 @@ from ...fixtures.clouds import (
     write_inventory,
 )
 from ...fixtures.placement_servers import EmbeddedPlacementFixture
+from ...fixtures.waiting import wait_until
 from .test_cached_candidates import Counted
+
+
+def follower_of(scheduler: Scheduler) -> Follower:
+    """Return what keeps a scheduler's table of providers up to date."""
+    assert isinstance(scheduler.candidates, ProviderCandidatesSource)
+    return scheduler.candidates.follower
 
 
 class FollowedCloud:
@@ -32,12 +46,14 @@ class FollowedCloud:
 
     def __init__(self, folder: Path, placement: EmbeddedPlacementFixture) -> None:
         self.folder = folder
-        self.database = folder / "placement.sqlite"
+        self.url: str | None = f"sqlite:///{folder / 'placement.sqlite'}"
         self.placement = placement.client
         self.adapter = Counted(placement.adapter)
         self.schedulers: list[Scheduler] = []
 
     def seed(self, *hosts: dict[str, Any]) -> None:
+        """Have these hosts, in an inventory and in Placement."""
+        hosts = tuple({"uuid": node_uuid(each["host"]), **each} for each in hosts)
         self.path = write_inventory(self.folder, *hosts)
         seed(self.placement, providers(read_inventory(self.path)))
 
@@ -46,12 +62,38 @@ class FollowedCloud:
         options = {"candidates": "memory", "inventory_file": str(self.path), **moorage}
         for name, value in options.items():
             conf.set_override(name, value, group="moorage")
-        url = f"sqlite:///{self.database}"
-        conf.set_override("connection", url, group="placement_database")
+        conf.set_override("connection", self.url, group="placement_database")
         made = build(conf, placement=self.adapter)
         self.schedulers.append(made)
         made.start()
         return made
+
+    @property
+    def questions(self) -> list[str]:
+        """The queries for candidates that were sent."""
+        return self.adapter.urls
+
+    def take(self, name: str, vcpus: int = 8) -> Mapping[str, Claim]:
+        """Claim as another scheduler would; return what was claimed."""
+        [uuid] = new_uuids()
+        wanted = request_of(node_uuid(name), VCPU=vcpus)
+        answer = claim_one(self.placement, uuid, wanted)
+        assert answer.result is ClaimResult.CLAIMED
+        return answer.claims
+
+    def used_in(self, scheduler: Scheduler, name: str) -> int:
+        """Return the vCPUs that a scheduler believes to be in use on a host."""
+        table: Any = follower_of(scheduler).table
+        record = table.view().state.record(node_uuid(name))
+        return int(record.used.get("VCPU", 0))
+
+    def corrupt(self, scheduler: Scheduler, name: str) -> None:
+        """Have a scheduler believe that a host has one vCPU, which no poll finds."""
+        table: Any = follower_of(scheduler).table
+        record = table.view().state.record(node_uuid(name))
+        small = record.inventories["VCPU"]._replace(total=1)
+        inventories = {**record.inventories, "VCPU": small}
+        table.put([dataclasses.replace(record, inventories=inventories)])
 
     def select(
         self, scheduler: Scheduler, uuids: list[str] | None = None, **changes: Any
@@ -85,3 +127,179 @@ def test_no_query_is_sent_while_hosts_fit(cloud: FollowedCloud) -> None:
     assert sorted(chosen) == ["a", "b", "c"]
     assert cloud.adapter.n_questions == 0
     assert scheduler.candidates.query_counts()["memory"] == 3
+
+
+def test_own_claims_and_releases_count_at_once(cloud: FollowedCloud) -> None:
+    cloud.seed(host("a"), host("b"))
+    scheduler = cloud.scheduler()
+    follower_of(scheduler).stop()
+    assert sorted(cloud.select(scheduler, new_uuids(2))) == ["a", "b"]
+    assert cloud.used_in(scheduler, "a") == cloud.used_in(scheduler, "b") == 8
+    with pytest.raises(NoValidHost):
+        cloud.select(scheduler, new_uuids(1), vcpus=1)
+    # The conductor would have to release what a failed request had claimed.
+    assert cloud.adapter.asked.count("POST") == 1
+
+
+def test_host_that_was_freed_unnoticed_is_found_without_a_query(
+    cloud: FollowedCloud,
+) -> None:
+    cloud.seed(host("a"))
+    claims = cloud.take("a")
+    scheduler = cloud.scheduler()
+    release_all(cloud.placement, claims)  # Placement changes no generation for it
+    assert cloud.used_in(scheduler, "a") == 8
+    assert cloud.select(scheduler) == ["a"]
+    assert cloud.adapter.n_questions == 0
+
+
+def test_lack_of_candidates_is_confirmed_once_for_like_requests(
+    cloud: FollowedCloud,
+) -> None:
+    cloud.seed(host("a"))
+    cloud.take("a")
+    scheduler = cloud.scheduler()
+    for _ in range(3):
+        with pytest.raises(NoValidHost):
+            cloud.select(scheduler)
+    [asked] = cloud.questions
+    assert "limit=1&" in asked
+    counts = scheduler.candidates.query_counts()
+    assert (counts["confirmed"], counts["confirmed_shared"]) == (1, 2)
+    with pytest.raises(NoValidHost):
+        cloud.select(scheduler, vcpus=7)
+    assert len(cloud.questions) == 2
+
+
+def test_change_of_a_provider_ends_a_shared_confirmation(cloud: FollowedCloud) -> None:
+    cloud.seed(host("a"), host("b"))
+    cloud.take("a")
+    cloud.take("b", vcpus=4)
+    scheduler = cloud.scheduler()
+    for vcpus in (1, 0):
+        with pytest.raises(NoValidHost):
+            cloud.select(scheduler)
+        if vcpus:
+            cloud.take("b", vcpus)
+            assert follower_of(scheduler).poll()
+    assert len(cloud.questions) == 2
+
+
+def test_confirmations_are_limited(cloud: FollowedCloud) -> None:
+    cloud.seed(host("a"))
+    scheduler = cloud.scheduler(confirmations_per_second=1)
+    for vcpus in (9, 10, 11, 12):
+        with pytest.raises(NoValidHost):
+            cloud.select(scheduler, vcpus=vcpus)
+    counts = scheduler.candidates.query_counts()
+    assert counts["confirmed"] >= 1
+    assert counts["unconfirmed"] >= 1
+    assert counts["confirmed"] + counts["unconfirmed"] == 4
+    assert len(cloud.questions) == counts["confirmed"]
+
+
+def test_no_confirmation_is_sent_where_none_is_allowed(cloud: FollowedCloud) -> None:
+    cloud.seed(host("a"))
+    scheduler = cloud.scheduler(confirmations_per_second=0)
+    with pytest.raises(NoValidHost):
+        cloud.select(scheduler, vcpus=9)
+    assert cloud.questions == []
+    assert scheduler.candidates.query_counts()["unconfirmed"] == 1
+
+
+def test_placement_is_believed_where_it_disagrees(
+    cloud: FollowedCloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    cloud.seed(host("a"))
+    scheduler = cloud.scheduler()
+    cloud.corrupt(scheduler, "a")
+    assert cloud.select(scheduler) == ["a"]
+    assert ["limit=1&" in asked for asked in cloud.questions] == [True, False]
+    assert scheduler.candidates.query_counts()["disagreed"] == 1
+    [warning] = [r.getMessage() for r in caplog.records if "believed" in r.message]
+    assert "/allocation_candidates?" in warning
+    assert warning.count("'VCPU': {'capacity': 8,") == 1
+    assert warning.count("'VCPU': {'capacity': 1,") == 1
+
+
+def test_provider_of_a_refused_claim_is_read_at_once(cloud: FollowedCloud) -> None:
+    cloud.seed(host("best", memory_mb=65536), host("b"))
+    scheduler = cloud.scheduler()
+    follower_of(scheduler).stop()
+    cloud.take("best")
+    assert cloud.used_in(scheduler, "best") == 0
+    assert cloud.select(scheduler) == ["b"]
+    assert cloud.adapter.asked.count("PUT") == 2
+    assert cloud.used_in(scheduler, "best") == 8
+    assert cloud.questions == []
+
+
+def test_hosts_and_providers_are_read_again_if_filters_reject_all(
+    cloud: FollowedCloud,
+) -> None:
+    arm = [["aarch64", "kvm", "hvm"]]
+    cloud.seed(host("a", supported_instances=arm), host("b"))
+    claims = cloud.take("b")
+    scheduler = cloud.scheduler()
+    release_all(cloud.placement, claims)
+    image = ImageMeta(properties=ImageMetaProps(hw_architecture="x86_64"))
+    assert cloud.select(scheduler, image=image) == ["b"]
+    assert cloud.questions == []
+
+
+def test_old_table_is_not_used(cloud: FollowedCloud) -> None:
+    cloud.seed(host("a"), host("b"))
+    scheduler = cloud.scheduler(providers_max_age=0.2)
+    follower: Any = follower_of(scheduler)
+    follower.stop()
+    wait_until(lambda: follower.age_s() > 0.2)
+    cloud.select(scheduler)
+    assert scheduler.candidates.query_counts()["stale"] == 1
+    assert len(cloud.questions) == 1
+    assert "limit=1&" not in cloud.questions[0]
+
+
+def test_query_that_is_not_covered_goes_to_placement(cloud: FollowedCloud) -> None:
+    cloud.seed(host("a"))
+    scheduler = cloud.scheduler()
+    extra_specs = {"trait:CUSTOM_UNHEARD_OF": "required"}
+    with pytest.raises(NoValidHost, match="Placement rejected the query"):
+        cloud.select(scheduler, vcpus=1, extra_specs=extra_specs)
+    assert scheduler.candidates.query_counts()["not_covered"] == 1
+    assert len(cloud.questions) == 1
+
+
+def test_claims_of_peers_count_at_once(cloud: FollowedCloud) -> None:
+    cloud.seed(host("a"), host("b"))
+    one, other = cloud.scheduler(), cloud.scheduler()
+    one.selector.publish_claims = lambda claims: other.selector.apply_peer_claims(
+        [claim.to_wire() for claim in claims]
+    )
+    follower_of(other).stop()
+    [chosen] = cloud.select(one)
+    assert cloud.used_in(other, chosen) == 8
+    [left] = cloud.select(other)
+    assert {chosen, left} == {"a", "b"}
+    assert cloud.adapter.asked.count("PUT") == 2  # none was refused
+    assert cloud.questions == []
+
+
+def test_option_for_placement_leaves_the_database_alone(cloud: FollowedCloud) -> None:
+    cloud.seed(host("a"))
+    scheduler = cloud.scheduler(candidates="placement")
+    assert scheduler.candidates is scheduler.candidates_cache
+    assert cloud.select(scheduler) == ["a"]
+    assert cloud.adapter.n_questions == 1
+
+
+def test_memory_is_used_where_the_database_is_known(cloud: FollowedCloud) -> None:
+    cloud.seed(host("a"))
+    assert cloud.select(cloud.scheduler(candidates=None)) == ["a"]
+    assert cloud.questions == []
+
+
+def test_memory_without_a_database_is_refused(cloud: FollowedCloud) -> None:
+    cloud.seed(host("a"))
+    cloud.url = None
+    with pytest.raises(ConfigurationError, match=r"\[placement_database\] connection"):
+        cloud.scheduler()
