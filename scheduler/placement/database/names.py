@@ -43,7 +43,7 @@ class NameTable:
         if seen == self._seen:
             return False
         # Placement itself compares UUIDs of aggregates with case, also on MariaDB.
-        self.by_id = dict(connection.execute(self._every).tuples().all())
+        self.by_id = {row[0]: row[1] for row in connection.execute(self._every)}
         self._seen, self._sets = seen, {}
         return True
 

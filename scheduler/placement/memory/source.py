@@ -327,7 +327,7 @@ class ProviderCandidatesSource(CandidatesSource):
 
     def following_stats(self) -> FollowingStats:
         """Return how the providers are followed."""
-        return self._follower.stats()
+        return self.follower.stats()
 
     def query_counts(self) -> Mapping[str, int]:
         """Return how many queries were answered in which way."""
