@@ -3,10 +3,11 @@
 
 Decisions without Placement compared with nova 34, each plugin alone, guests with NUMA
 cells and PCI devices, decisions with a real Placement, candidates from resource
-providers in memory, following Placement's database, a stream of requests to a Placement
-with many providers, the source nova_db with databases of a real nova, messages, the
-reports per second of the source push, the memory of workers. The tables show the median
-and the p99 of this run; no time fails the benchmark.
+providers in memory, following Placement's database, ways to find hosts with room, a
+stream of requests to a Placement with many providers, the source nova_db with databases
+of a real nova, messages, the reports per second of the source push, the memory of
+workers. The tables show the median and the p99 of this run; no time fails the
+benchmark.
 """
 
 from __future__ import annotations
@@ -34,7 +35,15 @@ if TYPE_CHECKING:
 
 _WIDTH = 180  # of the output if it is not a terminal
 #: Measurements that can run alone.
-_PARTS = ("following", "ingest", "providers", "sources", "stream", "workers")
+_PARTS = (
+    "filtering",
+    "following",
+    "ingest",
+    "providers",
+    "sources",
+    "stream",
+    "workers",
+)
 
 
 def main() -> int:
@@ -51,7 +60,8 @@ def main() -> int:
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
         # The stream sends nova's requests to Placement itself, without nova.
-        is_alone = options.no_nova or options.only in (
+        is_alone = options.no_nova or options.part in (
+            "filtering",
             "following",
             "providers",
             "stream",
@@ -65,6 +75,7 @@ def main() -> int:
         status = stack.enter_context(_status(console))
         bench = Bench(console, status, _sizes(options), nova)
         parts = {
+            "filtering": lambda: bench.run_filtering(options.plot),
             "following": bench.run_following,
             "ingest": bench.run_ingest,
             "providers": bench.run_providers,
@@ -72,8 +83,8 @@ def main() -> int:
             "stream": bench.run_stream,
             "workers": bench.run_workers,
         }
-        if options.only:
-            parts[options.only]()
+        if options.part:
+            parts[options.part]()
         else:
             bench.run()
             bench.run_ingest()
@@ -89,7 +100,9 @@ def _options() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--quick", action="store_true", help="small sizes")
-    parser.add_argument("--only", choices=_PARTS, help="run one measurement")
+    parser.add_argument(
+        "part", nargs="?", choices=_PARTS, help="run one measurement; default: all"
+    )
     parser.add_argument(
         "--hosts", nargs="+", type=_positive, metavar="N",
         help="sizes of decisions without Placement; "
@@ -119,6 +132,11 @@ def _options() -> argparse.Namespace:
         "--quick sqlite. Those of 100,000 hosts are always SQLite",
     )  # fmt: skip
     parser.add_argument("--runs", type=_positive, metavar="N", help="runs of Moorage")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE",
+        help="write the results of the part filtering to an SVG file; it needs "
+        "matplotlib",
+    )  # fmt: skip
     parser.add_argument("--no-nova", action="store_true", help="measure Moorage only")
     return parser.parse_args()
 

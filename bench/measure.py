@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -17,6 +18,8 @@ from . import tables
 from .clouds import Cloud, make_cloud
 from .decisions import MeasuredScheduler, Times, filter_names, weigher_names
 from .embedded_placement import embedded_times
+from .filtering import filtering_rows, print_filtering
+from .filtering_plot import draw_filtering
 from .nova import Nova, missing_peer
 from .nova_db_source import source_times
 from .numa_pci import FitRow, fit_rows
@@ -52,6 +55,8 @@ class Sizes:
         Hosts that report to the source push.
     followed : tuple of int
         Providers in Placement's database that is followed.
+    filtered : tuple of int
+        Hosts that are filtered in four ways.
     """
 
     hosts: tuple[int, ...]
@@ -62,6 +67,7 @@ class Sizes:
     sources: tuple[tuple[int, NovaKind], ...]
     ingest_hosts: int
     followed: tuple[int, ...]
+    filtered: tuple[int, ...]
     workers: WorkersPlan
     moorage: Plan
     nova: Plan
@@ -90,6 +96,7 @@ FULL: Final = Sizes(
     sources=((10_000, NovaKind.MARIADB), (100_000, NovaKind.SQLITE)),
     ingest_hosts=10_000,
     followed=(10_000, 100_000),
+    filtered=(1_000, 5_000, 10_000, 50_000),
     workers=WorkersPlan(),
     moorage=Plan(runs=15, budget_s=20),
     nova=Plan(runs=3, budget_s=5),
@@ -111,6 +118,7 @@ QUICK: Final = replace(
     sources=((200, NovaKind.SQLITE),),
     ingest_hosts=1_000,
     followed=(200,),
+    filtered=(50, 200),
     workers=WorkersPlan(n_hosts=200, n_requests=20),
     moorage=Plan(runs=5, budget_s=20),
 )
@@ -151,6 +159,7 @@ class Bench:
         self._console.print(tables.embedded_table(self._embedded()))
         self.run_providers()
         self.run_following()
+        self.run_filtering()
         self.run_stream()
         self.run_sources()
         self._say("messages")
@@ -210,6 +219,18 @@ class Bench:
             print_following(self._console, self._sizes.followed, self._sizes.moorage)
         except LookupError as e:
             self._console.print(f"following not measured: {e}")
+
+    def run_filtering(self, plot: Path | None = None) -> None:
+        """Measure four ways to find hosts with room, if MariaDB is installed."""
+        plan = replace(self._sizes.moorage, warm_ups=2)
+        try:
+            rows = list(filtering_rows(self._sizes.filtered, plan, self._say))
+        except LookupError as e:
+            self._console.print(f"filtering not measured: {e}")
+            return
+        print_filtering(self._console, rows)
+        if plot:
+            draw_filtering(rows, plot)
 
     def run_workers(self) -> None:
         """Measure the memory of several workers, if there is a broker."""

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import sqlalchemy as sa
@@ -20,6 +18,7 @@ from tests.fixtures.database_servers import Database, DatabaseServer
 from tests.fixtures.hand_time import HandTime
 from tests.fixtures.placement_servers import PlacementServer
 
+from .costs import Costs
 from .timing import Percentiles, Plan, format_number, format_percentiles, repeated
 
 _N_TRAITS: Final = 50
@@ -72,29 +71,6 @@ class FollowingRow:
     theirs: Percentiles
 
 
-class _Costs:
-    """Measure a call's wall time, and CPU of this process and of a server's."""
-
-    def __init__(self, server_pid: int) -> None:
-        self._tasks = Path(f"/proc/{server_pid}/task")
-
-    def of(self, call: Callable[[], object]) -> tuple[float, float, float]:
-        theirs = self._server_ms()
-        wall, ours = time.perf_counter(), time.process_time()
-        call()
-        ours, wall = time.process_time() - ours, time.perf_counter() - wall
-        return wall * 1000, ours * 1000, self._server_ms() - theirs
-
-    def _server_ms(self) -> float:
-        total_ns = 0
-        for task in self._tasks.iterdir():
-            try:
-                total_ns += int((task / "schedstat").read_text().split()[0])
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # the thread has ended
-        return total_ns / 1e6
-
-
 def following_rows(sizes: tuple[int, ...], plan: Plan) -> Iterator[FollowingRow]:
     """Yield the costs for clouds of these sizes.
 
@@ -109,7 +85,7 @@ def following_rows(sizes: tuple[int, ...], plan: Plan) -> Iterator[FollowingRow]
 
 
 @contextmanager
-def _filled(n_providers: int) -> Iterator[tuple[str, _Costs]]:
+def _filled(n_providers: int) -> Iterator[tuple[str, Costs]]:
     n_aggregates = max(1, n_providers // 100)
     with (
         DatabaseServer(Database.MARIADB) as server,
@@ -118,7 +94,7 @@ def _filled(n_providers: int) -> Iterator[tuple[str, _Costs]]:
         for statement in _FILL:
             text = statement.format(n=n_providers, n_aggregates=n_aggregates)
             _execute(placement.database_url, text)
-        yield placement.database_url, _Costs(server.pid)
+        yield placement.database_url, Costs(server.pid)
 
 
 def _execute(url: str, statement: str) -> None:
@@ -129,17 +105,17 @@ def _execute(url: str, statement: str) -> None:
 
 
 def _rows(
-    n_providers: int, url: str, costs: _Costs, plan: Plan
+    n_providers: int, url: str, costs: Costs, plan: Plan
 ) -> Iterator[FollowingRow]:
     conf = load([], config_files=[])
     conf.set_override("connection", url, group="placement_database")
     engine, elapsed = placement_engine(conf), HandTime()
 
-    def row(what: str, runs: list[tuple[float, float, float]]) -> FollowingRow:
+    def row(what: str, runs: list[tuple[float, ...]]) -> FollowingRow:
         columns = (Percentiles.of(column) for column in zip(*runs, strict=True))
         return FollowingRow(n_providers, what, *columns)
 
-    def start() -> tuple[float, float, float]:
+    def start() -> tuple[float, ...]:
         return costs.of(ProviderFollower(engine, waiter=elapsed).load)
 
     few = Plan(runs=min(plan.runs, 3), budget_s=plan.budget_s, warm_ups=1)
@@ -149,7 +125,7 @@ def _rows(
     polls = Plan(runs=max(plan.runs, 5), budget_s=plan.budget_s)
     yield row("nothing", repeated(polls, lambda: costs.of(follower.poll)))
 
-    def next_range() -> tuple[float, float, float]:
+    def next_range() -> tuple[float, ...]:
         elapsed.pass_by(_INTERVAL_S)
         return costs.of(follower.poll)
 
@@ -158,7 +134,7 @@ def _rows(
     n_changed = min(_N_CHANGED, n_providers // 2)
     consumers = iter(range(1 << 30))
 
-    def changed() -> tuple[float, float, float]:
+    def changed() -> tuple[float, ...]:
         consumer = f"{next(consumers):08x}-0000-4000-8000-000000000002"
         for statement in _CLAIMS:
             _execute(url, statement.format(n=n_changed, consumer=consumer))

@@ -29,15 +29,24 @@ Progress = Callable[[int, int], None]
 
 
 class CountedAdapter:
-    """An adapter to Placement that counts requests by verb and first path segment."""
+    """An adapter to Placement that counts requests by verb and first path segment.
+
+    Attributes
+    ----------
+    n_bytes : int
+        The size of the answers to GETs.
+    """
 
     def __init__(self, adapter: PlacementAdapter) -> None:
         self._adapter = adapter
         self.counts: Counter[str] = Counter()
+        self.n_bytes = 0
 
     def get(self, url: str, **options: Any) -> Response:  # noqa: ANN401 - passed on
         self._count("GET", url)
-        return self._adapter.get(url, **options)
+        response = self._adapter.get(url, **options)
+        self.n_bytes += len(response.content)
+        return response
 
     def delete(self, url: str, **options: Any) -> Response:  # noqa: ANN401 - passed on
         self._count("DELETE", url)

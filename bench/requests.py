@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import copy
 import json
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from moorage.objects import RequestSpec, Serializer
 
@@ -19,6 +20,20 @@ WIRE = Path(__file__).parents[1] / "examples/data/wire"
 CONTEXT = {"request_id": "req-bench", "project_id": "bench", "user_id": "bench"}
 
 _MAX_MEMBERS = 50
+
+#: vCPUs, MiB of memory, GB of disk.
+Flavor = tuple[int, int, int]
+
+FLAVORS: Final[tuple[Flavor, ...]] = (
+    (1, 1024, 10),
+    (1, 2048, 10),
+    (2, 2048, 20),
+    (2, 4096, 20),
+    (2, 8192, 20),
+    (4, 4096, 40),
+    (4, 8192, 40),
+    (4, 16384, 40),
+)
 
 Primitive = dict[str, Any]
 
@@ -64,6 +79,18 @@ def plain(_cloud: Cloud, n_instances: int = 1) -> BenchRequest:
     data = primitive["nova_object.data"]
     data.update(num_instances=n_instances, instance_uuid=uuids[0])
     return BenchRequest("plain", primitive, uuids)
+
+
+def of_flavor(cloud: Cloud, flavor: Flavor, n_instances: int = 1) -> BenchRequest:
+    """Return a plain boot of new instances, which no earlier request had."""
+    request = plain(cloud, n_instances)
+    vcpus, memory_mb, root_gb = flavor
+    request.primitive["nova_object.data"]["flavor"]["nova_object.data"].update(
+        vcpus=vcpus, memory_mb=memory_mb, root_gb=root_gb, ephemeral_gb=0
+    )
+    uuids = [str(uuid.uuid4()) for _ in range(n_instances)]
+    request.primitive["nova_object.data"]["instance_uuid"] = uuids[0]
+    return BenchRequest("plain, of a flavor", request.primitive, uuids)
 
 
 def with_extra_specs(cloud: Cloud, n_instances: int = 1) -> BenchRequest:

@@ -36,25 +36,11 @@ from .real_placement import (
     Where,
     seeded_placement,
 )
-from .requests import CONTEXT, BenchRequest, plain
+from .requests import CONTEXT, FLAVORS, BenchRequest, Flavor, of_flavor
 from .timing import Percentiles, Plan, elapsed_ms, repeated
 
 #: ``[moorage] candidates_max_age`` of this benchmark, seconds; the default is 5.
 MAX_AGE_S = 60.0
-
-#: vCPUs, MiB of memory, GB of disk.
-Flavor = tuple[int, int, int]
-
-FLAVORS: Final[tuple[Flavor, ...]] = (
-    (1, 1024, 10),
-    (1, 2048, 10),
-    (2, 2048, 20),
-    (2, 4096, 20),
-    (2, 8192, 20),
-    (4, 4096, 40),
-    (4, 8192, 40),
-    (4, 16384, 40),
-)
 
 #: nova's default of ``[scheduler] max_placement_results``, and Moorage's.
 LIMIT = 1000
@@ -112,7 +98,7 @@ class Rate:
         return self.n_requests / self.elapsed_s
 
     @property
-    def gets_per_request(self) -> float:
+    def gets_perof_flavor(self) -> float:
         """GETs per request."""
         return self.n_gets / self.n_requests
 
@@ -216,7 +202,7 @@ class _StreamedScheduler:
     def stream(self, n_requests: int) -> tuple[Rate, Rate]:
         """Return the rates of the first request of each flavor, and of all others."""
         flavors = itertools.islice(itertools.cycle(FLAVORS), n_requests)
-        requests = [_request(self._cloud, each) for each in flavors]
+        requests = [of_flavor(self._cloud, each) for each in flavors]
         first = self._rate(requests[: len(FLAVORS)])
         records = self._scheduler.decisions.newest(len(FLAVORS))
         self.queries = [record.queries[0] for record in records]
@@ -232,10 +218,10 @@ class _StreamedScheduler:
     ) -> DecisionAndPuts:
         """Return the times of decisions, and of PUTs of the same allocations."""
         for flavor in flavors:
-            self._decide(_request(self._cloud, flavor))
+            self._decide(of_flavor(self._cloud, flavor))
         n_gets = self._adapter.n_gets()
         requests = (
-            _request(self._cloud, each, n_instances)
+            of_flavor(self._cloud, each, n_instances)
             for each in itertools.cycle(flavors)
         )
         runs = repeated(plan, lambda: self._compare_with_puts(next(requests)))
@@ -279,18 +265,6 @@ class _StreamedScheduler:
         """Release all claims."""
         for consumer in self._claimed:
             self._adapter.delete(f"/allocations/{consumer}", **_READING)
-
-
-def _request(cloud: Cloud, flavor: Flavor, n_instances: int = 1) -> BenchRequest:
-    """Return a request for new instances."""
-    request = plain(cloud, n_instances)
-    vcpus, memory_mb, root_gb = flavor
-    request.primitive["nova_object.data"]["flavor"]["nova_object.data"].update(
-        vcpus=vcpus, memory_mb=memory_mb, root_gb=root_gb, ephemeral_gb=0
-    )
-    uuids = [str(uuid.uuid4()) for _ in range(n_instances)]
-    request.primitive["nova_object.data"]["instance_uuid"] = uuids[0]
-    return BenchRequest("stream", request.primitive, uuids)
 
 
 def _nova_calls(adapter: CountedAdapter, queries: Sequence[str]) -> Rate:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,16 @@ import pytest
 
 from bench.canned import CannedPlacement
 from bench.clouds import Cloud, make_cloud, make_numa_cloud
+from bench.filtering import (
+    WAYS,
+    FilteringHarness,
+    Question,
+    filled_placement,
+    providers_of,
+    used_cloud,
+)
 from bench.nova import Nova
-from bench.requests import plain
+from bench.requests import of_flavor, plain
 from bench.timing import Percentiles, Plan, format_percentiles
 from moorage.scheduler.errors import PlacementUnavailable
 from moorage.scheduler.placement.client import PlacementClient
@@ -79,7 +88,7 @@ def test_every_table_is_printed_without_nova(tmp_path: Path) -> None:
 def test_tables_of_the_source_nova_db_are_printed() -> None:
     python = peer_or_skip()
 
-    printed = _bench("--only=sources", "--runs=1", MOORAGE_PEER_PYTHON=str(python))
+    printed = _bench("sources", "--runs=1", MOORAGE_PEER_PYTHON=str(python))
 
     assert [title for title in _SOURCE_TABLES if title not in printed] == []
 
@@ -101,6 +110,37 @@ def test_nova_decides_on_the_cloud_of_the_benchmark(cloud: Cloud) -> None:
         decision = nova.decisions(plain(cloud), Plan(runs=2, budget_s=9))
 
     assert decision.n_passed > 0
+
+
+@pytest.mark.deep
+@pytest.mark.database
+def test_all_ways_to_find_hosts_with_room_select_the_same() -> None:
+    printed = _bench("filtering", "--runs=1")
+
+    if "filtering not measured: " in printed:
+        pytest.skip("MariaDB is not installed")
+    lines = [line.split("│") for line in printed.splitlines() if "│" in line]
+    assert [line[2].strip() for line in lines] == [*WAYS, *WAYS]
+    selected = [(line[1], int(line[3].replace(",", ""))) for line in lines]
+    assert len(set(selected)) == 2
+    assert all(0 < n < int(n_hosts) for n_hosts, n in selected)
+
+
+@pytest.mark.deep
+@pytest.mark.database
+def test_ways_that_select_different_hosts_are_an_error() -> None:
+    cloud = used_cloud(20)
+    full = [
+        replace(provider, used=dict.fromkeys(provider.used, 1 << 20))
+        for provider in providers_of(cloud)
+    ]
+    try:
+        with filled_placement(full) as (server, _costs):
+            harness = FilteringHarness(cloud, server)
+            with pytest.raises(RuntimeError, match="differ"):
+                harness.compare(Question.of(of_flavor(cloud, (1, 512, 1)), limit=20))
+    except LookupError as e:
+        pytest.skip(str(e))
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,8 @@ class ProviderFollower:
         run_work: RunWork | None = None,
     ) -> None:
         allow_long_sets(engine)
-        self.table = ProviderTable() if table is None else table
+        is_mysql = engine.dialect.name in ("mysql", "mariadb")
+        self.table = ProviderTable(is_mysql=is_mysql) if table is None else table
         self.revision = 0
         self._timeout_s = timeout_s
         self._waiter = waiter or SystemWaiter()

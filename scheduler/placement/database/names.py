@@ -42,13 +42,8 @@ class NameTable:
         seen = tuple(connection.execute(self._state).one())
         if seen == self._seen:
             return False
-        # MariaDB compares UUIDs without case; queries have them in lower case.
-        is_lowered = connection.dialect.name in ("mysql", "mariadb")
-        is_lowered &= self._name.name == "uuid"
-        self.by_id = {
-            row_id: name.lower() if is_lowered else name
-            for row_id, name in connection.execute(self._every).all()
-        }
+        # Placement itself compares UUIDs of aggregates with case, also on MariaDB.
+        self.by_id = {row[0]: row[1] for row in connection.execute(self._every)}
         self._seen, self._sets = seen, {}
         return True
 

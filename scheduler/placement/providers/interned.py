@@ -19,7 +19,6 @@ Mask = npt.NDArray[np.bool_]
 #: Rows of providers, or positions in another array.
 Rows = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
-RatioType = type[np.float64] | type[np.float32]
 
 #: One inventory of one provider, without its usage.
 INVENTORY: Final = np.dtype(
@@ -81,15 +80,16 @@ class InternedInventories:
 
     Parameters
     ----------
-    ratio_type : numpy.float64 or numpy.float32
-        What the database multiplies by to find who fits. In 32 bits 10 x 0.7 is less
-        than 7; Placement itself, which checks the sum of amounts, always reads 0.7.
+    is_mysql : bool
+        Whether the database keeps a ratio in 32 bits. It multiplies by it to find which
+        providers fit: 10 x 0.7 is less than 7. Placement, which checks the sum of
+        amounts, reads it with six digits: 0.7.
     """
 
-    def __init__(self, ratio_type: RatioType = np.float64) -> None:
+    def __init__(self, *, is_mysql: bool = False) -> None:
         self.values = np.empty(0, INVENTORY)
         self.capacity = np.empty(0, np.int64)
-        self._ratio_type = ratio_type
+        self._is_mysql = is_mysql
         self._fitting_capacity = self.capacity
         self._index: dict[bytes, int] = {}
 
@@ -106,9 +106,11 @@ class InternedInventories:
 
     def _append(self, new: npt.NDArray[np.void]) -> None:
         ratios = new["allocation_ratio"]
-        capacity = _capacity(new, ratios)
-        fitting = _capacity(new, ratios.astype(self._ratio_type).astype(np.float64))
-        fitting = np.minimum(fitting, capacity)
+        capacity = fitting = _capacity(new, ratios)
+        if self._is_mysql:
+            capacity = _capacity(new, _with_six_digits(ratios))
+            stored = ratios.astype(np.float32).astype(np.float64)
+            fitting = np.minimum(capacity, _capacity(new, stored))
         self.capacity = np.concatenate([self.capacity, capacity])
         self._fitting_capacity = np.concatenate([self._fitting_capacity, fitting])
         self.values = np.concatenate([self.values, new])
@@ -129,3 +131,8 @@ def _capacity(values: npt.NDArray[np.void], ratios: npt.NDArray[np.float64]) -> 
     product = (values["total"] - values["reserved"]) * ratios
     capacity: Int64s = np.minimum(product, _UNBOUNDED).astype(np.int64)
     return capacity
+
+
+def _with_six_digits(ratios: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    distinct, indices = np.unique(ratios, return_inverse=True)
+    return np.array([float(f"{each:.6g}") for each in distinct])[indices]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .interned import Int64s, InternedInventories, Mask, RatioType, Rows
+from .interned import Int64s, InternedInventories, Mask, Rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,9 +30,12 @@ class InventoryColumn:
     used: Int64s
 
     @classmethod
-    def empty(cls, ratio_type: RatioType = np.float64) -> InventoryColumn:
-        """Return a column that no provider has; `InternedInventories` has the type."""
-        distinct, nothing = InternedInventories(ratio_type), np.empty(0, np.int32)
+    def empty(cls, *, is_mysql: bool = False) -> InventoryColumn:
+        """Return a column that no provider has; see `InternedInventories`."""
+        distinct, nothing = (
+            InternedInventories(is_mysql=is_mysql),
+            np.empty(0, np.int32),
+        )
         return cls(distinct, nothing, nothing, np.empty(0, np.int64))
 
     def fitting(self, amount: int) -> Rows:

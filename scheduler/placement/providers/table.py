@@ -186,7 +186,7 @@ class ProviderTable:
         self._state = ProviderState(trees, inventories, generations)
 
     def _empty_column(self) -> InventoryColumn:
-        return InventoryColumn.empty(np.float32 if self._is_mysql else np.float64)
+        return InventoryColumn.empty(is_mysql=self._is_mysql)
 
 
 def _trees(columns: ProviderColumns, row_of: dict[str, int]) -> ProviderTrees:

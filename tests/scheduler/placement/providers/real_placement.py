@@ -10,29 +10,18 @@ from typing import Any
 from unittest import mock
 from urllib.parse import urlencode
 
-import sqlalchemy as sa
 from keystoneauth1.adapter import Adapter
 from oslo_db.sqlalchemy import enginefacade
 from placement import db_api
-from placement.db.sqlalchemy import models
 from placement.objects import allocation_candidate, research_context
 
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.providers import ProviderRecord
 
 from ....fixtures.database_servers import Database, database_server
+from ....fixtures.placement_rows import write_providers
 from ....fixtures.placement_servers import EmbeddedPlacementFixture, PlacementServer
 from .random_clouds import CUSTOM_CLASS, TRAITS
-
-_EMPTIED = (
-    models.Allocation,
-    models.Consumer,
-    models.Inventory,
-    models.ResourceProviderAggregate,
-    models.ResourceProviderTrait,
-    models.PlacementAggregate,
-    models.ResourceProvider,
-)
 
 Params = list[tuple[str, str]]
 #: {(allocations, mappings)} and summaries, in a form that can be compared.
@@ -70,8 +59,7 @@ class RealPlacement:
         if database:
             self._manager = enginefacade.transaction_context()
             self._manager.configure(connection=database)
-        self._traits: dict[str, int] = {}
-        self._classes: dict[str, int] = {}
+        self._known: set[str] = set()
         self._know(TRAITS, [CUSTOM_CLASS])
 
     @contextmanager
@@ -86,12 +74,6 @@ class RealPlacement:
         finally:
             undo()
 
-    @contextmanager
-    def _session(self) -> Iterator[Any]:
-        writer = db_api.placement_context_manager.writer
-        with self._database(), writer.using(db_api.DbContext()) as session:
-            yield session
-
     def close(self) -> None:
         """Close the connections to the database."""
         if self._manager is not None:
@@ -99,22 +81,13 @@ class RealPlacement:
 
     def _know(self, traits: Iterable[str], classes: Iterable[str]) -> None:
         """Create the custom names that are new."""
-        new = [f"/traits/{name}" for name in traits if name not in self._traits]
-        new += [
-            f"/resource_classes/{name}" for name in classes if name not in self._classes
-        ]
-        if not new:
-            return
-        for url in new:
+        urls = {f"/traits/{name}" for name in traits}
+        urls |= {f"/resource_classes/{name}" for name in classes}
+        for url in urls - self._known:
             if "/CUSTOM_" in url:
-                self._put(url)
-        with self._session() as session:
-            self._traits = _ids(session, models.Trait)
-            self._classes = _ids(session, models.ResourceClass)
-
-    def _put(self, url: str) -> None:
-        headers = {"OpenStack-API-Version": "placement 1.36"}
-        assert self._adapter.put(url, headers=headers).status_code < 300
+                headers = {"OpenStack-API-Version": "placement 1.36"}
+                assert self._adapter.put(url, headers=headers).status_code < 300
+        self._known |= urls
 
     def fill(self, cloud: list[ProviderRecord]) -> None:
         """Replace all providers."""
@@ -122,54 +95,9 @@ class RealPlacement:
             {name for record in cloud for name in record.traits},
             {name for record in cloud for name in record.inventories},
         )
-        ids = {record.uuid: i for i, record in enumerate(cloud, 1)}
-        parents = {record.uuid: record.parent_uuid for record in cloud}
-        aggregates = sorted(frozenset[str]().union(*(r.aggregates for r in cloud)))
-        with self._session() as session:
-            # InnoDB deletes no row that another one refers to, though all go.
-            no_tree = {"parent_provider_id": None, "root_provider_id": None}
-            session.execute(sa.update(models.ResourceProvider).values(no_tree))
-            for model in _EMPTIED:
-                session.execute(sa.delete(model))
-            _insert(session, models.ResourceProvider, [
-                {
-                    "id": ids[r.uuid], "uuid": r.uuid, "name": r.uuid,
-                    "generation": r.generation,
-                    "parent_provider_id": ids[r.parent_uuid] if r.parent_uuid else None,
-                    "root_provider_id": ids[_root(r.uuid, parents)],
-                }
-                for r in cloud
-            ])  # fmt: skip
-            _insert(session, models.PlacementAggregate, [
-                {"id": i, "uuid": each} for i, each in enumerate(aggregates, 1)
-            ])  # fmt: skip
-            for record in cloud:
-                self._fill_parts(session, record, ids[record.uuid], aggregates)
-
-    def _fill_parts(
-        self, session: Any, record: ProviderRecord, number: int, aggregates: list[str]
-    ) -> None:
-        of = {"resource_provider_id": number}
-        _insert(session, models.Inventory, [
-            {**of, "resource_class_id": self._classes[name], **inventory._asdict()}
-            for name, inventory in record.inventories.items()
-        ])  # fmt: skip
-        _insert(session, models.Allocation, [
-            {
-                **of, "resource_class_id": self._classes[name],
-                "consumer_id": f"{record.uuid[:-1]}{i}", "used": amount,
-            }
-            for name, used in record.used.items()
-            for i, amount in enumerate((used // 2, used - used // 2))
-            if amount
-        ])  # fmt: skip
-        _insert(session, models.ResourceProviderTrait, [
-            {**of, "trait_id": self._traits[name]} for name in record.traits
-        ])  # fmt: skip
-        _insert(session, models.ResourceProviderAggregate, [
-            {**of, "aggregate_id": aggregates.index(each) + 1}
-            for each in record.aggregates
-        ])  # fmt: skip
+        writer = db_api.placement_context_manager.writer
+        with self._database(), writer.using(db_api.DbContext()) as session:
+            write_providers(session, cloud)
 
     def fails_for(self, params: Params) -> bool:
         """Return whether a query may fail: PostgreSQL refuses a trait's name as ID."""
@@ -288,19 +216,3 @@ def corrected() -> Iterator[None]:
         mock.patch.object(research_context, "_get_trees_with_traits", by_ids),
     ):
         yield
-
-
-def _ids(session: Any, model: Any) -> dict[str, int]:
-    rows = session.execute(sa.select(model.name, model.id))
-    return {row.name: row.id for row in rows}
-
-
-def _insert(session: Any, model: Any, rows: list[dict[str, Any]]) -> None:
-    if rows:
-        session.execute(sa.insert(model), rows)
-
-
-def _root(uuid: str, parents: dict[str, str | None]) -> str:
-    while parent := parents[uuid]:
-        uuid = parent
-    return uuid

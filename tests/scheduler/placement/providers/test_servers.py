@@ -64,6 +64,7 @@ def test_candidates_are_placements(placement: RealPlacement, seed: int) -> None:
         hypothesis.event(compare(placement, view, cloud, params).value)
 
 
+@pytest.mark.parametrize("ratio", [0.7, 0.70000001])
 @pytest.mark.parametrize(
     ("params", "needs_64_bits"),
     [
@@ -81,9 +82,9 @@ def test_candidates_are_placements(placement: RealPlacement, seed: int) -> None:
     ],
 )
 def test_mariadb_calculates_with_a_ratio_of_32_bits(
-    placement: RealPlacement, params: Params, needs_64_bits: bool
+    placement: RealPlacement, ratio: float, params: Params, needs_64_bits: bool
 ) -> None:
-    vcpus = {"VCPU": InventoryRecord(10, allocation_ratio=0.7)}
+    vcpus = {"VCPU": InventoryRecord(10, allocation_ratio=ratio)}
     cloud = [ProviderRecord(AGGREGATES[0], inventories=vcpus)]
     placement.fill(cloud)
 
