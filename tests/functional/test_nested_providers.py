@@ -104,7 +104,7 @@ def inventory_host(
     )
 
 
-class Rushed:
+class BeforeClaimAdapter:
     """An adapter to Placement that calls `before_claim` before its first claim."""
 
     def __init__(self, adapter: Any) -> None:
@@ -129,7 +129,7 @@ class Cloud:
         conf.set_override("inventory_file", str(path), group="moorage")
         conf.set_override("enabled_filters", ENABLED, group="filter_scheduler")
         self.placement = placement.client
-        self.adapter = Rushed(placement.embedded.adapter)
+        self.adapter = BeforeClaimAdapter(placement.embedded.adapter)
         seed(self.placement, providers(read_inventory(path)))
         self.scheduler = build(conf, placement=self.adapter)
         self.scheduler.start()

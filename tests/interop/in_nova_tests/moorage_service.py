@@ -98,7 +98,9 @@ class MoorageService:
     def __init__(self, host: str) -> None:
         self.host = host
         self.manager = self.host_manager = self
-        self.filter_cls_map = {theirs.__name__: _Asked for theirs in WATCHED.values()}
+        self.filter_cls_map = {
+            theirs.__name__: _WatchedFilter for theirs in WATCHED.values()
+        }
         self._scheduler: Scheduler | None = None
         self._server: Any = None
 
@@ -157,7 +159,7 @@ class _Network:
         return getattr(neutron.get_client(context, admin=True), name)
 
 
-class _Asked:
+class _WatchedFilter:
     """What a test wraps to see whether nova's filter of that name is called."""
 
     def host_passes(self, host_state: object, spec_obj: object) -> bool:
