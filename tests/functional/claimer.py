@@ -40,7 +40,7 @@ MAX_ATTEMPTS = 60
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """What a scheduler has to decide.
+    """The load of one scheduler.
 
     Attributes
     ----------

@@ -87,13 +87,13 @@ class Answered(NamedTuple):
 
     @property
     def held(self) -> dict[str, Any]:
-        """What it should hold."""
+        """The allocations that it should have."""
         return self.answer if isinstance(self.answer, dict) else {}
 
 
 @dataclasses.dataclass
 class Outcome:
-    """What all schedulers answered, by instance; how their claims went.
+    """The answers of all schedulers by instance, and the outcomes of their claims.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class Outcome:
 
     @property
     def n_refused(self) -> int:
-        """How often Placement did not grant what was sent."""
+        """The number of writes that Placement did not grant."""
         return self.n_sent - self.claims["claimed"]
 
     def __str__(self) -> str:
@@ -197,7 +197,7 @@ class Claimers(fixtures.Fixture):
             process.stdin.flush()
 
     def finished(self) -> Outcome:
-        """What they answered, once all are done and nothing is in doubt."""
+        """Return the answers, once all are done and nothing is in doubt."""
         outcome = Outcome()
         for process in self._processes:
             outcome.add(json.loads(process.communicate(timeout=FINISH_S)[0]))

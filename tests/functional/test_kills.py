@@ -205,7 +205,7 @@ class Load:
 
 
 def held_by(cloud: Cloud) -> Held:
-    """What Placement holds, by consumer."""
+    """Return the allocations in Placement, by consumer."""
     held: Held = {}
     for node in cloud.hosts:
         body: Any = cloud.server.client.read(f"/resource_providers/{node}/allocations")

@@ -199,7 +199,7 @@ def mappings(selection: Selection) -> dict[str, list[str]]:
 
 
 def agrees(cloud: Cloud, selection: Selection, uuid: str = "new") -> bool:
-    """Whether what is held is what the selection says."""
+    """Return whether the allocations match the selection."""
     allocations = json.loads(selection.allocation_request)["allocations"]
     resources = {provider: part["resources"] for provider, part in allocations.items()}
     return cloud.held(instance_uuid(uuid)) == resources

@@ -64,7 +64,7 @@ class GatedPlacement:
         self._n_to_hold = n_claims
 
     def open(self) -> None:
-        """Let all go on."""
+        """Send all delayed answers."""
         self._open.set()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
@@ -133,7 +133,7 @@ class Cloud:
         )
 
     def n_claimed(self) -> int:
-        """How many instances of one VCPU Placement holds."""
+        """Return the number of instances of one VCPU in Placement."""
         found = usages(self.placement, self.nodes)
         return sum(used["VCPU"] for used in found.values())
 

@@ -60,7 +60,7 @@ def query(message):
 
 
 class _Hosts:
-    """What nova's host manager knows of a target host: the UUIDs of its nodes."""
+    """The part of nova's host manager that has the UUIDs of a target host's nodes."""
 
     def __init__(self, uuids):
         self._uuids = uuids

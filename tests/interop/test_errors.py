@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a nova 34 conductor makes of a decision that failed, for every error of ours."""
+"""How a nova 34 conductor handles a failed decision, for each of our errors."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the source nova_db does while a real database of a nova is away."""
+"""Behaviour of the source nova_db while one of nova's real databases is away."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the source nova_db does while a cell's database server is stopped or killed."""
+"""Behaviour of the source nova_db while a cell's server is stopped or killed."""
 
 from __future__ import annotations
 

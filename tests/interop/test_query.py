@@ -164,7 +164,7 @@ def refusal(placement: Adapter, question: str | None) -> str:
 
 
 def is_flavors_own(refused: str) -> bool:
-    """Whether a question is refused for what only the operator can put right."""
+    """Return whether a query is refused because of an operator's mistake."""
     own = ('"group_policy" parameter is required', "Conflicting required and forbidden")
     return any(words in refused for words in own)
 

@@ -93,7 +93,7 @@ def settle_in() -> None:
 
 
 class MoorageService:
-    """What nova's tests use of nova.service.Service and of the manager in it."""
+    """The parts of nova.service.Service and its manager that nova's tests use."""
 
     def __init__(self, host: str) -> None:
         self.host = host
@@ -160,7 +160,7 @@ class _Network:
 
 
 class _WatchedFilter:
-    """What a test wraps to see whether nova's filter of that name is called."""
+    """A filter that a test wraps to observe calls of nova's filter of that name."""
 
     def host_passes(self, host_state: object, spec_obj: object) -> bool:
         return True

@@ -50,7 +50,7 @@ _PLACEMENT_VERSION = "placement 1.39"
 
 
 class Scheduler(enum.Enum):
-    """What serves the topic "scheduler"."""
+    """The program that serves the topic "scheduler"."""
 
     MOORAGE = "moorage-scheduler"
     NOVA = "nova-scheduler"
@@ -213,7 +213,7 @@ class StockCloud(fixtures.Fixture):
         self.addCleanup(self._users.communicate, timeout=_MAX_NOVA_S)
 
     def _is_known(self) -> bool:
-        """Whether all hosts are mapped to their cells, and Placement has their traits.
+        """Return whether all hosts are mapped to their cells, with traits in Placement.
 
         The traits are the last thing that a nova-compute writes at its start.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What remains of servers where the broker lets only some of them start."""
+"""Servers are stopped if the broker lets only some of them start."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from ..two_hosts import HOST, OTHER
 
 
 class Process:
-    """What a scheduler's process has.
+    """The parts of one scheduler process.
 
     Parameters
     ----------
@@ -457,7 +457,7 @@ class RecordingOrphans:
 
 
 def _of(orphan: Orphan) -> tuple[Claim, bool]:
-    """What has to be known of an orphan after a kill."""
+    """Return the facts that must be known of an orphan after a kill."""
     return orphan.claim, orphan.is_watched
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was claimed or refused is not offered again, and nothing else is held back."""
+"""Claimed and refused candidates are not offered again, and all others are."""
 
 from __future__ import annotations
 
