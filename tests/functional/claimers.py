@@ -106,7 +106,7 @@ class Outcome:
     answers: dict[str, Answered] = dataclasses.field(default_factory=dict)
     claims: Counter[str] = dataclasses.field(default_factory=Counter)
     n_sent: int = 0
-    n_questions: int = 0
+    n_queries: int = 0
     elapsed_s: float = 0.0
 
     def add(self, report: Mapping[str, Any]) -> None:
@@ -114,7 +114,7 @@ class Outcome:
         self.answers.update({i: Answered(**a) for i, a in report["answers"].items()})
         self.claims.update(report["claims"])
         self.n_sent += report["n_sent"]
-        self.n_questions += report["n_questions"]
+        self.n_queries += report["n_queries"]
         self.elapsed_s = max(self.elapsed_s, report["elapsed_s"])
 
     @property
@@ -133,7 +133,7 @@ class Outcome:
             f"{self.n_placed} placed in {self.elapsed_s:.1f} s; "
             f"claims {dict(self.claims)}, sent {self.n_sent} times, "
             f"{share:.3f} refused for each that was granted; "
-            f"{self.n_questions} questions"
+            f"{self.n_queries} queries"
         )
 
 
@@ -190,7 +190,7 @@ class Claimers(fixtures.Fixture):
         self.addCleanup(_ended, process)
         return process
 
-    def let_go(self) -> None:
+    def start_all(self) -> None:
         for process in self._processes:
             assert process.stdin is not None
             process.stdin.write("go\n")

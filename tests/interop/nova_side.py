@@ -52,7 +52,7 @@ def query(message):
         utils.resources_from_request_spec, ctxt, spec_obj, _Hosts(message["nodes"])
     )
     first = send(enable_pinning_translate=True)
-    # Read before the second question: both of them share the request's groups.
+    # Read before the second query: both of them share the request's groups.
     queries = [first.to_querystring(), None]
     if first.cpu_pinning_requested:
         queries[1] = send(enable_pinning_translate=False).to_querystring()
@@ -237,7 +237,7 @@ OPERATIONS = {
     "beat_in_memcached": nova_services.beat_in_memcached,
     "is_up_in_memcached": nova_services.is_up_in_memcached,
     "judge": nova_hosts.judge,
-    "judge_offers": nova_numa.judge_offers,
+    "evaluate_offers": nova_numa.evaluate_offers,
 }
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Request prefilters and nova 34's make the same question of any request."""
+"""Our prefilters and nova 34's make the same query for any request."""
 
 from __future__ import annotations
 

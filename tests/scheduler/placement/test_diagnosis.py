@@ -72,7 +72,7 @@ class Counting:
 class DiagnosedPlacement:
     """A Placement of some providers; the roots among them that do not share are hosts.
 
-    `n_gets` counts the questions of the last diagnosis; `client` goes beside them.
+    `n_gets` counts the GETs of the last diagnosis; `client` is not counted.
     """
 
     def __init__(self, placement: PlacementFixture) -> None:

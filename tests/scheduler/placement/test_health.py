@@ -34,7 +34,7 @@ from ...fixtures.placement_servers import (
 )
 from ...fixtures.ports import refusing_url
 from ...fixtures.waiting import wait_until
-from .watched import WAIT_S, Clock, question
+from .watched import WAIT_S, Clock, vcpu_query
 
 CONSUMER = "7f1d7d0a-41a9-4e2b-8f6b-2f0c9d3b6a10"
 EMPTY = {"allocations": {}, "project_id": "p", "user_id": "u"}
@@ -145,7 +145,7 @@ def test_refused_connections_open_it(clock: Clock) -> None:
         lambda client: client.put_allocations(CONSUMER, EMPTY),
         lambda client: client.post_allocations({CONSUMER: EMPTY}),
         lambda client: client.delete_allocations(CONSUMER),
-        lambda client: client.allocation_candidates(question()),
+        lambda client: client.allocation_candidates(vcpu_query()),
         lambda client: client.probe(),
     ],
     ids=["put", "post", "delete", "candidates", "probe"],

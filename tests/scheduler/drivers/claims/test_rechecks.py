@@ -27,7 +27,7 @@ ZONE, OTHER_ZONE = new_uuids(2)
 
 
 class RecordingAdapter:
-    """An adapter to Placement that notes what is read."""
+    """An adapter to Placement that records what is read."""
 
     def __init__(self, adapter: Any) -> None:
         self._adapter = adapter

@@ -381,8 +381,8 @@ class LossyWire:
         self.requested: list[tuple[str, ...]] = []
         scheduler.source.connect(self._request_report)
 
-    def _request_report(self, *question: str) -> bool:
-        self.requested.append(question)
+    def _request_report(self, *request: str) -> bool:
+        self.requested.append(request)
         return True
 
     def report(self) -> None:

@@ -19,21 +19,21 @@ class AgentRequests:
     def __init__(self) -> None:
         self.now = 1000.0
         self.requester = ReportRequester(rng=random.Random(1), clock=lambda: self.now)
-        self.questions: list[tuple[str, ...]] = []
+        self.sent: list[tuple[str, ...]] = []
         self.is_away = False
         self.requester.connect(self._send)
 
-    def _send(self, *question: str) -> bool:
-        self.questions.append(question)
+    def _send(self, *request: str) -> bool:
+        self.sent.append(request)
         return not self.is_away
 
     def run(self, seconds: float, tick_s: float = 0.1) -> int:
         """Let time pass; return the number of reports requested."""
-        before = len(self.questions)
+        before = len(self.sent)
         for _ in range(round(seconds / tick_s)):
             self.now += tick_s
             self.requester.send_due()
-        return len(self.questions) - before
+        return len(self.sent) - before
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def agent_requests() -> AgentRequests:
 def test_report_is_requested_within_a_second(agent_requests: AgentRequests) -> None:
     agent_requests.requester.request("n1", "topic", "server")
     assert agent_requests.run(1) == 1
-    assert agent_requests.questions == [("topic", "server", "n1")]
+    assert agent_requests.sent == [("topic", "server", "n1")]
 
 
 def test_consecutive_gaps_are_one_report_request(agent_requests: AgentRequests) -> None:
@@ -96,11 +96,11 @@ def test_every_one_of_many_reports_is_requested(agent_requests: AgentRequests) -
         agent_requests.requester.request(str(i), "topic", "server")
     agent_requests.run(0)
     for _ in range(300):
-        first = len(agent_requests.questions)
+        first = len(agent_requests.sent)
         agent_requests.run(0.1)
-        for _, _, node in agent_requests.questions[first:]:
+        for _, _, node in agent_requests.sent[first:]:
             agent_requests.requester.discard(node)
-    assert Counter(node for _, _, node in agent_requests.questions) == Counter(
+    assert Counter(node for _, _, node in agent_requests.sent) == Counter(
         {str(i): 1 for i in range(5_000)}
     )
 
@@ -114,9 +114,7 @@ def test_broker_that_is_away_is_tried_once_a_tick(
     assert agent_requests.run(2) <= 20
     agent_requests.is_away = False
     agent_requests.run(20)
-    assert {node for _, _, node in agent_requests.questions} == {
-        str(i) for i in range(100)
-    }
+    assert {node for _, _, node in agent_requests.sent} == {str(i) for i in range(100)}
 
 
 def test_no_agent_is_queried_before_the_transport_is_set() -> None:
