@@ -138,7 +138,7 @@ class Outcome:
 
 
 class Claimers(fixtures.Fixture):
-    """Eight schedulers that wait for the word.
+    """Eight schedulers that wait for `start_all`.
 
     Parameters
     ----------
