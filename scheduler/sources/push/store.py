@@ -231,12 +231,7 @@ _REMEDY: Final = (
 def _engine(url: str) -> Engine:
     try:
         parsed = make_url(url)
-        engine = sa.create_engine(
-            parsed,
-            pool_pre_ping=True,
-            connect_args=_connect_args(parsed),
-            **_isolation(parsed),
-        )
+        engine = sa.create_engine(parsed, pool_pre_ping=True, **_engine_options(parsed))
     except (sa.exc.ArgumentError, ImportError, ValueError) as e:
         failure = Failure.of(_OPTION, url, e, _REMEDY)
         raise ConfigurationError(f"{failure}") from e
@@ -250,15 +245,14 @@ def _is_sqlite(url: URL) -> bool:
     return url.get_backend_name() == "sqlite"
 
 
-def _connect_args(url: URL) -> dict[str, Any]:
+def _engine_options(url: URL) -> dict[str, Any]:
     if _is_sqlite(url):
-        return {"timeout": _CONNECT_S}
-    return {"connect_timeout": _CONNECT_S}
-
-
-def _isolation(url: URL) -> dict[str, Any]:
-    # By default, MariaDB locks the gaps between rows, and two writers may deadlock.
-    return {} if _is_sqlite(url) else {"isolation_level": "READ COMMITTED"}
+        return {"connect_args": {"timeout": _CONNECT_S}}
+    return {
+        "connect_args": {"connect_timeout": _CONNECT_S},
+        # By default, MariaDB locks the gaps between rows, and two writers may deadlock.
+        "isolation_level": "READ COMMITTED",
+    }
 
 
 def _prepare_file(url: URL) -> None:
