@@ -224,7 +224,7 @@ OPERATIONS = {
     "rebuild_error": rebuild_error,
     "stock_failure": stock_failure,
     "fail_operation": nova_conductor.fail_operation,
-    "send_damaged_request": nova_client.ask_spoilt,
+    "send_damaged_request": nova_client.send_damaged_request,
     "query": query,
     "open_databases": nova_host_manager.open_databases,
     "close_databases": nova_host_manager.close_databases,
