@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import os_resource_classes as orc
 from oslo_config import cfg
 
-from ..scheduler.errors import PlacementRejected, PlacementUnavailable
 from ..scheduler.hosts import HostRecord
 from ..scheduler.placement.adapter import Verb
-from ..scheduler.placement.answers import WriteAnswer
 from ..scheduler.placement.client import PlacementClient
-from ..scheduler.placement.seed import Provider, seed
+from ..scheduler.placement.seed import Provider, read_body, refused, seed
 
 #: The resource classes whose inventories the agent manages.
 OWN: Final = frozenset({orc.VCPU, orc.MEMORY_MB, orc.DISK_GB})
@@ -74,18 +72,20 @@ def update_provider(client: PlacementClient, provider: Provider) -> bool:
     """
     url = f"/resource_providers/{provider.uuid}"
     query, key = f"/resource_providers?uuid={provider.uuid}", "resource_providers"
-    found = _read(client, query, key)[key]
+    found = read_body(client, query, key)[key]
     if not found:
         return seed(client, [provider]) > 0
     is_renamed = found[0].get("name") != provider.name
     if is_renamed:
-        _check_done(client.write(Verb.PUT, url, {"name": provider.name}), provider)
+        answer = client.write(Verb.PUT, url, {"name": provider.name})
+        if not answer.is_done:
+            raise refused(provider.name, answer)
     return _update_inventories(client, f"{url}/inventories", provider) or is_renamed
 
 
 def _update_inventories(client: PlacementClient, url: str, provider: Provider) -> bool:
     for _ in range(_MAX_ATTEMPTS):
-        current = _read(client, url, "inventories", _GENERATION)
+        current = read_body(client, url, "inventories", _GENERATION)
         held = current["inventories"]
         others = {name: held[name] for name in held.keys() - OWN}
         wanted = others | {
@@ -97,24 +97,8 @@ def _update_inventories(client: PlacementClient, url: str, provider: Provider) -
         # Both from one answer, so that a concurrent update is not overwritten.
         body = {"inventories": wanted, _GENERATION: current[_GENERATION]}
         answer = client.write(Verb.PUT, url, body)
+        if answer.is_done:
+            return True
         if not answer.is_concurrent_update:
             break
-    _check_done(answer, provider)
-    return True
-
-
-def _check_done(answer: WriteAnswer, provider: Provider) -> None:
-    if not answer.is_done:
-        raise PlacementRejected(
-            f"Placement rejected {provider.name}: {answer.status} {answer.detail}"
-        )
-
-
-def _read(client: PlacementClient, url: str, *keys: str) -> dict[str, Any]:
-    match client.read(url):
-        case dict() as body if all(key in body for key in keys):
-            return body
-    raise PlacementUnavailable(
-        f"The answer to GET {url} is not Placement's. Check that "
-        "[placement] endpoint_override is Placement's own."
-    )
+    raise refused(provider.name, answer)

@@ -61,7 +61,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Let what cleans up at the end of the process use any server."""
+    """Let cleanups at the end of the process use any server."""
     enter_test(None)
 
 

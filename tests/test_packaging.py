@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is installed is the package moorage, whole, and nothing else."""
+"""The installed package is moorage, complete, and nothing else."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ N_STEPS = 6
 
 
 def order_of(seed: int) -> list[str]:
-    """What threads do that sleep, wait for a lock and for each other."""
+    """Return the order of events of threads that sleep and wait for each other."""
     order: list[str] = []
     rng = random.Random(seed)
     with VirtualTime(random.Random(seed)) as virtual:

@@ -118,11 +118,12 @@ def _existing(
     url = "/resource_providers"
     if len(wanted) == 1:  # an agent's own; a large cloud has thousands of others
         url += f"?uuid={wanted[0].uuid}"
-    providers = _read(client, url, "resource_providers")
+    providers = read_body(client, url, "resource_providers")
     return {p["uuid"]: p for p in providers["resource_providers"]}
 
 
-def _read(client: PlacementClient, url: str, *keys: str) -> dict[str, Any]:
+def read_body(client: PlacementClient, url: str, *keys: str) -> dict[str, Any]:
+    """Return the body of a GET, which must have these keys."""
     match client.read(url):
         case dict() as body if all(key in body for key in keys):
             return body
@@ -194,7 +195,7 @@ def _put_part(
     url = f"/resource_providers/{provider.uuid}/{part}"
     for _ in range(_MAX_ATTEMPTS):
         if generation is None:
-            current = _read(client, url, part, _GENERATION)
+            current = read_body(client, url, part, _GENERATION)
             if _comparable(current[part]) == _comparable(wanted):
                 return None
             generation = current[_GENERATION]
@@ -216,16 +217,17 @@ def _generation(name: str, answer: WriteAnswer, key: str) -> int:
     match answer.body:
         case dict() as body if answer.is_done and key in body:
             return int(body[key])
-    raise _refused(name, answer)
+    raise refused(name, answer)
 
 
 def _put(client: PlacementClient, url: str, body: object, name: str) -> None:
     answer = client.write(Verb.PUT, url, body)
     if not answer.is_done:
-        raise _refused(name, answer)
+        raise refused(name, answer)
 
 
-def _refused(name: str, answer: WriteAnswer) -> PlacementError:
+def refused(name: str, answer: WriteAnswer) -> PlacementError:
+    """Return the error of a write to the provider of that name."""
     return PlacementRejected(
         f"Placement refused {name}: {answer.status} {answer.detail}"
     )

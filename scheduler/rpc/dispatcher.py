@@ -78,8 +78,9 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]
             if isinstance(e, SchedulerError) and e.is_unexpected:
                 raise  # it needs its traceback
             failure = e
-        if incoming.message.get("method") == _SELECT:
-            failure = _as_nova(failure)
+        is_select = incoming.message.get("method") == _SELECT
+        if is_select and isinstance(failure, SchedulerError):
+            failure = as_nova(failure)
         _log(incoming, failure)
         raise _expected(failure)
 
@@ -117,10 +118,6 @@ class Dispatcher(RPCDispatcher):  # type: ignore[misc]
 def _namespace(endpoint: object) -> str | None:
     target = getattr(endpoint, "target", None)
     return None if target is None else target.namespace
-
-
-def _as_nova(failure: Exception) -> Exception:
-    return as_nova(failure) if isinstance(failure, SchedulerError) else failure
 
 
 def _expected(failure: Exception) -> oslo_messaging.ExpectedException:

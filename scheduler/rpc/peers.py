@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exchange claims between the schedulers of one cloud.
 
-They are fan-out casts on Moorage's own topic. A scheduler that misses one sees the
+They are fan-out casts on Moorage's own topic. A scheduler that misses one learns of the
 instance a little later, once its host reports it.
 """
 
@@ -84,7 +84,7 @@ class Peers:
         spawner = spawner or ThreadSpawner()
         self._claims: deque[PeerClaim] = deque()
         self._lock = spawner.lock()
-        self._has_news = spawner.event()
+        self._is_queued = spawner.event()
         self._is_stopping = False
         self._thread = spawner.spawn(self._run, name="peers")
 
@@ -98,22 +98,22 @@ class Peers:
                 "Dropping claims for other schedulers: %d already wait for the broker",
                 _MAX_QUEUED,
             )
-        self._has_news.set()
+        self._is_queued.set()
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Publish the queued claims, if the broker accepts them in time; stop."""
         self._is_stopping = True
-        self._has_news.set()
+        self._is_queued.set()
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
         while not self._is_stopping or self._claims:
-            self._has_news.wait()
-            self._has_news.clear()
-            while claims := self._next():
+            self._is_queued.wait()
+            self._is_queued.clear()
+            while claims := self._take_batch():
                 self._cast(claims)
 
-    def _next(self) -> Sequence[PeerClaim]:
+    def _take_batch(self) -> Sequence[PeerClaim]:
         """Remove and return the claims for one cast."""
         with self._lock:
             n_claims = min(len(self._claims), _MAX_PER_CAST)

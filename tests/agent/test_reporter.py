@@ -101,7 +101,7 @@ def test_host_under_another_name_is_reported_whole(
     assert sent.last["revision"] == 2
 
 
-def test_what_could_not_be_sent_is_reported_whole_the_next_time(sent: Sent) -> None:
+def test_unsent_change_is_reported_whole_the_next_time(sent: Sent) -> None:
     is_away = False
 
     def send(reports: list[dict[str, Any]]) -> None:
@@ -121,7 +121,7 @@ def test_what_could_not_be_sent_is_reported_whole_the_next_time(sent: Sent) -> N
     assert sent.last["revision"] == 3
 
 
-def test_casts_that_did_not_go_are_reported_whole_each(sent: Sent) -> None:
+def test_hosts_of_failed_casts_are_reported_whole(sent: Sent) -> None:
     n_left = 5
 
     def send(reports: list[dict[str, Any]]) -> None:
@@ -141,7 +141,7 @@ def test_casts_that_did_not_go_are_reported_whole_each(sent: Sent) -> None:
     assert sent.kinds == ["HostDelta"] * 500 + ["HostReport"] * 700
 
 
-def test_many_hosts_go_in_few_casts(reporter: Reporter, sent: Sent) -> None:
+def test_many_hosts_are_sent_in_few_casts(reporter: Reporter, sent: Sent) -> None:
     reporter.report_many([(host(host=f"h{i}"), []) for i in range(1200)])
     assert [len(cast) for cast in sent] == [500, 500, 200]
 

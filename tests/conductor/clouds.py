@@ -91,7 +91,7 @@ def held(client: PlacementClient, consumer: str) -> Resources:
     return client.allocations(consumer).resources
 
 
-class Meddler:
+class InterferingAdapter:
     """An adapter that lets another client act just before a write or read."""
 
     def __init__(self, adapter: PlacementAdapter) -> None:

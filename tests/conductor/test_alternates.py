@@ -30,7 +30,7 @@ from .clouds import (
     SHARE,
     SOURCE,
     THIRD,
-    Meddler,
+    InterferingAdapter,
     change,
     claimed,
     conductor,
@@ -113,7 +113,7 @@ def test_conductors_that_reschedule_at_once_agree(
 ) -> None:
     instance = claimed(client, vcpus(SOURCE))
     alternates = [FIRST, SECOND]
-    meddler = Meddler(embedded.adapter)
+    meddler = InterferingAdapter(embedded.adapter)
     meddler.before(
         "put",
         lambda: claim_alternate(client, instance, alternates, failed=FAILED, **OWNER),
@@ -128,7 +128,7 @@ def test_alternate_that_another_conductor_brings_to_rest_is_claimed(
     embedded: EmbeddedPlacementFixture, other: PlacementClient
 ) -> None:
     instance = claimed(other, vcpus(SOURCE))
-    meddler = Meddler(embedded.adapter)
+    meddler = InterferingAdapter(embedded.adapter)
     meddler.before("put", lambda: None)  # this one claims
     meddler.before("put", lambda: change(other, instance, vcpus(DEST)))
     claim = claim_alternate(
@@ -154,7 +154,7 @@ def test_claim_made_between_read_and_claim_stays(
     embedded: EmbeddedPlacementFixture, other: PlacementClient
 ) -> None:
     instance = claimed(other, vcpus(SOURCE))
-    meddler = Meddler(embedded.adapter)
+    meddler = InterferingAdapter(embedded.adapter)
     meddler.before("put", lambda: change(other, instance, vcpus(THIRD)))
     with pytest.raises(AllocationUpdateFailed, match=f"{instance}.*{THIRD}"):
         claim_alternate(conductor(meddler), instance, [FIRST], failed=FAILED, **OWNER)
@@ -232,7 +232,7 @@ def test_claim_in_doubt_is_settled_by_the_next_call(
     server: MisbehavingServer, other: PlacementClient
 ) -> None:
     instance = claimed(other, vcpus(SOURCE))
-    meddler = Meddler(adapter_to(server.url))
+    meddler = InterferingAdapter(adapter_to(server.url))
     away = Misbehaviour.ERROR
     n_looks = MAX_WRITES
     meddler.before("put", lambda: server.misbehave(away, verb="GET", times=n_looks))

@@ -45,7 +45,7 @@ from .clouds import (
     SHARE,
     SOURCE,
     THIRD,
-    Meddler,
+    InterferingAdapter,
     change,
     claimed,
     conductor,
@@ -115,7 +115,7 @@ def test_claim_made_between_read_and_write_is_moved_too(
 ) -> None:
     instance, migration = claimed(other, vcpus(SOURCE)), new_uuid()
     grown = {**vcpus(SOURCE), NIC: {"SRIOV_NET_VF": 1}}
-    meddler = Meddler(embedded.adapter)
+    meddler = InterferingAdapter(embedded.adapter)
     meddler.before("post", lambda: change(other, instance, grown))
     assert replace_with_migration(conductor(meddler), instance, migration) == grown
     assert _of(other, instance, migration) == [{}, grown]
@@ -126,7 +126,7 @@ def test_two_conductors_at_once_move_it_once(
     embedded: EmbeddedPlacementFixture, client: ConductorClient, n_reads: int
 ) -> None:
     instance, migration = claimed(client, vcpus(SOURCE)), new_uuid()
-    meddler = Meddler(embedded.adapter)
+    meddler = InterferingAdapter(embedded.adapter)
     for _ in range(n_reads - 1):
         meddler.before("get", lambda: None)
     meddler.before("get", lambda: replace_with_migration(client, instance, migration))
@@ -139,7 +139,7 @@ def test_changing_consumer_is_given_up_at_the_limit(
     embedded: EmbeddedPlacementFixture, other: PlacementClient
 ) -> None:
     instance, migration = claimed(other, vcpus(SOURCE)), new_uuid()
-    meddler = Meddler(embedded.adapter)
+    meddler = InterferingAdapter(embedded.adapter)
     for _ in range(MAX_WRITES):
         meddler.before("post", lambda: change(other, instance, vcpus(SOURCE)))
     with pytest.raises(AllocationUpdateFailed, match=f"{MAX_WRITES} tries"):
@@ -213,7 +213,7 @@ def test_revert_between_read_and_claim_leaves_no_destination(
 ) -> None:
     instance, migration = claimed(client, vcpus(SOURCE)), new_uuid()
     replace_with_migration(client, instance, migration)
-    meddler = Meddler(embedded.adapter)
+    meddler = InterferingAdapter(embedded.adapter)
     meddler.before("post", lambda: confirm(client, migration))
     with pytest.raises(AllocationUpdateFailed, match="holds nothing"):
         move(conductor(meddler), instance, migration, selection(vcpus(DEST)))
@@ -342,7 +342,7 @@ def test_confirm_between_read_and_revert_wins(
 ) -> None:
     instance, migration = claimed(client, vcpus(SOURCE)), new_uuid()
     move(client, instance, migration, selection(vcpus(DEST)))
-    meddler = Meddler(embedded.adapter)
+    meddler = InterferingAdapter(embedded.adapter)
     meddler.before("post", lambda: confirm(client, migration))
     with pytest.raises(AllocationUpdateFailed, match="cannot be reverted"):
         revert(conductor(meddler), instance, migration)
@@ -394,7 +394,7 @@ def test_claim_made_between_read_and_removal_is_kept(
 ) -> None:
     instance = claimed(other, vcpus(SOURCE))
     both = {**vcpus(SOURCE), **vcpus(DEST)}
-    meddler = Meddler(embedded.adapter)
+    meddler = InterferingAdapter(embedded.adapter)
     meddler.before("put", lambda: change(other, instance, both))
     assert remove_provider_tree(conductor(meddler), instance, SOURCE) is True
     assert held(other, instance) == vcpus(DEST)
@@ -463,7 +463,7 @@ def test_write_in_doubt_is_settled_by_the_next_call(
     server: MisbehavingServer, other: PlacementClient
 ) -> None:
     instance, migration = claimed(other, vcpus(SOURCE)), new_uuid()
-    meddler = Meddler(adapter_to(server.url))
+    meddler = InterferingAdapter(adapter_to(server.url))
     away = Misbehaviour.ERROR
     n_looks = MAX_WRITES
     meddler.before("post", lambda: server.misbehave(away, verb="GET", times=n_looks))

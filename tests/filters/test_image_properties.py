@@ -28,7 +28,7 @@ def _passes(spec_obj: RequestSpec, conf: cfg.ConfigOpts, **changes: Any) -> bool
     ("properties", "supported", "passes"),
     [
         pytest.param({}, [], True, id="nothing required, nothing reported"),
-        pytest.param({"hw_architecture": "x86_64"}, [], False, id="nothing said"),
+        pytest.param({"hw_architecture": "x86_64"}, [], False, id="nothing reported"),
         pytest.param({"hw_architecture": "x86_64"}, [KVM], True, id="architecture"),
         pytest.param({"hw_architecture": "i686"}, [KVM], False, id="another one"),
         pytest.param({"hw_architecture": "amd64"}, [KVM], True, id="amd64 is x86_64"),
@@ -70,7 +70,7 @@ def test_triple(
         pytest.param(">=6.0", 6002001, True, id="new enough"),
         pytest.param(">=6.2,<6.3", 6002001, True, id="in a range"),
         pytest.param(">=7.0", 6002001, False, id="too old"),
-        pytest.param(">=7.0", 0, True, id="a host that tells none"),
+        pytest.param(">=7.0", 0, True, id="a host that reports none"),
         pytest.param(None, 6002001, True, id="none required"),
     ],
 )

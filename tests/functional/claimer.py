@@ -40,7 +40,7 @@ MAX_ATTEMPTS = 60
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-    """What a scheduler has to decide.
+    """The load of one scheduler.
 
     Attributes
     ----------
@@ -164,7 +164,7 @@ def main() -> None:
         "answers": answers,
         "claims": Counter(attempt.result for attempt in attempts),
         "n_sent": sum(attempt.n_attempts for attempt in attempts),
-        "n_questions": scheduler.candidates_cache.stats().misses,
+        "n_queries": scheduler.candidates_cache.stats().misses,
         "elapsed_s": elapsed_s,
     }
     scheduler.stop()

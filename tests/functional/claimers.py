@@ -87,13 +87,13 @@ class Answered(NamedTuple):
 
     @property
     def held(self) -> dict[str, Any]:
-        """What it should hold."""
+        """The allocations that it should have."""
         return self.answer if isinstance(self.answer, dict) else {}
 
 
 @dataclasses.dataclass
 class Outcome:
-    """What all schedulers answered, by instance; how their claims went.
+    """The answers of all schedulers by instance, and the outcomes of their claims.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class Outcome:
     answers: dict[str, Answered] = dataclasses.field(default_factory=dict)
     claims: Counter[str] = dataclasses.field(default_factory=Counter)
     n_sent: int = 0
-    n_questions: int = 0
+    n_queries: int = 0
     elapsed_s: float = 0.0
 
     def add(self, report: Mapping[str, Any]) -> None:
@@ -114,7 +114,7 @@ class Outcome:
         self.answers.update({i: Answered(**a) for i, a in report["answers"].items()})
         self.claims.update(report["claims"])
         self.n_sent += report["n_sent"]
-        self.n_questions += report["n_questions"]
+        self.n_queries += report["n_queries"]
         self.elapsed_s = max(self.elapsed_s, report["elapsed_s"])
 
     @property
@@ -123,7 +123,7 @@ class Outcome:
 
     @property
     def n_refused(self) -> int:
-        """How often Placement did not grant what was sent."""
+        """The number of writes that Placement did not grant."""
         return self.n_sent - self.claims["claimed"]
 
     def __str__(self) -> str:
@@ -133,12 +133,12 @@ class Outcome:
             f"{self.n_placed} placed in {self.elapsed_s:.1f} s; "
             f"claims {dict(self.claims)}, sent {self.n_sent} times, "
             f"{share:.3f} refused for each that was granted; "
-            f"{self.n_questions} questions"
+            f"{self.n_queries} queries"
         )
 
 
 class Claimers(fixtures.Fixture):
-    """Eight schedulers that wait for the word.
+    """Eight schedulers that wait for `start_all`.
 
     Parameters
     ----------
@@ -190,14 +190,14 @@ class Claimers(fixtures.Fixture):
         self.addCleanup(_ended, process)
         return process
 
-    def let_go(self) -> None:
+    def start_all(self) -> None:
         for process in self._processes:
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
 
     def finished(self) -> Outcome:
-        """What they answered, once all are done and nothing is in doubt."""
+        """Return the answers, once all are done and nothing is in doubt."""
         outcome = Outcome()
         for process in self._processes:
             outcome.add(json.loads(process.communicate(timeout=FINISH_S)[0]))

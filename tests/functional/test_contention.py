@@ -50,7 +50,7 @@ def claimed(kind: Database, folder: Path, load: Load) -> Outcome:
         cloud_of(kind, folder, hosts) as cloud,
         Claimers(cloud, folder, load, timeout_s=120) as claimers,
     ):
-        claimers.let_go()
+        claimers.start_all()
         outcome = claimers.finished()
         expect_held_is_answered(cloud, outcome)
         assert most_used(cloud) <= VCPUS_A_HOST

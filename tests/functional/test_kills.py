@@ -205,7 +205,7 @@ class Load:
 
 
 def held_by(cloud: Cloud) -> Held:
-    """What Placement holds, by consumer."""
+    """Return the allocations in Placement, by consumer."""
     held: Held = {}
     for node in cloud.hosts:
         body: Any = cloud.server.client.read(f"/resource_providers/{node}/allocations")
@@ -399,7 +399,7 @@ def test_answer_to_a_queue_that_is_gone_leaves_no_claim(cloud: Cloud) -> None:
         transport.cleanup()
         with kombu.Connection(broker.transport_url.replace("rabbit", "amqp")) as link:
             link.default_channel.queue_delete(queue)
-        proxy.let_go()
+        proxy.release_delayed()
         scheduler.wait_for("The answer of a request was not sent; releasing its 1 cla")
         assert not settled(cloud, lambda held: not held)
         assert call.exception(ENDS_S) is not None
@@ -421,7 +421,7 @@ def test_answer_that_waits_for_the_broker_does_not_count_as_sent(cloud: Cloud) -
         call = pool.submit(api.select_destinations, CONTEXT, request(), new_uuids())
         wait_until(lambda: bool(held_by(cloud)))
         broker.kill()
-        proxy.let_go()
+        proxy.release_delayed()
         scheduler.wait_for("Decision req-test")
         time.sleep(1)  # by now it would be sent
         for pid in scheduler.workers:

@@ -66,7 +66,7 @@ def cloud_for(request: pytest.FixtureRequest, tmp_path: Path) -> CloudFor:
     return of_size
 
 
-def expect_nothing_amiss(cloud: Cloud, outcome: Outcome, load: Load) -> None:
+def expect_consistent(cloud: Cloud, outcome: Outcome, load: Load) -> None:
     """Print the measurements, and compare the allocations with the answers."""
     print(f"\n{outcome}")  # pytest shows it with -s or -rP
     assert len(outcome.answers) == N_SCHEDULERS * load.n_requests
@@ -82,9 +82,9 @@ def test_full_cloud_holds_what_was_answered(
         cloud_for(N_REQUESTS) as cloud,
         Claimers(cloud, tmp_path, load, timeout_s=120) as claimers,
     ):
-        claimers.let_go()
+        claimers.start_all()
         outcome = claimers.finished()
-        expect_nothing_amiss(cloud, outcome, load)
+        expect_consistent(cloud, outcome, load)
         assert outcome.n_placed == cloud.vcpus
         left = {a.answer for a in outcome.answers.values() if not a.held}
         assert left == {None}, "the others got no valid host"
@@ -99,9 +99,9 @@ def test_answers_that_are_lost_late_or_doubled_lose_no_claim(
         FlakyProxy(cloud.server.url, share=0.1, delay_s=6.0) as proxy,
         Claimers(cloud, tmp_path, load, url=proxy.url, timeout_s=5.0) as claimers,
     ):
-        claimers.let_go()
+        claimers.start_all()
         outcome = claimers.finished()
-        expect_nothing_amiss(cloud, outcome, load)
+        expect_consistent(cloud, outcome, load)
         assert all(proxy.n_faults[each] for each in Fault)
         assert outcome.n_placed >= 0.8 * cloud.vcpus
 
@@ -114,7 +114,7 @@ def test_placement_killed_under_load_loses_no_claim(
         cloud_for(load.n_requests) as cloud,
         Claimers(cloud, tmp_path, load, timeout_s=30) as claimers,
     ):
-        claimers.let_go()
+        claimers.start_all()
         wait_until_used(cloud, cloud.vcpus // 3)
         killed_at = time.monotonic()
         cloud.server.kill()
@@ -122,7 +122,7 @@ def test_placement_killed_under_load_loses_no_claim(
         cloud.server.restart()
         back_at = time.monotonic()
         outcome = claimers.finished()
-        expect_nothing_amiss(cloud, outcome, load)
+        expect_consistent(cloud, outcome, load)
     answers = outcome.answers.values()
     n_before = sum(bool(a.held) and a.at < killed_at for a in answers)
     n_after = sum(bool(a.held) and a.at > back_at for a in answers)

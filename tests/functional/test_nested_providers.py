@@ -104,7 +104,7 @@ def inventory_host(
     )
 
 
-class Rushed:
+class BeforeClaimAdapter:
     """An adapter to Placement that calls `before_claim` before its first claim."""
 
     def __init__(self, adapter: Any) -> None:
@@ -137,7 +137,7 @@ class Cloud:
         conf.set_override("inventory_file", str(path), group="moorage")
         conf.set_override("enabled_filters", ENABLED, group="filter_scheduler")
         self.placement = placement.client
-        self.adapter = Rushed(placement.adapter)
+        self.adapter = BeforeClaimAdapter(placement.adapter)
         seed(self.placement, providers(read_inventory(path)))
         seed(self.placement, trees)
         self.scheduler = build(conf, placement=self.adapter)
@@ -214,7 +214,7 @@ def mappings(selection: Selection) -> dict[str, list[str]]:
 
 
 def agrees(cloud: Cloud, selection: Selection, uuid: str = "new") -> bool:
-    """Whether what is held is what the selection says."""
+    """Return whether the allocations match the selection."""
     allocations = json.loads(selection.allocation_request)["allocations"]
     resources = {provider: part["resources"] for provider, part in allocations.items()}
     return cloud.held(instance_uuid(uuid)) == resources

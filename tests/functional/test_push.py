@@ -72,7 +72,7 @@ class Cloud:
         return AgentProcess(self._written("agent", lines))
 
     def vcpu_ratio(self) -> float:
-        """What Placement holds of the machine."""
+        """Return the machine's VCPU allocation ratio in Placement."""
         uuid = (self._folder / "node_uuid").read_text().strip()
         url = f"/resource_providers/{uuid}/inventories"
         body: Any = self.placement.read(url)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is seen of moorage-scheduler in several processes, from outside."""
+"""Metrics, probes and spans of moorage-scheduler with several workers."""
 
 from __future__ import annotations
 

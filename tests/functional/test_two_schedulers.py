@@ -55,7 +55,7 @@ inventory_file = {inventory_file}
 
 
 class Cloud(NamedTuple):
-    """What the schedulers of a test share, and a conductor's way to them."""
+    """The servers that the schedulers of a test share, and a conductor's client."""
 
     placement: PlacementClient
     hosts: Sequence[str]

@@ -49,7 +49,7 @@ TIMEOUT_S = 60
 Selections = list[list[Selection]]
 
 
-class Gate:
+class GatedPlacement:
     """A Placement that holds back the claims of some, until it is opened."""
 
     def __init__(self, app: Callable[..., Any]) -> None:
@@ -64,7 +64,7 @@ class Gate:
         self._n_to_hold = n_claims
 
     def open(self) -> None:
-        """Let all go on."""
+        """Send all delayed answers."""
         self._open.set()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
@@ -83,7 +83,7 @@ class Cloud:
     def __init__(self, broker: Any, folder: Path, embedded: Any) -> None:
         self._folder = folder
         self.placement = embedded.client
-        self.gate = Gate(embedded.placement.wsgi_app)
+        self.gate = GatedPlacement(embedded.placement.wsgi_app)
         self.broker = broker
         names = [f"h{number}" for number in range(N_HOSTS)]
         large = {"vcpus": 500, "memory_mb": 600_000, "local_gb": 6000}
@@ -133,7 +133,7 @@ class Cloud:
         )
 
     def n_claimed(self) -> int:
-        """How many instances of one VCPU Placement holds."""
+        """Return the number of instances of one VCPU in Placement."""
         found = usages(self.placement, self.nodes)
         return sum(used["VCPU"] for used in found.values())
 

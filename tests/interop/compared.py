@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nova 34's own HostManager makes of real databases, and what our table has."""
+"""Host states of nova 34's own HostManager and of our table, from real databases."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 """Random requests that draw from everything a Placement query can express.
 
 Values are such that flavor and image seldom contradict each other: a request that is
-refused says little about its question.
+refused says little about its query.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ OPTIONS: Sequence[Options] = (
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What both are given."""
+    """The input of both."""
 
     cloud: DrawnHosts
     requests: Sequence[RequestSpec]

@@ -15,7 +15,7 @@ from nova.scheduler import rpcapi
 CONF = nova.conf.CONF
 
 
-class _Spoilt:
+class _DamagedObject:
     """An object that nova's serializer sends unchanged."""
 
     def __init__(self, primitive):
@@ -25,7 +25,7 @@ class _Spoilt:
         return self._primitive
 
 
-def ask_spoilt(message):
+def send_damaged_request(message):
     """Ask for destinations with a request that no scheduler can read.
 
     Keys: "transport_url", "spec_obj" (primitive), "instance_uuids". The answer has
@@ -36,7 +36,7 @@ def ask_spoilt(message):
         try:
             rpcapi.SchedulerAPI().select_destinations(
                 context.get_admin_context(),
-                _Spoilt(message["spec_obj"]),
+                _DamagedObject(message["spec_obj"]),
                 message["instance_uuids"],
                 return_objects=True,
                 return_alternates=True,

@@ -52,7 +52,7 @@ def open_databases(message):
 
 
 def close_databases(message):
-    """Let go of them."""
+    """Close the databases."""
     _OPENED.close()
 
 

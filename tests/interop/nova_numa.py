@@ -19,7 +19,7 @@ _FILTERS = {
 }
 
 
-def judge_offers(message):
+def evaluate_offers(message):
     """Return nova's result for each candidate of each host for each request.
 
     Keys: "hosts", "options" (as in nova_hosts.py), "spec_objs" (primitives),
@@ -131,7 +131,7 @@ def forgetful():
     fit = hardware._numa_fit_instance_cell
     account = hardware._numa_pagesize_usage_from_cell
 
-    def fit_anew(host_cell, instance_cell, *more):
+    def fit_clone(host_cell, instance_cell, *more):
         return fit(host_cell, instance_cell.obj_clone(), *more)
 
     def account_pages(host_cell, instance_cell, sign):
@@ -139,7 +139,7 @@ def forgetful():
 
     patches = mock.patch.multiple(
         hardware,
-        _numa_fit_instance_cell=fit_anew,
+        _numa_fit_instance_cell=fit_clone,
         _numa_pagesize_usage_from_cell=account_pages,
     )
     with mock.patch.object(hardware, "set", Forgetful, create=True), patches:

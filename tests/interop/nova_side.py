@@ -52,7 +52,7 @@ def query(message):
         utils.resources_from_request_spec, ctxt, spec_obj, _Hosts(message["nodes"])
     )
     first = send(enable_pinning_translate=True)
-    # Read before the second question: both of them share the request's groups.
+    # Read before the second query: both of them share the request's groups.
     queries = [first.to_querystring(), None]
     if first.cpu_pinning_requested:
         queries[1] = send(enable_pinning_translate=False).to_querystring()
@@ -60,7 +60,7 @@ def query(message):
 
 
 class _Hosts:
-    """What nova's host manager knows of a target host: the UUIDs of its nodes."""
+    """The part of nova's host manager that has the UUIDs of a target host's nodes."""
 
     def __init__(self, uuids):
         self._uuids = uuids
@@ -224,7 +224,7 @@ OPERATIONS = {
     "rebuild_error": rebuild_error,
     "stock_failure": stock_failure,
     "fail_operation": nova_conductor.fail_operation,
-    "ask_spoilt": nova_client.ask_spoilt,
+    "send_damaged_request": nova_client.send_damaged_request,
     "query": query,
     "open_databases": nova_host_manager.open_databases,
     "close_databases": nova_host_manager.close_databases,
@@ -237,7 +237,7 @@ OPERATIONS = {
     "beat_in_memcached": nova_services.beat_in_memcached,
     "is_up_in_memcached": nova_services.is_up_in_memcached,
     "judge": nova_hosts.judge,
-    "judge_offers": nova_numa.judge_offers,
+    "evaluate_offers": nova_numa.evaluate_offers,
 }
 
 

@@ -96,7 +96,7 @@ def has_old_providers(spec: RequestSpec) -> bool:
 
 def _novas(peer: Peer, offers: Offers, *, is_packed: bool, forgets: bool) -> Any:
     return peer.ask(
-        "judge_offers",
+        "evaluate_offers",
         hosts=[columns(report) for report in offers.reports],
         options={"compute": {PACKING: is_packed}},
         spec_objs=[spec.obj_to_primitive() for spec in offers.requests],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a nova 34 conductor makes of a decision that failed, for every error of ours."""
+"""How a nova 34 conductor handles a failed decision, for each of our errors."""
 
 from __future__ import annotations
 
@@ -166,7 +166,10 @@ def test_request_that_cannot_be_read_is_no_valid_host_to_novas_client(
     spec = Serializer().serialize_entity({}, request())
     damage(spec)
     answer = peer.ask(
-        "ask_spoilt", transport_url=broker, spec_obj=spec, instance_uuids=new_uuids()
+        "send_damaged_request",
+        transport_url=broker,
+        spec_obj=spec,
+        instance_uuids=new_uuids(),
     )
     assert answer["is_no_valid_host"]
     assert answer["error"].startswith("No valid host was found. InvalidRequest: ")

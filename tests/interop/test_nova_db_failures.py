@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the source nova_db does while a real database of a nova is away."""
+"""Behaviour of the source nova_db while one of nova's real databases is away."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moorage.scheduler.errors import ConfigurationError
 from ..fixtures.nova_databases import Kind, NovaDatabases
 from ..fixtures.nova_rows import THEN, fill
 from ..fixtures.tcp_proxy import Wrong
-from .spoilt import CELL_GRACE_S, CELL_TIMEOUT_S, Spoilt
+from .proxied_source import CELL_GRACE_S, CELL_TIMEOUT_S, ProxiedSource
 
 N_HOSTS = 60
 
@@ -45,19 +45,19 @@ wrongs = pytest.mark.parametrize(
 def test_hosts_of_a_cell_that_is_away_stay_for_a_while(
     databases: NovaDatabases, wrong: Wrong
 ) -> None:
-    with Spoilt(databases) as spoilt:
-        spoilt.source.start(spoilt.table)
-        hosts, others = spoilt.hosts(), spoilt.others()
+    with ProxiedSource(databases) as proxied:
+        proxied.source.start(proxied.table)
+        hosts, others = proxied.hosts(), proxied.others()
         assert hosts
-        spoilt.proxy.do(wrong)
-        spoilt.until_it_is_noted()
-        assert (spoilt.hosts(), spoilt.others()) == (hosts, others)
-        spoilt.poll(after_s=2 * CELL_GRACE_S)
-        assert (spoilt.hosts(), spoilt.others()) == (set(), others)
-        spoilt.proxy.do(Wrong.NOTHING)
-        spoilt.until(lambda: spoilt.hosts() == hosts)
-        assert spoilt.others() == others
-        spoilt.until(lambda: not spoilt.source.notes())
+        proxied.proxy.do(wrong)
+        proxied.until_it_is_noted()
+        assert (proxied.hosts(), proxied.others()) == (hosts, others)
+        proxied.poll(after_s=2 * CELL_GRACE_S)
+        assert (proxied.hosts(), proxied.others()) == (set(), others)
+        proxied.proxy.do(Wrong.NOTHING)
+        proxied.until(lambda: proxied.hosts() == hosts)
+        assert proxied.others() == others
+        proxied.until(lambda: not proxied.source.notes())
 
 
 @wrongs
@@ -65,16 +65,16 @@ def test_other_cells_are_followed_while_one_is_away(
     databases: NovaDatabases, wrong: Wrong
 ) -> None:
     other, services = databases.cells[1], databases.tables["services"]
-    with Spoilt(databases) as spoilt:
-        spoilt.source.start(spoilt.table)
-        spoilt.proxy.do(wrong)
-        spoilt.until_it_is_noted()
+    with ProxiedSource(databases) as proxied:
+        proxied.source.start(proxied.table)
+        proxied.proxy.do(wrong)
+        proxied.until_it_is_noted()
         beat = THEN + datetime.timedelta(minutes=1 + list(Wrong).index(wrong))
         with databases.engine(other.url).begin() as connected:
             values = {"last_seen_up": beat, "updated_at": beat}
             connected.execute(services.update().values(values))
-        spoilt.poll(after_s=1.0)
-        batch = spoilt.table.batch(spoilt.table.nodes_of(None, None, other.uuid))
+        proxied.poll(after_s=1.0)
+        batch = proxied.table.batch(proxied.table.nodes_of(None, None, other.uuid))
         seen = beat.replace(tzinfo=datetime.UTC).timestamp()
         assert set(batch.last_seen_up) == {seen}
 
@@ -83,25 +83,25 @@ def test_other_cells_are_followed_while_one_is_away(
 def test_cell_that_is_away_at_the_start_comes_later(
     databases: NovaDatabases, wrong: Wrong
 ) -> None:
-    with Spoilt(databases) as spoilt:
-        spoilt.proxy.do(wrong)
-        spoilt.source.start(spoilt.table)
-        assert not spoilt.hosts()
-        assert spoilt.others()
-        spoilt.proxy.do(Wrong.NOTHING)
-        spoilt.until(lambda: bool(spoilt.hosts()))
+    with ProxiedSource(databases) as proxied:
+        proxied.proxy.do(wrong)
+        proxied.source.start(proxied.table)
+        assert not proxied.hosts()
+        assert proxied.others()
+        proxied.proxy.do(Wrong.NOTHING)
+        proxied.until(lambda: bool(proxied.hosts()))
 
 
 def test_polls_do_not_wait_for_a_cell_known_to_hang(
     databases: NovaDatabases,
 ) -> None:
-    with Spoilt(databases) as spoilt:
-        spoilt.source.start(spoilt.table)
-        spoilt.proxy.do(Wrong.HANG)
-        spoilt.until_it_is_noted()
+    with ProxiedSource(databases) as proxied:
+        proxied.source.start(proxied.table)
+        proxied.proxy.do(Wrong.HANG)
+        proxied.until_it_is_noted()
         started = time.monotonic()
         for _ in range(100):
-            spoilt.poll(after_s=0.01)
+            proxied.poll(after_s=0.01)
         # If only one poll in five waited for the cell, this would fail.
         assert time.monotonic() - started < 20 * CELL_TIMEOUT_S
 
@@ -111,32 +111,32 @@ def test_without_the_api_database_all_stays_and_cells_are_followed(
     databases: NovaDatabases, wrong: Wrong
 ) -> None:
     services = databases.tables["services"]
-    with Spoilt(databases, is_api=True) as spoilt:
-        spoilt.source.start(spoilt.table)
-        n_hosts, aggregates = len(spoilt.table), set(spoilt.table.aggregates)
-        spoilt.proxy.do(wrong)
-        spoilt.until_it_is_noted()
+    with ProxiedSource(databases, is_api=True) as proxied:
+        proxied.source.start(proxied.table)
+        n_hosts, aggregates = len(proxied.table), set(proxied.table.aggregates)
+        proxied.proxy.do(wrong)
+        proxied.until_it_is_noted()
         beat = THEN + datetime.timedelta(hours=1 + list(Wrong).index(wrong))
         for cell in databases.cells:
             with databases.engine(cell.url).begin() as connected:
                 values = {"last_seen_up": beat, "updated_at": beat}
                 connected.execute(services.update().values(values))
-        spoilt.poll(after_s=2 * CELL_GRACE_S)
-        assert (len(spoilt.table), set(spoilt.table.aggregates)) == (
+        proxied.poll(after_s=2 * CELL_GRACE_S)
+        assert (len(proxied.table), set(proxied.table.aggregates)) == (
             n_hosts,
             aggregates,
         )
         seen = beat.replace(tzinfo=datetime.UTC).timestamp()
-        assert set(spoilt.table.batch().last_seen_up) == {seen}
-        spoilt.proxy.do(Wrong.NOTHING)
-        spoilt.until(lambda: not spoilt.source.notes())
+        assert set(proxied.table.batch().last_seen_up) == {seen}
+        proxied.proxy.do(Wrong.NOTHING)
+        proxied.until(lambda: not proxied.source.notes())
 
 
 @wrongs
 def test_start_reports_that_the_api_database_is_away(
     databases: NovaDatabases, wrong: Wrong
 ) -> None:
-    with Spoilt(databases, is_api=True) as spoilt:
-        spoilt.proxy.do(wrong)
+    with ProxiedSource(databases, is_api=True) as proxied:
+        proxied.proxy.do(wrong)
         with pytest.raises(ConfigurationError, match=r"\[api_database\] connection"):
-            spoilt.source.start(spoilt.table)
+            proxied.source.start(proxied.table)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the source nova_db does while a cell's database server is stopped or killed."""
+"""Behaviour of the source nova_db while a cell's server is stopped or killed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from ..fixtures.database_servers import Database, DatabaseServer, execute
 from ..fixtures.nova_databases import Kind, NovaDatabases
 from ..fixtures.nova_rows import fill
-from .spoilt import CELL_GRACE_S, CELL_TIMEOUT_S, Spoilt
+from .proxied_source import CELL_GRACE_S, CELL_TIMEOUT_S, ProxiedSource
 
 N_HOSTS = 30
 
@@ -67,30 +67,30 @@ def _took_s(work: Callable[[], object]) -> float:
 def test_server_of_a_cell_may_hang_die_and_return(
     databases: NovaDatabases, server: CellServer
 ) -> None:
-    with Spoilt(databases) as spoilt:
-        databases.change_mapping(spoilt.cell, database_connection=server.cell_url)
-        spoilt.source.start(spoilt.table)
-        hosts, others = spoilt.hosts(), spoilt.others()
+    with ProxiedSource(databases) as proxied:
+        databases.change_mapping(proxied.cell, database_connection=server.cell_url)
+        proxied.source.start(proxied.table)
+        hosts, others = proxied.hosts(), proxied.others()
         assert hosts
 
         server.suspend()
-        spoilt.until_it_is_noted()
-        polls_s = [_took_s(lambda: spoilt.poll(after_s=0.01)) for _ in range(20)]
+        proxied.until_it_is_noted()
+        polls_s = [_took_s(lambda: proxied.poll(after_s=0.01)) for _ in range(20)]
         # One may have waited for the cell; not all of them.
         assert sum(polls_s) < 10 * CELL_TIMEOUT_S
-        assert (spoilt.hosts(), spoilt.others()) == (hosts, others)
+        assert (proxied.hosts(), proxied.others()) == (hosts, others)
         server.resume()
-        spoilt.until(lambda: not spoilt.source.notes())
-        assert (spoilt.hosts(), spoilt.others()) == (hosts, others)
+        proxied.until(lambda: not proxied.source.notes())
+        assert (proxied.hosts(), proxied.others()) == (hosts, others)
 
         server.suspend()
-        spoilt.until_it_is_noted()
+        proxied.until_it_is_noted()
         server.kill()
-        spoilt.poll(after_s=1.0)
-        assert (spoilt.hosts(), spoilt.others()) == (hosts, others)
-        spoilt.poll(after_s=2 * CELL_GRACE_S)
-        assert (spoilt.hosts(), spoilt.others()) == (set(), others)
+        proxied.poll(after_s=1.0)
+        assert (proxied.hosts(), proxied.others()) == (hosts, others)
+        proxied.poll(after_s=2 * CELL_GRACE_S)
+        assert (proxied.hosts(), proxied.others()) == (set(), others)
         server.start()
-        spoilt.until(lambda: spoilt.hosts() == hosts)
-        spoilt.until(lambda: not spoilt.source.notes())
-        assert spoilt.others() == others
+        proxied.until(lambda: proxied.hosts() == hosts)
+        proxied.until(lambda: not proxied.source.notes())
+        assert proxied.others() == others

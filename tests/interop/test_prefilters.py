@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Request prefilters and nova 34's make the same question of any request."""
+"""Our prefilters and nova 34's make the same query for any request."""
 
 from __future__ import annotations
 
@@ -116,14 +116,14 @@ def novas_neutron() -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class Aggregate:
-    """What prefilters see of an aggregate."""
+    """An aggregate as prefilters read it."""
 
     uuid: str
     metadata: dict[str, str]
 
 
 class Aggregates(list[Aggregate]):
-    """What prefilters see of all."""
+    """All aggregates as prefilters read them."""
 
     def uuids_with_metadata(self, key: str, value: str) -> frozenset[str]:
         return frozenset(a.uuid for a in self if a.metadata.get(key) == value)

@@ -47,7 +47,7 @@ PREFILTERS = {
     "map_az_to_placement_aggregate": map_az_to_placement_aggregate,
     "compute_status_filter": compute_status_filter,
 }
-#: Requests drawn, and how many of them must have one and the same question.
+#: Requests drawn, and how many of them must have the same query in both.
 N_DRAWN = 4_000
 N_SAME = 2_000
 AGGREGATE_UUIDS = (
@@ -154,17 +154,17 @@ def placement() -> Iterator[Adapter]:
         yield embedded.adapter
 
 
-def refusal(placement: Adapter, question: str | None) -> str:
-    """Return why Placement does not answer a question; empty where it does."""
+def refusal(placement: Adapter, query: str | None) -> str:
+    """Return why Placement refuses a query; empty if it does not."""
     answer = placement.get(
-        f"/allocation_candidates?{question}", microversion="1.36", raise_exc=False
+        f"/allocation_candidates?{query}", microversion="1.36", raise_exc=False
     )
     assert answer.status_code in (200, 400), answer.text
     return "" if answer.status_code == 200 else answer.json()["errors"][0]["detail"]
 
 
 def is_flavors_own(refused: str) -> bool:
-    """Whether a question is refused for what only the operator can put right."""
+    """Return whether a query is refused because of an operator's mistake."""
     own = ('"group_policy" parameter is required', "Conflicting required and forbidden")
     return any(words in refused for words in own)
 
@@ -192,7 +192,7 @@ def outcome(
     for my_question, their_question in zip(mine, theirs, strict=False):
         if my_question != their_question:
             assert refusal(placement, their_question), primitive
-    refusals = [refusal(placement, question) for question in mine if question]
+    refusals = [refusal(placement, query) for query in mine if query]
     assert all(is_flavors_own(words) for words in refusals if words), (mine, primitive)
     return "queried better"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is read leniently, and what is refused with the place named."""
+"""Tolerated deviations are read, others are refused with the place named."""
 
 import copy
 import datetime

@@ -243,7 +243,7 @@ def test_claim_that_cannot_be_read_does_not_block_others(
 ) -> None:
     """Its answer for one consumer is broken, for some reason."""
     sick, well = new_uuids(2)
-    placement: Any = Sick(scheduler.placement, sick)
+    placement: Any = FailingForOneConsumer(scheduler.placement, sick)
     reconciler = _reconciler(scheduler, time_, placement=placement)
     [node, *_] = scheduler.table.batch().uuid
     for uuid in (sick, well):
@@ -292,7 +292,7 @@ class Hanging:
         return ConsumerAllocations({})
 
 
-class Sick:
+class FailingForOneConsumer:
     """A Placement that fails for one consumer."""
 
     def __init__(self, placement: Any, uuid: str) -> None:

@@ -49,59 +49,59 @@ def test_plugin_keeps_the_contract(plugin: type) -> None:
     )
 
 
-class Modest(BaseHostFilter):
+class ValidFilter(BaseHostFilter):
     """Fine in every respect."""
 
     def passing(self, hosts: Any, spec_obj: Any) -> Any:
         return hosts.free_ram_mb > 0
 
 
-class Weighty(BaseHostWeigher):
+class ValidWeigher(BaseHostWeigher):
     """Fine in every respect."""
 
     def weigh_host(self, host_state: Any, spec_obj: Any) -> float:
         return float(host_state.free_ram_mb)
 
 
-class Torn(Modest):
+class ContradictoryFilter(ValidFilter):
     def host_passes(self, host_state: Any, spec_obj: Any) -> bool:
         return bool(host_state.free_ram_mb > 1)
 
 
-class Numbers(Modest):
+class Numbers(ValidFilter):
     def passing(self, hosts: Any, spec_obj: Any) -> Any:
         return hosts.free_ram_mb
 
 
-class First(Modest):
+class First(ValidFilter):
     def passing(self, hosts: Any, spec_obj: Any) -> Any:
         return np.arange(len(hosts)) == 0
 
 
-class OnlyOne(Modest):
+class OnlyOne(ValidFilter):
     def passing(self, hosts: Any, spec_obj: Any) -> Any:
         return np.ones(1, bool)
 
 
-class Forgetful(Modest):
+class Forgetful(ValidFilter):
     def passing(self, hosts: Any, spec_obj: Any) -> Any:
         self.last = spec_obj
         return super().passing(hosts, spec_obj)
 
 
-class Meddler(Modest):
+class Meddler(ValidFilter):
     def passing(self, hosts: Any, spec_obj: Any) -> Any:
         spec_obj.flavor.extra_specs["seen"] = "yes"
         return super().passing(hosts, spec_obj)
 
 
-class Reader(Modest):
+class Reader(ValidFilter):
     def passing(self, hosts: Any, spec_obj: Any) -> Any:
         Path("/etc/hostname").read_text()
         return super().passing(hosts, spec_obj)
 
 
-class SilentCaller(Modest):
+class SilentCaller(ValidFilter):
     def passing(self, hosts: Any, spec_obj: Any) -> Any:
         with contextlib.suppress(Exception):
             socket.create_connection(("127.0.0.1", 1))
@@ -124,7 +124,7 @@ class Peak(BaseHostWeigher):
         return hosts.free_ram_mb / float(max(hosts.free_ram_mb.max(), 1))
 
 
-@pytest.mark.parametrize("plugin", [Modest, Weighty])
+@pytest.mark.parametrize("plugin", [ValidFilter, ValidWeigher])
 def test_honest_plugin_passes(plugin: type) -> None:
     check_plugin(plugin, max_examples=20)
 
@@ -132,7 +132,10 @@ def test_honest_plugin_passes(plugin: type) -> None:
 @pytest.mark.parametrize(
     ("plugin", "claim"),
     [
-        (Torn, "host_passes of each host and passing of all of them agree"),
+        (
+            ContradictoryFilter,
+            "host_passes of each host and passing of all of them agree",
+        ),
         (Numbers, "passing answers bool, not int64"),
         (First, "passing answers the same in any order of rows"),
         (OnlyOne, r"passing answers an array of shape \(2,\), not \(1,\)"),
@@ -157,7 +160,7 @@ def test_broken_plugin_is_named_with_what_it_breaks(plugin: type, claim: str) ->
         check(made, hosts, spec())
 
 
-class Greedy(BaseHostFilter):
+class DependsOnAggregate(BaseHostFilter):
     """Contradicts itself on hosts of the aggregate that the test requires."""
 
     def passing(self, hosts: Any, spec_obj: Any) -> Any:
@@ -177,11 +180,14 @@ def _failure(plugin: type, **more: Any) -> str:
 
 def test_failing_example_is_reported_as_the_builders_make_it() -> None:
     text = _failure(
-        Greedy,
+        DependsOnAggregate,
         batches=batches(metadata={"rack": ["r1"]}),
         requests=requests(extra_specs={"odd:key": ["yes"]}),
     )
-    assert "Greedy: host_passes of each host and passing of all of them agree" in text
+    assert (
+        "DependsOnAggregate: host_passes of each host and passing of all of them agree"
+        in text
+    )
     assert "object at 0x" not in text
     assert len(text) < 1000, text
     code = text[text.index("hosts = batch(") :]
@@ -217,13 +223,13 @@ def test_failing_example_shows_what_differs_from_the_builders() -> None:
 def test_given_strategies_cause_no_warning(more: dict[str, Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_plugin(Modest, max_examples=5, **more)
+        check_plugin(ValidFilter, max_examples=5, **more)
 
 
 def test_all_values_are_given_as_sequences_and_are_often_drawn() -> None:
     seen: Counter[str] = Counter()
 
-    class Watching(Modest):
+    class Watching(ValidFilter):
         def passing(self, hosts: Any, spec_obj: Any) -> Any:
             seen["all"] += 1
             seen["host_ip"] += "192.0.2.7" in hosts.host_ip

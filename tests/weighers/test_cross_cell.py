@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who moves prefers the cell where it is."""
+"""A move prefers the cell where the instance is."""
 
 from __future__ import annotations
 

@@ -93,12 +93,14 @@ def settle_in() -> None:
 
 
 class MoorageService:
-    """What nova's tests use of nova.service.Service and of the manager in it."""
+    """The parts of nova.service.Service and its manager that nova's tests use."""
 
     def __init__(self, host: str) -> None:
         self.host = host
         self.manager = self.host_manager = self
-        self.filter_cls_map = {theirs.__name__: _Asked for theirs in WATCHED.values()}
+        self.filter_cls_map = {
+            theirs.__name__: _WatchedFilter for theirs in WATCHED.values()
+        }
         self._scheduler: Scheduler | None = None
         self._server: Any = None
 
@@ -157,8 +159,8 @@ class _Network:
         return getattr(neutron.get_client(context, admin=True), name)
 
 
-class _Asked:
-    """What a test wraps to see whether nova's filter of that name is called."""
+class _WatchedFilter:
+    """A filter that a test wraps to observe calls of nova's filter of that name."""
 
     def host_passes(self, host_state: object, spec_obj: object) -> bool:
         return True

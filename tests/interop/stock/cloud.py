@@ -21,7 +21,7 @@ from ...fixtures.placement_servers import PlacementServer
 from ...fixtures.rabbitmq import Broker
 from ...fixtures.waiting import wait_until
 from .daemons import Daemon
-from .neighbours import Neighbours
+from .neutron_and_glance import NeutronAndGlance
 
 #: Hosts on which builds succeed, with room for a few instances each.
 HOSTS = ("host1", "host2", "host3")
@@ -50,14 +50,14 @@ _PLACEMENT_VERSION = "placement 1.39"
 
 
 class Scheduler(enum.Enum):
-    """What serves the topic "scheduler"."""
+    """The program that serves the topic "scheduler"."""
 
     MOORAGE = "moorage-scheduler"
     NOVA = "nova-scheduler"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Words:
+class _DecisionLine:
     """The line that a scheduler logs for a decision."""
 
     decided: str
@@ -65,8 +65,8 @@ class _Words:
 
 
 _WORDS = {
-    Scheduler.MOORAGE: _Words(r"Decision ", r"{uuid} on (\S+) \("),
-    Scheduler.NOVA: _Words(
+    Scheduler.MOORAGE: _DecisionLine(r"Decision ", r"{uuid} on (\S+) \("),
+    Scheduler.NOVA: _DecisionLine(
         r"Starting to schedule for instances",
         r"instance: {uuid}\] Selected host: \((\S+),",
     ),
@@ -100,8 +100,8 @@ class StockCloud(fixtures.Fixture):
         self.placement = self.useFixture(
             PlacementServer(database_server(Database.MARIADB))
         )
-        neighbours = self.useFixture(Neighbours())
-        self._write("nova", self._nova_options(transport_urls[0], neighbours))
+        services = self.useFixture(NeutronAndGlance())
+        self._write("nova", self._nova_options(transport_urls[0], services))
         for cell in zip(self.databases.cells, transport_urls, CELLS, strict=True):
             self._start_cell(*cell)
         self.scheduler = self._start_scheduler()
@@ -124,7 +124,7 @@ class StockCloud(fixtures.Fixture):
             self._write(host, self._host_options(host))
             self._start("nova-compute", host, cell.name, host)
 
-    def _nova_options(self, transport_url: str, neighbours: Neighbours) -> _Options:
+    def _nova_options(self, transport_url: str, services: NeutronAndGlance) -> _Options:
         def service_at(url: str) -> Mapping[str, Any]:
             return {
                 "auth_type": "admin_token",
@@ -149,8 +149,8 @@ class StockCloud(fixtures.Fixture):
             "oslo_concurrency": {"lock_path": self._state("locks")},
             "oslo_messaging_notifications": {"driver": "noop"},
             "placement": service_at(self.placement.url),
-            "neutron": service_at(neighbours.neutron_url),
-            "glance": {"api_servers": neighbours.glance_url},
+            "neutron": service_at(services.neutron_url),
+            "glance": {"api_servers": services.glance_url},
             "quota": {"cores": -1, "ram": -1},
             "conductor": {"workers": 1},
             "scheduler": {"workers": 1, "discover_hosts_in_cells_interval": 2},
@@ -213,7 +213,7 @@ class StockCloud(fixtures.Fixture):
         self.addCleanup(self._users.communicate, timeout=_MAX_NOVA_S)
 
     def _is_known(self) -> bool:
-        """Whether all hosts are mapped to their cells, and Placement has their traits.
+        """Return whether all hosts are mapped to their cells, with traits in Placement.
 
         The traits are the last thing that a nova-compute writes at its start.
         """

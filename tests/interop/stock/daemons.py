@@ -53,11 +53,11 @@ class Daemon(fixtures.Fixture):
 
     @property
     def log(self) -> str:
-        """What it wrote so far."""
+        """Its output so far."""
         return self._path.read_text(errors="replace")
 
     def count(self, pattern: str) -> int:
-        """How many lines of the log match a regular expression."""
+        """Return the number of lines of the log that match a regular expression."""
         return sum(bool(re.search(pattern, line)) for line in self.log.splitlines())
 
     def matches(self, pattern: str) -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nova-api does for its users, without HTTP: one JSON line in, one out.
+"""nova-api's operations without HTTP: one JSON line in, one out.
 
 Run by cloud.py with the Python of the peer environment and nova's own configuration
 file; it imports nova and nothing of ours. A line has "op" and that operation's

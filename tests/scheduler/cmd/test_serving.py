@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What remains of servers where the broker lets only some of them start."""
+"""Servers are stopped if the broker lets only some of them start."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Broker:
 
         monkeypatch.setattr(impl_fake, "FakeListener", Listener)
 
-    def taking(self) -> list[str]:
-        """Return the topics of which messages are taken."""
+    def served_topics(self) -> list[str]:
+        """Return the topics whose messages are consumed."""
         return [each.topic for each in self.listeners if not each.is_stopped]
 
 
@@ -64,8 +64,8 @@ def test_server_that_began_ends_where_another_cannot_start(
         assert broker.listeners[0].is_stopped
         broker.is_refusing = False
         started.result(timeout=60)
-        assert broker.taking() == ["scheduler", PEERS_TOPIC]
+        assert broker.served_topics() == ["scheduler", PEERS_TOPIC]
     finally:
         assert serving.stop()
         scheduler.stop()
-    assert broker.taking() == []
+    assert broker.served_topics() == []

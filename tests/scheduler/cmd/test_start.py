@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator gets wrong ends the start of moorage-scheduler with one line."""
+"""An operator's mistake ends the start of moorage-scheduler with one line."""
 
 from __future__ import annotations
 

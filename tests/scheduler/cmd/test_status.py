@@ -54,7 +54,7 @@ class Found(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What the command printed, as JSON."""
+    """Return the output of the command, from JSON."""
 
     status: int
     checks: Mapping[str, Found]
@@ -103,7 +103,7 @@ OF_OSLO_DB = {
 
 
 def ours() -> set[tuple[str, str]]:
-    """What our own modules register in groups of nova's."""
+    """The options that our own modules register in groups of nova's."""
     pairs = ((group, opt.name) for group, opts in list_opts() for opt in opts)
     return {(group, name.replace("-", "_")) for group, name in pairs}
 

@@ -16,7 +16,7 @@ from moorage.scheduler.cmd.systemd import SystemdState, notify
 def receiver(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[socket.socket]:
-    """What systemd listens on."""
+    """The socket of systemd."""
     path = str(tmp_path / "notify")
     is_file = request.param == "file"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:

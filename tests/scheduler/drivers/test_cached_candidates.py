@@ -71,7 +71,7 @@ class Counted:
         return self._adapter.post(url, **options)
 
     @property
-    def n_questions(self) -> int:
+    def n_queries(self) -> int:
         return self.sent.count("GET /allocation_candidates")
 
 
@@ -143,7 +143,7 @@ def make(tmp_path: Path) -> Iterator[Any]:
 def test_answer_is_kept_for_the_next_request(make: Any) -> None:
     cloud = make("a", "b", "c")
     assert sorted(cloud.select() for _ in range(3)) == [["a"], ["b"], ["c"]]
-    assert cloud.adapter.n_questions == 1
+    assert cloud.adapter.n_queries == 1
     assert cloud.adapter.sent.count("PUT") == 3  # none was refused
     assert cloud.scheduler.candidates_cache.stats().hits == 2
 
@@ -152,7 +152,7 @@ def test_age_0_queries_placement_each_time(make: Any) -> None:
     cloud = make("a", "b", candidates_max_age=0.0)
     cloud.select()
     cloud.select()
-    assert cloud.adapter.n_questions == 2
+    assert cloud.adapter.n_queries == 2
 
 
 @pytest.mark.parametrize("change", [{"vcpus": 16}, {"disabled": True}])
@@ -164,13 +164,13 @@ def test_answer_is_of_no_use_once_hosts_are_others(
     a, b = (host(name, uuid=node_uuid(name)) for name in "ab")
     cloud.read_again(a, b)
     cloud.select(vcpus=1)
-    assert cloud.adapter.n_questions == 1, "nothing is new"
+    assert cloud.adapter.n_queries == 1, "nothing is new"
     cloud.read_again(a, {**b, **change})
     cloud.select(vcpus=1)
-    assert cloud.adapter.n_questions == 2
+    assert cloud.adapter.n_queries == 2
     cloud.read_again(a)
     assert cloud.select(vcpus=1) == ["a"]
-    assert cloud.adapter.n_questions == 3
+    assert cloud.adapter.n_queries == 3
 
 
 def test_placement_is_queried_again_before_no_valid_host(make: Any) -> None:
@@ -182,7 +182,7 @@ def test_placement_is_queried_again_before_no_valid_host(make: Any) -> None:
     assert cloud.select() == ["a"]
     with pytest.raises(NoValidHost):
         cloud.select()
-    assert cloud.adapter.n_questions == 3
+    assert cloud.adapter.n_queries == 3
 
 
 def test_host_that_others_filled_is_found_out_by_the_claim(make: Any) -> None:
@@ -194,7 +194,7 @@ def test_host_that_others_filled_is_found_out_by_the_claim(make: Any) -> None:
         cloud.select()
     [newest, *_] = cloud.scheduler.decisions.newest()
     assert len(newest.claims) == 2
-    assert cloud.adapter.n_questions == 2
+    assert cloud.adapter.n_queries == 2
 
 
 def test_host_that_others_left_is_found_before_there_is_no_host(make: Any) -> None:
@@ -203,7 +203,7 @@ def test_host_that_others_left_is_found_before_there_is_no_host(make: Any) -> No
     assert cloud.select() == ["b"]
     release_all(cloud.placement, rival)
     assert cloud.select() == ["a"]
-    assert cloud.adapter.n_questions == 2
+    assert cloud.adapter.n_queries == 2
 
 
 def test_claims_of_a_request_that_fails_are_counted_no_more(make: Any) -> None:
@@ -257,7 +257,7 @@ def test_claim_that_counts_twice_is_no_reason_for_no_valid_host(make: Any) -> No
 
     cloud.adapter.before_question = rush
     assert cloud.select(vcpus=4) == ["a"]
-    assert cloud.adapter.n_questions == 1
+    assert cloud.adapter.n_queries == 1
 
 
 def test_record_describes_the_answer_that_was_used(make: Any) -> None:
@@ -273,7 +273,7 @@ def test_record_describes_the_answer_that_was_used(make: Any) -> None:
     assert cloud.select(vcpus=1) == [other]
     record = cloud.scheduler.decisions.newest()[0]
     assert [c.result for c in record.claims] == ["refused", "claimed"]
-    assert len(record.queries) == 2, "both questions"
+    assert len(record.queries) == 2, "both queries"
     assert (record.n_candidates, record.n_hosts, record.is_truncated) == (1, 1, False)
     assert len([s for s in record.steps if s.name == "ComputeFilter"]) == 1
 

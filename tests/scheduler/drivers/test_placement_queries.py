@@ -126,7 +126,7 @@ def test_pinned_guest_may_use_hosts_without_pcpu_by_default(
     spec_obj = request(extra_specs={"hw:cpu_policy": "dedicated"})
     try:
         scheduler.select_destinations(CONTEXT, spec_obj, new_uuids())
-        is_placed = True  # by the second question: these hosts report VCPU only
+        is_placed = True  # by the second query: these hosts report VCPU only
     except NoValidHost:
         is_placed = False
     assert is_placed is not is_disabled

@@ -102,10 +102,10 @@ def test_filter_that_attested_hosts_stops_the_start() -> None:
 
 
 class CoreFilter(ComputeFilter):
-    """An operator's own, of a name that nova had once."""
+    """An operator's filter with the name of one that nova removed."""
 
 
-def test_plugin_that_has_a_removed_name_is_meant(
+def test_plugin_with_a_removed_filters_name_is_loaded(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     names = _filters(
@@ -153,7 +153,7 @@ def test_unknown_plugin_is_reported_with_those_that_exist() -> None:
         load_plugin("moorage.sources", "fil")
 
 
-def test_our_prefilters_come_in_their_order() -> None:
+def test_our_prefilters_are_in_order() -> None:
     names = [name for name, _ in load_prefilters(DEFAULT_PREFILTERS)]
     assert names[: len(DEFAULT_PREFILTERS)] == list(DEFAULT_PREFILTERS)
 
@@ -198,7 +198,7 @@ def test_dotted_path_is_a_class_or_a_function_that_returns_classes(name: str) ->
         pytest.param("os.sep", "TypeError", id="neither class nor function"),
     ],
 )
-def test_dotted_path_that_leads_nowhere_is_named(path: str, cause: str) -> None:
+def test_unusable_dotted_path_is_named(path: str, cause: str) -> None:
     with pytest.raises(PluginError, match=f"{path} cannot be used: {cause}"):
         _filters(available_filters=[path])
 
@@ -211,7 +211,7 @@ class Distribution:
         monkeypatch.syspath_prepend(str(folder))
 
     def install(self, dist: str, *entry_points: str, module: str = "") -> None:
-        """Write what pip would."""
+        """Write the files that pip would."""
         info = self.folder / f"{dist}-1.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Name: {dist}\nVersion: 1.0\n")

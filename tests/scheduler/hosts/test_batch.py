@@ -27,7 +27,7 @@ THREE = hosts("free_ram_mb", [1, 2, 3])
         pytest.param("disabled", np.bool_, id="claim"),
         pytest.param("host", np.object_, id="text"),
         pytest.param("aggregates", np.object_, id="aggregates"),
-        pytest.param("supported_instances", np.object_, id="triples"),
+        pytest.param("supported_instances", np.object_, id="tuples"),
     ],
 )
 def test_column_is_a_read_only_array_of_its_type(name: str, dtype: type) -> None:
@@ -124,10 +124,10 @@ def test_nodes_of_one_service_host_share_its_instances() -> None:
 def test_function_of_a_column_is_called_once_a_distinct_value() -> None:
     calls: list[Any] = []
     rows = batch(*hosts("hypervisor_type", ["x", "y", "x"]))
-    spread = rows.map_distinct(
+    mapped = rows.map_distinct(
         "hypervisor_type", lambda v: calls.append(v) or v == "x", bool
     )
-    assert spread.tolist() == [True, False, True]
+    assert mapped.tolist() == [True, False, True]
     assert sorted(calls) == ["x", "y"]
 
 
@@ -141,7 +141,7 @@ def test_aggregates_are_by_ascending_id() -> None:
     ("seen", "expected"),
     [
         pytest.param(NOW, datetime.datetime.fromtimestamp(NOW, datetime.UTC), id="yes"),
-        pytest.param(math.inf, None, id="vouched for"),
+        pytest.param(math.inf, None, id="always up"),
         pytest.param(math.nan, None, id="never seen"),
     ],
 )

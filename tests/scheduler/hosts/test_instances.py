@@ -42,7 +42,7 @@ def test_map_is_a_dict_of_sets(steps: list[tuple[str, str, set[str] | str]]) -> 
 
 MOVES = st.lists(
     st.tuples(
-        st.sampled_from(["add", "remove", "describe", "ask"]),
+        st.sampled_from(["add", "remove", "describe", "sum"]),
         st.sampled_from(["h1", "h2", "h3"]),
         st.sampled_from(["i1", "i2", "i3"]),
         st.frozensets(st.sampled_from([("a", "1"), ("a", "2"), ("b", "1")])),
@@ -56,7 +56,7 @@ def test_properties_are_counted_as_instances_come_and_go(moves: Any) -> None:
     factors = {("a", "1"): 1.0, ("a", "2"): 10.0, ("b", "1"): 100.0}
     known: dict[str, frozenset[tuple[str, str]]] = {}
     instances = InstanceMap()
-    for what, host, uuid, properties in [*moves, ("ask", "h1", "i1", frozenset())]:
+    for what, host, uuid, properties in [*moves, ("sum", "h1", "i1", frozenset())]:
         if what in ("add", "remove"):
             getattr(instances, what)(host, uuid)
         elif what == "describe":

@@ -438,7 +438,7 @@ def test_supply_is_what_hosts_have_in_all() -> None:
 
 
 def _n_held(held: HostTable, name: str) -> int:
-    """How many values an interned column holds."""
+    """Return the number of values of an interned column."""
     seen: list[Any] = []
     held.batch().any_value_in_table(
         name, lambda each: bool(seen.append(each)), cache_key="count"

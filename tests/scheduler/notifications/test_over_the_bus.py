@@ -27,7 +27,7 @@ VERSIONED = "my_versioned"
 TOKEN = {"auth_token": "s3cret", "service_catalog": [{"x": "s3cret"}]}
 
 
-class _Ear:
+class _NotificationEndpoint:
     """An endpoint of oslo.messaging's listener."""
 
     def __init__(self, received: queue.Queue[Any]) -> None:
@@ -88,7 +88,7 @@ def _listen(url: str, topic: str, received: queue.Queue[Any]) -> Any:
     transport = oslo_messaging.get_notification_transport(conf, url=url)
     target = oslo_messaging.Target(topic=topic, exchange="nova")
     listener = oslo_messaging.get_notification_listener(
-        transport, [target], [_Ear(received)], executor="threading"
+        transport, [target], [_NotificationEndpoint(received)], executor="threading"
     )
     listener.start()
     return listener

@@ -69,10 +69,10 @@ class Counting:
         return self._adapter.get(url, **more)
 
 
-class Clinic:
+class DiagnosedPlacement:
     """A Placement of some providers; the roots among them that do not share are hosts.
 
-    `n_gets` counts the questions of the last diagnosis; `client` goes beside them.
+    `n_gets` counts the GETs of the last diagnosis; `client` is not counted.
     """
 
     def __init__(self, placement: PlacementFixture) -> None:
@@ -104,20 +104,20 @@ class Clinic:
 
 
 @pytest.fixture
-def clinic() -> Iterator[Clinic]:
+def diagnosed() -> Iterator[DiagnosedPlacement]:
     with PlacementFixture() as placement:
-        yield Clinic(placement)
+        yield DiagnosedPlacement(placement)
 
 
 @pytest.fixture
-def plain(clinic: Clinic) -> Clinic:
+def plain(diagnosed: DiagnosedPlacement) -> DiagnosedPlacement:
     """Three hosts: large without anything, small in an aggregate, small and gold."""
-    clinic.seed(
+    diagnosed.seed(
         provider("large", VCPU=16, MEMORY_MB=1024),
         provider("near", [SLOW], ["rack"], VCPU=2, MEMORY_MB=8192),
         provider("gold", [GOLD], VCPU=2, MEMORY_MB=8192),
     )
-    return clinic
+    return diagnosed
 
 
 def alone(diagnosis: Diagnosis) -> dict[str, int]:
@@ -175,7 +175,7 @@ RACK, NOWHERE = uuid_of("rack"), uuid_of("nowhere")
     ],
 )
 def test_constraint_that_alone_leaves_none_is_the_cause(
-    plain: Clinic, param: tuple[str, str], kind: ConstraintKind, words: str
+    plain: DiagnosedPlacement, param: tuple[str, str], kind: ConstraintKind, words: str
 ) -> None:
     plenty = ("resources", "MEMORY_MB:512")
     rest = () if param[0] == "resources" else (plenty,)
@@ -188,7 +188,9 @@ def test_constraint_that_alone_leaves_none_is_the_cause(
     assert found.culprits[0].n_hosts_without == (3 if rest else None)
 
 
-def test_each_constraint_has_the_number_of_hosts_it_leaves(plain: Clinic) -> None:
+def test_each_constraint_has_the_number_of_hosts_it_leaves(
+    plain: DiagnosedPlacement,
+) -> None:
     found = plain.diagnose(
         ("resources", "MEMORY_MB:4096,VCPU:4"),
         ("required", f"{GOLD},!{SLOW}"),
@@ -205,7 +207,7 @@ def test_each_constraint_has_the_number_of_hosts_it_leaves(plain: Clinic) -> Non
 
 
 def test_constraints_that_leave_none_only_together_are_distinguished(
-    plain: Clinic,
+    plain: DiagnosedPlacement,
 ) -> None:
     found = plain.diagnose(
         ("resources", "MEMORY_MB:512,VCPU:1"),
@@ -218,7 +220,7 @@ def test_constraints_that_leave_none_only_together_are_distinguished(
     assert [each.n_hosts_without for each in found.findings] == [0, 0, 1, 1]
 
 
-def test_allocated_amount_is_not_available(plain: Clinic) -> None:
+def test_allocated_amount_is_not_available(plain: DiagnosedPlacement) -> None:
     consumer = str(uuid.uuid4())
     body = {
         "allocations": {uuid_of("large"): {"resources": {"VCPU": 14}}},
@@ -233,7 +235,7 @@ def test_allocated_amount_is_not_available(plain: Clinic) -> None:
     assert (found.cause, alone(found)) == (Cause.ALONE, {"VCPU 4": 0})
 
 
-def test_query_with_candidates_has_no_cause(plain: Clinic) -> None:
+def test_query_with_candidates_has_no_cause(plain: DiagnosedPlacement) -> None:
     found = plain.diagnose(("resources", "VCPU:1"))
 
     assert found == Diagnosis(Cause.NONE)
@@ -243,19 +245,19 @@ def test_query_with_candidates_has_no_cause(plain: Clinic) -> None:
 # -- Placement itself ----------------------------------------------------------------
 
 
-def test_empty_placement_is_reported(clinic: Clinic) -> None:
-    found = clinic.diagnose(("resources", "VCPU:1"))
+def test_empty_placement_is_reported(diagnosed: DiagnosedPlacement) -> None:
+    found = diagnosed.diagnose(("resources", "VCPU:1"))
 
     assert found.cause is Cause.EMPTY
     assert "no compute service has registered" in str(found)
 
 
 def test_providers_that_leave_nothing_are_not_an_empty_placement(
-    clinic: Clinic,
+    diagnosed: DiagnosedPlacement,
 ) -> None:
-    clinic.seed(provider("host", VCPU=4))
+    diagnosed.seed(provider("host", VCPU=4))
 
-    found = clinic.diagnose(("resources", "MEMORY_MB:1"))
+    found = diagnosed.diagnose(("resources", "MEMORY_MB:1"))
 
     assert (found.cause, culprits(found)) == (Cause.ALONE, ["MEMORY_MB 1"])
 
@@ -268,7 +270,7 @@ def test_providers_that_leave_nothing_are_not_an_empty_placement(
     ],
 )
 def test_query_that_placement_refuses_is_reported_in_its_words(
-    plain: Clinic, param: tuple[str, str], named: str
+    plain: DiagnosedPlacement, param: tuple[str, str], named: str
 ) -> None:
     found = plain.diagnose(("resources", "VCPU:1"), param)
 
@@ -279,7 +281,7 @@ def test_query_that_placement_refuses_is_reported_in_its_words(
     assert plain.n_gets == 1
 
 
-def test_one_of_several_traits_is_required(plain: Clinic) -> None:
+def test_one_of_several_traits_is_required(plain: DiagnosedPlacement) -> None:
     found = plain.diagnose(
         ("resources", "VCPU:1"), ("required", "in:HW_CPU_X86_VMX,HW_CPU_X86_SVM")
     )
@@ -288,12 +290,14 @@ def test_one_of_several_traits_is_required(plain: Clinic) -> None:
     assert [finding.kind for finding in found.culprits] == [ConstraintKind.TRAIT]
 
 
-def test_hosts_unknown_to_the_scheduler_are_reported(clinic: Clinic) -> None:
+def test_hosts_unknown_to_the_scheduler_are_reported(
+    diagnosed: DiagnosedPlacement,
+) -> None:
     with_row = provider("known", VCPU=2)
-    clinic.seed(with_row)
-    seed(clinic.client, [provider("unknown", VCPU=8)])
+    diagnosed.seed(with_row)
+    seed(diagnosed.client, [provider("unknown", VCPU=8)])
 
-    found = clinic.diagnose(("resources", "VCPU:4,MEMORY_MB:1"))
+    found = diagnosed.diagnose(("resources", "VCPU:4,MEMORY_MB:1"))
 
     vcpu = found.findings[0]
     assert (vcpu.description, vcpu.n_hosts, vcpu.n_unknown) == ("VCPU 4", 0, 1)
@@ -304,25 +308,29 @@ def test_hosts_unknown_to_the_scheduler_are_reported(clinic: Clinic) -> None:
 
 
 @pytest.fixture
-def nested(clinic: Clinic) -> Clinic:
+def nested(diagnosed: DiagnosedPlacement) -> DiagnosedPlacement:
     """One host of two network cards; each card's functions are below it."""
-    clinic.seed(
+    diagnosed.seed(
         provider("node", VCPU=8),
         *(provider(nic, [GOLD], parent="node") for nic in ("nic1", "nic2")),
         provider("vf1", parent="nic1", SRIOV_NET_VF=4),
         provider("gpu", parent="nic2", VGPU=4),
     )
-    return clinic
+    return diagnosed
 
 
-def test_resource_of_a_nested_provider_counts_for_its_host(nested: Clinic) -> None:
+def test_resource_of_a_nested_provider_counts_for_its_host(
+    nested: DiagnosedPlacement,
+) -> None:
     found = nested.diagnose(("resources", "SRIOV_NET_VF:2,VCPU:16"))
 
     assert alone(found) == {"SRIOV_NET_VF 2": 1, "VCPU 16": 0}
     assert culprits(found) == ["VCPU 16"]
 
 
-def test_trait_of_a_nested_provider_is_none_of_the_root(nested: Clinic) -> None:
+def test_trait_of_a_nested_provider_is_none_of_the_root(
+    nested: DiagnosedPlacement,
+) -> None:
     found = nested.diagnose(("resources", "VCPU:1"), ("root_required", GOLD))
 
     words = f"trait {GOLD} required of the compute node itself"
@@ -330,7 +338,7 @@ def test_trait_of_a_nested_provider_is_none_of_the_root(nested: Clinic) -> None:
     assert culprits(found) == [words]
 
 
-def test_group_is_required_of_one_provider(nested: Clinic) -> None:
+def test_group_is_required_of_one_provider(nested: DiagnosedPlacement) -> None:
     found = nested.diagnose(
         ("resources", "VCPU:1"),
         ("resources1", "SRIOV_NET_VF:1"),
@@ -340,7 +348,9 @@ def test_group_is_required_of_one_provider(nested: Clinic) -> None:
     assert culprits(found) == [f"group 1 (SRIOV_NET_VF 1, trait {GOLD} required)"]
 
 
-def test_groups_that_no_subtree_has_name_the_subtree_as_cause(nested: Clinic) -> None:
+def test_groups_that_no_subtree_has_name_the_subtree_as_cause(
+    nested: DiagnosedPlacement,
+) -> None:
     found = nested.diagnose(
         ("resources", "VCPU:1"),
         ("resources_vf", "SRIOV_NET_VF:1"),
@@ -355,7 +365,7 @@ def test_groups_that_no_subtree_has_name_the_subtree_as_cause(nested: Clinic) ->
 
 
 def test_isolated_groups_without_a_provider_each_name_the_policy_as_cause(
-    nested: Clinic,
+    nested: DiagnosedPlacement,
 ) -> None:
     found = nested.diagnose(
         ("resources1", "SRIOV_NET_VF:1"),
@@ -366,7 +376,9 @@ def test_isolated_groups_without_a_provider_each_name_the_policy_as_cause(
     assert culprits(found) == ["groups 1, 2 from a provider each"]
 
 
-def test_hosts_that_meet_all_but_not_at_once_are_counted(nested: Clinic) -> None:
+def test_hosts_that_meet_all_but_not_at_once_are_counted(
+    nested: DiagnosedPlacement,
+) -> None:
     found = nested.diagnose(("resources", "VCPU:1"), ("required", GOLD))
 
     assert (found.cause, found.culprits, found.n_together) == (Cause.PROVIDERS, (), 1)
@@ -375,15 +387,17 @@ def test_hosts_that_meet_all_but_not_at_once_are_counted(nested: Clinic) -> None
 
 @pytest.mark.parametrize("knows_hosts", [True, False])
 def test_sharing_provider_is_no_host_and_no_cause(
-    clinic: Clinic, knows_hosts: bool
+    diagnosed: DiagnosedPlacement, knows_hosts: bool
 ) -> None:
-    clinic.seed(
+    diagnosed.seed(
         provider("near", aggregates=["nfs"], VCPU=2),
         provider("far", VCPU=8),
         provider("nfs", [SHARES], ["nfs"], DISK_GB=100),
     )
 
-    found = clinic.diagnose(("resources", "DISK_GB:10,VCPU:4"), knows_hosts=knows_hosts)
+    found = diagnosed.diagnose(
+        ("resources", "DISK_GB:10,VCPU:4"), knows_hosts=knows_hosts
+    )
 
     assert alone(found) == {"DISK_GB 10": 0, "VCPU 4": 1}
     assert (found.cause, found.culprits) == (Cause.PROVIDERS, ())
@@ -392,17 +406,19 @@ def test_sharing_provider_is_no_host_and_no_cause(
     assert "those that share" in str(disk)
 
 
-def test_disk_shared_by_a_host_counts_for_that_host_only(clinic: Clinic) -> None:
-    clinic.seed(
+def test_disk_shared_by_a_host_counts_for_that_host_only(
+    diagnosed: DiagnosedPlacement,
+) -> None:
+    diagnosed.seed(
         provider("taker", aggregates=["nfs"], VCPU=8),
         provider("full", aggregates=["nfs"], VCPU=2, DISK_GB=5),
     )
     sharing = provider("giver", [SHARES], ["nfs"], VCPU=2, DISK_GB=100)
-    clinic.define(GOLD)
-    clinic.seed(sharing)
-    clinic.hosts.add(sharing.uuid)
+    diagnosed.define(GOLD)
+    diagnosed.seed(sharing)
+    diagnosed.hosts.add(sharing.uuid)
 
-    found = clinic.diagnose(("resources", "DISK_GB:10,VCPU:4"), ("required", GOLD))
+    found = diagnosed.diagnose(("resources", "DISK_GB:10,VCPU:4"), ("required", GOLD))
 
     assert alone(found)["DISK_GB 10"] == 1
     assert found.findings[0].is_shared
@@ -412,7 +428,7 @@ def test_disk_shared_by_a_host_counts_for_that_host_only(clinic: Clinic) -> None
 # -- costs and messages --------------------------------------------------------------
 
 
-def test_constraints_above_the_limit_are_not_queried(plain: Clinic) -> None:
+def test_constraints_above_the_limit_are_not_queried(plain: DiagnosedPlacement) -> None:
     traits = [f"CUSTOM_T{i}" for i in range(MAX_CONSTRAINTS + 4)]
     plain.define(*traits)
 
@@ -424,7 +440,7 @@ def test_constraints_above_the_limit_are_not_queried(plain: Clinic) -> None:
     assert "5 more constraint(s), not queried" in str(found)
 
 
-def test_text_has_the_cause_first_and_no_host(plain: Clinic) -> None:
+def test_text_has_the_cause_first_and_no_host(plain: DiagnosedPlacement) -> None:
     found = plain.diagnose(
         ("resources", "MEMORY_MB:4096,VCPU:4"),
         ("required", GOLD),
@@ -455,16 +471,16 @@ _IN = [{_AGGREGATES[i % 3], _AGGREGATES[i % 2]} for i in range(8)]
 
 
 @pytest.fixture
-def crowd(clinic: Clinic) -> Clinic:
+def crowd(diagnosed: DiagnosedPlacement) -> DiagnosedPlacement:
     """Eight hosts that no example changes."""
-    clinic.define(*_TRAITS)
-    clinic.seed(
+    diagnosed.define(*_TRAITS)
+    diagnosed.seed(
         *(
             provider(f"host{i}", _HAS[i], _IN[i], **_AMOUNTS[i])
             for i in range(len(_HAS))
         )
     )
-    return clinic
+    return diagnosed
 
 
 _AMOUNT = st.dictionaries(
@@ -497,7 +513,7 @@ def left_by(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_plain_hosts_are_diagnosed_exactly(
-    crowd: Clinic,
+    crowd: DiagnosedPlacement,
     amounts: dict[str, int],
     traits: dict[str, bool],
     aggregates: list[str],

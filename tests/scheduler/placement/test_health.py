@@ -34,7 +34,7 @@ from ...fixtures.placement_servers import (
 )
 from ...fixtures.ports import refusing_url
 from ...fixtures.waiting import wait_until
-from .watched import WAIT_S, Clock, question
+from .watched import WAIT_S, Clock, vcpu_query
 
 CONSUMER = "7f1d7d0a-41a9-4e2b-8f6b-2f0c9d3b6a10"
 EMPTY = {"allocations": {}, "project_id": "p", "user_id": "u"}
@@ -42,7 +42,7 @@ REFUSED = "Calls to Placement are suspended"
 MANY = 1000
 
 
-class Moody:
+class FlakyApplication:
     """A WSGI application that answers 503 while it is down, at a cost, when let."""
 
     def __init__(self, clock: Clock) -> None:
@@ -69,15 +69,15 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def moody(clock: Clock) -> Moody:
-    return Moody(clock)
+def application(clock: Clock) -> FlakyApplication:
+    return FlakyApplication(clock)
 
 
 @pytest.fixture
-def server(moody: Moody) -> Iterator[MisbehavingServer]:
-    with MisbehavingServer(moody) as server:
+def server(application: FlakyApplication) -> Iterator[MisbehavingServer]:
+    with MisbehavingServer(application) as server:
         yield server
-        moody.go.set()
+        application.go.set()
 
 
 def _client(url: str, clock: Clock, *, timeout_s: float = 10.0) -> PlacementClient:
@@ -145,7 +145,7 @@ def test_refused_connections_open_it(clock: Clock) -> None:
         lambda client: client.put_allocations(CONSUMER, EMPTY),
         lambda client: client.post_allocations({CONSUMER: EMPTY}),
         lambda client: client.delete_allocations(CONSUMER),
-        lambda client: client.allocation_candidates(question()),
+        lambda client: client.allocation_candidates(vcpu_query()),
         lambda client: client.probe(),
     ],
     ids=["put", "post", "delete", "candidates", "probe"],
@@ -199,39 +199,39 @@ def test_conflicts_and_refusals_are_no_failures(clock: Clock) -> None:
 
 
 def test_answer_in_between_makes_the_count_start_again(
-    client: PlacementClient, moody: Moody
+    client: PlacementClient, application: FlakyApplication
 ) -> None:
     for _ in range(3):
-        moody.is_down = True
+        application.is_down = True
         _fail(client, CIRCUIT_MAX_FAILURES - 1)
-        moody.is_down = False
+        application.is_down = False
         client.allocations(CONSUMER)
     assert not client.health.is_down
 
 
 def test_one_slow_failure_opens_the_circuit(
-    client: PlacementClient, moody: Moody
+    client: PlacementClient, application: FlakyApplication
 ) -> None:
-    moody.costs_s = CIRCUIT_MAX_LOST_S
+    application.costs_s = CIRCUIT_MAX_LOST_S
     _fail(client, 1)
     _assert_refused(client)
 
 
 def test_failures_of_calls_from_before_the_last_answer_do_not_count(
-    client: PlacementClient, moody: Moody, clock: Clock
+    client: PlacementClient, application: FlakyApplication, clock: Clock
 ) -> None:
     with ThreadPoolExecutor(CIRCUIT_MAX_FAILURES) as pool:
-        moody.go.clear()
+        application.go.clear()
         calls = [
             pool.submit(client.allocations, CONSUMER)
             for _ in range(CIRCUIT_MAX_FAILURES)
         ]
         for _ in calls:
-            assert moody.arrived.acquire(timeout=WAIT_S)
+            assert application.arrived.acquire(timeout=WAIT_S)
         clock.now += 1
-        moody.is_down = False
-        held, moody.go = moody.go, threading.Event()
-        moody.go.set()
+        application.is_down = False
+        held, application.go = application.go, threading.Event()
+        application.go.set()
         client.allocations(CONSUMER)  # it overtakes those that are held up
         held.set()
         for call in calls:
@@ -240,18 +240,21 @@ def test_failures_of_calls_from_before_the_last_answer_do_not_count(
 
 
 def test_one_call_tries_when_the_pause_is_over_and_others_are_refused(
-    server: MisbehavingServer, client: PlacementClient, moody: Moody, clock: Clock
+    server: MisbehavingServer,
+    client: PlacementClient,
+    application: FlakyApplication,
+    clock: Clock,
 ) -> None:
     _fail(client)
     clock.now += client.health.pause_left_s
-    moody.is_down = False
-    moody.go.clear()
+    application.is_down = False
+    application.go.clear()
     with ThreadPoolExecutor(1) as pool:
         trying = pool.submit(client.allocations, CONSUMER)
         wait_until(lambda: len(server.seen) == CIRCUIT_MAX_FAILURES + 1)
         _assert_refused(client, "A retry is in progress")
         assert client.health.is_down
-        moody.go.set()
+        application.go.set()
         trying.result(WAIT_S)
     assert not client.health.is_down
     assert client.health.outage == ""
@@ -293,7 +296,7 @@ def test_failed_attempt_has_the_newest_cause_and_the_first_time(
 
 
 def test_try_that_is_killed_does_not_leave_it_open_for_ever(
-    server: MisbehavingServer, moody: Moody, clock: Clock
+    server: MisbehavingServer, application: FlakyApplication, clock: Clock
 ) -> None:
     class Killing:
         is_killed = False
@@ -310,7 +313,7 @@ def test_try_that_is_killed_does_not_leave_it_open_for_ever(
     adapter.is_killed = True
     with pytest.raises(KeyboardInterrupt):
         client.allocations(CONSUMER)
-    adapter.is_killed = moody.is_down = False
+    adapter.is_killed = application.is_down = False
     client.allocations(CONSUMER)
     assert not client.health.is_down
 
@@ -335,7 +338,7 @@ def test_many_threads_call_an_absent_placement_a_few_times_only(
 
 def test_outage_and_its_end_are_logged_once(
     client: PlacementClient,
-    moody: Moody,
+    application: FlakyApplication,
     clock: Clock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -345,6 +348,6 @@ def test_outage_and_its_end_are_logged_once(
     errors = [r for r in caplog.records if r.levelname == "ERROR"]
     assert [REFUSED in r.getMessage() for r in errors] == [True]
     clock.now += CIRCUIT_MAX_PAUSE_S
-    moody.is_down = False
+    application.is_down = False
     client.allocations(CONSUMER)
     assert caplog.text.count(f"answers again, after {2 * CIRCUIT_MAX_PAUSE_S} s") == 1

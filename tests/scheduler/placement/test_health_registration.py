@@ -20,7 +20,7 @@ from ...fixtures.placement_servers import (
     Misbehaviour,
     adapter_to,
 )
-from .watched import Clock, question
+from .watched import Clock, vcpu_query
 
 HOST = str(uuid.UUID(int=1))
 
@@ -45,7 +45,7 @@ def test_placement_in_which_nothing_fits_is_not_empty_nor_checked_again(
 ) -> None:
     _register(embedded)
     client = server.client()
-    assert not client.allocation_candidates(question(99)).n_requests
+    assert not client.allocation_candidates(vcpu_query(99)).n_requests
     for _ in range(3):
         assert not client.is_empty()
     assert _n_checks(server) == 1
@@ -56,7 +56,7 @@ def test_placement_that_had_candidates_once_is_never_checked(
 ) -> None:
     _register(embedded)
     client = server.client()
-    assert client.allocation_candidates(question()).n_requests
+    assert client.allocation_candidates(vcpu_query()).n_requests
     assert not client.is_empty()
     assert _n_checks(server) == 0
 
@@ -83,7 +83,7 @@ def test_candidates_end_the_emptiness(
     client = server.client()
     assert client.is_empty()
     _register(embedded)
-    assert client.allocation_candidates(question()).n_requests
+    assert client.allocation_candidates(vcpu_query()).n_requests
     assert not client.health.was_empty
 
 

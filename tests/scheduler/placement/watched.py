@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real Placement whose questions are counted, held up and met by claims."""
+"""A real Placement whose queries are counted, delayed and interleaved with claims."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WAIT_S = 20.0
 _AGGREGATE = str(uuid.UUID(int=77))
 
 
-def question(vcpus: int = 1, *, limit: int | None = None, disk_gb: int = 0) -> Any:
+def vcpu_query(vcpus: int = 1, *, limit: int | None = None, disk_gb: int = 0) -> Any:
     """Return a query; another amount makes another query."""
     resources = f"VCPU:{vcpus}" + (f",DISK_GB:{disk_gb}" if disk_gb else "")
     params = (("resources", resources),)

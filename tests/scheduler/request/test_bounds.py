@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large the parts of a request may be, and what a refusal repeats of them."""
+"""Limits of the parts of a request, and what the refusal repeats of them."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class _Caller:
 
 
 class _Unreleasable(_Caller):
-    """What it claimed cannot be released."""
+    """Its claims cannot be released."""
 
     def close(self) -> None:
         super().close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Prometheus reads is what was decided."""
+"""Prometheus metrics match the decisions."""
 
 from __future__ import annotations
 

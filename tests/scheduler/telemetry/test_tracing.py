@@ -135,7 +135,7 @@ def test_a_parent_that_cannot_be_read_is_none(
     assert spans.named("select_destinations").parent is None
 
 
-class Overheard:
+class RecordedHeaders:
     """An adapter to a real Placement, and the headers of what goes through it."""
 
     def __init__(self, adapter: Any) -> None:
@@ -155,7 +155,7 @@ def test_placement_gets_the_trace(exporter: InMemorySpanExporter, flag: str) -> 
     exporter.clear()
     context = {"traceparent": f"00-{TRACE}-{PARENT}-{flag}"}
     with PlacementFixture() as placement:
-        overheard = Overheard(placement.embedded.adapter)
+        overheard = RecordedHeaders(placement.embedded.adapter)
         with tracing.request("request", context, dict):
             PlacementClient(overheard).probe()
     [headers] = overheard.headers

@@ -26,8 +26,8 @@ FAST, SLOW = "CUSTOM_FAST", "CUSTOM_SLOW"
 ZONE, OTHER_ZONE = new_uuids(2)
 
 
-class _Noting:
-    """An adapter to Placement that notes what is read."""
+class RecordingAdapter:
+    """An adapter to Placement that records what is read."""
 
     def __init__(self, adapter: Any) -> None:
         self._adapter = adapter
@@ -64,7 +64,7 @@ class Cloud:
         seed(self.placement, providers(read_inventory(path)))
         for name in names:
             self.change(name, FAST, aggregates=[ZONE])
-        self.adapter = _Noting(placement.embedded.adapter)
+        self.adapter = RecordingAdapter(placement.embedded.adapter)
         self.time = HandTime()
         self.scheduler: Scheduler = build(
             conf, placement=self.adapter, waiter=self.time, clock=self.time
@@ -110,7 +110,7 @@ def _extra(name: str, value: str) -> dict[str, Any]:
     return {"extra_specs": {f"trait:{name}": value}}
 
 
-WANTED = {
+CONSTRAINTS = {
     "required": _extra(FAST, "required"),
     "forbidden": _extra(SLOW, "forbidden"),
     "aggregate": {"availability_zone": "zone"},
@@ -122,22 +122,22 @@ def _make_unsuitable(cloud: Cloud, name: str) -> None:
     cloud.change(name, SLOW, aggregates=[OTHER_ZONE])
 
 
-@pytest.mark.parametrize("what", WANTED)
+@pytest.mark.parametrize("what", CONSTRAINTS)
 @pytest.mark.parametrize("n_instances", [1, 3])
 def test_host_that_fits_no_more_is_not_selected(
     cloud: Cloud, what: str, n_instances: int
 ) -> None:
-    [other] = cloud.select(**WANTED[what])
+    [other] = cloud.select(**CONSTRAINTS[what])
     cloud.time.pass_by(2)
-    [emptier] = {"a", "b"} - {other}
-    _make_unsuitable(cloud, emptier)
-    assert set(cloud.select(n_instances, **WANTED[what])) == {other}
+    [next_best] = {"a", "b"} - {other}
+    _make_unsuitable(cloud, next_best)
+    assert set(cloud.select(n_instances, **CONSTRAINTS[what])) == {other}
     [newest, *_] = cloud.scheduler.decisions.newest()
     assert "outdated" in {claim.result for claim in newest.claims}
     _make_unsuitable(cloud, other)
     cloud.time.pass_by(2)
     with pytest.raises(NoValidHost):
-        cloud.select(n_instances, **WANTED[what])
+        cloud.select(n_instances, **CONSTRAINTS[what])
 
 
 @pytest.mark.parametrize(
@@ -145,18 +145,18 @@ def test_host_that_fits_no_more_is_not_selected(
     [("required", "traits"), ("forbidden", "traits"), ("aggregate", "aggregates")],
 )
 def test_one_read_checks_a_host(cloud: Cloud, what: str, read: str) -> None:
-    cloud.select(**WANTED[what])
+    cloud.select(**CONSTRAINTS[what])
     cloud.time.pass_by(2)
     cloud.reads()
-    cloud.select(**WANTED[what])
+    cloud.select(**CONSTRAINTS[what])
     assert cloud.reads() == [read]
 
 
 def test_fresh_answer_is_not_checked(cloud: Cloud) -> None:
-    cloud.select(**WANTED["required"])
+    cloud.select(**CONSTRAINTS["required"])
     cloud.reads()
     cloud.time.pass_by(0.9)
-    cloud.select(**WANTED["required"])
+    cloud.select(**CONSTRAINTS["required"])
     assert cloud.reads() == []
 
 
@@ -169,19 +169,19 @@ def test_query_without_traits_and_aggregates_is_not_checked(cloud: Cloud) -> Non
 
 
 def test_large_request_queries_placement_again(cloud: Cloud) -> None:
-    cloud.select(**WANTED["required"])
+    cloud.select(**CONSTRAINTS["required"])
     cloud.time.pass_by(2)
     _make_unsuitable(cloud, "a")
     cloud.reads()
-    assert set(cloud.select(11, **WANTED["required"])) == {"b"}
+    assert set(cloud.select(11, **CONSTRAINTS["required"])) == {"b"}
     assert cloud.reads() == ["allocation_candidates"]
 
 
 def test_host_whose_provider_is_gone_is_not_selected(cloud: Cloud) -> None:
-    [other] = cloud.select(**WANTED["required"])
+    [other] = cloud.select(**CONSTRAINTS["required"])
     cloud.time.pass_by(2)
     [gone] = {"a", "b"} - {other}
     url = f"/resource_providers/{node_uuid(gone)}"
     assert cloud.placement.write(Verb.DELETE, url).is_done
     for _ in range(3):
-        assert cloud.select(**WANTED["required"]) == [other]
+        assert cloud.select(**CONSTRAINTS["required"]) == [other]

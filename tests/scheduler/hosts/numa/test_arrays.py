@@ -102,21 +102,21 @@ def test_rows_are_the_same_however_they_were_added(
     parts: list[list[HostTopology | None]], data: st.DataObject
 ) -> None:
     every = [topology for part in parts for topology in part]
-    bit_by_bit = CellArrays()
+    incremental = CellArrays()
     reads = []
     for part in parts:
-        bit_by_bit.extend(part)
-        reads.append(bit_by_bit.rows())
-    at_once = _arrays(*every).rows()
-    assert len(bit_by_bit) == len(every)
-    assert np.array_equal(bit_by_bit.rows().n_cells, at_once.n_cells)
-    assert _values(bit_by_bit.rows()) == _values(at_once)
+        incremental.extend(part)
+        reads.append(incremental.rows())
+    all_at_once = _arrays(*every).rows()
+    assert len(incremental) == len(every)
+    assert np.array_equal(incremental.rows().n_cells, all_at_once.n_cells)
+    assert _values(incremental.rows()) == _values(all_at_once)
     for rows in reads:
         width = rows.shape[1]
-        assert rows["id"].tolist() == (at_once["id"][: len(rows), :width].tolist())
+        assert rows["id"].tolist() == (all_at_once["id"][: len(rows), :width].tolist())
     start = data.draw(st.integers(0, len(every)))
-    assert _values(bit_by_bit.rows(start)) == {
-        name: values[start:] for name, values in _values(at_once).items()
+    assert _values(incremental.rows(start)) == {
+        name: values[start:] for name, values in _values(all_at_once).items()
     }
 
 
@@ -130,7 +130,7 @@ def test_rows_are_read_in_any_order_and_repeatedly() -> None:
 
 
 @pytest.fixture
-def _often_switching() -> Iterator[None]:
+def _frequent_thread_switches() -> Iterator[None]:
     """Let threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
@@ -138,7 +138,7 @@ def _often_switching() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-@pytest.mark.usefixtures("_often_switching")
+@pytest.mark.usefixtures("_frequent_thread_switches")
 def test_rows_read_while_wider_ones_are_added_are_of_one_width() -> None:
     widest, torn = 40, list[set[tuple[int, ...]]]()
     cells = [host_cell(number) for number in range(widest)]

@@ -201,14 +201,14 @@ def test_odd_count_leaves_a_thread_of_the_last_core() -> None:
     assert _pinned_cpus(pinned(3, thread_policy="require")) == ([0, 4, 1], set())
 
 
-def _old(**changes: Any) -> dict[str, Any]:
+def _shared_pool_host(**changes: Any) -> dict[str, Any]:
     """A host whose CPUs are one set for floating and pinned guests."""
     return {"cpus": tuple(range(8)), **changes}
 
 
 def test_isolated_cpus_are_the_first_of_free_cores() -> None:
     guest = pinned(2, thread_policy="isolate")
-    assert _pinned_cpus(guest, **_old(pinned=mask(0))) == ([1, 2], set())
+    assert _pinned_cpus(guest, **_shared_pool_host(pinned=mask(0))) == ([1, 2], set())
 
 
 def test_isolated_cpus_are_not_had_where_placement_does_not_count_the_idle_ones():
@@ -222,8 +222,8 @@ def test_isolated_cpus_are_had_without_threads() -> None:
 
 def test_isolated_cpus_need_as_many_free_cores() -> None:
     guest = pinned(3, thread_policy="isolate")
-    assert _pinned_cpus(guest, **_old(pinned=mask(0))) is not None
-    assert _pinned_cpus(guest, **_old(pinned=mask(0, 5))) is None
+    assert _pinned_cpus(guest, **_shared_pool_host(pinned=mask(0))) is not None
+    assert _pinned_cpus(guest, **_shared_pool_host(pinned=mask(0, 5))) is None
 
 
 # -- the emulator's CPU ----------------------------------------------------------------
@@ -240,18 +240,21 @@ def test_emulator_needs_one_cpu_more() -> None:
 
 def test_emulator_gets_a_core_of_its_own_beside_isolated_cpus() -> None:
     guest = pinned(2, thread_policy="isolate")
-    assert _pinned_cpus(guest, 1, **_old()) == ([0, 1], {2})
+    assert _pinned_cpus(guest, 1, **_shared_pool_host()) == ([0, 1], {2})
 
 
 def test_emulator_accepts_a_half_free_core_beside_isolated_cpus() -> None:
     guest = pinned(3, thread_policy="isolate")
-    assert _pinned_cpus(guest, 1, **_old(pinned=mask(0))) == ([1, 2, 3], {4})
+    assert _pinned_cpus(guest, 1, **_shared_pool_host(pinned=mask(0))) == (
+        [1, 2, 3],
+        {4},
+    )
 
 
 def test_emulator_gets_no_thread_of_an_isolated_core() -> None:
     guest = pinned(4, thread_policy="isolate")
-    assert _pinned_cpus(guest, 0, **_old()) is not None
-    assert _pinned_cpus(guest, 1, **_old()) is None
+    assert _pinned_cpus(guest, 0, **_shared_pool_host()) is not None
+    assert _pinned_cpus(guest, 1, **_shared_pool_host()) is None
 
 
 def test_emulator_gets_nothing_beside_a_cell_that_pins_nothing() -> None:

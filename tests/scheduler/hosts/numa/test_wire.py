@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What computes report of their cells is read in all its forms."""
+"""Reports of cells by computes are read in all their forms."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def request(count: int = 1, *specs: dict[str, Any], **fields: Any) -> PciRequest
 
 
 def counts(left: HostPools | None) -> list[int] | None:
-    """How many devices each pool has left; None: the requests were not met."""
+    """Return each pool's number of free devices; None: the requests were not met."""
     return None if left is None else [pool.count for pool in left.pools]
 
 

@@ -109,7 +109,7 @@ def by_reference(
 
 @st.composite
 def judged(draw: st.DrawFn) -> tuple[list[bool], list[bool]]:
-    """Whether each of some hosts meets some requests: alone, and among all."""
+    """Draw hosts and requests; return which hosts meet them: alone, and together."""
     hosts = draw(st.lists(POOLS, min_size=1, max_size=5))
     each: Any = {"min_size": len(hosts), "max_size": len(hosts)}
     requested = draw(

@@ -37,7 +37,7 @@ from ..two_hosts import HOST, OTHER
 
 
 class Process:
-    """What a scheduler's process has.
+    """The parts of one scheduler process.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def test_what_was_granted_is_known_after_each_kill(
     killed = Process(placement, tmp_path)
     killed.claim(consumer)
     killed.kill()
-    kept = Kept()
+    kept = RecordingOrphans()
     next_one = Journal(kept)  # type: ignore[arg-type]  # it has what is called
     next_one.open(tmp_path)
     [(_, orphan)] = kept.orphans
@@ -446,7 +446,7 @@ def test_full_disk_forgets_all_rather_than_what_was_answered(
     after.journal.close()
 
 
-class Kept:
+class RecordingOrphans:
     """Stands in for `Orphans`, and records its arguments."""
 
     def __init__(self) -> None:
@@ -457,7 +457,7 @@ class Kept:
 
 
 def _of(orphan: Orphan) -> tuple[Claim, bool]:
-    """What has to be known of an orphan after a kill."""
+    """Return the facts that must be known of an orphan after a kill."""
     return orphan.claim, orphan.is_watched
 
 
@@ -473,7 +473,7 @@ def test_file_truncated_anywhere_keeps_its_open_entries(
 ) -> None:
     """A write that was cut off by a kill was not acted upon."""
     folder = tmp_path_factory.mktemp("journal")
-    journal = Journal(Kept())  # type: ignore[arg-type]  # it has what is called
+    journal = Journal(RecordingOrphans())  # type: ignore[arg-type]  # it has what is called
     journal.open(folder)
     path = journal.path
     assert path is not None
@@ -509,7 +509,7 @@ def test_file_truncated_anywhere_keeps_its_open_entries(
     cut = data.draw(st.integers(0, len(content)))
     (folder / "claims-1-cut").write_bytes(content[:cut])
     expected = [left for size, left in written if size <= cut][-1]
-    kept = Kept()
+    kept = RecordingOrphans()
     reader = Journal(kept)  # type: ignore[arg-type]  # it has what is called
     reader.open(folder)
     assert {uuid: _of(orphan) for uuid, orphan in kept.orphans} == expected

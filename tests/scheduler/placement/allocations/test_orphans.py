@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a request may have left behind is released, and what is in use never is."""
+"""Orphaned allocations are released, and allocations in use never are."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was claimed or refused is not offered again, and nothing else is held back."""
+"""Claimed and refused candidates are not offered again, and all others are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from moorage.scheduler.placement.candidates_source import CountedClaim
 
 from ....fixtures.allocations import request_of
 from ....fixtures.property_tests import examples
-from ..watched import HOSTS, N_VCPUS, SHARE, Cloud, hosts_of, open_hosts, question
+from ..watched import HOSTS, N_VCPUS, SHARE, Cloud, hosts_of, open_hosts, vcpu_query
 
 
 def _index(offer: CachedOffer, host: str) -> int:
@@ -36,46 +36,46 @@ def _index(offer: CachedOffer, host: str) -> int:
 
 def test_claim_closes_what_no_longer_fits_in_every_answer(cloud: Cloud) -> None:
     cache = cloud.cache
-    one, four = cache.get(question(1)), cache.get(question(4))
+    one, four = cache.get(vcpu_query(1)), cache.get(vcpu_query(4))
     cloud.claim(one, _index(one, HOSTS[0]))
-    assert open_hosts(cache.get(question(1))) == set(HOSTS)
-    assert open_hosts(cache.get(question(4))) == set(HOSTS[1:])
+    assert open_hosts(cache.get(vcpu_query(1))) == set(HOSTS)
+    assert open_hosts(cache.get(vcpu_query(4))) == set(HOSTS[1:])
     assert open_hosts(four) == set(HOSTS)  # what a decision reads does not change
-    assert cache.get(question(1)).free(HOSTS[0], "VCPU") == N_VCPUS - 1
+    assert cache.get(vcpu_query(1)).free(HOSTS[0], "VCPU") == N_VCPUS - 1
     assert one.free(HOSTS[0], "VCPU") == N_VCPUS
     assert cloud.n_gets == 2
 
 
 def test_give_back_opens_again(cloud: Cloud) -> None:
-    offer = cloud.cache.get(question(3))
+    offer = cloud.cache.get(vcpu_query(3))
     consumer, claim = cloud.claim(offer, _index(offer, HOSTS[0]))
-    assert open_hosts(cloud.cache.get(question(3))) == set(HOSTS[1:])
+    assert open_hosts(cloud.cache.get(vcpu_query(3))) == set(HOSTS[1:])
     for _ in range(2):  # twice is once
         cloud.release(consumer, claim)
-        assert open_hosts(cloud.cache.get(question(3))) == set(HOSTS)
-        assert cloud.cache.get(question(3)).free(HOSTS[0], "VCPU") == N_VCPUS
+        assert open_hosts(cloud.cache.get(vcpu_query(3))) == set(HOSTS)
+        assert cloud.cache.get(vcpu_query(3)).free(HOSTS[0], "VCPU") == N_VCPUS
 
 
 def test_claims_of_a_multi_create_count_together(cloud: Cloud) -> None:
-    offer = cloud.cache.get(question(2))
+    offer = cloud.cache.get(vcpu_query(2))
     request = offer.request(_index(offer, HOSTS[1]))
     cloud.cache.count_claim([request, request])
-    assert open_hosts(cloud.cache.get(question(2))) == {HOSTS[0], HOSTS[2]}
+    assert open_hosts(cloud.cache.get(vcpu_query(2))) == {HOSTS[0], HOSTS[2]}
 
 
 def test_full_shared_disk_closes_every_host(cloud: Cloud) -> None:
-    offer = cloud.cache.get(question(1, disk_gb=60))
+    offer = cloud.cache.get(vcpu_query(1, disk_gb=60))
     assert open_hosts(offer) == set(HOSTS)
     cloud.claim(offer, _index(offer, HOSTS[0]))
-    after = cloud.cache.get(question(1, disk_gb=60))
+    after = cloud.cache.get(vcpu_query(1, disk_gb=60))
     assert after.n_open == 0
     assert after.free(SHARE, "DISK_GB") == 40
 
 
 def test_claim_before_the_query_is_not_counted_twice(cloud: Cloud) -> None:
     cloud.claim_request(request_of(HOSTS[0], VCPU=2))
-    assert open_hosts(cloud.cache.get(question(2))) == set(HOSTS)
-    assert cloud.cache.get(question(2)).free(HOSTS[0], "VCPU") == 2
+    assert open_hosts(cloud.cache.get(vcpu_query(2))) == set(HOSTS)
+    assert cloud.cache.get(vcpu_query(2)).free(HOSTS[0], "VCPU") == 2
 
 
 def test_get_executed_before_a_claim_and_answered_after_it_lacks_it(
@@ -84,7 +84,7 @@ def test_get_executed_before_a_claim_and_answered_after_it_lacks_it(
     cloud.watched.after.append(
         lambda: cloud.claim_request(request_of(HOSTS[0], VCPU=2))
     )
-    offer = cloud.cache.get(question(3))
+    offer = cloud.cache.get(vcpu_query(3))
     assert (
         offer.candidates.free(HOSTS[0], "VCPU") == N_VCPUS
     )  # Placement did not see it
@@ -98,9 +98,9 @@ def test_claim_before_the_answer_counts_except_for_a_fresh_query(
         lambda: cloud.claim_request(request_of(HOSTS[0], VCPU=2))
     )
     tick = cloud.cache.tick()
-    offer = cloud.cache.get(question(2))
+    offer = cloud.cache.get(vcpu_query(2))
     assert open_hosts(offer) == set(HOSTS[1:])  # counted by Placement and by us
-    again = cloud.cache.get(question(2), since=tick)
+    again = cloud.cache.get(vcpu_query(2), since=tick)
     assert open_hosts(again) == set(HOSTS)
     assert again.has_more_than(offer)
     assert not again.has_more_than(again)
@@ -114,17 +114,17 @@ def test_claim_that_was_sent_before_a_get_and_answered_after_it_is_unsure(
     began = cloud.cache.tick()
     assert cloud.claim_unseen(HOSTS[1], request_of(HOSTS[0], VCPU=2))
     tick = cloud.cache.tick()
-    cloud.cache.get(question(2))
+    cloud.cache.get(vcpu_query(2))
     cloud.cache.count_claim([request_of(HOSTS[0], VCPU=2)], began=began)
-    assert open_hosts(cloud.cache.get(question(2))) == set(HOSTS[1:])
-    assert open_hosts(cloud.cache.get(question(2), since=tick)) == set(HOSTS)
+    assert open_hosts(cloud.cache.get(vcpu_query(2))) == set(HOSTS[1:])
+    assert open_hosts(cloud.cache.get(vcpu_query(2), since=tick)) == set(HOSTS)
 
 
 def test_claim_after_the_answer_counts_for_a_fresh_query_too(cloud: Cloud) -> None:
     tick = cloud.cache.tick()
-    offer = cloud.cache.get(question(3))
+    offer = cloud.cache.get(vcpu_query(3))
     cloud.claim(offer, _index(offer, HOSTS[0]))
-    assert open_hosts(cloud.cache.get(question(3), since=tick)) == set(HOSTS[1:])
+    assert open_hosts(cloud.cache.get(vcpu_query(3), since=tick)) == set(HOSTS[1:])
     assert cloud.n_gets == 1
 
 
@@ -133,7 +133,7 @@ def test_claim_that_was_given_back_during_a_get_is_not_counted(cloud: Cloud) -> 
         cloud.release(*cloud.claim_request(request_of(HOSTS[0], VCPU=2)))
 
     cloud.watched.after.append(claim_and_release)
-    assert open_hosts(cloud.cache.get(question(3))) == set(HOSTS)
+    assert open_hosts(cloud.cache.get(vcpu_query(3))) == set(HOSTS)
 
 
 def test_release_of_an_unsure_claim_counts_once(cloud: Cloud) -> None:
@@ -142,9 +142,12 @@ def test_release_of_an_unsure_claim_counts_once(cloud: Cloud) -> None:
         lambda: made.append(cloud.claim_request(request_of(HOSTS[0], VCPU=2)))
     )
     tick = cloud.cache.tick()
-    cloud.cache.get(question(2))
+    cloud.cache.get(vcpu_query(2))
     cloud.release(*made[0])
-    for offer in cloud.cache.get(question(2)), cloud.cache.get(question(2), since=tick):
+    for offer in (
+        cloud.cache.get(vcpu_query(2)),
+        cloud.cache.get(vcpu_query(2), since=tick),
+    ):
         assert offer.free(HOSTS[0], "VCPU") == N_VCPUS
 
 
@@ -152,9 +155,9 @@ def test_release_of_a_claim_in_the_answer_frees_no_more_than_the_answer(
     cloud: Cloud,
 ) -> None:
     consumer, claim = cloud.claim_request(request_of(HOSTS[0], VCPU=2))
-    cloud.cache.get(question(2))
+    cloud.cache.get(vcpu_query(2))
     cloud.release(consumer, claim)
-    assert cloud.cache.get(question(2)).free(HOSTS[0], "VCPU") == 2
+    assert cloud.cache.get(vcpu_query(2)).free(HOSTS[0], "VCPU") == 2
 
 
 # -- refusals --------------------------------------------------------------------------
@@ -162,26 +165,26 @@ def test_release_of_a_claim_in_the_answer_frees_no_more_than_the_answer(
 
 def test_refused_candidate_is_left_out_until_a_fresh_query(cloud: Cloud) -> None:
     cache = cloud.cache
-    offer = cache.get(question())
+    offer = cache.get(vcpu_query())
     cache.exclude(offer, _index(offer, HOSTS[2]))
     cache.exclude(offer, _index(offer, HOSTS[2]))
     assert open_hosts(offer) == set(HOSTS)
-    assert open_hosts(cache.get(question())) == set(HOSTS[:2])
-    assert open_hosts(cache.get(question(2))) == set(HOSTS)
-    assert open_hosts(cache.get(question(), since=cache.tick())) == set(HOSTS)
+    assert open_hosts(cache.get(vcpu_query())) == set(HOSTS[:2])
+    assert open_hosts(cache.get(vcpu_query(2))) == set(HOSTS)
+    assert open_hosts(cache.get(vcpu_query(), since=cache.tick())) == set(HOSTS)
 
 
 def test_give_back_does_not_open_what_was_refused(cloud: Cloud) -> None:
-    offer = cloud.cache.get(question(3))
+    offer = cloud.cache.get(vcpu_query(3))
     consumer, claim = cloud.claim(offer, _index(offer, HOSTS[0]))
     cloud.cache.exclude(offer, _index(offer, HOSTS[0]))
     cloud.release(consumer, claim)
-    assert open_hosts(cloud.cache.get(question(3))) == set(HOSTS[1:])
+    assert open_hosts(cloud.cache.get(vcpu_query(3))) == set(HOSTS[1:])
 
 
 @pytest.mark.parametrize("index", [-1, 3])
 def test_refusal_of_an_unknown_candidate_is_an_error(cloud: Cloud, index: int) -> None:
-    offer = cloud.cache.get(question())
+    offer = cloud.cache.get(vcpu_query())
     with pytest.raises(IndexError, match=f"candidate {index} of an offer that has 3"):
         cloud.cache.exclude(offer, index)
 
@@ -190,24 +193,24 @@ def test_refusal_of_an_unknown_candidate_is_an_error(cloud: Cloud, index: int) -
 
 
 def test_offer_cannot_be_written_to(cloud: Cloud) -> None:
-    offer = cloud.cache.get(question())
+    offer = cloud.cache.get(vcpu_query())
     with pytest.raises(ValueError, match="read-only"):
         offer.is_open[0] = False
 
 
 def test_unchanged_answer_is_offered_as_the_very_same_thing(cloud: Cloud) -> None:
-    first = cloud.cache.get(question())
-    assert cloud.cache.get(question()) is first
+    first = cloud.cache.get(vcpu_query())
+    assert cloud.cache.get(vcpu_query()) is first
 
 
 def test_joined_offers_keep_both_accounts(cloud: Cloud) -> None:
     cache = cloud.cache
-    first, second = cache.get(question(3)), cache.get(question(1))
+    first, second = cache.get(vcpu_query(3)), cache.get(vcpu_query(1))
     joined = DecisionOffer([first, second])
     refused = joined.numbers_of(HOSTS[1])[1]
     cache.exclude(*joined.locate(refused))
     cloud.claim(first, _index(first, HOSTS[0]))
-    joined = DecisionOffer([cache.get(question(3)), cache.get(question(1))])
+    joined = DecisionOffer([cache.get(vcpu_query(3)), cache.get(vcpu_query(1))])
     are_open = [
         [joined.may_claim(n) for n in joined.numbers_of(host)] for host in HOSTS
     ]
@@ -226,16 +229,16 @@ def test_joined_offers_keep_both_accounts(cloud: Cloud) -> None:
 def test_joined_offer_has_the_free_amounts_of_its_newer_answer(
     cloud: Cloud,
 ) -> None:
-    first = cloud.cache.get(question(3))
+    first = cloud.cache.get(vcpu_query(3))
     cloud.claim(first, _index(first, HOSTS[0]))
-    joined = DecisionOffer([cloud.cache.get(question(n)) for n in (3, 1)])
+    joined = DecisionOffer([cloud.cache.get(vcpu_query(n)) for n in (3, 1)])
     assert joined.free(HOSTS[0], "VCPU") == 1
     assert joined.free("elsewhere", "VCPU") == 0
 
 
 @pytest.mark.parametrize("number", [-1, 1 << 50])
 def test_unknown_candidate_is_refused(cloud: Cloud, number: int) -> None:
-    joined = DecisionOffer([cloud.cache.get(question(3))])
+    joined = DecisionOffer([cloud.cache.get(vcpu_query(3))])
     with pytest.raises(IndexError, match="was not offered"):
         joined.request(number)
 
@@ -308,7 +311,7 @@ class Claiming(RuleBasedStateMachine):
         watched = self.cloud.watched
         watched.before += [functools.partial(self._claim, *c) for c in before]
         watched.after += [functools.partial(self._claim, *c) for c in after]
-        whole = self.cloud.cache.get(question(amount), since=tick)
+        whole = self.cloud.cache.get(vcpu_query(amount), since=tick)
         assert whole.is_open.all()  # what ended by now may be in it already
         self.model[amount] = whole, list(self.in_air), set()
         return self._new_claims(known)
@@ -316,7 +319,7 @@ class Claiming(RuleBasedStateMachine):
     @rule(amount=amounts, choice=st.integers(0, 2))
     def refuse(self, amount: int, choice: int) -> None:
         if amount in self.model:
-            offer = self.cloud.cache.get(question(amount))
+            offer = self.cloud.cache.get(vcpu_query(amount))
             if choice < len(offer.is_open):
                 self.cloud.cache.exclude(offer, choice)
                 self.model[amount][2].add(choice)
@@ -325,7 +328,7 @@ class Claiming(RuleBasedStateMachine):
     def claim_what_is_offered(self, amount: int) -> object:
         """No other client claims, so everything that is offered is granted."""
         known = set(self.counted)
-        offer = self.cloud.cache.get(question(amount))
+        offer = self.cloud.cache.get(vcpu_query(amount))
         self.model.setdefault(amount, (offer, [], set()))
         for index in np.flatnonzero(offer.is_open)[:1].tolist():
             request = offer.candidates.allocation_requests[index]
@@ -336,7 +339,7 @@ class Claiming(RuleBasedStateMachine):
     @invariant()
     def offers_are_the_models(self) -> None:
         for amount, (first, claims, refused) in self.model.items():
-            offer = self.cloud.cache.get(question(amount))
+            offer = self.cloud.cache.get(vcpu_query(amount))
             assert offer.candidates is first.candidates
             for index, host in enumerate(hosts_of(offer.candidates)):
                 claim = sum(t.amounts.get((host, "VCPU"), 0) for t in claims)

@@ -31,7 +31,7 @@ from ..watched import (
     HeldServer,
     n_waiting,
     open_hosts,
-    question,
+    vcpu_query,
 )
 
 N_CALLERS = 8
@@ -40,32 +40,32 @@ N_CALLERS = 8
 def _call_all(
     cache: CandidatesCache, pool: ThreadPoolExecutor, n: int = N_CALLERS, **more: Any
 ) -> list[Future[Any]]:
-    return [pool.submit(cache.get, question(), **more) for _ in range(n)]
+    return [pool.submit(cache.get, vcpu_query(), **more) for _ in range(n)]
 
 
 # -- ages ------------------------------------------------------------------------------
 
 
 def test_answer_serves_until_it_is_too_old(cloud: Cloud) -> None:
-    first = cloud.cache.get(question())
+    first = cloud.cache.get(vcpu_query())
     cloud.clock.now += 3.7
-    assert cloud.cache.get(question()).candidates is first.candidates
+    assert cloud.cache.get(vcpu_query()).candidates is first.candidates
     cloud.clock.now += 1.3
-    assert cloud.cache.get(question()).candidates is not first.candidates
+    assert cloud.cache.get(vcpu_query()).candidates is not first.candidates
     assert cloud.n_gets == 2
     assert open_hosts(first) == set(HOSTS)
 
 
 def test_age_counts_from_the_arrival_of_the_answer(cloud: Cloud) -> None:
     cloud.watched.before.append(lambda: setattr(cloud.clock, "now", 1100.0))
-    cloud.cache.get(question())
-    cloud.cache.get(question())
+    cloud.cache.get(vcpu_query())
+    cloud.cache.get(vcpu_query())
     assert cloud.n_gets == 1
 
 
 def test_other_limit_is_another_query(cloud: Cloud) -> None:
     for limit in (None, 10, 20, 10):
-        cloud.cache.get(question(limit=limit))
+        cloud.cache.get(vcpu_query(limit=limit))
     assert cloud.n_gets == 3
 
 
@@ -91,7 +91,7 @@ def test_requests_whose_ports_differ_share_an_answer_with_their_own_ids(
 def test_age_0_sends_each_query_and_caches_nothing(cloud: Cloud) -> None:
     cache = cloud.new_cache(PlacementClient(cloud.watched), max_age_s=0)
     for _ in range(3):
-        assert cache.get(question()).n_open == 3
+        assert cache.get(vcpu_query()).n_open == 3
     assert cloud.n_gets == 3
     assert (cache.stats().answers, cache.stats().misses) == (0, 3)
 
@@ -133,7 +133,7 @@ def test_different_queries_do_not_wait_for_each_other(
 ) -> None:
     cache = cloud.new_cache(server.client())
     with ThreadPoolExecutor(2) as pool:
-        calls = [pool.submit(cache.get, question(n)) for n in (1, 2)]
+        calls = [pool.submit(cache.get, vcpu_query(n)) for n in (1, 2)]
         for _ in calls:
             assert server.arrived.acquire(timeout=WAIT_S)
         server.go.set()
@@ -180,9 +180,9 @@ def test_waiter_of_a_killed_sender_sends_its_own_query(
 
     cache = cloud.new_cache(PlacementClient(Killed()))  # type: ignore[arg-type]  # only get is called
     with ThreadPoolExecutor(2) as pool:
-        killed = pool.submit(cache.get, question())
+        killed = pool.submit(cache.get, vcpu_query())
         assert server.arrived.acquire(timeout=WAIT_S)
-        waiter = pool.submit(cache.get, question())
+        waiter = pool.submit(cache.get, vcpu_query())
         wait_until(lambda: n_waiting() == 1)
         server.go.set()
         assert isinstance(killed.exception(), KeyboardInterrupt)
@@ -194,13 +194,13 @@ def test_waiter_of_a_killed_sender_sends_its_own_query(
 
 def test_fresh_answer_was_queried_after_the_request_arrived(cloud: Cloud) -> None:
     cache = cloud.cache
-    old = cache.get(question())
+    old = cache.get(vcpu_query())
     mine = cache.tick()
-    again = cache.get(question(), since=mine)
+    again = cache.get(vcpu_query(), since=mine)
     assert again.candidates is not old.candidates
     assert again.began > mine > old.began
-    assert cache.get(question(), since=mine).candidates is again.candidates
-    assert cache.get(question()).candidates is again.candidates
+    assert cache.get(vcpu_query(), since=mine).candidates is again.candidates
+    assert cache.get(vcpu_query()).candidates is again.candidates
     assert cloud.n_gets == 2
 
 
@@ -209,7 +209,7 @@ def test_fresh_queries_wait_for_the_old_get_and_share_the_next(
 ) -> None:
     cache = cloud.new_cache(server.client())
     with ThreadPoolExecutor(N_CALLERS + 1) as pool:
-        old = pool.submit(cache.get, question())
+        old = pool.submit(cache.get, vcpu_query())
         assert server.arrived.acquire(timeout=WAIT_S)
         calls = _call_all(cache, pool, since=cache.tick())
         wait_until(lambda: n_waiting() == N_CALLERS)
@@ -227,9 +227,9 @@ def test_fresh_query_does_not_share_an_older_gets_failure(
     cache = cloud.new_cache(server.client())
     server.n_failing = 1
     with ThreadPoolExecutor(2) as pool:
-        old = pool.submit(cache.get, question())
+        old = pool.submit(cache.get, vcpu_query())
         assert server.arrived.acquire(timeout=WAIT_S)
-        fresh = pool.submit(cache.get, question(), since=cache.tick())
+        fresh = pool.submit(cache.get, vcpu_query(), since=cache.tick())
         wait_until(lambda: n_waiting() == 1)
         server.go.set()
         assert isinstance(old.exception(), PlacementUnavailable)
@@ -244,13 +244,13 @@ def test_threads_claim_everything_and_get_right_answers(cloud: Cloud) -> None:
 
     def decide(_: int) -> bool:
         tick = cloud.cache.tick()
-        offer = cloud.cache.get(question())
+        offer = cloud.cache.get(vcpu_query())
         while True:
             for index in offer.is_open.nonzero()[0].tolist():
                 if cloud.claim(offer, index)[1] is not None:
                     return True
                 cloud.cache.exclude(offer, index)
-            again = cloud.cache.get(question(), since=tick)
+            again = cloud.cache.get(vcpu_query(), since=tick)
             if not again.has_more_than(offer):
                 return False
             offer = again
@@ -267,12 +267,12 @@ def test_unreachable_placement_is_the_same_error_as_without_cache(cloud: Cloud) 
     with HeldServer(cloud.placement.wsgi_app) as gone:
         client = gone.client(timeout_s=1)
     with pytest.raises(PlacementError):
-        cloud.new_cache(client).get(question())
+        cloud.new_cache(client).get(vcpu_query())
 
 
 def test_fresh_query_includes_claims_of_others(cloud: Cloud) -> None:
-    cloud.cache.get(question())
+    cloud.cache.get(vcpu_query())
     assert cloud.claim_unseen(HOSTS[1], request_of(HOSTS[0], VCPU=N_VCPUS))
-    assert open_hosts(cloud.cache.get(question())) == set(HOSTS)
-    fresh = cloud.cache.get(question(), since=cloud.cache.tick())
+    assert open_hosts(cloud.cache.get(vcpu_query())) == set(HOSTS)
+    fresh = cloud.cache.get(vcpu_query(), since=cloud.cache.tick())
     assert open_hosts(fresh) == set(HOSTS[1:])

@@ -25,7 +25,7 @@ from .real_placement import (
 
 
 class Outcome(enum.Enum):
-    """How a comparison ended."""
+    """The outcome of a comparison."""
 
     CANDIDATES = "the same candidates"
     NO_CANDIDATE = "no candidate"

@@ -191,7 +191,7 @@ def _may_lose_trees(params: Params, cloud: list[ProviderRecord]) -> bool:
 
 @contextmanager
 def corrected() -> Iterator[None]:
-    """Let Placement's answers not depend on the order of its rows.
+    """Make Placement's answers independent of the order of its rows.
 
     It copies what it is going to add to, treats candidates of different trees as
     different until all groups are merged, and excludes traits by their IDs: Placement

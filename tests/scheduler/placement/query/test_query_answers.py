@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the real Placement answers to questions that nova cannot ask."""
+"""Answers of the real Placement to queries that nova cannot send."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a decision sees of changes that the last poll of the databases has missed."""
+"""Decisions after changes that the last poll of the databases has missed."""
 
 from __future__ import annotations
 

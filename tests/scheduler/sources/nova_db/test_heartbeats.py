@@ -50,7 +50,7 @@ def options(server: str, backend: str = BACKENDS[0]) -> cfg.ConfigOpts:
 
 
 class Computes:
-    """What nova's computes do: nova/servicegroup/drivers/mc.py."""
+    """Write heartbeats as nova's computes do: nova/servicegroup/drivers/mc.py."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._region = core.create_region()

@@ -46,7 +46,7 @@ class Scheduler:
 
     @property
     def hosts(self) -> ReportedHosts:
-        """What the source knows of each host."""
+        """The known state of each host."""
         hosts = self.source._hosts  # noqa: SLF001 - its own loops work with them
         assert hosts is not None
         return hosts

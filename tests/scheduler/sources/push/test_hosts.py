@@ -370,7 +370,7 @@ STEP = st.one_of(
 )
 
 
-class Story:
+class LossyWire:
     """A scheduler, an agent, and a wire on which anything may happen."""
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -381,8 +381,8 @@ class Story:
         self.requested: list[tuple[str, ...]] = []
         scheduler.source.connect(self._request_report)
 
-    def _request_report(self, *question: str) -> bool:
-        self.requested.append(question)
+    def _request_report(self, *request: str) -> bool:
+        self.requested.append(request)
         return True
 
     def report(self) -> None:
@@ -417,13 +417,13 @@ class Story:
 @examples(2)
 def test_one_whole_report_repairs_all(steps: list[Any]) -> None:
     scheduler = Scheduler("sqlite:///:memory:", Clock())
-    story = Story(scheduler)
+    lossy = LossyWire(scheduler)
     for step in steps:
-        story.go(*step)
-    story.report()
-    story.wire.reporter.send_whole_report(NODE)
-    scheduler.receive(*story.wire.casts())
-    assert story.is_right()
+        lossy.go(*step)
+    lossy.report()
+    lossy.wire.reporter.send_whole_report(NODE)
+    scheduler.receive(*lossy.wire.casts())
+    assert lossy.is_right()
     scheduler.source.stop()
 
 
@@ -434,21 +434,21 @@ def test_next_sign_of_life_repairs_all_by_a_report_request(
 ) -> None:
     """All messages in transit are lost; the agent continues as usual."""
     scheduler = Scheduler("sqlite:///:memory:", Clock())
-    story = Story(scheduler)
+    lossy = LossyWire(scheduler)
     requester = scheduler.requester
     now = requester._clock()  # noqa: SLF001 - a monotonic clock, which nothing sets
     requester._clock = lambda: now  # noqa: SLF001 - as above
     for step in steps:
-        story.go(*step)
-    story.on_the_way.clear()
-    story.report()
-    scheduler.receive(*story.on_the_way)
+        lossy.go(*step)
+    lossy.on_the_way.clear()
+    lossy.report()
+    scheduler.receive(*lossy.on_the_way)
     now += 60
     requester.send_due()
-    for _, _, node in story.requested:
-        story.wire.reporter.send_whole_report(node)
-    scheduler.receive(*story.wire.casts())
-    assert story.is_right()
+    for _, _, node in lossy.requested:
+        lossy.wire.reporter.send_whole_report(node)
+    scheduler.receive(*lossy.wire.casts())
+    assert lossy.is_right()
     scheduler.source.stop()
 
 

@@ -13,104 +13,108 @@ import pytest
 from moorage.scheduler.sources.push.report_requests import ReportRequester
 
 
-class Requested:
+class AgentRequests:
     """A requester with a clock that is set, and its report requests."""
 
     def __init__(self) -> None:
         self.now = 1000.0
         self.requester = ReportRequester(rng=random.Random(1), clock=lambda: self.now)
-        self.questions: list[tuple[str, ...]] = []
+        self.sent: list[tuple[str, ...]] = []
         self.is_away = False
         self.requester.connect(self._send)
 
-    def _send(self, *question: str) -> bool:
-        self.questions.append(question)
+    def _send(self, *request: str) -> bool:
+        self.sent.append(request)
         return not self.is_away
 
     def run(self, seconds: float, tick_s: float = 0.1) -> int:
         """Let time pass; return the number of reports requested."""
-        before = len(self.questions)
+        before = len(self.sent)
         for _ in range(round(seconds / tick_s)):
             self.now += tick_s
             self.requester.send_due()
-        return len(self.questions) - before
+        return len(self.sent) - before
 
 
 @pytest.fixture
-def agents() -> Requested:
-    return Requested()
+def agent_requests() -> AgentRequests:
+    return AgentRequests()
 
 
-def test_report_is_requested_within_a_second(agents: Requested) -> None:
-    agents.requester.request("n1", "topic", "server")
-    assert agents.run(1) == 1
-    assert agents.questions == [("topic", "server", "n1")]
+def test_report_is_requested_within_a_second(agent_requests: AgentRequests) -> None:
+    agent_requests.requester.request("n1", "topic", "server")
+    assert agent_requests.run(1) == 1
+    assert agent_requests.sent == [("topic", "server", "n1")]
 
 
-def test_consecutive_gaps_are_one_report_request(agents: Requested) -> None:
+def test_consecutive_gaps_are_one_report_request(agent_requests: AgentRequests) -> None:
     for _ in range(100):
-        agents.requester.request("n1", "topic", "server")
-    assert agents.run(1) == 1
+        agent_requests.requester.request("n1", "topic", "server")
+    assert agent_requests.run(1) == 1
 
 
-def test_report_request_is_repeated_less_and_less_often(agents: Requested) -> None:
-    agents.requester.request("n1", "topic", "server")
+def test_report_request_is_repeated_less_and_less_often(
+    agent_requests: AgentRequests,
+) -> None:
+    agent_requests.requester.request("n1", "topic", "server")
     per_minute = []
     for _ in range(4):
-        agents.requester.request("n1", "topic", "server")
-        per_minute.append(agents.run(60))
+        agent_requests.requester.request("n1", "topic", "server")
+        per_minute.append(agent_requests.run(60))
     assert per_minute[0] > per_minute[3] > 0
 
 
-def test_arrived_report_ends_the_requests(agents: Requested) -> None:
-    agents.requester.request("n1", "topic", "server")
-    agents.requester.discard("n1")
-    assert agents.run(60) == 0
-    assert len(agents.requester) == 0
+def test_arrived_report_ends_the_requests(agent_requests: AgentRequests) -> None:
+    agent_requests.requester.request("n1", "topic", "server")
+    agent_requests.requester.discard("n1")
+    assert agent_requests.run(60) == 0
+    assert len(agent_requests.requester) == 0
 
 
-def test_silent_node_is_queried_no_more(agents: Requested) -> None:
-    agents.requester.request("n1", "topic", "server")
-    agents.run(600)
-    assert len(agents.requester) == 0
-    assert agents.run(600) == 0
+def test_silent_node_is_queried_no_more(agent_requests: AgentRequests) -> None:
+    agent_requests.requester.request("n1", "topic", "server")
+    agent_requests.run(600)
+    assert len(agent_requests.requester) == 0
+    assert agent_requests.run(600) == 0
 
 
-def test_unreachable_agent_is_not_queried(agents: Requested) -> None:
-    agents.requester.request("n1", None, None)
-    assert agents.run(60) == 0
+def test_unreachable_agent_is_not_queried(agent_requests: AgentRequests) -> None:
+    agent_requests.requester.request("n1", None, None)
+    assert agent_requests.run(60) == 0
 
 
-def test_many_requests_are_spread_over_time(agents: Requested) -> None:
+def test_many_requests_are_spread_over_time(agent_requests: AgentRequests) -> None:
     """After a start without a store, every host has a gap at once."""
     for i in range(10_000):
-        agents.requester.request(str(i), "topic", "server")
-    assert agents.run(1) <= 1100
-    assert agents.run(20) <= 10_500
+        agent_requests.requester.request(str(i), "topic", "server")
+    assert agent_requests.run(1) <= 1100
+    assert agent_requests.run(20) <= 10_500
 
 
-def test_every_one_of_many_reports_is_requested(agents: Requested) -> None:
+def test_every_one_of_many_reports_is_requested(agent_requests: AgentRequests) -> None:
     for i in range(5_000):
-        agents.requester.request(str(i), "topic", "server")
-    agents.run(0)
+        agent_requests.requester.request(str(i), "topic", "server")
+    agent_requests.run(0)
     for _ in range(300):
-        first = len(agents.questions)
-        agents.run(0.1)
-        for _, _, node in agents.questions[first:]:
-            agents.requester.discard(node)
-    assert Counter(node for _, _, node in agents.questions) == Counter(
+        first = len(agent_requests.sent)
+        agent_requests.run(0.1)
+        for _, _, node in agent_requests.sent[first:]:
+            agent_requests.requester.discard(node)
+    assert Counter(node for _, _, node in agent_requests.sent) == Counter(
         {str(i): 1 for i in range(5_000)}
     )
 
 
-def test_broker_that_is_away_is_tried_once_a_tick(agents: Requested) -> None:
+def test_broker_that_is_away_is_tried_once_a_tick(
+    agent_requests: AgentRequests,
+) -> None:
     for i in range(100):
-        agents.requester.request(str(i), "topic", "server")
-    agents.is_away = True
-    assert agents.run(2) <= 20
-    agents.is_away = False
-    agents.run(20)
-    assert {node for _, _, node in agents.questions} == {str(i) for i in range(100)}
+        agent_requests.requester.request(str(i), "topic", "server")
+    agent_requests.is_away = True
+    assert agent_requests.run(2) <= 20
+    agent_requests.is_away = False
+    agent_requests.run(20)
+    assert {node for _, _, node in agent_requests.sent} == {str(i) for i in range(100)}
 
 
 def test_no_agent_is_queried_before_the_transport_is_set() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each kind of message is to what is held, at revision 5 of the incarnation a."""
+"""The status of each kind of message, for revision 5 of the incarnation a."""
 
 from __future__ import annotations
 

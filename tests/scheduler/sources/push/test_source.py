@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The push source: restarts, stores that are away, hosts that fall silent."""
+"""The push source: restarts, unavailable stores, silent hosts."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ WAIT_S = 30.0
 Make = Callable[..., Scheduler]
 
 
-def following(scheduler: Scheduler) -> Scheduler:
+def polling(scheduler: Scheduler) -> Scheduler:
     scheduler.source.start_polling(scheduler.table)
     return scheduler
 
 
 def test_restart_forgets_nothing(make: Make, wire: Wire) -> None:
-    first = following(make())
+    first = polling(make())
     wire.reporter.report_many([(RICH, [A]), (host(host="h2"), [])])
     first.receive(*wire.casts())
     first.source.stop()
@@ -41,7 +41,7 @@ def test_restart_forgets_nothing(make: Make, wire: Wire) -> None:
     assert second.row(NODE) == row_of(RICH)
     assert second.table.instances.of_host("h1") == {A}
     assert len(second.table) == 2
-    # It goes on where the first one was, without a question.
+    # It continues where the first one was, without a report request.
     wire.reporter.report(host(host="h1", vcpus_used=5))
     second.receive(*wire.casts())
     assert second.value(NODE, "vcpus_used") == 5
@@ -49,7 +49,7 @@ def test_restart_forgets_nothing(make: Make, wire: Wire) -> None:
 
 
 def test_missed_delta_is_noticed_after_a_restart(make: Make, wire: Wire) -> None:
-    first = following(make())
+    first = polling(make())
     wire.reporter.report(host(host="h1"))
     first.receive(*wire.casts())
     first.source.stop()
@@ -62,7 +62,7 @@ def test_missed_delta_is_noticed_after_a_restart(make: Make, wire: Wire) -> None
 
 
 def test_received_report_is_in_the_store_soon(make: Make, wire: Wire) -> None:
-    first, second = following(make()), None
+    first, second = polling(make()), None
     wire.reporter.report(host(host="h1"))
     first.receive(*wire.casts())
 
@@ -77,7 +77,7 @@ def test_received_report_is_in_the_store_soon(make: Make, wire: Wire) -> None:
 def test_time_without_a_scheduler_is_no_silence(
     make: Make, wire: Wire, clock: Clock
 ) -> None:
-    first = following(make())
+    first = polling(make())
     wire.reporter.report_many([(host(host=name), []) for name in ("h1", "h2")])
     first.receive(*wire.casts())
     clock.now += 100
@@ -93,7 +93,7 @@ def test_time_without_a_scheduler_is_no_silence(
 def test_clock_that_was_ahead_forgets_no_host(
     make: Make, wire: Wire, clock: Clock
 ) -> None:
-    first = following(make(forget_hosts_after=1000))
+    first = polling(make(forget_hosts_after=1000))
     wire.reporter.report(host(host="h1"))
     first.receive(*wire.casts())
     clock.now += 1e6
@@ -109,12 +109,12 @@ def test_clock_that_was_ahead_forgets_no_host(
 def test_clock_that_is_set_back_hides_no_newer_state(
     make: Make, wire: Wire, clock: Clock
 ) -> None:
-    first = following(make())
+    first = polling(make())
     wire.reporter.report(host(host="h1"))
     first.receive(*wire.casts())
     first.source.stop()
     clock.now -= 3600
-    second = following(make())
+    second = polling(make())
     wire.reporter.report(host(host="h1", vcpus_used=2))
     wire.restart()
     wire.reporter.report(host(host="h1", vcpus_used=5))
@@ -126,7 +126,7 @@ def test_clock_that_is_set_back_hides_no_newer_state(
 def test_agent_that_restarts_after_the_clock_was_set_back_is_stored(
     make: Make, wire: Wire, clock: Clock
 ) -> None:
-    first = following(make())
+    first = polling(make())
     wire.reporter.report(host(host="h1"))
     first.receive(*wire.casts())
     wait_until(lambda: make().table.has_node(NODE))
@@ -140,7 +140,7 @@ def test_agent_that_restarts_after_the_clock_was_set_back_is_stored(
 
 
 def test_silent_host_is_forgotten(make: Make, wire: Wire, clock: Clock) -> None:
-    scheduler = following(make(forget_hosts_after=1000))
+    scheduler = polling(make(forget_hosts_after=1000))
     hosts = scheduler.hosts
     wire.reporter.report_many([(host(host=name), [A]) for name in ("h1", "h2")])
     scheduler.receive(*wire.casts())
@@ -160,7 +160,7 @@ def test_silent_host_is_forgotten(make: Make, wire: Wire, clock: Clock) -> None:
 def test_host_that_was_silent_too_long_is_left_in_the_store(
     make: Make, wire: Wire, clock: Clock
 ) -> None:
-    first = following(make())
+    first = polling(make())
     wire.reporter.report_many([(host(host=name), [A]) for name in ("h1", "h2")])
     first.receive(*wire.casts())
     clock.now += 2000
@@ -175,7 +175,7 @@ def test_host_that_was_silent_too_long_is_left_in_the_store(
 
 
 def test_two_schedulers_share_a_store(make: Make, wire: Wire) -> None:
-    both = [following(make()) for _ in range(2)]
+    both = [polling(make()) for _ in range(2)]
     for used in range(5):
         wire.reporter.report(host(host="h1", vcpus_used=used), [A])
         cast = wire.casts()
@@ -187,14 +187,14 @@ def test_two_schedulers_share_a_store(make: Make, wire: Wire) -> None:
     assert third.row(NODE) == row_of(host(host="h1", vcpus_used=4))
 
 
-def test_store_that_is_away_stops_nothing(
+def test_unavailable_store_stops_nothing(
     make: Make, wire: Wire, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     folder = tmp_path / "later"
     folder.write_text("in the way")
     url = f"sqlite:///{folder}/hosts.sqlite"
-    scheduler = following(make(url))
+    scheduler = polling(make(url))
     assert "cannot be used" in caplog.text
     (note,) = scheduler.source.notes()
     assert "The store of hosts cannot be used since" in note
@@ -214,13 +214,13 @@ def test_hosts_of_a_store_that_comes_late_are_known_then(
     make: Make, wire: Wire, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/folder/hosts.sqlite"
-    first = following(make(url))
+    first = polling(make(url))
     wire.reporter.report_many([(host(host=name), []) for name in ("h1", "h2")])
     first.receive(*wire.casts())
     first.source.stop()
     (tmp_path / "folder").rename(tmp_path / "elsewhere")
     (tmp_path / "folder").write_text("in the way")
-    second = following(make(url))
+    second = polling(make(url))
     assert len(second.table) == 0
     wire.restart()
     wire.reporter.report(host(host="h1", vcpus_used=7))
@@ -232,7 +232,7 @@ def test_hosts_of_a_store_that_comes_late_are_known_then(
     assert second.value(NODE, "vcpus_used") == 7
 
 
-def test_url_that_is_none_stops_the_start() -> None:
+def test_invalid_url_stops_the_start() -> None:
     conf = load([], config_files=[])
     conf.set_override("store_connection", "nothing", group="moorage")
     with pytest.raises(ConfigurationError, match="store_connection"):
@@ -249,7 +249,7 @@ def test_gap_is_followed_by_a_report_request(scheduler: Scheduler, wire: Wire) -
     wire.reporter.report(host(host="h1"))
     scheduler.receive(*wire.casts())
     scheduler.source.connect(request_report)
-    following(scheduler)
+    polling(scheduler)
     wait_until(lambda: wire.sent)
     scheduler.receive(*wire.casts())
     assert scheduler.table.has_node(NODE)
@@ -264,13 +264,13 @@ def test_reports_before_the_start_are_left_out(wire: Wire) -> None:
     source.stop()
 
 
-def test_follow_needs_a_start() -> None:
+def test_polling_needs_a_start() -> None:
     with pytest.raises(RuntimeError, match="call start first"):
         PushSource().start_polling(HostTable())
 
 
 def test_instance_is_located_by_the_reports(make: Make, wire: Wire) -> None:
-    scheduler = following(make())
+    scheduler = polling(make())
     assert scheduler.source.locate_instance(A).state is InstanceState.PENDING
     wire.reporter.report(host(host="h1"), [A])
     scheduler.receive(*wire.casts())

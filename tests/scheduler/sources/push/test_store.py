@@ -55,7 +55,7 @@ def store(database: str) -> Iterator[HostStore]:
 
 
 def held(name: str, revision: int = 1, **changes: Any) -> tuple[str, ReportedNode]:
-    """What is held of a host of that name."""
+    """Return the UUID and the state of a host of that name."""
     its = {"incarnation": ONE, "seen_at": NOW, "instances": {A}, **changes}
     record = host(host=name, stats={"é": "☃"})
     return record.uuid, ReportedNode(

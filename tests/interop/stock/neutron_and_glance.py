@@ -12,7 +12,7 @@ from typing import Any
 import fixtures
 
 
-class Neighbours(fixtures.Fixture):
+class NeutronAndGlance(fixtures.Fixture):
     """Both of them on one local port.
 
     Attributes
@@ -21,7 +21,7 @@ class Neighbours(fixtures.Fixture):
     """
 
     def _setUp(self) -> None:
-        server = ThreadingHTTPServer(("127.0.0.1", 0), _Neighbour)
+        server = ThreadingHTTPServer(("127.0.0.1", 0), _NeutronAndGlanceHandler)
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.addCleanup(server.server_close)
@@ -30,7 +30,7 @@ class Neighbours(fixtures.Fixture):
         self.neutron_url = self.glance_url = f"http://127.0.0.1:{server.server_port}"
 
 
-class _Neighbour(BaseHTTPRequestHandler):
+class _NeutronAndGlanceHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:

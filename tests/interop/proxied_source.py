@@ -24,7 +24,7 @@ CELL_GRACE_S = 600.0
 _PATIENCE_S = 60.0
 
 
-class Spoilt:
+class ProxiedSource:
     """Our source with the first cell's database behind a proxy, for a `with`.
 
     Parameters
@@ -49,7 +49,7 @@ class Spoilt:
         self.now = THEN.replace(tzinfo=datetime.UTC).timestamp()
         self.table = HostTable()
 
-    def __enter__(self) -> Spoilt:
+    def __enter__(self) -> ProxiedSource:
         self.proxy.setUp()
         url = self._url.set(port=self.proxy.port)
         through = url.render_as_string(hide_password=False)
