@@ -141,23 +141,26 @@ class Selector:
             n_known_hosts=len(parts.table),
             request=spec_obj,
         )
+        decision: Decision | None = None
         try:
             with record.timed("total"):
-                selections = Decision(
+                decision = Decision(
                     parts,
                     caller,
                     spec_obj,
                     instance_uuids,
                     record,
                     return_alternates=return_alternates,
-                ).run()
+                )
+                selections = decision.run()
             record.outcome = Outcome.SELECTED
             return selections
         except NoValidHost as e:
             record.outcome, record.reason = Outcome.NO_VALID_HOST, e.reason
-            record.user_message = str(e)
-            e.is_logged = True
-            raise
+            reason = e.reason if decision is None else decision.reason_for_user(e)
+            error = NoValidHost(reason)
+            record.user_message, error.is_logged = str(error), True
+            raise error from e
         except BaseException as e:
             if isinstance(e, SchedulerError):
                 e.is_logged = True

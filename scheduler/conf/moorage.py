@@ -235,6 +235,25 @@ OPTS = (
             "maximum. A decision for one instance needs about 2 kB."
         ),
     ),
+    cfg.StrOpt(
+        "user_reasons",
+        default="counts",
+        choices=[
+            (
+                "counts",
+                "Numbers of hosts by cause, in at most 255 bytes with nova's words "
+                "before them, which nova shows as the fault of an instance; no names "
+                "of hosts.",
+            ),
+            ("nova", 'nova\'s, such as "There are not enough hosts available."'),
+        ],
+        mutable=True,
+        help=(
+            'The text after "No valid host was found." that reaches end users if no '
+            "host fits. What Placement left out is counted by the state of the hosts "
+            "that the scheduler knows."
+        ),
+    ),
     cfg.IntOpt(
         "random_seed",
         help=(

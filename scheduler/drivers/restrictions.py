@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from ..hosts import HostBatch, HostTable
 from ..placement.query import Requirements
 from ..request import Request
 from .record import FilterStep
+
+#: The reason of the steps that a request's own restrictions leave in the record.
+REQUIRED: Final = "required by the request"
 
 
 def restrict_to_requested_host(
@@ -89,7 +93,7 @@ def _step(
     hosts: HostBatch, mask: np.ndarray, name: str, steps: list[FilterStep]
 ) -> HostBatch:
     left = hosts.take(mask)
-    steps.append(FilterStep(name, len(hosts), len(left), "required by the request"))
+    steps.append(FilterStep(name, len(hosts), len(left), REQUIRED))
     return left
 
 
