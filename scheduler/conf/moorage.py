@@ -215,8 +215,9 @@ OPTS = (
             "Database URL of the store of decisions, which all workers share and which "
             "outlives them: SQLite, MariaDB or PostgreSQL. Its tables are created and "
             "upgraded at the start. While it does not answer, decisions continue. "
-            "Empty: decisions are only in memory. Related options: "
-            "decision_store_max_age, decision_store_max_decisions."
+            "Empty: decisions are only in memory; so they are by default with the "
+            "embedded Placement, whose allocations end with the process. Related "
+            "options: decision_store_max_age, decision_store_max_decisions."
         ),
     ),
     cfg.FloatOpt(
