@@ -5,9 +5,9 @@ Decisions without Placement compared with nova 34, each plugin alone, guests wit
 cells and PCI devices, decisions with a real Placement, candidates from resource
 providers in memory, following Placement's database, ways to find hosts with room, a
 stream of requests to a Placement with many providers, the source nova_db with databases
-of a real nova, messages, the reports per second of the source push, the memory of
-workers. The tables show the median and the p99 of this run; no time fails the
-benchmark.
+of a real nova, messages, the reports per second of the source push, the store of
+decisions, the memory of workers. The tables show the median and the p99 of this run; no
+time fails the benchmark.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ _PARTS = (
     "ingest",
     "providers",
     "sources",
+    "store",
     "stream",
     "workers",
 )
@@ -64,6 +65,7 @@ def main() -> int:
             "filtering",
             "following",
             "providers",
+            "store",
             "stream",
         )
         why_not = "not requested" if is_alone else missing_peer()
@@ -80,6 +82,7 @@ def main() -> int:
             "ingest": bench.run_ingest,
             "providers": bench.run_providers,
             "sources": bench.run_sources,
+            "store": bench.run_store,
             "stream": bench.run_stream,
             "workers": bench.run_workers,
         }
@@ -88,6 +91,7 @@ def main() -> int:
         else:
             bench.run()
             bench.run_ingest()
+            bench.run_store()
             bench.run_workers()
     console.print(f"{time.monotonic() - started:.0f} s")
     return 0

@@ -16,6 +16,7 @@ from tests.fixtures.nova_databases import Kind as NovaKind
 
 from . import tables
 from .clouds import Cloud, make_cloud
+from .decision_store import print_store_costs
 from .decisions import MeasuredScheduler, Times, filter_names, weigher_names
 from .embedded_placement import embedded_times
 from .filtering import filtering_rows, print_filtering
@@ -231,6 +232,12 @@ class Bench:
         print_filtering(self._console, rows)
         if plot:
             draw_filtering(rows, plot)
+
+    def run_store(self) -> None:
+        """Measure what it costs to store decisions."""
+        n_hosts = self._sizes.plugin_hosts
+        self._say(f"the store of decisions, {n_hosts:,} hosts")
+        print_store_costs(self._console, n_hosts, self._sizes.moorage)
 
     def run_workers(self) -> None:
         """Measure the memory of several workers, if there is a broker."""

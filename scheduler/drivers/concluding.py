@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ..errors import MAX_MESSAGE, NoValidHost, SchedulerError, as_nova, shortened
@@ -11,17 +11,25 @@ from .record import DecisionRecord, Outcome
 
 
 @contextmanager
-def concluding(record: DecisionRecord) -> Iterator[None]:
-    """Record the outcome, the reason and the time of a decision, the block."""
+def concluding(
+    record: DecisionRecord, user_reason: Callable[[NoValidHost], str] | None = None
+) -> Iterator[None]:
+    """Record the outcome, the reason and the time of a decision, the block.
+
+    Parameters
+    ----------
+    user_reason : callable, optional
+        Returns the reason that an end user gets instead of the exception's.
+    """
     try:
         with record.timed("total"):
             yield
         record.outcome = Outcome.SELECTED
     except NoValidHost as e:
         record.outcome, record.reason = Outcome.NO_VALID_HOST, e.reason
-        record.user_message = str(e)
-        e.is_logged = True
-        raise
+        error = e if user_reason is None else NoValidHost(user_reason(e))
+        record.user_message, error.is_logged = str(error), True
+        raise error from e.__cause__ if error is e else e
     except BaseException as e:
         if isinstance(e, SchedulerError):
             e.is_logged = True

@@ -54,7 +54,7 @@ def test_next_decision_uses_what_nova_has_written(
 
 def test_nova_catches_what_it_would_of_its_own_scheduler(seen: dict[str, Any]) -> None:
     message = "No valid host was found. "
-    assert seen["too large"] == [message, message]
+    assert seen["too large"] == [f"{message}Of 1 host: 1 lacks CPUs."] * 2
     assert seen["Placement away"] == [
         f"{message}PlacementUnavailable: Placement was unreachable, timed out or sent "
         "a malformed answer.",

@@ -11,7 +11,7 @@ import socket
 import string
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ from ...fixtures.memcached import Memcached
 from ...fixtures.nova_databases import Kind, NovaDatabases
 from ...fixtures.nova_peer import peer_or_skip
 from ...fixtures.placement_servers import (
+    EmbeddedPlacementFixture,
     MisbehavingServer,
     Misbehaviour,
 )

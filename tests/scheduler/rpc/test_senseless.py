@@ -159,7 +159,7 @@ def test_invalid_context_is_ignored(call: Call, context: Any) -> None:
 @pytest.mark.parametrize(
     ("spec_obj", "reason"),
     [
-        (request(vcpus=99), "found. $"),
+        (request(vcpus=99), "found. Of 2 hosts: 2 lack CPUs.$"),
         (
             request(extra_specs={"trait:CUSTOM_NO_SUCH": "required"}),
             "Placement rejected the query: .*No such trait.*CUSTOM_NO_SUCH",
