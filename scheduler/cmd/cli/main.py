@@ -190,17 +190,22 @@ def _follow(
 ) -> None:
     """Print decisions, then those that are stored later; never returns."""
     known: set[str] = set()
+    first_at = found[0]["decided_at"] if found else 0.0
     query = {**query, "limit": 200}
     while True:
-        news = [each for each in found if each["id"] not in known]
+        news = [
+            each
+            for each in found
+            if each["id"] not in known and each["decided_at"] >= first_at
+        ]
         if as_json:
             for each in news:
                 click.echo(json.dumps(each))
         elif news:
             _console().print(tables.decisions_table(news))
+        known = {each["id"] for each in found}
         # A worker may store a decision late: look back, and skip what was printed.
         newest = max((each["decided_at"] for each in found), default=0.0)
-        known = {each["id"] for each in found} | known if newest else known
         query["since"] = max(query.get("since") or 0.0, newest - _LATE_S)
         time.sleep(_FOLLOW_S)
         found = list(reversed(api.get("decisions", **query)["decisions"]))
