@@ -351,9 +351,10 @@ def _question(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cli.group(invoke_without_command=True)
+@click.option("--limit", type=click.IntRange(1), help="The number of hosts; all.")
 @_json_option
 @click.pass_context
-def hosts(context: click.Context, as_json: bool) -> None:
+def hosts(context: click.Context, limit: int | None, as_json: bool) -> None:
     """List hosts: state, age, fill and claims that no report includes yet."""
     if context.invoked_subcommand is not None:
         return
@@ -361,9 +362,19 @@ def hosts(context: click.Context, as_json: bool) -> None:
     while True:
         answer = api.get("hosts", after=after)
         found += answer["hosts"]
-        if (after := answer["next"]) is None:
+        after = answer["next"]
+        if after is None or (limit is not None and len(found) >= limit):
             break
-    _print(as_json, {"hosts": found}, lambda c: c.print(tables.hosts_table(found)))
+    shown = found[:limit]
+    answer = {"hosts": shown, "n_hosts": answer["n_hosts"]}
+    _print(as_json, answer, lambda console: _hosts(console, answer))
+
+
+def _hosts(console: Console, answer: Answer) -> None:
+    console.print(tables.hosts_table(answer["hosts"]))
+    n_more = answer["n_hosts"] - len(answer["hosts"])
+    if n_more > 0:
+        console.print(f"and {n_more} more")
 
 
 @cli.command()
