@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from oslo_config import cfg
 
 from moorage.conductor import ConductorClient
 from moorage.scheduler.conf import load
+from moorage.scheduler.explain import Explainer
 from moorage.scheduler.placement.embedded import EmbeddedPlacement
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.rpc import SchedulerAPI, get_server, get_transport
@@ -21,18 +23,26 @@ from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.file import FileSource
 from moorage.scheduler.sources.inventory import Inventory
+from moorage.scheduler.web import Answers, WebServer, make_access, make_app
 
 _TIMEOUT_S = 30
 
 
 @dataclass(frozen=True, slots=True)
 class DemoCloud:
-    """The parts of a running cloud that a conductor uses, or that the demo shows."""
+    """The parts of a running cloud that a conductor uses, or that the demo shows.
+
+    Attributes
+    ----------
+    url : str
+        The URL of the HTTP API, which the command moorage asks.
+    """
 
     inventory: Inventory
     placement: ConductorClient
     scheduler: Scheduler
     api: SchedulerAPI
+    url: str
 
 
 @contextmanager
@@ -50,9 +60,12 @@ def running(
     progress : callable, optional
         Called with (hosts that Placement has, all hosts).
     """
-    conf = _conf(inventory_file)
-    source = FileSource(conf)
     with ExitStack() as stack:
+        folder = stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="moorage-demo-")
+        )
+        conf = _conf(inventory_file, Path(folder))
+        source = FileSource(conf)
         placement = stack.enter_context(EmbeddedPlacement())
         client = ConductorClient(placement.adapter)
         seed(client, providers(source.inventory), progress=progress)
@@ -66,12 +79,24 @@ def running(
         stack.callback(server.wait)
         stack.callback(server.stop)
         api = SchedulerAPI(transport, timeout_s=_TIMEOUT_S)
-        yield DemoCloud(source.inventory, client, scheduler, api)
+        port = stack.enter_context(_web(conf, scheduler)).port
+        url = f"http://127.0.0.1:{port}"
+        yield DemoCloud(source.inventory, client, scheduler, api, url)
 
 
-def _conf(inventory_file: Path) -> cfg.ConfigOpts:
+def _web(conf: cfg.ConfigOpts, scheduler: Scheduler) -> WebServer:
+    """Return the HTTP API, which in production is a process of its own, moorage-api."""
+    explainer = Explainer(lambda: scheduler.selector.parts)
+    answers = Answers(explainer, scheduler.status.store)
+    return WebServer(conf, make_access(conf)(make_app(answers)))
+
+
+def _conf(inventory_file: Path, folder: Path) -> cfg.ConfigOpts:
     conf = load(config_files=[])
     conf.set_override("inventory_file", str(inventory_file), group="moorage")
+    store = f"sqlite:///{folder}/decisions.sqlite"
+    conf.set_override("decision_store_connection", store, group="moorage")
+    conf.set_override("port", 0, group="web")
     # Unique names, because the broker may be used by others.
     for group, opts in oslo_messaging.opts.list_opts():
         conf.register_opts(opts, group=group)

@@ -18,6 +18,7 @@ from ..conductor import BuildFailed, Computes, Conductor, Context, Server
 from ..conductor.computes import Builds
 from . import report
 from .cloud import DemoCloud, running
+from .commands import UNPLACEABLE, commands
 from .interrupt import Interrupt
 from .trace import TraceEvent, VirtualMachine, events, read_vms
 from .usage import differences, read_usages, total_by_zone
@@ -27,7 +28,6 @@ DATA = Path(__file__).parents[1] / "data"
 
 _N_WORKERS = 2
 _N_SHOWN = 15
-_UNPLACEABLE = "00000000-0000-4000-8000-000000000001"
 
 End = Callable[[Context, str], Server]
 Placed = list[tuple[VirtualMachine, Server]]
@@ -56,7 +56,11 @@ def play(
             _show_decisions(cloud, console, placed, failing_vm)
             _show_moves(cloud, conductor, console, placed)
             interrupt.check()
-            return _show_usage(cloud, conductor, console)
+            is_consistent = _show_usage(cloud, conductor, console)
+            _request_unplaceable(cloud)
+            for command in interrupt.checking(commands(cloud, placed[-1][0])):
+                command.run(console)
+            return is_consistent
 
 
 def _progress(console: Console) -> Progress:
@@ -151,12 +155,6 @@ def _show_decisions(
     console.print(report.servers_table(placed, decisions, n_shown=_N_SHOWN))
     if server := dict(placed).get(failing_vm):
         console.print(report.attempts_table(failing_vm, server))
-    _request_unplaceable(cloud)
-    if unplaceable := decisions.find(_UNPLACEABLE):
-        console.print(report.funnel_table(unplaceable))
-    last, _server = placed[-1]
-    if record := decisions.find(last.uuid):
-        console.print(report.weights_table(last, record))
 
 
 def _show_moves(
@@ -200,13 +198,13 @@ def _request_unplaceable(cloud: DemoCloud) -> None:
     spec = RequestSpec(
         flavor=flavor,
         image=ImageMeta(properties=ImageMetaProps(hw_architecture="aarch64")),
-        instance_uuid=_UNPLACEABLE,
+        instance_uuid=UNPLACEABLE,
         project_id="demo",
         user_id="demo",
     )
     try:
         cloud.api.select_destinations(
-            {"request_id": "req-unplaceable"}, spec, [_UNPLACEABLE]
+            {"request_id": "req-unplaceable"}, spec, [UNPLACEABLE]
         )
     except NoValidHost:
         return

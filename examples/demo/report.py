@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from moorage.objects import Selection
-from moorage.scheduler.drivers.record import DecisionLog, DecisionRecord
+from moorage.scheduler.drivers.record import DecisionLog
 
 from ..conductor import Server
 from .trace import VirtualMachine
@@ -17,7 +17,6 @@ from .usage import SHOWN, Total
 from .wire import MessageOutcome
 
 _MIB_PER_GIB = 1024
-_N_TOP = 3
 
 
 def _names(selections: Iterable[Selection]) -> str:
@@ -115,38 +114,6 @@ def move_table(
             for providers in (step.instance, step.migration)
         )
         table.add_row(step.name, *held)
-    return table
-
-
-def funnel_table(record: DecisionRecord) -> Table:
-    """Return the table of the filters of a request that fits no host."""
-    table = Table(title=f"A request that fits no host: {record.reason.strip()}")
-    table.add_column("step")
-    table.add_column("hosts in", justify="right")
-    table.add_column("hosts out", justify="right")
-    table.add_column("rejected because")
-    table.add_row("Placement", "", str(record.n_hosts), "")
-    for step in record.steps:
-        reason = step.reason if step.n_out < step.n_in else ""
-        table.add_row(step.name, str(step.n_in), str(step.n_out), reason)
-    return table
-
-
-def weights_table(vm: VirtualMachine, record: DecisionRecord) -> Table:
-    """Return the table of the best hosts, with each weigher's part of their weight."""
-    hosts = record.instances[0].top_hosts[:_N_TOP]
-    size = f"{vm.vcpus} vCPU, {vm.memory_mb / _MIB_PER_GIB:g} GiB"
-    table = Table(title=f"Why vm-{vm.vm_id} ({size}) is on {hosts[0].host}")
-    table.add_column("weigher", no_wrap=True)
-    for host in hosts:
-        table.add_column(host.host, justify="right")
-    for parts in zip(*(host.parts for host in hosts), strict=True):
-        # 0.0 is added because a zero may be negative.
-        weights = (f"{p.weighted + 0.0:+.4f} [dim]({p.raw + 0.0:,.0f})" for p in parts)
-        table.add_row(parts[0].name, *weights)
-    table.add_section()
-    table.add_row("weight", *(f"[bold]{h.weight:+.4f}" for h in hosts))
-    table.caption = "weighted part (raw weight)"
     return table
 
 

@@ -36,7 +36,12 @@ def dry_run(
     spec_obj.num_instances = n_instances
     uuids = [str(uuid.uuid5(_NAMESPACE, str(i))) for i in range(n_instances)]
     record = DecisionRecord(
-        caller.request_id, tuple(uuids), n_instances, started_at=parts.clock()
+        caller.request_id,
+        tuple(uuids),
+        n_instances,
+        started_at=parts.clock(),
+        project_id=caller.project_id,
+        n_known_hosts=len(parts.table),
     )
     with contextlib.suppress(NoValidHost), concluding(record):
         Decision(

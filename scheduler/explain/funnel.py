@@ -15,7 +15,7 @@ class FunnelStep:
     Attributes
     ----------
     n_in : int or None
-        None: the step is the first one.
+        None: it was not recorded.
     reason : str
         Why hosts were rejected; "" if none was.
     """
@@ -46,14 +46,16 @@ def funnel(record: DecisionRecord) -> list[FunnelStep]:
 
 def _placement(record: DecisionRecord) -> FunnelStep | None:
     if record.n_candidates is None and record.no_answer:
-        return FunnelStep("Placement", None, 0, record.no_answer)
+        n_known = record.n_known_hosts or None
+        return FunnelStep("Placement", n_known, 0, record.no_answer)
     if record.n_candidates is None and not record.queries:
         return None  # a rebuild
+    n_known = record.n_known_hosts or None
     notes = []
-    if record.n_candidates == 0:
-        notes.append("no host has these resources, traits and aggregates")
+    if n_known is not None and record.n_hosts < n_known:
+        notes.append("resources, traits or aggregates are missing")
     if record.is_truncated:
         notes.append("truncated at [scheduler] max_placement_results")
     if record.n_without_row:
         notes.append(f"{record.n_without_row} provider(s) are not known as hosts")
-    return FunnelStep("Placement", None, record.n_hosts, "; ".join(notes))
+    return FunnelStep("Placement", n_known, record.n_hosts, "; ".join(notes))

@@ -61,7 +61,7 @@ class HostTree:
         """
         params = [each for each in query.params if each[0] != "in_tree"]
         try:
-            if self._matches(params):
+            if self._matches(params, is_whole=True):
                 return []
             found = list(self._failing(constraints(params)))
         except QueryNotCovered as e:
@@ -70,12 +70,16 @@ class HostTree:
             _reason("providers", "no set of its providers meets all parts at once")
         ]
 
-    def _matches(self, params: Params, *, is_roomy: bool = False) -> bool:
+    def _matches(
+        self, params: Params, *, is_roomy: bool = False, is_whole: bool = False
+    ) -> bool:
         query = ProviderQuery.parse(params)
         table = self._roomy if is_roomy else self._table
         table.add_names(**_names_of(query))
         matches = table.view().match(query)
-        return self._root.uuid in matches.uuids[matches.is_allocating()]
+        # Sharing providers may serve a part, but not a whole query, for the tree.
+        found = matches.uuids[matches.is_allocating()] if is_whole else matches.uuids
+        return self._root.uuid in found
 
     def _failing(self, all_: Sequence[Constraint]) -> Iterator[HostReason]:
         own = [each for each in all_ if each.kind in _PARTS]

@@ -142,7 +142,7 @@ def _short(stored: StoredDecision) -> dict[str, Any]:
         "decided_at": stored.decided_at,
         "project_id": stored.project_id,
         "outcome": stored.outcome,
-        "reason": record.reason.strip(),
+        "reason": record.reason.strip() or record.user_message.strip(),
         "instance_uuids": list(record.instance_uuids)[:MAX_WHOLE],
         "n_instances": record.n_instances,
         "hosts": [each.host for each in record.instances][:MAX_WHOLE],

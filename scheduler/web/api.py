@@ -137,8 +137,19 @@ def _converted(name: str, text: str, schema: Mapping[str, Any]) -> object:
 def _body(path: str) -> dict[str, Any]:
     body = request.get_json()
     check(body, BODIES[path])
-    found: dict[str, Any] = body
+    found: dict[str, Any] = _with_integers(body)
     return found
+
+
+def _with_integers(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return JSON with 2.0 as 2: both are integers to a JSON schema."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _with_integers(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_integers(each) for each in value]
+    return value
 
 
 # -- what it gets ------------------------------------------------------------------

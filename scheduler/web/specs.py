@@ -121,10 +121,12 @@ def notes_on(document: Mapping[str, Any]) -> list[str]:
 
 
 def _properties(properties: Mapping[str, str]) -> ImageMetaProps:
-    try:
-        return ImageMetaProps.from_dict(dict(properties))
-    except (ValueError, TypeError) as e:
-        raise InvalidRequest(f"image_properties: {e}") from e
+    for name, value in properties.items():
+        try:
+            ImageMetaProps.from_dict({name: value})
+        except (ValueError, TypeError) as e:
+            raise InvalidRequest(f"image_properties.{excerpt(name)[1:-1]}: {e}") from e
+    return ImageMetaProps.from_dict(dict(properties))
 
 
 def _lists(hints: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

@@ -190,17 +190,22 @@ def _follow(
 ) -> None:
     """Print decisions, then those that are stored later; never returns."""
     known: set[str] = set()
+    first_at = found[0]["decided_at"] if found else 0.0
     query = {**query, "limit": 200}
     while True:
-        news = [each for each in found if each["id"] not in known]
+        news = [
+            each
+            for each in found
+            if each["id"] not in known and each["decided_at"] >= first_at
+        ]
         if as_json:
             for each in news:
                 click.echo(json.dumps(each))
         elif news:
             _console().print(tables.decisions_table(news))
+        known = {each["id"] for each in found}
         # A worker may store a decision late: look back, and skip what was printed.
         newest = max((each["decided_at"] for each in found), default=0.0)
-        known = {each["id"] for each in found} | known if newest else known
         query["since"] = max(query.get("since") or 0.0, newest - _LATE_S)
         time.sleep(_FOLLOW_S)
         found = list(reversed(api.get("decisions", **query)["decisions"]))
@@ -346,9 +351,10 @@ def _question(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cli.group(invoke_without_command=True)
+@click.option("--limit", type=click.IntRange(1), help="The number of hosts; all.")
 @_json_option
 @click.pass_context
-def hosts(context: click.Context, as_json: bool) -> None:
+def hosts(context: click.Context, limit: int | None, as_json: bool) -> None:
     """List hosts: state, age, fill and claims that no report includes yet."""
     if context.invoked_subcommand is not None:
         return
@@ -356,9 +362,19 @@ def hosts(context: click.Context, as_json: bool) -> None:
     while True:
         answer = api.get("hosts", after=after)
         found += answer["hosts"]
-        if (after := answer["next"]) is None:
+        after = answer["next"]
+        if after is None or (limit is not None and len(found) >= limit):
             break
-    _print(as_json, {"hosts": found}, lambda c: c.print(tables.hosts_table(found)))
+    shown = found[:limit]
+    answer = {"hosts": shown, "n_hosts": answer["n_hosts"]}
+    _print(as_json, answer, lambda console: _hosts(console, answer))
+
+
+def _hosts(console: Console, answer: Answer) -> None:
+    console.print(tables.hosts_table(answer["hosts"]))
+    n_more = answer["n_hosts"] - len(answer["hosts"])
+    if n_more > 0:
+        console.print(f"and {n_more} more")
 
 
 @cli.command()

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command moorage on a real API over HTTP: output, JSON, errors, hostile names."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+
+import pytest
+from click.testing import CliRunner, Result
+
+from moorage import __version__
+from moorage.scheduler.cmd.cli.main import cli
+from moorage.scheduler.conf import load
+from moorage.scheduler.drivers.record import (
+    ClaimAttempt,
+    DecisionRecord,
+    FilterStep,
+    InstanceRecord,
+    Outcome,
+    WeighedHost,
+    WeigherPart,
+)
+from moorage.scheduler.web import WebServer
+from moorage.testing import builders
+
+from ....fixtures.clouds import request
+from ....fixtures.explained_clouds import NAMES
+from ....fixtures.explaining_api import (
+    FAILED,
+    INSTANCE,
+    SELECTED,
+    TWO,
+    ExplainingAPI,
+    explaining_api,
+)
+
+Call = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainingAPI]:
+    with explaining_api(tmp_path_factory.mktemp("cli")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def url(api: ExplainingAPI) -> Iterator[str]:
+    conf = load([], config_files=[])
+    conf.set_override("port", 0, group="web")
+    with WebServer(conf, api.app) as server:
+        yield f"http://127.0.0.1:{server.port}"
+
+
+@pytest.fixture
+def call(url: str) -> Call:
+    def call(*args: str, status: int = 0) -> Result:
+        result = CliRunner().invoke(cli, args, env={"MOORAGE_URL": url})
+        assert result.exit_code == status, result.output
+        return result
+
+    return call
+
+
+# -- what the commands show ------------------------------------------------------------
+
+
+def test_decisions_lists_the_newest_last(call: Call) -> None:
+    lines = call("decisions").stdout
+    positions = [lines.index(id_) for id_ in (SELECTED, TWO, FAILED)]
+    assert positions == sorted(positions)
+    assert "and 1 more" in lines
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["--failed"], [FAILED]),
+        (["--instance", INSTANCE], [SELECTED]),
+        (["--selected", "--since", "1d", "--project", "project"], [SELECTED, TWO]),
+        (["--host", "nowhere"], []),
+    ],
+)
+def test_decisions_are_selected_by_options(
+    call: Call, args: list[str], expected: list[str]
+) -> None:
+    found = json.loads(call("decisions", *args, "--json").stdout)["decisions"]
+    assert [each["request_id"] for each in found] == expected
+    if not expected:
+        assert "No stored decision" in call("decisions", *args).stdout
+
+
+def test_explain_shows_a_selection_on_one_screen(call: Call) -> None:
+    text = call("explain", INSTANCE).stdout
+    for word in ("Placement", "RAMWeigher", "weight", "claimed", "alternates", "total"):
+        assert word in text
+    assert len(text.splitlines()) <= 45
+
+
+def test_explain_and_why_not_lead_to_the_cause(call: Call) -> None:
+    assert "no valid host" in call("explain", FAILED).stdout
+    text = call("why-not", NAMES[0], FAILED).stdout
+    assert re.search(r"placement +VCPU .* 512 ", text)
+
+
+def test_a_dry_run_shows_hosts_or_fails(call: Call) -> None:
+    args = "--vcpus", "1", "--ram", "128", "--count", "2", "--hint", "a=b"
+    assert "selected" in call("schedule", "--dry-run", *args).stdout
+    assert "no valid host" in call(
+        "schedule", "--dry-run", "--request", FAILED, status=3
+    ).stdout  # fmt: skip
+
+
+def test_hosts_are_listed(call: Call) -> None:
+    text = call("hosts").stdout
+    assert all(name in text for name in NAMES)
+    assert "GiB" in text
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["decisions"],
+        ["explain", SELECTED],
+        ["why-not", "h0", FAILED],
+        ["schedule", "--dry-run", "--vcpus", "1", "--ram", "64"],
+        ["hosts"],
+    ],
+    ids=lambda args: args[0],
+)
+def test_every_command_has_json(call: Call, args: list[str]) -> None:
+    assert isinstance(json.loads(call(*args, "--json").stdout), dict)
+
+
+def test_help_says_what_each_command_is_for(call: Call) -> None:
+    for name, command in cli.commands.items():
+        assert command.help, name
+        assert name in call("--help").stdout
+        assert call(name, "--help").stdout.startswith("Usage: ")
+
+
+def test_version_and_completion(call: Call) -> None:
+    assert call("--version").stdout == f"moorage, version {__version__}\n"
+    assert "_MOORAGE_COMPLETE" in call("completion", "bash").stdout
+
+
+# -- errors are one line -----------------------------------------------------------
+
+
+def _error(args: list[str], status: int = 1, **env: str | None) -> str:
+    result = CliRunner().invoke(cli, args, env={"MOORAGE_URL": None, **env})
+    assert result.exit_code == status
+    line = result.stderr.rstrip("\n").splitlines()
+    assert len(line) == 1 or status == 2
+    return line[-1]
+
+
+def test_without_an_api_one_line_says_so(tmp_path: Path) -> None:
+    config = tmp_path / "moorage.conf"
+    config.write_text("[web]\n")
+    assert _error(["--config-file", str(config), "hosts"]) == (
+        "Error: There is no API to ask: pass --url, set MOORAGE_URL, or set [web] port "
+        "in moorage.conf"
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["--url", "http://127.0.0.1:1", "hosts"], "is moorage-api running"),
+        (["--url", "ftp://x", "hosts"], "is no http or https URL"),
+        (["--url", "http://h", "--token-file", "/no", "hosts"], "cannot be read"),
+        (["--config-file", "/nowhere.conf", "hosts"], "The configuration cannot be"),
+    ],
+)
+def test_an_api_that_cannot_be_asked_is_one_line(
+    args: list[str], expected: str
+) -> None:
+    assert expected in _error(args)
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["schedule", "--vcpus", "1"], "add --dry-run"),
+        (["schedule", "--dry-run", "--vcpus", "1"], "Pass --request"),
+        (["schedule", "--dry-run", "--hint", "x"], "takes KEY=VALUE"),
+        (["decisions", "--since", "soon"], "is not an age"),
+    ],
+)
+def test_wrong_usage_is_refused(args: list[str], expected: str) -> None:
+    assert expected in _error(["--url", "http://127.0.0.1:1", *args], status=2)
+
+
+def test_what_is_not_found_is_one_line(url: str) -> None:
+    error = _error(["explain", "nothing"], MOORAGE_URL=url)
+    assert error == "Error: No decision is stored for 'nothing'"
+
+
+def test_the_configuration_file_names_the_api(tmp_path: Path, url: str) -> None:
+    config = tmp_path / "moorage.conf"
+    config.write_text(f"[web]\nport = {url.rpartition(':')[2]}\n")
+    args = ["--config-file", str(config), "hosts", "--json"]
+    result = CliRunner().invoke(cli, args, env={"MOORAGE_URL": None})
+    assert len(json.loads(result.stdout)["hosts"]) == len(NAMES)
+
+
+def test_the_token_of_the_file_is_sent(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def app(environ: Mapping[str, Any], respond: Any) -> list[bytes]:
+        seen.append(environ["HTTP_X_AUTH_TOKEN"])
+        respond("401 Unauthorized", [("Content-Type", "application/json")])
+        return [b'{"error": "Wrong."}']
+
+    class QuietHandler(WSGIRequestHandler):
+        def log_message(self, *args: object) -> None:
+            pass
+
+    token = tmp_path / "token"
+    token.write_text("some-token\n")
+    server = make_server("127.0.0.1", 0, app, handler_class=QuietHandler)
+    thread = threading.Thread(target=server.handle_request)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    error = _error(["--url", url, "--token-file", str(token), "hosts"])
+    thread.join()
+    server.server_close()
+    assert seen == ["some-token"]
+    assert error == "Error: The API refuses the token: Wrong. Pass --token-file"
+
+
+# -- hostile names -----------------------------------------------------------------
+
+HOSTILE = [
+    pytest.param("<script>alert(1)</script>", id="html"),
+    pytest.param("a\"b'c<&>[bold]x[/bold]{{ 7*7 }}", id="quotes"),
+    pytest.param("\x1b[31mred\x1b]0;title\x07\r\n\tx\x7f\x9b", id="control"),
+    pytest.param("\u202etxt.exe\u2066 \u200b\ufeff", id="direction"),
+    pytest.param("x" * 10_000, id="long"),
+]
+_RAW = re.compile(
+    r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]"
+)
+
+
+def _hostile_record(request_id: str, name: str) -> DecisionRecord:
+    parts = (WeigherPart(name, 1.0, 1.0, float("inf")),)
+    return DecisionRecord(
+        request_id,
+        (INSTANCE,),
+        1,
+        started_at=1e9,
+        queries=[name],
+        n_candidates=1,
+        n_hosts=1,
+        steps=[FilterStep(name, 1, 1, name), FilterStep("F", 1, 0, name)],
+        instances=[
+            InstanceRecord(
+                INSTANCE, name, 1.0, (WeighedHost(name, name, 1.0, parts),), (name,)
+            )
+        ],
+        claims=[ClaimAttempt((INSTANCE,), (name,), name, 1, name)],
+        times_ms={name: 1.0, "total": 1.0},
+        outcome=Outcome.NO_VALID_HOST,
+        reason=name,
+        project_id=name,
+        request=request(
+            memory_mb=64,
+            root_gb=0,
+            extra_specs={name[:200]: name},
+            scheduler_hints={name[:200]: [name]},
+        ),
+    )
+
+
+class _Tags(HTMLParser):
+    """Collects the elements of a page, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.tags.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_are_data_everywhere(
+    api: ExplainingAPI, call: Call, tmp_path: Path, name: str
+) -> None:
+    api.store.add(_hostile_record("req-hostile", name))
+    api.store.flush()
+    page = tmp_path / "page.html"
+    call("explain", "req-hostile", "--html", str(page))
+    outputs = [
+        call("explain", "req-hostile").stdout,
+        call("decisions").stdout,
+        call("why-not", "h0", "req-hostile").stdout,
+        call("schedule", "--dry-run", "--request", "req-hostile").stdout,
+        page.read_text("utf-8"),
+    ]
+    for output in outputs:
+        assert not _RAW.search(output)
+        assert len(output) < 60_000
+    assert "[bold]" in outputs[0] or "[bold]" not in name
+    parser = _Tags()
+    parser.feed(outputs[-1])
+    assert not parser.tags & {"script", "img", "iframe", "object", "link", "base"}
+    shown = name[:50].encode("ascii", "backslashreplace").decode()
+    if name.isprintable():
+        assert shown in parser.text
+    whole = json.loads(call("explain", "req-hostile", "--json").stdout)
+    assert whole["decisions"][0]["instances"][0]["host"] == name
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_host_is_shown_and_explained(
+    api: ExplainingAPI, call: Call, name: str
+) -> None:
+    table = api.scheduler.table
+    record = builders.host(host=name, nodename=name, uuid=builders.node_uuid("bad"))
+    table.put(record)
+    try:
+        text = call("hosts").stdout
+        assert not _RAW.search(text)
+        if len(name) < 256:
+            text = call("why-not", name, SELECTED).stdout
+            assert not _RAW.search(text)
+            assert "no resource provider in Placement" in text
+    finally:
+        table.drop(record.uuid)
+
+
+def test_a_page_is_self_contained(call: Call, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    call("explain", SELECTED, "--html", str(page))
+    text = page.read_text("utf-8")
+    assert not re.search(r"\b(src|href)=|url\(|@import", text)
+    assert "RAMWeigher" in text
+
+
+def test_the_console_script_follows_new_decisions(api: ExplainingAPI, url: str) -> None:
+    script = Path(sys.executable).with_name("moorage")
+    env = {**os.environ, "MOORAGE_URL": url, "PYTHONUNBUFFERED": "1"}
+    args = [str(script), "decisions", "--follow", "--json", "--limit", "1"]
+    with subprocess.Popen(args, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        first = json.loads(process.stdout.readline())
+        new = _hostile_record("req-new", "a host")
+        new.started_at = first["decided_at"] + 1
+        api.store.add(new)
+        api.store.flush()
+        second = json.loads(process.stdout.readline())
+        process.terminate()
+    assert second["request_id"] == "req-new"

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the HTTP API answers, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from werkzeug.test import Client
+
+from moorage.scheduler.database import StoreUnavailable
+from moorage.scheduler.web import Answers, make_app
+from moorage.scheduler.web.openapi import document
+
+from ...fixtures.explained_clouds import N_HOSTS, NAMES
+from ...fixtures.explaining_api import (
+    FAILED,
+    INSTANCE,
+    SELECTED,
+    TWO,
+    ExplainingAPI,
+    explaining_api,
+)
+from ...fixtures.property_tests import examples
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainingAPI]:
+    with explaining_api(tmp_path_factory.mktemp("api")) as made:
+        yield made
+
+
+@pytest.fixture
+def client(api: ExplainingAPI) -> Client:
+    return Client(api.app)
+
+
+def _get(client: Client, path: str, status: int = 200, **args: object) -> Any:
+    answer = client.get(path, query_string={n: str(v) for n, v in args.items()})
+    assert answer.status_code == status, answer.data
+    assert answer.content_type == "application/json"
+    return json.loads(answer.data)
+
+
+def _post(client: Client, path: str, body: object, status: int = 200) -> Any:
+    answer = client.post(path, json=body)
+    assert answer.status_code == status, answer.data
+    return json.loads(answer.data)
+
+
+# -- decisions ---------------------------------------------------------------------
+
+
+def _ids(answer: Any) -> list[str]:
+    return [each["request_id"] for each in answer["decisions"]]
+
+
+def test_decisions_are_listed_newest_first(client: Client) -> None:
+    assert _ids(_get(client, "/v1/decisions")) == [FAILED, TWO, SELECTED]
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ({"instance": INSTANCE}, [SELECTED]),
+        ({"failed": "true"}, [FAILED]),
+        ({"failed": "false"}, [TWO, SELECTED]),
+        ({"project": "project", "limit": 1}, [FAILED]),
+        ({"project": "another"}, []),
+        ({"host": "nowhere"}, []),
+        ({"since": 4e9}, []),
+    ],
+)
+def test_decisions_are_found(
+    client: Client, args: dict[str, Any], expected: list[str]
+) -> None:
+    assert _ids(_get(client, "/v1/decisions", **args)) == expected
+
+
+def test_pages_follow_each_other(client: Client) -> None:
+    first = _get(client, "/v1/decisions", limit=2)
+    second = _get(client, "/v1/decisions", limit=2, after=first["next"])
+    assert _ids(first) + _ids(second) == [FAILED, TWO, SELECTED]
+    assert second["next"] is None
+
+
+@pytest.mark.parametrize("id_", [SELECTED, INSTANCE])
+def test_a_decision_has_funnel_scores_and_claims(client: Client, id_: str) -> None:
+    [decision] = _get(client, f"/v1/decisions/{id_}")["decisions"]
+    assert decision["funnel"][0]["name"] == "Placement"
+    [placed] = decision["instances"]
+    assert placed["top_hosts"][0]["host"] == placed["host"]
+    assert [claim["result"] for claim in decision["claims"]] == ["claimed"]
+
+
+def test_an_unknown_decision_is_not_found(client: Client) -> None:
+    answer = _get(client, "/v1/decisions/nothing", status=404)
+    assert answer == {"error": "No decision is stored for 'nothing'"}
+
+
+# -- questions ---------------------------------------------------------------------
+
+
+def test_why_not_names_what_a_stored_request_lacks(client: Client) -> None:
+    body = {"host": NAMES[0], "stored": FAILED}
+    [verdict] = _post(client, "/v1/why-not", body)["nodes"]
+    [vcpus] = [each for each in verdict["reasons"] if each["check"] == "VCPU"]
+    assert (vcpus["stage"], vcpus["required"]) == ("placement", "512")
+    assert not verdict["passes"]
+
+
+def test_a_request_may_be_made_of_a_flavor(client: Client) -> None:
+    request = {
+        "flavor": {"vcpus": 1, "memory_mb": 256, "extra_specs": {"hw:numa_nodes": "2"}},
+        "image_properties": {"hw_disk_bus": "virtio"},
+        "hints": {"group": ["x"]},
+    }
+    answer = _post(client, "/v1/dry-run", {"request": request, "count": 2})
+    assert answer["decision"]["outcome"] == "selected"
+    assert len(answer["decision"]["instances"]) == 2
+    assert "NUMA cells" in answer["notes"][0]
+
+
+def test_a_dry_run_of_a_stored_request_fails_as_it_did(client: Client) -> None:
+    decision = _post(client, "/v1/dry-run", {"stored": FAILED})["decision"]
+    assert decision["outcome"] == "no valid host"
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ({}, "'host' is a required property"),
+        ({"host": "h1"}, "is not valid under any of the given schemas"),
+        ({"host": "h1", "stored": "a", "more": 1}, "'more' was unexpected"),
+        ({"host": 5, "stored": "a"}, "host: 5 is not of type 'string'"),
+        ([], "is not of type 'object'"),
+    ],
+)
+def test_a_wrong_body_is_refused(client: Client, body: object, error: str) -> None:
+    assert error in _post(client, "/v1/why-not", body, status=400)["error"]
+
+
+def test_an_invalid_image_property_is_refused(client: Client) -> None:
+    flavor = {"vcpus": 1, "memory_mb": 1}
+    request = {"flavor": flavor, "image_properties": {"hw_disk_bus": "x"}}
+    answer = _post(client, "/v1/dry-run", {"request": request}, status=400)
+    assert "hw_disk_bus" in answer["error"]
+
+
+def test_an_unknown_host_is_not_found(client: Client) -> None:
+    body = {"host": "h11", "stored": SELECTED}
+    answer = _post(client, "/v1/why-not", body, status=404)
+    assert "similar: h1" in answer["error"]
+
+
+def test_hosts_come_in_pages(client: Client) -> None:
+    first = _get(client, "/v1/hosts", limit=2)
+    rest = _get(client, "/v1/hosts", after=first["next"])
+    names = [each["host"] for each in first["hosts"] + rest["hosts"]]
+    assert (names, first["n_hosts"]) == (list(NAMES), N_HOSTS)
+    claims = sum(each["n_claims"] for each in first["hosts"] + rest["hosts"])
+    assert claims == 3
+
+
+# -- bounds and errors -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "args", "error"),
+    [
+        ("/v1/decisions", {"limit": 201}, "limit: 201 is greater than"),
+        ("/v1/decisions", {"limit": "1_0"}, "limit: '1_0' is not a number"),
+        ("/v1/decisions", {"since": "nan"}, "since: 'nan' is not a number"),
+        ("/v1/decisions", {"failed": "yes"}, "neither true nor false"),
+        ("/v1/decisions", {"hosts": "h1"}, "There is no parameter 'hosts'"),
+        ("/v1/decisions", {"host": "x" * 256}, "host: "),
+        ("/v1/hosts", {"limit": 1001}, "limit: 1001 is greater than"),
+        (f"/v1/decisions/{'x' * 256}", {}, "is too long"),
+    ],
+)
+def test_a_wrong_parameter_is_refused(
+    client: Client, path: str, args: dict[str, Any], error: str
+) -> None:
+    assert error in _get(client, path, status=400, **args)["error"]
+
+
+def test_a_body_is_bounded(client: Client) -> None:
+    body = {"host": "h1", "stored": "x" * 300_000}
+    _post(client, "/v1/why-not", body, status=413)
+
+
+def test_a_store_that_is_away_is_an_error_of_its_own(api: ExplainingAPI) -> None:
+    class AwayStore:
+        def get(self, request_id: str) -> Any:
+            raise StoreUnavailable("the database is away")
+
+        find = get
+
+    from moorage.scheduler.explain import Explainer
+
+    explainer = Explainer(lambda: api.scheduler.selector.parts)
+    client = Client(make_app(Answers(explainer, AwayStore())))
+    answer = _get(client, "/v1/decisions", status=503)
+    assert answer == {"error": "the database is away"}
+    assert _get(client, "/v1/hosts")["n_hosts"] == N_HOSTS
+
+
+def test_without_a_store_there_are_no_decisions(api: ExplainingAPI) -> None:
+    from moorage.scheduler.explain import Explainer
+
+    explainer = Explainer(lambda: api.scheduler.selector.parts)
+    client = Client(make_app(Answers(explainer, None)))
+    answer = _get(client, "/v1/decisions", status=404)
+    assert "decision_store_connection is empty" in answer["error"]
+
+
+# -- the OpenAPI document ----------------------------------------------------------
+
+
+def test_the_document_names_every_path(client: Client) -> None:
+    assert _get(client, "/v1/openapi.json") == document()
+
+
+schema = schemathesis.openapi.from_dict(document())
+
+
+@schema.parametrize()
+@examples(0.4, suppress_health_check=list(HealthCheck))
+def test_the_document_is_true(case: schemathesis.Case, api: ExplainingAPI) -> None:
+    checks = (
+        not_a_server_error,
+        status_code_conformance,
+        content_type_conformance,
+        response_schema_conformance,
+    )
+    case.call_and_validate(app=api.app, checks=checks, base_url="http://localhost")
