@@ -348,3 +348,21 @@ def test_hosts_that_instances_left_are_read_again(cloud: FollowedCloud) -> None:
     cloud.select(scheduler, vcpus=1)
     # It is read in the background, long before its turn in the minute.
     wait_until(lambda: cloud.used_in(scheduler, "a") < 8, timeout_s=20)
+
+
+def test_embedded_placement_is_followed_in_process(tmp_path: Path) -> None:
+    path = write_inventory(tmp_path, host("a", uuid=node_uuid("a")))
+    conf = load([], config_files=[])
+    conf.set_override("inventory_file", str(path), group="moorage")
+    with EmbeddedPlacementFixture() as embedded:
+        seed(embedded.client, providers(read_inventory(path)))
+        scheduler = build(conf, placement=embedded.placement)
+        scheduler.start()
+        try:
+            [uuid] = new_uuids()
+            scheduler.select_destinations(CONTEXT, request(), [uuid])
+            counts = scheduler.candidates.query_counts()
+        finally:
+            scheduler.stop()
+        assert embedded.client.allocations(uuid).resources  # it was not closed
+    assert (counts["memory"], counts["sent"]) == (1, 0)
