@@ -32,6 +32,7 @@ from ...sources.report_columns import load_columns
 from .files import FileOptions
 from .option_table import TREATMENTS, Key, OptionTreatment, Treatment, treatment_of
 from .plugins import available_filters, enabled_filters, weight_classes
+from .providers import provider_findings
 from .result import CheckResult
 from .services import database_findings, placement_findings
 
@@ -40,6 +41,10 @@ _AUTH: Final = OptionTreatment(
     Treatment.HONOURED, "keystoneauth1 reads it, by an auth_section"
 )
 _SOURCE: Final = "Source of hosts"
+#: Groups that the checks of other services read.
+_CONNECTED: Final = (
+    "moorage", "placement", "placement_database", "api_database", "database"
+)  # fmt: skip
 #: The similarity of two group names, 0 to 1, from which one counts as misspelt.
 _MIN_SIMILARITY: Final = 0.8
 #: Groups whose options are keystoneauth1's, except for those in the table.
@@ -65,9 +70,10 @@ def run_checks(conf: cfg.ConfigOpts) -> Iterator[CheckResult]:
     """
     files = FileOptions.of(conf)
     wrong = {key: why for key in files if (why := _wrong_value(conf, key))}
-    if not _is_any_in(wrong, "moorage", "placement", "api_database", "database"):
+    if not _is_any_in(wrong, *_CONNECTED):
         yield _source(conf, files)
         yield from placement_findings(conf, files)
+        yield from provider_findings(conf, files)
         if conf.moorage.source == "nova_db":
             yield from database_findings(conf, files)
     if not _is_any_in(wrong, "scheduler", "neutron"):

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +27,7 @@ from ...sources.nova_db.old_computes import (
 )
 from .files import FileOptions
 from .result import CheckResult
+from .timed_call import TimedCall
 
 #: Time limit in seconds for both requests to Placement.
 PLACEMENT_S: Final = 10.0
@@ -48,7 +47,7 @@ def placement_findings(
     if not (options.auth_type or options.auth_section or options.endpoint_override):
         yield _embedded(conf)
         return
-    pending = _TimedCall(lambda: _check_placement(conf))
+    pending = TimedCall(lambda: _check_placement(conf))
     try:
         yield pending.result(PLACEMENT_S)
     except (PlacementError, TimeoutError) as e:
@@ -127,11 +126,11 @@ class _Databases:
         self._cells: tuple[CellMappingRow, ...] = ()
 
     def findings(self) -> Iterator[CheckResult]:
-        yield self._outcome(_API, _TimedCall(self._read_api))
+        yield self._outcome(_API, TimedCall(self._read_api))
         pending = [
             (
                 f"Cell {cell.name or cell.uuid}",
-                _TimedCall(functools.partial(self._read_cell, cell)),
+                TimedCall(functools.partial(self._read_cell, cell)),
             )
             for cell in self._cells
         ]
@@ -142,7 +141,7 @@ class _Databases:
         """Close all connections that are not in use."""
         self._engines.dispose()
 
-    def _outcome(self, name: str, work: _TimedCall) -> CheckResult:
+    def _outcome(self, name: str, work: TimedCall) -> CheckResult:
         try:
             return work.result(self._limit_s)
         except ModuleNotFoundError as e:
@@ -219,28 +218,3 @@ def _connected(engine: sa.Engine) -> Iterator[sa.Connection]:
         raise FileNotFoundError(f"there is no file {path}")  # SQLite would create it
     with engine.connect() as connection:
         yield connection
-
-
-class _TimedCall:
-    """A check in its own thread, so that waiting for it can time out."""
-
-    def __init__(self, work: Callable[[], CheckResult]) -> None:
-        self._work = work
-        self._outcome: Future[CheckResult] = Future()
-        # Not an executor's thread: Python would wait for that at exit.
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            self._outcome.set_result(self._work())
-        except Exception as e:  # raised again in `result`
-            self._outcome.set_exception(e)
-
-    def result(self, timeout_s: float) -> CheckResult:
-        """Return or raise the outcome; TimeoutError if it takes longer."""
-        try:
-            return self._outcome.result(timeout_s)
-        except TimeoutError:
-            if self._outcome.done():
-                raise
-            raise TimeoutError(f"no answer within {timeout_s:g} s") from None

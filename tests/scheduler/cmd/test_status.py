@@ -27,7 +27,9 @@ from moorage.scheduler.cmd.checks.option_table import (
 )
 from moorage.scheduler.cmd.checks.report import run
 from moorage.scheduler.conf import list_opts
+from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.sources.nova_db import schema
+from moorage.testing.builders import node_uuid
 
 from ...fixtures.clouds import host, write_inventory
 from ...fixtures.database_servers import Database
@@ -588,6 +590,86 @@ def test_placements_own_retries_are_warned_of_where_they_are_unknown(
     found = check(hosts, placement(server.url)).checks["Placement's own retries"]
     assert found.code == WARNING
     assert "allocation_conflict_retry_count = 1" in found.details
+
+
+# -- providers in memory ---------------------------------------------------------------
+
+
+@pytest.fixture
+def followed(tmp_path: Path) -> Iterator[MisbehavingServer]:
+    """A Placement of two hosts, whose database is a file."""
+    with EmbeddedPlacementFixture(str(tmp_path / "placement.sqlite")) as embedded:
+        vcpus = {"VCPU": {"total": 8}}
+        names = map(node_uuid, ("a", "b"))
+        seed(embedded.client, [Provider(uuid, uuid, vcpus) for uuid in names])
+        with MisbehavingServer(embedded.placement.wsgi_app) as server:
+            yield server
+
+
+def placement_database(path: Path) -> str:
+    return f"[placement_database]\nconnection = sqlite:///{path}\n"
+
+
+def test_database_of_the_same_placement_is_well(
+    check: Check, hosts: str, followed: MisbehavingServer, tmp_path: Path
+) -> None:
+    text = placement_database(tmp_path / "placement.sqlite")
+    found = check(hosts, placement(followed.url), text).checks["Placement's database"]
+    assert (found.code, found.details) == (
+        SUCCESS, "Readable; it has the API's 2 root providers."
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("followed")
+def test_database_of_another_placement_is_a_failure(
+    check: Check, hosts: str, server_of_none: str, tmp_path: Path
+) -> None:
+    text = placement_database(tmp_path / "placement.sqlite")
+    found = check(hosts, placement(server_of_none), text).checks["Placement's database"]
+    assert found.code == FAILURE
+    assert "2 root providers, and Placement's API 0" in found.details
+    assert "two different Placements" in found.details
+
+
+@pytest.fixture
+def server_of_none() -> Iterator[str]:
+    """The API of a Placement that has no providers."""
+
+    def answer(environ: Any, start_response: Any) -> Any:
+        start_response("200 OK", [("Content-Type", "application/json")])
+        if environ["PATH_INFO"] == "/resource_providers":
+            return [b'{"resource_providers": []}']
+        return [b'{"versions": [{"min_version": "1.0", "max_version": "1.39"}]}']
+
+    with MisbehavingServer(answer) as server:
+        yield server.url
+
+
+def test_database_that_is_not_placements_is_a_failure(
+    check: Check, hosts: str, server: MisbehavingServer, tmp_path: Path
+) -> None:
+    (tmp_path / "other.sqlite").touch()
+    text = placement_database(tmp_path / "other.sqlite")
+    found = check(hosts, placement(server.url), text).checks["Placement's database"]
+    assert found.code == FAILURE
+
+
+def test_memory_needs_a_database(
+    check: Check, hosts: str, server: MisbehavingServer
+) -> None:
+    text = "[moorage]\ncandidates = memory\n"
+    found = check(hosts, text, placement(server.url)).checks["Placement's database"]
+    assert found.code == FAILURE
+    assert "[placement_database] connection" in found.details
+
+
+def test_database_is_not_read_where_placement_is_queried(
+    check: Check, hosts: str, server: MisbehavingServer, tmp_path: Path
+) -> None:
+    text = placement_database(tmp_path / "missing.sqlite")
+    wanted = "[moorage]\ncandidates = placement\n"
+    report = check(hosts, wanted, text, placement(server.url))
+    assert "Placement's database" not in report.checks
 
 
 # -- databases -------------------------------------------------------------------------

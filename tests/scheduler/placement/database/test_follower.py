@@ -85,6 +85,14 @@ def test_reparented_provider_is_moved(placement: FollowedPlacement) -> None:
     assert records(follower)[CHILD].parent_uuid == OTHER
 
 
+def test_deleted_tree_is_removed(placement: FollowedPlacement) -> None:
+    follower = placement.follower()
+    placement.must("DELETE", f"/resource_providers/{CHILD}")
+    placement.must("DELETE", f"/resource_providers/{HOST}")
+    follower.poll()
+    assert records(follower).keys() == {OTHER}
+
+
 def test_recreated_provider_replaces_the_former(placement: FollowedPlacement) -> None:
     follower = placement.follower()
     placement.must("DELETE", f"/resource_providers/{CHILD}")
@@ -313,7 +321,7 @@ def test_failed_poll_is_logged_once_and_made_up_for(
     placement: FollowedPlacement, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = placement.time
-    placement.claim(GUEST, HOST, VCPU=3)
+    placement.claim(GUEST, CHILD, SRIOV_NET_VF=3)  # it is compared last
     follower = placement.follower(clock=clock)
     caplog.set_level(logging.INFO)
 
@@ -330,7 +338,7 @@ def test_failed_poll_is_logged_once_and_made_up_for(
     placement.free(GUEST)  # no generation changes
     placement.time.pass_by(10)
     assert follower.poll()
-    assert used(follower) == {}
+    assert used(follower, CHILD) == {}
     lines = [r.getMessage() for r in caplog.records if "Placement's data" in r.message]
     assert len(lines) == 2, lines
     assert "cannot be read; retrying: the network is down" in lines[0]

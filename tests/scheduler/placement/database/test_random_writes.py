@@ -33,7 +33,7 @@ def _follow(placement: FollowedPlacement, rng: Random, n_polls: int) -> None:
     writer, follower = RandomWriter(placement, rng), placement.follower()
     n_compared = 0
     for _ in range(n_polls):
-        for _ in range(rng.randint(1, 12)):
+        for _ in range(rng.randint(1, 16)):
             writer.write()
         assert follower.poll()
         assert _seen_by_generation(follower) == _seen_by_generation(
@@ -49,7 +49,7 @@ def _follow(placement: FollowedPlacement, rng: Random, n_polls: int) -> None:
             assert ours.known_classes == theirs.known_classes
             n_compared += 1
     assert n_compared
-    kinds = "claim", "free", "replace", "create"
+    kinds = "claim", "free", "replace", "create", "delete"
     assert all(writer.done[kind] for kind in kinds), str(writer.done)
 
 

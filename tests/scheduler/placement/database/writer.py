@@ -34,8 +34,8 @@ class RandomWriter:
         self._classes: dict[str, list[str]] = {}
         self._aggregates = [_uuid(rng) for _ in range(4)]
         self._kinds = {
-            "create": (self._create, 3),
-            "delete": (self._delete, 1),
+            "create": (self._create, 5),
+            "delete": (self._delete, 5),
             "recreate": (self._recreate, 1),
             "reparent": (self._reparent, 2),
             "inventories": (self._inventories, 4),
