@@ -5,8 +5,8 @@ Decisions without Placement compared with nova 34, each plugin alone, guests wit
 cells and PCI devices, decisions with a real Placement, candidates from resource
 providers in memory, a stream of requests to a Placement with many providers, the source
 nova_db with databases of a real nova, messages, the reports per second of the source
-push, the memory of workers. The tables show the median and the p99 of this run; no time
-fails the benchmark.
+push, the store of decisions, the memory of workers. The tables show the median and the
+p99 of this run; no time fails the benchmark.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 180  # of the output if it is not a terminal
 #: Measurements that can run alone.
-_PARTS = ("ingest", "providers", "sources", "stream", "workers")
+_PARTS = ("ingest", "providers", "sources", "store", "stream", "workers")
 
 
 def main() -> int:
@@ -51,7 +51,7 @@ def main() -> int:
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
         # The stream sends nova's requests to Placement itself, without nova.
-        is_alone = options.no_nova or options.only in ("stream", "providers")
+        is_alone = options.no_nova or options.only in ("stream", "providers", "store")
         why_not = "not requested" if is_alone else missing_peer()
         nova = None if why_not else stack.enter_context(Nova())
         console.print(_machine())
@@ -64,6 +64,7 @@ def main() -> int:
             "ingest": bench.run_ingest,
             "providers": bench.run_providers,
             "sources": bench.run_sources,
+            "store": bench.run_store,
             "stream": bench.run_stream,
             "workers": bench.run_workers,
         }
@@ -72,6 +73,7 @@ def main() -> int:
         else:
             bench.run()
             bench.run_ingest()
+            bench.run_store()
             bench.run_workers()
     console.print(f"{time.monotonic() - started:.0f} s")
     return 0

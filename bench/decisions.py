@@ -125,9 +125,23 @@ class MeasuredScheduler:
         )
         self._scheduler.start()
 
+    def subscribe(self, subscriber: Callable[[DecisionRecord], None]) -> None:
+        """Call a function with each decision's record."""
+        self._scheduler.decisions.subscribe(subscriber)
+
     def decisions(self, request: BenchRequest, plan: Plan) -> Times:
         """Return the times of a decision."""
         return times(repeated(plan, lambda: decide(self._scheduler, request)))
+
+    def cpu_ms(self, request: BenchRequest, plan: Plan) -> Percentiles:
+        """Return the CPU time of the deciding thread, with reading the request."""
+
+        def run() -> float:
+            started = time.thread_time()
+            decide(self._scheduler, request)
+            return (time.thread_time() - started) * 1000
+
+        return Percentiles.of(repeated(plan, run))
 
     def plugins(self, plan: Plan) -> Iterator[PluginTime]:
         """Yield the times of all filters and weighers, each run alone."""

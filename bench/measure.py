@@ -15,6 +15,7 @@ from tests.fixtures.nova_databases import Kind as NovaKind
 
 from . import tables
 from .clouds import Cloud, make_cloud
+from .decision_store import print_store_costs
 from .decisions import MeasuredScheduler, Times, filter_names, weigher_names
 from .embedded_placement import embedded_times
 from .nova import Nova, missing_peer
@@ -195,6 +196,12 @@ class Bench:
         """Measure candidates from resource providers in memory."""
         self._say("resource providers in memory")
         print_providers(self._console, self._sizes.hosts, self._sizes.moorage)
+
+    def run_store(self) -> None:
+        """Measure what it costs to store decisions."""
+        n_hosts = self._sizes.plugin_hosts
+        self._say(f"the store of decisions, {n_hosts:,} hosts")
+        print_store_costs(self._console, n_hosts, self._sizes.moorage)
 
     def run_workers(self) -> None:
         """Measure the memory of several workers, if there is a broker."""

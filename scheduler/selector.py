@@ -20,6 +20,7 @@ from .drivers.parts import Parts
 from .drivers.placement_queries import build_queries, build_requirements
 from .drivers.plugins import PluginSet
 from .drivers.record import DecisionRecord
+from .errors import NoValidHost
 from .notifications import Notifier
 from .placement.diagnosis import diagnose
 from .placement.findings import Diagnosis
@@ -146,16 +147,23 @@ class Selector:
             n_known_hosts=len(parts.table),
             request=spec_obj,
         )
+        decision: Decision | None = None
         try:
             with concluding(record):
-                return Decision(
+                decision = Decision(
                     parts,
                     caller,
                     spec_obj,
                     instance_uuids,
                     record,
                     return_alternates=return_alternates,
-                ).run()
+                )
+                return decision.run()
+        except NoValidHost as e:
+            reason = e.reason if decision is None else decision.reason_for_user(e)
+            error = NoValidHost(reason)
+            record.user_message, error.is_logged = str(error), True
+            raise error from e
         finally:
             parts.decisions.add(record)
 

@@ -175,9 +175,6 @@ class Scheduler:
             self.conf = conf
             self.table = HostTable(clock, load_columns())
             self.decisions = DecisionLog(conf.moorage.decision_records)
-            store = DecisionStore.open(conf, clock=clock, spawner=spawner)
-            if store is not None:
-                closing.callback(store.stop)
             check_network(conf, network)
             # Plugins first: a broken one must not leave anything open.
             plugins = load_plugin_set(settings, clock)
@@ -185,6 +182,11 @@ class Scheduler:
             if embedded is not None:
                 closing.callback(embedded.close)
                 placement = embedded.adapter
+            store = None
+            if embedded is None or _is_store_named(conf):
+                store = DecisionStore.open(conf, clock=clock, spawner=spawner)
+            if store is not None:
+                closing.callback(store.stop)
             closing.callback(source.stop)
             published = Notifier(
                 make_publishers(conf, notifier),
@@ -385,6 +387,12 @@ def _locate(
     if location.state is InstanceState.ON_HOST and is_elsewhere:
         return InstanceLocation(InstanceState.UNKNOWN)
     return location
+
+
+def _is_store_named(conf: cfg.ConfigOpts) -> bool:
+    """Return whether the store of decisions is not just the default of this machine."""
+    found = conf.get_location("decision_store_connection", group="moorage")
+    return found is None or found.location is not cfg.Locations.opt_default
 
 
 def _needs_embedded(conf: cfg.ConfigOpts) -> bool:

@@ -215,8 +215,9 @@ OPTS = (
             "Database URL of the store of decisions, which all workers share and which "
             "outlives them: SQLite, MariaDB or PostgreSQL. Its tables are created and "
             "upgraded at the start. While it does not answer, decisions continue. "
-            "Empty: decisions are only in memory. Related options: "
-            "decision_store_max_age, decision_store_max_decisions."
+            "Empty: decisions are only in memory; so they are by default with the "
+            "embedded Placement, whose allocations end with the process. Related "
+            "options: decision_store_max_age, decision_store_max_decisions."
         ),
     ),
     cfg.FloatOpt(
@@ -233,6 +234,25 @@ OPTS = (
             "Maximum number of stored decisions, of all schedulers that share the "
             "store; the oldest are removed. It may be exceeded for some minutes. 0: no "
             "maximum. A decision for one instance needs about 2 kB."
+        ),
+    ),
+    cfg.StrOpt(
+        "user_reasons",
+        default="counts",
+        choices=[
+            (
+                "counts",
+                "Numbers of hosts by cause, in at most 255 bytes with nova's words "
+                "before them, which nova shows as the fault of an instance; no names "
+                "of hosts.",
+            ),
+            ("nova", 'nova\'s, such as "There are not enough hosts available."'),
+        ],
+        mutable=True,
+        help=(
+            'The text after "No valid host was found." that reaches end users if no '
+            "host fits. What Placement left out is counted by the state of the hosts "
+            "that the scheduler knows."
         ),
     ),
     cfg.IntOpt(

@@ -53,6 +53,7 @@ from .placement_queries import (
 from .record import TOP_INSTANCES, DecisionRecord, InstanceRecord
 from .restrictions import evacuated_from, restrict_hosts
 from .steps import Steps
+from .user_reasons import count_causes
 from .weighing import Ranking, rank_hosts
 
 LOG = logging.getLogger(__name__)
@@ -102,6 +103,7 @@ class Decision:
         self._weighers = [weigher.prepare(spec_obj) for weigher in parts.weighers]
         self._needs = Needs(request, parts.conf)
         self._record = record
+        self._offer: Offer | None = None
         record.n_instances = len(self._uuids)
 
     def run(self) -> list[list[Selection]]:
@@ -156,9 +158,27 @@ class Decision:
             )
         return selections
 
+    def reason_for_user(self, error: NoValidHost) -> str:
+        """Return the reason that the caller gets, which may reach an end user.
+
+        Where nova's says little, it has counts of hosts by cause, unless the option
+        ``user_reasons`` is ``nova``.
+        """
+        options = self._parts.conf.moorage
+        if error.reason not in ("", NOT_ENOUGH) or options.user_reasons == "nova":
+            return error.reason
+        return count_causes(
+            self._record,
+            self._request,
+            self._parts.table.batch(),
+            self._parts.table.aggregates,
+            () if self._offer is None else self._offer.candidates.by_host,
+        )
+
     def _decide(
         self, offer: Offer | None, *, may_give_up: bool = False
     ) -> list[list[Selection]]:
+        self._offer = offer
         hosts, ledger = self._load_hosts(offer)
         with self._record.timed("hosts"):
             hosts = restrict_hosts(hosts, self._request, self._record.steps)

@@ -200,8 +200,13 @@ class DecisionRecord:
         return (
             f"{self.request_id or '-'}: {self.n_instances} instance(s) "
             f"{self.outcome or 'open'}{self._why()}; {self._funnel()}"
-            f"{self._chosen()}; {self._claimed()}; {self._times()}"
+            f"{self._chosen()}; {self._claimed()}; {self._times()}{self._hint()}"
         )
+
+    def _hint(self) -> str:
+        if self.outcome is Outcome.SELECTED or not self.request_id:
+            return ""
+        return f'; see "moorage explain {self.request_id}"'
 
     def _why(self) -> str:
         return f" ({self.reason.strip()})" if self.reason.strip() else ""

@@ -16,6 +16,9 @@ from ..placement.query import Requirements
 from ..request import Request
 from .record import FilterStep
 
+#: The reason of the steps that a request's own restrictions leave in the record.
+REQUIRED: Final = "required by the request"
+
 
 def restrict_to_requested_host(
     request: Request,
@@ -73,10 +76,6 @@ def restrict_hosts(
         steps.append(FilterStep(each.name, len(hosts), len(left), REQUIRED))
         hosts = left
     return hosts
-
-
-#: The reason of each step that a restriction makes.
-REQUIRED: Final = "required by the request"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

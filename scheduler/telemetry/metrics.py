@@ -244,6 +244,13 @@ class _StateMetrics:
             "kind",
             registry,
         )
+        self._stored = _LabelledCounter(
+            "moorage_stored_decisions",
+            "Decisions that the store of decisions got, and those that it did not get "
+            "and will not: dropped.",
+            "result",
+            registry,
+        )
         self._hosts = prometheus_client.Gauge(
             "moorage_hosts",
             "Known hosts by the UUID of their cell.",
@@ -271,6 +278,10 @@ class _StateMetrics:
             {"truncated": stats.truncated, "evicted": stats.evicted}
         )
         self._reports.set_total(status.report_counts)
+        if (store := status.store) is not None:
+            self._stored.set_total(
+                {"written": store.n_written, "dropped": store.n_dropped}
+            )
         for each, gauge in zip(_GAUGES, self._gauges, strict=True):
             gauge.set(each.read(status))
         cells = Tally(status.table.batch().cell_uuid.tolist())
@@ -326,6 +337,13 @@ _GAUGES: Final = (
         "livesum",
         lambda status: len(status.suspected_orphans),
         "Allocations that nothing shows to be in use; see moorage-status.",
+    ),
+    _Gauge(
+        "moorage_decision_store_up",
+        "livemin",
+        lambda status: status.store is not None and not status.store.failure,
+        "Whether decisions can be stored, 1 or 0; 0 also without a store. Of several "
+        "workers, whether all can.",
     ),
     _Gauge(
         "moorage_ready",

@@ -33,6 +33,7 @@ _TABLES = (
     "Decisions with that Placement, and PUTs of the same allocations, ms",
     "A message on the wire, ms",
     "Reports of 1,000 hosts to the source push, CPU time",
+    "The store of decisions, at 1,000 hosts",
 )
 _SOURCE_TABLES = (
     "A start from nova 34's databases, 4 cells, ms",

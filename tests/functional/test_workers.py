@@ -19,6 +19,7 @@ import pytest
 
 from moorage.objects import Selection, Serializer
 from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.decision_store import DecisionQuery, DecisionStore
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.placement.embedded import TOKEN
 from moorage.scheduler.placement.seed import seed
@@ -179,6 +180,32 @@ def test_killed_worker_is_replaced_and_requests_go_on(cloud: Cloud) -> None:
             select(api)
         assert scheduler.stop() == 0
     assert cloud.n_claimed() == 14
+
+
+def test_workers_share_a_store_of_decisions(cloud: Cloud, tmp_path: Path) -> None:
+    """A killed worker loses at most what it had not written yet."""
+    url = f"sqlite:///{tmp_path}/store/decisions.sqlite"
+    environment = {"OS_MOORAGE__DECISION_STORE_CONNECTION": url}
+    api = cloud.api()
+    store = DecisionStore(url)
+
+    def stored() -> set[str]:
+        decisions = store.find(DecisionQuery(limit=1000))
+        return {uuid for decision in decisions for uuid in decision.instance_uuids}
+
+    first, *others = new_uuids(20)
+    with SchedulerProcess(
+        cloud.config(), n_workers=2, environment=environment
+    ) as scheduler:
+        select(api, [first])
+        wait_until(lambda: first in stored())
+        os.kill(scheduler.workers[1], signal.SIGKILL)
+        scheduler.wait_for("Serving 8 hosts", times=3)
+        for uuid in others:
+            select(api, [uuid])
+        assert scheduler.stop() == 0
+    assert {first, *others} <= stored()
+    store.stop()
 
 
 def test_every_worker_hears_of_the_claims_of_others(cloud: Cloud) -> None:

@@ -54,7 +54,7 @@ def test_next_decision_sees_what_nova_has_written(
 
 def test_nova_catches_what_it_would_of_its_own_scheduler(seen: dict[str, Any]) -> None:
     told = "No valid host was found. "
-    assert seen["too large"] == [told, told]
+    assert seen["too large"] == [f"{told}Of 1 host: 1 lacks CPUs."] * 2
     assert seen["Placement away"] == [
         f"{told}PlacementUnavailable: Placement was unreachable, timed out or sent a "
         "malformed answer.",

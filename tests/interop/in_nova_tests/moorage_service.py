@@ -39,6 +39,7 @@ from moorage.filters.server_group import (
     ServerGroupAntiAffinityFilter,
 )
 from moorage.objects import Serializer
+from moorage.scheduler.conf import register_opts
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.nova_db import NovaDBSource
 
@@ -105,6 +106,9 @@ class MoorageService:
     def start(self) -> None:
         nova.context.CELL_CACHE = {}
         self.service_ref = _record(self.host)
+        register_opts(CONF)
+        CONF.set_override("user_reasons", "nova", group="moorage")
+        CONF.set_override("decision_store_connection", "", group="moorage")
         self._scheduler = build(
             CONF,
             placement=_Placement(),

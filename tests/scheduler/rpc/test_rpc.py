@@ -90,7 +90,8 @@ def test_selections_come_back_as_objects(api: SchedulerAPI) -> None:
 def test_no_valid_host_is_rebuilt_with_its_reason(api: SchedulerAPI) -> None:
     with pytest.raises(errors.NoValidHost) as raised:
         api.select_destinations(CONTEXT, request(vcpus=99), new_uuids())
-    assert str(raised.value) == "No valid host was found. "
+    reason = "Of 3 hosts: 3 lack CPUs."
+    assert str(raised.value) == f"No valid host was found. {reason}"
 
 
 def test_invalid_request_names_the_field(api: SchedulerAPI) -> None:

@@ -156,7 +156,7 @@ def test_context_that_makes_no_sense_is_no_obstacle(call: Call, context: Any) ->
 @pytest.mark.parametrize(
     ("spec_obj", "reason"),
     [
-        (request(vcpus=99), "found. $"),
+        (request(vcpus=99), "found. Of 2 hosts: 2 lack CPUs.$"),
         (
             request(extra_specs={"trait:CUSTOM_NO_SUCH": "required"}),
             "Placement rejected the query: .*No such trait.*CUSTOM_NO_SUCH",

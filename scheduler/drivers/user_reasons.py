@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why no host was found, for end users: counts by cause, and never a host's name.
+
+What filters rejected is in the decision record. Placement does not say why it left out
+a host; that is estimated from the host table, without another request.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+import numpy.typing as npt
+import os_resource_classes as orc
+
+from ...filters import BaseHostFilter
+from ..hosts import AggregateMap, HostAggregate, HostBatch
+from ..request import Request
+from .record import DecisionRecord, FilterStep
+from .restrictions import REQUIRED
+
+Mask = npt.NDArray[np.bool_]
+#: The parameters of a query to Placement.
+Query = Mapping[str, Sequence[str]]
+
+#: nova's conductor stores the first 255 bytes of a message as the instance's fault;
+#: "No valid host was found. " precedes the reason.
+MAX_BYTES: Final = 255 - 25
+
+_MAX_ZONE: Final = 40
+_MAX_REASON: Final = 90
+_ZONE: Final = "availability_zone"
+_EXCLUDED: Final = "excluded by the request"
+_OTHERS: Final = ", others for other reasons"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Cause:
+    """A number of hosts, and what is said of one and of several."""
+
+    n_hosts: int
+    of_one: str
+    of_several: str = ""
+
+    def __str__(self) -> str:
+        text = self.of_one if self.n_hosts == 1 else self.of_several or self.of_one
+        return f"{self.n_hosts:,} {text}"
+
+
+def count_causes(
+    record: DecisionRecord,
+    request: Request,
+    hosts: HostBatch,
+    aggregates: AggregateMap,
+    offered: Collection[str],
+) -> str:
+    """Return the reason of a request that fits nowhere, at most `MAX_BYTES` long.
+
+    Parameters
+    ----------
+    hosts : HostBatch
+        All hosts.
+    offered : collection of str
+        The UUIDs of the nodes for which Placement had candidates.
+    """
+    if not len(hosts):
+        return "No hosts are known."
+    causes = [*_of_steps(record)]
+    whole = f"{len(hosts):,} host{'' if len(hosts) == 1 else 's'}"
+    if record.is_truncated:
+        whole = f"the {record.n_hosts:,} hosts that Placement offered"
+    elif not request.is_rebuild:
+        left_out = hosts.take(~hosts.matches("uuid", offered))
+        query = parse_qs(urlsplit(record.queries[0]).query) if record.queries else {}
+        causes += _of_left_out(left_out, request, aggregates, query)
+    causes.sort(key=lambda cause: -cause.n_hosts)
+    return _joined(f"Of {whole}: ", [str(cause) for cause in causes if cause.n_hosts])
+
+
+def _joined(start: str, causes: Iterable[str]) -> str:
+    text = ""
+    for cause in causes:
+        longer = f"{text}, {cause}" if text else f"{start}{cause}"
+        if len(f"{longer}{_OTHERS}.".encode()) > MAX_BYTES:
+            return f"{text}{_OTHERS}."
+        text = longer
+    return f"{text}." if text else f"{start}none is left."
+
+
+# -- filters ---------------------------------------------------------------------------
+
+
+def _of_steps(record: DecisionRecord) -> Iterator[_Cause]:
+    steps = _last_pass(record.steps)
+    rejected: Counter[str] = Counter()
+    for step in steps:
+        rejected[_said_of(step)] += step.n_in - step.n_out
+    yield from (_Cause(n_hosts, text) for text, n_hosts in rejected.items())
+    n_left = steps[-1].n_out if steps else record.n_hosts
+    yield _Cause(n_left, "has no room left", "have no room left")
+
+
+def _last_pass(steps: list[FilterStep]) -> list[FilterStep]:
+    """Return the steps since the filters last began with hosts already rejected."""
+    begin = 0
+    for place in range(1, len(steps)):
+        if steps[place].n_in > steps[place - 1].n_out:
+            begin = place
+    return steps[begin:]
+
+
+def _said_of(step: FilterStep) -> str:
+    if step.reason == REQUIRED:
+        return _EXCLUDED
+    if step.reason == BaseHostFilter.REASON:
+        return f"rejected by {step.name}"
+    return f"rejected ({_clean(step.reason, _MAX_REASON)})"
+
+
+# -- what Placement left out -----------------------------------------------------------
+
+
+def _of_left_out(
+    hosts: HostBatch,
+    request: Request,
+    aggregates: AggregateMap,
+    query: Query,
+) -> Iterator[_Cause]:
+    """Yield the first cause of each host, by the host table."""
+    is_left = np.ones(len(hosts), dtype=bool)
+    for mask, (of_one, of_several) in _causes(hosts, request, aggregates, query):
+        yield _Cause(int(np.count_nonzero(is_left & mask)), of_one, of_several)
+        is_left &= ~mask
+    what = "a trait, an aggregate or another resource that is required"
+    n_left = int(np.count_nonzero(is_left))
+    yield _Cause(n_left, f"lacks {what}", f"lack {what}")
+
+
+def _causes(
+    hosts: HostBatch,
+    request: Request,
+    aggregates: AggregateMap,
+    query: Query,
+) -> Iterator[tuple[Mask, tuple[str, str]]]:
+    if in_tree := query.get("in_tree"):
+        yield ~hosts.matches("uuid", in_tree), (_EXCLUDED, _EXCLUDED)
+    zone = request.field(_ZONE)
+    if zone and aggregates.uuids_with_metadata(_ZONE, zone):
+        where = f"not in zone {_clean(zone, _MAX_ZONE)}"
+        yield ~_in_zone(hosts, zone), (f"is {where}", f"are {where}")
+    yield hosts.disabled, ("is disabled", "are disabled")
+    free = {
+        orc.MEMORY_MB: (_free_memory_mb, "memory"),
+        orc.VCPU: (_free_vcpus, "CPUs"),
+        orc.DISK_GB: (_free_disk_gb, "disk space"),
+    }
+    amounts = _amounts(query)
+    for name, (compute, word) in free.items():
+        if amount := amounts.get(name):
+            yield compute(hosts) < amount, (f"lacks {word}", f"lack {word}")
+
+
+def _in_zone(hosts: HostBatch, zone: str) -> Mask:
+    def is_in(aggregates: Iterable[HostAggregate]) -> bool:
+        return any(each.metadata.get(_ZONE) == zone for each in aggregates)
+
+    mask: Mask = hosts.map_distinct("aggregates", is_in, bool)
+    return mask
+
+
+def _free_memory_mb(hosts: HostBatch) -> npt.NDArray[np.float64]:
+    used = hosts.total_usable_ram_mb - hosts.free_ram_mb
+    free: npt.NDArray[np.float64]
+    free = hosts.total_usable_ram_mb * hosts.ram_allocation_ratio - used
+    return free
+
+
+def _free_vcpus(hosts: HostBatch) -> npt.NDArray[np.float64]:
+    free: npt.NDArray[np.float64]
+    free = hosts.vcpus_total * hosts.cpu_allocation_ratio - hosts.vcpus_used
+    return free
+
+
+def _free_disk_gb(hosts: HostBatch) -> npt.NDArray[np.float64]:
+    used_gb = hosts.disk_mb_used / 1024
+    free: npt.NDArray[np.float64]
+    free = hosts.total_usable_disk_gb * hosts.disk_allocation_ratio - used_gb
+    return free
+
+
+def _amounts(query: Query) -> dict[str, int]:
+    """Return the amounts that the whole host, not a part of it, has to have."""
+    resources = ",".join(query.get("resources", ())).split(",")
+    pairs = (pair.partition(":") for pair in resources)
+    return {name: int(amount) for name, _, amount in pairs if amount.isdecimal()}
+
+
+def _clean(text: str, most: int) -> str:
+    """Return a text without what is not printable, shortened."""
+    clean = "".join(c if c.isprintable() else "?" for c in text[: most + 1])
+    return clean if len(clean) <= most else f"{clean[: most - 1]}…"

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records are stored in few bytes, and read again, whatever they contain."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import uuid
+from importlib import resources
+from typing import Any
+
+import numpy as np
+import pytest
+
+from moorage.objects import Flavor, RequestSpec
+from moorage.scheduler.decision_store import DecisionStore, codec
+from moorage.scheduler.drivers.record import (
+    ClaimAttempt,
+    DecisionRecord,
+    FilterStep,
+    InstanceRecord,
+    WeighedHost,
+    WeigherPart,
+)
+from moorage.testing.builders import spec
+
+from .conftest import make_record
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "' OR 1=1; DROP TABLE decisions; --",
+    'a"b`c\\',
+    "nul \x00 bell \x07 \x1b[31m red \r\n",
+    "\u202e right to left, \ufeff, \U0001f4a5",
+    "x" * 10_000,
+    "",
+    "%s %(x)s {0} $PATH",
+]
+WEIGHERS = ("RAMWeigher", "CPUWeigher", "DiskWeigher", "IoOpsWeigher", "PCIWeigher")
+
+
+def test_dictionary_is_unchanged() -> None:
+    """Records that are stored already need it."""
+    package = resources.files("moorage.scheduler.decision_store")
+    found = package.joinpath("dictionary_1.msgpack").read_bytes()
+    assert hashlib.sha256(found).hexdigest() == (
+        "a4a366c5faff9e3de57ccb16f33809805a0a89498fb233a342fbac412858fe26"
+    )
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_stored_found_and_read(store: DecisionStore, text: str) -> None:
+    name = f"{text}host"
+    record = make_record(
+        host=name,
+        request_id=f"req {text}",
+        project_id=f"project {text}",
+        reason=text,
+        steps=[FilterStep(text, 1, 0, text)],
+        request=spec(
+            scheduler_hints={"query": [text]},
+            availability_zone=text,
+            flavor=Flavor(name=text, extra_specs={f"k{text}": text}),
+        ),
+    )
+    store.add(record)
+    store.flush()
+    [decision] = store.get(f"req {text}")
+    assert decision.record == dataclasses.replace(record, request=None)
+    assert decision.request is not None
+    assert decision.request.scheduler_hints == {"query": [text]}
+    assert decision.request.flavor.extra_specs == {f"k{text}": text}
+    assert decision.hosts == (name,)
+
+
+def test_text_that_utf8_cannot_represent_is_changed() -> None:
+    record = make_record(host="a\ud800b", reason="\udfff")
+    read, request = codec.decode(codec.encode(record))
+    assert (read.instances[0].host, read.reason) == ("a?b", "?")
+    assert request is not None
+
+
+def test_numbers_of_numpy_are_stored_as_pythons() -> None:
+    part = WeigherPart("W", np.float64(0.5), np.float32(0.25), np.int64(3))  # type: ignore[arg-type] # what a weigher may return
+    top = WeighedHost("a", "a", np.float64(1.5), (part,))
+    record = make_record(instances=[InstanceRecord("u", "a", 1.0, (top,))])
+    read, _ = codec.decode(codec.encode(record))
+    assert read.instances[0].top_hosts[0].parts == (WeigherPart("W", 0.5, 0.25, 3.0),)
+
+
+@pytest.mark.parametrize("hint", ["x" * 10, 1 << 70, "random"])
+def test_request_that_cannot_be_stored_is_left_out(
+    hint: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(codec, "_MAX_BYTES", 10_000)
+    if hint == "random":
+        hint = "".join(str(uuid.uuid4()) for _ in range(1000))
+    request = _Request(spec(), hint)
+    read, found = codec.decode(codec.encode(make_record(request=request)))
+    assert read.request_id == "req-1"
+    assert (found is None) == (hint != "x" * 10)
+
+
+class _Request:
+    """A request with a value in its wire form."""
+
+    def __init__(self, plain: RequestSpec, hint: object) -> None:
+        self._plain, self._hint = plain, hint
+
+    def obj_to_primitive(self) -> Any:
+        primitive = self._plain.obj_to_primitive()
+        primitive["nova_object.data"]["hint"] = self._hint
+        return primitive
+
+
+@pytest.mark.parametrize("data", [b"", b"\x01", b"\x01junk", b"\xffanything"])
+def test_bytes_that_are_no_record_are_an_error(data: bytes) -> None:
+    with pytest.raises(codec.UnreadableRecord):
+        codec.decode(data)
+
+
+def _top(rng: np.random.Generator, host: str, n_weighers: int) -> WeighedHost:
+    parts = tuple(
+        WeigherPart(name, float(rng.integers(1 << 17)), *rng.random(2).tolist())
+        for name in WEIGHERS[:n_weighers]
+    )
+    return WeighedHost(host, host, float(rng.random()), parts)
+
+
+def _decision(n_instances: int) -> DecisionRecord:
+    """A record whose numbers cannot be compressed: no real one has more of them."""
+    rng = np.random.default_rng(1)
+    uuids = tuple(
+        str(uuid.uuid5(uuid.NAMESPACE_DNS, str(n))) for n in range(n_instances)
+    )
+    hosts = [f"compute-{rng.integers(10_000):05}.example.org" for _ in range(400)]
+    instances = [
+        InstanceRecord(
+            each,
+            hosts[n],
+            float(rng.random()),
+            tuple(_top(rng, hosts[n + i], 3) for i in range(5)) if n < 20 else (),
+            tuple(hosts[-3:]),
+        )
+        for n, each in enumerate(uuids)
+    ]
+    return make_record(
+        instance_uuids=uuids,
+        n_instances=n_instances,
+        instances=instances,
+        claims=[ClaimAttempt(uuids, tuple(hosts[:n_instances]), "claimed", 1, "")],
+    )
+
+
+def test_records_are_small() -> None:
+    sizes = {n: len(codec.encode(_decision(n))) for n in (1, 2, 10, 20, 100)}
+    assert sizes[1] <= 2000
+    for n in (2, 10, 20, 100):
+        assert (sizes[n] - sizes[1]) / (n - 1) <= 300 - 84, "84 bytes are of its keys"

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decisions are written in the background, whatever the database does."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from moorage.scheduler.database import IncompatibleSchema, StoreUnavailable
+from moorage.scheduler.decision_store import DecisionQuery, DecisionStore, writer
+from moorage.scheduler.decision_store.schema import METADATA
+from moorage.scheduler.sources.push.store import HostStore
+from moorage.testing.builders import NOW
+
+from ...fixtures.waiting import wait_until
+from .conftest import make_record
+
+#: Writes decisions until it is killed; prints how many it knows to be stored.
+WRITER = """
+import sys
+from moorage.scheduler.decision_store import DecisionStore
+from tests.scheduler.decision_store.conftest import make_record
+url, number, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+store = DecisionStore(url)
+store.prepare()
+store.start()
+for each in range(count):
+    store.add(make_record(each, request_id=f"req-{number}-{each}"))
+    if not each % 100:
+        store.flush()
+        print(each, flush=True)
+if count < 10_000:
+    store.stop()
+    print(store.n_written, store.n_dropped)
+"""
+ROOT = Path(__file__).parents[3]
+
+
+def statement(url: str, text: str) -> Any:
+    engine = sa.create_engine(url)
+    try:
+        with engine.begin() as connection:
+            answer = connection.execute(sa.text(text))
+            return answer.all() if answer.returns_rows else None
+    finally:
+        engine.dispose()
+
+
+def writing(url: str, number: int, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-W", "ignore", "-c", WRITER, url]
+    return subprocess.Popen(
+        [*command, str(number), str(count)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def count_of(url: str) -> int:
+    [(count,)] = statement(url, "SELECT count(*) FROM decisions")
+    return int(count)
+
+
+def test_decisions_are_written_in_the_background(store: DecisionStore) -> None:
+    store.start()
+    store.add(make_record())
+    assert wait_until(lambda: store.get("req-1"), timeout_s=30)
+
+
+def test_stop_writes_what_is_queued(database: str) -> None:
+    store = DecisionStore(database)
+    store.prepare()
+    store.start()
+    for number in range(50):
+        store.add(make_record(number))
+    store.stop()
+    assert (store.n_written, store.n_dropped, count_of(database)) == (50, 0, 50)
+
+
+def test_store_that_is_away_costs_no_decision_and_comes_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "store"
+    folder.write_text("in the way")
+    store = DecisionStore(f"sqlite:///{folder}/decisions.sqlite")
+    with caplog.at_level(logging.WARNING):
+        store.prepare()
+        for number in range(3):
+            store.add(make_record(number))
+            store.flush()
+        assert store.failure
+        with pytest.raises(StoreUnavailable):
+            store.get("req-1")
+        folder.unlink()
+        store.flush()
+    assert [each.request_id for each in store.find(DecisionQuery())] == [
+        "req-2",
+        "req-1",
+        "req-0",
+    ]
+    assert (store.failure, store.n_dropped) == ("", 0)
+    away, back = (record.message for record in caplog.records)
+    assert away.startswith("The store of decisions cannot be used: ")
+    assert back == ("The store of decisions answers again; 0 decisions were not stored")
+
+
+def test_queue_is_bounded_and_drops_the_oldest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_MAX_QUEUED", 5)
+    store = DecisionStore(f"sqlite:///{tmp_path}/decisions.sqlite")
+    for number in range(8):
+        store.add(make_record(number))
+    store.flush()
+    found = [each.request_id for each in store.find(DecisionQuery())]
+    assert found == ["req-7", "req-6", "req-5", "req-4", "req-3"]
+    assert (store.n_written, store.n_dropped) == (5, 3)
+    store.stop()
+
+
+def test_encoded_decisions_of_an_unavailable_store_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_MAX_PENDING", 5)
+    folder = tmp_path / "store"
+    folder.write_text("in the way")
+    store = DecisionStore(f"sqlite:///{folder}/decisions.sqlite")
+    for number in range(8):
+        store.add(make_record(number))
+        store.flush()
+    assert store.n_dropped == 3
+    store.stop()
+    assert (store.n_written, store.n_dropped) == (0, 8)
+
+
+@pytest.mark.parametrize(
+    ("limits", "left"),
+    [
+        ({"max_age_s": 5.0}, [6, 5, 4, 3, 2, 1, 0]),
+        ({"max_age_s": 2.0}, [6, 5, 4, 3]),
+        ({"max_decisions": 4}, [6, 5, 4, 3]),
+        ({"max_decisions": 2, "max_age_s": 2.0}, [6, 5]),
+        ({}, [6, 5, 4, 3, 2, 1, 0]),
+    ],
+)
+def test_old_decisions_are_removed(
+    database: str,
+    monkeypatch: pytest.MonkeyPatch,
+    limits: dict[str, Any],
+    left: list[int],
+) -> None:
+    monkeypatch.setattr(writer, "_PRUNED", 2)
+    store = DecisionStore(database, clock=lambda: NOW + 5, **limits)
+    for number in range(7):
+        store.add(make_record(number))
+    store.flush()
+    found = [each.request_id for each in store.find(DecisionQuery())]
+    assert found == [f"req-{number}" for number in left]
+    [(n_keys,)] = statement(database, "SELECT count(*) FROM decision_keys")
+    assert n_keys == 4 * len(left), "request, project, instance and host"
+    store.stop()
+
+
+def test_newer_schema_stops_the_start_in_one_line(
+    store: DecisionStore, database: str
+) -> None:
+    assert store.get("req-1") == []
+    statement(database, "UPDATE moorage_decisions_version SET version_num = '999'")
+    later = DecisionStore(database)
+    newer = r"newer Moorage \(revision 999\)"
+    with pytest.raises(IncompatibleSchema, match=newer) as raised:
+        later.prepare()
+    assert "\n" not in str(raised.value)
+
+
+def test_tables_of_the_migrations_are_those_that_are_used(
+    store: DecisionStore, database: str
+) -> None:
+    assert store.get("req-1") == []
+    engine = sa.create_engine(database)
+    inspector = sa.inspect(engine)
+    for table in METADATA.tables.values():
+        columns = {column["name"] for column in inspector.get_columns(table.name)}
+        assert columns == set(table.columns.keys())
+        indexes = {index["name"] for index in inspector.get_indexes(table.name)}
+        assert indexes == {index.name for index in table.indexes}
+    engine.dispose()
+
+
+def test_two_stores_share_a_database(store: DecisionStore, database: str) -> None:
+    hosts = HostStore(database)
+    hosts.upgrade()
+    assert hosts.load() == []
+    hosts.close()
+    store.prepare()
+    assert store.get("req-1") == []
+
+
+def _end(processes: list[subprocess.Popen[str]]) -> list[list[str]]:
+    return [process.communicate(timeout=120)[0].split() for process in processes]
+
+
+@pytest.mark.deep
+def test_eight_processes_write_to_one_store(database: str) -> None:
+    processes = [writing(database, number, 500) for number in range(8)]
+    outputs = _end(processes)
+    assert [output[-2:] for output in outputs] == [["500", "0"]] * 8
+    assert count_of(database) == 4000
+    store = DecisionStore(database)
+    assert len(store.find(DecisionQuery(limit=1000))) == 1000
+    assert [len(store.get(f"req-{number}-499")) for number in range(8)] == [1] * 8
+    store.stop()
+
+
+@pytest.mark.deep
+def test_killed_writer_loses_at_most_its_queue(database: str) -> None:
+    process = writing(database, 1, 1_000_000)
+    assert process.stdout is not None
+    known = [int(process.stdout.readline()) for _ in range(5)]
+    process.kill()
+    last = known[-1]
+    rest, _ = process.communicate(timeout=30)
+    last = max([last, *map(int, rest.split())])
+    store = DecisionStore(database)
+    store.prepare()
+    assert count_of(database) >= last + 1
+    for number in range(0, last + 1, 50):
+        [decision] = store.get(f"req-1-{number}")
+        assert decision.request is not None
+    store.add(make_record(7))
+    store.flush()
+    assert len(store.get("req-7")) == 1
+    store.stop()
