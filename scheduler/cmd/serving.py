@@ -111,9 +111,11 @@ class Serving:
                 self._try(server.wait)
             self._watch.record(f"{broker_failure(self._conf, error)}")
             return False
+        n_hosts = len(self._scheduler.table)
         if self._is_deciding:
-            n_hosts = len(self._scheduler.table)
             LOG.info("Serving %d hosts as %s", n_hosts, self._conf.host)
+        else:
+            LOG.info("Following the schedulers of %d hosts", n_hosts)
         return True
 
     def _make_servers(self) -> list[SchedulerRPCServer]:

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""moorage-api in a process of its own, beside moorage-scheduler, and the command."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.placement.embedded import TOKEN
+from moorage.scheduler.placement.seed import seed
+from moorage.scheduler.rpc import SchedulerAPI, get_transport
+from moorage.scheduler.seeding import providers
+from moorage.scheduler.sources.inventory import read_inventory
+
+from ..fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ..fixtures.placement_servers import EmbeddedPlacementFixture, MisbehavingServer
+from ..fixtures.ports import free_port
+from ..fixtures.rabbitmq import Broker
+from ..fixtures.scheduler_process import SchedulerProcess
+from ..fixtures.waiting import wait_until
+
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("functional")]
+
+API = "moorage.scheduler.cmd.api"
+WEB_TOKEN = "0123456789abcdef"
+
+
+def _moorage(config: Path, *args: str) -> Any:
+    command = [sys.executable, "-m", "moorage.scheduler.cmd.cli"]
+    result = subprocess.run(
+        [*command, "--config-file", str(config), *args, "--json"],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Iterator[Path]:
+    """The configuration of a cloud with two hosts, and a broker."""
+    token = tmp_path / "token"
+    token.write_text(WEB_TOKEN)
+    token.chmod(0o600)
+    path = tmp_path / "moorage.conf"
+    inventory_file = write_inventory(tmp_path, host("h1"), host("h2", disabled=True))
+    with (
+        Broker() as broker,
+        EmbeddedPlacementFixture() as embedded,
+        MisbehavingServer(embedded.placement.wsgi_app) as server,
+    ):
+        seed(embedded.client, providers(read_inventory(inventory_file)))
+        path.write_text(
+            "[DEFAULT]\n"
+            f"transport_url = {broker.transport_url}\n"
+            "[placement]\n"
+            "auth_type = admin_token\n"
+            f"endpoint = {server.url}\n"
+            f"endpoint_override = {server.url}\n"
+            f"token = {TOKEN}\n"
+            "[moorage]\n"
+            f"inventory_file = {inventory_file}\n"
+            "[web]\n"
+            f"port = {free_port()}\n"
+            "auth = token\n"
+            f"token_file = {token}\n"
+        )
+        transport = get_transport(
+            moorage_conf.load([], config_files=[]), broker.transport_url
+        )
+        with contextlib.closing(_Closing(transport.cleanup)):
+            yield path
+
+
+class _Closing:
+    def __init__(self, close: Any) -> None:
+        self.close = close
+
+
+def test_a_decision_of_the_scheduler_is_explained_by_the_api(config: Path) -> None:
+    [uuid] = new_uuids()
+    conf = moorage_conf.load([f"--config-file={config}"], config_files=[])
+    transport = get_transport(conf)
+    # It takes precedence over the file, and is empty for tests.
+    store = f"sqlite:///{config.parent}/decisions.sqlite"
+    environment = {"OS_MOORAGE__DECISION_STORE_CONNECTION": store}
+    with (
+        contextlib.closing(_Closing(transport.cleanup)),
+        SchedulerProcess(config, environment=environment),
+        SchedulerProcess(
+            config, module=API, until="Serving the HTTP API", environment=environment
+        ) as api,
+    ):
+        scheduler = SchedulerAPI(transport, timeout_s=60)
+        # A claim that is published before the API listens would be seen only later.
+        api.wait_for("Following the schedulers")
+        scheduler.select_destinations(CONTEXT, request(), [uuid])
+        wait_until(lambda: bool(_moorage(config, "decisions")["decisions"]))
+        [decision] = _moorage(config, "explain", uuid)["decisions"]
+        assert decision["instances"][0]["host"] == "h1"
+        [verdict] = _moorage(config, "why-not", "h2", uuid)["nodes"]
+        checks = {each["check"] for each in verdict["reasons"]}
+        assert checks == {"COMPUTE_STATUS_DISABLED", "ComputeFilter"}
+        wait_until(
+            lambda: [
+                each["n_claims"] for each in _moorage(config, "hosts")["hosts"]
+            ] == [1, 0],
+        )  # fmt: skip
+        assert api.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        pytest.param("", "[web] port is not set", id="port"),
+        pytest.param(
+            "[web]\nport = 0\naddress = 0.0.0.0\n",
+            "set [web] auth to token or keystone",
+            id="address",
+        ),
+        pytest.param(
+            "[web]\nport = 0\nauth = token\n", "needs [web] token_file", id="token"
+        ),
+    ],
+)
+def test_a_start_that_is_refused_is_one_line(
+    tmp_path: Path, lines: str, words: str
+) -> None:
+    config = tmp_path / "moorage.conf"
+    inventory_file = write_inventory(tmp_path, host("h1"))
+    config.write_text(
+        f"[moorage]\ninventory_file = {inventory_file}\n[placement]\n"
+        f"auth_type = none\nendpoint_override = http://127.0.0.1:1\n{lines}"
+    )
+    command = [sys.executable, "-W", "ignore", "-m", API, "--config-file", str(config)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    [line] = [li for li in result.stderr.splitlines() if li.startswith("moorage-api: ")]
+    assert words in line
+    assert "Traceback" not in result.stderr
