@@ -98,7 +98,7 @@ class Rate:
         return self.n_requests / self.elapsed_s
 
     @property
-    def gets_perof_flavor(self) -> float:
+    def gets_per_request(self) -> float:
         """GETs per request."""
         return self.n_gets / self.n_requests
 
