@@ -4,10 +4,10 @@
 Decisions without Placement compared with nova 34, each plugin alone, guests with NUMA
 cells and PCI devices, decisions with a real Placement, candidates from resource
 providers in memory, following Placement's database, ways to find hosts with room, a
-stream of requests to a Placement with many providers, the source nova_db with databases
-of a real nova, messages, the reports per second of the source push, the store of
-decisions, the memory of workers. The tables show the median and the p99 of this run; no
-time fails the benchmark.
+stream of requests that all differ, a stream of 8 flavors with Placement, the source
+nova_db with databases of a real nova, messages, the reports per second of the source
+push, the store of decisions, the memory of workers. The tables show the median and the
+p99 of this run; no time fails the benchmark.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ _PARTS = (
     "filtering",
     "following",
     "ingest",
+    "memory",
     "providers",
     "sources",
     "store",
@@ -64,6 +65,7 @@ def main() -> int:
         is_alone = options.no_nova or options.part in (
             "filtering",
             "following",
+            "memory",
             "providers",
             "store",
             "stream",
@@ -80,6 +82,7 @@ def main() -> int:
             "filtering": lambda: bench.run_filtering(options.plot),
             "following": bench.run_following,
             "ingest": bench.run_ingest,
+            "memory": bench.run_memory,
             "providers": bench.run_providers,
             "sources": bench.run_sources,
             "store": bench.run_store,

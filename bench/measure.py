@@ -21,6 +21,7 @@ from .decisions import MeasuredScheduler, Times, filter_names, weigher_names
 from .embedded_placement import embedded_times
 from .filtering import filtering_rows, print_filtering
 from .filtering_plot import draw_filtering
+from .memory_stream import memory_stream_rows, print_memory_stream
 from .nova import Nova, missing_peer
 from .nova_db_source import source_times
 from .numa_pci import FitRow, fit_rows
@@ -161,6 +162,7 @@ class Bench:
         self.run_providers()
         self.run_following()
         self.run_filtering()
+        self.run_memory()
         self.run_stream()
         self.run_sources()
         self._say("messages")
@@ -238,6 +240,16 @@ class Bench:
         n_hosts = self._sizes.plugin_hosts
         self._say(f"the store of decisions, {n_hosts:,} hosts")
         print_store_costs(self._console, n_hosts, self._sizes.moorage)
+
+    def run_memory(self) -> None:
+        """Measure requests that all differ, with providers in memory."""
+        n_hosts, plan = self._sizes.placement_hosts, self._sizes.stream
+        try:
+            rows = list(memory_stream_rows(n_hosts, plan.n_requests, self._say))
+        except LookupError as e:
+            self._console.print(f"memory not measured: {e}")
+            return
+        print_memory_stream(self._console, rows)
 
     def run_workers(self) -> None:
         """Measure the memory of several workers, if there is a broker."""

@@ -158,7 +158,7 @@ def stream_times(
         with _running(cloud, adapter) as streamed:
             first, later = streamed.stream(plan.n_requests)
             say("nova's calls")
-            nova = _nova_calls(adapter, streamed.queries)
+            nova = nova_calls(adapter, streamed.queries)
         say("decisions and PUTs")
         with _running(cloud, adapter) as streamed:
             single = streamed.compare_with_puts(FLAVORS, 1, plan.singles)
@@ -267,7 +267,8 @@ class _StreamedScheduler:
             self._adapter.delete(f"/allocations/{consumer}", **_READING)
 
 
-def _nova_calls(adapter: CountedAdapter, queries: Sequence[str]) -> Rate:
+def nova_calls(adapter: CountedAdapter, queries: Sequence[str]) -> Rate:
+    """Return the times of nova's calls to Placement for these queries."""
     consumers = [str(uuid.uuid4()) for _ in queries]
 
     def call(query: str, consumer: str) -> None:

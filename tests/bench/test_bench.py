@@ -79,6 +79,11 @@ def test_every_table_is_printed_without_nova(tmp_path: Path) -> None:
         "Following Placement's database on MariaDB, ms" in printed
         or "following not measured: " in printed
     )
+    for title, part in (
+        ("Hosts with room: by filters, Placement's database,", "filtering"),
+        ("Requests that all differ, providers in memory,", "memory"),
+    ):
+        assert title in printed or f"{part} not measured: " in printed
     assert (
         "Memory of workers" in printed or "memory of workers not measured: " in printed
     )

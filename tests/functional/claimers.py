@@ -43,6 +43,8 @@ timeout = {timeout_s}
 [moorage]
 inventory_file = {inventory_file}
 decision_records = {n_records}
+[placement_database]
+connection = {database_url}
 """
 
 
@@ -146,10 +148,19 @@ class Claimers(fixtures.Fixture):
         Of Placement, or of what stands before it.
     timeout_s : float
         [placement] timeout.
+    in_memory : bool
+        Whether they follow Placement's database.
     """
 
     def __init__(
-        self, cloud: Cloud, folder: Path, load: Load, *, url: str = "", timeout_s: float
+        self,
+        cloud: Cloud,
+        folder: Path,
+        load: Load,
+        *,
+        url: str = "",
+        timeout_s: float,
+        in_memory: bool = False,
     ) -> None:
         super().__init__()
         self._cloud = cloud
@@ -157,6 +168,7 @@ class Claimers(fixtures.Fixture):
         self._load = load
         self._url = url or cloud.server.url
         self._timeout_s = timeout_s
+        self._database_url = cloud.server.database_url if in_memory else ""
 
     def _setUp(self) -> None:
         self._processes = [self._started(number) for number in range(N_SCHEDULERS)]
@@ -173,6 +185,7 @@ class Claimers(fixtures.Fixture):
             timeout_s=self._timeout_s,
             inventory_file=self._cloud.inventory_file,
             n_records=100 * self._load.n_requests,
+            database_url=self._database_url,
         )
         config_file.write_text(config)
         load = json.dumps(dataclasses.asdict(self._load))
