@@ -25,6 +25,7 @@ from .drivers.plugins import PluginSet, load_plugin_set
 from .drivers.record import DecisionLog
 from .entry_points import load_plugin
 from .errors import ConfigurationError
+from .explain import Explainer
 from .hosts import HostTable
 from .instances import InstanceLocation, InstanceState
 from .lifecycle import Lifecycle, claim_max_age_s
@@ -154,6 +155,8 @@ class Scheduler:
         Allocations that may be held without an answered request.
     selector : Selector
         Decides; exchanges claims with other schedulers.
+    explainer : Explainer
+        Explains requests and hosts; claims nothing.
     lifecycle : Lifecycle
         The steps of `start` and `reset`, for a process that forks workers.
     status : SchedulerStatus
@@ -271,6 +274,7 @@ class Scheduler:
                 review=reconciler.review,
             )
             self.selector = Selector(conf, parts, published)
+            self.explainer = Explainer(lambda: self.selector.parts)
             self.status = SchedulerStatus(conf, parts, store)
             self.source_endpoints = source.endpoints
             self.endpoints = [SchedulerEndpoint(self), BaseAPIEndpoint()]

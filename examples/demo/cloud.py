@@ -15,7 +15,6 @@ from oslo_config import cfg
 
 from moorage.conductor import ConductorClient
 from moorage.scheduler.conf import load
-from moorage.scheduler.explain import Explainer
 from moorage.scheduler.placement.embedded import EmbeddedPlacement
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.rpc import SchedulerAPI, get_server, get_transport
@@ -86,8 +85,7 @@ def running(
 
 def _web(conf: cfg.ConfigOpts, scheduler: Scheduler) -> WebServer:
     """Return the HTTP API, which in production is a process of its own, moorage-api."""
-    explainer = Explainer(lambda: scheduler.selector.parts)
-    answers = Answers(explainer, scheduler.status.store)
+    answers = Answers(scheduler.explainer, scheduler.status.store)
     return WebServer(conf, make_access(conf)(make_app(answers)))
 
 

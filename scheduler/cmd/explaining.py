@@ -19,7 +19,6 @@ from oslo_config import cfg
 from .. import logs
 from ..conf import load
 from ..errors import ConfigurationError, SchedulerError
-from ..explain import Explainer
 from ..failures import one_line
 from ..rpc import get_transport, register_opts
 from ..service import build
@@ -60,9 +59,7 @@ def run(argv: Sequence[str]) -> int:
                     "[placement] is not set: the embedded Placement is inside the "
                     "process of moorage-scheduler, and moorage-api cannot read it"
                 )
-            answers = Answers(
-                Explainer(lambda: scheduler.selector.parts), scheduler.status.store
-            )
+            answers = Answers(scheduler.explainer, scheduler.status.store)
             server = WebServer(conf, access(make_app(answers)))
             signals = Signals((*STOPPING, RELOADING))
             scheduler.start()

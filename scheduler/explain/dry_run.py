@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import uuid
 from typing import Final
@@ -43,8 +42,15 @@ def dry_run(
         project_id=caller.project_id,
         n_known_hosts=len(parts.table),
     )
-    with contextlib.suppress(NoValidHost), concluding(record):
-        Decision(
-            parts, caller, spec_obj, uuids, record, return_alternates=True, is_dry=True
-        ).run()
+    decision: Decision | None = None
+    try:
+        with concluding(record):
+            decision = Decision(
+                parts, caller, spec_obj, uuids, record,
+                return_alternates=True, is_dry=True,
+            )  # fmt: skip
+            decision.run()
+    except NoValidHost as e:
+        if decision is not None:
+            record.user_message = decision.reason_for_user(e)
     return record

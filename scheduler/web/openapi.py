@@ -135,6 +135,7 @@ _RECORD = _object(
     times_ms={"type": "object", "additionalProperties": _NUMBER},
     outcome=_OPTIONAL_TEXT,
     reason=_TEXT,
+    user_message=_TEXT,
 )
 _STORED_RECORD = {
     "allOf": [
@@ -149,6 +150,7 @@ _SHORT = _object(
     project_id=_OPTIONAL_TEXT,
     outcome=_TEXT,
     reason=_TEXT,
+    user_message=_TEXT,
     instance_uuids=_TEXTS,
     n_instances=_COUNT,
     hosts=_TEXTS,

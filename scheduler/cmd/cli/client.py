@@ -101,8 +101,8 @@ def find_api(
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
             raise click.ClickException(f"--url {url!r} is no http or https URL")
         return ApiClient(url, _read_token(token_file))
-    options = _configured(config_files)
-    if options is None or options.port is None:
+    options = read_options(config_files).web
+    if options.port is None:
         raise click.ClickException(
             "There is no API to ask: pass --url, set MOORAGE_URL, or set [web] port in "
             "moorage.conf"
@@ -116,15 +116,20 @@ def find_api(
     return ApiClient(f"http://{host}:{options.port}", _read_token(token_file))
 
 
-def _configured(config_files: Sequence[str]) -> Any:
-    """Return [web] of the files, or of the default ones; None: there are none."""
+def read_options(config_files: Sequence[str]) -> Any:
+    """Return the options of files, or of those that are found without any.
+
+    Raises
+    ------
+    click.ClickException
+        A file or a value is invalid.
+    """
     from oslo_config import cfg
 
     from ...conf import load
 
     try:
-        argv = [f"--config-file={path}" for path in config_files]
-        return load(argv).web
+        return load([f"--config-file={path}" for path in config_files])
     except cfg.Error as e:
         raise click.ClickException(f"The configuration cannot be read: {e}") from e
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from . import tables
 from .tables import Answer
-from .text import safe, timestamp
+from .text import safe, timestamp, why
 
 
 def show(console: Console, decision: Answer) -> None:
@@ -39,10 +39,10 @@ def _headline(decision: Answer) -> Text:
     text.append(f"  {timestamp(decision['started_at'])}")
     if decision.get("project_id"):
         text.append(f"  project {safe(decision['project_id'])}")
-    text.append(f"  {decision['n_instances']} instance(s): ")
+    text.append(f"\n{decision['n_instances']} instance(s): ")
     text.append(safe(outcome), style="green" if outcome == "selected" else "bold red")
-    if reason := decision["reason"].strip():
-        text.append(f" ({safe(reason)})")
+    if reason := why(decision):
+        text.append(f". {safe(reason)}")
     return text
 
 
@@ -62,7 +62,11 @@ def page(id_: str, decisions: Sequence[Answer]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Any] = {"timestamp": timestamp, "safe_text": _visible}
+    filters: dict[str, Any] = {
+        "timestamp": timestamp,
+        "safe_text": _visible,
+        "why": why,
+    }
     environment.filters.update(filters)
     template = environment.get_template("explain.html")
     return template.render(id=id_, decisions=decisions)

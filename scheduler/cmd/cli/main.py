@@ -19,6 +19,7 @@ from rich.console import Console
 from .... import __version__
 from . import explaining, tables
 from .client import ApiClient, find_api
+from .switching import switch
 from .tables import Answer
 from .text import cell
 
@@ -375,6 +376,28 @@ def _hosts(console: Console, answer: Answer) -> None:
     n_more = answer["n_hosts"] - len(answer["hosts"])
     if n_more > 0:
         console.print(f"and {n_more} more")
+
+
+@hosts.command()
+@click.argument("host")
+@click.option("--reason", required=True, help="Why, for other operators.")
+@click.pass_obj
+def disable(session: _Session, host: str, reason: str) -> None:
+    """Give HOST no more instances; those that it has stay.
+
+    With the source push, its store keeps that; with file, the inventory file is edited.
+    nova keeps it itself with nova_db: the command then names nova's.
+    """
+    click.echo(switch(session.config_files, host, reason, off=True))
+
+
+@hosts.command()
+@click.argument("host")
+@click.option("--reason", default="", help="Why; it is not kept.")
+@click.pass_obj
+def enable(session: _Session, host: str, reason: str) -> None:
+    """Undo `disable`."""
+    click.echo(switch(session.config_files, host, reason, off=False))
 
 
 @cli.command()

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from .text import cell, names, number, safe, timestamp
+from .text import cell, names, number, safe, timestamp, why
 
 #: What the API answers: an object of JSON.
 Answer = Mapping[str, Any]
@@ -43,7 +43,7 @@ def decisions_table(decisions: Iterable[Answer]) -> Table:
         uuids = [safe(uuid) for uuid in each["instance_uuids"][:1]]
         n_more = each["n_instances"] - len(uuids)
         more = f" and {n_more} more" if n_more > 0 and uuids else ""
-        what = names(each["hosts"][:4]) if each["hosts"] else each["reason"]
+        what = names(each["hosts"][:4]) if each["hosts"] else why(each)
         table.add_row(
             timestamp(each["decided_at"]),
             cell(each["request_id"] or "-"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import datetime
 import unicodedata
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from rich.text import Text
 
@@ -51,4 +51,10 @@ def number(value: float | None, digits: int = 4) -> str:
 def timestamp(seconds: float) -> str:
     """Return a time in the local zone, to the second."""
     at = datetime.datetime.fromtimestamp(seconds, datetime.UTC).astimezone()
-    return at.isoformat(sep=" ", timespec="seconds")
+    return f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def why(decision: Mapping[str, Any]) -> str:
+    """Return why a decision selected no host: what its caller got has counts."""
+    message: str = decision["user_message"] or decision["reason"]
+    return message.removeprefix("No valid host was found.").strip()

@@ -102,6 +102,8 @@ class ReportedHosts:
         self._lock = threading.RLock()
         self._nodes: dict[str, ReportedNode] = {}
         self._uuids_of: defaultdict[str, set[str]] = defaultdict(set)
+        #: Service hosts that an operator has disabled.
+        self._disabled: frozenset[str] = frozenset()
         self._refused: dict[str, _Refusal] = {}
         #: Claims whose instances had been reported at the last check.
         self._reported_claims: set[UnreportedClaim] = set()
@@ -282,6 +284,8 @@ class ReportedHosts:
 
     def _write(self, batch: _TableUpdate) -> None:
         """Write a batch to the table, and clear it."""
+        if self._disabled:
+            self._keep_disabled(batch)
         if batch.records:
             hosts = {record.host for record in batch.records.values()}
             instances = {host: self._instances(host) for host in hosts}
@@ -303,6 +307,32 @@ class ReportedHosts:
             batch.unsaved,
         ):
             collected.clear()
+
+    def set_disabled(self, hosts: frozenset[str]) -> None:
+        """Disable these service hosts, whatever they report, and no others."""
+        with self._lock:
+            changed, self._disabled = self._disabled ^ hosts, hosts
+            changes = {
+                uuid: {"disabled": self._is_disabled(self._nodes[uuid])}
+                for host in changed
+                for uuid in self._uuids_of.get(host, ())
+            }
+            if changes:
+                self._table.change_many(changes)
+        for host in sorted(changed):
+            state = "disabled" if host in hosts else "no longer disabled"
+            LOG.info("Host '%s' is %s by an operator", host, state)
+
+    def _is_disabled(self, node: ReportedNode) -> bool:
+        return node.host in self._disabled or bool(node.data.get("disabled"))
+
+    def _keep_disabled(self, batch: _TableUpdate) -> None:
+        for uuid, record in batch.records.items():
+            if record.host in self._disabled:
+                batch.records[uuid] = replace(record, disabled=True)
+        for uuid, changes in batch.changes.items():
+            if "disabled" in changes and uuid in self._nodes:
+                changes["disabled"] = self._is_disabled(self._nodes[uuid])
 
     def _instances(self, host: str) -> set[str]:
         """Return the instances of all nodes of a service host."""
@@ -362,7 +392,10 @@ class ReportedHosts:
                     continue
                 node.seen_at += shift
                 self._set_node(record, node)
-                records.append(replace(record, last_seen_up=node.seen_at))
+                disabled = self._is_disabled(node)
+                records.append(
+                    replace(record, last_seen_up=node.seen_at, disabled=disabled)
+                )
             hosts = {record.host for record in records}
             self._table.put_many(records, {h: self._instances(h) for h in hosts})
         return len(records)

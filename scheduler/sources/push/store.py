@@ -40,6 +40,16 @@ HOSTS = sa.Table(
     ),
 )
 
+#: The hosts that an operator has disabled, whatever they report.
+DISABLED = sa.Table(
+    "disabled_hosts",
+    METADATA,
+    sa.Column("host", sa.String(255), primary_key=True),
+    sa.Column("reason", sa.String(1000), nullable=False),
+    # Seconds since the epoch.
+    sa.Column("disabled_at", sa.Double, nullable=False),
+)
+
 #: Rows of one statement; old SQLite takes at most 999 parameters.
 _CHUNK: Final = 150
 #: Invalid rows that are logged one by one.
@@ -116,6 +126,39 @@ class HostStore:
                 len(invalid) - _MAX_LOGGED,
             )
         return found
+
+    def disabled_hosts(self) -> frozenset[str]:
+        """Return the service hosts that an operator has disabled.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+        with self._database.translated_errors(), self._engine.connect() as connection:
+            return frozenset(connection.scalars(sa.select(DISABLED.c.host)))
+
+    def disable(self, host: str, reason: str, now: float) -> None:
+        """Disable a service host, from now (seconds since the epoch) on.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+        row = {"host": host, "reason": reason, "disabled_at": now}
+        with self._database.translated_errors(), self._engine.begin() as connection:
+            connection.execute(sa.delete(DISABLED).where(DISABLED.c.host == host))
+            connection.execute(sa.insert(DISABLED), row)
+
+    def enable(self, host: str) -> bool:
+        """End what `disable` did; return whether the host was disabled.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+        statement = sa.delete(DISABLED).where(DISABLED.c.host == host)
+        with self._database.translated_errors(), self._engine.begin() as connection:
+            return connection.execute(statement).rowcount > 0
 
     def write(self, hosts: Mapping[str, ReportedNode]) -> None:
         """Write hosts, unless the store has a newer state of them.

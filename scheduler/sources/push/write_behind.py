@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -17,6 +18,8 @@ LOG = logging.getLogger(__name__)
 
 #: Seconds between batches; what was reported since the last one is lost by a kill.
 _INTERVAL_S: Final = 1.0
+#: Seconds within which hosts that an operator has disabled get no more instances.
+_DISABLED_EVERY_S: Final = 3.0
 #: Longest backoff in seconds while the store is unavailable.
 _MAX_BACKOFF_S: Final = 30.0
 #: Seconds that `stop` waits for a write in progress.
@@ -41,6 +44,7 @@ class WriteBehind:
         self._is_stopping = False
         self._thread: threading.Thread | None = None
         self._wait_s = _INTERVAL_S
+        self._disabled_due = 0.0
         #: Why the store cannot be used; "" while it works.
         self.failure = ""
         #: Since when, seconds since the epoch.
@@ -73,6 +77,7 @@ class WriteBehind:
 
     def _open(self, hosts: ReportedHosts) -> None:
         self._store.upgrade()
+        hosts.set_disabled(self._store.disabled_hosts())
         count = hosts.restore(self._store.load())
         self._is_open = True
         LOG.info("%d hosts restored from the store %s", count, self._store.name)
@@ -107,6 +112,17 @@ class WriteBehind:
             self.flush(hosts)
             if is_last:
                 return
+            self._read_disabled(hosts)
+
+    def _read_disabled(self, hosts: ReportedHosts) -> None:
+        """Read which hosts an operator has disabled, some seconds after the last time.
+
+        An unavailable store is logged when it is written to.
+        """
+        if self.failure or time.monotonic() < self._disabled_due:
+            return
+        self._disabled_due = time.monotonic() + _DISABLED_EVERY_S
+        self._error_of(lambda: hosts.set_disabled(self._store.disabled_hosts()))
 
     def flush(self, hosts: ReportedHosts) -> None:
         """Write all changes; what cannot be written is retried later."""

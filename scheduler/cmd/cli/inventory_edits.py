@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Disable and enable a host in an inventory file, and leave everything else in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from ...sources.inventory import read_inventory
+from .text import safe
+
+_KEY = "disabled"
+
+
+def edit_inventory(path: Path, host: str, *, disabled: bool, reason: str) -> bool:
+    """Write whether a host is disabled into a file; return whether it was changed.
+
+    The file is replaced as a whole, once the new one was read without a mistake.
+
+    Raises
+    ------
+    InventoryError
+        The file has mistakes, before or after the edit.
+    LookupError
+        It has no such host.
+    OSError
+        It cannot be written.
+    """
+    records = [each.record for each in read_inventory(path).hosts]
+    mine = [record for record in records if record.host == host]
+    if not mine:
+        raise LookupError(f"{path} has no host {safe(host)!r}")
+    if all(record.disabled is disabled for record in mine):
+        return False
+    text = edited(path.read_text("utf-8"), host, disabled=disabled, reason=reason)
+    _replace(path, text)
+    return True
+
+
+def edited(text: str, host: str, *, disabled: bool, reason: str) -> str:
+    """Return the text of a file with another state of a host, comments included."""
+    value = "true" if disabled else "false"
+    comment = f"  # {safe(reason)}" if disabled and reason else ""
+    # From the end, so that earlier positions stay valid.
+    for node in reversed(list(_hosts(yaml.compose(text), host))):
+        own = dict(_pairs(node))
+        if _KEY in own:
+            at = own[_KEY]
+            text = f"{text[: at.start_mark.index]}{value}{text[at.end_mark.index :]}"
+        else:
+            text = _inserted(text, node, own["host"], value, comment)
+    return text
+
+
+def _hosts(root: yaml.Node | None, host: str) -> Iterator[yaml.MappingNode]:
+    """Yield the mappings of a host's compute nodes, in the order of the file."""
+    hosts = dict(_pairs(root)).get("hosts")
+    items = hosts.value if isinstance(hosts, yaml.SequenceNode) else ()
+    for item in items:
+        name = dict(_pairs(item)).get("host")
+        if isinstance(name, yaml.ScalarNode) and name.value == host:
+            yield item
+
+
+def _pairs(node: yaml.Node | None) -> Iterator[tuple[str, yaml.Node]]:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                yield key.value, value
+
+
+def _inserted(
+    text: str, node: yaml.MappingNode, after: yaml.Node, value: str, comment: str
+) -> str:
+    """Return the text with a key after the host's name, in the mapping's own style."""
+    [key] = [k for k, v in node.value if v is after]
+    end = after.end_mark.index
+    if node.flow_style:
+        name = f'"{_KEY}"' if key.style == '"' else _KEY
+        return f"{text[:end]}, {name}: {value}{text[end:]}"
+    end = text.find("\n", end) if "\n" in text[end:] else len(text)
+    indent = " " * key.start_mark.column
+    return f"{text[:end]}\n{indent}{_KEY}: {value}{comment}{text[end:]}"
+
+
+def _replace(path: Path, text: str) -> None:
+    """Replace a file by a text that is an inventory without mistakes."""
+    path = path.resolve()
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    made = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        read_inventory(made)
+        shutil.copymode(path, made)
+        made.replace(path)
+    except BaseException:
+        made.unlink(missing_ok=True)
+        raise
