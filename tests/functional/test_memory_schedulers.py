@@ -76,7 +76,7 @@ def test_cloud_is_filled_to_95_percent_with_few_refusals(
         cloud_of(kind, tmp_path, hosts) as cloud,
         Claimers(cloud, tmp_path, task, timeout_s=120, in_memory=True) as claimers,
     ):
-        claimers.let_go()
+        claimers.start_all()
         outcome = claimers.finished()
         print(f"\n{outcome}")  # pytest shows it with -s or -rP
         expect_held_is_answered(cloud, outcome)
