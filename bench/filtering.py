@@ -299,10 +299,11 @@ def _row(
         return spent
 
     wall, *cpu = zip(*repeated(plan, run), strict=True)
-    means = (float(np.mean(each)) for each in cpu)
+    ours, placement, database = (float(np.mean(each)) for each in cpu)
     return FilteringRow(
-        n_hosts, way, Percentiles.of(wall), *means, float(np.mean(n_bytes)), n_selected
-    )
+        n_hosts, way, Percentiles.of(wall), ours, placement, database,
+        float(np.mean(n_bytes)), n_selected,
+    )  # fmt: skip
 
 
 def print_filtering(console: Console, rows: Sequence[FilteringRow]) -> None:

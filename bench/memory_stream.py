@@ -7,6 +7,7 @@ included on both sides; nova's own work between its calls is not.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -136,13 +137,13 @@ def _measured(
             _decide(scheduler, _request(cloud, 0, 0 if is_isolated else None))
             n_gets = adapter.n_gets()
             for request in requests:
-                times.append(elapsed_ms(lambda r=request: _decide(scheduler, r)))
+                times.append(elapsed_ms(functools.partial(_decide, scheduler, request)))
                 record = scheduler.decisions.newest(1)[0]
                 without_claim.append(
                     record.times_ms["total"] - record.times_ms["claim"]
                 )
                 queries.append(record.queries[0])
-                n_matching.append(record.n_candidates)
+                n_matching.append(record.n_candidates or 0)
             n_gets = adapter.n_gets() - n_gets
     finally:
         scheduler.stop()

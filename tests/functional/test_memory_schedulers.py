@@ -45,10 +45,10 @@ N_REQUESTS = 38
 VCPUS_A_HOST = 20
 
 #: Of the cloud with a writer: few enough that it is full most of the time.
-N_HOSTS = 12
+N_HOSTS = 6
 #: Whichever comes first: so many refusals, or so many seconds.
-N_REFUSALS = 200
-MAX_S = 60.0
+N_REFUSALS = 100
+MAX_S = 40.0
 #: Claims of the writer between two checks of what is held.
 N_WRITES = 20
 
