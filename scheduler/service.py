@@ -64,7 +64,7 @@ def build(  # noqa: PLR0913 - every dependency can be passed in
     conf: cfg.ConfigOpts,
     *,
     settings: cfg.ConfigOpts | None = None,
-    placement: PlacementAdapter | None = None,
+    placement: PlacementAdapter | EmbeddedPlacement | None = None,
     source: BaseHostSource | None = None,
     notifier: MessagingNotifier | NotifierPair | None = None,
     network: NetworkClient | None = None,
@@ -83,7 +83,8 @@ def build(  # noqa: PLR0913 - every dependency can be passed in
         The options that the driver and its plugins read, if not `conf`: a copy that
         does not change while decisions run. `Scheduler.reset` can switch to another.
     placement : keystoneauth1.adapter.Adapter, optional
-        Or any object with its get, put, post and delete.
+        Or any object with its get, put, post and delete; or an EmbeddedPlacement, whose
+        providers can be followed. It is not closed.
     source : BaseHostSource, optional
         The source of the hosts' state.
     notifier : MessagingNotifier or pair of MessagingNotifier, optional
@@ -167,7 +168,7 @@ class Scheduler:
         conf: cfg.ConfigOpts,
         *,
         settings: cfg.ConfigOpts,
-        placement: PlacementAdapter | None,
+        placement: PlacementAdapter | EmbeddedPlacement | None,
         source: BaseHostSource,
         notifier: MessagingNotifier | NotifierPair | None,
         network: NetworkClient | None,
@@ -186,7 +187,10 @@ class Scheduler:
             embedded = _embedded(conf) if placement is None else None
             if embedded is not None:
                 closing.callback(embedded.close)
-                placement = embedded.adapter
+                placement = embedded
+            followed = None
+            if isinstance(placement, EmbeddedPlacement):
+                followed, placement = placement, placement.adapter
             closing.callback(source.stop)
             published = Notifier(
                 make_publishers(conf, notifier),
@@ -227,7 +231,7 @@ class Scheduler:
                 conf,
                 self.candidates_cache,
                 self.placement,
-                _follower(conf, embedded, clock, waiter, spawner),
+                _follower(conf, followed, clock, waiter, spawner),
                 clock=waiter.monotonic,
             )
             closing.callback(self.candidates.stop)

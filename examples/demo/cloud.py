@@ -56,7 +56,7 @@ def running(
         placement = stack.enter_context(EmbeddedPlacement())
         client = ConductorClient(placement.adapter)
         seed(client, providers(source.inventory), progress=progress)
-        scheduler = build(conf, placement=placement.adapter, source=source)
+        scheduler = build(conf, placement=placement, source=source)
         scheduler.start()
         stack.callback(scheduler.stop)
         transport = get_transport(conf, transport_url)

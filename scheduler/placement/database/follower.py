@@ -112,6 +112,7 @@ class ProviderFollower:
         self._timeout_s = timeout_s
         self._waiter = waiter or SystemWaiter()
         self._spawner = spawner or ThreadSpawner()
+        self._owns_engine = run_work is None
         self._run_work: RunWork = run_work or (lambda work: work())
         self._lock = threading.RLock()
         self._database = _PlacementDatabase(engine, self._lock, clock, self._restore)
@@ -134,17 +135,25 @@ class ProviderFollower:
     # -- polling -----------------------------------------------------------------------
 
     def load(self) -> None:
-        """Read everything once.
+        """Read everything once, and disconnect: the process may be forked after.
 
         Raises
         ------
         ConfigurationError
             The database cannot be read, or its schema is unknown.
         """
-        self._run(self._poll_reading, _LOAD_S, is_forced=True)
+        try:
+            self._run(self._poll_reading, _LOAD_S, is_forced=True)
+        finally:
+            self._disconnect()
         with self._lock:
             if self._polled_at is None:
                 raise ConfigurationError(self._failure())
+
+    def _disconnect(self) -> None:
+        self._database.abandon()  # it must not write to a forked process's table
+        if self._owns_engine:
+            self._database.engine().dispose()
 
     def _failure(self) -> str:
         reason = self._database.reason
@@ -166,6 +175,7 @@ class ProviderFollower:
         if self._thread is not None:
             self._thread.join(_STOP_S)
             self._thread = None
+        self._disconnect()
 
     def age_s(self) -> float:
         """Return the seconds since the last successful poll began; inf: none did."""

@@ -83,7 +83,7 @@ def _grouped(provider: sa.Column[int], member: sa.Column[int]) -> sa.Select[Any]
     return sa.select(*columns).group_by(provider)
 
 
-EVERY: Final = ProviderQueries(
+_EVERY: Final = ProviderQueries(
     inventories=sa.select(
         _I.resource_provider_id,
         _I.resource_class_id,
@@ -110,8 +110,8 @@ EVERY: Final = ProviderQueries(
         resource_provider_aggregates.c.aggregate_id,
     ),
 )
-OF_IDS: Final = EVERY.where("ids")
-OF_RANGE: Final = EVERY.where("range")
+OF_IDS: Final = _EVERY.where("ids")
+OF_RANGE: Final = _EVERY.where("range")
 
 #: The weighted sum of all usages of a range of providers.
 USAGE_SUM: Final = sa.select(

@@ -19,7 +19,7 @@ from ..providers import (
     ProviderRecord,
 )
 from .names import Names, NameTable
-from .queries import EVERY, OF_IDS
+from .queries import OF_IDS, OF_RANGE
 
 _Int64s = npt.NDArray[np.int64]
 _INVENTORY_ROW: Final = np.dtype(
@@ -27,6 +27,8 @@ _INVENTORY_ROW: Final = np.dtype(
 )
 
 
+#: Providers that one statement reads.
+_RANGE: Final = 10_000
 #: A row as a tuple; mypy takes sa.Row[Any] for one of a single column.
 _Row = tuple[Any, ...]
 
@@ -71,8 +73,8 @@ def read_columns(
     rows, ids = [rows[i] for i in order.tolist()], ids[order]
     at = {row_id: i for i, row_id in enumerate(ids.tolist())}
     parents = [at[r.parent_provider_id] if r.parent_provider_id else -1 for r in rows]
-    traits = _interned(_every(connection, EVERY.traits), names.traits, at)
-    aggregates = _every(connection, EVERY.aggregates)
+    traits = _interned(_every(connection, OF_RANGE.traits, ids), names.traits, at)
+    aggregates = _every(connection, OF_RANGE.aggregates, ids)
     return ProviderColumns(
         [row.uuid for row in rows],
         np.array(parents, np.int32),
@@ -98,8 +100,8 @@ def _interned(
 def _inventories(
     connection: sa.Connection, ids: _Int64s, names: Names
 ) -> dict[str, InventoryRows]:
-    rows = np.array(_every(connection, EVERY.inventories), _INVENTORY_ROW)
-    found = _every(connection, EVERY.usages)
+    rows = np.array(_every(connection, OF_RANGE.inventories, ids), _INVENTORY_ROW)
+    found = _every(connection, OF_RANGE.usages, ids)
     usages = np.array(found, np.int64).reshape(-1, 3)
     return {
         names.classes.by_id[class_id]: _rows_of_class(
@@ -176,8 +178,17 @@ def read_records(
     ]
 
 
-def _every(connection: sa.Connection, query: sa.Select[Any]) -> list[_Row]:
-    return list(map(tuple, connection.execute(query).all()))
+def _every(
+    connection: sa.Connection, query: sa.Select[Any], ids: _Int64s
+) -> list[_Row]:
+    """Read by ranges: no statement exceeds the driver's timeout."""
+    rows: list[_Row] = []
+    in_order = np.sort(ids)
+    for start in range(0, len(ids), _RANGE):
+        some = in_order[start : start + _RANGE]
+        limits = {"first": int(some[0]), "last": int(some[-1])}
+        rows += map(tuple, connection.execute(query, limits).all())
+    return rows
 
 
 def _some(

@@ -422,7 +422,9 @@ def test_instance_with_allocations_of_another_kind_is_not_taken_over(
 
 def test_full_host_gives_way_to_the_next(make: MakeScheduler) -> None:
     """Candidates are stale as soon as they are read: a refusal is no failure."""
-    scheduler = make(host("big", memory_mb=65536), host("small"))
+    scheduler = make(
+        host("big", memory_mb=65536), host("small"), moorage__candidates="placement"
+    )
     nodes = {h.host: h.uuid for h in scheduler.table.batch()}
     candidates = scheduler.placement.allocation_candidates
 
@@ -438,12 +440,14 @@ def test_full_host_gives_way_to_the_next(make: MakeScheduler) -> None:
     assert results == ["refused", "claimed"]
 
 
+@pytest.mark.parametrize("candidates", ["memory", "placement"])
 def test_candidate_without_a_row_is_told_not_crashed_on(
-    make: MakeScheduler, caplog: pytest.LogCaptureFixture
+    make: MakeScheduler, caplog: pytest.LogCaptureFixture, candidates: str
 ) -> None:
-    scheduler = make(host("h1", vcpus=1))
+    scheduler = make(host("h1", vcpus=1), moorage__candidates=candidates)
     stranger = _provider(new_uuids()[0])
     seed(scheduler.placement, [stranger])
+    scheduler.candidates.load()  # before a poll would find it
     assert _hosts(_select(scheduler)) == [["h1"]]
     assert scheduler.decisions.newest(1)[0].n_without_row == 1
     with pytest.raises(NoValidHost):

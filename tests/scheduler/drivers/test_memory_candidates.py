@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from moorage.objects import ImageMeta, ImageMetaProps
 from moorage.scheduler.conf import load
 from moorage.scheduler.errors import ConfigurationError, NoValidHost
 from moorage.scheduler.placement.allocations.claims import Claim, ClaimResult
+from moorage.scheduler.placement.database import ProviderFollower
 from moorage.scheduler.placement.memory import Follower, ProviderCandidatesSource
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.seeding import providers
@@ -303,3 +305,64 @@ def test_memory_without_a_database_is_refused(cloud: FollowedCloud) -> None:
     cloud.url = None
     with pytest.raises(ConfigurationError, match=r"\[placement_database\] connection"):
         cloud.scheduler()
+
+
+def test_placement_serves_while_its_database_is_away(cloud: FollowedCloud) -> None:
+    cloud.seed(host("a"))
+    claims = cloud.take("a")
+    database = cloud.folder / "seen_by_the_scheduler"
+    database.symlink_to(cloud.folder / "placement.sqlite")
+    cloud.url = f"sqlite:///{database}"
+    scheduler = cloud.scheduler()
+    follower_of(scheduler).stop()
+    release_all(cloud.placement, claims)
+    database.unlink()
+    database.write_text("no database")
+    assert cloud.select(scheduler) == ["a"]
+    [asked] = cloud.questions
+    assert "limit=1&" not in asked
+    assert scheduler.candidates.query_counts()["stale"] == 1
+
+
+def test_no_connection_is_open_when_workers_fork(cloud: FollowedCloud) -> None:
+    cloud.seed(host("a"))
+    engine = sa.create_engine(str(cloud.url))
+    follower = ProviderFollower(engine)
+    follower.load()
+    pool: Any = engine.pool
+    assert pool.checkedin() == 0
+    assert follower.poll()
+    assert pool.checkedin() == 1
+    follower.stop()
+    assert pool.checkedin() == 0
+
+
+def test_hosts_that_instances_left_are_read_again(cloud: FollowedCloud) -> None:
+    cloud.seed(host("a"), host("b"))
+    claims = cloud.take("a")
+    scheduler = cloud.scheduler()
+    [uuid] = claims
+    scheduler.table.set_instances("a", [uuid])
+    release_all(cloud.placement, claims)
+    scheduler.table.set_instances("a", [])
+    cloud.select(scheduler, vcpus=1)
+    # It is read in the background, long before its turn in the minute.
+    wait_until(lambda: cloud.used_in(scheduler, "a") < 8, timeout_s=20)
+
+
+def test_embedded_placement_is_followed_in_process(tmp_path: Path) -> None:
+    path = write_inventory(tmp_path, host("a", uuid=node_uuid("a")))
+    conf = load([], config_files=[])
+    conf.set_override("inventory_file", str(path), group="moorage")
+    with EmbeddedPlacementFixture() as embedded:
+        seed(embedded.client, providers(read_inventory(path)))
+        scheduler = build(conf, placement=embedded.placement)
+        scheduler.start()
+        try:
+            [uuid] = new_uuids()
+            scheduler.select_destinations(CONTEXT, request(), [uuid])
+            counts = scheduler.candidates.query_counts()
+        finally:
+            scheduler.stop()
+        assert embedded.client.allocations(uuid).resources  # it was not closed
+    assert (counts["memory"], counts["sent"]) == (1, 0)

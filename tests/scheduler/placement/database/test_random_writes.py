@@ -16,17 +16,20 @@ from .followed import ROUND_S, FollowedPlacement, records
 from .writer import RandomWriter
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_followed_table_equals_a_loaded_one(seed: int) -> None:
+@pytest.mark.parametrize(
+    ("seed", "n_polls"), [(0, 15), pytest.param(1, 80, marks=pytest.mark.deep)]
+)
+def test_followed_table_equals_a_loaded_one(seed: int, n_polls: int) -> None:
     with FollowedPlacement() as placement:
-        _follow(placement, Random(seed), n_polls=25)
+        _follow(placement, Random(seed), n_polls)
 
 
 @pytest.mark.database
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", Database)
 def test_followed_table_equals_a_loaded_one_on_a_server(kind: Database) -> None:
     with FollowedPlacement(kind) as placement:
-        _follow(placement, Random(kind.name), n_polls=12)
+        _follow(placement, Random(kind.name), n_polls=20)
 
 
 def _follow(placement: FollowedPlacement, rng: Random, n_polls: int) -> None:

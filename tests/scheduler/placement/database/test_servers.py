@@ -22,9 +22,6 @@ from ....fixtures.tcp_proxy import TcpProxy, Wrong
 from ....fixtures.waiting import wait_until
 from .followed import FollowedPlacement, engine_of, records
 
-HOST = str(uuid.UUID(int=1, version=4))
-GUEST = str(uuid.UUID(int=9, version=4))
-
 pytestmark = pytest.mark.database
 
 
@@ -33,17 +30,31 @@ def kind(request: pytest.FixtureRequest) -> Database:
     return request.param
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def placement(kind: Database) -> Iterator[FollowedPlacement]:
     with FollowedPlacement(kind) as placement:
-        placement.create(HOST, "host")
-        placement.set_inventories(HOST, VCPU=8)
-        placement.claim(GUEST, HOST, VCPU=3)
         yield placement
 
 
+@pytest.fixture
+def host(placement: FollowedPlacement) -> str:
+    """A host with 8 VCPU."""
+    made = str(uuid.uuid4())
+    placement.create(made, made)
+    placement.set_inventories(made, VCPU=8)
+    return made
+
+
+@pytest.fixture
+def guest(placement: FollowedPlacement, host: str) -> str:
+    """An instance with 3 of them."""
+    made = str(uuid.uuid4())
+    placement.claim(made, host, VCPU=3)
+    return made
+
+
 def test_privilege_to_select_suffices(
-    placement: FollowedPlacement, kind: Database
+    placement: FollowedPlacement, kind: Database, host: str, guest: str
 ) -> None:
     user = f"reader_{uuid.uuid4().hex[:8]}"
     url = sa.make_url(placement.url)
@@ -68,10 +79,10 @@ def test_privilege_to_select_suffices(
             connection.execute(sa.text("DELETE FROM allocations"))
         follower = ProviderFollower(engine, waiter=placement.time)
         follower.load()
-        placement.free(GUEST)
+        placement.free(guest)
         placement.time.pass_by(60)
         assert follower.poll()
-        assert records(follower)[HOST].used == {}
+        assert records(follower)[host].used == {}
         engine.dispose()
     finally:
         _execute_all(placement.url, end)
@@ -85,17 +96,19 @@ def _execute_all(url: str, statements: list[str]) -> None:
     engine.dispose()
 
 
-def test_ratio_decides_as_in_placements_own_sql(placement: FollowedPlacement) -> None:
+def test_ratio_decides_as_in_placements_own_sql(
+    placement: FollowedPlacement, host: str
+) -> None:
     """MariaDB computes with 0.9 as a FLOAT, which is a little less."""
     body = {
-        "resource_provider_generation": placement.generation(HOST),
+        "resource_provider_generation": placement.generation(host),
         "inventories": {
             "VCPU": {"total": 10, "allocation_ratio": 0.9},
             "MEMORY_MB": {"total": 10, "allocation_ratio": 1.1},
             "DISK_GB": {"total": 30, "allocation_ratio": 2.3},
         },
     }
-    placement.must("PUT", f"/resource_providers/{HOST}/inventories", body)
+    placement.must("PUT", f"/resource_providers/{host}/inventories", body)
     view = placement.follower().table.view()
     for name, amounts in {
         "VCPU": (5, 6, 7),
@@ -104,14 +117,16 @@ def test_ratio_decides_as_in_placements_own_sql(placement: FollowedPlacement) ->
     }.items():
         for amount in amounts:
             resources = f"{name}:{amount}"
-            theirs = placement.get(f"/allocation_candidates?resources={resources}")
-            query = ProviderQuery.parse((("resources", resources),))
+            theirs = placement.get(
+                f"/allocation_candidates?resources={resources}&in_tree={host}"
+            )
+            query = ProviderQuery.parse((("resources", resources), ("in_tree", host)))
             ours = view.match(query).answer()
             assert ours["allocation_requests"] == theirs["allocation_requests"]
 
 
 def test_follower_catches_up_once_the_database_answers_again(
-    placement: FollowedPlacement,
+    placement: FollowedPlacement, host: str, guest: str
 ) -> None:
     url = sa.make_url(placement.url)
     assert url.port is not None
@@ -124,22 +139,23 @@ def test_follower_catches_up_once_the_database_answers_again(
         follower.load()
         for wrong in (Wrong.CUT, Wrong.STOP):
             proxy.do(wrong)
-            placement.free(GUEST)
+            placement.free(guest)
             assert not follower.poll()
             time.pass_by(100)
             assert follower.age_s() == 100
             proxy.do(Wrong.NOTHING)
             assert follower.poll()
-            assert records(follower)[HOST].used == {}
-            placement.claim(GUEST, HOST, VCPU=3)
+            assert records(follower)[host].used == {}
+            placement.claim(guest, host, VCPU=3)
             assert follower.poll()
-            assert records(follower)[HOST].used == {"VCPU": 3}
+            assert records(follower)[host].used == {"VCPU": 3}
         engine.dispose()
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("own", Database, ids=lambda kind: kind.name)
 def test_restart_of_the_database_is_survived(own: Database) -> None:
+    host = str(uuid.uuid4())
     database_server(own)  # skips the test where there is none
     with DatabaseServer(own) as server, PlacementServer(server.url) as placement:
         engine = engine_of(placement.database_url)
@@ -149,9 +165,9 @@ def test_restart_of_the_database_is_survived(own: Database) -> None:
         server.kill()
         assert not follower.poll()
         server.start()
-        body = {"uuid": HOST, "name": "host"}
+        body = {"uuid": host, "name": "host"}
         wait_until(lambda: _post(placement, body) in (200, 409))
-        wait_until(lambda: HOST in records(follower))
+        wait_until(lambda: host in records(follower))
         follower.stop()
         engine.dispose()
 
