@@ -301,15 +301,9 @@ def _row(
     wall, *cpu = zip(*repeated(plan, run), strict=True)
     ours, placement, database = (float(np.mean(each)) for each in cpu)
     return FilteringRow(
-        n_hosts,
-        way,
-        Percentiles.of(wall),
-        ours,
-        placement,
-        database,
-        float(np.mean(n_bytes)),
-        n_selected,
-    )
+        n_hosts, way, Percentiles.of(wall), ours, placement, database,
+        float(np.mean(n_bytes)), n_selected,
+    )  # fmt: skip
 
 
 def print_filtering(console: Console, rows: Sequence[FilteringRow]) -> None:

@@ -7,6 +7,7 @@ frees what they need, and no other message says so.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid
@@ -41,14 +42,15 @@ from .claimers import (
     most_used,
 )
 
-N_REQUESTS = 38
+#: Requests of each scheduler in the cloud that is filled.
+N_REQUESTS = int(os.environ.get("MOORAGE_STRESS_REQUESTS", "38"))
 VCPUS_A_HOST = 20
 
 #: Of the cloud with a writer: few enough that it is full most of the time.
-N_HOSTS = 12
+N_HOSTS = 6
 #: Whichever comes first: so many refusals, or so many seconds.
-N_REFUSALS = 200
-MAX_S = 60.0
+N_REFUSALS = 100
+MAX_S = 40.0
 #: Claims of the writer between two checks of what is held.
 N_WRITES = 20
 
@@ -82,6 +84,8 @@ def test_cloud_is_filled_to_95_percent_with_few_refusals(
         expect_held_is_answered(cloud, outcome)
         assert most_used(cloud) <= VCPUS_A_HOST
     assert outcome.n_placed == N_SCHEDULERS * N_REQUESTS, "there was room for all"
+    # On two busy cores 0.08 of all claims here, and 0.03 on six times the hosts.
+    assert outcome.claims["refused"] <= 0.3 * outcome.n_placed
 
 
 @dataclass(slots=True)
