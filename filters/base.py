@@ -81,7 +81,8 @@ class BaseHostFilter:
     Attributes
     ----------
     REASON : str
-        Why a host is rejected, for the decision record.
+        Why a host is rejected, for the decision record and, with a number of hosts, for
+        end users: it names no host.
     RUN_ON_REBUILD : bool
         Whether it runs when an instance is rebuilt on its host.
     run_filter_once_per_request : bool

@@ -24,6 +24,8 @@ from .failures import Failure
 
 _LOCK_WAIT_S: Final = 60
 _CONNECT_S: Final = 10
+#: Longer than an upgrade may wait for the lock.
+_ANSWER_S: Final = 90
 _IS_READING: Final = "moorage_is_reading"
 _REMEDY: Final = (
     "It has to be a URL such as sqlite:////var/lib/moorage/FILE.sqlite, "
@@ -166,7 +168,8 @@ class StoreDatabase:
         """Raise StoreUnavailable or StoreUnusable for errors of the database."""
         try:
             yield
-        except (sa.exc.SQLAlchemyError, OSError) as e:
+        # The last: psycopg2's for garbage in an error message of the server.
+        except (sa.exc.SQLAlchemyError, OSError, UnicodeDecodeError) as e:
             failure = Failure.of(self._option, self.name, e)
             refused = StoreUnusable if failure.is_refusal else StoreUnavailable
             raise refused(f"{failure}") from e
@@ -213,7 +216,10 @@ def _is_sqlite(url: URL) -> bool:
 def _connect_args(url: URL) -> dict[str, Any]:
     if _is_sqlite(url):
         return {"timeout": _CONNECT_S}
-    return {"connect_timeout": _CONNECT_S}
+    timeouts: dict[str, Any] = {"connect_timeout": _CONNECT_S}
+    if url.get_backend_name() in ("mysql", "mariadb"):
+        timeouts |= {"read_timeout": _ANSWER_S, "write_timeout": _ANSWER_S}
+    return timeouts
 
 
 def _isolation(url: URL) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 
 from ..database import StoreDatabase, StoreUnavailable
 from ..drivers.record import DecisionRecord, Outcome
+from ..failures import one_line
 from ..waiting import Spawner, Task
 from .codec import encode
 from .schema import DECISIONS, KEYS, OUTCOMES, Ids, first_id_at, keys_of
@@ -117,11 +118,14 @@ class DecisionWriter:
         with self._queue_lock:
             self._queue.append(queued)
             n_queued = len(self._queue)
-            if n_queued > _MAX_QUEUED:
+            is_full = n_queued > _MAX_QUEUED
+            if is_full:
                 self._queue.popleft()
                 self.n_dropped += 1
         if n_queued == _WAKE_AT:
             self._wake.set()
+        if is_full and not self.failure:
+            self.mark_failed("the queue is full: the database hangs, or is too slow.")
 
     def start(self) -> None:
         """Start the thread that writes."""
@@ -160,6 +164,9 @@ class DecisionWriter:
                 self._write_pending()
             except StoreUnavailable as e:
                 failure = str(e)
+            except Exception as e:  # the thread must survive what a driver raises
+                failure = f"{one_line(repr(e))}."
+                self._database.close()
             else:
                 failure = ""
         # A line logged inside of `except` has the error repeated at its end.

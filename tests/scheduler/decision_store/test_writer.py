@@ -18,6 +18,8 @@ from moorage.scheduler.decision_store.schema import METADATA
 from moorage.scheduler.sources.push.store import HostStore
 from moorage.testing.builders import NOW
 
+from ...fixtures.database_servers import Database, store_database
+from ...fixtures.tcp_proxy import TcpProxy, Wrong
 from ...fixtures.waiting import wait_until
 from .conftest import make_record
 
@@ -137,6 +139,51 @@ def test_encoded_decisions_of_an_unavailable_store_are_bounded(
     assert store.n_dropped == 3
     store.stop()
     assert (store.n_written, store.n_dropped) == (0, 8)
+
+
+@pytest.mark.deep
+@pytest.mark.database
+@pytest.mark.parametrize("kind", list(Database), ids=lambda kind: kind.name.lower())
+@pytest.mark.parametrize("wrong", [Wrong.STOP, Wrong.CUT, Wrong.GARBAGE])
+def test_server_that_is_away_is_used_again_once_it_is_back(
+    kind: Database, wrong: Wrong, tmp_path: Path
+) -> None:
+    with store_database(kind, tmp_path) as url:
+        real = sa.make_url(url)
+        assert real.port is not None
+        with TcpProxy(real.port) as proxy:
+            store = DecisionStore(
+                real.set(port=proxy.port).render_as_string(hide_password=False)
+            )
+            store.prepare()
+            store.start()
+            store.add(make_record(1))
+            wait_until(lambda: count_of(url) == 1)
+            proxy.do(wrong)
+            store.add(make_record(2))
+            wait_until(lambda: store.failure)
+            store.add(make_record(3))
+            proxy.do(Wrong.NOTHING)
+            wait_until(lambda: count_of(url) == 3)
+            wait_until(lambda: not store.failure)
+            store.stop()
+        assert store.n_dropped == 0
+
+
+def test_full_queue_is_a_failure_until_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A database that hangs reports no error."""
+    monkeypatch.setattr(writer, "_MAX_QUEUED", 5)
+    store = DecisionStore(f"sqlite:///{tmp_path}/decisions.sqlite")
+    with caplog.at_level(logging.WARNING):
+        for number in range(8):
+            store.add(make_record(number))
+        assert "the queue is full" in store.failure
+        store.flush()
+    assert store.failure == ""
+    assert len(caplog.records) == 2
+    store.stop()
 
 
 @pytest.mark.parametrize(

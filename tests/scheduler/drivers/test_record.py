@@ -19,6 +19,7 @@ from moorage.scheduler.drivers.record import (
     WeighedHost,
     WeigherPart,
 )
+from moorage.testing.builders import spec
 
 
 def _record(*uuids: str, **changes: Any) -> DecisionRecord:
@@ -108,3 +109,22 @@ def test_step_that_later_instances_repeat_is_written_once() -> None:
     steps = [FilterStep(name, 3, n_out, "") for name, n_out in again]
     record = _record("u1", "u2", n_candidates=3, n_hosts=3, steps=steps)
     assert "3 host(s) > ComputeFilter 3 > NUMATopologyFilter 3/2;" in record.summary()
+
+
+def test_line_of_a_failure_names_the_command_that_explains_it() -> None:
+    hint = 'see "moorage explain req-1"'
+    assert hint in _record(outcome=Outcome.NO_VALID_HOST).summary()
+    assert hint in _record(outcome=Outcome.FAILED).summary()
+    assert hint not in _record(outcome=Outcome.SELECTED).summary()
+    assert "explain" not in _record(outcome=Outcome.FAILED, request_id=None).summary()
+
+
+def test_only_subscribers_get_the_request() -> None:
+    log, got = DecisionLog(5), []
+    log.subscribe(lambda record: got.append(record.request))
+    request = spec()
+    log.add(_record(request=request))
+    assert got == [request]
+    [record] = log.newest()
+    assert record.request is None
+    assert "request" not in record.to_dict()
