@@ -8,7 +8,7 @@ and, for Placement's part, its providers: the copy in memory or, without one, Pl
 from .dry_run import dry_run
 from .explainer import Explainer, UnknownHost
 from .funnel import FunnelStep, funnel
-from .host_list import HostCondition, HostSummary, summarize
+from .host_list import HostCondition, HostPage, HostSummary, summarize
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
 from .tree_checks import HostTree
 from .why_not import host_reasons
@@ -18,6 +18,7 @@ __all__ = [
     "Explainer",
     "FunnelStep",
     "HostCondition",
+    "HostPage",
     "HostReason",
     "HostSummary",
     "HostTree",

@@ -23,7 +23,7 @@ from ..placement.providers.tree_records import tree_records
 from ..placement.tree_reading import read_tree
 from ..request import Request
 from .dry_run import dry_run
-from .host_list import HostSummary, summarize
+from .host_list import HostPage, summarize
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
 from .tree_checks import HostTree
 from .why_not import host_reasons
@@ -71,11 +71,13 @@ class Explainer:
         """Return the record of a decision without claims; see `dry_run`."""
         return dry_run(self._parts(), Caller.of(context), spec_obj, n_instances)
 
-    def hosts(self) -> list[HostSummary]:
-        """Return the state of each compute node, by name."""
+    def hosts(self, *, after: str = "", limit: int | None = None) -> HostPage:
+        """Return the state of compute nodes; see `summarize`."""
         parts = self._parts()
         parts.source.refresh_if_stale(parts.table)
-        return summarize(parts.table, parts.conf, parts.clock())
+        return summarize(
+            parts.table, parts.conf, parts.clock(), after=after, limit=limit
+        )
 
     def why_not(
         self, context: object, spec_obj: RequestSpec, host: str

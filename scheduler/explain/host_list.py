@@ -52,18 +52,52 @@ class HostSummary:
     n_claims: int
 
 
-def summarize(table: HostTable, conf: cfg.ConfigOpts, now: float) -> list[HostSummary]:
-    """Return the compute nodes of a table by name.
+@dataclasses.dataclass(frozen=True, slots=True)
+class HostPage:
+    """Some compute nodes, in order.
+
+    Attributes
+    ----------
+    n_hosts : int
+        All compute nodes.
+    next : str or None
+        Where the next page begins; None: this is the last one.
+    """
+
+    hosts: tuple[HostSummary, ...]
+    n_hosts: int
+    next: str | None
+
+
+def summarize(
+    table: HostTable,
+    conf: cfg.ConfigOpts,
+    now: float,
+    *,
+    after: str = "",
+    limit: int | None = None,
+) -> HostPage:
+    """Return compute nodes of a table, ordered by the text HOST/NODE.
 
     Parameters
     ----------
     now : float
         Seconds since the epoch.
+    after : str
+        `next` of the page before.
     """
     hosts = table.batch()
+    names = zip(hosts.host.tolist(), hosts.nodename.tolist(), strict=True)
+    places = [f"{host}/{node}" for host, node in names]
+    left = [i for i, place in enumerate(places) if place > after]
+    left.sort(key=places.__getitem__)
     claims = Counter(claim.node_uuid for claim in table.claims())
-    found = [_summary(hosts, i, conf, now, claims) for i in range(len(hosts))]
-    return sorted(found, key=lambda each: (each.host, each.node))
+    page = left[:limit]
+    return HostPage(
+        tuple(_summary(hosts, i, conf, now, claims) for i in page),
+        len(hosts),
+        places[page[-1]] if len(left) > len(page) else None,
+    )
 
 
 def _summary(

@@ -91,22 +91,9 @@ class Answers:
         record = self._explainer.dry_run(context, spec, count)
         return {"decision": _record(record), "notes": notes}
 
-    def hosts(self, after: str | None, limit: int) -> dict[str, Any]:
+    def hosts(self, after: str, limit: int) -> dict[str, Any]:
         """Return a page of compute nodes by host and node, and how to continue."""
-        every = self._explainer.hosts()
-        names = [f"{each.host}/{each.node}" for each in every]
-        left = [
-            each
-            for each, name in zip(every, names, strict=True)
-            if after is None or name > after
-        ]
-        page = left[:limit]
-        is_all = len(left) <= limit
-        return {
-            "hosts": [dataclasses.asdict(each) for each in page],
-            "n_hosts": len(every),
-            "next": None if is_all else f"{page[-1].host}/{page[-1].node}",
-        }
+        return dataclasses.asdict(self._explainer.hosts(after=after, limit=limit))
 
     def _find(self, id_: str) -> Sequence[StoredDecision]:
         query = DecisionQuery(instance_uuid=id_, limit=MAX_WHOLE)

@@ -71,7 +71,7 @@ def make_app(answers: Answers) -> WSGIApplication:
     @app.get("/v1/hosts")
     def hosts() -> Response:
         args = _arguments("/v1/hosts")
-        return _answer(answers.hosts(args.get("after"), args["limit"]))
+        return _answer(answers.hosts(args.get("after", ""), args["limit"]))
 
     @app.get("/v1/openapi.json")
     def openapi() -> Response:

@@ -28,6 +28,8 @@ _WIDTH: Final = 160
 _FOLLOW_S: Final = 2.0
 #: Seconds by which a decision may be stored later than a newer one.
 _LATE_S: Final = 10.0
+#: Hosts that are asked for at once.
+_PAGE: Final = 1000
 #: The exit status of a dry run that finds no host.
 _NO_VALID_HOST: Final = 3
 _SHELLS: Final = ("bash", "zsh", "fish")
@@ -361,7 +363,7 @@ def hosts(context: click.Context, limit: int | None, as_json: bool) -> None:
         return
     api, found, after = context.obj.api(), [], None
     while True:
-        answer = api.get("hosts", after=after)
+        answer = api.get("hosts", after=after, limit=min(limit or _PAGE, _PAGE))
         found += answer["hosts"]
         after = answer["next"]
         if after is None or (limit is not None and len(found) >= limit):

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts as an operator asks for them: state, age, fill, claims, pages."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from oslo_config import cfg
+
+from moorage.scheduler.explain import HostSummary, summarize
+from moorage.scheduler.hosts import Consumption
+from moorage.testing.builders import NOW, aggregate, host, node_uuid, table
+
+
+def _one(conf: cfg.ConfigOpts, **changes: Any) -> HostSummary:
+    [summary] = summarize(table(host(**changes)), conf, NOW).hosts
+    return summary
+
+
+@pytest.mark.parametrize(
+    ("changes", "condition", "seen_s"),
+    [
+        ({}, "up", None),
+        ({"last_seen_up": NOW - 5}, "up", 5.0),
+        ({"last_seen_up": NOW - 61}, "down", 61.0),
+        ({"last_seen_up": math.nan}, "down", None),
+        ({"disabled": True, "last_seen_up": NOW - 61}, "disabled", 61.0),
+        ({"disabled": True, "forced_down": True}, "forced down", None),
+    ],
+)
+def test_the_condition_is_what_compute_filter_sees(
+    conf: cfg.ConfigOpts, changes: Any, condition: str, seen_s: float | None
+) -> None:
+    summary = _one(conf, **changes)
+    assert (summary.condition, summary.seen_s) == (condition, seen_s)
+
+
+def test_fill_includes_claims(conf: cfg.ConfigOpts) -> None:
+    hosts = table(host(host="a"), aggregates=[aggregate(1, "a", availability_zone="z")])
+    hosts.consume(node_uuid("a"), "instance", Consumption(1024, 2048, 3))
+    [summary] = summarize(hosts, conf, NOW).hosts
+    assert summary.vcpus == (5, 8)
+    assert summary.memory_mb == (8192 + 1024, 16384)
+    assert summary.disk_gb == (52, 100)
+    assert (summary.n_instances, summary.n_claims, summary.zone) == (1, 1, "z")
+
+
+def test_pages_have_each_host_once(conf: cfg.ConfigOpts) -> None:
+    names = ["a", "a-b", "a.b", "a/b", "b", "A", "\u00e4"]
+    hosts = table(*(host(host=name) for name in names))
+    found: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page = summarize(hosts, conf, NOW, after=after, limit=2)
+        found += [each.host for each in page.hosts]
+        after = page.next
+    assert sorted(found) == sorted(names)
