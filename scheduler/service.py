@@ -274,7 +274,9 @@ class Scheduler:
                 review=reconciler.review,
             )
             self.selector = Selector(conf, parts, published)
-            self.explainer = Explainer(lambda: self.selector.parts)
+            self.explainer = Explainer(
+                lambda: self.selector.parts, self.candidates.provider_view
+            )
             self.status = SchedulerStatus(conf, parts, store)
             self.source_endpoints = source.endpoints
             self.endpoints = [SchedulerEndpoint(self), BaseAPIEndpoint()]

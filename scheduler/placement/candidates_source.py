@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..candidates import AllocationRequest, Amounts, CandidatesQuery, Offer
+from .providers import ProviderView
 
 
 @dataclass(slots=True, eq=False)
@@ -186,6 +187,9 @@ class CandidatesSource(Protocol):
 
     def query_counts(self) -> Mapping[str, int]:
         """Return how many queries were answered in which way, since the start."""
+
+    def provider_view(self) -> ProviderView | None:
+        """Return the providers in memory; None: there are none, or they are too old."""
 
     def following_stats(self) -> FollowingStats | None:
         """Return how providers in memory are followed; None: there are none."""

@@ -303,6 +303,9 @@ class CandidatesCache(CandidatesSource):
                 requests=int(self._answers.currsize),
             )
 
+    def provider_view(self) -> None:
+        """Return None: no providers are in memory."""
+
     def following_stats(self) -> None:
         """Return None: nothing is followed."""
 

@@ -25,7 +25,7 @@ from ..candidates_source import (
     CountedClaim,
     FollowingStats,
 )
-from ..providers import ProviderQuery, ProviderTable, QueryNotCovered
+from ..providers import ProviderQuery, ProviderTable, ProviderView, QueryNotCovered
 from .confirming import Confirmations, Outcome
 from .lacking import lacking_room
 from .table_offer import TableOffer
@@ -324,6 +324,11 @@ class ProviderCandidatesSource(CandidatesSource):
     def stats(self) -> CacheStats:
         """Return the size of the cache and its counters."""
         return self._cache.stats()
+
+    def provider_view(self) -> ProviderView | None:
+        """Return the providers in memory; None: they are too old."""
+        is_recent = self.follower.age_s() <= self._max_age_s()
+        return self.follower.table.view() if is_recent else None
 
     def following_stats(self) -> FollowingStats:
         """Return how the providers are followed."""

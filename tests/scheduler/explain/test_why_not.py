@@ -25,8 +25,6 @@ from moorage.scheduler.explain import (
     UnknownHost,
 )
 from moorage.scheduler.placement.constraints import ConstraintKind, constraints
-from moorage.scheduler.placement.providers import ProviderColumns, ProviderTable
-from moorage.scheduler.placement.tree_reading import read_tree
 from moorage.scheduler.service import Scheduler
 
 from ...fixtures.clouds import CONTEXT, new_uuids, request, usages
@@ -143,28 +141,25 @@ def test_exactly_the_checks_that_reject_a_host_alone_are_named(
             [prefilter] = _checks(verdict, CheckStage.PREFILTER)
             assert record.no_answer.startswith(f"Placement not asked: {prefilter}")
             continue
-        assert verdict.providers_from is ProvidersFrom.PLACEMENT
+        assert verdict.providers_from is ProvidersFrom.MEMORY
         unmet = _unmet_in_placement(scheduler, record.queries[0], verdict.node_uuid)
         assert _checks(verdict, CheckStage.PLACEMENT) == unmet
 
 
 @examples(0.06)
 @given(seed=st.integers(0, 2), spec=explained_requests())
-def test_providers_in_memory_give_the_same_verdicts(
+def test_providers_read_from_placement_give_the_same_verdicts(
     clouds: Clouds, seed: int, spec: RequestSpec
 ) -> None:
     cloud = clouds.of(seed)
     scheduler = cloud[0]
-    trees = (read_tree(scheduler.placement, n) for n in scheduler.table.batch().uuid)
-    columns = ProviderColumns.of(record for tree in trees for record in tree)
-    view = ProviderTable(columns).view()
-    in_memory = Explainer(lambda: scheduler.selector.parts, lambda: view)
+    from_placement = Explainer(lambda: scheduler.selector.parts)
     for name in NAMES:
-        asked = _verdict(cloud, spec, name)
-        verdict = _verdict((scheduler, in_memory), spec, name)
-        assert verdict.reasons == asked.reasons
-        if asked.providers_from is ProvidersFrom.PLACEMENT:
-            assert verdict.providers_from is ProvidersFrom.MEMORY
+        verdict = _verdict(cloud, spec, name)
+        read = _verdict((scheduler, from_placement), spec, name)
+        assert read.reasons == verdict.reasons
+        if verdict.providers_from is ProvidersFrom.MEMORY:
+            assert read.providers_from is ProvidersFrom.PLACEMENT
 
 
 @examples(0.06)
