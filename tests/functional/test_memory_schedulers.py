@@ -237,13 +237,11 @@ def decide(
             mine.append((consumer, held))
 
 
-def test_nothing_is_over_capacity_and_each_refusal_was_true(
-    kind: Database, tmp_path: Path
-) -> None:
+def test_nothing_is_over_capacity_and_each_refusal_was_true(tmp_path: Path) -> None:
     hosts = [host(f"h{i}", vcpus=VCPUS_A_HOST) for i in range(N_HOSTS)]
     history, stopping = History(), threading.Event()
     with (
-        cloud_of(kind, tmp_path, hosts) as cloud,
+        cloud_of(Database.MARIADB, tmp_path, hosts) as cloud,
         schedulers_of(cloud) as schedulers,
         ThreadPoolExecutor(N_SCHEDULERS) as pool,
     ):
