@@ -54,7 +54,7 @@ class WithoutPolls(ThreadSpawner):
         return super().spawn(run, name=name)
 
 
-class FollowingTest(ProviderUsageBaseTestCase):
+class FollowingTest(ProviderUsageBaseTestCase):  # type: ignore[misc]  # untyped
     """Instances fill a cloud, and hosts are freed in all ways that nova has."""
 
     compute_driver = "fake.MediumFakeDriver"
