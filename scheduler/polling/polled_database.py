@@ -18,8 +18,6 @@ from .engines import is_in_memory, is_local
 
 LOG = logging.getLogger(__name__)
 
-#: Longest backoff for an unavailable database, seconds.
-_MAX_BACKOFF_S: Final = 60.0
 #: Seconds after which a running attempt means that the database is slow or hangs.
 _PROMPT_S: Final = 1.0
 #: Attempts that may hang at once: a driver may have no timeout.
@@ -113,6 +111,8 @@ class PolledDatabase:
 
     #: Whether a start succeeds without it; if not, the start reports the failure.
     may_be_unavailable = True
+    #: Longest backoff while it is unavailable, seconds.
+    max_backoff_s = 60.0
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class PolledDatabase:
         if is_forced or self._retry_at is None:
             return True
         # A clock that was set back must not prolong the backoff.
-        return not 0 < self._retry_at - self._clock() <= _MAX_BACKOFF_S
+        return not 0 < self._retry_at - self._clock() <= self.max_backoff_s
 
     def _give_up(self, attempt: PollAttempt) -> None:
         attempt.abandon()
@@ -302,7 +302,7 @@ class PolledDatabase:
 
     def _mark_unavailable(self, reason: str) -> None:
         now = self._clock()
-        self._retry_at = now + min(_MAX_BACKOFF_S, 2.0**self._failures)
+        self._retry_at = now + min(self.max_backoff_s, 2.0**self._failures)
         self._failures = min(self._failures + 1, 16)
         self.reason = reason
         if self.unavailable_since is None:

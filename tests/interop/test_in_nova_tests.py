@@ -5,6 +5,8 @@ nova's API, conductor and computes run as nova's tests start them, in one proces
 their Placement, their databases and their message bus; only the scheduler is ours (see
 `in_nova_tests`). Here are those that exercise a scheduler most. MOORAGE_NOVA_TESTS
 names others, modules, classes or tests of nova.tests.functional, with spaces between.
+With MOORAGE_FOLLOW_PLACEMENT, candidates come from providers in memory. `following` has
+tests of that, which only use nova's services.
 """
 
 from __future__ import annotations
@@ -76,9 +78,17 @@ def is_about_nova(test: str) -> bool:
 
 @pytest.mark.parametrize("names", chosen(), ids=lambda names: names.split()[0])
 def test_they_pass(names: str) -> None:
+    assert_they_pass([FUNCTIONAL + name for name in names.split()])
+
+
+def test_providers_in_memory_follow_what_nova_writes_to_placement() -> None:
+    assert_they_pass(["following"])
+
+
+def assert_they_pass(names: Sequence[str]) -> None:
     python = peer_or_skip()
     run = subprocess.run(
-        [python, "-W", "ignore", PROGRAM, *(FUNCTIONAL + n for n in names.split())],
+        [python, "-W", "ignore", PROGRAM, *names],
         capture_output=True,
         text=True,
         timeout=3600,

@@ -55,6 +55,8 @@ class _PlacementDatabase(PolledDatabase):
     """Placement's database, whose reader is replaced after each failure."""
 
     may_be_unavailable = False
+    #: Short: Placement is queried instead until the database is read again.
+    max_backoff_s = 10.0
 
     def __init__(
         self,

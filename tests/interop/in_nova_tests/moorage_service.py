@@ -16,6 +16,7 @@ import nova.scheduler.host_manager  # some tests expect the scheduler to have do
 import nova.service
 import numpy as np
 import oslo_messaging
+import sqlalchemy as sa
 from keystoneauth1.adapter import Adapter
 from keystoneauth1.exceptions import EndpointNotFound
 from keystoneauth1.session import Session
@@ -40,8 +41,10 @@ from moorage.filters.server_group import (
 )
 from moorage.objects import Serializer
 from moorage.scheduler.conf import register_opts
+from moorage.scheduler.placement.database.schema import KNOWN_VERSIONS, alembic_version
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.nova_db import NovaDBSource
+from moorage.scheduler.waiting import Spawner, Waiter
 
 BINARY = "nova-scheduler"
 TOPIC = "scheduler"
@@ -55,6 +58,9 @@ WATCHED = {
 }
 
 _N_LOOKS = 60
+
+#: Whether candidates come from providers in memory, which follow a test's Placement.
+FOLLOW_PLACEMENT = "MOORAGE_FOLLOW_PLACEMENT"
 
 #: The fixtures that are set up, the newest one last.
 _placements: list[PlacementFixture] = []
@@ -94,7 +100,17 @@ def settle_in() -> None:
 
 
 class MoorageService:
-    """The parts of nova.service.Service and its manager that nova's tests use."""
+    """The parts of nova.service.Service and its manager that nova's tests use.
+
+    Attributes
+    ----------
+    scheduler : Scheduler or None
+        None: it is not started.
+    """
+
+    #: A test may replace them.
+    spawner: Spawner | None = None
+    waiter: Waiter | None = None
 
     def __init__(self, host: str) -> None:
         self.host = host
@@ -102,7 +118,7 @@ class MoorageService:
         self.filter_cls_map = {
             theirs.__name__: _WatchedFilter for theirs in WATCHED.values()
         }
-        self._scheduler: Scheduler | None = None
+        self.scheduler: Scheduler | None = None
         self._server: Any = None
 
     def start(self) -> None:
@@ -111,37 +127,57 @@ class MoorageService:
         register_opts(CONF)
         CONF.set_override("user_reasons", "nova", group="moorage")
         CONF.set_override("decision_store_connection", "", group="moorage")
-        self._scheduler = build(
+        if os.environ.get(FOLLOW_PLACEMENT) and _placements:
+            url = database_of(_placements[-1])
+            CONF.set_override("connection", url, group="placement_database")
+        self.scheduler = build(
             CONF,
             placement=_Placement(),
             source=NovaDBSource(nova.db.api.api.get_engine(), _cell_engine),
             notifier=(nova.rpc.LEGACY_NOTIFIER, nova.rpc.NOTIFIER),
             network=_Network(),
+            waiter=self.waiter,
+            spawner=self.spawner,
         )
-        self._scheduler.start()
+        self.scheduler.start()
         self._server = oslo_messaging.get_rpc_server(
             nova.rpc.TRANSPORT,
             oslo_messaging.Target(topic=TOPIC, server=self.host),
-            self._scheduler.endpoints,
+            self.scheduler.endpoints,
             executor="threading",
             serializer=Serializer(),
         )
         self._server.start()
 
     def stop(self) -> None:
-        if self._scheduler is not None:
+        if self.scheduler is not None:
             self._server.stop()
             self._server.wait()
-            self._scheduler.stop()
-            self._scheduler = None
+            self.scheduler.stop()
+            self.scheduler = None
 
     kill = stop
 
     def reset(self) -> None:
         """Do what SIGHUP does."""
-        assert self._scheduler is not None
+        assert self.scheduler is not None
         nova.context.CELL_CACHE = {}
-        self._scheduler.reset()
+        self.scheduler.reset()
+
+
+def database_of(placement: PlacementFixture) -> str:
+    """Return the URL of a fixture's database, which has the schema's version then."""
+    url = str(placement.conf_fixture.conf.placement_database.connection)
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        # The fixture creates the tables without Alembic.
+        alembic_version.create(connection, checkfirst=True)
+        connection.execute(sa.delete(alembic_version))
+        connection.execute(
+            sa.insert(alembic_version).values(version_num=KNOWN_VERSIONS[0])
+        )
+    engine.dispose()
+    return url
 
 
 class _Placement:

@@ -317,6 +317,22 @@ def test_readings_are_counted(placement: FollowedPlacement) -> None:
     assert (stats.age_s, stats.n_read, stats.n_failed) == (2, 2, 1)
 
 
+def test_database_is_read_again_soon_after_a_long_outage(
+    placement: FollowedPlacement,
+) -> None:
+    follower = placement.follower(clock=placement.time)
+
+    def fail() -> None:
+        raise OSError("the network is down")
+
+    with _During(placement.engine, "FROM resource_providers").call(fail):
+        for _ in range(620):
+            assert not follower.poll()
+            placement.time.pass_by(1)
+    placement.time.pass_by(10)
+    assert follower.poll()
+
+
 def test_failed_poll_is_logged_once_and_made_up_for(
     placement: FollowedPlacement, caplog: pytest.LogCaptureFixture
 ) -> None:
