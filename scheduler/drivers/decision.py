@@ -135,7 +135,13 @@ class Decision:
             except StaleOffer:
                 came = parts.candidates.tick()
                 news = requery_candidates(
-                    parts, caller, queries, record, came=came, earlier=offer
+                    parts,
+                    caller,
+                    queries,
+                    record,
+                    came=came,
+                    earlier=offer,
+                    is_stale=True,
                 )
             except NoValidHost:
                 if n_asked == MAX_QUERIES:

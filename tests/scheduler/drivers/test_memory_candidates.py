@@ -15,6 +15,7 @@ from moorage.objects import ImageMeta, ImageMetaProps
 from moorage.scheduler.conf import load
 from moorage.scheduler.errors import ConfigurationError, NoValidHost
 from moorage.scheduler.placement.allocations.claims import Claim, ClaimResult
+from moorage.scheduler.placement.allocations.limits import MAX_REFUSED
 from moorage.scheduler.placement.database import ProviderFollower
 from moorage.scheduler.placement.memory import Follower, ProviderCandidatesSource
 from moorage.scheduler.placement.seed import seed
@@ -255,6 +256,17 @@ def test_provider_of_a_refused_claim_is_read_at_once(cloud: FollowedCloud) -> No
     assert cloud.adapter.sent.count("PUT") == 2
     assert cloud.used_in(scheduler, "best") == 8
     assert cloud.questions == []
+
+
+def test_refused_candidates_are_not_claimed_again(cloud: FollowedCloud) -> None:
+    taken = [f"taken-{i}" for i in range(MAX_REFUSED + 2)]
+    cloud.seed(*(host(name, memory_mb=65536) for name in taken), host("free"))
+    scheduler = cloud.scheduler()
+    follower_of(scheduler).stop()
+    for name in taken:
+        cloud.take(name)
+    assert cloud.select(scheduler) == ["free"]
+    assert cloud.adapter.sent.count("PUT") == MAX_REFUSED + 1
 
 
 def test_hosts_and_providers_are_read_again_if_filters_reject_all(
