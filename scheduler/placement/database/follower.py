@@ -65,11 +65,13 @@ class _PlacementDatabase(PolledDatabase):
     ) -> None:
         super().__init__("Placement's database", lambda: engine, lock, clock)
         self._restore = restore
-        self.reader = ChangeReader()
+        self.reader = ChangeReader({})
+        #: Of the providers that are in the table.
+        self.known: Mapping[int, str] = {}
 
     def reset(self) -> None:
         """Compare everything at the next attempt."""
-        self.reader = ChangeReader()
+        self.reader = ChangeReader(self.known)
         self._restore()
 
 
@@ -353,6 +355,7 @@ class ProviderFollower:
                 traits=changes.names.traits.by_id.values(),
                 resource_classes=changes.names.classes.by_id.values(),
             )
+        self._database.known = self._database.reader.uuids
         self._counted = {u: at for u, at in self._counted.items() if at > order}
         self.revision += is_changed
 

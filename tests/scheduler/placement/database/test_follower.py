@@ -374,3 +374,24 @@ def test_database_that_is_away_has_an_error_of_its_own(scheme: str) -> None:
     follower = ProviderFollower(engine_of(f"{scheme}://m@127.0.0.1:1/placement"))
     with pytest.raises(DatabaseUnavailable, match=r"\[placement_database\] connection"):
         follower.load()
+
+
+def test_provider_that_was_created_again_during_an_outage_is_read(
+    placement: FollowedPlacement,
+) -> None:
+    follower = placement.follower(clock=placement.time)
+    generation = placement.generation(OTHER)
+
+    def fail() -> None:
+        raise OSError("the network is down")
+
+    placement.must("DELETE", f"/resource_providers/{OTHER}")
+    placement.create(OTHER, "other")
+    placement.set_inventories(OTHER, VCPU=2)
+    with _During(placement.engine, "FROM resource_provider_traits").call(fail):
+        assert not follower.poll()
+    assert placement.generation(OTHER) == generation
+    placement.time.pass_by(10)
+    assert follower.poll()
+    assert with_vcpus(follower, 2) == {HOST, OTHER}
+    assert with_vcpus(follower, 3) == {HOST}
