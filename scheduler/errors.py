@@ -8,7 +8,8 @@
     ├── NetworkError             Neutron failed
     ├── ConfigurationError       stops the start
     │   ├── PluginError          a plugin is missing, broken or named twice
-    │   └── InventoryError       the inventory file is invalid
+    │   ├── InventoryError       the inventory file is invalid
+    │   └── DatabaseUnavailable  a database cannot be reached
     └── PlacementError           Placement failed
         ├── PlacementUnavailable     unreachable, too slow, 5xx, or a malformed answer
         ├── PlacementUnauthorized    401, 403, or no way to authenticate
@@ -132,6 +133,10 @@ class PluginError(ConfigurationError):
 
 class InventoryError(ConfigurationError):
     """Raised for an invalid inventory of hosts; names the file, host and key."""
+
+
+class DatabaseUnavailable(ConfigurationError):
+    """Raised at the start for a database that cannot be reached, perhaps for now."""
 
 
 class PlacementError(SchedulerError):

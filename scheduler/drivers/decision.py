@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import logging
 from collections.abc import Callable, Collection, Sequence
 
@@ -15,7 +16,7 @@ from ...objects import RequestSpec, Selection
 from ..candidates import DecisionOffer
 from ..errors import AllocationUpdateFailed, NoValidHost, PluginError
 from ..hosts import HostBatch
-from ..placement.allocations.limits import MAX_POSTS, MAX_QUERIES
+from ..placement.allocations.limits import MAX_POSTS, MAX_QUERIES, MAX_REREAD_TREES
 from ..request import Request
 from ..request.checks import instance_uuids_of
 from .alternates import SelectionMaker
@@ -134,11 +135,18 @@ class Decision:
             except StaleOffer:
                 came = parts.candidates.tick()
                 news = requery_candidates(
-                    parts, caller, queries, record, came=came, earlier=offer
+                    parts,
+                    caller,
+                    queries,
+                    record,
+                    came=came,
+                    earlier=offer,
+                    is_stale=True,
                 )
             except NoValidHost:
                 if n_asked == MAX_QUERIES:
                     raise
+                self._report_lacking(offer)
                 is_freed = parts.review(offer.roots) | self._is_outdated()
                 news = requery_candidates(
                     parts, caller, queries, record, came=came, earlier=offer
@@ -278,6 +286,12 @@ class Decision:
         """Have the providers read again of hosts that an instance has left."""
         if freed := self._parts.table.take_freed():
             self._parts.candidates.mark_changed(freed)
+
+    def _report_lacking(self, offer: DecisionOffer) -> None:
+        """Have providers read again that have room, though not for all instances."""
+        if len(self._uuids) > 1:
+            roots = itertools.islice(offer.roots, MAX_REREAD_TREES)
+            self._parts.candidates.mark_changed(list(roots))
 
     def _is_outdated(self) -> bool:
         """Poll the source; return whether hosts have changed since the decision."""

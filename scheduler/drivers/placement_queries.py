@@ -93,16 +93,18 @@ def requery_candidates(
     *,
     came: int,
     earlier: DecisionOffer,
+    is_stale: bool = False,
 ) -> DecisionOffer | None:
     """Query Placement again, where its answer may be better than the earlier one.
 
-    Return None if Placement was queried since the request came, or has nothing new.
+    Return None if Placement was queried since the request came, or has nothing new. If
+    the earlier one `is_stale`, one without what was refused is better.
     """
     is_lifted = [parts.candidates.lift_limit(offer) for offer in earlier.offers]
     if not any(is_lifted) and _is_fresh(earlier, came):
         return None
     offer = _query_all(parts, caller, queries, record, came)
-    if not offer.has_more_than(earlier):
+    if not (is_stale and offer.n_open) and not offer.has_more_than(earlier):
         return None
     _record_offer(record, offer)
     return offer

@@ -20,6 +20,13 @@ LOG = logging.getLogger(__name__)
 
 #: Seconds after which a running attempt means that the database is slow or hangs.
 _PROMPT_S: Final = 1.0
+#: What servers say, as operational errors too, of a wrong user, password or database.
+_REFUSALS: Final = (
+    "Access denied",
+    "Unknown database",
+    "authentication failed",
+    "does not exist",
+)
 #: Attempts that may hang at once: a driver may have no timeout.
 _MAX_HANGING: Final = 3
 
@@ -107,6 +114,8 @@ class PolledDatabase:
         When the last successful attempt began.
     unavailable_since : float or None
         Since when it does not answer in time; None: it does, or was never read.
+    is_unreachable : bool
+        Whether the last failure was that its server could not be reached.
     """
 
     #: Whether a start succeeds without it; if not, the start reports the failure.
@@ -125,6 +134,7 @@ class PolledDatabase:
         self.seen_at: float | None = None
         self.unavailable_since: float | None = None
         self.reason = ""
+        self.is_unreachable = False
         self._connect = connect
         self._lock = lock
         self._clock = clock
@@ -262,6 +272,7 @@ class PolledDatabase:
                 apply = read(connection, attempt.began_at)
         except Exception as e:  # whatever the driver raises
             reason = cause_of(e)
+            self.is_unreachable = not is_local(engine) and _is_unreachable(e)
         # Not inside `except`: the log would repeat the error.
         with self._lock:
             if attempt.is_abandoned:
@@ -327,6 +338,13 @@ def _snapshot(engine: sa.Engine) -> Iterator[sa.Connection]:
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
             )
         yield connection
+
+
+def _is_unreachable(error: Exception) -> bool:
+    """Return whether an error came from the network or a server that is not ready."""
+    cause = getattr(error, "inner_exception", error)  # of oslo.db's errors
+    is_of_server = isinstance(cause, sa.exc.OperationalError | sa.exc.InterfaceError)
+    return is_of_server and not any(words in str(error) for words in _REFUSALS)
 
 
 def _timestamp(moment_s: float) -> str:

@@ -61,6 +61,8 @@ MAX_EXPANDED: Final = 1 << 20
 MAX_EXPANDED_OF_HOST: Final = 1000
 #: Providers that lack only room and are read again before a request fails.
 MAX_REREAD: Final = 2000
+#: Trees that have room, though not for all instances, and are read again then.
+MAX_REREAD_TREES: Final = 200
 #: Queries whose lack of candidates Placement has confirmed, and that are remembered.
 MAX_CONFIRMED: Final = 1000
 

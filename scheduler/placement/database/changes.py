@@ -58,15 +58,27 @@ class ChangeReader:
 
     It must be replaced after a failure: what it read may not have been applied. A new
     one compares all providers with the table that it is given.
+
+    Parameters
+    ----------
+    known : mapping
+        {id: UUID} of the providers in the table: one that was created again has another
+        id, and perhaps the same generation.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known: Mapping[int, str]) -> None:
+        self._known = known
         self._names = Names()
         self._polled = PolledTable(PROVIDERS, is_complete=True)
         self._uuid_of: dict[int, str] = {}
         self._ids: npt.NDArray[np.int64] | None = None
         self._next = 0
         self._is_new = True
+
+    @property
+    def uuids(self) -> Mapping[int, str]:
+        """{id: UUID} of all providers that were read; it does not change."""
+        return self._uuid_of
 
     # -- what is read ------------------------------------------------------------------
 
@@ -148,6 +160,10 @@ class ChangeReader:
         """Return the rows that changed, by id; keep the ids of all."""
         found = self._polled.read(connection, began_at, in_full=is_new)
         gone = [row_id for row_id, row in found.items() if row is None]
+        if any(
+            row is None or self._uuid_of.get(i) != row.uuid for i, row in found.items()
+        ):
+            self._uuid_of = dict(self._uuid_of)
         before = set(view.state.trees.row_of) if is_new else set[str]()
         before.update(self._uuid_of.pop(each) for each in gone if each in self._uuid_of)
         rows: dict[int, Any] = {i: row for i, row in found.items() if row is not None}
@@ -169,6 +185,8 @@ class ChangeReader:
         trees = view.state.trees
         at = trees.find(row.uuid)
         if at < 0 or view.state.generations[at] != (row.generation or 0):
+            return True
+        if self._known.get(row.id) != row.uuid:
             return True
         parent = int(trees.parents[at])
         known = trees.uuids[parent] if parent >= 0 else None

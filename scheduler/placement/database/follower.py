@@ -21,7 +21,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from ...clock import now_s
-from ...errors import ConfigurationError
+from ...errors import ConfigurationError, DatabaseUnavailable
 from ...failures import Failure
 from ...polling.polled_database import Apply, PolledDatabase, Read, SharedRefresh
 from ...waiting import Spawner, SystemWaiter, Task, ThreadSpawner, Waiter
@@ -67,11 +67,13 @@ class _PlacementDatabase(PolledDatabase):
     ) -> None:
         super().__init__("Placement's database", lambda: engine, lock, clock)
         self._restore = restore
-        self.reader = ChangeReader()
+        self.reader = ChangeReader({})
+        #: Of the providers that are in the table.
+        self.known: Mapping[int, str] = {}
 
     def reset(self) -> None:
         """Compare everything at the next attempt."""
-        self.reader = ChangeReader()
+        self.reader = ChangeReader(self.known)
         self._restore()
 
 
@@ -141,8 +143,10 @@ class ProviderFollower:
 
         Raises
         ------
+        DatabaseUnavailable
+            It does not answer; polls load it once it does.
         ConfigurationError
-            The database cannot be read, or its schema is unknown.
+            It cannot be read, or its schema is unknown.
         """
         try:
             self._run(self._poll_reading, _LOAD_S, is_forced=True)
@@ -150,7 +154,10 @@ class ProviderFollower:
             self._disconnect()
         with self._lock:
             if self._polled_at is None:
-                raise ConfigurationError(self._failure())
+                is_away = self._database.is_unreachable
+                raise (DatabaseUnavailable if is_away else ConfigurationError)(
+                    self._failure()
+                )
 
     def _disconnect(self) -> None:
         self._database.abandon()  # it must not write to a forked process's table
@@ -196,11 +203,8 @@ class ProviderFollower:
 
         Concurrent callers share a poll that begins after their calls.
         """
-        return self._poll(_MAX_WAIT_S)
-
-    def _poll(self, wait_s: float) -> bool:
         called = self._order
-        self._polls.run(lambda: self._run(self._poll_reading, wait_s))
+        self._polls.run(lambda: self._run(self._poll_reading, _MAX_WAIT_S))
         return self._polled > called
 
     def refresh(self, provider_uuids: Collection[str]) -> bool:
@@ -226,7 +230,8 @@ class ProviderFollower:
             try:
                 if self._waiter.monotonic() >= next_poll:
                     next_poll = self._waiter.monotonic() + POLL_INTERVAL_S
-                    self._poll(self._timeout_s)
+                    # Not shared: callers of `poll` would wait for as long.
+                    self._run(self._poll_reading, self._timeout_s)
                 elif self._pending:
                     self.refresh(())
             except Exception:  # the thread must survive; the next poll may succeed
@@ -352,6 +357,7 @@ class ProviderFollower:
                 traits=changes.names.traits.by_id.values(),
                 resource_classes=changes.names.classes.by_id.values(),
             )
+        self._database.known = self._database.reader.uuids
         self._counted = {u: at for u, at in self._counted.items() if at > order}
         self.revision += is_changed
 

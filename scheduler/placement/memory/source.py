@@ -18,6 +18,7 @@ from ...candidates import (
     Offer,
     resources_of,
 )
+from ...errors import DatabaseUnavailable
 from ..cache import CandidatesCache
 from ..candidates_source import (
     CacheStats,
@@ -124,14 +125,17 @@ class ProviderCandidatesSource(CandidatesSource):
         self._counts = Counter(dict.fromkeys((_MEMORY, _NOT_COVERED, _STALE), 0))
 
     def load(self) -> None:
-        """Read all providers.
+        """Read all providers; if the database is away, that is left to polls.
 
         Raises
         ------
         ConfigurationError
             Placement's database cannot be read, or its schema is unknown.
         """
-        self.follower.load()
+        try:
+            self.follower.load()
+        except DatabaseUnavailable as e:
+            LOG.warning("%s Placement is queried for candidates until it answers", e)
 
     def start(self) -> None:
         """Follow the providers in the background."""

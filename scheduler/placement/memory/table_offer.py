@@ -175,12 +175,27 @@ class TableOffer(Offer):
             return self.n_open > 0
         if self._state.trees is not earlier._state.trees:  # noqa: SLF001 - the same class
             return self.n_open > 0
-        return self._has_more_options(earlier)
+        return self._has_more_options(earlier) or self._has_more_room(earlier)
 
     def _has_more_options(self, earlier: TableOffer) -> bool:
         n_before = np.zeros(self._state.trees.n_rows)
         n_before[earlier._roots] = earlier._n_products
         return bool((self._n_products > n_before[self._roots]).any())
+
+    def _has_more_room(self, earlier: TableOffer) -> bool:
+        """Return whether a provider has more room, which several instances may need."""
+        return any(
+            self._has_more_of(name, slot.providers, earlier)
+            for slot in self._matches.slots
+            for name in slot.amounts
+        )
+
+    def _has_more_of(self, name: str, rows: _Providers, earlier: TableOffer) -> bool:
+        before, now = earlier._state.column(name), self._state.column(name)
+        _, found = before.positions(rows)
+        if len(found) < len(rows):
+            return True
+        return bool((now.free(rows) > before.free(rows)).any())
 
 
 class _HostsOfTable:

@@ -2,7 +2,8 @@
 """Values that many providers share, stored once: sets of names, and inventories.
 
 Both kinds of table only grow: an index that was returned keeps its meaning, so that an
-older view reads them while a newer one is written.
+older view reads them while a newer one is written. A column of inventories changes to a
+new table once most of its own are not in use.
 """
 
 from __future__ import annotations
@@ -92,6 +93,10 @@ class InternedInventories:
         self._is_mysql = is_mysql
         self._fitting_capacity = self.capacity
         self._index: dict[bytes, int] = {}
+
+    def emptied(self) -> InternedInventories:
+        """Return a new one for the same database, without any."""
+        return InternedInventories(is_mysql=self._is_mysql)
 
     def intern(self, values: npt.NDArray[np.void]) -> Rows:
         """Return the indices of inventories of dtype `INVENTORY`; unknown are added."""

@@ -38,6 +38,15 @@ class InventoryColumn:
         )
         return cls(distinct, nothing, nothing, np.empty(0, np.int64))
 
+    def compacted(self) -> InventoryColumn:
+        """Return a column that has forgotten the inventories that no provider has."""
+        distinct = self.distinct.emptied()
+        return replace(
+            self,
+            distinct=distinct,
+            kinds=distinct.intern(self.distinct.values[self.kinds]),
+        )
+
     def fitting(self, amount: int) -> Rows:
         """Return the rows whose provider can allocate `amount` at once, ascending."""
         return self.rows[self.used <= self.distinct.max_used(amount)[self.kinds]]

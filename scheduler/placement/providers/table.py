@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 import os_resource_classes
@@ -18,6 +19,9 @@ from .state import ProviderState
 from .trees import ProviderTrees
 from .view import ProviderView
 
+#: More distinct inventories than this, and twice those in use, are compacted: the size
+#: of a storage pool may change with each report.
+_MIN_DISTINCT: Final = 1000
 _EMPTY_ROW = ProviderRecord("")
 
 
@@ -212,6 +216,8 @@ def _are_equal(one: ProviderTrees, other: ProviderTrees, rows: Rows) -> bool:
 
 
 def _with_rows(column: InventoryColumn, added: InventoryRows) -> InventoryColumn:
+    if len(column.distinct.values) > _MIN_DISTINCT + 2 * len(column.rows):
+        column = column.compacted()
     kinds = column.distinct.intern(added.values)
     return column.with_rows(added.rows, kinds, added.used)
 

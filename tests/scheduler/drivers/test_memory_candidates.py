@@ -15,6 +15,7 @@ from moorage.objects import ImageMeta, ImageMetaProps
 from moorage.scheduler.conf import load
 from moorage.scheduler.errors import ConfigurationError, NoValidHost
 from moorage.scheduler.placement.allocations.claims import Claim, ClaimResult
+from moorage.scheduler.placement.allocations.limits import MAX_REFUSED
 from moorage.scheduler.placement.database import ProviderFollower
 from moorage.scheduler.placement.memory import Follower, ProviderCandidatesSource
 from moorage.scheduler.placement.seed import seed
@@ -127,8 +128,29 @@ def test_no_query_is_sent_while_hosts_fit(cloud: FollowedCloud) -> None:
     scheduler = cloud.scheduler()
     chosen = [cloud.select(scheduler)[0] for _ in range(3)]
     assert sorted(chosen) == ["a", "b", "c"]
-    assert cloud.adapter.n_questions == 0
+    assert cloud.adapter.n_queries == 0
     assert scheduler.candidates.query_counts()["memory"] == 3
+
+
+def test_start_without_the_database_serves_by_queries(
+    cloud: FollowedCloud, caplog: pytest.LogCaptureFixture
+) -> None:
+    cloud.seed(host("a"))
+    cloud.url = "mysql+pymysql://m@127.0.0.1:1/placement"
+    scheduler = cloud.scheduler()
+    assert cloud.select(scheduler) == ["a"]
+    assert cloud.adapter.n_queries == 1
+    lines = [r.getMessage() for r in caplog.records if ":1/placement" in r.message]
+    assert len(lines) == 1, lines
+    assert "until it answers" in lines[0]
+
+
+def test_freed_room_is_found_for_a_later_instance(cloud: FollowedCloud) -> None:
+    cloud.seed(host("a"))
+    taken = cloud.take("a", 4)
+    scheduler = cloud.scheduler()
+    release_all(cloud.placement, taken)  # no generation changes
+    assert cloud.select(scheduler, new_uuids(2), vcpus=4) == ["a", "a"]
 
 
 def test_own_claims_and_releases_count_at_once(cloud: FollowedCloud) -> None:
@@ -140,7 +162,7 @@ def test_own_claims_and_releases_count_at_once(cloud: FollowedCloud) -> None:
     with pytest.raises(NoValidHost):
         cloud.select(scheduler, new_uuids(1), vcpus=1)
     # The conductor would have to release what a failed request had claimed.
-    assert cloud.adapter.asked.count("POST") == 1
+    assert cloud.adapter.sent.count("POST") == 1
 
 
 def test_host_that_was_freed_unnoticed_is_found_without_a_query(
@@ -152,7 +174,7 @@ def test_host_that_was_freed_unnoticed_is_found_without_a_query(
     release_all(cloud.placement, claims)  # Placement changes no generation for it
     assert cloud.used_in(scheduler, "a") == 8
     assert cloud.select(scheduler) == ["a"]
-    assert cloud.adapter.n_questions == 0
+    assert cloud.adapter.n_queries == 0
 
 
 def test_lack_of_candidates_is_confirmed_once_for_like_requests(
@@ -231,9 +253,20 @@ def test_provider_of_a_refused_claim_is_read_at_once(cloud: FollowedCloud) -> No
     cloud.take("best")
     assert cloud.used_in(scheduler, "best") == 0
     assert cloud.select(scheduler) == ["b"]
-    assert cloud.adapter.asked.count("PUT") == 2
+    assert cloud.adapter.sent.count("PUT") == 2
     assert cloud.used_in(scheduler, "best") == 8
     assert cloud.questions == []
+
+
+def test_refused_candidates_are_not_claimed_again(cloud: FollowedCloud) -> None:
+    taken = [f"taken-{i}" for i in range(MAX_REFUSED + 2)]
+    cloud.seed(*(host(name, memory_mb=65536) for name in taken), host("free"))
+    scheduler = cloud.scheduler()
+    follower_of(scheduler).stop()
+    for name in taken:
+        cloud.take(name)
+    assert cloud.select(scheduler) == ["free"]
+    assert cloud.adapter.sent.count("PUT") == MAX_REFUSED + 1
 
 
 def test_hosts_and_providers_are_read_again_if_filters_reject_all(
@@ -282,7 +315,7 @@ def test_claims_of_peers_count_at_once(cloud: FollowedCloud) -> None:
     assert cloud.used_in(other, chosen) == 8
     [left] = cloud.select(other)
     assert {chosen, left} == {"a", "b"}
-    assert cloud.adapter.asked.count("PUT") == 2  # none was refused
+    assert cloud.adapter.sent.count("PUT") == 2  # none was refused
     assert cloud.questions == []
 
 
@@ -291,7 +324,7 @@ def test_option_for_placement_leaves_the_database_alone(cloud: FollowedCloud) ->
     scheduler = cloud.scheduler(candidates="placement")
     assert scheduler.candidates is scheduler.candidates_cache
     assert cloud.select(scheduler) == ["a"]
-    assert cloud.adapter.n_questions == 1
+    assert cloud.adapter.n_queries == 1
 
 
 def test_memory_is_used_where_the_database_is_known(cloud: FollowedCloud) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import sqlalchemy as sa
 
-from moorage.scheduler.errors import ConfigurationError
+from moorage.scheduler.errors import ConfigurationError, DatabaseUnavailable
 from moorage.scheduler.placement.database import ProviderFollower
 from moorage.scheduler.placement.providers import ProviderQuery
 
@@ -359,3 +360,54 @@ def test_failed_poll_is_logged_once_and_made_up_for(
     assert len(lines) == 2, lines
     assert "cannot be read; retrying: the network is down" in lines[0]
     assert "answers again" in lines[1]
+
+
+def test_poll_of_a_caller_does_not_wait_for_a_slow_one_in_the_background(
+    placement: FollowedPlacement,
+) -> None:
+    is_polling, is_over = threading.Event(), threading.Event()
+
+    def run_work(work: Callable[[], None]) -> None:
+        if threading.current_thread().name == "moorage providers":
+            is_polling.set()
+            is_over.wait()
+        placement.run_work(work)
+
+    follower = placement.follower(run_work=run_work)
+    follower.start()
+    assert is_polling.wait(10)
+    caller = threading.Thread(target=follower.poll, daemon=True)
+    caller.start()
+    caller.join(5)
+    is_waiting = caller.is_alive()
+    is_over.set()
+    follower.stop()
+    assert not is_waiting
+
+
+@pytest.mark.parametrize("scheme", ["mysql+pymysql", "postgresql+psycopg2"])
+def test_database_that_is_away_has_an_error_of_its_own(scheme: str) -> None:
+    follower = ProviderFollower(engine_of(f"{scheme}://m@127.0.0.1:1/placement"))
+    with pytest.raises(DatabaseUnavailable, match=r"\[placement_database\] connection"):
+        follower.load()
+
+
+def test_provider_that_was_created_again_during_an_outage_is_read(
+    placement: FollowedPlacement,
+) -> None:
+    follower = placement.follower(clock=placement.time)
+    generation = placement.generation(OTHER)
+
+    def fail() -> None:
+        raise OSError("the network is down")
+
+    placement.must("DELETE", f"/resource_providers/{OTHER}")
+    placement.create(OTHER, "other")
+    placement.set_inventories(OTHER, VCPU=2)
+    with _During(placement.engine, "FROM resource_provider_traits").call(fail):
+        assert not follower.poll()
+    assert placement.generation(OTHER) == generation
+    placement.time.pass_by(10)
+    assert follower.poll()
+    assert with_vcpus(follower, 2) == {HOST, OTHER}
+    assert with_vcpus(follower, 3) == {HOST}

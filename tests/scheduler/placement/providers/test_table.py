@@ -199,3 +199,17 @@ def test_readers_see_all_of_a_change_or_nothing() -> None:
 
     assert seen <= {(0, 0)}
     assert table.view().state.generations[0] == 299
+
+
+def test_inventories_that_no_provider_has_are_forgotten() -> None:
+    first = host("a", used={"VCPU": 1})
+    table = loaded(first, host("b"))
+    before = table.view()
+    for total in range(10, 1200):
+        inventories = {"VCPU": InventoryRecord(total)}
+        table.put([replace(first, inventories=inventories)])
+    state = table.view().state
+    assert len(state.column("VCPU").distinct.values) < 1100
+    assert state.record("a") == replace(first, inventories=inventories)
+    assert state.record("b") == before.state.record("b")
+    assert before.state.record("a") == first
