@@ -33,6 +33,7 @@ from moorage.testing import (
 )
 from moorage.weighers import BaseHostWeigher
 
+from ..fixtures.property_tests import same_examples
 from ..strategies.plugins import plugin_batches, plugin_requests
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plugin"
@@ -173,7 +174,7 @@ class DependsOnAggregate(BaseHostFilter):
 
 def _failure(plugin: type, **more: Any) -> str:
     """Return all that a failed check says."""
-    with pytest.raises(AssertionError) as caught:
+    with same_examples(), pytest.raises(AssertionError) as caught:
         check_plugin(plugin, max_examples=300, **more)
     return "\n".join(traceback.format_exception_only(caught.value))
 
