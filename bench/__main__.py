@@ -36,15 +36,23 @@ if TYPE_CHECKING:
 _WIDTH = 180  # of the output if it is not a terminal
 #: Measurements that can run alone.
 _PARTS = (
-    "filtering",
-    "following",
-    "ingest",
-    "memory",
+    "decisions",
+    "guests",
+    "embedded",
     "providers",
-    "sources",
-    "store",
+    "following",
+    "filtering",
+    "memory",
     "stream",
+    "sources",
+    "messages",
+    "ingest",
+    "store",
     "workers",
+)
+#: The stream sends nova's requests to Placement itself.
+_WITHOUT_NOVA = frozenset(
+    ("filtering", "following", "ingest", "memory", "providers", "store", "stream")
 )
 
 
@@ -61,15 +69,7 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
-        # The stream sends nova's requests to Placement itself, without nova.
-        is_alone = options.no_nova or options.part in (
-            "filtering",
-            "following",
-            "memory",
-            "providers",
-            "store",
-            "stream",
-        )
+        is_alone = options.no_nova or options.part in _WITHOUT_NOVA
         why_not = "not requested" if is_alone else missing_peer()
         nova = None if why_not else stack.enter_context(Nova())
         console.print(_machine())
@@ -79,23 +79,22 @@ def main() -> int:
         status = stack.enter_context(_status(console))
         bench = Bench(console, status, _sizes(options), nova)
         parts = {
-            "filtering": lambda: bench.run_filtering(options.plot),
-            "following": bench.run_following,
-            "ingest": bench.run_ingest,
-            "memory": bench.run_memory,
+            "decisions": bench.run_decisions,
+            "guests": bench.run_guests,
+            "embedded": bench.run_embedded,
             "providers": bench.run_providers,
-            "sources": bench.run_sources,
-            "store": bench.run_store,
+            "following": bench.run_following,
+            "filtering": lambda: bench.run_filtering(options.plot),
+            "memory": bench.run_memory,
             "stream": bench.run_stream,
+            "sources": bench.run_sources,
+            "messages": bench.run_messages,
+            "ingest": bench.run_ingest,
+            "store": bench.run_store,
             "workers": bench.run_workers,
         }
-        if options.part:
-            parts[options.part]()
-        else:
-            bench.run()
-            bench.run_ingest()
-            bench.run_store()
-            bench.run_workers()
+        for name in [options.part] if options.part else _PARTS:
+            parts[name]()
     console.print(f"{time.monotonic() - started:.0f} s")
     return 0
 

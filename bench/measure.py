@@ -138,8 +138,8 @@ class Bench:
         self._sizes = sizes
         self._nova = nova
 
-    def run(self) -> None:
-        """Measure all but the source push and the workers."""
+    def run_decisions(self) -> None:
+        """Measure decisions without Placement, and each plugin alone."""
         rows: list[tables.DecisionRow] = []
         plugins: list[tables.PluginRow] = []
         for n_hosts in self._sizes.hosts:
@@ -154,17 +154,20 @@ class Bench:
                 rows.append(self._all_filters(cloud, nova))
         self._console.print(tables.decisions_table(rows))
         self._console.print(tables.plugins_table(self._sizes.plugin_hosts, plugins))
+
+    def run_guests(self) -> None:
+        """Measure decisions for guests with cells or devices."""
         fits = self._fits()
         self._console.print(tables.fits_table(fits))
         if self._nova:
             self._console.print(tables.fits_nova_table(fits))
+
+    def run_embedded(self) -> None:
+        """Measure decisions with the embedded Placement."""
         self._console.print(tables.embedded_table(self._embedded()))
-        self.run_providers()
-        self.run_following()
-        self.run_filtering()
-        self.run_memory()
-        self.run_stream()
-        self.run_sources()
+
+    def run_messages(self) -> None:
+        """Measure messages on the wire."""
         self._say("messages")
         messages = wire_times(self._nova, self._sizes.moorage)
         self._console.print(tables.wire_table(messages))
