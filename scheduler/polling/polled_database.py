@@ -52,15 +52,15 @@ class PollAttempt:
         self.is_overdue = False
         self.is_abandoned = False
         self._began = time.monotonic()
-        self._is_done = False
-        #: Done or abandoned.
+        self._ended = threading.Event()
+        #: Ended or abandoned.
         self._over = threading.Event()
         self._by = threading.current_thread()
 
     @property
     def is_running(self) -> bool:
         """Whether its thread still works; False in a process forked since."""
-        return not self._is_done and self._by.is_alive()
+        return not self._ended.is_set() and self._by.is_alive()
 
     @property
     def age_s(self) -> float:
@@ -70,6 +70,10 @@ class PollAttempt:
     def wait(self, timeout_s: float) -> bool:
         """Return whether it ended, or was abandoned, within that time."""
         return self._over.wait(max(0.0, timeout_s))
+
+    def wait_until_disconnected(self, timeout_s: float) -> None:
+        """Wait until it has returned its connection, even if it was abandoned."""
+        self._ended.wait(timeout_s)
 
     def abandon(self) -> None:
         """Ignore its result, and wake the threads that wait for it."""
@@ -83,7 +87,7 @@ class PollAttempt:
             try:
                 work()
             finally:
-                self._is_done = True
+                self._ended.set()
                 self._over.set()
 
         if here:

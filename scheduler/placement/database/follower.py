@@ -160,9 +160,19 @@ class ProviderFollower:
                 )
 
     def _disconnect(self) -> None:
-        self._database.abandon()  # it must not write to a forked process's table
+        self._abandon_reading()  # it must not write to a forked process's table
         if self._owns_engine:
             self._database.engine().dispose()
+
+    def _abandon_reading(self) -> None:
+        """Use no result of the running attempt, and let it return its connection.
+
+        The engine closes only connections that were returned.
+        """
+        running = self._database.attempt
+        self._database.abandon()
+        if running is not None:
+            running.wait_until_disconnected(_STOP_S)
 
     def _failure(self) -> str:
         reason = self._database.reason
@@ -180,7 +190,7 @@ class ProviderFollower:
         """Stop polling."""
         self._stopping.set()
         self._evidence.set()
-        self._database.abandon()
+        self._abandon_reading()
         if self._thread is not None:
             self._thread.join(_STOP_S)
             self._thread = None
