@@ -121,16 +121,16 @@ class Serving:
     def _make_servers(self) -> list[SchedulerRPCServer]:
         peers = PeersEndpoint(self._scheduler.selector, self._peers.origin)
         own = [peers, *self._scheduler.source_endpoints, IgnoredReports()]
-        news = get_server(self._conf, self._transport, own, PEERS_TOPIC)
+        peers = get_server(self._conf, self._transport, own, PEERS_TOPIC)
         if not self._is_deciding:
-            return [news]
+            return [peers]
         requests = get_server(
             self._conf,
             self._transport,
             self._scheduler.endpoints,
             answers=self._scheduler.journal,
         )
-        return [requests, news]
+        return [requests, peers]
 
     def stop(self) -> bool:
         """Stop serving, and finish the requests in progress, as far as time allows.

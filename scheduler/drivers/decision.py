@@ -120,42 +120,49 @@ class Decision:
             self._caller.on_start(None)
             return self._decide(None)
         parts, caller, record = self._parts, self._caller, self._record
-        came = parts.candidates.tick()
+        arrived = parts.candidates.tick()
         self._refresh_hosts()
         requirements = build_requirements(parts, caller, self._request, record)
         queries = build_queries(parts, self._request, requirements)
         offer = query_candidates(
-            parts, caller, queries, record, came=came, n_instances=len(self._uuids)
+            parts,
+            caller,
+            queries,
+            record,
+            arrived=arrived,
+            n_instances=len(self._uuids),
         )
         caller.on_start(requirements)
-        n_asked = 1
+        n_decided = 1
         while True:
             try:
-                return self._decide(offer, may_give_up=n_asked == 1)
+                return self._decide(offer, may_give_up=n_decided == 1)
             except StaleOffer:
-                came = parts.candidates.tick()
-                news = requery_candidates(
+                arrived = parts.candidates.tick()
+                newer_offer = requery_candidates(
                     parts,
                     caller,
                     queries,
                     record,
-                    came=came,
+                    arrived=arrived,
                     earlier=offer,
                     is_stale=True,
                 )
             except NoValidHost:
-                if n_asked == MAX_QUERIES:
+                if n_decided == MAX_QUERIES:
                     raise
                 self._report_lacking(offer)
-                is_freed = parts.review(offer.roots) | self._is_outdated()
-                news = requery_candidates(
-                    parts, caller, queries, record, came=came, earlier=offer
+                with record.timed("review"):
+                    is_freed = parts.review(offer.roots)
+                is_freed |= self._is_outdated()
+                newer_offer = requery_candidates(
+                    parts, caller, queries, record, arrived=arrived, earlier=offer
                 )
-                if news is None and not is_freed:
+                if newer_offer is None and not is_freed:
                     raise
             record.restart()
-            n_asked += 1
-            offer = offer if news is None else news
+            n_decided += 1
+            offer = offer if newer_offer is None else newer_offer
 
     def _run_driver(self, steps: Steps) -> list[list[Selection]]:
         selections = self._parts.driver.select(steps)
@@ -489,10 +496,10 @@ class Decision:
             Whether the decision record gets the best hosts of the ranking.
         """
         its_limits = self._limits(ranking.hosts, index)
-        taken = self._needs.on_host(its_limits, _mappings(ledger, candidate))
+        consumption = self._needs.on_host(its_limits, _mappings(ledger, candidate))
         chosen = ChosenHost.of(ranking, index, has_top=has_top)
         return PlacedInstance(
-            uuid, chosen, candidate, its_limits, taken, index, ranking
+            uuid, chosen, candidate, its_limits, consumption, index, ranking
         )
 
     def _limits(self, hosts: HostBatch, index: int) -> dict[str, object]:

@@ -47,7 +47,7 @@ def query_candidates(
     queries: Sequence[CandidatesQuery],
     record: DecisionRecord,
     *,
-    came: int,
+    arrived: int,
     n_instances: int,
 ) -> DecisionOffer:
     """Return Placement's candidates for a request, at least one that is open.
@@ -58,8 +58,8 @@ def query_candidates(
     ----------
     queries : sequence of CandidatesQuery
         As `build_queries` returns them.
-    came : int
-        The moment at which the request came, as `CandidatesSource.tick` returned it.
+    arrived : int
+        The tick at which the request arrived, as `CandidatesSource.tick` returned it.
     n_instances : int
         For many, a new query costs less than a check of each host's candidate.
 
@@ -72,8 +72,8 @@ def query_candidates(
     """
     max_age_s = FRESH_S if n_instances > MAX_RECHECKED else math.inf
     offer = _query_all(parts, caller, queries, record, None, max_age_s)
-    if not offer.n_open and not _is_fresh(offer, came):
-        offer = _query_all(parts, caller, queries, record, came)
+    if not offer.n_open and not _is_fresh(offer, arrived):
+        offer = _query_all(parts, caller, queries, record, arrived)
     _record_offer(record, offer)
     if not offer.n_open:
         paths = ", ".join(query.path for query in queries)
@@ -91,28 +91,28 @@ def requery_candidates(
     queries: Sequence[CandidatesQuery],
     record: DecisionRecord,
     *,
-    came: int,
+    arrived: int,
     earlier: DecisionOffer,
     is_stale: bool = False,
 ) -> DecisionOffer | None:
     """Query Placement again, where its answer may be better than the earlier one.
 
-    Return None if Placement was queried since the request came, or has nothing new. If
-    the earlier one `is_stale`, one without what was refused is better.
+    Return None if Placement was queried since the request arrived, or has nothing new.
+    If the earlier one `is_stale`, one without what was refused is better.
     """
     is_lifted = [parts.candidates.lift_limit(offer) for offer in earlier.offers]
-    if not any(is_lifted) and _is_fresh(earlier, came):
+    if not any(is_lifted) and _is_fresh(earlier, arrived):
         return None
-    offer = _query_all(parts, caller, queries, record, came)
+    offer = _query_all(parts, caller, queries, record, arrived)
     if not (is_stale and offer.n_open) and not offer.has_more_than(earlier):
         return None
     _record_offer(record, offer)
     return offer
 
 
-def _is_fresh(offer: DecisionOffer, came: int) -> bool:
+def _is_fresh(offer: DecisionOffer, arrived: int) -> bool:
     """Return whether an offer is newer than that, and has all of Placement's answer."""
-    return offer.began >= came and offer.is_complete
+    return offer.began >= arrived and offer.is_complete
 
 
 def _record_offer(record: DecisionRecord, offer: DecisionOffer) -> None:
@@ -182,7 +182,7 @@ def _run_all(parts: Parts, request: PrefilterRequest, record: DecisionRecord) ->
         try:
             _run(name, prefilter, request)
         except NoValidHost as e:
-            record.no_answer = f"Placement not asked: {name} rejected the request"
+            record.no_answer = f"Placement not queried: {name} rejected the request"
             record.steps.append(FilterStep(name, len(parts.table), 0, e.reason))
             raise
 

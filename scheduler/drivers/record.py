@@ -213,8 +213,8 @@ class DecisionRecord:
 
     def _funnel(self) -> str:
         truncated = " (truncated)" if self.is_truncated else ""
-        asked = (
-            self.no_answer or "Placement not asked"
+        query = (
+            self.no_answer or "Placement not queried"
             if self.n_candidates is None
             else f"{self.n_candidates} candidate(s){truncated}"
         )
@@ -226,7 +226,7 @@ class DecisionRecord:
                 counts.append(str(step.n_out))
         funnel = "".join(f" > {name} {'/'.join(n)}" for name, n in left.items())
         age = "" if self.view_age_s is None else f" {self.view_age_s:.1f} s old"
-        return f"{asked}, {self.n_hosts} host(s){age}{funnel}"
+        return f"{query}, {self.n_hosts} host(s){age}{funnel}"
 
     def _chosen(self) -> str:
         chosen = "".join(

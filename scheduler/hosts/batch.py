@@ -367,12 +367,12 @@ class HostBatch:
         if mask.all():
             return self
         kept = self.candidates.take(mask)
-        taken = self.take(self.any_candidate(mask))
+        narrowed = self.take(self.any_candidate(mask))
         if self._offered is not None:
             of_table = CandidateRows(self._rows[kept.rows], kept.numbers, kept.bodies)
             # No other code has a reference to this batch yet.
-            taken._offered, taken._is_narrowed = of_table, True  # noqa: SLF001
-        return taken
+            narrowed._offered, narrowed._is_narrowed = of_table, True  # noqa: SLF001
+        return narrowed
 
     def with_numbers(self, numbers: Mapping[str, float]) -> HostBatch:
         """Return the same hosts, all with these values in columns of numbers."""
@@ -410,8 +410,8 @@ class HostBatch:
 
     def _devices_after(self, index: int, consumption: Consumption) -> Changes:
         before = self.value("numa_topology", index), self.value("pci_stats", index)
-        taken = consumption.take(*before)
-        return taken.changes() if taken is not None else ()
+        usage = consumption.take(*before)
+        return usage.changes() if usage is not None else ()
 
 
 class HostState:

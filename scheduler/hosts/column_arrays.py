@@ -129,11 +129,13 @@ class ColumnArrays:
         rows = self.rows_of(node_uuids)
         if (rows >= 0).all():
             return rows
-        news = [uuid for uuid in dict.fromkeys(node_uuids) if uuid not in self._row_of]
-        size = self._size + len(news)
+        new_uuids = [
+            uuid for uuid in dict.fromkeys(node_uuids) if uuid not in self._row_of
+        ]
+        size = self._size + len(new_uuids)
         while len(self._numbers["revision"]) < size:
             self._grow()
-        self._row_of.update(zip(news, range(self._size, size), strict=True))
+        self._row_of.update(zip(new_uuids, range(self._size, size), strict=True))
         self._size = size
         self.layout_revision += 1
         self.supply_revision += 1

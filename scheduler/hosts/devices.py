@@ -36,14 +36,14 @@ def hosts_with_each_device(hosts: HostBatch, need: Need) -> Mask:
 
 
 def _answers(
-    hosts: HostBatch, need: Need, question: str, answer: Callable[[PoolRows], Mask]
+    hosts: HostBatch, need: Need, name: str, answer: Callable[[PoolRows], Mask]
 ) -> Mask:
-    """Return the answers for each host's pools, cached for equal devices asked for."""
+    """Return the answers for each host's pools, cached for equal requested devices."""
     # Not the requests themselves: each has an id, which is new each time.
-    asked = tuple((request.count, request.specs) for request in need.requests)
+    requested = tuple((request.count, request.specs) for request in need.requests)
     return hosts.map_codes(
         "pci_stats",
-        (question, asked),
+        (name, requested),
         lambda start: answer(hosts.value_arrays("pci_stats", PoolArrays).rows(start)),
     )
 

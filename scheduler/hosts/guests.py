@@ -207,5 +207,5 @@ class _GuestTrials:
 
 def _of_cases(masks: list[CellMasks], cases: Rows) -> list[CellMasks]:
     """Return the masks of some cases; what is one array stays one."""
-    taken = {id(mask): mask[cases] for mask in masks}
-    return [taken[id(mask)] for mask in masks]
+    selected = {id(mask): mask[cases] for mask in masks}
+    return [selected[id(mask)] for mask in masks]

@@ -64,7 +64,7 @@ class PendingClaim:
 
     consumption: Consumption
     claimed_at: float
-    taken: NumaPciUsage | None = None
+    usage: NumaPciUsage | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

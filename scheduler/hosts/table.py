@@ -145,9 +145,11 @@ class HostTable:
         Names must match exactly; None matches any.
         """
         wanted = {"host": host, "nodename": node, "cell_uuid": cell}
-        asked = {name: [value] for name, value in wanted.items() if value is not None}
+        conditions = {
+            name: [value] for name, value in wanted.items() if value is not None
+        }
         with self._lock:
-            rows = self._arrays.where(asked)
+            rows = self._arrays.where(conditions)
             return tuple(self._arrays.text("uuid", row) for row in rows)
 
     def take_freed(self) -> list[str]:
@@ -325,11 +327,11 @@ class HostTable:
                 continue
             touched.append(found)
             for name, value in values.items():
-                rows, news = by_column[name]
+                rows, new_values = by_column[name]
                 rows.append(found)
-                news.append(value)
-        for name, (rows, news) in by_column.items():
-            self._arrays.write(name, rows, news)
+                new_values.append(value)
+        for name, (rows, new_values) in by_column.items():
+            self._arrays.write(name, rows, new_values)
         if "host" in by_column:
             moved = by_column["host"]
             in_them = self.aggregates.of_hosts(moved[1])
@@ -505,15 +507,15 @@ class HostTable:
     def _apply_claim(self, row: int, claim: PendingClaim) -> None:
         self._add(row, claim.consumption, 1)
         topology, pools = self._devices(row)
-        claim.taken = claim.consumption.take(topology, pools)
-        if claim.taken is not None:
-            for name, value in claim.taken.changes():
+        claim.usage = claim.consumption.take(topology, pools)
+        if claim.usage is not None:
+            for name, value in claim.usage.changes():
                 self._arrays.write(name, [row], [value])
 
     def _revert_claim(self, row: int, claim: PendingClaim) -> None:
         self._add(row, claim.consumption, -1)
-        if claim.taken is not None:
-            for name, value in claim.taken.undone(*self._devices(row)):
+        if claim.usage is not None:
+            for name, value in claim.usage.undone(*self._devices(row)):
                 self._arrays.write(name, [row], [value])
 
     def _add(self, row: int, consumption: Consumption, sign: int) -> None:
@@ -539,15 +541,15 @@ class HostTable:
 
     def put_aggregates(self, aggregates: Iterable[HostAggregate]) -> None:
         """Replace all aggregates; unaffected rows are not touched."""
-        news = {aggregate.id: aggregate for aggregate in aggregates}
+        changed = {aggregate.id: aggregate for aggregate in aggregates}
         with self._lock:
             concerned: set[str] = set()
             for old in self.aggregates:
-                if old.id not in news:
+                if old.id not in changed:
                     concerned |= self.aggregates.drop(old.id)
-                elif old == news[old.id]:
-                    del news[old.id]
-            for new in news.values():
+                elif old == changed[old.id]:
+                    del changed[old.id]
+            for new in changed.values():
                 concerned |= self.aggregates.put(new)
             self._write_aggregates(concerned)
 

@@ -281,9 +281,9 @@ def _offered(response: Response) -> str:
 
 def _unexpected(verb: Verb, url: str, response: Response) -> str:
     excerpt = _excerpt(response)
-    came = f'"{excerpt}"' if excerpt else "an empty body"
+    content = f'"{excerpt}"' if excerpt else "an empty body"
     request = f"{verb} {shortened(url)}"
-    return f"{request} of Placement answered {response.status_code} with {came}."
+    return f"{request} of Placement answered {response.status_code} with {content}."
 
 
 def _excerpt(response: Response) -> str:

@@ -66,7 +66,7 @@ class _Failures:
     Attributes
     ----------
     answered_at, failed_at : float
-        When the last answer came, and when the first failed call began.
+        When the last answer arrived, and when the first failed call began.
     lost_s : float
         How long the failed calls took.
     until : float or None

@@ -196,16 +196,16 @@ def _follow(
     first_at = found[0]["decided_at"] if found else 0.0
     query = {**query, "limit": 200}
     while True:
-        news = [
+        new = [
             each
             for each in found
             if each["id"] not in known and each["decided_at"] >= first_at
         ]
         if as_json:
-            for each in news:
+            for each in new:
                 click.echo(json.dumps(each))
-        elif news:
-            _console().print(tables.decisions_table(news))
+        elif new:
+            _console().print(tables.decisions_table(new))
         known = {each["id"] for each in found}
         # A worker may store a decision late: look back, and skip what was printed.
         newest = max((each["decided_at"] for each in found), default=0.0)

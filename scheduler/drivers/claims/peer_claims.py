@@ -46,15 +46,17 @@ class PeerClaim:
 
     def to_wire(self) -> dict[str, Any]:
         """Return the claim as plain data and versioned objects."""
-        taken = self.consumption
+        consumption = self.consumption
         return {
             "node_uuid": self.node_uuid,
             "instance_uuid": self.instance_uuid,
             "claimed_at": self.claimed_at,
-            "memory_mb": taken.memory_mb,
-            "disk_mb": taken.disk_mb,
-            "vcpus": taken.vcpus,
-            "image_properties": [list(each) for each in sorted(taken.image_properties)],
+            "memory_mb": consumption.memory_mb,
+            "disk_mb": consumption.disk_mb,
+            "vcpus": consumption.vcpus,
+            "image_properties": [
+                list(each) for each in sorted(consumption.image_properties)
+            ],
             "resources": {u: dict(each) for u, each in self.resources.items()},
             "spec_obj": self.spec_obj,
             "limits": dict(self.limits),
@@ -80,7 +82,7 @@ class PeerClaim:
         if spec_obj is not None and not isinstance(spec_obj, RequestSpec):
             raise TypeError(f"spec_obj: {type(spec_obj).__name__}, no RequestSpec")
         mappings = dict(message["mappings"])
-        taken = Consumption(
+        consumption = Consumption(
             memory_mb=_amount(message["memory_mb"]),
             disk_mb=_amount(message["disk_mb"]),
             vcpus=_amount(message["vcpus"]),
@@ -89,12 +91,12 @@ class PeerClaim:
             ),
         )
         if spec_obj is not None:
-            taken = Needs(Request.of(spec_obj), conf).on_host(limits, mappings)
+            consumption = Needs(Request.of(spec_obj), conf).on_host(limits, mappings)
         return cls(
             node_uuid=_uuid(message["node_uuid"]),
             instance_uuid=_uuid(message["instance_uuid"]),
             claimed_at=float(message["claimed_at"]),
-            consumption=taken,
+            consumption=consumption,
             resources={
                 _uuid(uuid): {str(n): _amount(of) for n, of in dict(amounts).items()}
                 for uuid, amounts in dict(message["resources"]).items()

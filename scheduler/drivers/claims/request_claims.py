@@ -262,8 +262,8 @@ class RequestClaims:
             self._made.update(answer.claims)
             for uuid, made in answer.claims.items():
                 self._entries[uuid].record_grant(made.generation)
-            taken = self._parts.candidates.count_claim(requests.values(), began=began)
-            self._counted.append(taken)
+            counted = self._parts.candidates.count_claim(requests.values(), began=began)
+            self._counted.append(counted)
 
     def claim_together(
         self, placed: Sequence[PlacedInstance], ledger: Ledger
@@ -409,8 +409,8 @@ class RequestClaims:
         with self._record.timed("release"):
             self._release_made()
         # Claims in doubt are counted as free, too: Placement refuses them if not.
-        for taken in self._counted:
-            self._parts.candidates.release(taken)
+        for counted in self._counted:
+            self._parts.candidates.release(counted)
         self._counted.clear()
 
     def _release_made(self) -> None:

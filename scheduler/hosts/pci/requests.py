@@ -67,14 +67,14 @@ class _Wanted:
 
 @functools.lru_cache(512)
 def _wanted(specs: tuple[Items, ...]) -> _Wanted:
-    asked = [dict(spec) for spec in specs]
-    movable = {spec.get("live_migratable") for spec in asked}
+    read = [dict(spec) for spec in specs]
+    movable = {spec.get("live_migratable") for spec in read}
     return _Wanted(
         # A spec's count is a text, which never equals a pool's count.
         specs=tuple(_comparable(spec) for spec in specs if "count" not in dict(spec)),
-        allows_pf=any(spec.get("dev_type") == "type-PF" for spec in asked),
-        allows_vdpa=any(spec.get("dev_type") == "vdpa" for spec in asked),
-        allows_remote_managed=any(_is_true(spec, "remote_managed") for spec in asked),
+        allows_pf=any(spec.get("dev_type") == "type-PF" for spec in read),
+        allows_vdpa=any(spec.get("dev_type") == "vdpa" for spec in read),
+        allows_remote_managed=any(_is_true(spec, "remote_managed") for spec in read),
         live_migratable=next(
             (value for value in ("true", "false") if movable == {value}), None
         ),

@@ -44,11 +44,11 @@ class PciDeviceStats:
         numa_cells: Sequence[InstanceNUMACell] | None = None,
     ) -> bool:
         """Return whether all requests can be met, near to these cells if any."""
-        asked = [PciRequest.read(request) for request in requests]
-        providers = [providers_of(each, provider_mapping) for each in asked]
+        read = [PciRequest.read(request) for request in requests]
+        providers = [providers_of(each, provider_mapping) for each in read]
         cells = self._chosen(numa_cells) if numa_cells else None
         rows, codes = single_pools(self._pools, providers)
-        return bool(supported(rows, asked, codes, cells)[0])
+        return bool(supported(rows, read, codes, cells)[0])
 
     def _chosen(self, numa_cells: Sequence[InstanceNUMACell]) -> ChosenCells:
         ids = [cell.id for cell in numa_cells]

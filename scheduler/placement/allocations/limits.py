@@ -15,7 +15,7 @@ the same, Placement is down     the circuit opens after                10 + t
                                 fails at once
 claims of busy hosts            `MAX_CONTENDED` claims in a row        20 writes
 claims that are refused         `MAX_REFUSED`, then Placement is       6 writes
-                                asked for candidates again
+                                queried for candidates again
 a member of a server group      `GROUP_MAX_ROUNDS` hosts, on each      20 x (0.8 +
                                 `GROUP_MAX_READS` reads                reads)
 releasing claims                one write and its reads each; the      8 t + 3.2

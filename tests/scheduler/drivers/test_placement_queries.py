@@ -53,7 +53,8 @@ def test_record_names_the_prefilter_that_refused(make: MakeScheduler) -> None:
     assert (step.name, step.n_in, step.n_out) == ("require_tenant_aggregate", 2, 0)
     assert step.reason == "Scheduling failed: No hosts available for tenant"
     assert (
-        "Placement not asked: require_tenant_aggregate rejected the request, 0 host(s)"
+        "Placement not queried: require_tenant_aggregate rejected the request, "
+        "0 host(s)"
     ) in record.summary()
 
 

@@ -54,7 +54,7 @@ def test_summary_is_one_line_with_all_steps() -> None:
 def test_summary_has_the_reason_why_nothing_was_selected() -> None:
     record = _record(outcome=Outcome.NO_VALID_HOST, reason="No such host ")
     assert record.summary().startswith(
-        "req-1: 1 instance(s) no valid host (No such host); Placement not asked, "
+        "req-1: 1 instance(s) no valid host (No such host); Placement not queried, "
         "0 host(s); nothing claimed"
     )
 

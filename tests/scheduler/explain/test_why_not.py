@@ -139,7 +139,7 @@ def test_exactly_the_checks_that_reject_a_host_alone_are_named(
         )
         if not record.queries:
             [prefilter] = _checks(verdict, CheckStage.PREFILTER)
-            assert record.no_answer.startswith(f"Placement not asked: {prefilter}")
+            assert record.no_answer.startswith(f"Placement not queried: {prefilter}")
             continue
         assert verdict.providers_from is ProvidersFrom.MEMORY
         unmet = _unmet_in_placement(scheduler, record.queries[0], verdict.node_uuid)
