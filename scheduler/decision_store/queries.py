@@ -71,13 +71,13 @@ class DecisionQuery:
 
     def matches(self, decision: StoredDecision) -> bool:
         """Return whether a decision has the names, and not only their keys."""
-        names = {
-            self.request_id: (decision.request_id,),
-            self.project_id: (decision.project_id,),
-            self.instance_uuid: decision.instance_uuids,
-            self.host: decision.hosts,
-        }
-        return all(name in found for name, found in names.items() if name)
+        names = (
+            (self.request_id, (decision.request_id,)),
+            (self.project_id, (decision.project_id,)),
+            (self.instance_uuid, decision.instance_uuids),
+            (self.host, decision.hosts),
+        )
+        return all(name in found for name, found in names if name)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
