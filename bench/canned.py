@@ -9,6 +9,7 @@ a network. Claims are not stored. An unknown path is a 404.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from .requests import BenchRequest
 
 _MANY = 1_000_000
 _DEDICATED = "PCPU"
+#: The name of a group, which is the suffix of its parameters.
+_SUFFIX = re.compile(r"[?&]resources([\w-]+)=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +60,11 @@ class CannedPlacement:
 
     def answer_to(self, request: BenchRequest) -> None:
         """Set the request that is answered; requests of one name differ in ids only."""
-        groups = [group["requester_id"] for group in _groups(request)]
+        groups = sorted(group["requester_id"] for group in _groups(request))
         if request.name != self._name:
             self._name, self._groups = request.name, groups
             self._text = json.dumps(_body(self._cloud, request))
-        text = self._text
-        for old, new in zip(self._groups, groups, strict=True):
-            text = text.replace(old, new)
-        self._candidates = CannedResponse(200, text)
+            self._candidates = CannedResponse(200, self._text)
         self._resources = resources_of(request)
         self._is_dedicated = _DEDICATED in self._resources
 
@@ -93,6 +93,11 @@ class CannedPlacement:
         # All hosts report PCPU, so the fallback query for VCPU finds none.
         if self._is_dedicated and _DEDICATED not in url:
             return _NO_CANDIDATES
+        names = sorted(set(_SUFFIX.findall(url)))
+        if names != self._groups:  # the cache sends names of its own
+            for old, new in zip(self._groups, names, strict=True):
+                self._text = self._text.replace(old, new)
+            self._groups, self._candidates = names, CannedResponse(200, self._text)
         return self._candidates
 
     def _allocations_on(self, host: str) -> CannedResponse:

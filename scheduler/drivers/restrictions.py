@@ -41,14 +41,10 @@ def restrict_to_requested_host(
     NoValidHost
         No compute node has that name.
     """
-    destination = request.destination
-    host, node = destination.host, destination.node
-    if not host and not node:
-        host = next(iter(request.force_hosts), None)
-        node = next(iter(request.force_nodes), None)
-    if not host and not node:
+    requested = requested_host(request)
+    if requested is None:
         return
-    requested = host, node, destination.cell
+    host, node, _ = requested
     nodes = table.nodes_of(*requested)
     if not nodes:
         poll()
@@ -60,6 +56,21 @@ def restrict_to_requested_host(
         requirements.in_tree = nodes[0]
     else:
         requirements.is_limited = False
+
+
+def requested_host(
+    request: Request,
+) -> tuple[str | None, str | None, str | None] | None:
+    """Return the host, compute node and cell that a request names; None: none.
+
+    As in nova, of several forced hosts or nodes only the first counts.
+    """
+    destination = request.destination
+    host, node = destination.host, destination.node
+    if not host and not node:
+        host = next(iter(request.force_hosts), None)
+        node = next(iter(request.force_nodes), None)
+    return (host, node, destination.cell) if host or node else None
 
 
 def restrict_hosts(

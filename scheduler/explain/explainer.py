@@ -15,6 +15,7 @@ from ..drivers.caller import Caller
 from ..drivers.parts import Parts
 from ..drivers.placement_queries import build_queries, run_prefilters
 from ..drivers.record import DecisionRecord
+from ..drivers.restrictions import requested_host
 from ..errors import NoValidHost, SchedulerError, excerpt
 from ..hosts import HostBatch
 from ..placement.memory import TableOffer
@@ -28,6 +29,7 @@ from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
 from .tree_checks import HostTree
 from .why_not import host_reasons
 
+_FIRST: Final = "of several forced hosts only the first is considered"
 #: Compute nodes of one service host that are explained; ironic has more.
 MAX_NODES: Final = 20
 
@@ -133,6 +135,10 @@ class Explainer:
             offer = _offer(tree, question.queries)
         host = _host(parts, node, offer)
         reasons += host_reasons(host, question.request, parts.filters)
+        if _is_elsewhere(parts, question.request, node) and not any(
+            reason.stage is CheckStage.RESTRICTION for reason in reasons
+        ):
+            reasons.append(HostReason(CheckStage.RESTRICTION, "force_hosts", _FIRST))
         return HostVerdict(
             host.value("host", 0),
             host.value("nodename", 0),
@@ -158,6 +164,12 @@ def _names(parts: Parts) -> Mapping[str, str]:
         else each.name
         for each in parts.table.aggregates
     }
+
+
+def _is_elsewhere(parts: Parts, request: Request, node: str) -> bool:
+    """Return whether a request names a host to which a node does not belong."""
+    requested = requested_host(request)
+    return requested is not None and node not in parts.table.nodes_of(*requested)
 
 
 def _of_placement(

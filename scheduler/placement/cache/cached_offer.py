@@ -129,13 +129,16 @@ class CachedOffer(Offer):
     def provider_codes(self, group: str, numbers: Rows, coder: ProviderCoder) -> Codes:
         """Return the code of the provider that each assigns to a request group."""
         mapped = self._mapped()
+        names = {own: name for name, own in self.suffixes.items()}
+        providers = mapped.providers.get(names.get(group, group))
+        if providers is None:  # of another answer's candidates
+            return coder.provider_codes([None] * len(numbers))
         codes = self.candidates.derived.get(
             ("codes", coder, coder.n_known),
             lambda: coder.provider_codes([*mapped.uuids, None]),
         )
-        names = {own: name for name, own in self.suffixes.items()}
         # -1, no provider, finds the last code, that of None.
-        found: Codes = codes[mapped.providers[names.get(group, group)][numbers]]
+        found: Codes = codes[providers[numbers]]
         return found
 
     def _mapped(self) -> _MappedProviders:

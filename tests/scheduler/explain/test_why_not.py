@@ -92,8 +92,8 @@ def _rejecting_restrictions(spec: RequestSpec, name: str) -> set[str]:
     found = set()
     if name.lower() in [each.lower() for each in spec.ignore_hosts or ()]:
         found.add("ignore_hosts")
-    forced = [each.lower() for each in spec.force_hosts or ()]
-    if forced and name.lower() not in forced:
+    # As in nova, only the first counts, and its case matters there.
+    if spec.force_hosts and name != spec.force_hosts[0]:
         found.add("force_hosts")
     return found
 
