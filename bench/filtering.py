@@ -26,7 +26,6 @@ from typing import Any, Final
 import numpy as np
 import sqlalchemy as sa
 from rich.console import Console
-from rich.table import Table
 from sqlalchemy.orm import Session
 
 from moorage.scheduler.candidates import CandidatesQuery, DecisionOffer
@@ -49,6 +48,7 @@ from .costs import Costs
 from .real_placement import CountedAdapter
 from .requests import FLAVORS, BenchRequest, of_flavor
 from .resource_filters import OldCoreFilter, OldDiskFilter, OldRamFilter
+from .tables import make_table
 from .timing import Percentiles, Plan, format_number, format_percentiles, repeated
 
 #: The ways, in the order of the table.
@@ -308,23 +308,16 @@ def _row(
 
 def print_filtering(console: Console, rows: Sequence[FilteringRow]) -> None:
     """Print the ways that hosts can be selected."""
-    table = Table(
-        title="Hosts with room: by filters, Placement's database, cache, memory, ms",
-        caption="Per request, of 8 flavors in turn, for all hosts with enough vCPUs, "
+    table = make_table(
+        "Hosts with room: by filters, Placement's database, cache, memory, ms",
+        "hosts|way",
+        "selected|latency|CPU here|CPU of Placement|CPU of MariaDB|bytes|runs",
+        "Per request, of 8 flavors in turn, for all hosts with enough vCPUs, "
         "RAM and disk. python: filters, one host at a time; database: GET "
         "/allocation_candidates, Placement on MariaDB; cached: its answer in the "
         "cache; memory: providers that follow Placement's database. CPU: means; bytes: "
         "of Placement's answers. All select the same hosts, which is checked.",
-        caption_justify="left",
     )
-    for name in ("hosts", "way"):
-        table.add_column(name)
-    numbers = (
-        *("selected", "latency", "CPU here", "CPU of Placement", "CPU of MariaDB"),
-        *("bytes", "runs"),
-    )
-    for name in numbers:
-        table.add_column(name, justify="right")
     for row in rows:
         table.add_row(
             f"{row.n_hosts:,}", row.way, f"{row.n_selected:,.0f}",

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 
 from moorage.scheduler.conf import load
 from moorage.scheduler.hosts import HostAggregate
@@ -28,6 +27,7 @@ from .filtering import filled_placement, providers_of, used_cloud
 from .real_placement import CountedAdapter
 from .requests import CONTEXT, BenchRequest, of_flavor
 from .stream import LIMIT, Rate, nova_calls
+from .tables import make_table
 from .timing import Percentiles, elapsed_ms, format_percentiles
 
 _HOSTS_PER_TENANT: Final = 156
@@ -184,23 +184,16 @@ def _decide(scheduler: Scheduler, request: BenchRequest) -> Any:  # noqa: ANN401
 
 def print_memory_stream(console: Console, rows: Sequence[MemoryStreamRow]) -> None:
     """Print the streams, compared with nova's calls."""
-    table = Table(
-        title="Requests that all differ, providers in memory, Placement on MariaDB, ms",
-        caption="One after the other, one instance each; decoding the request and the "
+    table = make_table(
+        "Requests that all differ, providers in memory, Placement on MariaDB, ms",
+        "hosts|requests",
+        "n|candidates|decision|less its claim|GETs a request|nova's calls|runs|ratio",
+        "One after the other, one instance each; decoding the request and the "
         "claim are included, and polls of Placement's database run. less its claim: "
         "without PUT and decoding. nova: its calls to Placement for each request (GET "
         "/allocation_candidates with limit 1,000, GET of the consumer, PUT), without "
         "its own work.",
-        caption_justify="left",
     )
-    for name in ("hosts", "requests"):
-        table.add_column(name)
-    numbers = (
-        *("n", "candidates", "decision", "less its claim", "GETs a request"),
-        *("nova's calls", "runs", "ratio"),
-    )
-    for name in numbers:
-        table.add_column(name, justify="right")
     for row in rows:
         own, nova = row.decisions, row.nova
         table.add_row(

@@ -10,7 +10,6 @@ from typing import Final
 
 import sqlalchemy as sa
 from rich.console import Console
-from rich.table import Table
 
 from moorage.scheduler.conf import load
 from moorage.scheduler.placement.database import ProviderFollower, placement_engine
@@ -19,6 +18,7 @@ from tests.fixtures.hand_time import HandTime
 from tests.fixtures.placement_servers import PlacementServer
 
 from .costs import Costs
+from .tables import make_table
 from .timing import Percentiles, Plan, format_number, format_percentiles, repeated
 
 _N_TRAITS: Final = 50
@@ -152,16 +152,13 @@ def _rows(
 
 def print_following(console: Console, sizes: tuple[int, ...], plan: Plan) -> None:
     """Print what a start and polls cost."""
-    table = Table(
-        title="Following Placement's database on MariaDB, ms",
-        caption=f"Providers with {_N_TRAITS} traits, 3 inventories and 10 instances. "
+    table = make_table(
+        "Following Placement's database on MariaDB, ms",
+        "providers|changed",
+        "wall|CPU here|CPU of MariaDB|CPU of both",
+        f"Providers with {_N_TRAITS} traits, 3 inventories and 10 instances. "
         "start: everything is read. The others are polls, by what has changed.",
-        caption_justify="left",
     )
-    for name in ("providers", "changed"):
-        table.add_column(name)
-    for name in ("wall", "CPU here", "CPU of MariaDB", "CPU of both"):
-        table.add_column(name, justify="right")
     for row in following_rows(sizes, plan):
         table.add_row(
             f"{row.n_providers:,}", row.what, format_percentiles(row.wall),

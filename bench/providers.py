@@ -25,6 +25,7 @@ from moorage.scheduler.placement.providers import (
     ProviderTable,
 )
 
+from .tables import make_table
 from .timing import (
     Percentiles,
     Plan,
@@ -248,16 +249,13 @@ def _load_ms(columns: ProviderColumns) -> float:
 
 def print_providers(console: Console, sizes: tuple[int, ...], plan: Plan) -> None:
     """Print the times of queries, and what the tables cost."""
-    queries = Table(
-        title="Candidates from resource providers in memory, ms",
-        caption="match: until it is known which trees match, the query's parsing "
+    queries = make_table(
+        "Candidates from resource providers in memory, ms",
+        "cloud|query",
+        "match|expand|trees|candidates of one",
+        "match: until it is known which trees match, the query's parsing "
         "included. expand: all candidates of one tree, without their bodies.",
-        caption_justify="left",
     )
-    for name in ("cloud", "query"):
-        queries.add_column(name)
-    for name in ("match", "expand", "trees", "candidates of one"):
-        queries.add_column(name, justify="right")
     for row in provider_rows(sizes, plan):
         queries.add_row(
             row.cloud, row.query, format_percentiles(row.match),
@@ -269,15 +267,13 @@ def print_providers(console: Console, sizes: tuple[int, ...], plan: Plan) -> Non
 
 
 def _costs(sizes: tuple[int, ...], plan: Plan) -> Table:
-    costs = Table(
-        title="The table of resource providers, ms",
-        caption="load: from columns. usage: three classes of one provider change. put: "
+    costs = make_table(
+        "The table of resource providers, ms",
+        "cloud",
+        "providers|load|usage|put|bytes a provider",
+        "load: from columns. usage: three classes of one provider change. put: "
         "one provider changes.",
-        caption_justify="left",
     )
-    costs.add_column("cloud")
-    for name in ("providers", "load", "usage", "put", "bytes a provider"):
-        costs.add_column(name, justify="right")
     for row in table_rows(sizes, plan):
         costs.add_row(
             row.cloud, f"{row.n_providers:,}", format_number(row.load),

@@ -21,6 +21,7 @@ from moorage.scheduler.hosts import HostRecord, HostTable
 from moorage.scheduler.sources.push import PushSource, ReportEndpoint
 from moorage.testing.builders import host
 
+from .tables import make_table
 from .timing import Percentiles, Plan, format_percentiles, repeated
 
 #: Reports in one cast.
@@ -149,16 +150,14 @@ def ingest_times(plan: Plan, n_hosts: int) -> list[IngestTime]:
 
 def ingest_table(rows: Sequence[IngestTime], n_hosts: int) -> Table:
     """Return the table of reports per second."""
-    table = Table(
-        title=f"Reports of {n_hosts:,} hosts to the source push, CPU time",
-        caption="From a decoded cast, through serializer and endpoint, to the host "
+    table = make_table(
+        f"Reports of {n_hosts:,} hosts to the source push, CPU time",
+        "reports",
+        "in one cast|µs each|per second|runs",
+        "From a decoded cast, through serializer and endpoint, to the host "
         "table; without a broker, and without the store, which is written later. Each "
         "run is the mean over one report of each host.",
-        caption_justify="left",
     )
-    table.add_column("reports")
-    for name in ("in one cast", "µs each", "per second", "runs"):
-        table.add_column(name, justify="right")
     for row in rows:
         table.add_row(
             row.what, f"{row.batch:,}", format_percentiles(row.us),

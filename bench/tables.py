@@ -35,7 +35,8 @@ class PluginRow:
     nova: tuple[Percentiles, int] | str | None
 
 
-def _table(title: str, texts: str, numbers: str, caption: str) -> Table:
+def make_table(title: str, texts: str, numbers: str, caption: str = "") -> Table:
+    """Return a table without rows; the names of its columns are separated by |."""
     table = Table(title=title, caption=caption, caption_justify="left")
     for name in texts.split("|"):
         table.add_column(name)
@@ -56,7 +57,7 @@ def _steps(times: Times) -> tuple[str, ...]:
 
 def decisions_table(rows: list[DecisionRow]) -> Table:
     """Return the table of decisions without Placement and network."""
-    table = _table(
+    table = make_table(
         "A decision without Placement and network, ms",
         "hosts|request|instances",
         "Moorage|rows|filters|weighers|rest|left out|runs|nova 34|runs|ratio"
@@ -95,7 +96,7 @@ def _nova_decision(row: DecisionRow) -> tuple[str, ...]:
 
 def plugins_table(n_hosts: int, rows: list[PluginRow]) -> Table:
     """Return the table of each plugin alone."""
-    table = _table(
+    table = make_table(
         f"Each plugin alone, for {n_hosts:,} hosts, ms",
         "plugin|request",
         "Moorage|nova 34|ratio|pass|pass, nova",
@@ -128,7 +129,7 @@ def _passing(
 
 def fits_table(rows: list[FitRow]) -> Table:
     """Return the table of guests with NUMA cells and PCI devices."""
-    table = _table(
+    table = make_table(
         "A decision for a guest with cells or devices, without Placement, ms",
         "hosts|guest",
         "first|new kind|again|rows|filters|weighers|rest|left out|reports|pass",
@@ -152,7 +153,7 @@ def fits_table(rows: list[FitRow]) -> Table:
 
 def fits_nova_table(rows: list[FitRow]) -> Table:
     """Return the table of nova's times for the same guests."""
-    table = _table(
+    table = make_table(
         "The same guests with nova 34, ms",
         "hosts|guest",
         "nova 34|runs|ratio to new kind|ratio to again|nova's states|ratio with states"
@@ -191,7 +192,7 @@ def _nova_fit(moorage: FitTimes, nova: NovaDecision, row: FitRow) -> tuple[str, 
 
 def embedded_table(rows: list[tuple[int, int, Times]]) -> Table:
     """Return the table of decisions with the embedded Placement."""
-    table = _table(
+    table = make_table(
         "A decision with the embedded Placement (SQLite), ms",
         "hosts|instances",
         "total|GET candidates|claim|Moorage|Moorage, %|runs",
@@ -209,7 +210,7 @@ def embedded_table(rows: list[tuple[int, int, Times]]) -> Table:
 
 def stream_table(n_providers: int, found: StreamTimes) -> Table:
     """Return the table of a stream of requests, compared with nova's calls."""
-    table = _table(
+    table = make_table(
         f"Requests to one Placement with {n_providers:,} providers",
         "scheduler|requests",
         "n|ms each|s|requests/s|GETs a request|ratio to nova",
@@ -242,7 +243,7 @@ def _rate(rate: Rate, nova: Rate) -> tuple[str, ...]:
 
 def puts_table(found: StreamTimes) -> Table:
     """Return the table of decisions, compared with PUTs of the same allocations."""
-    table = _table(
+    table = make_table(
         "Decisions with that Placement, and PUTs of the same allocations, ms",
         "instances",
         "decision|its claim|the rest|PUTs|decision to PUTs|GETs|runs",
@@ -267,7 +268,7 @@ def _puts_row(each: DecisionAndPuts) -> tuple[str, ...]:
 
 def starts_table(found: SourceTimes) -> Table:
     """Return the table of starts from nova's databases."""
-    table = _table(
+    table = make_table(
         f"A start from nova 34's databases, {N_CELLS} cells, ms",
         "compute nodes|database",
         "read|first decision|both|runs|nova 34, one request|runs|ratio to both",
@@ -292,7 +293,7 @@ def starts_table(found: SourceTimes) -> Table:
 
 def polls_table(found: SourceTimes) -> Table:
     """Return the table of polls."""
-    table = _table(
+    table = make_table(
         "A poll of nova's databases for changes, ms",
         "compute nodes|database|what changed",
         "rows|poll|runs",
@@ -309,7 +310,7 @@ def polls_table(found: SourceTimes) -> Table:
 
 def memory_table(found: SourceTimes) -> Table:
     """Return the table of the memory of a host."""
-    table = _table(
+    table = make_table(
         "Memory of the host table and of the source nova_db",
         "compute nodes|each with",
         "bytes a host",
@@ -322,7 +323,7 @@ def memory_table(found: SourceTimes) -> Table:
 
 def wire_table(rows: list[WireTime]) -> Table:
     """Return the table of reading and writing messages."""
-    table = _table(
+    table = make_table(
         "A message on the wire, ms",
         "message|direction",
         "bytes|Moorage|nova 34|ratio",

@@ -45,7 +45,7 @@ from .placement.database import ProviderFollower, placement_engine
 from .placement.embedded import EmbeddedPlacement
 from .placement.findings import Diagnosis
 from .placement.health import PlacementHealth
-from .placement.memory import Confirmations, Follower, ProviderCandidatesSource
+from .placement.memory import Confirmations, ProviderCandidatesSource
 from .prefilters import NetworkClient
 from .prefilters.networks import check_network
 from .prefilters.neutron import make_network_client
@@ -443,7 +443,7 @@ def _candidates(
     conf: cfg.ConfigOpts,
     cache: CandidatesCache,
     placement: PlacementClient,
-    follower: Follower | None,
+    follower: ProviderFollower | None,
     *,
     clock: Callable[[], float],
 ) -> CandidatesSource:

@@ -38,7 +38,7 @@ LOG = logging.getLogger(__name__)
 _GC_THRESHOLDS = (50_000, 20, 100)
 
 #: Errors that an operator can correct: logged in one line, without a traceback.
-_OPERATOR_ERRORS = (cfg.Error, SchedulerError, OSError)
+OPERATOR_ERRORS = (cfg.Error, SchedulerError, OSError)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -46,13 +46,8 @@ def run(argv: Sequence[str]) -> int:
 
     SIGHUP reloads options, plugins and hosts.
     """
-    conf = cfg.ConfigOpts()
-    logs.register_opts(conf)
     try:
-        register_opts(conf)
-        load(argv, conf=conf)
-        configure_oslo(conf)
-        logs.set_up(conf)
+        conf = configure(argv)
         with Telemetry(conf) as telemetry:
             settings = copy_options(argv, conf)
             scheduler = build(conf, settings=settings)
@@ -64,7 +59,7 @@ def run(argv: Sequence[str]) -> int:
                 return _Daemon(conf, scheduler, options, telemetry).run()
             finally:
                 scheduler.stop()
-    except _OPERATOR_ERRORS as e:
+    except OPERATOR_ERRORS as e:
         print(f"moorage-scheduler: {one_line(e)}", file=sys.stderr)
         return 1
 
@@ -130,7 +125,7 @@ class _Daemon:
             )
             scheduler.stop()
             return 0 if is_finished else 1
-        except _OPERATOR_ERRORS as e:
+        except OPERATOR_ERRORS as e:
             why = one_line(e)
         LOG.error("Worker %d cannot start: %s", worker.number, why)
         return 1
@@ -192,7 +187,24 @@ def _claims_directory(conf: cfg.ConfigOpts) -> Iterator[Path]:
             )
 
 
-def configure_oslo(conf: cfg.ConfigOpts) -> None:
+def configure(argv: Sequence[str]) -> cfg.ConfigOpts:
+    """Return the options of a daemon; log as they demand.
+
+    Raises
+    ------
+    cfg.Error, ConfigurationError
+        An option or a file is invalid.
+    """
+    conf = cfg.ConfigOpts()
+    logs.register_opts(conf)
+    register_opts(conf)
+    load(argv, conf=conf)
+    _configure_oslo(conf)
+    logs.set_up(conf)
+    return conf
+
+
+def _configure_oslo(conf: cfg.ConfigOpts) -> None:
     """Load the files into oslo.config's global object, too.
 
     oslo's libraries read some options only from there. Moorage's are not registered

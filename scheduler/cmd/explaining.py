@@ -16,14 +16,12 @@ from collections.abc import Sequence
 
 from oslo_config import cfg
 
-from .. import logs
-from ..conf import load
-from ..errors import ConfigurationError, SchedulerError
+from ..errors import ConfigurationError
 from ..failures import one_line
-from ..rpc import get_transport, register_opts
+from ..rpc import get_transport
 from ..service import build
 from ..web import Answers, WebServer, make_access, make_app
-from .daemon import configure_oslo, tune_garbage_collector
+from .daemon import OPERATOR_ERRORS, configure, tune_garbage_collector
 from .options import Options, copy_options
 from .serving import Serving, serve
 from .signals import RELOADING, STOPPING, Signals
@@ -31,22 +29,14 @@ from .systemd import notify
 
 LOG = logging.getLogger(__name__)
 
-#: Errors that an operator can correct: printed in one line, without a traceback.
-_OPERATOR_ERRORS = (cfg.Error, SchedulerError, OSError)
-
 
 def run(argv: Sequence[str]) -> int:
     """Run until SIGTERM or SIGINT; return the exit status.
 
     SIGHUP reloads options, plugins and hosts.
     """
-    conf = cfg.ConfigOpts()
-    logs.register_opts(conf)
     try:
-        register_opts(conf)
-        load(argv, conf=conf)
-        configure_oslo(conf)
-        logs.set_up(conf)
+        conf = configure(argv)
         access = make_access(conf)
         get_transport(conf).cleanup()  # does not connect, but checks the options
         _become_reader(conf)
@@ -72,7 +62,7 @@ def run(argv: Sequence[str]) -> int:
                 )  # fmt: skip
                 following = Serving(conf, scheduler, is_deciding=False)
                 serve(following, scheduler, options, signals, notify)
-    except _OPERATOR_ERRORS as e:
+    except OPERATOR_ERRORS as e:
         print(f"moorage-api: {one_line(e)}", file=sys.stderr)
         return 1
     return 0

@@ -2,8 +2,8 @@
 """The tables of decisions: ids that order by time, and hashed keys.
 
 A request, instance, project or host is found by a hash of 8 bytes. Names of any length
-and any character need the same space, and compare the same in all databases. Whoever
-reads compares the decoded record, too.
+and any character need the same space, and compare the same in all databases. A
+query compares the names in the decoded record, too.
 """
 
 from __future__ import annotations

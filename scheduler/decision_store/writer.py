@@ -246,9 +246,8 @@ class DecisionWriter:
         while True:
             with self._database.writing() as connection:
                 ids = connection.scalars(query).all()
-                for table, column in ((KEYS, KEYS.c.decision_id), (DECISIONS, None)):
-                    column = DECISIONS.c.id if column is None else column
-                    connection.execute(sa.delete(table).where(column.in_(ids)))
+                for column in (KEYS.c.decision_id, DECISIONS.c.id):
+                    connection.execute(sa.delete(column.table).where(column.in_(ids)))
             if len(ids) < _PRUNED:
                 return
 

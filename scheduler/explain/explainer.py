@@ -39,8 +39,8 @@ class UnknownHost(SchedulerError):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Question:
-    """A request, and what it asks of Placement; None: Placement is not asked."""
+class _QueriedRequest:
+    """A request and its queries; None: Placement is not queried."""
 
     request: Request
     queries: Sequence[CandidatesQuery] | None
@@ -48,7 +48,7 @@ class _Question:
 
 
 class Explainer:
-    """Answers questions on requests and hosts; it changes and claims nothing.
+    """Explains requests and hosts; it changes and claims nothing.
 
     Parameters
     ----------
@@ -99,8 +99,8 @@ class Explainer:
         """
         parts = self._parts()
         nodes = self._nodes(parts, host)
-        question = self._ask(parts, Caller.of(context), spec_obj)
-        return [self._judge(parts, question, node) for node in nodes[:MAX_NODES]]
+        queried = self._build_queries(parts, Caller.of(context), spec_obj)
+        return [self._judge(parts, queried, node) for node in nodes[:MAX_NODES]]
 
     def _nodes(self, parts: Parts, host: str) -> Sequence[str]:
         parts.source.refresh_if_stale(parts.table)
@@ -112,30 +112,32 @@ class Explainer:
         hint = f"; similar: {', '.join(similar)}" if similar else ""
         raise UnknownHost(f"There is no host {excerpt(host)} among {len(known)}{hint}")
 
-    def _ask(self, parts: Parts, caller: Caller, spec_obj: RequestSpec) -> _Question:
+    def _build_queries(
+        self, parts: Parts, caller: Caller, spec_obj: RequestSpec
+    ) -> _QueriedRequest:
         request = Request.validated(copy.deepcopy(spec_obj))
         if request.is_rebuild:
-            return _Question(request, None)
+            return _QueriedRequest(request, None)
         record = DecisionRecord(caller.request_id, (), 1, parts.clock())
         try:
             requirements = run_prefilters(parts, caller, request, record)
-            return _Question(request, build_queries(parts, request, requirements))
+            return _QueriedRequest(request, build_queries(parts, request, requirements))
         except NoValidHost as e:
             name = record.steps[-1].name if record.steps else "query"
             reason = HostReason(CheckStage.PREFILTER, name, e.reason.strip())
-            return _Question(request, None, reason)
+            return _QueriedRequest(request, None, reason)
 
-    def _judge(self, parts: Parts, question: _Question, node: str) -> HostVerdict:
-        reasons = [question.refusal] if question.refusal else []
+    def _judge(self, parts: Parts, queried: _QueriedRequest, node: str) -> HostVerdict:
+        reasons = [queried.refusal] if queried.refusal else []
         offer, origin = None, ProvidersFrom.NOT_ASKED
-        if question.queries is not None:
+        if queried.queries is not None:
             records, origin = self._records(parts, node)
             tree = HostTree(records, _names(parts)) if records else None
-            reasons += _of_placement(tree, question.queries)
-            offer = _offer(tree, question.queries)
+            reasons += _of_placement(tree, queried.queries)
+            offer = _offer(tree, queried.queries)
         host = _host(parts, node, offer)
-        reasons += host_reasons(host, question.request, parts.filters)
-        if _is_elsewhere(parts, question.request, node) and not any(
+        reasons += host_reasons(host, queried.request, parts.filters)
+        if _is_elsewhere(parts, queried.request, node) and not any(
             reason.stage is CheckStage.RESTRICTION for reason in reasons
         ):
             reasons.append(HostReason(CheckStage.RESTRICTION, "force_hosts", _FIRST))

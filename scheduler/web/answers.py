@@ -73,21 +73,21 @@ class Answers:
         """
         return {"decisions": [_whole(each) for each in self._find(id_)[:MAX_WHOLE]]}
 
-    def why_not(self, host: str, question: Mapping[str, Any]) -> dict[str, Any]:
+    def why_not(self, host: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return a verdict for each compute node of a host.
 
         Parameters
         ----------
-        question : mapping
+        body : mapping
             With ``stored``, the id of a decision, or ``request``.
         """
-        spec, context, notes = self._request(question)
+        spec, context, notes = self._request(body)
         verdicts = self._explainer.why_not(context, spec, host)
         return {"nodes": [each.to_dict() for each in verdicts], "notes": notes}
 
-    def dry_run(self, count: int, question: Mapping[str, Any]) -> dict[str, Any]:
+    def dry_run(self, count: int, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return where `count` instances would go now; see `why_not`."""
-        spec, context, notes = self._request(question)
+        spec, context, notes = self._request(body)
         record = self._explainer.dry_run(context, spec, count)
         return {"decision": _record(record), "notes": notes}
 
@@ -103,18 +103,18 @@ class Answers:
         return found
 
     def _request(
-        self, question: Mapping[str, Any]
+        self, body: Mapping[str, Any]
     ) -> tuple[RequestSpec, Mapping[str, Any], list[str]]:
         """Return a request, its context, and notes on what it lacks."""
-        if "request" in question:
-            document = question["request"]
+        if "request" in body:
+            document = body["request"]
             context = {"project_id": document.get("project_id")}
             return read_request(document), context, notes_on(document)
-        found = self._find(question["stored"])
+        found = self._find(body["stored"])
         stored = next((each for each in found if each.request is not None), None)
         if stored is None or stored.request is None:
             raise NotFound(
-                f"The decisions of {excerpt(question['stored'])} were stored without "
+                f"The decisions of {excerpt(body['stored'])} were stored without "
                 "their request"
             )
         context = {"request_id": stored.request_id, "project_id": stored.project_id}

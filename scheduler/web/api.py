@@ -42,7 +42,7 @@ _STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
 
 
 def make_app(answers: Answers) -> WSGIApplication:
-    """Return the application; whoever serves it restricts the access."""
+    """Return the application, without access control: see `make_access`."""
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = _MAX_BODY
     app.register_error_handler(HTTPException, _of_http)

@@ -58,7 +58,7 @@ _STORED: Final[Schema] = {
 }
 
 
-def _question(properties: Schema, required: list[str]) -> Schema:
+def _request_body(properties: Schema, required: list[str]) -> Schema:
     """Return the schema of a body that has a request, or the id of a stored one."""
     return {
         "type": "object",
@@ -71,18 +71,24 @@ def _question(properties: Schema, required: list[str]) -> Schema:
 
 #: Schemas of the bodies of each path.
 BODIES: Final[dict[str, Schema]] = {
-    "/v1/why-not": _question({"host": _NAME}, ["host"]),
-    "/v1/dry-run": _question(
+    "/v1/why-not": _request_body({"host": _NAME}, ["host"]),
+    "/v1/dry-run": _request_body(
         {"count": {"type": "integer", "minimum": 1, "maximum": 100, "default": 1}}, []
     ),
 }
 
 _TEXT: Final[Schema] = {"type": "string"}
 _OPTIONAL_TEXT: Final[Schema] = {"type": ["string", "null"]}
-_TEXTS: Final[Schema] = {"type": "array", "items": _TEXT}
 _NUMBER: Final[Schema] = {"type": "number"}
 _OPTIONAL_NUMBER: Final[Schema] = {"type": ["number", "null"]}
 _COUNT: Final[Schema] = {"type": "integer"}
+
+
+def _list(of: Schema) -> Schema:
+    return {"type": "array", "items": of}
+
+
+_TEXTS: Final[Schema] = _list(_TEXT)
 
 
 def _object(**properties: Schema) -> Schema:
@@ -106,13 +112,13 @@ _WEIGHED = _object(
     host=_TEXT,
     node=_TEXT,
     weight=_OPTIONAL_NUMBER,
-    parts={"type": "array", "items": _PART},
+    parts=_list(_PART),
 )
 _PLACED = _object(
     instance_uuid=_OPTIONAL_TEXT,
     host=_TEXT,
     weight=_OPTIONAL_NUMBER,
-    top_hosts={"type": "array", "items": _WEIGHED},
+    top_hosts=_list(_WEIGHED),
     alternates=_TEXTS,
 )
 _CLAIM = _object(
@@ -129,9 +135,9 @@ _RECORD = _object(
     started_at=_NUMBER,
     queries=_TEXTS,
     n_hosts=_COUNT,
-    funnel={"type": "array", "items": _FUNNEL},
-    instances={"type": "array", "items": _PLACED},
-    claims={"type": "array", "items": _CLAIM},
+    funnel=_list(_FUNNEL),
+    instances=_list(_PLACED),
+    claims=_list(_CLAIM),
     times_ms={"type": "object", "additionalProperties": _NUMBER},
     outcome=_OPTIONAL_TEXT,
     reason=_TEXT,
@@ -169,7 +175,7 @@ _VERDICT = _object(
     node=_TEXT,
     node_uuid=_TEXT,
     passes={"type": "boolean"},
-    reasons={"type": "array", "items": _REASON},
+    reasons=_list(_REASON),
     providers_from=_TEXT,
 )
 _PAIR = {"type": "array", "items": _COUNT, "minItems": 2, "maxItems": 2}
@@ -187,10 +193,6 @@ _HOST = _object(
     n_instances=_COUNT,
     n_claims=_COUNT,
 )
-
-
-def _list(of: Schema) -> Schema:
-    return {"type": "array", "items": of}
 
 
 _ANSWERS: Final[dict[str, tuple[str, str, Schema]]] = {

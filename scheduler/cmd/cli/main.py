@@ -315,7 +315,7 @@ def schedule(
     """
     if not dry_run:
         raise click.UsageError("moorage schedules nothing by itself: add --dry-run")
-    body = {"count": count, **_question(options)}
+    body = {"count": count, **_request_body(options)}
     answer = session.api().post("dry-run", body)
     _print(as_json, answer, lambda console: _dry(console, answer))
     if answer["decision"]["outcome"] != "selected":
@@ -327,7 +327,7 @@ def _dry(console: Console, answer: Answer) -> None:
     _notes(console, answer)
 
 
-def _question(options: Mapping[str, Any]) -> dict[str, Any]:
+def _request_body(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a body that has the request, from the command's options."""
     if options["id_"] is not None:
         return {"stored": options["id_"]}

@@ -222,20 +222,8 @@ class CandidatesCache(CandidatesSource):
     ) -> CountedClaim:
         """Subtract a granted claim from every answer that may not include it.
 
-        Parameters
-        ----------
-        requests : iterable of mapping
-            The allocation requests that were claimed.
-        began : int, optional
-            The tick before the claim was sent; None: unknown, long ago.
-        age_s : float, optional
-            Seconds since another scheduler was granted it: answers whose GET began
-            later already include it.
-
-        Returns
-        -------
-        CountedClaim
-            To be passed to `release`.
+        See `CandidatesSource.count_claim`. Answers whose GET began after another
+        scheduler was granted it already include it.
         """
         amounts = amounts_of(requests)
         with self._lock:
@@ -281,10 +269,7 @@ class CandidatesCache(CandidatesSource):
     def lift_limit(self, offer: Offer) -> bool:
         """Send the query of a useless offer without a limit for a while.
 
-        Returns
-        -------
-        bool
-            Whether it was truncated, so that sending it again finds more.
+        Return whether it was truncated, so that sending it again finds more.
         """
         if not isinstance(offer, CachedOffer) or not offer.is_truncated:
             return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates computed from the providers in memory, and Placement asked where in doubt.
+"""Candidates from the providers in memory; Placement is queried where in doubt.
 
 get ─┬─ table is recent, query is covered ─▶ TableOffer (trees; candidates on demand)
      └─ otherwise ─▶ CandidatesCache ─▶ GET /allocation_candidates
@@ -9,7 +9,7 @@ before NoValidHost: read again what lacks only room ─┬─▶ TableOffer
 """
 
 from .confirming import Confirmations
-from .source import Follower, ProviderCandidatesSource
+from .source import ProviderCandidatesSource
 from .table_offer import TableOffer
 
-__all__ = ["Confirmations", "Follower", "ProviderCandidatesSource", "TableOffer"]
+__all__ = ["Confirmations", "ProviderCandidatesSource", "TableOffer"]

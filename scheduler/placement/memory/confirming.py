@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Placement asked whether it, too, has no candidate: once for like requests."""
+"""Query Placement whether it, too, has no candidate: once for equal queries."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..allocations.limits import MAX_CONFIRMED
 from ..client import PlacementClient
 
 
-class Outcome(enum.Enum):
+class Confirmation(enum.Enum):
     """What is known of a query without candidates in memory.
 
-    CONFIRMED: Placement has none; SHARED: it had none when a like request asked;
-    UNCONFIRMED: it was not asked, as too many requests did in this second; DISAGREED:
-    it has some.
+    CONFIRMED: Placement has none; SHARED: it had none when an equal query was sent;
+    UNCONFIRMED: it was not queried, as too many GETs were sent in this second;
+    DISAGREED: it has some.
     """
 
     CONFIRMED = "confirmed"
@@ -31,7 +31,7 @@ class Outcome(enum.Enum):
 
 
 class Confirmations:
-    """Asks Placement with ``limit=1``, at most so often a second; thread-safe.
+    """Queries Placement with ``limit=1``, at most so often a second; thread-safe.
 
     Parameters
     ----------
@@ -60,18 +60,18 @@ class Confirmations:
         self._none = TTLCache(MAX_CONFIRMED, max_age_s, timer=clock)
         self._allowed = math.inf
         self._allowed_at = clock()
-        self._counts = Counter(dict.fromkeys(Outcome, 0))
+        self._counts = Counter(dict.fromkeys(Confirmation, 0))
 
     def counts(self) -> Mapping[str, int]:
         """Return how often each outcome occurred, by its value."""
         return {outcome.value: n for outcome, n in self._counts.items()}
 
-    def ask(
+    def confirm(
         self,
         query: CandidatesQuery,
         revision: int,
         global_request_id: str | None = None,
-    ) -> tuple[Outcome, AllocationCandidates | None]:
+    ) -> tuple[Confirmation, AllocationCandidates | None]:
         """Return whether Placement has candidates, and one if it has.
 
         Parameters
@@ -92,15 +92,15 @@ class Confirmations:
             outcome, found = self._get(canonical, global_request_id)
         with self._lock:
             self._counts[outcome] += 1
-            if outcome is Outcome.CONFIRMED:
+            if outcome is Confirmation.CONFIRMED:
                 self._none[canonical] = revision
         return outcome, found
 
-    def _known(self, query: CandidatesQuery, revision: int) -> Outcome | None:
+    def _known(self, query: CandidatesQuery, revision: int) -> Confirmation | None:
         """Return the outcome without a GET; None: one may be sent."""
         if self._none.get(query) == revision:
-            return Outcome.SHARED
-        return None if self._may_send() else Outcome.UNCONFIRMED
+            return Confirmation.SHARED
+        return None if self._may_send() else Confirmation.UNCONFIRMED
 
     def _may_send(self) -> bool:
         limit, now = self._max_per_s(), self._clock()
@@ -114,11 +114,11 @@ class Confirmations:
 
     def _get(
         self, query: CandidatesQuery, global_request_id: str | None
-    ) -> tuple[Outcome, AllocationCandidates | None]:
+    ) -> tuple[Confirmation, AllocationCandidates | None]:
         one = CandidatesQuery((("limit", "1"), *query.params), 1)
         found = self._client.allocation_candidates(
             one, global_request_id=global_request_id
         )
         if found.n_requests:
-            return Outcome.DISAGREED, found
-        return Outcome.CONFIRMED, None
+            return Confirmation.DISAGREED, found
+        return Confirmation.CONFIRMED, None

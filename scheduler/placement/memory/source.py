@@ -7,7 +7,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -26,8 +26,9 @@ from ..candidates_source import (
     CountedClaim,
     FollowingStats,
 )
-from ..providers import ProviderQuery, ProviderTable, ProviderView, QueryNotCovered
-from .confirming import Confirmations, Outcome
+from ..database import ProviderFollower
+from ..providers import ProviderQuery, ProviderView, QueryNotCovered
+from .confirming import Confirmation, Confirmations
 from .lacking import lacking_room
 from .table_offer import TableOffer
 
@@ -43,60 +44,16 @@ _STALE: Final = "stale"
 _LONG_AGO: Final = 0
 
 
-class Follower(Protocol):
-    """Keeps a table of providers up to date; thread-safe.
-
-    Attributes
-    ----------
-    table : ProviderTable
-    revision : int
-        Rises with each change of the table.
-    """
-
-    table: ProviderTable
-    revision: int
-
-    def load(self) -> None:
-        """Read everything once."""
-
-    def start(self) -> None:
-        """Poll in the background from now on."""
-
-    def stop(self) -> None:
-        """Stop polling."""
-
-    def age_s(self) -> float:
-        """Return the seconds since the last successful poll began; inf: none did."""
-
-    def poll(self) -> bool:
-        """Read what changed; return whether the database answered."""
-
-    def stats(self) -> FollowingStats:
-        """Return the age of the table, and counts of readings."""
-
-    def refresh(self, provider_uuids: Collection[str]) -> bool:
-        """Read these providers now; return whether the database answered."""
-
-    def mark_changed(self, provider_uuids: Iterable[str]) -> None:
-        """Read these providers soon, in the background."""
-
-    def count_claim(self, requests: Iterable[Mapping[str, Mapping[str, int]]]) -> None:
-        """Add what granted claims allocate: {provider UUID: {class: amount}}."""
-
-    def release(self, requests: Iterable[Mapping[str, Mapping[str, int]]]) -> None:
-        """Subtract what was released."""
-
-
 class ProviderCandidatesSource(CandidatesSource):
     """Answer queries from a table of providers that follows Placement.
 
     Parameters
     ----------
-    follower : Follower
+    follower : ProviderFollower
     cache : CandidatesCache
         Answers the queries that the table cannot.
     confirmations : Confirmations
-        Asks Placement before a request fails.
+        Queries Placement before a request fails.
     max_age_s : callable
         Returns the age in seconds up to which the table is used.
     clock : callable
@@ -104,12 +61,12 @@ class ProviderCandidatesSource(CandidatesSource):
 
     Attributes
     ----------
-    follower : Follower
+    follower : ProviderFollower
     """
 
     def __init__(
         self,
-        follower: Follower,
+        follower: ProviderFollower,
         cache: CandidatesCache,
         confirmations: Confirmations,
         *,
@@ -252,10 +209,10 @@ class ProviderCandidatesSource(CandidatesSource):
         global_request_id: str | None,
     ) -> TableOffer | None:
         """Return an offer without candidates; None: Placement has some."""
-        outcome, found = self._confirmations.ask(
+        outcome, found = self._confirmations.confirm(
             query, self.follower.revision, global_request_id
         )
-        if outcome is not Outcome.DISAGREED:
+        if outcome is not Confirmation.DISAGREED:
             return offer
         assert found is not None
         uuids, state = list(found.provider_summaries), self.follower.table.view().state

@@ -96,7 +96,7 @@ class FollowingTest(ProviderUsageBaseTestCase):  # type: ignore[misc]  # untyped
         for _ in range(PROMISED_S):
             self.time.elapsed_s += 1.0
             assert self.follower.poll()
-            # Loaded after each poll: nova's periodic tasks may write meanwhile.
+            # Loaded after each poll: nova's periodic tasks may write at any time.
             found, expected = _records(self.follower), _records(self._loaded())
             if found == expected:
                 return

@@ -17,7 +17,7 @@ from moorage.scheduler.errors import ConfigurationError, NoValidHost
 from moorage.scheduler.placement.allocations.claims import Claim, ClaimResult
 from moorage.scheduler.placement.allocations.limits import MAX_REFUSED
 from moorage.scheduler.placement.database import ProviderFollower
-from moorage.scheduler.placement.memory import Follower, ProviderCandidatesSource
+from moorage.scheduler.placement.memory import ProviderCandidatesSource
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler, build
@@ -38,7 +38,7 @@ from ...fixtures.waiting import wait_until
 from .test_cached_candidates import Counted
 
 
-def follower_of(scheduler: Scheduler) -> Follower:
+def follower_of(scheduler: Scheduler) -> ProviderFollower:
     """Return what keeps a scheduler's table of providers up to date."""
     assert isinstance(scheduler.candidates, ProviderCandidatesSource)
     return scheduler.candidates.follower

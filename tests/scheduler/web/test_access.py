@@ -115,7 +115,7 @@ def of_keystone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     ("token", "status"),
     [
         pytest.param(None, 401, id="none"),
-        pytest.param("nobody", 401, id="wrong"),
+        pytest.param("unknown-token", 401, id="wrong"),
         pytest.param("a-member", 403, id="no-admin"),
     ],
 )
