@@ -174,10 +174,25 @@ class WeightRange(NamedTuple):
 
     def normalize(self, raw: Weights, out: Weights | None = None) -> Weights:
         """Return weights normalized to 0..1, in `out` if given; shapes are equal."""
-        normalized: Weights = np.clip(raw, self.low, self.high, out=out)
-        if self.is_flat:
-            normalized[...] = 0.0
-            return normalized
-        normalized -= self.low
-        normalized /= self.high - self.low
-        return normalized
+        return normalize(raw, self.low, self.high, out)
+
+
+def normalize(
+    raw: Weights,
+    low: float | Weights,
+    high: float | Weights,
+    out: Weights | None = None,
+) -> Weights:
+    """Return raw weights normalized to 0..1; all 0 in a flat range.
+
+    Parameters
+    ----------
+    raw, out : ndarray of float64
+    low, high : float, or ndarray that broadcasts to the shape of `raw`
+        The ends of `WeightRange`.
+    """
+    normalized: Weights = np.clip(raw, low, high, out=out)
+    normalized -= low
+    extent = high - low
+    normalized /= extent + (extent == 0)
+    return normalized

@@ -14,7 +14,7 @@ from oslo_config import cfg
 
 from ...objects import RequestSpec
 from ...weighers import BaseHostWeigher
-from ...weighers.base import WeightRange, Weights
+from ...weighers.base import WeightRange, Weights, normalize
 from .. import tracing
 from ..errors import PluginError, SchedulerError
 from ..hosts import HostBatch
@@ -47,14 +47,27 @@ class WeigherScores:
     weight_range: WeightRange
     multipliers: Weights | None
 
-    def parts_of(self, indices: Order) -> list[WeigherPart]:
-        """Return the weigher's parts in the weights of some hosts."""
-        raw = self.raw[indices]
-        normalized = weighted = self.weight_range.normalize(raw)
-        if self.multipliers is not None:
-            weighted = normalized * self.multipliers[indices]
-        columns = (raw.tolist(), normalized.tolist(), weighted.tolist())
-        return [WeigherPart(self.name, *parts) for parts in zip(*columns, strict=True)]
+
+def _parts_of(
+    scores: Sequence[WeigherScores], indices: Order
+) -> list[tuple[WeigherPart, ...]]:
+    """Return, for each of some hosts, the parts of all weighers in its weight."""
+    if not scores:
+        return [()] * len(indices)
+    # All weighers at once: for a few hosts, calls cost more than arithmetic.
+    names = [each.name for each in scores]
+    raw = np.array([each.raw[indices] for each in scores])
+    low, high = np.array([each.weight_range for each in scores]).T[..., np.newaxis]
+    normalized = normalize(raw, low, high)
+    multipliers = [
+        np.ones(len(indices)) if each.multipliers is None else each.multipliers[indices]
+        for each in scores
+    ]
+    columns = (each.T.tolist() for each in (raw, normalized, normalized * multipliers))
+    return [
+        tuple(map(WeigherPart, names, *of_host))
+        for of_host in zip(*columns, strict=True)
+    ]
 
 
 class Ranking:
@@ -126,15 +139,15 @@ class Ranking:
     def top(self) -> tuple[WeighedHost, ...]:
         """Return the first hosts in the form of the decision record."""
         indices = self.best[:TOP_HOSTS]
-        by_weigher = [scores.parts_of(indices) for scores in self._scores]
+        parts = _parts_of(self._scores, indices)
         return tuple(
             WeighedHost(
                 host=self.hosts.value("host", index),
                 node=self.hosts.value("nodename", index),
                 weight=float(self.total[index]),
-                parts=tuple(parts[place] for parts in by_weigher),
+                parts=parts_of_host,
             )
-            for place, index in enumerate(indices.tolist())
+            for index, parts_of_host in zip(indices.tolist(), parts, strict=True)
         )
 
 
@@ -187,7 +200,7 @@ def rank_hosts(  # noqa: PLR0913 - five by name
                     multipliers = _checked(name, hosts, compute)
                     with np.errstate(over="ignore", invalid="ignore"):
                         weight_range.normalize(raw, out=normalized)
-                        total += normalized * multipliers
+                        total += np.multiply(normalized, multipliers, out=normalized)
             scores.append(WeigherScores(name, raw, weight_range, multipliers))
     _make_finite(total)
     subset_size = options.host_subset_size
@@ -225,6 +238,8 @@ def _make_finite(total: Weights) -> None:
 
     Weights and multipliers are finite, but their products and sums may not be.
     """
+    if np.isfinite(total).all():
+        return
     is_nan = np.isnan(total)
     if is_nan.any():
         LOG.warning(

@@ -211,9 +211,11 @@ class HostBatch:
         """
         codes = self.codes(name)
         if cache_key is not None:
-            return self._view.interners[name].map_values(cache_key, function, dtype)[
-                codes
-            ]
+            answers = self._view.interners[name].map_values(cache_key, function, dtype)
+            if answers.dtype != object and (answers == answers[:1]).all():
+                # Mostly: no aggregate has a multiplier, no host has a certain trait.
+                return np.full(len(codes), answers[0], dtype)
+            return answers[codes]
         values = self._view.interners[name].values
         # Marking the codes that occur costs O(n); sorting them would be slower.
         occurs = np.zeros(int(codes.max()) + 1 if len(codes) else 0, bool)
