@@ -32,7 +32,7 @@ from .claimers import (
 N_REQUESTS = int(os.environ.get("MOORAGE_STRESS_REQUESTS", "40"))
 
 #: The same where something fails during the test; timeouts last long.
-N_REQUESTS_IN_TROUBLE = min(N_REQUESTS, 40)
+N_REQUESTS_IN_TROUBLE = min(N_REQUESTS, 24)
 
 VCPUS_A_HOST = 19
 

@@ -323,7 +323,7 @@ def _counted(n_refused: int, n_apart: int, n_groups: int) -> str:
     )
 
 
-@pytest.mark.parametrize("n_schedulers", [2, 4, 8])
+@pytest.mark.parametrize("n_schedulers", [2, 8])
 def test_affinity_members_requested_at_once_are_all_placed_together(
     cloud_of: CloudOf, monkeypatch: pytest.MonkeyPatch, n_schedulers: int
 ) -> None:
@@ -362,7 +362,7 @@ def test_affinity_members_requested_at_once_are_all_placed_together(
     assert n_refused + n_apart == 0, _counted(n_refused, n_apart, N_SEEDS)
 
 
-@pytest.mark.parametrize("n_schedulers", [4, 8])
+@pytest.mark.parametrize("n_schedulers", [8])
 def test_affinity_members_requested_at_once_in_threads_are_all_placed_together(
     cloud_of: CloudOf, n_schedulers: int
 ) -> None:
