@@ -7,9 +7,9 @@ It runs in a process of its own, moorage-api: no explanation runs where requests
 decided.
 """
 
+from ..http_server import WebServer
 from .access import make_access
 from .answers import Answers
 from .api import make_app
-from .server import WebServer
 
 __all__ = ["Answers", "WebServer", "make_access", "make_app"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 from oslo_config import cfg
 from waitress.server import create_server
 
-from ..errors import ConfigurationError
+from .errors import ConfigurationError
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
