@@ -13,6 +13,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from oslo_config import cfg
 
@@ -20,7 +21,9 @@ from ..errors import ConfigurationError
 from ..failures import one_line
 from ..rpc import get_transport
 from ..service import build
-from ..web import Answers, WebServer, make_access, make_app
+from ..telemetry import report
+from ..telemetry.serving import ProcessTelemetry
+from ..web import Answers, is_open, make_access, make_app, make_web_server
 from .daemon import OPERATOR_ERRORS, configure, tune_garbage_collector
 from .options import Options, copy_options
 from .serving import Serving, serve
@@ -28,6 +31,8 @@ from .signals import RELOADING, STOPPING, Signals
 from .systemd import notify
 
 LOG = logging.getLogger(__name__)
+
+_NAME: Final = "moorage-api"
 
 
 def run(argv: Sequence[str]) -> int:
@@ -49,8 +54,11 @@ def run(argv: Sequence[str]) -> int:
                     "[placement] is not set: the embedded Placement is inside the "
                     "process of moorage-scheduler, and moorage-api cannot read it"
                 )
-            answers = Answers(scheduler.explainer, scheduler.status.store)
-            server = WebServer(conf, access(make_app(answers)))
+            telemetry = stack.enter_context(ProcessTelemetry(scheduler.status))
+            telemetry.on_stop(report.write_on_signal(scheduler.status, _NAME))
+            app = make_app(Answers(scheduler.explainer, scheduler.status.store))
+            app.register_blueprint(telemetry.pages(has_reasons=is_open(conf)))
+            server = make_web_server(conf, access(app))
             signals = Signals((*STOPPING, RELOADING))
             scheduler.start()
             tune_garbage_collector()
@@ -61,9 +69,11 @@ def run(argv: Sequence[str]) -> int:
                     server.port, conf.web.address,
                 )  # fmt: skip
                 following = Serving(conf, scheduler, is_deciding=False)
-                serve(following, scheduler, options, signals, notify)
+                serve(
+                    following, scheduler, options, signals, notify, telemetry=telemetry
+                )
     except OPERATOR_ERRORS as e:
-        print(f"moorage-api: {one_line(e)}", file=sys.stderr)
+        print(f"{_NAME}: {one_line(e)}", file=sys.stderr)
         return 1
     return 0
 

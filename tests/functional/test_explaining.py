@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,7 +117,41 @@ def test_a_decision_of_the_scheduler_is_explained_by_the_api(config: Path) -> No
                 each["n_claims"] for each in _moorage(config, "hosts")["hosts"]
             ] == [1, 0],
         )  # fmt: skip
+        api.send(signal.SIGUSR2)
+        api.wait_for("Guru Meditation")
         assert api.stop() == 0
+
+
+def _page(config: Path, path: str, **headers: str) -> tuple[int, str]:
+    """Return the status and the text of a page of moorage-api."""
+    options = moorage_conf.load([f"--config-file={config}"], config_files=[])
+    url = f"http://127.0.0.1:{options.web.port}{path}"
+    try:
+        answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers))
+    except urllib.error.HTTPError as e:
+        answer = e
+    with answer:
+        return answer.status, answer.read().decode()
+
+
+def test_the_api_is_monitored_as_a_scheduler_is(config: Path) -> None:
+    with SchedulerProcess(config, module=API, until="Following the schedulers"):
+        assert _page(config, "/healthz") == (200, "Alive.\n")
+        wait_until(lambda: _page(config, "/readyz") == (200, "Ready.\n"))
+        assert _page(config, "/metrics")[0] == 401
+        bearer = {"Authorization": f"Bearer {WEB_TOKEN}"}
+        status, text = _page(config, "/metrics", **bearer)
+        assert status == 200
+        assert "moorage_ready 1.0" in text
+        [hosts] = [each for each in text.splitlines() if "moorage_hosts{" in each]
+        assert hosts.endswith(" 2.0")
+
+
+def test_reasons_for_not_being_ready_need_a_token(config: Path) -> None:
+    with config.open("a") as more:
+        more.write("[DEFAULT]\ntransport_url = rabbit://guest:x@127.0.0.1:1//\n")
+    with SchedulerProcess(config, module=API, until="Serving the HTTP API"):
+        wait_until(lambda: _page(config, "/readyz") == (503, "Not ready.\n"))
 
 
 @pytest.mark.parametrize(
