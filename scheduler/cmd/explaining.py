@@ -19,8 +19,9 @@ from oslo_config import cfg
 
 from ..errors import ConfigurationError
 from ..failures import one_line
+from ..placement.embedded import MEMORY, EmbeddedPlacement
 from ..rpc import get_transport
-from ..service import build
+from ..service import build, needs_embedded
 from ..telemetry import report
 from ..telemetry.serving import ProcessTelemetry
 from ..web import Answers, is_open, make_access, make_app, make_web_server
@@ -46,14 +47,12 @@ def run(argv: Sequence[str]) -> int:
         get_transport(conf).cleanup()  # does not connect, but checks the options
         _become_reader(conf)
         settings = copy_options(argv, conf)
-        scheduler = build(conf, settings=settings)
         with contextlib.ExitStack() as stack:
+            placement = _embedded_placement(conf)
+            if placement is not None:
+                stack.enter_context(placement)
+            scheduler = build(conf, settings=settings, placement=placement)
             stack.callback(scheduler.stop)
-            if scheduler.lifecycle.must_not_fork:
-                raise ConfigurationError(
-                    "[placement] is not set: the embedded Placement is inside the "
-                    "process of moorage-scheduler, and moorage-api cannot read it"
-                )
             telemetry = stack.enter_context(ProcessTelemetry(scheduler.status))
             telemetry.on_stop(report.write_on_signal(scheduler.status, _NAME))
             app = make_app(Answers(scheduler.explainer, scheduler.status.store))
@@ -76,6 +75,26 @@ def run(argv: Sequence[str]) -> int:
         print(f"{_NAME}: {one_line(e)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _embedded_placement(conf: cfg.ConfigOpts) -> EmbeddedPlacement | None:
+    """Return a reader of the schedulers' embedded Placement; None: it is another one.
+
+    Raises
+    ------
+    ConfigurationError
+        It is in a process's memory, or its file does not exist yet.
+    """
+    if not needs_embedded(conf):
+        return None
+    path = conf.moorage.embedded_placement_database
+    if path == MEMORY:
+        raise ConfigurationError(
+            "[placement] is not set, and the embedded Placement is in the memory of "
+            "moorage-scheduler: set [moorage] embedded_placement_database to a file in "
+            "the configuration of both, or set [placement]"
+        )
+    return EmbeddedPlacement(path, is_reader=True)
 
 
 def _become_reader(conf: cfg.ConfigOpts) -> None:
