@@ -288,7 +288,7 @@ OPTS = (
         help=(
             "Maximum number of stored decisions, of all schedulers that share the "
             "store; the oldest are removed. It may be exceeded for some minutes. 0: no "
-            "maximum. A decision for one instance needs about 2 kB."
+            "maximum. A decision for one instance needs about 1 kB."
         ),
     ),
     cfg.StrOpt(
