@@ -196,7 +196,7 @@ class Scheduler:
             if isinstance(placement, EmbeddedPlacement):
                 followed, placement = placement, placement.adapter
             store = None
-            if embedded is None or _is_store_named(conf):
+            if followed is None or _is_store_named(conf):
                 store = DecisionStore.open(conf, clock=clock, spawner=spawner)
             if store is not None:
                 closing.callback(store.stop)
@@ -471,7 +471,7 @@ def _is_store_named(conf: cfg.ConfigOpts) -> bool:
     return found is None or found.location is not cfg.Locations.opt_default
 
 
-def _needs_embedded(conf: cfg.ConfigOpts) -> bool:
+def needs_embedded(conf: cfg.ConfigOpts) -> bool:
     """Return whether no option names another Placement."""
     options = conf.placement
     return not (options.auth_type or options.auth_section or options.endpoint_override)
@@ -479,7 +479,7 @@ def _needs_embedded(conf: cfg.ConfigOpts) -> bool:
 
 def _check_embedded(conf: cfg.ConfigOpts) -> None:
     """Raise ConfigurationError for a source whose hosts it would not have."""
-    if _needs_embedded(conf) and conf.moorage.source != _FILE:
+    if needs_embedded(conf) and conf.moorage.source != _FILE:
         raise ConfigurationError(
             "[placement] has none of auth_type, auth_section and endpoint_override: "
             "the embedded Placement would be used, which has no hosts of [moorage] "
@@ -489,7 +489,7 @@ def _check_embedded(conf: cfg.ConfigOpts) -> None:
 
 def _embedded(conf: cfg.ConfigOpts) -> EmbeddedPlacement | None:
     """Return the embedded Placement, if no option names another one."""
-    if not _needs_embedded(conf):
+    if not needs_embedded(conf):
         return None
     LOG.warning(
         "[placement] has neither auth_type nor endpoint_override: using the embedded "

@@ -15,6 +15,7 @@ from oslo_config import cfg
 
 from moorage.conductor import ConductorClient
 from moorage.scheduler.conf import load
+from moorage.scheduler.http_server import WebServer
 from moorage.scheduler.placement.embedded import EmbeddedPlacement
 from moorage.scheduler.placement.seed import seed
 from moorage.scheduler.rpc import SchedulerAPI, get_server, get_transport
@@ -22,7 +23,7 @@ from moorage.scheduler.seeding import providers
 from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.file import FileSource
 from moorage.scheduler.sources.inventory import Inventory
-from moorage.scheduler.web import Answers, WebServer, make_access, make_app
+from moorage.scheduler.web import Answers, make_access, make_app, make_web_server
 
 _TIMEOUT_S = 30
 
@@ -86,7 +87,7 @@ def running(
 def _web(conf: cfg.ConfigOpts, scheduler: Scheduler) -> WebServer:
     """Return the HTTP API, which in production is a process of its own, moorage-api."""
     answers = Answers(scheduler.explainer, scheduler.status.store)
-    return WebServer(conf, make_access(conf)(make_app(answers)))
+    return make_web_server(conf, make_access(conf)(make_app(answers)))
 
 
 def _conf(inventory_file: Path, folder: Path) -> cfg.ConfigOpts:

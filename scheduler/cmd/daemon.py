@@ -150,15 +150,15 @@ class _Daemon:
     ) -> bool:
         """Serve with telemetry until a signal to stop; see `serve`."""
         serving = Serving(self.conf, scheduler)
-        with self.telemetry.serve(scheduler.status) as seen:
-
-            def report(state: SystemdState) -> None:
-                # The readiness probe fails while the process stops.
-                seen.is_stopping = seen.is_stopping or state is SystemdState.STOPPING
-                report_state(state)
-
+        with self.telemetry.serve(scheduler.status) as telemetry:
             return serve(
-                serving, scheduler, self.options, signals, report, lifeline=lifeline
+                serving,
+                scheduler,
+                self.options,
+                signals,
+                report_state,
+                telemetry=telemetry,
+                lifeline=lifeline,
             )
 
 

@@ -13,14 +13,18 @@ import contextlib
 import logging
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from oslo_config import cfg
 
 from ..errors import ConfigurationError
 from ..failures import one_line
+from ..placement.embedded import MEMORY, EmbeddedPlacement
 from ..rpc import get_transport
-from ..service import build
-from ..web import Answers, WebServer, make_access, make_app
+from ..service import build, needs_embedded
+from ..telemetry import report
+from ..telemetry.serving import ProcessTelemetry
+from ..web import Answers, is_open, make_access, make_app, make_web_server
 from .daemon import OPERATOR_ERRORS, configure, tune_garbage_collector
 from .options import Options, copy_options
 from .serving import Serving, serve
@@ -28,6 +32,8 @@ from .signals import RELOADING, STOPPING, Signals
 from .systemd import notify
 
 LOG = logging.getLogger(__name__)
+
+_NAME: Final = "moorage-api"
 
 
 def run(argv: Sequence[str]) -> int:
@@ -41,16 +47,17 @@ def run(argv: Sequence[str]) -> int:
         get_transport(conf).cleanup()  # does not connect, but checks the options
         _become_reader(conf)
         settings = copy_options(argv, conf)
-        scheduler = build(conf, settings=settings)
         with contextlib.ExitStack() as stack:
+            placement = _embedded_placement(conf)
+            if placement is not None:
+                stack.enter_context(placement)
+            scheduler = build(conf, settings=settings, placement=placement)
             stack.callback(scheduler.stop)
-            if scheduler.lifecycle.must_not_fork:
-                raise ConfigurationError(
-                    "[placement] is not set: the embedded Placement is inside the "
-                    "process of moorage-scheduler, and moorage-api cannot read it"
-                )
-            answers = Answers(scheduler.explainer, scheduler.status.store)
-            server = WebServer(conf, access(make_app(answers)))
+            telemetry = stack.enter_context(ProcessTelemetry(scheduler.status))
+            telemetry.on_stop(report.write_on_signal(scheduler.status, _NAME))
+            app = make_app(Answers(scheduler.explainer, scheduler.status.store))
+            app.register_blueprint(telemetry.pages(has_reasons=is_open(conf)))
+            server = make_web_server(conf, access(app))
             signals = Signals((*STOPPING, RELOADING))
             scheduler.start()
             tune_garbage_collector()
@@ -61,11 +68,33 @@ def run(argv: Sequence[str]) -> int:
                     server.port, conf.web.address,
                 )  # fmt: skip
                 following = Serving(conf, scheduler, is_deciding=False)
-                serve(following, scheduler, options, signals, notify)
+                serve(
+                    following, scheduler, options, signals, notify, telemetry=telemetry
+                )
     except OPERATOR_ERRORS as e:
-        print(f"moorage-api: {one_line(e)}", file=sys.stderr)
+        print(f"{_NAME}: {one_line(e)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _embedded_placement(conf: cfg.ConfigOpts) -> EmbeddedPlacement | None:
+    """Return a reader of the schedulers' embedded Placement; None: it is another one.
+
+    Raises
+    ------
+    ConfigurationError
+        It is in a process's memory, or its file does not exist yet.
+    """
+    if not needs_embedded(conf):
+        return None
+    path = conf.moorage.embedded_placement_database
+    if path == MEMORY:
+        raise ConfigurationError(
+            "[placement] is not set, and the embedded Placement is in the memory of "
+            "moorage-scheduler: set [moorage] embedded_placement_database to a file in "
+            "the configuration of both, or set [placement]"
+        )
+    return EmbeddedPlacement(path, is_reader=True)
 
 
 def _become_reader(conf: cfg.ConfigOpts) -> None:

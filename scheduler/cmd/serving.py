@@ -25,6 +25,7 @@ from ..rpc import (
 )
 from ..rpc.broker import BrokerWatch, broker_failure, retry_until_done
 from ..service import Scheduler
+from ..telemetry.serving import ProcessTelemetry
 from .options import Options
 from .signals import RELOADING, STOPPING, Signals
 from .systemd import SystemdState
@@ -190,6 +191,7 @@ def serve(
     signals: Signals,
     report_state: Callable[[SystemdState], None],
     *,
+    telemetry: ProcessTelemetry,
     lifeline: int | None = None,
 ) -> bool:
     """Serve until a signal to stop; SIGHUP reloads options and hosts.
@@ -198,6 +200,8 @@ def serve(
     ----------
     report_state : callable
         Called with each new state of the process.
+    telemetry : ProcessTelemetry
+        Its readiness probe fails while the process stops.
     lifeline : int, optional
         A file descriptor that becomes readable when the parent has ended: stop then.
 
@@ -213,6 +217,7 @@ def serve(
         if closed:
             LOG.error("The parent process has ended; stopping")
         if closed or received & STOPPING:
+            telemetry.is_stopping = True
             report_state(SystemdState.STOPPING)
             # It may have begun since the last check.
             has_begun = started.done() or serving.n_under_way

@@ -139,8 +139,9 @@ OPTS = (
         default=":memory:",
         help=(
             "SQLite file of the embedded Placement, which runs if neither [placement] "
-            "auth_type nor [placement] endpoint_override is set. With the default, "
-            "everything is in memory and lost at the end."
+            "auth_type nor [placement] endpoint_override is set. One moorage-scheduler "
+            "writes it, and moorage-api reads it. With the default, everything is in "
+            "memory, lost at the end, and not available to moorage-api."
         ),
     ),
     cfg.FloatOpt(
@@ -287,7 +288,7 @@ OPTS = (
         help=(
             "Maximum number of stored decisions, of all schedulers that share the "
             "store; the oldest are removed. It may be exceeded for some minutes. 0: no "
-            "maximum. A decision for one instance needs about 2 kB."
+            "maximum. A decision for one instance needs about 1 kB."
         ),
     ),
     cfg.StrOpt(

@@ -26,7 +26,7 @@ from .in_process import InProcessAdapter, WSGIApp
 #: The token that noauth2 accepts for an administrator.
 TOKEN = "admin"
 
-_MEMORY = ":memory:"
+MEMORY = ":memory:"
 _URL = "http://placement.embedded"
 _VERBOSE_LOGGERS = ("alembic", "oslo_db", "oslo_policy", "placement")
 
@@ -45,6 +45,9 @@ class EmbeddedPlacement:
     ----------
     database : str
         Path of a file, created if it is missing, or ":memory:", which starts empty.
+    is_reader : bool
+        Whether only to read a file, which another process may have open: each write
+        then fails.
 
     Attributes
     ----------
@@ -61,7 +64,8 @@ class EmbeddedPlacement:
     ------
     ConfigurationError
         openstack-placement is not installed, another one is open in this process,
-        another process has the file open, or it is not a database of Placement.
+        another process has the file open, or it is not a database of Placement. For a
+        reader: the file does not exist.
     """
 
     adapter: Adapter
@@ -69,7 +73,7 @@ class EmbeddedPlacement:
     engine: Engine
     run: Callable[[Callable[[], object]], None]
 
-    def __init__(self, database: str = _MEMORY) -> None:
+    def __init__(self, database: str = MEMORY, *, is_reader: bool = False) -> None:
         """Open it: 2 s the first time in a process (imports), 0.05 s after that."""
         _require_placement()
         if not _process_lock.acquire(blocking=False):
@@ -80,7 +84,7 @@ class EmbeddedPlacement:
         self._undo: list[Callable[[], object]] = [_process_lock.release]
         self._guard = threading.Lock()
         try:
-            self._open(database)
+            self._open(database, is_reader=is_reader)
         except BaseException:
             self.close()
             raise
@@ -104,25 +108,32 @@ class EmbeddedPlacement:
             while self._undo:
                 self._undo.pop()()
 
-    def _open(self, database: str) -> None:
+    def _open(self, database: str, *, is_reader: bool) -> None:
         # Imported here because it needs openstack-placement.
         from . import embedded_database as files
 
         connection = "sqlite://"
-        if database != _MEMORY:
+        if is_reader:
+            database = os.path.realpath(database)
+            files.check_exists(database)
+            connection = files.connection_url(database, files.ReadingConnection)
+        elif database != MEMORY:
             database = os.path.realpath(database)
             self._undo.append(files.lock(database).close)
-            connection = files.connection_url(database)
+            connection = files.connection_url(database, files.SingleConnection)
         self._quiet_loggers()
         conf = _conf(connection)
         manager = self._patch_database(files.engine_options(conf))
-        files.make_schema(database)
+        remedy = files.READER_REMEDY if is_reader else files.WRITER_REMEDY
+        with files.translated_errors(database, remedy):
+            files.make_schema()
+            app = _app(conf)
         self._undo.append(_skip_schema_checks())
         worker = ThreadPoolExecutor(1, thread_name_prefix="embedded-placement")
         self._undo.append(worker.shutdown)
         self.engine = manager.writer.get_engine()
         self.run = functools.partial(_run, worker)
-        self.wsgi_app = _serialized(_app(conf), worker)
+        self.wsgi_app = _serialized(app, worker)
         self.adapter = _adapter(self.wsgi_app)
 
     def _quiet_loggers(self) -> None:

@@ -6,9 +6,11 @@ Importing this module requires openstack-placement.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import sqlite3
+from collections.abc import Iterator
 from typing import IO, Any
 
 from alembic.util import CommandError
@@ -17,12 +19,17 @@ from oslo_db.exception import DBError
 from placement.db.sqlalchemy import migration
 from sqlalchemy import URL, CreateEnginePlugin, Engine, event
 from sqlalchemy.dialects import plugins
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
 from ..errors import ConfigurationError
+from ..failures import cause_of
 
 _OPTION = "[moorage] embedded_placement_database"
-_PLUGIN = "moorage_single_connection"
+WRITER_REMEDY = "Name another file; one that does not exist is created"
+READER_REMEDY = (
+    "Start moorage-scheduler with the same option first, which creates or upgrades it"
+)
 _NEVER = -1
 
 
@@ -48,6 +55,18 @@ class SingleConnection(CreateEnginePlugin):
         event.listen(engine, "connect", _write_ahead)
 
 
+class ReadingConnection(SingleConnection):
+    """The same for a file that another process writes to."""
+
+    def engine_created(self, engine: Engine) -> None:
+        """Let each new connection write nothing."""
+        event.listen(engine, "connect", _only_read)
+
+
+def _only_read(connection: sqlite3.Connection, _record: object) -> None:
+    connection.execute("PRAGMA query_only = ON")
+
+
 def _write_ahead(connection: sqlite3.Connection, _record: object) -> None:
     # Commits survive a killed process. A power failure may lose the last writes, but
     # does not corrupt the file.
@@ -56,10 +75,11 @@ def _write_ahead(connection: sqlite3.Connection, _record: object) -> None:
         connection.execute("PRAGMA synchronous = NORMAL")
 
 
-def connection_url(database: str) -> str:
+def connection_url(database: str, plugin: type[SingleConnection]) -> str:
     """Return the value of [placement_database] connection for a file."""
-    plugins.register(_PLUGIN, __name__, SingleConnection.__name__)
-    url = URL.create("sqlite", database=database, query={"plugin": _PLUGIN})
+    name = f"moorage_{plugin.__name__}"
+    plugins.register(name, __name__, plugin.__name__)
+    url = URL.create("sqlite", database=database, query={"plugin": name})
     return url.render_as_string()
 
 
@@ -70,6 +90,12 @@ def engine_options(conf: cfg.ConfigOpts) -> dict[str, Any]:
     # Recycling the connection would lose a database in memory. thread_checkin sleeps
     # after each transaction, for green threads.
     return {**options, "connection_recycle_time": _NEVER, "thread_checkin": False}
+
+
+def check_exists(database: str) -> None:
+    """Raise ConfigurationError if no process has created the file yet."""
+    if not os.path.exists(database):
+        raise ConfigurationError(f"{_OPTION}: there is no {database}. {READER_REMEDY}.")
 
 
 def lock(database: str) -> IO[str]:
@@ -116,24 +142,23 @@ def _locked_by_other(database: str, file: IO[str]) -> ConfigurationError:
     )
 
 
-def make_schema(database: str) -> None:
-    """Create the tables or upgrade them; an incomplete schema is completed.
-
-    Raises
-    ------
-    ConfigurationError
-        The file is not SQLite's, cannot be written, or is a newer Placement's.
-    """
+@contextlib.contextmanager
+def translated_errors(database: str, remedy: str) -> Iterator[None]:
+    """Raise ConfigurationError for errors of the database."""
     try:
-        _make_schema()
-    except (DBError, CommandError) as e:
+        yield
+    except (DBError, CommandError, SQLAlchemyError) as e:
         raise ConfigurationError(
-            f"{_OPTION}: {database} cannot be used as Placement's database: {e}. Name "
-            "another file; one that does not exist is created."
+            f"{_OPTION}: {database} cannot be used as Placement's database: "
+            f"{cause_of(e)}. {remedy}."
         ) from e
 
 
-def _make_schema() -> None:
+def make_schema() -> None:
+    """Create the tables or upgrade them; an incomplete schema is completed.
+
+    A reader fails unless there is nothing to do.
+    """
     if migration.version() is None:
         # Half a second faster than running all migrations since the first one.
         migration.create_schema()

@@ -33,11 +33,13 @@ LOG = logging.getLogger(__name__)
 
 SIGNAL: Final = signal.SIGUSR2
 
-_NAME: Final = "moorage-scheduler"
+SCHEDULER: Final = "moorage-scheduler"
 _N_DECISIONS: Final = 20
 
 
-def write_on_signal(status: SchedulerStatus) -> Callable[[], None]:
+def write_on_signal(
+    status: SchedulerStatus, program: str = SCHEDULER
+) -> Callable[[], None]:
     """Write a report at each SIGUSR2; called in the main thread.
 
     Returns
@@ -49,7 +51,7 @@ def write_on_signal(status: SchedulerStatus) -> Callable[[], None]:
     def start(_number: int, _frame: object) -> None:
         # A handler interrupts the main thread, whose locks it could never get.
         threading.Thread(
-            target=_write_or_log, args=(status,), name="report", daemon=True
+            target=_write_or_log, args=(status, program), name="report", daemon=True
         ).start()
 
     before = signal.signal(SIGNAL, start)
@@ -60,14 +62,14 @@ def _restore(before: object) -> None:
     signal.signal(SIGNAL, before)  # type: ignore[arg-type]  # as signal() returned it
 
 
-def _write_or_log(status: SchedulerStatus) -> None:
+def _write_or_log(status: SchedulerStatus, program: str) -> None:
     try:
-        write(status)
+        write(status, program)
     except Exception:
         LOG.exception("Writing the report for SIGUSR2 failed")
 
 
-def write(status: SchedulerStatus) -> Path | None:
+def write(status: SchedulerStatus, program: str = SCHEDULER) -> Path | None:
     """Write a report to a file of ``[oslo_reports] log_dir``, or to stderr.
 
     Returns
@@ -86,7 +88,7 @@ def write(status: SchedulerStatus) -> Path | None:
         print(text, file=sys.stderr, flush=True)
         return None
     now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d%H%M%S")
-    path = Path(folder) / f"{_NAME}_gurumeditation_{now}_{os.getpid()}"
+    path = Path(folder) / f"{program}_gurumeditation_{now}_{os.getpid()}"
     try:
         # It contains host names.
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o640)

@@ -15,22 +15,22 @@ import shutil
 import signal
 import socket
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from http import HTTPStatus
+import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Self
 
 from oslo_config import cfg
 
 from .. import tracing
+from ..http_server import WebServer, listen
 from ..status import SchedulerStatus
 from . import report
-from .http import MonitoringServer, listen
 
 if TYPE_CHECKING:
-    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+    from flask import Blueprint
 
 # `metrics` is imported late: prometheus_client decides at import whether it stores
-# values in memory or in the folder of several processes.
+# values in memory or in the folder of several processes. Flask is needed only with it.
 
 LOG = logging.getLogger(__name__)
 
@@ -38,8 +38,8 @@ LOG = logging.getLogger(__name__)
 VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 #: Seconds for which the metrics of a worker that is not scraped may be stale.
 _REFRESH_EVERY_S: Final = 5.0
-#: Of each answer: no versions are published, and no proxy keeps it.
-_HEADERS: Final = (("Server", "moorage"), ("Cache-Control", "no-store"))
+#: Pages that are served at the same time; others wait.
+_THREADS: Final = 4
 
 
 class Telemetry:
@@ -75,7 +75,11 @@ class Telemetry:
                 tracing.check()
             self._listening = None
             if options.http_port is not None:
-                self._listening = listen(options.http_address, options.http_port)
+                self._listening = listen(
+                    options.http_address,
+                    options.http_port,
+                    option="[telemetry] http_port",
+                )
                 stack.callback(self._listening.close)
                 self.port = self._listening.getsockname()[1]
                 LOG.info(
@@ -143,80 +147,66 @@ class ProcessTelemetry:
         """Register a callback for `stop`; the last registered is called first."""
         self._stack.callback(callback)
 
-    def serve_http(self, listening: socket.socket) -> None:
-        """Count decisions, and serve metrics and probes on a port."""
+    def pages(self, *, has_reasons: bool = True) -> Blueprint:
+        """Count decisions; return the pages with metrics and probes.
+
+        Parameters
+        ----------
+        has_reasons : bool
+            Whether /readyz says why requests cannot be served.
+        """
         from .metrics import Metrics
+        from .pages import make_pages
 
         metrics = Metrics(self._status, os.environ.get(VARIABLE))
         self.on_stop(metrics.stop)
-        pages: dict[str, WSGIApplication] = {
-            "/metrics": metrics.wsgi_app,
-            "/healthz": lambda _, respond: _text(respond, HTTPStatus.OK, "Alive."),
-            "/readyz": self._readiness,
-        }
-        server = MonitoringServer(
-            listening, _application(pages), metrics.refresh, _REFRESH_EVERY_S
-        )
+        self.on_stop(_repeat(metrics.refresh))
+
+        def readiness() -> tuple[bool, str]:
+            is_ready, text = self._readiness()
+            brief = "Ready." if is_ready else "Not ready."
+            return is_ready, text if has_reasons else brief
+
+        return make_pages(metrics.wsgi_app, readiness)
+
+    def serve_http(self, listening: socket.socket) -> None:
+        """Count decisions, and serve metrics and probes on a port."""
+        from .pages import make_app
+
+        app = make_app(self.pages())
+        server = WebServer(listening, app, threads=_THREADS, name="telemetry")
+        server.start()
         self.on_stop(server.stop)
 
-    def _readiness(
-        self, _environ: WSGIEnvironment, respond: StartResponse
-    ) -> list[bytes]:
+    def _readiness(self) -> tuple[bool, str]:
         if self.is_stopping:
-            return _text(respond, HTTPStatus.SERVICE_UNAVAILABLE, "Stopping.")
-        is_ready, note = self._status.is_ready, self._status.readiness_note
-        status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
-        return _text(respond, status, note or "Ready.")
+            return False, "Stopping."
+        return self._status.is_ready, self._status.readiness_note or "Ready."
 
     def stop(self) -> None:
         """Stop serving, and flush the spans that are not sent yet."""
         self._stack.close()
 
 
-def _application(pages: Mapping[str, WSGIApplication]) -> WSGIApplication:
-    """Return an application that answers GET and HEAD with the page of a path."""
+def _repeat(refresh: Callable[[], None]) -> Callable[[], None]:
+    """Refresh metrics every few seconds in a thread; return what stops it."""
+    stopping = threading.Event()
 
-    def app(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
-        heads: list[tuple[str, list[tuple[str, str]]]] = []
+    def run() -> None:
+        while not stopping.wait(_REFRESH_EVERY_S):
+            try:
+                refresh()
+            except Exception:
+                LOG.exception("Refreshing this process's metrics failed; retrying")
 
-        def record(
-            status: str, headers: list[tuple[str, str]], _error: object = None
-        ) -> Callable[[bytes], object]:
-            heads.append((status, headers))
-            return lambda _data: None  # no page uses WSGI's old way of writing
+    thread = threading.Thread(target=run, name="refreshing metrics", daemon=True)
+    thread.start()
 
-        try:
-            # prometheus_client's application does not know HEAD.
-            page = _page(pages, environ)
-            content = list(page({**environ, "REQUEST_METHOD": "GET"}, record))
-        except Exception:
-            LOG.exception("GET %s failed", environ["PATH_INFO"])
-            failed = "Internal error; see the log."
-            content = _text(record, HTTPStatus.INTERNAL_SERVER_ERROR, failed)
-        status, headers = heads[-1]
-        length = ("Content-Length", str(sum(map(len, content))))
-        respond(status, [*headers, length, *_HEADERS])
-        return [] if environ["REQUEST_METHOD"] == "HEAD" else content
+    def stop() -> None:
+        stopping.set()
+        thread.join()
 
-    return app
-
-
-def _page(
-    pages: Mapping[str, WSGIApplication], environ: WSGIEnvironment
-) -> WSGIApplication:
-    if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
-        status, text = HTTPStatus.NOT_IMPLEMENTED, "Only GET and HEAD."
-        return lambda _, respond: _text(respond, status, text)
-    if environ["PATH_INFO"] not in pages:
-        known = f"Not found; available: {', '.join(pages)}."
-        return lambda _, respond: _text(respond, HTTPStatus.NOT_FOUND, known)
-    return pages[environ["PATH_INFO"]]
-
-
-def _text(respond: StartResponse, status: HTTPStatus, text: str) -> list[bytes]:
-    headers = [("Content-Type", "text/plain; charset=utf-8")]
-    respond(f"{status.value} {status.phrase}", headers)
-    return [f"{text}\n".encode()]
+    return stop
 
 
 def _share_folder() -> Callable[[], None]:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTTP API of explanations: decisions, why-not, dry runs, hosts.
 
-    client ─▶ server (waitress) ─▶ access ─▶ api (Flask) ─▶ answers ─▶ explain, store
+    client ─▶ server ─▶ access ─▶ api (Flask) ─▶ answers ─▶ explain, store
 
 It runs in a process of its own, moorage-api: no explanation runs where requests are
 decided.
 """
 
-from .access import make_access
+from .access import is_open, make_access
 from .answers import Answers
 from .api import make_app
-from .server import WebServer
+from .server import make_web_server
 
-__all__ = ["Answers", "WebServer", "make_access", "make_app"]
+__all__ = ["Answers", "is_open", "make_access", "make_app", "make_web_server"]

@@ -23,6 +23,8 @@ Access = Callable[["WSGIApplication"], "WSGIApplication"]
 
 _MIN_TOKEN: Final = 16
 _ADMIN: Final = "admin"
+#: What orchestrators ask, which have no token; it shows no details.
+_PROBES: Final = frozenset({"/healthz", "/readyz"})
 
 
 def make_access(conf: cfg.ConfigOpts) -> Access:
@@ -36,15 +38,29 @@ def make_access(conf: cfg.ConfigOpts) -> Access:
     options = conf.web
     if options.auth == "token":
         token = _read_token(options.token_file)
-        return lambda app: _with_token(app, token)
+        return lambda app: _except_probes(app, _with_token(app, token))
     if options.auth == "keystone":
-        return _keystone(conf)
+        keystone = _keystone(conf)
+        return lambda app: _except_probes(app, keystone(app))
     if not is_loopback(options.address):
         raise ConfigurationError(
             f"[web] address = {options.address} is not of the loopback interface: set "
             "[web] auth to token or keystone"
         )
     return _local_only
+
+
+def is_open(conf: cfg.ConfigOpts) -> bool:
+    """Return whether requests need no token."""
+    return bool(conf.web.auth == "none")
+
+
+def _except_probes(app: WSGIApplication, checked: WSGIApplication) -> WSGIApplication:
+    def served(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
+        is_probe = environ["PATH_INFO"] in _PROBES
+        return (app if is_probe else checked)(environ, respond)
+
+    return served
 
 
 def is_loopback(address: str) -> bool:

@@ -21,7 +21,7 @@ from .openapi import BODIES, PARAMETERS, document
 from .specs import check
 
 if TYPE_CHECKING:
-    from wsgiref.types import WSGIApplication
+    pass
 
 LOG = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ _STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
 )
 
 
-def make_app(answers: Answers) -> WSGIApplication:
+def make_app(answers: Answers) -> Flask:
     """Return the application, without access control: see `make_access`."""
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = _MAX_BODY

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
+import sqlite3
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,14 +37,15 @@ API = "moorage.scheduler.cmd.api"
 WEB_TOKEN = "0123456789abcdef"
 
 
-def _moorage(config: Path, *args: str) -> Any:
+def _moorage(config: Path, *args: str, status: int = 0) -> Any:
     command = [sys.executable, "-m", "moorage.scheduler.cmd.cli"]
     result = subprocess.run(
         [*command, "--config-file", str(config), *args, "--json"],
         capture_output=True,
-        check=True,
+        check=False,
         text=True,
     )
+    assert result.returncode == status, result.stderr
     return json.loads(result.stdout)
 
 
@@ -114,7 +119,135 @@ def test_a_decision_of_the_scheduler_is_explained_by_the_api(config: Path) -> No
                 each["n_claims"] for each in _moorage(config, "hosts")["hosts"]
             ] == [1, 0],
         )  # fmt: skip
+        api.send(signal.SIGUSR2)
+        api.wait_for("Guru Meditation")
         assert api.stop() == 0
+
+
+def _page(config: Path, path: str, **headers: str) -> tuple[int, str]:
+    """Return the status and the text of a page of moorage-api."""
+    options = moorage_conf.load([f"--config-file={config}"], config_files=[])
+    url = f"http://127.0.0.1:{options.web.port}{path}"
+    try:
+        answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers))
+    except urllib.error.HTTPError as e:
+        answer = e
+    with answer:
+        return answer.status, answer.read().decode()
+
+
+def test_the_api_is_monitored_as_a_scheduler_is(config: Path) -> None:
+    with SchedulerProcess(config, module=API, until="Following the schedulers"):
+        assert _page(config, "/healthz") == (200, "Alive.\n")
+        wait_until(lambda: _page(config, "/readyz") == (200, "Ready.\n"))
+        assert _page(config, "/metrics")[0] == 401
+        bearer = {"Authorization": f"Bearer {WEB_TOKEN}"}
+        status, text = _page(config, "/metrics", **bearer)
+        assert status == 200
+        assert "moorage_ready 1.0" in text
+        [hosts] = [each for each in text.splitlines() if "moorage_hosts{" in each]
+        assert hosts.endswith(" 2.0")
+
+
+def test_reasons_for_not_being_ready_need_a_token(config: Path) -> None:
+    with config.open("a") as more:
+        more.write("[DEFAULT]\ntransport_url = rabbit://guest:x@127.0.0.1:1//\n")
+    with SchedulerProcess(config, module=API, until="Serving the HTTP API"):
+        wait_until(lambda: _page(config, "/readyz") == (503, "Not ready.\n"))
+
+
+@pytest.fixture
+def embedded_config(tmp_path: Path) -> Iterator[Path]:
+    """The configuration of a scheduler with the embedded Placement in a file."""
+    path = tmp_path / "moorage.conf"
+    with Broker() as broker:
+        path.write_text(
+            "[DEFAULT]\n"
+            f"transport_url = {broker.transport_url}\n"
+            "[moorage]\n"
+            f"inventory_file = {write_inventory(tmp_path, host('h1'))}\n"
+            f"embedded_placement_database = {tmp_path}/placement.sqlite\n"
+            "[web]\n"
+            f"port = {free_port()}\n"
+        )
+        yield path
+
+
+def _allocated(folder: Path) -> dict[str, int]:
+    """Return what the embedded Placement's file has, by the UUID of consumers."""
+    query = "SELECT consumer_id, sum(used) FROM allocations GROUP BY consumer_id"
+    with contextlib.closing(sqlite3.connect(folder / "placement.sqlite")) as file:
+        return dict(file.execute(query).fetchall())
+
+
+def test_the_api_reads_the_embedded_placement_of_a_running_scheduler(
+    embedded_config: Path,
+) -> None:
+    config, folder = embedded_config, embedded_config.parent
+    conf = moorage_conf.load([f"--config-file={config}"], config_files=[])
+    transport = get_transport(conf)
+    environment = {
+        "OS_MOORAGE__DECISION_STORE_CONNECTION": f"sqlite:///{folder}/decisions.sqlite"
+    }
+    until = "Following the schedulers"
+    with (
+        contextlib.closing(_Closing(transport.cleanup)),
+        SchedulerProcess(config, environment=environment),
+        SchedulerProcess(
+            config, environment=environment, module=API, until=until
+        ) as api,
+    ):
+        scheduler = SchedulerAPI(transport, timeout_s=60)
+        dry_run = ("schedule", "--dry-run", "--vcpus", "1", "--ram", "512")
+        [placed] = _moorage(config, *dry_run)["decision"]["instances"]
+        assert placed["host"] == "h1"
+        assert not _allocated(folder)
+        [uuid] = new_uuids()
+        scheduler.select_destinations(CONTEXT, request(memory_mb=4096), [uuid])
+        claimed = _allocated(folder)
+        assert claimed.keys() == {uuid}
+        wait_until(lambda: bool(_moorage(config, "decisions")["decisions"]))
+        whole = ("schedule", "--dry-run", "--request", uuid, "--count", "100")
+        assert _moorage(config, *whole, status=3)["decision"]["outcome"] == (
+            "no valid host"
+        )
+        assert _allocated(folder) == claimed
+        assert not api.count("ERROR|Traceback|WARNING")
+
+
+def _refusal(config: Path) -> str:
+    """Return the one line with which moorage-api refuses to start."""
+    command = [sys.executable, "-W", "ignore", "-m", API, "--config-file", str(config)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    [line] = [li for li in result.stderr.splitlines() if li.startswith("moorage-api: ")]
+    return line
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        pytest.param(
+            "", "set [moorage] embedded_placement_database to a file", id="memory"
+        ),
+        pytest.param(
+            "embedded_placement_database = {}/placement.sqlite",
+            "/placement.sqlite. Start moorage-scheduler with the same option first",
+            id="missing",
+        ),
+    ],
+)
+def test_an_embedded_placement_that_cannot_be_read_is_one_line(
+    tmp_path: Path, line: str, words: str
+) -> None:
+    config = tmp_path / "moorage.conf"
+    inventory_file = write_inventory(tmp_path, host("h1"))
+    config.write_text(
+        f"[moorage]\ninventory_file = {inventory_file}\n{line.format(tmp_path)}\n"
+        "[web]\nport = 0\n"
+    )
+    assert words in _refusal(config)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +273,4 @@ def test_a_start_that_is_refused_is_one_line(
         f"[moorage]\ninventory_file = {inventory_file}\n[placement]\n"
         f"auth_type = none\nendpoint_override = http://127.0.0.1:1\n{lines}"
     )
-    command = [sys.executable, "-W", "ignore", "-m", API, "--config-file", str(config)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 1
-    [line] = [li for li in result.stderr.splitlines() if li.startswith("moorage-api: ")]
-    assert words in line
-    assert "Traceback" not in result.stderr
+    assert words in _refusal(config)

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import uuid
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from moorage.objects import Flavor, RequestSpec
+from moorage.objects import Flavor, RequestSpec, Serializer
 from moorage.scheduler.decision_store import DecisionStore, codec
 from moorage.scheduler.drivers.record import (
     ClaimAttempt,
@@ -22,7 +24,7 @@ from moorage.scheduler.drivers.record import (
     WeighedHost,
     WeigherPart,
 )
-from moorage.testing.builders import spec
+from moorage.testing.builders import group, spec
 
 from .conftest import make_record
 
@@ -36,15 +38,16 @@ HOSTILE = [
     "",
     "%s %(x)s {0} $PATH",
 ]
+WIRE = Path(__file__).parents[2] / "data" / "wire"
 WEIGHERS = ("RAMWeigher", "CPUWeigher", "DiskWeigher", "IoOpsWeigher", "PCIWeigher")
 
 
 def test_dictionary_is_unchanged() -> None:
     """Records that are stored already need it."""
     package = resources.files("moorage.scheduler.decision_store")
-    found = package.joinpath("dictionary_1.msgpack").read_bytes()
+    found = package.joinpath("dictionary_2.msgpack").read_bytes()
     assert hashlib.sha256(found).hexdigest() == (
-        "a4a366c5faff9e3de57ccb16f33809805a0a89498fb233a342fbac412858fe26"
+        "2c466e8ec4b74c3cec1856ca731d9e38a8cf25ee26c9f4132987aa9802c8b5e0"
     )
 
 
@@ -113,7 +116,7 @@ class _Request:
         return primitive
 
 
-@pytest.mark.parametrize("data", [b"", b"\x01", b"\x01junk", b"\xffanything"])
+@pytest.mark.parametrize("data", [b"", b"\x02", b"\x02junk", b"\x01x", b"\xffx"])
 def test_bytes_that_are_no_record_are_an_error(data: bytes) -> None:
     with pytest.raises(codec.UnreadableRecord):
         codec.decode(data)
@@ -152,8 +155,48 @@ def _decision(n_instances: int) -> DecisionRecord:
     )
 
 
+def _sent(name: str) -> RequestSpec:
+    """Return the request of a message that nova's conductor has sent."""
+    message = json.loads((WIRE / f"{name}.json").read_text())["message"]
+    primitive = message["args"]["spec_obj"]
+    request: RequestSpec = Serializer().deserialize_entity({}, primitive)
+    return request
+
+
+def _in_group(request: RequestSpec, n_members: int) -> RequestSpec:
+    """Return a request whose server group has that many members, each on a host."""
+    rng = np.random.default_rng(2)
+    numbers = rng.integers(10_000, size=n_members)
+    request.instance_group.hosts = [f"compute-{n:05}.example.org" for n in numbers]
+    request.instance_group.members = [
+        str(uuid.UUID(bytes=rng.bytes(16))) for _ in numbers
+    ]
+    return request
+
+
 def test_records_are_small() -> None:
-    sizes = {n: len(codec.encode(_decision(n))) for n in (1, 2, 10, 20, 100)}
-    assert sizes[1] <= 2000
-    for n in (2, 10, 20, 100):
+    sizes = {n: len(codec.encode(_decision(n))) for n in (1, 2, 10, 20, 50, 100)}
+    assert sizes[1] <= 1000
+    for n in (2, 10, 20, 50, 100):
         assert (sizes[n] - sizes[1]) / (n - 1) <= 300 - 84, "84 bytes are of its keys"
+
+
+@pytest.mark.parametrize(
+    ("request_", "limit"),
+    [
+        pytest.param(_sent("plain-boot"), 1000, id="plain"),
+        pytest.param(_sent("boot-from-volume"), 1000, id="volume"),
+        pytest.param(_sent("numa-pinned"), 1200, id="numa"),
+        pytest.param(
+            _in_group(_sent("server-group-anti-affinity"), 50), 2000, id="group"
+        ),
+        pytest.param(
+            _in_group(spec(instance_group=group("affinity")), 50), 2000, id="built"
+        ),
+    ],
+)
+def test_record_of_one_instance_is_small(request_: RequestSpec, limit: int) -> None:
+    record = dataclasses.replace(_decision(1), request=request_)
+    data = codec.encode(record)
+    assert len(data) <= limit
+    assert codec.decode(data)[1] == request_.obj_to_primitive()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from moorage.scheduler.errors import ConfigurationError
-from moorage.scheduler.placement.adapter import Verb
+from moorage.scheduler.placement.adapter import AnswerLost, Verb
 from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.embedded import EmbeddedPlacement
 from moorage.scheduler.placement.seed import Provider, seed
@@ -261,3 +261,63 @@ def test_malformed_body_is_refused_in_placements_words():
         answer = client.write(Verb.POST, "/resource_providers", {"nom": "x"})
     assert answer.status == 400
     assert "JSON does not validate" in answer.detail
+
+
+_SEEDS_ON_DEMAND = """
+import sys
+from moorage.scheduler.placement.client import PlacementClient
+from moorage.scheduler.placement.embedded import EmbeddedPlacement
+from moorage.scheduler.placement.seed import seed
+from tests.scheduler.placement.test_embedded import CLAIM, CONSUMER, HOSTS
+
+client = PlacementClient(EmbeddedPlacement(sys.argv[1]).adapter)
+for line in sys.stdin:
+    seed(client, HOSTS[:int(line)])
+    client.put_allocations(CONSUMER, CLAIM)
+    print("done", flush=True)
+"""
+
+
+def test_reader_sees_what_another_process_writes_and_writes_nothing(tmp_path):
+    path = str(tmp_path / "placement.db")
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", _SEEDS_ON_DEMAND, path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    ) as other:
+
+        def seed_there(n_hosts: int) -> None:
+            assert other.stdin is not None
+            assert other.stdout is not None
+            print(n_hosts, file=other.stdin, flush=True)
+            assert other.stdout.readline() == "done\n"
+
+        seed_there(1)
+        with EmbeddedPlacement(path, is_reader=True) as placement:
+            client = PlacementClient(placement.adapter)
+            assert _names(placement) == ["host1"]
+            assert client.allocations(CONSUMER).resources == {UUID: {"VCPU": 3}}
+            seed_there(2)
+            assert sorted(_names(placement)) == ["host1", "host2"]
+            body = {"name": "another", "uuid": CONSUMER}
+            with pytest.raises(AnswerLost):
+                client.write(Verb.POST, "/resource_providers", body)
+            assert sorted(_names(placement)) == ["host1", "host2"]
+            seed_there(3)
+        other.kill()
+
+
+def test_reader_creates_no_file(tmp_path):
+    path = tmp_path / "placement.db"
+    with pytest.raises(ConfigurationError, match="Start moorage-scheduler"):
+        EmbeddedPlacement(str(path), is_reader=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_reader_waits_for_no_upgrade(tmp_path):
+    path = tmp_path / "placement.db"
+    path.touch()
+    with pytest.raises(ConfigurationError, match=r"readonly.*Start moorage-scheduler"):
+        EmbeddedPlacement(str(path), is_reader=True)

@@ -26,7 +26,14 @@ OPERATIONS = [
 ]
 every_path = pytest.mark.parametrize(
     ("method", "path"),
-    [*OPERATIONS, ("GET", "/"), ("GET", "/v1/nothing"), ("DELETE", "/v1/hosts")],
+    [
+        *OPERATIONS,
+        ("GET", "/metrics"),
+        ("GET", "//readyz"),
+        ("GET", "/"),
+        ("GET", "/v1/nothing"),
+        ("DELETE", "/v1/hosts"),
+    ],
 )
 
 
@@ -135,6 +142,15 @@ def test_an_admins_token_is_accepted(of_keystone: Client) -> None:
     assert answer.data == b"granted"
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+@pytest.mark.parametrize("kind", ["of_token", "of_keystone"])
+def test_a_probe_needs_no_token(
+    request: pytest.FixtureRequest, kind: str, path: str
+) -> None:
+    client: Client = request.getfixturevalue(kind)
+    assert client.get(path).data == b"granted"
+
+
 # -- none --------------------------------------------------------------------------
 
 
@@ -148,6 +164,13 @@ def test_a_page_whose_name_was_rebound_is_refused(
     client = Client(make_access(_conf(folder=tmp_path))(_served))
     answer = client.open(path, method=method, headers={"Host": host})
     assert answer.status_code == 403
+
+
+def test_a_page_whose_name_was_rebound_gets_no_probe_with_reasons(
+    tmp_path: Path,
+) -> None:
+    client = Client(make_access(_conf(folder=tmp_path))(_served))
+    assert client.get("/readyz", headers={"Host": "attacker"}).status_code == 403
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,10 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 from click.testing import CliRunner, Result
@@ -30,7 +28,7 @@ from moorage.scheduler.drivers.record import (
     WeighedHost,
     WeigherPart,
 )
-from moorage.scheduler.web import WebServer
+from moorage.scheduler.web import make_web_server
 from moorage.testing import builders
 
 from ....fixtures.clouds import request
@@ -57,7 +55,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainingAPI]:
 def url(api: ExplainingAPI) -> Iterator[str]:
     conf = load([], config_files=[])
     conf.set_override("port", 0, group="web")
-    with WebServer(conf, api.app) as server:
+    with make_web_server(conf, api.app) as server:
         yield f"http://127.0.0.1:{server.port}"
 
 
@@ -222,19 +220,13 @@ def test_the_token_of_the_file_is_sent(tmp_path: Path) -> None:
         respond("401 Unauthorized", [("Content-Type", "application/json")])
         return [b'{"error": "Wrong."}']
 
-    class QuietHandler(WSGIRequestHandler):
-        def log_message(self, *args: object) -> None:
-            pass
-
     token = tmp_path / "token"
     token.write_text("some-token\n")
-    server = make_server("127.0.0.1", 0, app, handler_class=QuietHandler)
-    thread = threading.Thread(target=server.handle_request)
-    thread.start()
-    url = f"http://127.0.0.1:{server.server_port}"
-    error = _error(["--url", url, "--token-file", str(token), "hosts"])
-    thread.join()
-    server.server_close()
+    conf = load([], config_files=[])
+    conf.set_override("port", 0, group="web")
+    with make_web_server(conf, app) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        error = _error(["--url", url, "--token-file", str(token), "hosts"])
     assert seen == ["some-token"]
     assert error == "Error: The API refuses the token: Wrong. Pass --token-file"
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import signal
@@ -12,11 +13,14 @@ import sys
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
 
 from moorage.scheduler.database import StoreUnavailable, StoreUnusable
 from moorage.scheduler.errors import ConfigurationError
@@ -158,17 +162,81 @@ def test_many_may_write_at_once(store: HostStore, database: str) -> None:
 
 
 @pytest.mark.usefixtures("store")
-def test_migrations_make_the_table_that_is_used(database: str) -> None:
+@pytest.mark.parametrize("table", METADATA.tables)
+def test_migrations_make_the_tables_that_are_used(database: str, table: str) -> None:
     engine = sa.create_engine(database)
-    made = {c["name"]: c for c in sa.inspect(engine).get_columns("hosts")}
+    made = {c["name"]: c for c in sa.inspect(engine).get_columns(table)}
+    keys = sa.inspect(engine).get_pk_constraint(table)["constrained_columns"]
     engine.dispose()
-    wanted = METADATA.tables["hosts"].columns
+    wanted = METADATA.tables[table].columns
     assert made.keys() == set(wanted.keys())
+    assert keys == [column.name for column in wanted if column.primary_key]
     for column in wanted:
         ours = column.type.dialect_impl(engine.dialect)
         assert made[column.name]["nullable"] == column.nullable
         theirs = made[column.name]["type"]
         assert theirs._type_affinity is ours._type_affinity  # noqa: SLF001 - SQLAlchemy's
+
+
+def migrate(url: str, revision: str) -> None:
+    """Bring an empty database, or an older one, to a revision."""
+    config = Config()
+    folder = resources.files("moorage.scheduler.sources.push") / "migrations"
+    config.set_main_option("script_location", str(folder))
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, revision)
+    engine.dispose()
+
+
+@pytest.fixture
+def old_hosts(database: str) -> dict[str, ReportedNode]:
+    """Hosts in the tables of the first revision."""
+    migrate(database, "001")
+    hosts = dict(held(f"h{i}", i) for i in range(200))
+    store = HostStore(database)
+    store.write(hosts)
+    store.close()
+    return hosts
+
+
+def test_upgrade_from_the_first_revision_keeps_hosts_and_adds_disabled_ones(
+    database: str, old_hosts: dict[str, ReportedNode]
+) -> None:
+    names = ["h1", "H1", "Höst", "x" * 255]
+    store = HostStore(database)
+    with pytest.raises(StoreUnavailable, match="disabled_hosts"):
+        store.disabled_hosts()
+    store.upgrade()
+    for uuid_, each in kept(store).items():
+        assert dataclasses.replace(each, stored_at=0.0) == old_hosts.pop(uuid_)
+    assert old_hosts == {}
+    assert store.disabled_hosts() == frozenset()
+    for name in names:
+        store.disable(name, "ünder repair \U0001f527", NOW)
+    assert store.disabled_hosts() == frozenset(names)
+    assert store.enable("h1")
+    assert not store.enable("h1")
+    assert store.disabled_hosts() == frozenset(names[1:])
+    store.close()
+    assert rows(database, "SELECT version_num FROM moorage_version") == [("002",)]
+
+
+def test_schedulers_of_an_older_version_write_on_after_an_upgrade(
+    database: str, old_hosts: dict[str, ReportedNode]
+) -> None:
+    """Schedulers are upgraded one by one, and share the store meanwhile."""
+    older, *newer = (HostStore(database) for _ in range(4))
+    with ThreadPoolExecutor(4) as pool:
+        upgrades = [pool.submit(each.upgrade) for each in newer]
+        older.write(dict(held(f"h{i}", 1000) for i in range(200)))
+        for upgrade in upgrades:
+            upgrade.result()
+    older.write(dict([held("another")]))
+    assert kept(newer[0]).keys() == {*old_hosts, held("another")[0]}
+    for each in (older, *newer):
+        each.close()
 
 
 GARBAGE = [
