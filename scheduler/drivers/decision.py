@@ -213,8 +213,9 @@ class Decision:
         self, offer: DecisionOffer | None, *, may_give_up: bool = False
     ) -> list[list[Selection]]:
         self._offer = offer
-        self.seen, queries = self._begin_pass(), self.seen.queries
-        self.seen.queries, self.seen.offer = queries, offer
+        before, self.seen = self.seen, self._begin_pass()
+        self.seen.queries, self.seen.offer = before.queries, offer
+        self.seen.is_again = before.view is not None
         hosts, ledger = self._load_hosts(offer)
         with self._record.timed("hosts"):
             hosts = restrict_hosts(hosts, self._request, self._record.steps)

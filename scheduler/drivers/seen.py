@@ -39,6 +39,8 @@ class Seen:
         None: nothing was chosen at random.
     view : str or None
         The id of the view that is stored; None: none is.
+    is_again : bool
+        Whether a view of the pass before is stored, which is of no use then.
     """
 
     at: float
@@ -50,6 +52,7 @@ class Seen:
     revision: int | None = None
     random_seed: int | None = None
     view: str | None = None
+    is_again: bool = False
     _rng: np.random.Generator | None = None
 
     @classmethod

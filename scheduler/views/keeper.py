@@ -63,7 +63,7 @@ class ViewKeeper:
     def begin(self, parts: Parts, seen: Seen) -> None:
         """Capture the view of a decision that has read its hosts, if one is due."""
         now = self._clock()
-        if now >= self._next_sample_at:
+        if now >= self._next_sample_at or seen.is_again:
             self._next_sample_at = now + _SAMPLE_S
             self._keep(parts, seen)
 
@@ -86,7 +86,9 @@ class ViewKeeper:
         if last is not None and _is_view_of(last.captured, parts, seen):
             seen.view = last.id
             return
-        if seen.revision != parts.table.revision or not self._is_due():
+        if seen.revision != parts.table.revision:
+            return
+        if not (seen.is_again or self._is_due()):
             return
         unanswered = () if seen.offer is not None else seen.queries
         captured = CapturedView.of(parts, offer=seen.offer, unanswered=unanswered)

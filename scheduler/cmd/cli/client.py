@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -31,9 +32,18 @@ class ApiClient:
         Such as ``http://127.0.0.1:8790``.
     token : str, optional
         Sent as X-Auth-Token.
+    now : callable, optional
+        Returns the time to which ages refer, seconds since the epoch.
     """
 
-    def __init__(self, url: str, token: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.now = now
         self._url = url.rstrip("/")
         self._session = requests.Session()
         # A proxy cannot reach the loopback interface of this machine.

@@ -160,7 +160,7 @@ def decisions(
     """
     api = session.api()
     if since is not None:
-        query["since"] = time.time() - since
+        query["since"] = api.now() - since
     answer = api.get("decisions", **query)
     found = list(reversed(answer["decisions"]))
     if not follow:

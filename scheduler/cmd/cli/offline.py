@@ -48,7 +48,7 @@ def offline_api(path: Path, config_files: Sequence[str]) -> ApiClient:
     except (UnreadableView, UnreadableRecord, SchedulerError, ValueError) as e:
         raise refused(path, str(e)) from e
     explainer = Explainer(lambda: offline.parts, offline.providers)
-    api = ApiClient(_URL)
+    api = ApiClient(_URL, now=lambda: snapshot.taken_at)
     api.mount(_URL, _InProcess(make_app(Answers(explainer, decisions))))
     return api
 

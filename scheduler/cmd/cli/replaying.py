@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import time
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -81,7 +80,7 @@ def _stored(api: ApiClient, id_: str) -> StoredDecision:
 
 
 def _records(api: ApiClient, age: float, most: int) -> Iterator[StoredDecision]:
-    after, since = None, time.time() - age
+    after, since = None, api.now() - age
     while most > 0:
         answer = api.get("records", since=since, after=after, limit=min(most, _PAGE))
         yield from map(_read, answer["records"])

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +39,7 @@ def snapshot(session: Any, file: Path, n_decisions: int, n_views: int) -> None: 
     view = b64decode(api.get("views", "now")["data"])
     records = list(_records(api, n_decisions))
     views = _views(api, records, n_views)
-    taken = Snapshot(time.time(), view, records, views)
+    taken = Snapshot(api.now(), view, records, views)
     size = write_snapshot(file, taken)
     click.echo(
         f"{file}: {len(records)} decision(s), {len(views)} view(s), "

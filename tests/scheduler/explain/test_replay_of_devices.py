@@ -34,10 +34,13 @@ class Refusing:
         return getattr(self._adapter, name)
 
     def put(self, url: str, **options: Any) -> Any:
-        return self._refusal() or self._adapter.put(url, **options)
+        # A response of status 409 is false.
+        refusal = self._refusal()
+        return self._adapter.put(url, **options) if refusal is None else refusal
 
     def post(self, url: str, **options: Any) -> Any:
-        return self._refusal() or self._adapter.post(url, **options)
+        refusal = self._refusal()
+        return self._adapter.post(url, **options) if refusal is None else refusal
 
     def _refusal(self) -> requests.Response | None:
         answer = self.answers.pop(0) if self.answers else ""
@@ -63,20 +66,14 @@ class DeviceCloud:
     def decide(self, rng: random.Random) -> Replay:
         """Decide a random request, with random refusals; return its replay."""
         views = rng.choice(self.views)
-        conf = views.scheduler.conf
-        conf.set_override("host_subset_size", rng.choice([1, 1, 3]), "filter_scheduler")
-        is_shuffled = rng.random() < 0.3
-        conf.set_override(
-            "shuffle_best_same_weighed_hosts", is_shuffled, "filter_scheduler"
-        )
         uuids = new_uuids(rng.choice([1, 1, 2, 3]))
         refusals = ["", "placement.undefined_code", "placement.concurrent_update"]
-        n_answers = rng.choice([0, 0, 2, 5])
+        n_answers = rng.choice([0, 0, 0, 1, 3, 8])
         self.refusing.answers = [rng.choice(refusals) for _ in range(n_answers)]
         asked = random_request(rng, self.members, len(uuids))
         hosts = self.pair.select(views.scheduler, asked, uuids)
         self.refusing.answers.clear()
-        if rng.random() < 0.5:
+        if rng.random() < 0.9:
             self.pair.undo(views.scheduler, hosts, uuids[: len(hosts)])
         else:
             self.members += uuids[: len(hosts)]
@@ -90,6 +87,11 @@ def devices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeviceCloud]:
     with EmbeddedPlacementFixture(str(folder / "placement.sqlite")) as placement:
         refusing = Refusing(placement.adapter)
         pair = Pair(folder, placement.client, refusing, random.Random(1))
+        for scheduler, name, value in (
+            (pair.queried, "host_subset_size", 3),
+            (pair.in_memory, "shuffle_best_same_weighed_hosts", True),
+        ):
+            scheduler.conf.set_override(name, value, "filter_scheduler")
         yield DeviceCloud(pair, refusing)
         pair.queried.stop()
         pair.in_memory.stop()
