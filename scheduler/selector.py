@@ -164,6 +164,8 @@ class Selector:
                 )
                 return decision.run()
         finally:
+            if decision is not None:
+                parts.views.end(parts, decision.seen, record)
             parts.decisions.add(record)
 
     def diagnose(self, context: object, spec_obj: RequestSpec) -> tuple[Diagnosis, ...]:

@@ -23,6 +23,7 @@ from .drivers.claims.peer_claims import publish_nothing
 from .drivers.parts import Parts
 from .drivers.plugins import PluginSet, load_plugin_set
 from .drivers.record import DecisionLog
+from .drivers.seen import KeepsNoViews, KeepsViews
 from .entry_points import load_plugin
 from .errors import ConfigurationError
 from .explain import Explainer
@@ -54,6 +55,7 @@ from .selector import Selector
 from .sources.base import BaseHostSource
 from .sources.report_columns import load_columns
 from .status import SchedulerStatus
+from .views import ViewKeeper
 from .waiting import Spawner, SystemWaiter, ThreadSpawner, Waiter
 
 LOG = logging.getLogger(__name__)
@@ -272,6 +274,7 @@ class Scheduler:
                 network=network,
                 publish_claims=publish_nothing,
                 review=reconciler.review,
+                views=_views(conf, store, waiter, spawner),
             )
             self.selector = Selector(conf, parts, published)
             self.explainer = Explainer(
@@ -463,6 +466,18 @@ def _candidates(
         max_age_s=lambda: float(options.providers_max_age),
         clock=clock,
     )
+
+
+def _views(
+    conf: cfg.ConfigOpts,
+    store: DecisionStore | None,
+    waiter: Waiter,
+    spawner: Spawner,
+) -> KeepsViews:
+    """Return what stores the views of decisions."""
+    if store is None or not conf.moorage.stored_views:
+        return KeepsNoViews()
+    return ViewKeeper(store.add_view, clock=waiter.monotonic, spawner=spawner)
 
 
 def _is_store_named(conf: cfg.ConfigOpts) -> bool:

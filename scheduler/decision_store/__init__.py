@@ -9,7 +9,8 @@ The thread that decides only appends to a bounded queue. Another thread encodes 
 writes; while the database does not answer, it keeps the newest records and retries.
 """
 
+from .codec import UnreadableRecord
 from .queries import DecisionQuery, StoredDecision
 from .store import DecisionStore
 
-__all__ = ["DecisionQuery", "DecisionStore", "StoredDecision"]
+__all__ = ["DecisionQuery", "DecisionStore", "StoredDecision", "UnreadableRecord"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -90,11 +90,24 @@ class StoredDecision:
         Orders decisions by time; JavaScript's numbers cannot represent it.
     primitive : dict or None
         The request in wire form; None: it was too large, or could not be written.
+    data : bytes
+        Both as they are stored.
     """
 
     id: int
     record: DecisionRecord
     primitive: dict[str, Any] | None = dataclasses.field(repr=False)
+    data: bytes = dataclasses.field(repr=False)
+
+    @classmethod
+    def read(cls, id_: int, data: bytes) -> Self:
+        """Read a decision from its bytes.
+
+        Raises
+        ------
+        UnreadableRecord
+        """
+        return cls(id_, *decode(data), data)
 
     @property
     def request_id(self) -> str | None:
@@ -147,7 +160,7 @@ def find(connection: Connection, query: DecisionQuery) -> list[StoredDecision]:
 def _read(rows: Iterable[sa.Row[Any]]) -> Iterator[StoredDecision]:
     for row in rows:
         try:
-            yield StoredDecision(row.id, *decode(bytes(row.record)))
+            yield StoredDecision.read(row.id, bytes(row.record))
         except UnreadableRecord as e:
             LOG.warning("Stored decision %d cannot be read: %s", row.id, e)
 

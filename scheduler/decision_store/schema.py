@@ -45,6 +45,19 @@ KEYS = sa.Table(
     sqlite_with_rowid=False,
 )
 
+#: Views in pieces, as servers bound the size of a statement.
+VIEWS = sa.Table(
+    "decision_views",
+    METADATA,
+    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("piece", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column(
+        "data",
+        sa.LargeBinary().with_variant(mysql.MEDIUMBLOB(), "mysql", "mariadb"),
+        nullable=False,
+    ),
+)
+
 OPTION: Final = "[moorage] decision_store_connection"
 SCHEMA: Final = StoreSchema(
     migrations=Path(__file__).parent / "migrations",
@@ -57,6 +70,7 @@ SCHEMA: Final = StoreSchema(
 #: Their places are stored: append new ones.
 OUTCOMES: Final = (Outcome.SELECTED, Outcome.NO_VALID_HOST, Outcome.FAILED)
 
+MAX_ID: Final = (1 << 63) - 1
 _LOW_BITS: Final = 20
 _MAX_MS: Final = (1 << 63 - _LOW_BITS) - 1
 

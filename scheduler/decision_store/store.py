@@ -13,7 +13,8 @@ from ..database import IncompatibleSchema, StoreDatabase, StoreUnavailable
 from ..drivers.record import DecisionRecord
 from ..waiting import Spawner, ThreadSpawner
 from .queries import DecisionQuery, StoredDecision, find
-from .schema import OPTION, SCHEMA
+from .schema import MAX_ID, OPTION, SCHEMA
+from .views import read_view
 from .writer import DecisionWriter
 
 
@@ -31,6 +32,8 @@ class DecisionStore:
         The age at which decisions are removed; 0: never.
     max_decisions : int
         The number of decisions from which the oldest are removed; 0: none.
+    max_views : int
+        The number of views from which the oldest are removed.
     clock : callable
         Returns the current time, seconds since the epoch.
 
@@ -46,6 +49,7 @@ class DecisionStore:
         *,
         max_age_s: float = 0,
         max_decisions: int = 0,
+        max_views: int = 0,
         clock: Callable[[], float] = now_s,
         spawner: Spawner | None = None,
     ) -> None:
@@ -56,6 +60,7 @@ class DecisionStore:
             self._prepare,
             max_age_s=max_age_s,
             max_decisions=max_decisions,
+            max_views=max_views,
             clock=clock,
             spawner=spawner or ThreadSpawner(),
         )
@@ -78,6 +83,7 @@ class DecisionStore:
             options.decision_store_connection,
             max_age_s=options.decision_store_max_age,
             max_decisions=options.decision_store_max_decisions,
+            max_views=options.stored_views,
             clock=clock,
             spawner=spawner,
         )
@@ -118,6 +124,10 @@ class DecisionStore:
     def add(self, record: DecisionRecord) -> None:
         """Queue a complete record; it never waits for the database, and never fails."""
         self._writer.add(record)
+
+    def add_view(self, encode: Callable[[], bytes]) -> str:
+        """Queue a view that a function encodes in another thread; return its id."""
+        return self._writer.add_view(encode)
 
     def flush(self) -> None:
         """Write what is queued now, if the store answers."""
@@ -165,3 +175,17 @@ class DecisionStore:
         self._prepare()
         with self._database.reading() as connection:
             return find(connection, query)
+
+    def view(self, id_: str) -> bytes | None:
+        """Return a stored view; None: there is none of that id any more.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+        number = int(id_)
+        if number > MAX_ID:
+            return None
+        self._prepare()
+        with self._database.reading() as connection:
+            return read_view(connection, number)

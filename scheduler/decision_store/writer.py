@@ -20,6 +20,7 @@ from ..failures import one_line
 from ..waiting import Spawner, Task
 from .codec import encode
 from .schema import DECISIONS, KEYS, OUTCOMES, Ids, first_id_at, keys_of
+from .views import insert_view, remove_views
 
 LOG = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ _MAX_PENDING: Final = 10_000
 _BATCH: Final = 200
 #: Decisions that are removed by one transaction.
 _PRUNED: Final = 500
+#: Views that wait to be encoded: each holds the arrays of a whole cloud.
+_MAX_VIEWS: Final = 2
 #: Intervals between two removals of old decisions.
 _PRUNE_EVERY: Final = 300
 _TRIES: Final = 3
@@ -72,6 +75,8 @@ class DecisionWriter:
         The age at which decisions are removed; 0: never.
     max_decisions : int
         The number of decisions from which the oldest are removed; 0: none.
+    max_views : int
+        The number of views from which the oldest are removed.
 
     Attributes
     ----------
@@ -89,6 +94,7 @@ class DecisionWriter:
         *,
         max_age_s: float,
         max_decisions: int,
+        max_views: int,
         clock: Callable[[], float],
         spawner: Spawner,
     ) -> None:
@@ -96,11 +102,15 @@ class DecisionWriter:
         self._prepare = prepare
         self._max_age_s = max_age_s
         self._max_decisions = max_decisions
+        self._max_views = max_views
         self._clock = clock
         self._spawner = spawner
         self._ids = Ids()
         self._queue: collections.deque[DecisionRecord] = collections.deque()
         self._queue_lock = spawner.lock()
+        #: What encodes views, by their ids; a view that cannot be written is lost.
+        self._views: collections.deque[tuple[int, Callable[[], bytes]]]
+        self._views = collections.deque(maxlen=_MAX_VIEWS)
         self._pending: collections.deque[_Row] = collections.deque()
         self._write_lock = spawner.lock()
         self._wake = spawner.event()
@@ -126,6 +136,12 @@ class DecisionWriter:
             self._wake.set()
         if is_full and not self.failure:
             self.mark_failed("the queue is full: the database hangs, or is too slow.")
+
+    def add_view(self, encode: Callable[[], bytes]) -> str:
+        """Queue a view, which is encoded in the thread that writes; return its id."""
+        id_ = self._ids.next(self._clock())
+        self._views.append((id_, encode))
+        return str(id_)
 
     def start(self) -> None:
         """Start the thread that writes."""
@@ -191,16 +207,31 @@ class DecisionWriter:
                 self.n_dropped += 1
 
     def _write_pending(self) -> None:
-        if not self._pending and not self.failure and self._n_until_pruned:
+        is_idle = not self._pending and not self._views
+        if is_idle and not self.failure and self._n_until_pruned:
             self._n_until_pruned -= 1
             return
         self._prepare()
+        # First: who reads a decision finds its view.
+        self._write_views()
         while batch := list(itertools.islice(self._pending, _BATCH)):
             self._write(batch)
             for _ in batch:
                 self._pending.popleft()
             self.n_written += len(batch)
         self._prune_sometimes()
+
+    def _write_views(self) -> None:
+        while self._views:
+            id_, encode = self._views.popleft()
+            try:
+                data = encode()
+            except Exception:  # of one view: decisions and other views are written
+                LOG.exception("A view of decisions cannot be stored")
+                continue
+            with self._database.writing() as connection:
+                insert_view(connection, id_, data)
+                remove_views(connection, self._max_views)
 
     def _write(self, batch: Sequence[_Row]) -> None:
         """Write some decisions; retry if another process has used an id."""

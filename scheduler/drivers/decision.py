@@ -24,6 +24,7 @@ from .caller import Caller
 from .claims.accepting import (
     NO_CANDIDATE,
     Accept,
+    Claims,
     accept_any,
     accept_held,
     claim_in_placement,
@@ -51,11 +52,12 @@ from .placement_queries import (
     query_candidates,
     requery_candidates,
 )
-from .record import TOP_INSTANCES, DecisionRecord, InstanceRecord
+from .record import TOP_INSTANCES, DecisionRecord, InstanceRecord, ReplayKey
 from .restrictions import evacuated_from, restrict_hosts
+from .seen import Seen
 from .steps import Steps
 from .user_reasons import count_causes
-from .weighing import Ranking, rank_hosts
+from .weighing import Ranking, is_random, rank_hosts
 
 LOG = logging.getLogger(__name__)
 
@@ -68,6 +70,10 @@ class Decision:
     is_dry : bool
         Whether nothing is claimed: each instance gets the best host that has a
         candidate left.
+    repeated : ReplayKey, optional
+        That of the decision that a dry one repeats.
+    recorded : Claims, optional
+        What a dry decision claims with, instead of reserving candidates.
 
     Raises
     ------
@@ -75,7 +81,7 @@ class Decision:
         The request is malformed or contradictory.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last four by name
         self,
         parts: Parts,
         caller: Caller,
@@ -85,6 +91,8 @@ class Decision:
         *,
         return_alternates: bool,
         is_dry: bool = False,
+        repeated: ReplayKey | None = None,
+        recorded: Claims | None = None,
     ) -> None:
         request = Request.validated(spec_obj)
         self._parts = parts
@@ -97,6 +105,16 @@ class Decision:
         # An old conductor, which names no instances, claims by itself.
         self._is_claimed = instance_uuids is not None and not self._is_rebuild
         self._is_dry = is_dry
+        self._recorded = recorded
+        self._begin_pass = functools.partial(
+            Seen.begin,
+            parts,
+            record,
+            return_alternates=return_alternates,
+            repeated=repeated,
+        )
+        #: What the current pass has read.
+        self.seen = self._begin_pass()
         max_attempts = parts.conf.scheduler.max_attempts
         self._n_alternates = max_attempts - 1 if return_alternates else 0
         filters = () if request.skips_filters else parts.filters
@@ -124,6 +142,7 @@ class Decision:
         self._refresh_hosts()
         requirements = build_requirements(parts, caller, self._request, record)
         queries = build_queries(parts, self._request, requirements)
+        self.seen.queries = queries
         offer = query_candidates(
             parts,
             caller,
@@ -194,11 +213,15 @@ class Decision:
         self, offer: DecisionOffer | None, *, may_give_up: bool = False
     ) -> list[list[Selection]]:
         self._offer = offer
+        before, self.seen = self.seen, self._begin_pass()
+        self.seen.queries, self.seen.offer = before.queries, offer
+        self.seen.is_again = before.view is not None
         hosts, ledger = self._load_hosts(offer)
         with self._record.timed("hosts"):
             hosts = restrict_hosts(hosts, self._request, self._record.steps)
         if ledger is None or not self._is_claimed or self._is_dry:
-            steps = Steps(self, hosts, ledger if self._is_dry else None, None)
+            ledger = ledger if self._is_dry else None
+            steps = Steps(self, hosts, ledger, self._recorded)
             selections = self._run_driver(steps)
             self._report_placement(steps.placed)
             return selections
@@ -334,8 +357,9 @@ class Decision:
             hosts = self._hosts_of_offer(offer)
             self._record_unknown_providers(offer, hosts)
         self._record.n_hosts = len(hosts)
-        self._record.view_revision = hosts.revision
+        self._record.view_revision = self.seen.revision = hosts.revision
         self._record.view_age_s = self._parts.source.age_s(self._parts.clock())
+        self._parts.views.begin(self._parts, self.seen)
         return hosts, ledger
 
     def _record_unknown_providers(self, offer: DecisionOffer, hosts: HostBatch) -> None:
@@ -363,7 +387,7 @@ class Decision:
         return self._uuids
 
     def select_by_weight(
-        self, hosts: HostBatch, ledger: Ledger | None, claims: RequestClaims | None
+        self, hosts: HostBatch, ledger: Ledger | None, claims: Claims | None
     ) -> tuple[list[PlacedInstance], list[list[Selection]]]:
         """Place all instances on the best hosts; return them, and their selections."""
         if ledger is None:
@@ -377,7 +401,7 @@ class Decision:
         return placed, self.make_selections(placed, ledger, others)
 
     def _claim_all(
-        self, hosts: HostBatch, ledger: Ledger, claims: RequestClaims
+        self, hosts: HostBatch, ledger: Ledger, claims: Claims
     ) -> list[PlacedInstance]:
         """Place and claim all instances, several in one POST if Placement grants it.
 
@@ -405,7 +429,7 @@ class Decision:
         hosts: HostBatch,
         uuids: Sequence[str],
         ledger: Ledger,
-        claims: RequestClaims,
+        claims: Claims,
     ) -> list[PlacedInstance]:
         """Place and claim instances one by one.
 
@@ -430,7 +454,7 @@ class Decision:
         hosts: HostBatch,
         uuids: Sequence[str],
         ledger: Ledger,
-        claims: RequestClaims,
+        claims: Claims,
     ) -> list[PlacedInstance] | None:
         if len(self._uuids) > 1:
             return None
@@ -527,16 +551,20 @@ class Decision:
 
     def rank_hosts(self, hosts: HostBatch, uuid: str) -> Ranking:
         """Return hosts in the order of their weights for an instance."""
+        conf, contention = self._parts.conf, self.seen.contention
+        rng, n_choices = self._parts.rng, contention.n_choices
+        if is_random(conf, n_choices):
+            rng = self.seen.rng(rng)
         with self._record.timed("weighers"):
             return rank_hosts(
                 self._weighers,
                 hosts,
                 spec_of_instance(self._request.spec_obj, uuid),
-                conf=self._parts.conf,
+                conf=conf,
                 ties=self._ties(hosts),
-                rng=self._parts.rng,
-                n_choices=self._parts.contention.n_choices,
-                nearness=self._parts.contention.nearness,
+                rng=rng,
+                n_choices=n_choices,
+                nearness=contention.nearness,
             )
 
     def _ties(self, hosts: HostBatch) -> npt.NDArray[np.float64]:

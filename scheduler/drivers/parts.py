@@ -23,6 +23,7 @@ from .base import BaseSchedulerDriver
 from .claims.contention import Contention
 from .claims.peer_claims import PublishClaims
 from .record import DecisionLog
+from .seen import KeepsNoViews, KeepsViews
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class Parts:
         Waits between retries.
     contention : Contention
         The rate at which Placement has refused recent claims.
+    views : KeepsViews
+        Stores the views on which some decisions are made.
     publish_claims : callable
         Publishes claims to the other schedulers.
     review : callable
@@ -76,3 +79,4 @@ class Parts:
     publish_claims: PublishClaims
     review: Callable[[Collection[str]], bool]
     contention: Contention = dataclasses.field(default_factory=Contention)
+    views: KeepsViews = dataclasses.field(default_factory=KeepsNoViews)

@@ -24,6 +24,8 @@ TOP_INSTANCES: Final = 20
 
 #: A further result of claims: released, as the request or its first attempt failed.
 RELEASED: Final = "released"
+#: The detail of a release because of its server group's policy.
+MEMBER_CAME_FIRST: Final = "a member of its server group claimed first"
 #: The same: the chosen host had changed since it was read, and was not claimed.
 OUTDATED: Final = "outdated"
 
@@ -100,6 +102,33 @@ class InstanceRecord:
     alternates: tuple[str, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReplayKey:
+    """By what a decision can be repeated on the view that is stored of it.
+
+    Attributes
+    ----------
+    view : str
+        The id of the view.
+    at : float
+        When the last pass of the decision began, seconds since the epoch.
+    return_alternates : bool
+    random_seed : int or None
+        Of all that was chosen at random; None: nothing was.
+    contention : float
+        The share of refused claims, which widens the choice of hosts.
+    n_claims : int
+        Claim attempts of earlier passes.
+    """
+
+    view: str
+    at: float
+    return_alternates: bool
+    random_seed: int | None
+    contention: float
+    n_claims: int
+
+
 @dataclasses.dataclass(slots=True)
 class DecisionRecord:
     """One call of select_destinations, step by step.
@@ -137,6 +166,8 @@ class DecisionRecord:
         The message of the error that the caller got, which may reach an end user.
     n_known_hosts : int
         All hosts that the scheduler knew.
+    replay : ReplayKey or None
+        None: no view is stored of the decision.
     request : RequestSpec or None
         As the caller sent it, apart from the providers that a claim has set. It is
         there for subscribers of a `DecisionLog`, and then removed: a thousand of them
@@ -167,6 +198,8 @@ class DecisionRecord:
     request: RequestSpec | None = dataclasses.field(
         default=None, repr=False, compare=False
     )
+    # The last one, so that stored records stay as well compressed as they were.
+    replay: ReplayKey | None = None
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:

@@ -15,12 +15,12 @@ from ..request import Request
 from .base import Selections
 from .claims.accepting import (
     Accept,
+    Claims,
     accept_any,
     claim_in_placement,
     reserve_in_ledger,
 )
 from .claims.ledger import Ledger
-from .claims.request_claims import RequestClaims
 from .instances import PlacedInstance
 from .weighing import Ranking
 
@@ -35,7 +35,7 @@ class Steps:
     ----------
     ledger : Ledger or None
         None: any host is accepted.
-    claims : RequestClaims or None
+    claims : Claims or None
         None: nothing is claimed; candidates are reserved in the ledger.
 
     Attributes
@@ -51,7 +51,7 @@ class Steps:
         decision: Decision,
         hosts: HostBatch,
         ledger: Ledger | None,
-        claims: RequestClaims | None,
+        claims: Claims | None,
     ) -> None:
         self._decision = decision
         self.candidates = hosts

@@ -151,6 +151,16 @@ class Ranking:
         )
 
 
+def is_random(conf: cfg.ConfigOpts, n_choices: int) -> bool:
+    """Return whether `rank_hosts` uses the random generator."""
+    options = conf.filter_scheduler
+    return (
+        n_choices > 1
+        or options.host_subset_size > 1
+        or options.shuffle_best_same_weighed_hosts
+    )
+
+
 def rank_hosts(  # noqa: PLR0913 - five by name
     weighers: Sequence[BaseHostWeigher],
     hosts: HostBatch,

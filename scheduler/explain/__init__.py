@@ -10,11 +10,13 @@ from .explainer import Explainer, UnknownHost
 from .funnel import FunnelStep, funnel
 from .host_list import HostCondition, HostPage, HostSummary, summarize
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
+from .replay import Difference, Replay, ReplaySummary, replay
 from .tree_checks import HostTree
 from .why_not import host_reasons
 
 __all__ = [
     "CheckStage",
+    "Difference",
     "Explainer",
     "FunnelStep",
     "HostCondition",
@@ -24,9 +26,12 @@ __all__ = [
     "HostTree",
     "HostVerdict",
     "ProvidersFrom",
+    "Replay",
+    "ReplaySummary",
     "UnknownHost",
     "dry_run",
     "funnel",
     "host_reasons",
+    "replay",
     "summarize",
 ]

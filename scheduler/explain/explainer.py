@@ -23,6 +23,7 @@ from ..placement.providers import ProviderQuery, ProviderRecord, ProviderView
 from ..placement.providers.tree_records import tree_records
 from ..placement.tree_reading import read_tree
 from ..request import Request
+from ..views import CapturedView
 from .dry_run import dry_run
 from .host_list import HostPage, summarize
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
@@ -80,6 +81,12 @@ class Explainer:
         return summarize(
             parts.table, parts.conf, parts.clock(), after=after, limit=limit
         )
+
+    def view(self) -> bytes:
+        """Return the state now as a stored view: hosts, providers and options."""
+        parts = self._parts()
+        parts.source.refresh_if_stale(parts.table)
+        return CapturedView.of(parts).encode()
 
     def why_not(
         self, context: object, spec_obj: RequestSpec, host: str

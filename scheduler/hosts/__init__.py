@@ -2,7 +2,7 @@
 """The host table: one array a column, one row a compute node."""
 
 from .aggregates import AggregateMap, HostAggregate, metadata_values
-from .batch import HostBatch, HostState
+from .batch import HostBatch, HostState, TableImage
 from .columns import Column
 from .image_properties import (
     ImageProperties,
@@ -32,6 +32,7 @@ __all__ = [
     "ImageProperties",
     "ImageProperty",
     "Limits",
+    "TableImage",
     "UnreportedClaim",
     "metadata_values",
     "properties_of_image",

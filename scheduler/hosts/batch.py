@@ -31,12 +31,12 @@ from ..candidates import (
 )
 from .aggregates import HostAggregate
 from .fitting import Changes
-from .image_properties import ImageProperty
+from .image_properties import ImageProperties, ImageProperty
 from .instances import InstanceMap
 from .interning import Codes, Interner, ValueArrays
 from .numa import HostTopology
 from .pci import PciDeviceStats
-from .pending import Consumption
+from .pending import Consumption, UnreportedClaim
 from .record import NOVA_ATTRIBUTES
 
 ValueArraysT = TypeVar("ValueArraysT", bound=ValueArrays)
@@ -51,6 +51,30 @@ class View:
     interners: Mapping[str, Interner]
     instances: InstanceMap
     revision: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class TableImage:
+    """All that a host table holds at one revision; it does not change.
+
+    Attributes
+    ----------
+    hosts_of : mapping
+        The service hosts of each instance.
+    properties : mapping
+        The image properties of instances that have any.
+    """
+
+    view: View
+    aggregates: tuple[HostAggregate, ...]
+    hosts_of: Mapping[str, tuple[str, ...]]
+    properties: Mapping[str, ImageProperties]
+    claims: tuple[UnreportedClaim, ...]
+
+    @property
+    def revision(self) -> int:
+        """The revision of the table."""
+        return self.view.revision
 
 
 class HostBatch:

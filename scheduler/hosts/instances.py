@@ -85,6 +85,13 @@ class InstanceMap:
             del self._hosts_of[uuid]
             self._properties.pop(uuid, None)
 
+    def contents(
+        self,
+    ) -> tuple[dict[str, tuple[str, ...]], dict[str, ImageProperties]]:
+        """Return copies: the hosts of each instance, and its image properties."""
+        with self._lock:
+            return dict(self._hosts_of), dict(self._properties)
+
     def take_left(self) -> set[str]:
         """Return the hosts that an instance has left since the last call."""
         with self._lock:

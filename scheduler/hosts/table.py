@@ -22,7 +22,7 @@ import numpy as np
 
 from ..candidates import DecisionOffer, HostCandidates, HostLayout, Rows
 from .aggregates import AggregateMap, HostAggregate
-from .batch import HostBatch, View
+from .batch import HostBatch, TableImage, View
 from .column_arrays import ColumnArrays
 from .image_properties import ImageProperties
 from .instances import InstanceMap
@@ -109,6 +109,19 @@ class HostTable:
             token = id(self), self._arrays.layout_revision
             offered = offer.on_hosts(HostLayout(token, self._arrays.rows_of))
         return self._listed(view, offered.rows, offered)
+
+    def image(self) -> TableImage:
+        """Return all that the table holds, as it is now.
+
+        It copies the instances, some milliseconds for 200,000, and nothing else.
+        """
+        with self._lock:
+            return TableImage(
+                self._view(),
+                tuple(self.aggregates),
+                *self.instances.contents(),
+                self.claims(),
+            )
 
     def _view(self) -> View:
         return self._arrays.view(self.instances, self._revision)

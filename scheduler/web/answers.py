@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,8 @@ from ..errors import SchedulerError, excerpt
 from ..explain import Explainer, funnel
 from .specs import notes_on, read_request
 
+#: The view of the present state, among the ids of stored ones.
+NOW: Final = "now"
 #: Decisions of one request or instance that are returned whole.
 MAX_WHOLE: Final = 20
 
@@ -31,6 +34,9 @@ class ReadsDecisions(Protocol):
 
     def find(self, query: DecisionQuery) -> list[StoredDecision]:
         """Return decisions, the newest first."""
+
+    def view(self, id_: str) -> bytes | None:
+        """Return a stored view; None: there is none of that id any more."""
 
 
 class Answers:
@@ -72,6 +78,38 @@ class Answers:
         NotFound
         """
         return {"decisions": [_whole(each) for each in self._find(id_)[:MAX_WHOLE]]}
+
+    def records(self, id_: str | None, query: DecisionQuery) -> dict[str, Any]:
+        """Return decisions with their requests, as they are stored, newest first.
+
+        Parameters
+        ----------
+        id_ : str or None
+            A request id or an instance: those of it; None: those of the query.
+        """
+        found = self._store.find(query) if id_ is None else self._find(id_)
+        is_full = id_ is None and len(found) == query.limit
+        return {
+            "records": [
+                {"id": str(each.id), "data": _base64(each.data)} for each in found
+            ],
+            "next": str(found[-1].id) if found and is_full else None,
+        }
+
+    def view(self, id_: str) -> dict[str, Any]:
+        """Return a stored view, or the state `NOW`.
+
+        Raises
+        ------
+        NotFound
+        """
+        data = self._explainer.view() if id_ == NOW else self._store.view(id_)
+        if data is None:
+            raise NotFound(
+                f"The view {id_} is not stored: [moorage] stored_views keeps only the "
+                "newest ones, and those that could be written"
+            )
+        return {"data": _base64(data)}
 
     def why_not(self, host: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return a verdict for each compute node of a host.
@@ -119,6 +157,10 @@ class Answers:
             )
         context = {"request_id": stored.request_id, "project_id": stored.project_id}
         return stored.request, context, []
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
 
 
 def _short(stored: StoredDecision) -> dict[str, Any]:

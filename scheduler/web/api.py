@@ -58,6 +58,16 @@ def make_app(answers: Answers) -> Flask:
         check(id_, PARAMETERS["/v1/decisions/{id}"]["id"])
         return _answer(answers.decision(id_))
 
+    @app.get("/v1/records")
+    def records() -> Response:
+        args = _arguments("/v1/records")
+        return _answer(answers.records(args.get("id"), _query(args)))
+
+    @app.get("/v1/views/<id_>")
+    def view(id_: str) -> Response:
+        check(id_, PARAMETERS["/v1/views/{id}"]["id"])
+        return _answer(answers.view(id_))
+
     @app.post("/v1/why-not")
     def why_not() -> Response:
         body = _body("/v1/why-not")

@@ -15,6 +15,18 @@ _ID: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 255}
 _NAME: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 255}
 _LIMIT: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": 200, "default": 50}
 
+_AFTER: Final[Schema] = {
+    "type": "string",
+    "pattern": "^[0-9]{1,19}$",
+    "description": "`next` of the page before.",
+}
+_SINCE: Final[Schema] = {
+    "type": "number",
+    "minimum": 0,
+    "maximum": 1e11,
+    "description": "Seconds since the epoch.",
+}
+
 #: Schemas of the parameters of each path by name.
 PARAMETERS: Final[dict[str, dict[str, Schema]]] = {
     "/v1/decisions": {
@@ -25,21 +37,25 @@ PARAMETERS: Final[dict[str, dict[str, Schema]]] = {
             "type": "boolean",
             "description": "Only decisions that selected no host; false: the others.",
         },
-        "since": {
-            "type": "number",
-            "minimum": 0,
-            "maximum": 1e11,
-            "description": "Seconds since the epoch.",
-        },
-        "after": {
-            "type": "string",
-            "pattern": "^[0-9]{1,19}$",
-            "description": "`next` of the page before.",
-        },
+        "since": _SINCE,
+        "after": _AFTER,
         "limit": _LIMIT,
     },
     "/v1/decisions/{id}": {
         "id": {**_ID, "description": "A request id, or the UUID of an instance."}
+    },
+    "/v1/records": {
+        "id": {**_ID, "description": "Only those of a request id, or an instance."},
+        "since": _SINCE,
+        "after": _AFTER,
+        "limit": _LIMIT,
+    },
+    "/v1/views/{id}": {
+        "id": {
+            "type": "string",
+            "pattern": "^(now|[0-9]{1,19})$",
+            "description": "The `replay.view` of a decision, or now: as it is now.",
+        }
     },
     "/v1/hosts": {
         "after": {
@@ -205,6 +221,16 @@ _ANSWERS: Final[dict[str, tuple[str, str, Schema]]] = {
         "get",
         "The decisions of a request id or an instance, with funnel, scores and claims.",
         _object(decisions=_list(_STORED_RECORD)),
+    ),
+    "/v1/records": (
+        "get",
+        "Decisions with their requests, as they are stored, for `moorage replay`.",
+        _object(records=_list(_object(id=_TEXT, data=_TEXT)), next=_OPTIONAL_TEXT),
+    ),
+    "/v1/views/{id}": (
+        "get",
+        "The state on which decisions were made, or that of now, in base64.",
+        _object(data=_TEXT),
     ),
     "/v1/why-not": (
         "post",

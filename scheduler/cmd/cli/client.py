@@ -3,18 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 import click
 import requests
+from requests.adapters import BaseAdapter
 
 #: Seconds to connect, and to wait for an answer: an explanation may query Placement.
 _TIMEOUTS_S: Final = (5.0, 120.0)
 _ANY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})
 _LOCAL: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+class NothingFound(click.ClickException):
+    """Raised when the API has nothing of that name."""
 
 
 class ApiClient:
@@ -26,9 +32,18 @@ class ApiClient:
         Such as ``http://127.0.0.1:8790``.
     token : str, optional
         Sent as X-Auth-Token.
+    now : callable, optional
+        Returns the time to which ages refer, seconds since the epoch.
     """
 
-    def __init__(self, url: str, token: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.now = now
         self._url = url.rstrip("/")
         self._session = requests.Session()
         # A proxy cannot reach the loopback interface of this machine.
@@ -36,10 +51,21 @@ class ApiClient:
         if token:
             self._session.headers["X-Auth-Token"] = token
 
+    def mount(self, prefix: str, adapter: BaseAdapter) -> None:
+        """Send what begins with a prefix through an adapter of its own."""
+        self._session.mount(prefix, adapter)
+
     def get(self, *path: str, **params: object) -> Any:
         """GET a path of segments, with those parameters that are not None."""
         given = {name: _text(v) for name, v in params.items() if v is not None}
         return self._send("GET", path, params=given)
+
+    def find(self, *path: str) -> Any | None:
+        """GET a path of segments; None: there is nothing of that name."""
+        try:
+            return self._send("GET", path)
+        except NothingFound:
+            return None
 
     def post(self, path: str, body: Mapping[str, object]) -> Any:
         """POST a body to a path."""
@@ -64,7 +90,9 @@ class ApiClient:
             raise click.ClickException(f"{self._url}: {_cause(e)}") from e
         if not response.ok:
             text = data.get("error") if isinstance(data, dict) else None
-            raise click.ClickException(_refused(response.status_code, text))
+            is_missing = response.status_code == requests.codes.not_found
+            error = NothingFound if is_missing else click.ClickException
+            raise error(_refused(response.status_code, text))
         return data
 
 

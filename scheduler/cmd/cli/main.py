@@ -8,7 +8,7 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,14 +17,13 @@ from click.shell_completion import get_completion_class
 from rich.console import Console
 
 from .... import __version__
-from . import explaining, tables
+from . import explaining, replaying, snapshotting, tables
+from .answering import age_s, console, json_option, print_answer
 from .client import ApiClient, find_api
 from .switching import switch
 from .tables import Answer
 from .text import cell
 
-#: Columns of the output if it is not a terminal: files and pipes need no wrapping.
-_WIDTH: Final = 160
 _FOLLOW_S: Final = 2.0
 #: Seconds by which a decision may be stored later than a newer one.
 _LATE_S: Final = 10.0
@@ -42,30 +41,23 @@ class _Session:
     url: str | None
     token_file: str | None
     config_files: Sequence[str]
+    snapshot: Path | None = None
+    _api: ApiClient | None = None
 
     def api(self) -> ApiClient:
-        """Return a client of the API."""
-        return find_api(self.url, self.token_file, self.config_files)
+        """Return a client of the API, or of a snapshot's in this process."""
+        if self._api is None and self.snapshot is not None:
+            from .offline import offline_api
+
+            self._api = offline_api(self.snapshot, self.config_files)
+        if self._api is None:
+            self._api = find_api(self.url, self.token_file, self.config_files)
+        return self._api
 
 
 def main() -> None:
     """Run with the process's arguments; exit."""
     cli(prog_name="moorage", windows_expand_args=False)
-
-
-def _json_option(command: Callable[..., None]) -> Callable[..., None]:
-    text = "Print the API's answer as JSON."
-    return click.option("--json", "as_json", is_flag=True, help=text)(command)
-
-
-def _age_s(_context: object, _option: object, text: str | None) -> float | None:
-    """Return the seconds of an age such as 90s, 15m, 6h or 2d."""
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-    if text is None:
-        return None
-    if text[-1:] not in units or not text[:-1].isascii() or not text[:-1].isdigit():
-        raise click.BadParameter(f"{text!r} is not an age such as 90s, 15m, 6h or 2d")
-    return float(text[:-1]) * units[text[-1]]
 
 
 def _pairs(
@@ -77,19 +69,6 @@ def _pairs(
         if not key or not sign:
             raise click.BadParameter(f"{option.opts[0]} takes KEY=VALUE")
     return [(key, value) for key, _, value in pairs]
-
-
-def _print(as_json: bool, answer: object, show: Callable[[Console], None]) -> None:
-    """Print an answer as JSON, or as `show` does."""
-    if as_json:
-        click.echo(json.dumps(answer, indent=2))
-    else:
-        show(_console())
-
-
-def _console() -> Console:
-    # The width of a file is not that of the terminal that the command was called in.
-    return Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -114,12 +93,18 @@ def _console() -> Console:
     type=click.Path(),
     help="Moorage's configuration file, which names the API if --url does not.",
 )
+@click.option(
+    "--snapshot",
+    type=click.Path(path_type=Path),
+    help="Ask a file that `moorage snapshot` wrote, instead of the API.",
+)
 @click.pass_context
 def cli(
     context: click.Context,
     url: str | None,
     token_file: str | None,
     config_files: Sequence[str],
+    snapshot: Path | None,
 ) -> None:
     """Show what Moorage decided, why, and what it would decide now.
 
@@ -129,7 +114,11 @@ def cli(
 
     The commands ask the API of moorage-api.
     """
-    context.obj = _Session(url, token_file, config_files)
+    context.obj = _Session(url, token_file, config_files, snapshot)
+
+
+cli.add_command(replaying.replay)
+cli.add_command(snapshotting.snapshot)
 
 
 @cli.command()
@@ -144,7 +133,7 @@ def cli(
 @click.option(
     "--since",
     metavar="AGE",
-    callback=_age_s,
+    callback=age_s,
     help="Only decisions not older than this: 90s, 15m, 6h, 2d.",
 )
 @click.option(
@@ -155,7 +144,7 @@ def cli(
     help="The number of decisions.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Print new decisions until Ctrl-C.")
-@_json_option
+@json_option
 @click.pass_obj
 def decisions(
     session: _Session,
@@ -171,11 +160,11 @@ def decisions(
     """
     api = session.api()
     if since is not None:
-        query["since"] = time.time() - since
+        query["since"] = api.now() - since
     answer = api.get("decisions", **query)
     found = list(reversed(answer["decisions"]))
     if not follow:
-        _print(as_json, {**answer, "decisions": found}, lambda c: _list(c, found))
+        print_answer(as_json, {**answer, "decisions": found}, lambda c: _list(c, found))
         return
     with contextlib.suppress(KeyboardInterrupt):
         _follow(api, query, found, as_json=as_json)
@@ -205,7 +194,7 @@ def _follow(
             for each in new:
                 click.echo(json.dumps(each))
         elif new:
-            _console().print(tables.decisions_table(new))
+            console().print(tables.decisions_table(new))
         known = {each["id"] for each in found}
         # A worker may store a decision late: look back, and skip what was printed.
         newest = max((each["decided_at"] for each in found), default=0.0)
@@ -221,7 +210,7 @@ def _follow(
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write a self-contained page to this file instead.",
 )
-@_json_option
+@json_option
 @click.pass_obj
 def explain(session: _Session, id_: str, html: Path | None, as_json: bool) -> None:
     """Show why an instance is where it is, or found no host.
@@ -234,7 +223,7 @@ def explain(session: _Session, id_: str, html: Path | None, as_json: bool) -> No
         html.write_text(explaining.page(id_, answer["decisions"]), "utf-8")
         click.echo(f"{html} written.", err=True)
         return
-    _print(as_json, answer, lambda console: _show(console, answer["decisions"]))
+    print_answer(as_json, answer, lambda console: _show(console, answer["decisions"]))
 
 
 def _show(console: Console, found: Sequence[Answer]) -> None:
@@ -246,7 +235,7 @@ def _show(console: Console, found: Sequence[Answer]) -> None:
 @cli.command("why-not")
 @click.argument("host")
 @click.argument("id_", metavar="INSTANCE|REQUEST_ID")
-@_json_option
+@json_option
 @click.pass_obj
 def why_not(session: _Session, host: str, id_: str, as_json: bool) -> None:
     """Show every reason why HOST cannot serve a stored request now.
@@ -255,7 +244,7 @@ def why_not(session: _Session, host: str, id_: str, as_json: bool) -> None:
     of the request, and all filters.
     """
     answer = session.api().post("why-not", {"host": host, "stored": id_})
-    _print(as_json, answer, lambda console: _verdicts(console, answer))
+    print_answer(as_json, answer, lambda console: _verdicts(console, answer))
 
 
 def _verdicts(console: Console, answer: Answer) -> None:
@@ -303,7 +292,7 @@ def _notes(console: Console, answer: Answer) -> None:
     "--count", type=click.IntRange(1, 100), default=1, show_default=True,
     help="The number of instances.",
 )  # fmt: skip
-@_json_option
+@json_option
 @click.pass_obj
 def schedule(
     session: _Session, /, dry_run: bool, count: int, as_json: bool, **options: Any
@@ -317,7 +306,7 @@ def schedule(
         raise click.UsageError("moorage schedules nothing by itself: add --dry-run")
     body = {"count": count, **_request_body(options)}
     answer = session.api().post("dry-run", body)
-    _print(as_json, answer, lambda console: _dry(console, answer))
+    print_answer(as_json, answer, lambda console: _dry(console, answer))
     if answer["decision"]["outcome"] != "selected":
         sys.exit(_NO_VALID_HOST)
 
@@ -355,7 +344,7 @@ def _request_body(options: Mapping[str, Any]) -> dict[str, Any]:
 
 @cli.group(invoke_without_command=True)
 @click.option("--limit", type=click.IntRange(1), help="The number of hosts; all.")
-@_json_option
+@json_option
 @click.pass_context
 def hosts(context: click.Context, limit: int | None, as_json: bool) -> None:
     """List hosts: state, age, fill and claims that no report includes yet."""
@@ -370,7 +359,7 @@ def hosts(context: click.Context, limit: int | None, as_json: bool) -> None:
             break
     shown = found[:limit]
     answer = {"hosts": shown, "n_hosts": answer["n_hosts"]}
-    _print(as_json, answer, lambda console: _hosts(console, answer))
+    print_answer(as_json, answer, lambda console: _hosts(console, answer))
 
 
 def _hosts(console: Console, answer: Answer) -> None:
@@ -390,6 +379,7 @@ def disable(session: _Session, host: str, reason: str) -> None:
     With the source push, its store keeps that; with file, the inventory file is edited.
     nova keeps it itself with nova_db: the command then names nova's.
     """
+    _refuse_snapshot(session)
     click.echo(switch(session.config_files, host, reason, off=True))
 
 
@@ -399,7 +389,13 @@ def disable(session: _Session, host: str, reason: str) -> None:
 @click.pass_obj
 def enable(session: _Session, host: str, reason: str) -> None:
     """Undo `disable`."""
+    _refuse_snapshot(session)
     click.echo(switch(session.config_files, host, reason, off=False))
+
+
+def _refuse_snapshot(session: _Session) -> None:
+    if session.snapshot is not None:
+        raise click.UsageError("A snapshot is only read: --snapshot cannot be changed")
 
 
 @cli.command()

@@ -172,3 +172,25 @@ def _fill(pair: Sequence[int], divisor: int = 1, unit: str = "") -> str:
     used, total = pair
     share = f"{used / total:.0%}" if total else "-"
     return f"{share} of {total / divisor:,.0f}{unit}"
+
+
+def differences_table(differences: Iterable[Answer]) -> Table:
+    """Return the table of what a replay decided otherwise."""
+    table = _table("The replay differs", "what", "recorded", "replayed")
+    for each in differences:
+        table.add_row(
+            cell(each["what"]), cell(_plain(each["recorded"])),
+            cell(_plain(each["replayed"])),
+        )  # fmt: skip
+    return table
+
+
+def _plain(value: object) -> str:
+    """Return plain data as a person writes it."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_plain(each)}" for name, each in value.items())
+    if isinstance(value, list):
+        return "; ".join(map(_plain, value)) or "-"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "-" if value is None else str(value)

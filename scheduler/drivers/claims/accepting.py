@@ -3,19 +3,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from ...hosts import HostBatch
+from ..instances import PlacedInstance
 from ..weighing import Ranking
 from .ledger import Ledger
-from .request_claims import RequestClaims
 
 #: The candidate of an instance for which nothing is claimed.
 NO_CANDIDATE: Final = -1
 
 #: Returns the candidate that an instance gets on a host; None: not accepted.
 Accept = Callable[[str, HostBatch, int], int | None]
+
+
+class Claims(Protocol):
+    """The claims of a decision: in Placement, or those of a record; `RequestClaims`."""
+
+    @property
+    def may_add(self) -> bool:
+        """Whether an instance may keep what it holds, and be granted more."""
+
+    def claim_host(
+        self, uuid: str, hosts: HostBatch, index: int, ledger: Ledger
+    ) -> int | None:
+        """Claim one of a host's candidates for an instance; None: none was granted."""
+
+    def claim_together(
+        self, placed: Sequence[PlacedInstance], ledger: Ledger
+    ) -> list[str]:
+        """Claim for several instances at once; return those that got no host."""
+
+    def held_candidate(self, uuid: str, ledger: Ledger) -> int | None:
+        """Return the candidate that an instance has held since an earlier request."""
+
+    def take_over(self, placed: PlacedInstance, ledger: Ledger) -> bool:
+        """Rewrite what an earlier request claimed; return whether it may stay."""
+
+    def may_try_again(self, n_rounds: int) -> bool:
+        """Return whether to try all hosts again, after so many rounds."""
 
 
 def first_accepted(
@@ -57,7 +84,7 @@ def accept_held(ledger: Ledger, candidate: int) -> Accept:
     return accept
 
 
-def claim_in_placement(ledger: Ledger, claims: RequestClaims) -> Accept:
+def claim_in_placement(ledger: Ledger, claims: Claims) -> Accept:
     """Accept a host on which Placement grants a claim."""
 
     def claim(uuid: str, hosts: HostBatch, index: int) -> int | None:

@@ -35,9 +35,9 @@ class Contention:
     not with time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, share: float = 0.0) -> None:
         self._lock = threading.Lock()
-        self._share = 0.0
+        self._share = share
 
     @property
     def share(self) -> float:

@@ -31,7 +31,7 @@ FRESH_S: Final = 1.0
 #: The number of instances up to which candidates of an older answer are checked, with a
 #: GET or two a host; for more, Placement is queried for candidates again.
 MAX_RECHECKED: Final = 10
-_CHANGED: Final = "its traits or aggregates in Placement no longer match the request"
+CHANGED: Final = "its traits or aggregates in Placement no longer match the request"
 
 
 #: Attributes of a chosen host, as `read_attributes` returns them.
@@ -113,7 +113,7 @@ class Rechecks:
         with self._record.timed("recheck"):
             fits = self._providers.still_fits(part, number, host["uuid"])
         if not fits:
-            self._note(uuid, host["host"], _CHANGED)
+            self._note(uuid, host["host"], CHANGED)
         return fits
 
     def _read(self, hosts: Iterable[ServiceHost]) -> None:

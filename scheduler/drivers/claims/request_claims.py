@@ -33,7 +33,7 @@ from ...request import Request
 from ..caller import Caller
 from ..instances import PlacedInstance, read_attributes
 from ..parts import Parts
-from ..record import RELEASED, ClaimAttempt, DecisionRecord
+from ..record import MEMBER_CAME_FIRST, RELEASED, ClaimAttempt, DecisionRecord
 from ..restrictions import evacuated_from
 from .groups import GroupCheck
 from .ledger import Ledger
@@ -165,7 +165,7 @@ class RequestClaims:
                 "does not allow it"
             )
         self._release(uuid)
-        self._record_released([uuid], "a member of its server group claimed first")
+        self._record_released([uuid], MEMBER_CAME_FIRST)
         return False
 
     def _count_contended(self, answer: ClaimAnswer) -> None:

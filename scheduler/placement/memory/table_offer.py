@@ -28,6 +28,7 @@ from ...candidates import (
 )
 from ..allocations.limits import MAX_EXPANDED, MAX_EXPANDED_OF_HOST
 from ..providers import Matches, ProviderCandidates
+from ..providers.state import ProviderState
 from ..providers.trees import ProviderTrees
 
 #: Rows of the table of providers.
@@ -71,6 +72,11 @@ class TableOffer(Offer):
             if (self._n_products == 1).all()
             else _Several(matches, self._roots, self._n_products)
         )
+
+    @property
+    def state(self) -> ProviderState:
+        """The providers that the candidates were computed from."""
+        return self._state
 
     @property
     def is_truncated(self) -> bool:

@@ -78,6 +78,7 @@ class InternedInventories:
     values : ndarray of `INVENTORY`, shape (n_distinct,)
     capacity : ndarray of int64, shape (n_distinct,)
         What may be used, rounded down as Placement rounds it.
+    is_mysql : bool
 
     Parameters
     ----------
@@ -90,13 +91,13 @@ class InternedInventories:
     def __init__(self, *, is_mysql: bool = False) -> None:
         self.values = np.empty(0, INVENTORY)
         self.capacity = np.empty(0, np.int64)
-        self._is_mysql = is_mysql
+        self.is_mysql = is_mysql
         self._fitting_capacity = self.capacity
         self._index: dict[bytes, int] = {}
 
     def emptied(self) -> InternedInventories:
         """Return a new one for the same database, without any."""
-        return InternedInventories(is_mysql=self._is_mysql)
+        return InternedInventories(is_mysql=self.is_mysql)
 
     def intern(self, values: npt.NDArray[np.void]) -> Rows:
         """Return the indices of inventories of dtype `INVENTORY`; unknown are added."""
@@ -112,7 +113,7 @@ class InternedInventories:
     def _append(self, new: npt.NDArray[np.void]) -> None:
         ratios = new["allocation_ratio"]
         capacity = fitting = _capacity(new, ratios)
-        if self._is_mysql:
+        if self.is_mysql:
             capacity = _capacity(new, _with_six_digits(ratios))
             stored = ratios.astype(np.float32).astype(np.float64)
             fitting = np.minimum(capacity, _capacity(new, stored))

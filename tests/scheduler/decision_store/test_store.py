@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import pytest
@@ -115,3 +116,43 @@ def test_request_is_stored_without_the_providers_of_its_claim(
     assert decision.request is not None
     [stored] = decision.request.requested_resources
     assert stored.provider_uuids == []
+
+
+# -- views -----------------------------------------------------------------------------
+
+
+def test_a_view_is_read_as_it_was_stored(database: str) -> None:
+    store = DecisionStore(database, max_views=2)
+    data = bytes(range(256)) * 10_000  # several pieces
+    [first, second] = [store.add_view(lambda: data), store.add_view(lambda: b"x")]
+    store.flush()
+    assert store.view(first) == data
+    assert store.view(second) == b"x"
+    assert store.view("12345") is store.view("9" * 19) is None
+    store.stop()
+
+
+def test_the_newest_views_are_kept(database: str) -> None:
+    seconds = itertools.count(NOW)
+    store = DecisionStore(database, max_views=2, clock=lambda: next(seconds))
+    ids = []
+    for number in range(4):
+        ids.append(store.add_view(lambda number=number: bytes([number]) * 1_000_000))
+        store.flush()
+    found = [store.view(id_) for id_ in ids]
+    store.stop()
+    assert [each and each[0] for each in found] == [None, None, 2, 3]
+
+
+def test_a_view_that_cannot_be_encoded_is_left_out(
+    store: DecisionStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> bytes:
+        raise ValueError("broken")
+
+    id_ = store.add_view(fail)
+    store.add(make_record())
+    store.flush()
+    assert store.view(id_) is None
+    assert found(store) == ["req-1"]
+    assert "A view of decisions cannot be stored" in caplog.text

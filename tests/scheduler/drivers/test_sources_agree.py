@@ -14,6 +14,8 @@ import pytest
 from moorage.objects import InstanceGroup, RequestGroup, RequestSpec
 from moorage.scheduler.conf import load
 from moorage.scheduler.errors import NoValidHost
+from moorage.scheduler.placement.adapter import PlacementAdapter
+from moorage.scheduler.placement.client import PlacementClient
 from moorage.scheduler.placement.memory import ProviderCandidatesSource
 from moorage.scheduler.placement.seed import Provider, seed
 from moorage.scheduler.seeding import providers
@@ -78,7 +80,10 @@ def _tree(name: str) -> Iterator[Provider]:
         yield Provider(_pf(name, i), f"{name} PF {i}", vfs, parent_uuid=numa)
 
 
-def _request(rng: random.Random, members: list[str], n_instances: int) -> RequestSpec:
+def random_request(
+    rng: random.Random, members: list[str], n_instances: int
+) -> RequestSpec:
+    """Return a request: plain, or with traits, a server group, PCI devices, cells."""
     changes: dict[str, Any] = {"vcpus": rng.randint(1, 2), "root_gb": 1}
     kind = rng.randrange(6)
     if kind == 0:
@@ -121,14 +126,18 @@ class Pair:
     """Two schedulers of one cloud: one queries Placement, one has its providers."""
 
     def __init__(
-        self, folder: Path, placement: EmbeddedPlacementFixture, rng: random.Random
+        self,
+        folder: Path,
+        client: PlacementClient,
+        adapter: PlacementAdapter,
+        rng: random.Random,
     ) -> None:
-        self.client = placement.client
+        self.client = client
         names = [f"h{i}" for i in range(N_HOSTS)]
         self._path = write_inventory(folder, *(_host(rng, name) for name in names))
         seed(self.client, providers(read_inventory(self._path)))
         seed(self.client, [provider for name in names for provider in _tree(name)])
-        self._adapter = placement.adapter
+        self._adapter = adapter
         self._url = f"sqlite:///{folder / 'placement.sqlite'}"
         self.queried, self.in_memory = map(self._made, ("placement", "memory"))
         self.in_memory.selector.publish_claims = lambda claims: (
@@ -182,7 +191,7 @@ class Pair:
 def test_same_hosts_are_selected(tmp_path: Path, number: int) -> None:
     rng = random.Random(number)
     with EmbeddedPlacementFixture(str(tmp_path / "placement.sqlite")) as placement:
-        pair = Pair(tmp_path, placement, rng)
+        pair = Pair(tmp_path, placement.client, placement.adapter, rng)
         try:
             outcomes = list(_differing(pair, rng))
         finally:
@@ -201,12 +210,14 @@ def _differing(pair: Pair, rng: random.Random) -> Iterator[tuple[list[str], list
     for _ in range(N_REQUESTS):
         uuids = new_uuids(rng.choice([1, 1, 2, 3]))
         state, kept = rng.getstate(), list(members)
-        asked = _request(rng, kept, len(uuids))
+        asked = random_request(rng, kept, len(uuids))
         expected = pair.select(pair.queried, asked, uuids)
         pair.undo(pair.queried, expected, uuids[: len(expected)])
         pair.read_again()
         rng.setstate(state)
-        again = _request(rng, kept, len(uuids))  # a decision writes to its request
+        again = random_request(
+            rng, kept, len(uuids)
+        )  # a decision writes to its request
         found = pair.select(pair.in_memory, again, uuids)
         members += uuids[: len(found)]
         yield expected, found

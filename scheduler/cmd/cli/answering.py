@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What commands that print an answer of the API have in common."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Final
+
+import click
+from rich.console import Console
+
+#: Columns of the output if it is not a terminal: files and pipes need no wrapping.
+_WIDTH: Final = 160
+
+
+def json_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the option --json to a command."""
+    text = "Print the API's answer as JSON."
+    return click.option("--json", "as_json", is_flag=True, help=text)(command)
+
+
+def age_s(_context: object, _option: object, text: str | None) -> float | None:
+    """Return the seconds of an age such as 90s, 15m, 6h or 2d."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    if text is None:
+        return None
+    if text[-1:] not in units or not text[:-1].isascii() or not text[:-1].isdigit():
+        raise click.BadParameter(f"{text!r} is not an age such as 90s, 15m, 6h or 2d")
+    return float(text[:-1]) * units[text[-1]]
+
+
+def print_answer(
+    as_json: bool, answer: object, show: Callable[[Console], None]
+) -> None:
+    """Print an answer as JSON, or as `show` does."""
+    if as_json:
+        click.echo(json.dumps(answer, indent=2))
+    else:
+        show(console())
+
+
+def console() -> Console:
+    """Return the screen, or the file or pipe that stands for it."""
+    # The width of a file is not that of the terminal that the command was called in.
+    return Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP API over a snapshot, in this process: what every command then asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import requests
+from requests.adapters import BaseAdapter
+from werkzeug.test import Client
+
+from ...decision_store import DecisionQuery, StoredDecision, UnreadableRecord
+from ...drivers.record import Outcome
+from ...errors import SchedulerError
+from ...explain import Explainer
+from ...views import OfflineParts, StoredView, UnreadableView
+from ...web import Answers, make_app
+from .client import ApiClient, read_options
+from .snapshot_file import Snapshot, read_snapshot, refused
+
+if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
+
+_URL: Final = "http://snapshot"
+
+
+def offline_api(path: Path, config_files: Sequence[str]) -> ApiClient:
+    """Return a client of the API of a snapshot.
+
+    Parameters
+    ----------
+    config_files : sequence of str
+        Options to use instead of those of the snapshot.
+
+    Raises
+    ------
+    click.ClickException
+        The snapshot cannot be used; one line says why.
+    """
+    snapshot = read_snapshot(path)
+    conf = read_options(config_files) if config_files else None
+    try:
+        offline = OfflineParts(StoredView.decode(snapshot.view), conf)
+        decisions = SnapshotDecisions(snapshot)
+    except (UnreadableView, UnreadableRecord, SchedulerError, ValueError) as e:
+        raise refused(path, str(e)) from e
+    explainer = Explainer(lambda: offline.parts, offline.providers)
+    api = ApiClient(_URL, now=lambda: snapshot.taken_at)
+    api.mount(_URL, _InProcess(make_app(Answers(explainer, decisions))))
+    return api
+
+
+class SnapshotDecisions:
+    """The decisions of a snapshot, found as those of a store.
+
+    Raises
+    ------
+    UnreadableRecord
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._views = snapshot.views
+        self._found = [StoredDecision.read(*each) for each in snapshot.records]
+        self._found.sort(key=lambda each: each.id, reverse=True)
+
+    def get(self, request_id: str) -> list[StoredDecision]:
+        """Return the decisions of a request, the newest first."""
+        return self.find(DecisionQuery(request_id=request_id))
+
+    def find(self, query: DecisionQuery) -> list[StoredDecision]:
+        """Return decisions, the newest first, or the oldest with `newer_than`."""
+        found = [each for each in self._found if _is_found(query, each)]
+        if query.newer_than is not None:
+            found.reverse()
+        return found[: query.limit]
+
+    def view(self, id_: str) -> bytes | None:
+        """Return the view of a decision; None: the snapshot does not have it."""
+        return self._views.get(id_)
+
+
+def _is_found(query: DecisionQuery, each: StoredDecision) -> bool:
+    return query.matches(each) and all(_bounds(query, each))
+
+
+def _bounds(query: DecisionQuery, each: StoredDecision) -> Iterator[bool]:
+    if query.since_s is not None:
+        yield each.decided_at >= query.since_s
+    if query.after is not None:
+        yield each.id < query.after
+    if query.newer_than is not None:
+        yield each.id > query.newer_than
+    if query.failed is not None:
+        yield (each.outcome is not Outcome.SELECTED) is query.failed
+
+
+class _InProcess(BaseAdapter):
+    """Sends the requests of a session to a WSGI application."""
+
+    def __init__(self, app: WSGIApplication) -> None:
+        super().__init__()
+        self._client = Client(app)
+
+    def send(
+        self,
+        request: requests.PreparedRequest,
+        *_args: object,
+        **_options: object,
+    ) -> requests.Response:
+        """Return the application's answer."""
+        parts = urlsplit(request.url or "")
+        answered = self._client.open(
+            parts.path,
+            method=request.method,
+            query_string=parts.query,
+            data=request.body,
+            headers=list(request.headers.items()),
+        )
+        response = requests.Response()
+        response.status_code = answered.status_code
+        response.headers.update(answered.headers)
+        response._content = answered.data  # noqa: SLF001 - as adapters of others do
+        response.request, response.url = request, request.url or ""
+        return response
+
+    def close(self) -> None:
+        """Do nothing."""

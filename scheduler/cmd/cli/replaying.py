@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `moorage replay`."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from .answering import age_s, console, json_option, print_answer
+from .client import ApiClient, read_options
+from .tables import Answer, differences_table, scores_table
+from .text import names, safe
+
+if TYPE_CHECKING:
+    from ...decision_store import StoredDecision
+    from ...explain import Replay
+    from ...views import OfflineParts
+
+#: Decisions that are asked for at once.
+_PAGE: Final = 200
+_NOT_STORED: Final = (
+    "No view is stored of the decision {}: [moorage] stored_views sets how many are "
+    "kept, of failures and of one other decision in ten seconds"
+)
+
+
+@click.command()
+@click.argument("id_", metavar="[INSTANCE|REQUEST_ID]", required=False)
+@click.option(
+    "--config-file", "config_files", multiple=True, type=click.Path(),
+    help="Options to decide with instead of those of the decision; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--since", metavar="AGE", callback=age_s,
+    help="Replay all decisions not older than this that have a view, and sum them up.",
+)  # fmt: skip
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=1000, show_default=True,
+    help="With --since: the number of decisions, the newest.",
+)  # fmt: skip
+@json_option
+@click.pass_obj
+def replay(
+    session: Any,  # noqa: ANN401 - main's
+    id_: str | None,
+    config_files: Sequence[str],
+    since: float | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """Decide again on the stored view of a decision, in this process.
+
+    With the decision's own options, the result is the same to the last bit. With
+    --config-file it shows what another configuration would have done: which filter,
+    which weigher, and how the ranking moves. Nothing is claimed.
+    """
+    if (id_ is None) is (since is None):
+        raise click.UsageError("Pass a request id or an instance, or --since")
+    replays = _Replays(session.api(), config_files)
+    if id_ is not None:
+        made = replays.of(_stored(session.api(), id_))
+        print_answer(as_json, made.to_dict(), lambda _console: _show(made.to_dict()))
+        return
+    answer = replays.summary(_records(session.api(), since or 0.0, limit))
+    print_answer(as_json, answer, lambda _console: _show_summary(answer))
+
+
+def _stored(api: ApiClient, id_: str) -> StoredDecision:
+    """Return the newest decision of a request or an instance that has a view."""
+    found = [_read(each) for each in api.get("records", id=id_)["records"]]
+    with_view = (each for each in found if each.record.replay is not None)
+    stored = next(with_view, None)
+    if stored is None:
+        raise click.ClickException(_NOT_STORED.format(safe(id_)))
+    return stored
+
+
+def _records(api: ApiClient, age: float, most: int) -> Iterator[StoredDecision]:
+    after, since = None, api.now() - age
+    while most > 0:
+        answer = api.get("records", since=since, after=after, limit=min(most, _PAGE))
+        yield from map(_read, answer["records"])
+        most -= len(answer["records"])
+        after = answer["next"]
+        if after is None:
+            return
+
+
+def _read(each: Answer) -> StoredDecision:
+    from ...decision_store import StoredDecision, UnreadableRecord
+
+    try:
+        return StoredDecision.read(int(each["id"]), b64decode(each["data"]))
+    except UnreadableRecord as e:
+        raise click.ClickException(f"A stored decision cannot be read: {e}") from e
+
+
+class _Replays:
+    """Repeats decisions, of which several may share a view."""
+
+    def __init__(self, api: ApiClient, config_files: Sequence[str]) -> None:
+        self._api = api
+        self._conf = read_options(config_files) if config_files else None
+        self._view: str | None = None
+        self._offline: OfflineParts | None = None
+
+    def of(self, stored: StoredDecision) -> Replay:
+        """Repeat a decision that has a view.
+
+        Raises
+        ------
+        click.ClickException
+        """
+        from ...explain import replay as repeat
+
+        key = stored.record.replay
+        assert key is not None
+        offline = self._parts(key.view)
+        if offline is None:
+            self._api.get("views", key.view)  # the API says why
+            raise click.ClickException(_NOT_STORED.format(safe(stored.request_id)))
+        if stored.request is None:
+            raise click.ClickException("The decision was stored without its request")
+        return repeat(offline, key, stored.record, stored.request)
+
+    def _parts(self, view: str) -> OfflineParts | None:
+        from ...errors import SchedulerError
+        from ...views import OfflineParts, StoredView, UnreadableView
+
+        if self._view != view:
+            answer = self._api.find("views", view)
+            self._view, self._offline = view, None
+            if answer is not None:
+                try:
+                    read = StoredView.decode(b64decode(answer["data"]))
+                    self._offline = OfflineParts(read, self._conf)
+                except (UnreadableView, SchedulerError, ValueError) as e:
+                    text = f"The view {view} cannot be used: {e}"
+                    raise click.ClickException(text) from e
+        return self._offline
+
+    def summary(self, found: Iterator[StoredDecision]) -> dict[str, Any]:
+        """Repeat decisions and sum up; those without a view are counted."""
+        from ...explain import ReplaySummary
+
+        made, n_without = ReplaySummary(), 0
+        for stored in found:
+            key, request = stored.record.replay, stored.request
+            offline = None if key is None or request is None else self._parts(key.view)
+            if offline is None or request is None:
+                n_without += 1
+                continue
+            memory_mb = int(request.flavor.memory_mb)
+            made.add(self.of(stored), offline, memory_mb)
+        return {**made.to_dict(), "without_view": n_without}
+
+
+# -- what is shown -----------------------------------------------------------------
+
+
+def _show(answer: Mapping[str, Any]) -> None:
+    screen, replayed = console(), answer["replayed"]
+    where = names(each["host"] for each in replayed["instances"])
+    if answer["identical"]:
+        what = f"selected {where}" if replayed["instances"] else replayed["outcome"]
+        screen.print(
+            f"Identical to the last bit: {what}; funnel, weights and alternates are "
+            "those of the decision.",
+            markup=False,
+        )
+        return
+    screen.print(differences_table(answer["differences"]))
+    for title in ("recorded", "replayed"):
+        for instance in answer[title]["instances"][:1]:
+            if any(host["parts"] for host in instance["top_hosts"]):
+                text = f"Scores, {title}: {safe(instance['host'])} was selected"
+                screen.print(scores_table(instance["top_hosts"], text))
+    if reason := replayed["reason"].strip():
+        screen.print(f"Replayed: {safe(reason)}", markup=False)
+    if answer["assumed_claims"]:
+        screen.print(
+            f"{answer['assumed_claims']} claim(s) were not made then; each counts as "
+            "granted.",
+            markup=False,
+        )
+
+
+def _show_summary(answer: Mapping[str, Any]) -> None:
+    screen = console()
+    screen.print(
+        f"{answer['replayed']} decision(s) replayed, {answer['without_view']} without "
+        f"a view: {answer['identical']} identical, {answer['elsewhere']} on other "
+        f"hosts, {answer['found']} find hosts only now, {answer['lost']} found hosts "
+        f"only then, {answer['failed']} could not be repeated.",
+        markup=False,
+    )
+    for name, text in (("hosts", "Hosts selected"), ("memory_fill", "Memory used")):
+        before, after = (answer[name][side] for side in ("recorded", "replayed"))
+        if before is not None or after is not None:
+            screen.print(
+                f"{text}: {_side(before)} then, {_side(after)} now", markup=False
+            )
+
+
+def _side(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.1%}" if isinstance(value, float) else json.dumps(value)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A snapshot in a file: the present view, decisions, and the views of these."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+#: The first bytes; the last one is the version of the format.
+_MAGIC: Final = b"moorage snapshot "
+_VERSION: Final = b"\x01"
+_MAX_BYTES: Final = 1 << 30
+
+
+class Snapshot(msgspec.Struct, array_like=True):
+    """What a file has; views and decisions are compressed as they are stored.
+
+    Attributes
+    ----------
+    taken_at : float
+        Seconds since the epoch.
+    view : bytes
+        The state then: hosts, providers and options.
+    records : list of (id, bytes)
+        Decisions with their requests, the newest first.
+    views : dict
+        The views of those decisions, by id.
+    """
+
+    taken_at: float
+    view: bytes
+    records: list[tuple[int, bytes]]
+    views: dict[str, bytes]
+
+
+def write_snapshot(path: Path, snapshot: Snapshot) -> int:
+    """Write a file, all of it or nothing, for its owner only; return its size.
+
+    Raises
+    ------
+    click.ClickException
+    """
+    data = _MAGIC + _VERSION + msgspec.msgpack.encode(snapshot)
+    temporary = ""
+    try:
+        fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(fd)
+        os.replace(temporary, path)
+    except OSError as e:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        raise click.ClickException(f"{path} cannot be written: {e.strerror}") from e
+    return len(data)
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """Read a file, which is not trusted.
+
+    Raises
+    ------
+    click.ClickException
+        It is no snapshot, is damaged, or of another version; one line says which.
+    """
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise refused(path, f"it has more than {_MAX_BYTES} bytes")
+        data = path.read_bytes()
+    except OSError as e:
+        raise refused(path, e.strerror or str(e)) from e
+    if not data.startswith(_MAGIC):
+        raise refused(path, "it is no snapshot: `moorage snapshot FILE` writes one")
+    if data[len(_MAGIC) : len(_MAGIC) + 1] != _VERSION:
+        raise refused(path, "it has the format of another version of Moorage")
+    try:
+        body = memoryview(data)[len(_MAGIC) + 1 :]
+        return msgspec.msgpack.decode(body, type=Snapshot)
+    except (msgspec.MsgspecError, RecursionError) as e:
+        raise refused(path, f"it is damaged or truncated: {e}") from e
+
+
+def refused(path: Path, why: str) -> click.ClickException:
+    """Return the error of a file that cannot be used."""
+    return click.ClickException(f"--snapshot {path} cannot be read: {why}")

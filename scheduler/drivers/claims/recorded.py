@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims that are answered as they were when the decision was made."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from ...hosts import HostBatch
+from ...placement.allocations.claims import ClaimResult
+from ..instances import PlacedInstance
+from ..record import MEMBER_CAME_FIRST, OUTDATED, RELEASED, ClaimAttempt
+from .ledger import Ledger
+from .rechecks import CHANGED
+
+
+class RecordedClaims:
+    """Repeats the claims of a decision from its record; nothing is sent.
+
+    Parameters
+    ----------
+    attempts : sequence of ClaimAttempt
+        Those of the pass that is repeated, in their order.
+
+    Attributes
+    ----------
+    n_assumed : int
+        Claims that the record does not have, such as on another host than then: each
+        is taken for granted.
+    """
+
+    #: An evacuation may hold another host; what it was granted is in the record.
+    may_add = False
+
+    def __init__(self, attempts: Sequence[ClaimAttempt]) -> None:
+        self._left = deque(attempts)
+        self.n_assumed = 0
+
+    def claim_host(
+        self, uuid: str, hosts: HostBatch, index: int, ledger: Ledger
+    ) -> int | None:
+        """Return the candidate of a host that was granted; None: none was."""
+        node_uuid, host = hosts.value("uuid", index), hosts.value("host", index)
+        if self._was_outdated(uuid, host):
+            ledger.refuse_all(node_uuid)
+            return None
+        among = hosts.candidates_of(index)
+        while (candidate := ledger.next_candidate(node_uuid, among)) is not None:
+            if self._had_changed(uuid, host):
+                ledger.mark_refused(candidate)
+                continue
+            result = self._answer([uuid], [host])
+            if result is ClaimResult.CONTENDED or self._was_released(uuid):
+                return None
+            if result is ClaimResult.CLAIMED:
+                ledger.reserve(candidate)
+                return candidate
+            ledger.mark_refused(candidate)
+        return None
+
+    def claim_together(
+        self, placed: Sequence[PlacedInstance], ledger: Ledger
+    ) -> list[str]:
+        """Return the instances that got no host, of those claimed at once."""
+        current = [each for each in placed if self._is_current(each, ledger)]
+        kept = {each.instance_uuid for each in current}
+        left = [p.instance_uuid for p in placed if p.instance_uuid not in kept]
+        return left + self._claim_halves(current, ledger) if current else left
+
+    def _is_current(self, placed: PlacedInstance, ledger: Ledger) -> bool:
+        uuid, host = placed.instance_uuid, placed.value("host")
+        if self._was_outdated(uuid, host):
+            ledger.release(placed.candidate)
+            ledger.refuse_all(placed.value("uuid"))
+            return False
+        if self._had_changed(uuid, host):
+            ledger.release(placed.candidate)
+            ledger.mark_refused(placed.candidate)
+            return False
+        return True
+
+    def _claim_halves(
+        self, placed: Sequence[PlacedInstance], ledger: Ledger
+    ) -> list[str]:
+        uuids = [each.instance_uuid for each in placed]
+        result = self._answer(uuids, [each.value("host") for each in placed])
+        if result is ClaimResult.CLAIMED:
+            released = [p for p in placed if self._was_released(p.instance_uuid)]
+            for each in released:
+                ledger.release(each.candidate)
+            return [each.instance_uuid for each in released]
+        if len(placed) == 1:
+            ledger.release(placed[0].candidate)
+            if result is ClaimResult.REFUSED:
+                ledger.mark_refused(placed[0].candidate)
+            return uuids
+        middle = len(placed) // 2
+        refused = self._claim_halves(placed[:middle], ledger)
+        return refused + self._claim_halves(placed[middle:], ledger)
+
+    def held_candidate(self, uuid: str, ledger: Ledger) -> int | None:  # noqa: ARG002 - of the interface
+        """Return None: the record does not say what an instance held before."""
+        return None
+
+    def take_over(self, placed: PlacedInstance, ledger: Ledger) -> bool:  # noqa: ARG002 - as above
+        """Return True."""
+        return True
+
+    def may_try_again(self, n_rounds: int) -> bool:  # noqa: ARG002 - as above
+        """Return whether all hosts were tried again: more attempts were made."""
+        return any(each.result != RELEASED for each in self._left)
+
+    def _answer(self, uuids: Sequence[str], hosts: Sequence[str]) -> ClaimResult:
+        if self._is_next(tuple(uuids), tuple(hosts)):
+            return ClaimResult(self._left.popleft().result)
+        self.n_assumed += 1
+        return ClaimResult.CLAIMED
+
+    def _is_next(self, uuids: tuple[str, ...], hosts: tuple[str, ...]) -> bool:
+        if not self._left or self._left[0].result in (OUTDATED, RELEASED):
+            return False
+        attempt = self._left[0]
+        return (attempt.instance_uuids, attempt.hosts) == (uuids, hosts)
+
+    def _was_released(self, uuid: str) -> bool:
+        """Return whether the policy of its group made an instance leave its host."""
+        if not self._left or self._left[0].detail != MEMBER_CAME_FIRST:
+            return False
+        if self._left[0].instance_uuids != (uuid,):
+            return False
+        self._left.popleft()
+        return True
+
+    def _was_outdated(self, uuid: str, host: str) -> bool:
+        """Return whether filters rejected the host as it was just before the claim."""
+        was_outdated = False
+        while self._is_outdated(uuid, host) and self._left[0].detail != CHANGED:
+            self._left.popleft()
+            was_outdated = True
+        return was_outdated
+
+    def _had_changed(self, uuid: str, host: str) -> bool:
+        """Return whether a candidate's traits or aggregates no longer matched."""
+        if self._is_outdated(uuid, host) and self._left[0].detail == CHANGED:
+            self._left.popleft()
+            return True
+        return False
+
+    def _is_outdated(self, uuid: str, host: str) -> bool:
+        if not self._left or self._left[0].result != OUTDATED:
+            return False
+        attempt = self._left[0]
+        return (attempt.instance_uuids, attempt.hosts) == ((uuid,), (host,))

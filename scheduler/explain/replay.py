@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A decision made again on its stored view, and how it differs from its record."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ...objects import RequestSpec
+from ..drivers.caller import Caller
+from ..drivers.claims.recorded import RecordedClaims
+from ..drivers.concluding import concluding
+from ..drivers.decision import Decision
+from ..drivers.record import DecisionRecord, Outcome, ReplayKey, WeigherPart
+from ..errors import NoValidHost, SchedulerError
+from ..views import OfflineParts
+from .funnel import funnel
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that a replay decided otherwise.
+
+    Attributes
+    ----------
+    what : str
+        Such as "outcome", or "filter ComputeFilter".
+    """
+
+    what: str
+    recorded: Any
+    replayed: Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Replay:
+    """A decision and its repetition.
+
+    Attributes
+    ----------
+    n_assumed : int
+        Claims of the replay that the decision had not made; each counts as granted.
+    """
+
+    recorded: DecisionRecord
+    replayed: DecisionRecord
+    differences: tuple[Difference, ...]
+    n_assumed: int
+
+    @property
+    def is_identical(self) -> bool:
+        """Whether all of it is the same, to the last bit."""
+        return not self.differences
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether an instance got another host, or none, or now gets one."""
+        return _hosts(self.recorded) != _hosts(self.replayed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return both decisions and the differences as plain data."""
+        return {
+            "recorded": _with_funnel(self.recorded),
+            "replayed": _with_funnel(self.replayed),
+            "differences": [dataclasses.asdict(each) for each in self.differences],
+            "identical": self.is_identical,
+            "assumed_claims": self.n_assumed,
+        }
+
+
+def replay(
+    offline: OfflineParts, key: ReplayKey, record: DecisionRecord, spec: RequestSpec
+) -> Replay:
+    """Repeat the last pass of a decision on its view, at the time at which it began.
+
+    Claims are answered as they were. With the options of the view the result is the
+    same to the last bit, except where the record does not have all that was read: an
+    instance that held an allocation before, or a member of its server group on a host
+    that only Placement knew.
+
+    Parameters
+    ----------
+    spec : RequestSpec
+        The request; it may be changed.
+    """
+    offline.now = key.at
+    claims = RecordedClaims(record.claims[key.n_claims :])
+    again = _repeat(offline, key, record, spec, claims)
+    return Replay(record, again, tuple(_compare(record, again)), claims.n_assumed)
+
+
+def _repeat(
+    offline: OfflineParts,
+    key: ReplayKey,
+    record: DecisionRecord,
+    spec: RequestSpec,
+    claims: RecordedClaims,
+) -> DecisionRecord:
+    parts = offline.parts
+    again = DecisionRecord(
+        record.request_id,
+        record.instance_uuids,
+        record.n_instances,
+        started_at=key.at,
+        project_id=record.project_id,
+        n_known_hosts=len(parts.table),
+    )
+    decision: Decision | None = None
+
+    def user_reason(e: NoValidHost) -> str:
+        return e.reason if decision is None else decision.reason_for_user(e)
+
+    caller = Caller(request_id=record.request_id, project_id=record.project_id)
+    try:
+        with concluding(again, user_reason):
+            decision = Decision(
+                parts,
+                caller,
+                spec,
+                # None: an old conductor, for which nothing was claimed.
+                record.instance_uuids or None,
+                again,
+                return_alternates=key.return_alternates,
+                is_dry=bool(record.instance_uuids),
+                repeated=key,
+                recorded=claims if record.instance_uuids else None,
+            )
+            decision.run()
+    except SchedulerError:
+        pass  # it is the outcome
+    return again
+
+
+def _compare(one: DecisionRecord, other: DecisionRecord) -> Iterator[Difference]:
+    """Yield how a replay differs, the outcome first."""
+    yield from _unequal("outcome", one.outcome, other.outcome)
+    yield from _unequal("hosts", _hosts(one), _hosts(other))
+    if Outcome.SELECTED not in (one.outcome, other.outcome):
+        yield from _unequal("reason", one.reason, other.reason)
+        yield from _unequal("message", one.user_message, other.user_message)
+    yield from _unequal(
+        "alternates",
+        [list(each.alternates) for each in one.instances],
+        [list(each.alternates) for each in other.instances],
+    )
+    for name in ("n_candidates", "is_truncated", "n_hosts", "n_without_row"):
+        what = name.replace("_", " ").removeprefix("n ").removeprefix("is ")
+        yield from _unequal(what, getattr(one, name), getattr(other, name))
+    yield from _compare_steps(one, other)
+    yield from _compare_scores(one, other)
+
+
+def _unequal(what: str, recorded: Any, replayed: Any) -> Iterator[Difference]:  # noqa: ANN401 - plain data
+    if recorded != replayed:
+        yield Difference(what, recorded, replayed)
+
+
+def _compare_steps(one: DecisionRecord, other: DecisionRecord) -> Iterator[Difference]:
+    if one.steps == other.steps:
+        return
+    before = {step.name: [step.n_in, step.n_out] for step in funnel(one)[1:]}
+    after = {step.name: [step.n_in, step.n_out] for step in funnel(other)[1:]}
+    found = [
+        Difference(f"filter {name}", before.get(name), after.get(name))
+        for name in dict.fromkeys((*before, *after))
+        if before.get(name) != after.get(name)
+    ]
+    order = Difference("order of filters", list(before), list(after))
+    yield from found or [order]
+
+
+def _compare_scores(one: DecisionRecord, other: DecisionRecord) -> Iterator[Difference]:
+    """Yield which weigher gives a host another weight, and how the ranking moved."""
+    for before, after in zip(one.instances, other.instances, strict=False):
+        whom = f" of {before.instance_uuid}" if len(one.instances) > 1 else ""
+        yield from _unequal(f"weight{whom}", before.weight, after.weight)
+        yield from _unequal(
+            f"ranking{whom}",
+            [[each.host, each.weight] for each in before.top_hosts],
+            [[each.host, each.weight] for each in after.top_hosts],
+        )
+        parts = {each.node: each.parts for each in after.top_hosts}
+        for host in before.top_hosts:
+            was = {part.name: part for part in host.parts}
+            now = {part.name: part for part in parts.get(host.node, ())}
+            # The store leaves out the parts of most instances of a large request.
+            for name in dict.fromkeys((*was, *now)) if was and now else ():
+                yield from _unequal(
+                    f"{name} on {host.host}{whom}",
+                    _score(was.get(name)),
+                    _score(now.get(name)),
+                )
+
+
+def _score(part: WeigherPart | None) -> dict[str, float] | None:
+    if part is None:
+        return None
+    return {n: getattr(part, n) for n in ("raw", "normalized", "weighted")}
+
+
+def _hosts(record: DecisionRecord) -> list[str]:
+    return [each.host for each in record.instances]
+
+
+def _with_funnel(record: DecisionRecord) -> dict[str, Any]:
+    steps = [dataclasses.asdict(step) for step in funnel(record)]
+    return {**record.to_dict(), "funnel": steps}
+
+
+# -- many decisions ----------------------------------------------------------------
+
+
+@dataclasses.dataclass(slots=True)
+class ReplaySummary:
+    """What another configuration would have changed, over many decisions.
+
+    Each is repeated on its own view: that an earlier one went elsewhere does not change
+    the hosts on which later ones are made.
+
+    Attributes
+    ----------
+    n_elsewhere : int
+        Decisions of which an instance got another host.
+    n_found, n_lost : int
+        Decisions that find hosts only now, and only then.
+    fills : tuple of list of float
+        The used share of memory of each selected host, with its instance: then, now.
+    hosts : tuple of set of str
+        The selected hosts: then, now.
+    """
+
+    n_replayed: int = 0
+    n_identical: int = 0
+    n_elsewhere: int = 0
+    n_found: int = 0
+    n_lost: int = 0
+    n_failed: int = 0
+    fills: tuple[list[float], list[float]] = dataclasses.field(
+        default_factory=lambda: ([], [])
+    )
+    hosts: tuple[set[str], set[str]] = dataclasses.field(
+        default_factory=lambda: (set(), set())
+    )
+
+    def add(self, made: Replay, offline: OfflineParts, memory_mb: int) -> None:
+        """Count a replay.
+
+        Parameters
+        ----------
+        memory_mb : int
+            Of the request's flavor.
+        """
+        self.n_replayed += 1
+        if made.replayed.outcome is Outcome.FAILED:
+            self.n_failed += 1
+            return
+        was, now = _hosts(made.recorded), _hosts(made.replayed)
+        self.n_identical += made.is_identical
+        self.n_elsewhere += bool(was and now and was != now)
+        self.n_found += bool(now and not was)
+        self.n_lost += bool(was and not now)
+        for side, names in enumerate((was, now)):
+            self.hosts[side].update(names)
+            self.fills[side].extend(_fills(offline, names, memory_mb))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts as plain data, `before` and `after` for hosts and fill."""
+        sides = ("recorded", "replayed")
+        return {
+            "replayed": self.n_replayed,
+            "identical": self.n_identical,
+            "elsewhere": self.n_elsewhere,
+            "found": self.n_found,
+            "lost": self.n_lost,
+            "failed": self.n_failed,
+            "hosts": dict(zip(sides, map(len, self.hosts), strict=True)),
+            "memory_fill": dict(zip(sides, map(_mean, self.fills), strict=True)),
+        }
+
+
+def _fills(
+    offline: OfflineParts, names: Sequence[str], memory_mb: int
+) -> Iterator[float]:
+    table = offline.parts.table
+    for name in names:
+        hosts = table.batch(table.nodes_of(name))
+        total = int(hosts.total_usable_ram_mb.sum())
+        if total:
+            used = total - int(hosts.free_ram_mb.sum()) + memory_mb
+            yield used / total
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

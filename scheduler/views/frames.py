@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames: a sequence of small, typed pieces, compressed as one stream.
+
+Each is msgpack with its length before it. Small pieces bound the memory of a reader
+and, as compressing releases the interpreter's lock, the time that a writer holds it.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+_T = TypeVar("_T")
+
+#: The first bytes; the last one is the version of all that follows.
+_MAGIC: Final = b"moorage view "
+_VERSION: Final = b"\x01"
+_LEVEL: Final = 1
+_LENGTH: Final = struct.Struct(">I")
+#: Bytes of one frame, and of all of a view: 100,000 hosts need a quarter of it.
+_MAX_FRAME: Final = 1 << 25
+_MAX_UNPACKED: Final = 1 << 30
+_READ: Final = 1 << 20
+
+
+class UnreadableView(ValueError):
+    """Raised for bytes that are no view, or one of another version; one line."""
+
+
+class Frame(msgspec.Struct, array_like=True):
+    """One piece of a view.
+
+    Attributes
+    ----------
+    kind : str
+        What it is a piece of.
+    name : str
+        Which one: a column, or a resource class; often "".
+    """
+
+    kind: str
+    name: str
+    data: Any
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder(enc_hook=str)
+_DECODER: Final = msgspec.msgpack.Decoder(Frame)
+
+
+def write_frames(frames: Iterable[Frame]) -> bytes:
+    """Return frames as bytes."""
+    compressor = zlib.compressobj(_LEVEL)
+    parts = [_MAGIC + _VERSION]
+    for frame in frames:
+        data = _ENCODER.encode(frame)
+        parts.append(compressor.compress(_LENGTH.pack(len(data)) + data))
+    parts.append(compressor.flush())
+    return b"".join(parts)
+
+
+def read_frames(data: bytes) -> Iterator[Frame]:
+    """Yield the frames of bytes.
+
+    Raises
+    ------
+    UnreadableView
+        They are damaged, too large, or of another version.
+    """
+    if not data.startswith(_MAGIC):
+        raise UnreadableView("it is no view of Moorage")
+    if data[len(_MAGIC) : len(_MAGIC) + 1] != _VERSION:
+        raise UnreadableView("its view has the format of another version of Moorage")
+    stream = _Stream(data[len(_MAGIC) + 1 :])
+    while head := stream.read(_LENGTH.size):
+        (size,) = _LENGTH.unpack(head)
+        if size > _MAX_FRAME:
+            raise UnreadableView(f"it is damaged: a piece of {size} bytes")
+        try:
+            yield _DECODER.decode(stream.read(size))
+        except (msgspec.MsgspecError, RecursionError) as e:
+            raise UnreadableView(f"it is damaged: {e}") from e
+
+
+class _Stream:
+    """Decompresses only as much as is read."""
+
+    def __init__(self, data: bytes) -> None:
+        self._decompressor = zlib.decompressobj()
+        self._left = data
+        self._unread = bytearray()
+        self._n_unpacked = 0
+
+    def read(self, size: int) -> bytes:
+        """Return so many bytes; none at the end."""
+        while len(self._unread) < size and not self._decompressor.eof:
+            try:
+                piece = self._decompressor.decompress(self._left, _READ)
+            except zlib.error as e:
+                raise UnreadableView(f"it is damaged: {e}") from e
+            self._left = self._decompressor.unconsumed_tail
+            if not piece and not self._left and not self._decompressor.eof:
+                raise UnreadableView("it is truncated")
+            self._n_unpacked += len(piece)
+            if self._n_unpacked > _MAX_UNPACKED:
+                raise UnreadableView(f"it has more than {_MAX_UNPACKED} bytes")
+            self._unread += piece
+        if self._unread and len(self._unread) < size:
+            raise UnreadableView("it is truncated")
+        found = bytes(self._unread[:size])
+        del self._unread[:size]
+        return found
+
+
+# -- arrays ------------------------------------------------------------------------
+
+
+def array_data(array: npt.NDArray[Any]) -> bytes:
+    """Return the values of an array in the order of bytes of little-endian machines."""
+    values = np.ascontiguousarray(array)
+    return values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def read_array(
+    data: object, dtype: npt.DTypeLike, size: int | None = None
+) -> npt.NDArray[Any]:
+    """Return the array of its values; it must have `size` of them, if that is given.
+
+    Raises
+    ------
+    UnreadableView
+    """
+    kind = np.dtype(dtype).newbyteorder("<")
+    if not isinstance(data, bytes) or len(data) % kind.itemsize:
+        raise UnreadableView("it is damaged: an array has another type")
+    found = np.frombuffer(data, kind).astype(np.dtype(dtype))
+    if size is not None and len(found) != size:
+        raise UnreadableView(f"it is damaged: {len(found)} values where {size} belong")
+    return found
+
+
+def read_indices(data: object, n_values: int, *, least: int = 0) -> npt.NDArray[Any]:
+    """Return an array of int32 in which each is an index of so many values."""
+    found = read_array(data, np.int32)
+    if len(found) and not least <= found.min() <= found.max() < n_values:
+        raise UnreadableView("it is damaged: an index is out of range")
+    return found
+
+
+def checked(read: Callable[[Any], _T], data: Any) -> _T:  # noqa: ANN401 - untrusted
+    """Return what a function reads of untrusted data.
+
+    Raises
+    ------
+    UnreadableView
+        It has another shape.
+    """
+    try:
+        return read(data)
+    except (
+        ArithmeticError, AttributeError, LookupError, TypeError, ValueError
+    ) as e:  # fmt: skip
+        if isinstance(e, UnreadableView):
+            raise
+        raise UnreadableView(f"it is damaged: {type(e).__name__}: {e}") from e

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of interned columns as plain data, exactly; faster than their reports.
+
+A topology or pool is written as its fields, so that reading it gives an equal value
+also where claims have changed it. CPUs are bits of integers of any size: hexadecimal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from ..hosts import HostPools, HostTopology
+from ..hosts.columns import (
+    NUMBERS,
+    POOLS,
+    TEXTS,
+    TOPOLOGY,
+    TRIPLES,
+    Column,
+    ColumnType,
+)
+from ..hosts.numa.cells import CellHardware, HostCell, Pages
+from ..hosts.pci.pool import Pool, PoolKind
+
+Convert = Callable[[Any], Any]
+
+
+def writer_of(column: Column) -> Convert:
+    """Return what makes plain data of a column's value."""
+    write, _ = _KINDS.get(column.kind, _OF_TEXTS)
+    return write
+
+
+def reader_of(column: Column) -> Convert:
+    """Return what reads it again; it raises TypeError, ValueError or LookupError."""
+    _, read = _KINDS.get(column.kind, _OF_TEXTS)
+    return read
+
+
+def _same(value: Any) -> Any:  # noqa: ANN401 - text or None
+    return value
+
+
+def _text(value: Any) -> str | None:  # noqa: ANN401 - untrusted
+    if value is None or type(value) is str:
+        return value
+    raise TypeError(f"a {type(value).__name__} where a text is needed")
+
+
+def _write_mapping(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if value is None else dict(value)
+
+
+def _read_texts(value: Any) -> Mapping[str, str]:  # noqa: ANN401 - untrusted
+    return MappingProxyType({str(k): str(v) for k, v in value.items()})
+
+
+def _read_numbers(value: Any) -> Mapping[str, float] | None:  # noqa: ANN401 - as above
+    if value is None:
+        return None
+    if not all(type(each) in (int, float) for each in value.values()):
+        raise TypeError("a metric is no number")
+    return MappingProxyType({str(k): v for k, v in value.items()})
+
+
+def _read_triples(value: Any) -> tuple[tuple[str, ...], ...]:  # noqa: ANN401 - as above
+    return tuple(tuple(map(str, each)) for each in value)
+
+
+# -- NUMA cells ----------------------------------------------------------------------
+
+
+def _write_topology(topology: HostTopology | None) -> list[Any] | None:
+    if topology is None:
+        return None
+    return [_write_cell(cell) for cell in topology.cells]
+
+
+def _write_cell(cell: HostCell) -> list[Any]:
+    of = cell.hardware
+    hardware = [
+        of.id, of.cpus, of.pcpus, of.siblings, of.memory_mb, of.socket,
+        sorted(of.physnets), of.is_tunneled,
+    ]  # fmt: skip
+    return [
+        hardware, cell.cpu_usage, cell.memory_usage, f"{cell.pinned:x}", cell.pages
+    ]  # fmt: skip
+
+
+def _read_topology(value: Any) -> HostTopology | None:  # noqa: ANN401 - untrusted
+    return None if value is None else HostTopology(tuple(map(_read_cell, value)))
+
+
+def _read_cell(value: Sequence[Any]) -> HostCell:
+    hardware, cpu_usage, memory_usage, pinned, pages = value
+    id_, cpus, pcpus, siblings, memory_mb, socket, physnets, is_tunneled = hardware
+    return HostCell(
+        CellHardware(
+            int(id_),
+            _cpus(cpus),
+            _cpus(pcpus),
+            tuple(map(_cpus, siblings)),
+            int(memory_mb),
+            None if socket is None else int(socket),
+            frozenset(map(str, physnets)),
+            bool(is_tunneled),
+        ),
+        int(cpu_usage),
+        int(memory_usage),
+        int(pinned, 16),
+        tuple(Pages(*map(int, each)) for each in pages),
+    )
+
+
+def _cpus(value: Sequence[Any]) -> tuple[int, ...]:
+    cpus = tuple(map(int, value))
+    if not all(0 <= cpu < _MAX_CPUS for cpu in cpus):
+        raise ValueError("a CPU's number is out of range")
+    return cpus
+
+
+#: Each CPU is a bit: a higher number would need that much memory.
+_MAX_CPUS: Final = 1 << 16
+
+
+# -- PCI devices -----------------------------------------------------------------------
+
+
+def _write_pools(pools: HostPools) -> list[Any]:
+    return [[p.kind.items, p.count, p.rp_uuid, p.place] for p in pools.pools]
+
+
+def _read_pools(value: Any) -> HostPools:  # noqa: ANN401 - untrusted
+    return HostPools(tuple(map(_read_pool, value)))
+
+
+def _read_pool(value: Sequence[Any]) -> Pool:
+    items, count, rp_uuid, place = value
+    pairs = tuple((str(key), _hashable(each)) for key, each in items)
+    return Pool(PoolKind(pairs), int(count), _text(rp_uuid), int(place))
+
+
+def _hashable(value: Any) -> Any:  # noqa: ANN401 - untrusted
+    if isinstance(value, list):
+        return tuple(map(_hashable, value))
+    if value is None or isinstance(value, str | int):
+        return value
+    raise TypeError(f"a {type(value).__name__} in a PCI device pool")
+
+
+_OF_TEXTS: Final[tuple[Convert, Convert]] = (_same, _text)
+_KINDS: Final[Mapping[ColumnType, tuple[Convert, Convert]]] = {
+    TEXTS: (_write_mapping, _read_texts),
+    NUMBERS: (_write_mapping, _read_numbers),
+    TRIPLES: (_same, _read_triples),
+    TOPOLOGY: (_write_topology, _read_topology),
+    POOLS: (_write_pools, _read_pools),
+}

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which views are stored: of failures, and of a sample of the other decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ..candidates import Offer
+from ..drivers.parts import Parts
+from ..drivers.record import DecisionRecord, Outcome
+from ..drivers.seen import Seen
+from ..placement.cache import CachedOffer
+from ..placement.memory import TableOffer
+from ..waiting import Spawner, ThreadSpawner
+from .view import CapturedView
+
+#: Seconds between two stored views, at least.
+_INTERVAL_S: Final = 1.0
+#: Seconds between two of decisions that did not fail.
+_SAMPLE_S: Final = 10.0
+#: A view follows after this many times the seconds that encoding the last one took: at
+#: most 5 % of a core are spent on it, however large the cloud is.
+_REST: Final = 20
+
+#: Queues what encodes a view, to be stored; returns the id that the view will have.
+AddView = Callable[[Callable[[], bytes]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    id: str
+    captured: CapturedView
+
+
+class ViewKeeper:
+    """Captures the views of decisions; thread-safe.
+
+    Parameters
+    ----------
+    add : callable
+        See `AddView`; what it is given is called in another thread.
+    clock : callable
+        Returns monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        add: AddView,
+        *,
+        clock: Callable[[], float],
+        spawner: Spawner | None = None,
+    ) -> None:
+        self._add = add
+        self._clock = clock
+        self._lock = (spawner or ThreadSpawner()).lock()
+        self._next_at = self._next_sample_at = clock()
+        self._last: _Kept | None = None
+
+    def begin(self, parts: Parts, seen: Seen) -> None:
+        """Capture the view of a decision that has read its hosts, if one is due."""
+        now = self._clock()
+        if now >= self._next_sample_at or seen.is_again:
+            self._next_sample_at = now + _SAMPLE_S
+            self._keep(parts, seen)
+
+    def end(self, parts: Parts, seen: Seen, record: DecisionRecord) -> None:
+        """Set `DecisionRecord.replay` if the view is stored, or is captured now."""
+        if seen.view is None and record.outcome is Outcome.NO_VALID_HOST:
+            if seen.revision is None:  # no host was read, as there was no candidate
+                seen.revision = parts.table.revision
+            self._keep(parts, seen)
+        if seen.view is not None:
+            record.replay = seen.key(seen.view)
+
+    def _keep(self, parts: Parts, seen: Seen) -> None:
+        """Capture a view, or find it, if the hosts have not changed since it was read.
+
+        Views that could not be captured at that moment are left out: a decision waits
+        for nothing.
+        """
+        last = self._last
+        if last is not None and _is_view_of(last.captured, parts, seen):
+            seen.view = last.id
+            return
+        if seen.revision != parts.table.revision:
+            return
+        if not (seen.is_again or self._is_due()):
+            return
+        unanswered = () if seen.offer is not None else seen.queries
+        captured = CapturedView.of(parts, offer=seen.offer, unanswered=unanswered)
+        if not _is_view_of(captured, parts, seen):
+            return  # something has changed meanwhile
+        seen.view = self._add(lambda: self._encode(captured))
+        self._last = _Kept(seen.view, captured)
+
+    def _is_due(self) -> bool:
+        with self._lock:
+            now = self._clock()
+            if now < self._next_at:
+                return False
+            self._next_at = now + _INTERVAL_S
+            return True
+
+    def _encode(self, captured: CapturedView) -> bytes:
+        began = self._clock()
+        data = captured.encode()
+        ended = self._clock()
+        with self._lock:
+            self._next_at = max(self._next_at, ended + _REST * (ended - began))
+        return data
+
+
+def _is_view_of(captured: CapturedView, parts: Parts, seen: Seen) -> bool:
+    """Return whether a view is exactly what a decision has read."""
+    if captured.image.revision != seen.revision or captured.conf is not parts.conf:
+        return False
+    if seen.offer is not None:
+        return all(_has(captured, offer) for offer in seen.offer.offers)
+    if captured.providers is None:
+        known = {offer.query for offer in captured.offers if not offer.n_open}
+        return known.issuperset(seen.queries)
+    now = parts.candidates.provider_view()
+    return now is not None and now.state is captured.providers.state
+
+
+def _has(captured: CapturedView, offer: Offer) -> bool:
+    if isinstance(offer, TableOffer):
+        return (
+            captured.providers is not None and captured.providers.state is offer.state
+        )
+    return isinstance(offer, CachedOffer) and any(
+        offer.query == each.query
+        and offer.answer is each.answer
+        and offer.claimed == each.claimed
+        and np.array_equal(offer.is_open, each.is_open)
+        for each in captured.offers
+    )

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of a scheduler over a view: no network, and time stands still."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Collection, Iterable, Mapping
+from typing import NoReturn
+
+import numpy as np
+from oslo_config import cfg
+
+from ..candidates import AllocationRequest, CandidatesQuery, DerivedData, Offer
+from ..drivers.claims.peer_claims import publish_nothing
+from ..drivers.parts import Parts
+from ..drivers.plugins import PluginSet, load_plugin_set
+from ..drivers.record import DecisionLog
+from ..errors import PlacementUnavailable
+from ..hosts import HostTable
+from ..placement.adapter import Verb
+from ..placement.allocations.journal import Journal
+from ..placement.allocations.orphans import Orphans
+from ..placement.cache import CachedOffer
+from ..placement.candidates_source import (
+    CacheStats,
+    CandidatesSource,
+    CountedClaim,
+    FollowingStats,
+)
+from ..placement.client import PlacementClient
+from ..placement.health import PlacementHealth
+from ..placement.memory import TableOffer
+from ..placement.providers import ProviderQuery, ProviderView, QueryNotCovered
+from ..sources.base import BaseHostSource
+from ..waiting import SystemWaiter
+from .options import apply_options, load_options
+from .view import StoredView
+
+
+class OfflineParts:
+    """What decisions and explanations need, from a view alone.
+
+    Parameters
+    ----------
+    conf : oslo_config.cfg.ConfigOpts, optional
+        None: the options of the view.
+
+    Attributes
+    ----------
+    parts : Parts
+    now : float
+        What its clock says, seconds since the epoch: at first the time of the view.
+
+    Raises
+    ------
+    UnreadableView
+    PluginError
+        A plugin that the options name is not installed here.
+    ValueError
+        A value of the view's options is invalid.
+    """
+
+    def __init__(self, view: StoredView, conf: cfg.ConfigOpts | None = None) -> None:
+        self.view = view
+        self.now = view.at
+        plugins = _plugins(view, conf, self.clock)
+        placement = _NoPlacement()
+        orphans = Orphans(placement, rng=random.Random(0))
+        self.parts = Parts(
+            conf=plugins.conf,
+            driver=plugins.driver,
+            placement=placement,
+            orphans=orphans,
+            journal=Journal(orphans),
+            candidates=ViewCandidates(view.providers, view.offers),
+            table=view.table(self.clock),
+            source=ViewSource(plugins.conf),
+            prefilters=plugins.prefilters,
+            filters=plugins.filters,
+            weighers=plugins.weighers,
+            decisions=DecisionLog(1),
+            clock=self.clock,
+            rng=np.random.default_rng(view.tie_seed),
+            tie_seed=view.tie_seed,
+            network=None,
+            waiter=SystemWaiter(),
+            publish_claims=publish_nothing,
+            review=lambda _nodes: False,
+        )
+
+    def clock(self) -> float:
+        """Return `now`."""
+        return self.now
+
+    def providers(self) -> ProviderView | None:
+        """Return the providers of the view; None: it has none."""
+        return self.view.providers
+
+
+def _plugins(view: StoredView, conf: cfg.ConfigOpts | None, clock: object) -> PluginSet:
+    assert callable(clock)
+    if conf is not None:
+        return load_plugin_set(conf, clock)
+    conf = load_options(view.options)
+    # Plugins register options of their own, which can be set only then.
+    load_plugin_set(conf, clock)
+    apply_options(conf, view.options)
+    return load_plugin_set(conf, clock)
+
+
+class ViewSource(BaseHostSource):
+    """Host state that does not change."""
+
+    def start(self, table: HostTable) -> None:
+        """Do nothing: the table was made of the view."""
+
+
+class _NoPlacement(PlacementClient):
+    """No Placement can be asked: each call raises PlacementUnavailable."""
+
+    def __init__(self) -> None:
+        self.health = PlacementHealth()
+
+    def is_empty(self) -> bool:
+        return False
+
+    def _read(self, url: str, *_args: object, **_more: object) -> NoReturn:
+        raise PlacementUnavailable(
+            f"A view has no Placement that could answer GET {url.partition('?')[0]}: "
+            "it was made without a copy of the providers ([moorage] candidates = "
+            "memory)"
+        )
+
+    def write(self, verb: Verb, url: str, *_args: object, **_more: object) -> NoReturn:
+        raise PlacementUnavailable(f"A view has no Placement for {verb} {url}")
+
+
+class ViewCandidates(CandidatesSource):
+    """Candidates from the answers of a view, otherwise from its providers."""
+
+    def __init__(
+        self, providers: ProviderView | None, offers: Collection[CachedOffer]
+    ) -> None:
+        self._providers = providers
+        self._offers = {offer.query: offer for offer in offers}
+        self._derived = DerivedData()
+
+    def load(self) -> None:
+        """Do nothing."""
+
+    def start(self) -> None:
+        """Do nothing."""
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+    def tick(self) -> int:
+        """Return 0: every offer is as new as a view can be."""
+        return 0
+
+    def invalidate_older_than(self, supply_revision: int) -> None:
+        """Do nothing."""
+
+    def get(
+        self,
+        query: CandidatesQuery,
+        *,
+        since: int | None = None,  # noqa: ARG002 - of the interface
+        max_age_s: float = math.inf,  # noqa: ARG002
+        global_request_id: str | None = None,  # noqa: ARG002
+    ) -> Offer:
+        """Return the candidates for a query.
+
+        Raises
+        ------
+        PlacementUnavailable
+            The view has neither an answer to it nor providers that give one.
+        """
+        if query in self._offers:
+            return self._offers[query]
+        if self._providers is None:
+            raise PlacementUnavailable(
+                "Placement's part is missing: the view has its answers to the stored "
+                "request alone, as [moorage] candidates was not memory"
+            )
+        try:
+            matches = self._providers.match(ProviderQuery.parse(query.params))
+        except QueryNotCovered as e:
+            raise PlacementUnavailable(
+                f"Placement would have been asked, and a view has none: {e}"
+            ) from e
+        return TableOffer(query, matches, self._derived, began=0, began_at=0.0)
+
+    def count_claim(
+        self,
+        requests: Iterable[AllocationRequest],  # noqa: ARG002 - of the interface
+        *,
+        began: int | None = None,
+        age_s: float | None = None,  # noqa: ARG002
+    ) -> CountedClaim:
+        """Return a claim that counts for nothing."""
+        return CountedClaim({}, began or 0, 0)
+
+    def release(self, claim: CountedClaim) -> None:
+        """Do nothing."""
+
+    def exclude(self, offer: Offer, number: int) -> None:
+        """Do nothing: the next decision on the view reads the same."""
+
+    def mark_changed(self, node_uuids: Collection[str]) -> None:
+        """Do nothing."""
+
+    def age_s(self, offer: Offer) -> float:  # noqa: ARG002 - of the interface
+        """Return 0."""
+        return 0.0
+
+    def lift_limit(self, offer: Offer) -> bool:  # noqa: ARG002 - of the interface
+        """Return False: there is no newer answer."""
+        return False
+
+    def set_limits(self, max_age_s: float, max_requests: int) -> None:
+        """Do nothing."""
+
+    def stats(self) -> CacheStats:
+        """Return zeros."""
+        return CacheStats()
+
+    def query_counts(self) -> Mapping[str, int]:
+        """Return nothing."""
+        return {}
+
+    def provider_view(self) -> ProviderView | None:
+        """Return the providers of the view; None: it has none."""
+        return self._providers
+
+    def following_stats(self) -> FollowingStats | None:
+        """Return None: nothing is followed."""
+        return None

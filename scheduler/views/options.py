@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of a view: those that are set, without secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from oslo_config import cfg
+
+from ..conf import load, registered_opts
+from ..conf.values import is_secret
+
+#: Values by group and option.
+OptionValues = Mapping[str, Mapping[str, Any]]
+
+_NOVA = "nova.scheduler."
+#: Options whose values can name code to import.
+_CODE = frozenset({"available_filters", "weight_classes"})
+
+
+def set_options(conf: cfg.ConfigOpts) -> dict[str, dict[str, Any]]:
+    """Return the options that differ from their defaults; no secret is among them."""
+    found: dict[str, dict[str, Any]] = {}
+    for group, opt, _ in registered_opts(conf):
+        if is_secret(opt) or opt.dest in ("config_file", "config_dir"):
+            continue
+        value = (conf[group] if group else conf)[opt.dest]
+        if value != opt.default:
+            found.setdefault(group or "DEFAULT", {})[opt.dest] = value
+    return found
+
+
+def load_options(values: OptionValues) -> cfg.ConfigOpts:
+    """Return options with these values; see `apply_options`."""
+    conf = load([], config_files=[])
+    apply_options(conf, values)
+    return conf
+
+
+def apply_options(conf: cfg.ConfigOpts, values: OptionValues) -> None:
+    """Set the options of a view that are registered; others are skipped.
+
+    What would import code by its path is left out: bytes of a view are not trusted.
+    Entry points of installed plugins, and nova's own paths, are no such code.
+
+    Raises
+    ------
+    ValueError
+        A value is invalid.
+    """
+    for group, of_group in values.items():
+        for name, value in of_group.items():
+            known = value
+            if name in _CODE:
+                known = [p for p in value if "." not in p or p.startswith(_NOVA)]
+            try:
+                conf.set_override(
+                    str(name), known, None if group == "DEFAULT" else str(group)
+                )
+            except (cfg.NoSuchOptError, cfg.NoSuchGroupError):
+                continue

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host table as frames, and from frames."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, cast
+
+import numpy as np
+
+from ..hosts import Columns, Consumption, HostAggregate, HostTable, TableImage
+from .frames import (
+    Frame,
+    UnreadableView,
+    array_data,
+    checked,
+    read_array,
+    read_indices,
+)
+from .host_values import reader_of, writer_of
+
+#: Values of one frame: about a millisecond of work.
+_CHUNK: Final = 500
+#: Instances of one frame.
+_INSTANCES: Final = 5000
+
+NUMBERS: Final = "numbers"
+CODES: Final = "codes"
+VALUES: Final = "values"
+AGGREGATES: Final = "aggregates"
+INSTANCES: Final = "instances"
+PROPERTIES: Final = "properties"
+CLAIMS: Final = "claims"
+
+
+def frames_of_hosts(image: TableImage, columns: Columns) -> Iterator[Frame]:
+    """Yield the frames of a host table."""
+    for each in image.aggregates:
+        data = [each.id, each.uuid, each.name, sorted(each.hosts), dict(each.metadata)]
+        yield Frame(AGGREGATES, "", data)
+    view = image.view
+    for name, array in view.numbers.items():
+        if name in columns:
+            yield Frame(NUMBERS, name, array_data(array))
+    for name, codes in view.codes.items():
+        if name in columns:
+            present, inverse = np.unique(codes, return_inverse=True)
+            yield Frame(CODES, name, array_data(inverse.astype(np.int32)))
+            write, values = writer_of(columns[name]), view.interners[name].values
+            for some in _chunks(present.tolist(), _CHUNK):
+                yield Frame(VALUES, name, [write(values[code]) for code in some])
+    located = ((uuid, h) for uuid, hosts in image.hosts_of.items() for h in hosts)
+    for some in _chunks(located, _INSTANCES):
+        uuids, hosts = zip(*some, strict=True)
+        names = {name: code for code, name in enumerate(dict.fromkeys(hosts))}
+        codes = np.fromiter(map(names.__getitem__, hosts), np.int32, len(hosts))
+        data = [_packed(uuids), list(names), array_data(codes)]
+        yield Frame(INSTANCES, "", data)
+    for some in _chunks(image.properties.items(), _CHUNK):
+        yield Frame(PROPERTIES, "", {uuid: sorted(pairs) for uuid, pairs in some})
+    for some in _chunks(image.claims, _CHUNK):
+        rows = [[c.node_uuid, c.instance_uuid, c.claimed_at] for c in some]
+        yield Frame(CLAIMS, "", rows)
+
+
+def _chunks(values: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    remaining = iter(values)
+    while some := list(itertools.islice(remaining, size)):
+        yield some
+
+
+def _packed(uuids: Sequence[str]) -> bytes | Sequence[str]:
+    """Return UUIDs as 16 bytes each; the texts themselves if they are no UUIDs."""
+    digits = "".join(uuids).replace("-", "")
+    try:
+        data = bytes.fromhex(digits)
+    except ValueError:
+        return uuids
+    is_canonical = data.hex() == digits and set(map(len, uuids)) == {36}
+    return data if is_canonical and len(data) == 16 * len(uuids) else uuids
+
+
+def _unpacked(data: object) -> list[str]:
+    if not isinstance(data, bytes):
+        return [str(each) for each in cast(Iterable[object], data)]
+    d = data.hex()
+    return [
+        f"{d[i : i + 8]}-{d[i + 8 : i + 12]}-{d[i + 12 : i + 16]}-"
+        f"{d[i + 16 : i + 20]}-{d[i + 20 : i + 32]}"
+        for i in range(0, len(d), 32)
+    ]
+
+
+class HostsReader:
+    """Collects the frames of a host table.
+
+    Parameters
+    ----------
+    columns : mapping
+        The declarations of all columns; others in a view are left out.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._numbers: dict[str, Any] = {}
+        self._codes: dict[str, object] = {}
+        self._values: defaultdict[str, list[Any]] = defaultdict(list)
+        self._aggregates: list[HostAggregate] = []
+        self._instances: defaultdict[str, set[str]] = defaultdict(set)
+        self._properties: dict[str, list[Any]] = {}
+        self._claims: list[Any] = []
+
+    def add(self, frame: Frame) -> bool:
+        """Take a frame; return whether it is one of a host table."""
+        if frame.kind in (NUMBERS, CODES, VALUES) and frame.name not in self._columns:
+            return True
+        add = self._adders().get(frame.kind)
+        if add is not None:
+            checked(add, frame)
+        return add is not None
+
+    def _adders(self) -> dict[str, Callable[[Frame], object]]:
+        return {
+            NUMBERS: lambda f: self._numbers.update({f.name: f.data}),
+            CODES: lambda f: self._codes.update({f.name: f.data}),
+            VALUES: self._add_values,
+            AGGREGATES: lambda f: self._aggregates.append(_aggregate(*f.data)),
+            INSTANCES: lambda f: self._add_instances(*f.data),
+            PROPERTIES: lambda f: self._properties.update(f.data),
+            CLAIMS: lambda f: self._claims.extend(f.data),
+        }
+
+    def _add_values(self, frame: Frame) -> None:
+        read = reader_of(self._columns[frame.name])
+        self._values[frame.name].extend(map(read, frame.data))
+
+    def _add_instances(self, packed: object, hosts: list[str], codes: object) -> None:
+        names = [str(host) for host in hosts]
+        places = read_indices(codes, len(names)).tolist()
+        for uuid, place in zip(_unpacked(packed), places, strict=True):
+            self._instances[names[place]].add(uuid)
+
+    def table(self, clock: Callable[[], float]) -> HostTable:
+        """Return a table with the same rows in the same order.
+
+        Raises
+        ------
+        UnreadableView
+        """
+        return checked(self._table, clock)
+
+    def _table(self, clock: Callable[[], float]) -> HostTable:
+        made = HostTable(clock, self._columns)
+        made.put_aggregates(self._aggregates)
+        columns = dict(self._read_columns())
+        self._put(made, columns)
+        made.set_instances_of(self._instances)
+        for uuid, pairs in self._properties.items():
+            properties = frozenset((str(name), str(text)) for name, text in pairs)
+            made.instances.set_image_properties(uuid, properties)
+        return made
+
+    def _put(self, made: HostTable, columns: dict[str, list[Any]]) -> None:
+        """Put the rows; each claim, which they include, then adds one instance."""
+        n_claims = Counter(node for node, _, _ in self._claims)
+        columns["num_instances"] = [
+            number - n_claims[uuid]
+            for uuid, number in zip(
+                columns["uuid"], columns["num_instances"], strict=True
+            )
+        ]
+        made.put_columns(columns)
+        for node, instance, claimed_at in self._claims:
+            nothing = Consumption(memory_mb=0, disk_mb=0, vcpus=0, io_ops=0)
+            made.consume(node, str(instance), nothing, float(claimed_at))
+
+    def _read_columns(self) -> Iterator[tuple[str, list[Any]]]:
+        n_rows = len(read_array(self._codes.get("uuid"), np.int32))
+        for name, column in self._columns.items():
+            if column.is_interned and name in self._codes:
+                values = self._values[name]
+                codes = read_indices(self._codes[name], len(values))
+                found = [values[code] for code in codes.tolist()]
+            elif not column.is_interned and name in self._numbers:
+                found = read_array(self._numbers[name], column.kind.dtype).tolist()
+            elif column.has_default:
+                found = [column.default] * n_rows
+            else:
+                raise UnreadableView(f"it is damaged: it has no column {name}")
+            if len(found) != n_rows:
+                raise UnreadableView(f"it is damaged: {name} has {len(found)} rows")
+            yield name, found
+        if len(set(self._values["uuid"])) != n_rows:
+            raise UnreadableView("it is damaged: a compute node has two rows")
+
+
+def _aggregate(
+    id_: int, uuid: str, name: str, hosts: list[str], metadata: dict[str, str]
+) -> HostAggregate:
+    texts = {str(key): str(value) for key, value in metadata.items()}
+    return HostAggregate(
+        int(id_), str(uuid), str(name), frozenset(map(str, hosts)), texts
+    )

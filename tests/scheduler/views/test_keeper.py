@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Views are kept of failures and of a sample, at most one a second."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from moorage.scheduler.drivers.record import DecisionRecord
+from moorage.scheduler.errors import NoValidHost
+from moorage.scheduler.notifications import Notifier, make_publishers
+from moorage.scheduler.selector import Selector
+from moorage.scheduler.service import Scheduler
+from moorage.scheduler.views import ViewKeeper
+
+from ...fixtures.clouds import CONTEXT, new_uuids, request
+from ...fixtures.explained_clouds import explained_cloud
+
+
+class Kept:
+    """A scheduler that keeps views, on a clock that stands still."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.now = self.ticks = 0.0
+        self.encoders: list[Callable[[], bytes]] = []
+        self.scheduler = scheduler
+        keeper = ViewKeeper(self._add, clock=self._clock)
+        published = Notifier(
+            make_publishers(scheduler.conf, None), scheduler.table, lambda: False
+        )
+        parts = dataclasses.replace(scheduler.selector.parts, views=keeper)
+        scheduler.selector = Selector(scheduler.conf, parts, published)
+
+    def _clock(self) -> float:
+        self.now += self.ticks
+        return self.now
+
+    def _add(self, encode: Callable[[], bytes]) -> str:
+        self.encoders.append(encode)
+        return str(len(self.encoders))
+
+    def view_of(self, **flavor: int) -> str | None:
+        """Decide a request; return the id of the view that is kept of it."""
+        with contextlib.suppress(NoValidHost):
+            self.scheduler.select_destinations(
+                CONTEXT, request(root_gb=0, **flavor), new_uuids()
+            )
+        record: DecisionRecord = self.scheduler.decisions.newest(1)[0]
+        return record.replay and record.replay.view
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    with explained_cloud(9, filter_scheduler__enabled_filters=[]) as (scheduler, _):
+        yield Kept(scheduler)
+
+
+def test_one_decision_in_ten_seconds_is_kept(kept: Kept) -> None:
+    assert kept.view_of(memory_mb=64) == "1"
+    kept.now = 9.0
+    assert kept.view_of(memory_mb=64) is None
+    kept.now = 10.0
+    assert kept.view_of(memory_mb=64) == "2"
+
+
+def test_failures_are_kept_once_a_second_and_share_a_view(kept: Kept) -> None:
+    kept.view_of(memory_mb=64)
+    assert kept.view_of(vcpus=500) is None
+    kept.now = 1.0
+    assert [kept.view_of(vcpus=500) for _ in range(3)] == ["2"] * 3
+    kept.scheduler.table.release_claim("h0", "no such instance")
+    assert kept.view_of(vcpus=500) is None
+    assert len(kept.encoders) == 2
+
+
+def test_encoding_takes_a_small_share_of_time(kept: Kept) -> None:
+    assert kept.view_of(vcpus=500) == "1"
+    kept.ticks = 0.5  # each look at the clock from now on
+    kept.encoders[0]()
+    kept.ticks = 0.0
+    kept.scheduler.table.release_claim("h0", "no such instance")
+    kept.now = 10.9
+    assert kept.view_of(vcpus=500) is None
+    kept.now = 11.0
+    assert kept.view_of(vcpus=500) == "2"
