@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from moorage.scheduler.cmd.cli.main import cli
 from moorage.scheduler.cmd.cli.snapshot_file import Snapshot, read_snapshot
 from moorage.scheduler.conf import load
-from moorage.scheduler.web import WebServer
+from moorage.scheduler.web import make_web_server
 
 from ....fixtures.explained_clouds import NAMES
 from ....fixtures.explaining_api import (
@@ -41,7 +41,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainingAPI]:
 def url(api: ExplainingAPI) -> Iterator[str]:
     conf = load([], config_files=[])
     conf.set_override("port", 0, group="web")
-    with WebServer(conf, api.app) as server:
+    with make_web_server(conf, api.app) as server:
         yield f"http://127.0.0.1:{server.port}"
 
 
