@@ -152,7 +152,8 @@ def _damaged(taken: Path, kind: str) -> bytes:
         case "view":
             found.view = found.view[: len(found.view) // 2]
         case "record":
-            found.records[0] = (1, b"\x01garbage")
+            id_, record = found.records[0]
+            found.records[0] = (id_, record[:1] + b"garbage")
         case "plugin":
             found.view = b"moorage view \x02"
     return head + msgspec.msgpack.encode(found, enc_hook=None)
