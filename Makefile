@@ -25,7 +25,7 @@ done; \
 echo "$(1): installed in $$(($$(date +%s) - start)) s"
 endef
 
-.PHONY: venv peer demo quick test test-deep check lint types bench docs clean
+.PHONY: venv peer demo demo-page quick test test-deep check lint types bench docs clean
 
 venv: $(VENV)/.done
 $(VENV)/.done: setup.cfg pyproject.toml
@@ -41,6 +41,10 @@ $(PEER)/.done: setup.cfg pyproject.toml tests/interop/peer-requirements.txt
 
 demo: venv
 	$(BIN)/python -m examples.demo
+
+# PAGE_PORT=8790 chooses the port; otherwise any free one.
+demo-page: venv
+	$(BIN)/python -m examples.demo --page $(PAGE_PORT)
 
 quick: venv
 	$(PYTEST) -q --hypothesis-profile quick \

@@ -23,8 +23,9 @@ from ..placement.providers import ProviderQuery, ProviderRecord, ProviderView
 from ..placement.providers.tree_records import tree_records
 from ..placement.tree_reading import read_tree
 from ..request import Request
+from .cloud_fill import CloudFill, cloud_fill
 from .dry_run import dry_run
-from .host_list import HostPage, summarize
+from .host_list import HostPage, HostSummary, summarize
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
 from .tree_checks import HostTree
 from .why_not import host_reasons
@@ -81,6 +82,25 @@ class Explainer:
             parts.table, parts.conf, parts.clock(), after=after, limit=limit
         )
 
+    def fill(self) -> CloudFill:
+        """Return how full all compute nodes are; see `cloud_fill`."""
+        parts = self._parts()
+        parts.source.refresh_if_stale(parts.table)
+        return cloud_fill(parts.table, parts.conf, parts.clock())
+
+    def nodes_of_host(self, host: str) -> list[HostSummary]:
+        """Return the compute nodes of a service host, `MAX_NODES` at most.
+
+        Raises
+        ------
+        UnknownHost
+        """
+        page = self.hosts(after=f"{host}/", limit=MAX_NODES)
+        found = [each for each in page.hosts if each.host == host]
+        if not found:
+            raise self._unknown(self._parts(), host)
+        return found
+
     def why_not(
         self, context: object, spec_obj: RequestSpec, host: str
     ) -> list[HostVerdict]:
@@ -107,10 +127,13 @@ class Explainer:
         nodes = parts.table.nodes_of(host) or parts.table.nodes_of(None, host)
         if nodes:
             return nodes
+        raise self._unknown(parts, host)
+
+    def _unknown(self, parts: Parts, host: str) -> UnknownHost:
         known = sorted(set(parts.table.batch().host))
         similar = difflib.get_close_matches(host[:255], known, n=3)
         hint = f"; similar: {', '.join(similar)}" if similar else ""
-        raise UnknownHost(f"There is no host {excerpt(host)} among {len(known)}{hint}")
+        return UnknownHost(f"There is no host {excerpt(host)} among {len(known)}{hint}")
 
     def _build_queries(
         self, parts: Parts, caller: Caller, spec_obj: RequestSpec

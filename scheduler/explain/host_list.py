@@ -34,6 +34,8 @@ class HostSummary:
         Seconds since its service was last seen; None: the source has no heartbeats.
     vcpus, memory_mb, disk_gb : tuple of (int, int)
         Used by instances and pending claims, and the total without overcommitment.
+    allocation_ratios : tuple of (float, float, float)
+        By which the totals of vCPUs, memory and disk are multiplied.
     n_claims : int
         Claims that no report of the host includes yet.
     """
@@ -48,6 +50,7 @@ class HostSummary:
     vcpus: tuple[int, int]
     memory_mb: tuple[int, int]
     disk_gb: tuple[int, int]
+    allocation_ratios: tuple[float, float, float]
     n_instances: int
     n_claims: int
 
@@ -127,6 +130,11 @@ def _summary(
         vcpus=(value("vcpus_used"), value("vcpus_total")),
         memory_mb=(memory_mb - value("free_ram_mb"), memory_mb),
         disk_gb=(disk_gb - free_gb, disk_gb),
+        allocation_ratios=(
+            hosts.value("cpu_allocation_ratio", index),
+            hosts.value("ram_allocation_ratio", index),
+            hosts.value("disk_allocation_ratio", index),
+        ),
         n_instances=value("num_instances"),
         n_claims=claims[node_uuid],
     )

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP API of explanations: decisions, why-not, dry runs, hosts.
+"""The HTTP API of explanations, and the page: decisions, why-not, dry runs, hosts.
 
-    client ─▶ server (waitress) ─▶ access ─▶ api (Flask) ─▶ answers ─▶ explain, store
+    client ─▶ server (waitress) ─▶ access ─┬▶ api (Flask) ─▶ answers ─▶ explain, store
+    browser ─▶                             └▶ page ──────────▲
 
 It runs in a process of its own, moorage-api: no explanation runs where requests are
 decided.
@@ -10,6 +11,7 @@ decided.
 from .access import make_access
 from .answers import Answers
 from .api import make_app
+from .page import decision_file
 from .server import WebServer
 
-__all__ = ["Answers", "WebServer", "make_access", "make_app"]
+__all__ = ["Answers", "WebServer", "decision_file", "make_access", "make_app"]

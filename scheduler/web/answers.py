@@ -12,7 +12,7 @@ from ...objects import RequestSpec
 from ..decision_store import DecisionQuery, StoredDecision
 from ..drivers.record import DecisionRecord
 from ..errors import SchedulerError, excerpt
-from ..explain import Explainer, funnel
+from ..explain import CloudFill, Explainer, HostSummary, funnel
 from .specs import notes_on, read_request
 
 #: Decisions of one request or instance that are returned whole.
@@ -94,6 +94,23 @@ class Answers:
     def hosts(self, after: str, limit: int) -> dict[str, Any]:
         """Return a page of compute nodes by host and node, and how to continue."""
         return dataclasses.asdict(self._explainer.hosts(after=after, limit=limit))
+
+    def fill(self) -> CloudFill:
+        """Return how full all compute nodes are."""
+        return self._explainer.fill()
+
+    def nodes_of_host(self, host: str) -> list[HostSummary]:
+        """Return the compute nodes of a service host.
+
+        Raises
+        ------
+        UnknownHost
+        """
+        return self._explainer.nodes_of_host(host)
+
+    def records(self, query: DecisionQuery) -> list[DecisionRecord]:
+        """Return the records of decisions, the newest first."""
+        return [each.record for each in self._store.find(query)]
 
     def _find(self, id_: str) -> Sequence[StoredDecision]:
         query = DecisionQuery(instance_uuid=id_, limit=MAX_WHOLE)
