@@ -48,7 +48,8 @@ demo-page: venv
 
 quick: venv
 	$(PYTEST) -q --hypothesis-profile quick \
-	    -m "not broker and not database and not deep and not memcached" $(QUICK) $(PYTEST_ARGS)
+	    -m "not broker and not browser and not database and not deep \
+	        and not memcached" $(QUICK) $(PYTEST_ARGS)
 
 test: venv
 	$(PYTEST) -m "not deep" $(PYTEST_ARGS)

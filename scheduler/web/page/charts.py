@@ -16,6 +16,8 @@ from .formats import milliseconds
 N_COLORS: Final = 8
 _WIDTH: Final = 320
 _HEIGHT: Final = 14
+#: The share of a decision's time from which on a step is shown.
+_SEEN: Final = 0.01
 #: Steps of a decision that contain others, or are its sum.
 _SUMS: Final = frozenset({"total"})
 
@@ -129,35 +131,55 @@ def _score_bar(
 # -- times -------------------------------------------------------------------------
 
 
-def times_bar(times_ms: Mapping[str, float]) -> Markup:
-    """Return the steps of a decision side by side, as long as they took."""
-    steps = [(name, ms) for name, ms in times_ms.items() if name not in _SUMS]
-    total = max(times_ms.get("total", 0.0), sum(ms for _, ms in steps)) or 1.0
+@dataclasses.dataclass(frozen=True, slots=True)
+class TimesBar:
+    """The steps of a decision side by side, as long as they took.
+
+    Attributes
+    ----------
+    steps : list of (str, str, float)
+        The name, the CSS class and the milliseconds of each step that is long enough
+        to be seen; the last one has the rest.
+    """
+
+    steps: list[tuple[str, str, float]]
+    svg: Markup
+
+
+def times_bar(times_ms: Mapping[str, float]) -> TimesBar:
+    """Return the picture of the times of a decision."""
+    known = {name: ms for name, ms in times_ms.items() if name not in _SUMS}
+    total = max(times_ms.get("total", 0.0), sum(known.values()))
+    seen = [(n, ms) for n, ms in known.items() if ms >= total * _SEEN][: N_COLORS - 1]
+    steps = [(name, f"w{place}", ms) for place, (name, ms) in enumerate(seen)]
+    rest = total - sum(ms for _, ms in seen)
+    if rest > 0:
+        steps.append(("other steps", f"w{N_COLORS - 1}", rest))
     content, x = Markup(""), 0.0
-    for place, (name, ms) in enumerate(steps):
-        width = ms / total * 2 * _WIDTH
-        title = f"{safe(name)}: {milliseconds(ms)}"
-        content += _rect(f"w{min(place, N_COLORS - 1)}", x, width, title)
+    for name, color, ms in steps:
+        width = ms / (total or 1.0) * 2 * _WIDTH
+        content += _rect(color, x, width, f"{safe(name)}: {milliseconds(ms)}")
         x += width
-    return _svg(content, 2 * _WIDTH, _HEIGHT, "")
+    return TimesBar(steps, _svg(content, 2 * _WIDTH, _HEIGHT, ""))
 
 
 def claims_line(at_ms: Sequence[float | None], total_ms: float) -> Markup:
     """Return the moments at which claims were answered, numbered from 1."""
-    width, height = 2 * _WIDTH, 28
+    # As wide as `times_bar`, with room for half a circle on each side.
+    width, height, room = 2 * _WIDTH, 28, 8
     content = Markup('<path class="axis" d="M0 14H{}"/>').format(width)
     for place, at in enumerate(at_ms, start=1):
         if at is None:
             continue
-        x = 8 + min(1.0, max(0.0, at / (total_ms or 1.0))) * (width - 16)
+        x = min(1.0, max(0.0, at / (total_ms or 1.0))) * width
         content += Markup(
             '<circle class="moment" cx="{x}" cy="14" r="8"/>'
             '<text x="{x}" y="18" text-anchor="middle">{place}</text>'
         ).format(x=f"{x:.1f}", place=place)
     return Markup(
-        '<svg class="claims" aria-hidden="true" viewBox="0 0 {0} {1}" width="{0}" '
-        'height="{1}">{2}</svg>'
-    ).format(width, height, content)
+        '<svg class="claims" aria-hidden="true" viewBox="-{} 0 {} {}" width="{}" '
+        'height="{}">{}</svg>'
+    ).format(room, width + 2 * room, height, width + 2 * room, height, content)
 
 
 def minutes_bars(counts: Sequence[tuple[int, int]]) -> Markup:
@@ -169,12 +191,14 @@ def minutes_bars(counts: Sequence[tuple[int, int]]) -> Markup:
         Those with and without a host, by minute, the oldest first.
     """
     most = max((good + bad for good, bad in counts), default=0) or 1
-    height, pitch = 48, 8
-    content = Markup("")
+    height, pitch = 48, 5
+    content = Markup('<rect class="lost" y="{}" width="{}" height="1"/>').format(
+        height - 1, len(counts) * pitch
+    )
     for place, (good, bad) in enumerate(counts):
-        y = height
+        y = height - 1.0
         for name, n in (("left", good), ("refused", bad)):
-            tall = _least(n / most * (height - 2))
+            tall = _least(n / most * (height - 3))
             y -= tall
             if tall:
                 content += Markup(

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ...clock import now_s
 from ...decision_store import DecisionQuery
 from ...errors import InvalidRequest, excerpt
 from ..openapi import BODIES, PARAMETERS
@@ -58,7 +58,7 @@ def decision_query(args: Args) -> DecisionQuery:
         project_id=given["project"] or None,
         host=given["host"] or None,
         failed=_OUTCOMES[outcome],
-        since_s=time.time() - AGES[since] if since else None,
+        since_s=now_s() - AGES[since] if since else None,
         after=int(given["after"]) if given["after"] else None,
         limit=PAGE,
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ...clock import now_s
 from ...decision_store import DecisionQuery
 from ...drivers.record import DecisionRecord, Outcome
 from ...explain import RejectionCount, count_rejections
@@ -54,12 +54,19 @@ class LastHour:
     ----------
     find : callable
         Returns the records of a query, the newest first.
+    clock : callable
+        Returns the current time, seconds since the epoch.
     """
 
-    def __init__(self, find: Callable[[DecisionQuery], list[DecisionRecord]]) -> None:
+    def __init__(
+        self,
+        find: Callable[[DecisionQuery], list[DecisionRecord]],
+        clock: Callable[[], float] = now_s,
+    ) -> None:
         self._find = find
+        self._clock = clock
         self._lock = threading.Lock()
-        self._read_at = -_SHARED_S
+        self._read_at = 0.0
         self._summary: HourSummary | None = None
 
     def read(self) -> HourSummary:
@@ -71,9 +78,9 @@ class LastHour:
             The store does not answer.
         """
         with self._lock:
-            now = time.monotonic()
-            if self._summary is None or now - self._read_at >= _SHARED_S:
-                self._summary = self._summarized(time.time())
+            now = self._clock()
+            if self._summary is None or abs(now - self._read_at) >= _SHARED_S:
+                self._summary = self._summarized(now)
                 self._read_at = now
             return self._summary
 
