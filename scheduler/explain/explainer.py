@@ -19,7 +19,7 @@ from ..drivers.restrictions import requested_host
 from ..errors import NoValidHost, SchedulerError, excerpt
 from ..hosts import HostBatch
 from ..placement.memory import TableOffer
-from ..placement.providers import ProviderQuery, ProviderRecord, ProviderView
+from ..placement.providers import ProviderRecord, ProviderView
 from ..placement.providers.tree_records import tree_records
 from ..placement.tree_reading import read_tree
 from ..request import Request
@@ -196,8 +196,7 @@ def _offer(
         assert tree is not None
         if tree.reasons(query):
             continue
-        params = [each for each in query.params if each[0] != "in_tree"]
-        matches = tree.view.match(ProviderQuery.parse(params))
+        matches = tree.match(query)
         offer = TableOffer(query, matches, DerivedData(), began=0, began_at=0)
         return DecisionOffer([offer])
     return None
