@@ -5,6 +5,8 @@ They claim and change nothing. `funnel` needs a record only; the others need the
 and, for Placement's part, its providers: the copy in memory or, without one, Placement.
 """
 
+from .changes import Change
+from .closest import ClosestGroup, ClosestReport
 from .dry_run import dry_run
 from .explainer import Explainer, UnknownHost
 from .funnel import FunnelStep, funnel
@@ -14,7 +16,10 @@ from .tree_checks import HostTree
 from .why_not import host_reasons
 
 __all__ = [
+    "Change",
     "CheckStage",
+    "ClosestGroup",
+    "ClosestReport",
     "Explainer",
     "FunnelStep",
     "HostCondition",

@@ -58,9 +58,7 @@ class QueryPart:
     @property
     def suffix(self) -> str:
         """The suffix of its group."""
-        if self.group is None:
-            return ""
-        return self.group.description.partition(" (")[0].removeprefix("group ")
+        return "" if self.group is None else suffix_of(self.group)
 
 
 class QueryChecks:
@@ -201,7 +199,7 @@ class QueryChecks:
         values = [e.params[0][1] for e in parts if e.kind is ConstraintKind.RESOURCE]
         has = np.zeros((len(self._roots), len(values)), np.bool_)
         for i, value in enumerate(values):
-            has[:, i] = self.has_class(value.split(":")[0])
+            has[:, i] = self._has_class(value.split(":")[0])
         kinds, kind_of = np.unique(has, axis=0, return_inverse=True)
         return [
             (
@@ -215,12 +213,30 @@ class QueryChecks:
             for i, kind in enumerate(kinds)
         ]
 
-    def has_class(self, name: str) -> Mask:
+    def _has_class(self, name: str) -> Mask:
         """Return which trees have an inventory of a class, or use a shared one."""
-        roots = [slot.roots for slot in self.slots_of(name)]
+        roots = [slot.roots for slot in self._slots_of(name)]
         return np.isin(self._roots, np.concatenate([self._roots[:0], *roots]))
 
-    def slots_of(self, name: str) -> list[Slot]:
+    def available(self, name: str, required: int) -> Int64s:
+        """Return the most of a class that one provider of each tree can allocate now.
+
+        At most `required`, and an amount that its inventory allows; shape (n_roots,).
+        """
+        state = self._view.state
+        best = np.zeros(state.trees.n_rows, np.int64)
+        column = state.column(name)
+        for slot in self._slots_of(name):
+            at = np.searchsorted(column.rows, slot.providers)
+            values = column.distinct.values[column.kinds[at]]
+            amounts = np.minimum(column.free(slot.providers), values["max_unit"])
+            amounts = np.clip(amounts, 0, required)
+            amounts -= amounts % values["step_size"]
+            amounts[amounts < values["min_unit"]] = 0
+            np.maximum.at(best, slot.roots, amounts)
+        return best[self._roots]
+
+    def _slots_of(self, name: str) -> list[Slot]:
         """Return where a resource class could come from, as if there was room."""
         query = ProviderQuery.parse([("resources", f"{name}:1")])
         return find_slots(self._roomy.state, query) or []
@@ -267,6 +283,11 @@ class QueryChecks:
         anchors, sharing = trees.shared
         has[anchors[mask[sharing]]] = True
         return has[self._roots]
+
+
+def suffix_of(group: Constraint) -> str:
+    """Return the suffix of a group's constraint."""
+    return group.description.partition(" (")[0].removeprefix("group ")
 
 
 def without_tree(params: Params) -> list[tuple[str, str]]:
