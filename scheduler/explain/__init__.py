@@ -5,6 +5,8 @@ They claim and change nothing. `funnel` needs a record only; the others need the
 and, for Placement's part, its providers: the copy in memory or, without one, Placement.
 """
 
+from .changes import Change
+from .closest import ClosestGroup, ClosestReport
 from .cloud_fill import RESOURCES, CloudFill, FillGroup, ResourceFill, cloud_fill
 from .dry_run import dry_run
 from .explainer import Explainer, UnknownHost
@@ -17,7 +19,10 @@ from .why_not import host_reasons
 
 __all__ = [
     "RESOURCES",
+    "Change",
     "CheckStage",
+    "ClosestGroup",
+    "ClosestReport",
     "CloudFill",
     "Explainer",
     "FillGroup",

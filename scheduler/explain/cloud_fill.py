@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from oslo_config import cfg
 
-from ..hosts import HostAggregate, HostBatch, HostTable
+from ..hosts import HostBatch, HostTable
 from .host_list import HostCondition
+from .zones import zones_of
 
 _MIB_PER_GIB: Final = 1024
 #: The resources of `FillGroup`, in the order in which they are shown.
@@ -110,11 +111,7 @@ def _conditions(hosts: HostBatch, now: float, down_after_s: int) -> npt.NDArray[
 def _groups(
     hosts: HostBatch, conditions: npt.NDArray[Any], default_zone: str
 ) -> Iterator[FillGroup]:
-    def zone_of(aggregates: tuple[HostAggregate, ...]) -> str:
-        zones = (each.availability_zone for each in aggregates)
-        return next(filter(None, zones), default_zone)
-
-    zones = hosts.map_distinct("aggregates", zone_of, object)
+    zones = zones_of(hosts, default_zone)
     resources = _resources(hosts)
     keys = zip(
         zones.tolist(),

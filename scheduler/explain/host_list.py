@@ -11,6 +11,7 @@ from collections import Counter
 from oslo_config import cfg
 
 from ..hosts import HostBatch, HostTable
+from .zones import zone_of
 
 _MIB_PER_GIB = 1024
 
@@ -116,7 +117,6 @@ def _summary(
     seen_at: float = hosts.value("last_seen_up", index)
     seen_s = now - seen_at if math.isfinite(seen_at) else None
     node_uuid = str(hosts.value("uuid", index))
-    zones = (each.availability_zone for each in hosts.value("aggregates", index))
     memory_mb, disk_gb = value("total_usable_ram_mb"), value("total_usable_disk_gb")
     free_gb = value("free_disk_mb") // _MIB_PER_GIB
     return HostSummary(
@@ -124,7 +124,7 @@ def _summary(
         node=hosts.value("nodename", index),
         node_uuid=node_uuid,
         cell_uuid=hosts.value("cell_uuid", index),
-        zone=next(filter(None, zones), conf.default_availability_zone),
+        zone=zone_of(hosts.value("aggregates", index), conf.default_availability_zone),
         condition=_condition(hosts, index, seen_at, now, conf.service_down_time),
         seen_s=seen_s,
         vcpus=(value("vcpus_used"), value("vcpus_total")),

@@ -95,6 +95,11 @@ class Answers:
         """Return a page of compute nodes by host and node, and how to continue."""
         return dataclasses.asdict(self._explainer.hosts(after=after, limit=limit))
 
+    def closest(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what would have to change for a request to fit; see `why_not`."""
+        spec, context, notes = self._request(body)
+        return {**self._explainer.closest(context, spec).to_dict(), "notes": notes}
+
     def fill(self) -> CloudFill:
         """Return how full all compute nodes are."""
         return self._explainer.fill()

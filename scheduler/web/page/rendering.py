@@ -22,6 +22,7 @@ NAVIGATION: Final = (
     ("/decisions", "Decisions"),
     ("/hosts", "Hosts"),
     ("/why-not", "Why not"),
+    ("/closest", "Closest"),
     ("/dry-run", "Dry run"),
 )
 

@@ -45,6 +45,7 @@ def make_page(answers: Answers) -> Blueprint:
     page.add_url_rule("/hosts", view_func=views.hosts)
     page.add_url_rule("/hosts/<path:host>", view_func=views.host)
     page.add_url_rule("/why-not", view_func=views.why_not)
+    page.add_url_rule("/closest", view_func=views.closest)
     page.add_url_rule("/dry-run", view_func=views.dry_run)
     return page
 
@@ -140,6 +141,18 @@ class _Views:
             return self._answers.why_not(host, {"host": host, "stored": id_})
 
         return self._asked("why_not.html", "/why-not", found)
+
+    def closest(self) -> tuple[str, int]:
+        """Show what would have to change for a request to fit."""
+        id_ = forms.text(request.args, "request")
+
+        def found() -> Any:  # noqa: ANN401 - JSON
+            if not id_:
+                return None
+            forms.check_name("request", id_)
+            return self._answers.closest({"stored": id_})
+
+        return self._asked("closest.html", "/closest", found)
 
     def dry_run(self) -> tuple[str, int]:
         """Show where instances would go now."""

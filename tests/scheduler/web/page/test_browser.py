@@ -46,6 +46,9 @@ PATHS = (
     "/hosts/nowhere",
     f"/why-not?host={NAMES[0]}&request={FAILED}",
     f"/why-not?host={NAMES[0]}&request=nothing",
+    "/closest",
+    f"/closest?request={FAILED}",
+    f"/closest?request={SELECTED}",
     "/dry-run",
     f"/dry-run?request={TWO}&count=2",
     "/dry-run?vcpus=x",
@@ -234,6 +237,22 @@ def test_why_not_is_asked_with_a_form(tab: WatchedPage, url: str) -> None:
     reasons = answer["nodes"][0]["reasons"]
     checks = page.locator("tbody th").all_inner_texts()
     assert checks == [each["check"] for each in reasons]
+
+
+def test_the_closest_hosts_are_asked_for_from_a_refusal(
+    tab: WatchedPage, api: ExplainingAPI
+) -> None:
+    page = tab.open(f"/decisions/{FAILED}")
+    page.get_by_role("link", name="What would have to change?").click()
+    [stored] = api.store.get(FAILED)
+    assert stored.request is not None
+    report = api.scheduler.explainer.closest({}, stored.request)
+    shown = [
+        row.locator("th, td.n").all_inner_texts()
+        for row in page.locator("tbody tr").all()
+    ]
+    assert shown == [[group.text, f"{group.n_hosts:,}"] for group in report.groups]
+    assert shown
 
 
 def test_a_dry_run_of_a_flavor_is_made_with_a_form(tab: WatchedPage) -> None:
