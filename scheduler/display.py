@@ -14,11 +14,11 @@ _MAX_SHOWN: Final = 255
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
 
 
-def safe(value: object) -> str:
+def safe(value: object, most: int = _MAX_SHOWN) -> str:
     """Return a value as text whose control characters are escaped, shortened."""
     text = str(value)
-    if len(text) > _MAX_SHOWN:
-        text = f"{text[:_MAX_SHOWN]}…"
+    if len(text) > most:
+        text = f"{text[:most]}…"
     if text.isascii() and text.isprintable():
         return text
     return "".join(map(_visible, text))

@@ -96,8 +96,8 @@ def decision_path(id_: str | None) -> str | None:
 
 
 def _path(folder: str, name: str | None) -> str | None:
-    # Browsers resolve these names as folders, also if they are quoted.
-    if not name or len(name) > _MAX_NAME or {".", ".."} & set(name.split("/")):
+    # Browsers and servers change paths with these names, also if they are quoted.
+    if not name or len(name) > _MAX_NAME or {"", ".", ".."} & set(name.split("/")):
         return None
     return f"/{folder}/{quote(name, safe='', errors='replace')}"
 

@@ -49,7 +49,7 @@ def decision_query(args: Args) -> DecisionQuery:
     outcome, since = text(args, "outcome"), text(args, "since")
     if outcome not in _OUTCOMES:
         raise InvalidRequest(
-            f"outcome: {excerpt(outcome)} is none of refused, selected"
+            f"outcome: {excerpt(outcome)} is neither refused nor selected"
         )
     if since and since not in AGES:
         raise InvalidRequest(f"since: {excerpt(since)} is none of {', '.join(AGES)}")

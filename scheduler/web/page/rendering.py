@@ -16,6 +16,7 @@ from ...display import number, safe, timestamp, why
 from . import charts, formats
 
 _PACKAGE: Final = __name__.rpartition(".")[0]
+_MAX_MESSAGE: Final = 2000
 #: Pages that the navigation links: path and title.
 NAVIGATION: Final = (
     ("/", "Cloud"),
@@ -44,6 +45,7 @@ def _environment() -> jinja2.Environment:
         "disk": formats.disk,
         "iso_time": formats.iso_time,
         "memory": formats.memory,
+        "message": _message,
         "milliseconds": formats.milliseconds,
         "percent": formats.percent,
         "score_bars": charts.score_bars,
@@ -87,5 +89,10 @@ def decision_file(id_: str, decisions: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return text as `safe` does: a page must not hold control characters either."""
+    """Return a name as `safe` does: a page must not hold control characters either."""
     return safe("" if value is None else value)
+
+
+def _message(value: object) -> str:
+    """Return a sentence, which may be longer than a name."""
+    return safe("" if value is None else value, _MAX_MESSAGE)

@@ -19,6 +19,7 @@ from werkzeug.datastructures import Headers
 from werkzeug.exceptions import RequestEntityTooLarge
 from werkzeug.wrappers import Request, Response
 
+from ...clock import now_s
 from .headers import HEADERS
 from .rendering import render
 
@@ -51,9 +52,9 @@ class TokenSession:
 
     wanted = "The token of [web] token_file"
 
-    def __init__(self, token: bytes) -> None:
+    def __init__(self, token: bytes, clock: Callable[[], float] = now_s) -> None:
         self._token = token
-        self._signer = TimestampSigner(token, salt="moorage page")
+        self._signer = _Signer(token, clock)
 
     def to_cookie(self, token: str) -> str | None:
         """Return a time that is signed with the token."""
@@ -68,6 +69,16 @@ class TokenSession:
         except BadSignature:
             return None
         return self._token.decode("latin-1")
+
+
+class _Signer(TimestampSigner):
+    def __init__(self, token: bytes, clock: Callable[[], float]) -> None:
+        super().__init__(token, salt="moorage page")
+        self._clock = clock
+
+    def get_timestamp(self) -> int:
+        """Return the current time, whole seconds since the epoch."""
+        return int(self._clock())
 
 
 class KeystoneSession:
