@@ -25,7 +25,7 @@ done; \
 echo "$(1): installed in $$(($$(date +%s) - start)) s"
 endef
 
-.PHONY: venv peer demo quick test test-deep check lint types bench docs clean
+.PHONY: venv peer demo demo-page quick test test-deep check lint types bench docs clean
 
 venv: $(VENV)/.done
 $(VENV)/.done: setup.cfg pyproject.toml
@@ -42,9 +42,14 @@ $(PEER)/.done: setup.cfg pyproject.toml tests/interop/peer-requirements.txt
 demo: venv
 	$(BIN)/python -m examples.demo
 
+# PAGE_PORT=8790 chooses the port; otherwise any free one.
+demo-page: venv
+	$(BIN)/python -m examples.demo --page $(PAGE_PORT)
+
 quick: venv
 	$(PYTEST) -q --hypothesis-profile quick \
-	    -m "not broker and not database and not deep and not memcached" $(QUICK) $(PYTEST_ARGS)
+	    -m "not broker and not browser and not database and not deep \
+	        and not memcached" $(QUICK) $(PYTEST_ARGS)
 
 test: venv
 	$(PYTEST) -m "not deep" $(PYTEST_ARGS)

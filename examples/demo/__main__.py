@@ -33,12 +33,16 @@ def main() -> int:
     interrupt = Interrupt()
     started = time.monotonic()
     try:
-        from .play import play  # imports oslo.messaging, which needs the back-end
+        # These import oslo.messaging, which needs the back-end.
+        from .page import show_page
+        from .play import play
 
+        if options.page is not None:
+            show_page(console, interrupt, options.transport_url, options.page)
         is_consistent = play(console, interrupt, options.transport_url, options.events)
     except KeyboardInterrupt:
         console.print("Interrupted.")
-        return 130
+        return 130 if options.page is None else 0
     console.print(f"{time.monotonic() - started:.0f} s")
     return 0 if is_consistent else 1
 
@@ -61,12 +65,26 @@ def _options() -> argparse.Namespace:
         default=os.environ.get("MOORAGE_TRANSPORT_URL", "fake://"),
         help="message bus; default: MOORAGE_TRANSPORT_URL, or fake:// (in memory)",
     )
+    parser.add_argument(
+        "--page",
+        type=_port,
+        nargs="?",
+        const=0,
+        metavar="PORT",
+        help="serve the page with a slow stream of requests until Ctrl-C; any port",
+    )
     return parser.parse_args()
 
 
 def _positive(text: str) -> int:
     if (number := int(text)) < 1:
         raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return number
+
+
+def _port(text: str) -> int:
+    if not 0 <= (number := int(text)) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text} is no port")
     return number
 
 

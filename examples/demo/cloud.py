@@ -50,6 +50,8 @@ def running(
     inventory_file: Path,
     transport_url: str,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    port: int = 0,
 ) -> Iterator[DemoCloud]:
     """Start a cloud, and stop it on leaving.
 
@@ -59,12 +61,14 @@ def running(
         ``fake://`` is in this process; ``rabbit://…`` needs a broker.
     progress : callable, optional
         Called with (hosts that Placement has, all hosts).
+    port : int
+        The port of the HTTP API and the page; 0: any.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="moorage-demo-")
         )
-        conf = _conf(inventory_file, Path(folder))
+        conf = _conf(inventory_file, Path(folder), port)
         source = FileSource(conf)
         placement = stack.enter_context(EmbeddedPlacement())
         client = ConductorClient(placement.adapter)
@@ -79,8 +83,8 @@ def running(
         stack.callback(server.wait)
         stack.callback(server.stop)
         api = SchedulerAPI(transport, timeout_s=_TIMEOUT_S)
-        port = stack.enter_context(_web(conf, scheduler)).port
-        url = f"http://127.0.0.1:{port}"
+        web = stack.enter_context(_web(conf, scheduler))
+        url = f"http://127.0.0.1:{web.port}"
         yield DemoCloud(source.inventory, client, scheduler, api, url)
 
 
@@ -90,12 +94,12 @@ def _web(conf: cfg.ConfigOpts, scheduler: Scheduler) -> WebServer:
     return make_web_server(conf, make_access(conf)(make_app(answers)))
 
 
-def _conf(inventory_file: Path, folder: Path) -> cfg.ConfigOpts:
+def _conf(inventory_file: Path, folder: Path, port: int) -> cfg.ConfigOpts:
     conf = load(config_files=[])
     conf.set_override("inventory_file", str(inventory_file), group="moorage")
     store = f"sqlite:///{folder}/decisions.sqlite"
     conf.set_override("decision_store_connection", store, group="moorage")
-    conf.set_override("port", 0, group="web")
+    conf.set_override("port", port, group="web")
     # Unique names, because the broker may be used by others.
     for group, opts in oslo_messaging.opts.list_opts():
         conf.register_opts(opts, group=group)

@@ -39,7 +39,7 @@ def play(
     """Run a cloud; return whether Placement and the servers agree at the end."""
     vms = read_vms(DATA / "traces" / "azure-packing-batched.csv", n_vms)
     failing_vm = vms[len(vms) // 3]
-    with _progress(console) as progress:
+    with progress_bar(console) as progress:
         seeding = progress.add_task("hosts written to Placement", total=None)
 
         def seeded(n: int, total: int) -> None:
@@ -63,7 +63,8 @@ def play(
             return is_consistent
 
 
-def _progress(console: Console) -> Progress:
+def progress_bar(console: Console) -> Progress:
+    """Return what shows how far the steps are."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     return Progress(*columns, ElapsedColumn(), console=console)
 

@@ -91,6 +91,32 @@ def explain_rejections(
     return [reason for reason in reasons if reason is not None]
 
 
+def rejections(
+    filters: Sequence[BaseHostFilter], hosts: HostBatch, spec_obj: RequestSpec
+) -> Iterator[tuple[BaseHostFilter, Mask]]:
+    """Yield each filter and which hosts it rejects when it is run alone.
+
+    Filters and errors are those of `explain_rejections`.
+
+    Yields
+    ------
+    filter : BaseHostFilter
+        Prepared for this request.
+    rejected : ndarray of bool, shape (n_hosts,)
+    """
+    request = Request.of(spec_obj)
+    applicable = [] if request.skips_filters else filters
+    for filter_ in _applicable(applicable, 0, request.is_rebuild):
+        try:
+            prepared = filter_.prepare(spec_obj)
+            passing = _checked(prepared, prepared.passing(hosts, spec_obj), len(hosts))
+        except SchedulerError:
+            raise
+        except Exception as e:
+            raise _failed(filter_, e) from e
+        yield prepared, ~passing
+
+
 def _explain_one(
     filter_: BaseHostFilter, host_state: HostState, spec_obj: RequestSpec
 ) -> Rejection | None:

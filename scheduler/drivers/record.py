@@ -76,6 +76,8 @@ class ClaimAttempt:
     ----------
     result : str
         A value of `ClaimResult`, or `RELEASED`, or `OUTDATED`.
+    at_ms : float or None
+        Milliseconds from the start of the decision to the answer; None: unknown.
     """
 
     instance_uuids: tuple[str, ...]
@@ -83,6 +85,7 @@ class ClaimAttempt:
     result: str
     n_attempts: int
     detail: str
+    at_ms: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -210,6 +213,10 @@ class DecisionRecord:
         finally:
             elapsed_ms = (time.perf_counter() - started) * 1000
             self.times_ms[step] = self.times_ms.get(step, 0.0) + elapsed_ms
+
+    def elapsed_ms(self, now: float) -> float:
+        """Return the milliseconds from `started_at` to `now`."""
+        return round(max(0.0, now - self.started_at) * 1000, 1)
 
     def restart(self) -> None:
         """Remove hosts and filters: the decision is repeated with newer candidates.

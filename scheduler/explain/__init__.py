@@ -5,19 +5,29 @@ They claim and change nothing. `funnel` needs a record only; the others need the
 and, for Placement's part, its providers: the copy in memory or, without one, Placement.
 """
 
+from .changes import Change
+from .closest import ClosestGroup, ClosestReport
+from .cloud_fill import RESOURCES, CloudFill, FillGroup, ResourceFill, cloud_fill
 from .dry_run import dry_run
 from .explainer import Explainer, UnknownHost
 from .funnel import FunnelStep, funnel
 from .host_list import HostCondition, HostPage, HostSummary, summarize
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
+from .rejections import RejectionCount, count_rejections
 from .replay import Difference, Replay, ReplaySummary, replay
 from .tree_checks import HostTree
 from .why_not import host_reasons
 
 __all__ = [
+    "RESOURCES",
+    "Change",
     "CheckStage",
+    "ClosestGroup",
+    "ClosestReport",
+    "CloudFill",
     "Difference",
     "Explainer",
+    "FillGroup",
     "FunnelStep",
     "HostCondition",
     "HostPage",
@@ -26,9 +36,13 @@ __all__ = [
     "HostTree",
     "HostVerdict",
     "ProvidersFrom",
+    "RejectionCount",
     "Replay",
     "ReplaySummary",
+    "ResourceFill",
     "UnknownHost",
+    "cloud_fill",
+    "count_rejections",
     "dry_run",
     "funnel",
     "host_reasons",

@@ -9,6 +9,8 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+import numpy as np
+
 from ...objects import RequestSpec
 from ..candidates import CandidatesQuery, DecisionOffer, DerivedData
 from ..drivers.caller import Caller
@@ -19,13 +21,21 @@ from ..drivers.restrictions import requested_host
 from ..errors import NoValidHost, SchedulerError, excerpt
 from ..hosts import HostBatch
 from ..placement.memory import TableOffer
-from ..placement.providers import ProviderQuery, ProviderRecord, ProviderView
+from ..placement.providers import (
+    ProviderColumns,
+    ProviderRecord,
+    ProviderTable,
+    ProviderView,
+)
 from ..placement.providers.tree_records import tree_records
 from ..placement.tree_reading import read_tree
 from ..request import Request
 from ..views import CapturedView
+from .closest import ClosestReport, ClosestSearch
+from .cloud_fill import CloudFill, cloud_fill
 from .dry_run import dry_run
-from .host_list import HostPage, summarize
+from .host_checks import HostChecks
+from .host_list import HostPage, HostSummary, summarize
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
 from .tree_checks import HostTree
 from .why_not import host_reasons
@@ -33,6 +43,8 @@ from .why_not import host_reasons
 _FIRST: Final = "of several forced hosts only the first is considered"
 #: Compute nodes of one service host that are explained; ironic has more.
 MAX_NODES: Final = 20
+#: Hosts whose providers are read from Placement for `Explainer.closest`.
+MAX_TREES: Final = 20
 
 
 class UnknownHost(SchedulerError):
@@ -88,6 +100,25 @@ class Explainer:
         parts.source.refresh_if_stale(parts.table)
         return CapturedView.of(parts).encode()
 
+    def fill(self) -> CloudFill:
+        """Return how full all compute nodes are; see `cloud_fill`."""
+        parts = self._parts()
+        parts.source.refresh_if_stale(parts.table)
+        return cloud_fill(parts.table, parts.conf, parts.clock())
+
+    def nodes_of_host(self, host: str) -> list[HostSummary]:
+        """Return the compute nodes of a service host, `MAX_NODES` at most.
+
+        Raises
+        ------
+        UnknownHost
+        """
+        page = self.hosts(after=f"{host}/", limit=MAX_NODES)
+        found = [each for each in page.hosts if each.host == host]
+        if not found:
+            raise self._unknown(self._parts(), host)
+        return found
+
     def why_not(
         self, context: object, spec_obj: RequestSpec, host: str
     ) -> list[HostVerdict]:
@@ -109,15 +140,51 @@ class Explainer:
         queried = self._build_queries(parts, Caller.of(context), spec_obj)
         return [self._judge(parts, queried, node) for node in nodes[:MAX_NODES]]
 
+    def closest(self, context: object, spec_obj: RequestSpec) -> ClosestReport:
+        """Return what would have to change for a request to fit.
+
+        Without the providers in memory, only some hosts are read from Placement: those
+        that fail the fewest other checks.
+
+        Raises
+        ------
+        SchedulerError
+            The request is invalid, or a component failed.
+        """
+        parts = self._parts()
+        parts.source.refresh_if_stale(parts.table)
+        caller = Caller.of(context)
+        queried = self._build_queries(parts, caller, spec_obj)
+        refusals = []
+        while queried.refusal is not None and parts.prefilters:
+            refusals.append(queried.refusal)
+            parts = _without_prefilter(parts, queried.refusal.check)
+            queried = self._build_queries(parts, caller, spec_obj)
+        request, queries = queried.request, queried.queries
+        hosts = parts.table.batch()
+        view, origin = None, ProvidersFrom.NOT_ASKED
+        if queries is not None:
+            view, origin = self._providers(), ProvidersFrom.MEMORY
+            if view is None:
+                others = HostChecks(parts, request, None, (), None, hosts)
+                nearest = np.argsort(others.n_failing(), kind="stable")[:MAX_TREES]
+                hosts = hosts.take(np.sort(nearest))
+                view, origin = _read_view(parts, hosts), ProvidersFrom.PLACEMENT
+        checks = HostChecks(parts, request, queries, refusals, view, hosts)
+        return ClosestSearch(parts, checks).report(origin)
+
     def _nodes(self, parts: Parts, host: str) -> Sequence[str]:
         parts.source.refresh_if_stale(parts.table)
         nodes = parts.table.nodes_of(host) or parts.table.nodes_of(None, host)
         if nodes:
             return nodes
+        raise self._unknown(parts, host)
+
+    def _unknown(self, parts: Parts, host: str) -> UnknownHost:
         known = sorted(set(parts.table.batch().host))
         similar = difflib.get_close_matches(host[:255], known, n=3)
         hint = f"; similar: {', '.join(similar)}" if similar else ""
-        raise UnknownHost(f"There is no host {excerpt(host)} among {len(known)}{hint}")
+        return UnknownHost(f"There is no host {excerpt(host)} among {len(known)}{hint}")
 
     def _build_queries(
         self, parts: Parts, caller: Caller, spec_obj: RequestSpec
@@ -165,6 +232,23 @@ class Explainer:
         return read_tree(parts.placement, node), ProvidersFrom.PLACEMENT
 
 
+def _without_prefilter(parts: Parts, name: str) -> Parts:
+    """Return parts without a prefilter or, if there is none of that name, any."""
+    left = [each for each in parts.prefilters if each[0] != name]
+    if len(left) == len(parts.prefilters):
+        left = []
+    return dataclasses.replace(parts, prefilters=left)
+
+
+def _read_view(parts: Parts, hosts: HostBatch) -> ProviderView:
+    """Return the providers of some hosts, read from Placement."""
+    records: dict[str, ProviderRecord] = {}
+    for uuid in hosts.uuid.tolist():
+        for record in read_tree(parts.placement, uuid):
+            records.setdefault(record.uuid, record)
+    return ProviderTable(ProviderColumns.of(records.values())).view()
+
+
 def _names(parts: Parts) -> Mapping[str, str]:
     """Return a text for each aggregate by UUID."""
     return {
@@ -203,8 +287,7 @@ def _offer(
         assert tree is not None
         if tree.reasons(query):
             continue
-        params = [each for each in query.params if each[0] != "in_tree"]
-        matches = tree.view.match(ProviderQuery.parse(params))
+        matches = tree.match(query)
         offer = TableOffer(query, matches, DerivedData(), began=0, began_at=0)
         return DecisionOffer([offer])
     return None

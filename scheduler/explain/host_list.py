@@ -11,6 +11,7 @@ from collections import Counter
 from oslo_config import cfg
 
 from ..hosts import HostBatch, HostTable
+from .zones import zone_of
 
 _MIB_PER_GIB = 1024
 
@@ -34,6 +35,8 @@ class HostSummary:
         Seconds since its service was last seen; None: the source has no heartbeats.
     vcpus, memory_mb, disk_gb : tuple of (int, int)
         Used by instances and pending claims, and the total without overcommitment.
+    allocation_ratios : tuple of (float, float, float)
+        By which the totals of vCPUs, memory and disk are multiplied.
     n_claims : int
         Claims that no report of the host includes yet.
     """
@@ -48,6 +51,7 @@ class HostSummary:
     vcpus: tuple[int, int]
     memory_mb: tuple[int, int]
     disk_gb: tuple[int, int]
+    allocation_ratios: tuple[float, float, float]
     n_instances: int
     n_claims: int
 
@@ -113,7 +117,6 @@ def _summary(
     seen_at: float = hosts.value("last_seen_up", index)
     seen_s = now - seen_at if math.isfinite(seen_at) else None
     node_uuid = str(hosts.value("uuid", index))
-    zones = (each.availability_zone for each in hosts.value("aggregates", index))
     memory_mb, disk_gb = value("total_usable_ram_mb"), value("total_usable_disk_gb")
     free_gb = value("free_disk_mb") // _MIB_PER_GIB
     return HostSummary(
@@ -121,12 +124,17 @@ def _summary(
         node=hosts.value("nodename", index),
         node_uuid=node_uuid,
         cell_uuid=hosts.value("cell_uuid", index),
-        zone=next(filter(None, zones), conf.default_availability_zone),
+        zone=zone_of(hosts.value("aggregates", index), conf.default_availability_zone),
         condition=_condition(hosts, index, seen_at, now, conf.service_down_time),
         seen_s=seen_s,
         vcpus=(value("vcpus_used"), value("vcpus_total")),
         memory_mb=(memory_mb - value("free_ram_mb"), memory_mb),
         disk_gb=(disk_gb - free_gb, disk_gb),
+        allocation_ratios=(
+            hosts.value("cpu_allocation_ratio", index),
+            hosts.value("ram_allocation_ratio", index),
+            hosts.value("disk_allocation_ratio", index),
+        ),
         n_instances=value("num_instances"),
         n_claims=claims[node_uuid],
     )

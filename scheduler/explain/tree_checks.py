@@ -3,27 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+
+import numpy as np
 
 from ..candidates import CandidatesQuery
-from ..placement.constraints import Constraint, ConstraintKind, Params, constraints
+from ..placement.constraints import Constraint, ConstraintKind
 from ..placement.providers import (
     InventoryRecord,
+    Matches,
     ProviderColumns,
-    ProviderQuery,
     ProviderRecord,
     ProviderTable,
-    ProviderView,
     QueryNotCovered,
 )
+from .query_checks import QueryChecks, QueryPart
 from .reasons import CheckStage, HostReason
-
-#: Enough for any amount that a query can have.
-_ROOMY: Final = InventoryRecord(total=0x7FFFFFFF)
-#: The suffix under which a group is checked alone.
-_ALONE: Final = "_alone"
 
 
 class HostTree:
@@ -43,15 +39,12 @@ class HostTree:
         self._records = records
         self._root = records[0]
         self._names = aggregate_names
-        self._table = ProviderTable(ProviderColumns.of(records))
-        # Any amount of what there is: for traits and aggregates alone.
-        self._roomy = ProviderTable(ProviderColumns.of(map(_with_room, records)))
-        self._classes = {name for record in records for name in record.inventories}
+        view = ProviderTable(ProviderColumns.of(records)).view()
+        self._checks = QueryChecks(view, np.zeros(1, np.int32))
 
-    @property
-    def view(self) -> ProviderView:
-        """The providers as a view."""
-        return self._table.view()
+    def match(self, query: CandidatesQuery) -> Matches:
+        """Return the candidates for a query that the tree meets."""
+        return self._checks.match(query.params)
 
     def reasons(self, query: CandidatesQuery) -> list[HostReason]:
         """Return each part of a query that the tree does not meet alone.
@@ -59,89 +52,31 @@ class HostTree:
         If it meets each alone but not all at once, that is the only reason. The tree
         that a query names is not a part: see `Request.destination`.
         """
-        params = [each for each in query.params if each[0] != "in_tree"]
         try:
-            if self._matches(params, is_whole=True):
-                return []
-            found = list(self._failing(constraints(params)))
+            return [self._reason(part) for part, _ in self._checks.unmet(query)]
         except QueryNotCovered as e:
             return [_reason("query", f"Placement would refuse the query: {e}")]
-        return found or [
-            _reason("providers", "no set of its providers meets all parts at once")
-        ]
 
-    def _matches(
-        self, params: Params, *, is_roomy: bool = False, is_whole: bool = False
-    ) -> bool:
-        query = ProviderQuery.parse(params)
-        table = self._roomy if is_roomy else self._table
-        table.add_names(**_names_of(query))
-        matches = table.view().match(query)
-        # Sharing providers may serve a part, but not a whole query, for the tree.
-        found = matches.uuids[matches.is_allocating()] if is_whole else matches.uuids
-        return self._root.uuid in found
-
-    def _failing(self, all_: Sequence[Constraint]) -> Iterator[HostReason]:
-        own = [each for each in all_ if each.kind in _PARTS]
-        yield from self._failing_parts(own, suffix="")
-        groups = [each for each in all_ if each.kind is ConstraintKind.GROUP]
-        of_groups = [reason for each in groups for reason in self._failing_group(each)]
-        yield from of_groups
-        # Groups that fail alone also fail together.
-        for each in () if of_groups else all_:
-            if each.needs_candidates and not self._matches(each.params):
-                yield _reason(each.kind, f"not met: {each.description}")
-
-    def _failing_parts(
-        self, parts: Sequence[Constraint], suffix: str
-    ) -> Iterator[HostReason]:
-        held = self._held(parts)
-        for part in parts:
-            [(name, value)] = part.params
-            if part.kind is ConstraintKind.RESOURCE:
-                if not self._matches([(f"{name}{suffix}", value)]):
-                    yield self._lacking(value)
-            elif not self._has(part, held, suffix):
-                yield self._missing(part, value)
-
-    def _held(self, parts: Sequence[Constraint]) -> str:
-        """Return the resources of a group whose classes the tree has at all."""
-        values = [e.params[0][1] for e in parts if e.kind is ConstraintKind.RESOURCE]
-        return ",".join(v for v in values if v.split(":")[0] in self._classes)
-
-    def _has(self, part: Constraint, held: str, suffix: str) -> bool:
-        """Return whether providers of a group's resources meet a trait or aggregate.
-
-        As if they had any amount. Without such a provider, any of the tree counts.
-        """
-        [(name, value)] = part.params
-        if part.kind is ConstraintKind.TRAIT and part.must_match_root:
-            return _meets([self._root], name, value)
-        if not held:
-            return _meets(self._records, name, value)
-        # One provider serves a group with a suffix, which may lack some of its classes.
-        choices = held.split(",") if suffix else [held]
-        return any(
-            self._matches(
-                [(f"resources{suffix}", each), (f"{name}{suffix}", value)],
-                is_roomy=True,
+    def _reason(self, part: QueryPart) -> HostReason:
+        constraint = part.constraint
+        if constraint is None:
+            return _reason(
+                "providers", "no set of its providers meets all parts at once"
             )
-            for each in choices
+        if constraint.kind is ConstraintKind.GROUP:
+            text = f"no single provider has all of it ({_label(constraint)})"
+            return _reason(constraint.description, text)
+        if constraint.needs_candidates:
+            return _reason(constraint.kind, f"not met: {constraint.description}")
+        [(_, value)] = constraint.params
+        found = (
+            self._lacking(value)
+            if constraint.kind is ConstraintKind.RESOURCE
+            else self._missing(constraint, value)
         )
-
-    def _failing_group(self, group: Constraint) -> Iterator[HostReason]:
-        parts = constraints(group.params)
-        has_resources = any(p.kind is ConstraintKind.RESOURCE for p in parts)
-        alone = [(f"{name}{_ALONE}", value) for name, value in group.params]
-        if has_resources and self._matches(alone):
-            return
-        found = list(self._failing_parts(parts, _ALONE))
-        if not found and has_resources:
-            text = "no single provider has all of it"
-            found = [_reason(group.description, text)]
-        label = group.description.partition(" (")[0]
-        for each in found:
-            yield replace(each, reason=f"{each.reason} ({label})")
+        if part.group is None:
+            return found
+        return replace(found, reason=f"{found.reason} ({_label(part.group)})")
 
     def _lacking(self, pair: str) -> HostReason:
         name, _, amount = pair.partition(":")
@@ -176,38 +111,15 @@ class HostTree:
         return " or ".join(names) or "none"
 
 
-_PARTS: Final = frozenset(
-    {ConstraintKind.RESOURCE, ConstraintKind.TRAIT, ConstraintKind.AGGREGATE}
-)
-
-
 def _reason(
     check: str, reason: str, required: str | None = None, available: str | None = None
 ) -> HostReason:
     return HostReason(CheckStage.PLACEMENT, check, reason, required, available)
 
 
-def _with_room(record: ProviderRecord) -> ProviderRecord:
-    roomy = dict.fromkeys(record.inventories, _ROOMY)
-    return replace(record, inventories=roomy, used={})
-
-
-def _names_of(query: ProviderQuery) -> dict[str, set[str]]:
-    """Return what a query names: a trait that no provider here has is only missing."""
-    traits = set(query.root_required | query.root_forbidden)
-    classes: set[str] = set()
-    for group in query.groups:
-        traits = traits.union(group.forbidden, *group.required)
-        classes |= group.amounts.keys()
-    return {"traits": traits, "resource_classes": classes}
-
-
-def _meets(records: Iterable[ProviderRecord], name: str, value: str) -> bool:
-    """Return whether one of some providers meets a trait or aggregate parameter."""
-    is_forbidden = value.startswith("!")
-    wanted = set(value.removeprefix("!").removeprefix("in:").split(","))
-    having = (r.traits if name == "required" else r.aggregates for r in records)
-    return any(bool(wanted & names) is not is_forbidden for names in having)
+def _label(group: Constraint) -> str:
+    """Return what a group with a suffix is called."""
+    return group.description.partition(" (")[0]
 
 
 def _capacity(inventory: InventoryRecord) -> int:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP API of explanations: decisions, why-not, dry runs, hosts.
+"""The HTTP API of explanations, and the page: decisions, why-not, dry runs, hosts.
 
-    client ─▶ server ─▶ access ─▶ api (Flask) ─▶ answers ─▶ explain, store
+    client ─▶ server (waitress) ─▶ access ─┬▶ api (Flask) ─▶ answers ─▶ explain, store
+    browser ─▶                             └▶ page ──────────▲
 
 It runs in a process of its own, moorage-api: no explanation runs where requests are
 decided.
@@ -10,6 +11,14 @@ decided.
 from .access import is_open, make_access
 from .answers import Answers
 from .api import make_app
+from .page import decision_file
 from .server import make_web_server
 
-__all__ = ["Answers", "is_open", "make_access", "make_app", "make_web_server"]
+__all__ = [
+    "Answers",
+    "decision_file",
+    "is_open",
+    "make_access",
+    "make_app",
+    "make_web_server",
+]

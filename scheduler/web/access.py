@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from oslo_config import cfg
 
 from ..errors import ConfigurationError
+from .page import KeystoneSession, TokenSession, with_login
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -38,7 +39,10 @@ def make_access(conf: cfg.ConfigOpts) -> Access:
     options = conf.web
     if options.auth == "token":
         token = _read_token(options.token_file)
-        return lambda app: _except_probes(app, _with_token(app, token))
+        session = TokenSession(token)
+        return lambda app: _except_probes(
+            app, with_login(app, lambda a: _with_token(a, token), session)
+        )
     if options.auth == "keystone":
         keystone = _keystone(conf)
         return lambda app: _except_probes(app, keystone(app))
@@ -146,7 +150,7 @@ def _keystone(conf: cfg.ConfigOpts) -> Access:
         made: WSGIApplication = auth_token.AuthProtocol(_admins_only(app), settings)
         return made
 
-    return restrict
+    return lambda app: with_login(app, restrict, KeystoneSession())
 
 
 def _admins_only(app: WSGIApplication) -> WSGIApplication:

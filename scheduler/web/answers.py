@@ -13,7 +13,7 @@ from ...objects import RequestSpec
 from ..decision_store import DecisionQuery, StoredDecision
 from ..drivers.record import DecisionRecord
 from ..errors import SchedulerError, excerpt
-from ..explain import Explainer, funnel
+from ..explain import CloudFill, Explainer, HostSummary, funnel
 from .specs import notes_on, read_request
 
 #: The view of the present state, among the ids of stored ones.
@@ -132,6 +132,28 @@ class Answers:
     def hosts(self, after: str, limit: int) -> dict[str, Any]:
         """Return a page of compute nodes by host and node, and how to continue."""
         return dataclasses.asdict(self._explainer.hosts(after=after, limit=limit))
+
+    def closest(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what would have to change for a request to fit; see `why_not`."""
+        spec, context, notes = self._request(body)
+        return {**self._explainer.closest(context, spec).to_dict(), "notes": notes}
+
+    def fill(self) -> CloudFill:
+        """Return how full all compute nodes are."""
+        return self._explainer.fill()
+
+    def nodes_of_host(self, host: str) -> list[HostSummary]:
+        """Return the compute nodes of a service host.
+
+        Raises
+        ------
+        UnknownHost
+        """
+        return self._explainer.nodes_of_host(host)
+
+    def decision_records(self, query: DecisionQuery) -> list[DecisionRecord]:
+        """Return the records of decisions, the newest first."""
+        return [each.record for each in self._store.find(query)]
 
     def _find(self, id_: str) -> Sequence[StoredDecision]:
         query = DecisionQuery(instance_uuid=id_, limit=MAX_WHOLE)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP API as a WSGI application: paths, bounds and errors."""
+"""The HTTP API and the page as a WSGI application: paths, bounds and errors."""
 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
@@ -12,33 +11,20 @@ from typing import TYPE_CHECKING, Any, Final
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
-from ..database import StoreUnavailable
 from ..decision_store import DecisionQuery
-from ..errors import InvalidRequest, NetworkError, PlacementError, SchedulerError
-from ..explain import UnknownHost
-from .answers import Answers, NotFound, finite
+from ..errors import InvalidRequest
+from .answers import Answers, finite
 from .openapi import BODIES, PARAMETERS, document
+from .page import failed, make_page
 from .specs import check
+from .statuses import describe
 
 if TYPE_CHECKING:
     pass
 
-LOG = logging.getLogger(__name__)
-
 #: Bytes of a body.
 _MAX_BODY: Final = 256 * 1024
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-
-#: The status of each error that a client or an operator can do something about.
-_STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
-    (NotFound, HTTPStatus.NOT_FOUND),
-    (UnknownHost, HTTPStatus.NOT_FOUND),
-    (InvalidRequest, HTTPStatus.BAD_REQUEST),
-    (StoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
-    (PlacementError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (NetworkError, HTTPStatus.SERVICE_UNAVAILABLE),
-    (SchedulerError, HTTPStatus.INTERNAL_SERVER_ERROR),
-)
 
 
 def make_app(answers: Answers) -> Flask:
@@ -47,6 +33,7 @@ def make_app(answers: Answers) -> Flask:
     app.config["MAX_CONTENT_LENGTH"] = _MAX_BODY
     app.register_error_handler(HTTPException, _of_http)
     app.register_error_handler(Exception, _failed)
+    app.register_blueprint(make_page(answers))
 
     @app.get("/v1/decisions")
     def decisions() -> Response:
@@ -175,6 +162,8 @@ def _error(text: str, status: int) -> Response:
 
 
 def _of_http(error: HTTPException) -> Response:
+    if not request.path.startswith("/v1/"):
+        return failed(error)
     response = _error(error.description or error.name, error.code or 500)
     # A 405 names the methods that there are.
     for name, value in error.get_headers():
@@ -184,11 +173,5 @@ def _of_http(error: HTTPException) -> Response:
 
 
 def _failed(error: Exception) -> Response:
-    for kind, status in _STATUSES:
-        if isinstance(error, kind):
-            if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                LOG.warning("%s %s failed: %s", request.method, request.path, error)
-            return _error(str(error), status)
-    LOG.error("%s %s failed", request.method, request.path, exc_info=error)
-    text = "An unexpected error; see the log of moorage-api"
-    return _error(text, HTTPStatus.INTERNAL_SERVER_ERROR)
+    status, text = describe(error, f"{request.method} {request.path}")
+    return _error(text, status)

@@ -143,6 +143,7 @@ _CLAIM = _object(
     result=_TEXT,
     n_attempts=_COUNT,
     detail=_TEXT,
+    at_ms=_OPTIONAL_NUMBER,
 )
 _RECORD = _object(
     request_id=_OPTIONAL_TEXT,
@@ -195,6 +196,7 @@ _VERDICT = _object(
     providers_from=_TEXT,
 )
 _PAIR = {"type": "array", "items": _COUNT, "minItems": 2, "maxItems": 2}
+_RATIOS = {"type": "array", "items": _NUMBER, "minItems": 3, "maxItems": 3}
 _HOST = _object(
     host=_TEXT,
     node=_TEXT,
@@ -206,6 +208,7 @@ _HOST = _object(
     vcpus=_PAIR,
     memory_mb=_PAIR,
     disk_gb=_PAIR,
+    allocation_ratios=_RATIOS,
     n_instances=_COUNT,
     n_claims=_COUNT,
 )

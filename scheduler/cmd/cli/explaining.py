@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One decision on a screen, and as a page of HTML."""
+"""One decision on a screen, and as a file of HTML."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import jinja2
 from rich.console import Console
 from rich.text import Text
 
@@ -55,23 +53,7 @@ def _times(decision: Answer) -> str:
 
 def page(id_: str, decisions: Sequence[Answer]) -> str:
     """Return a self-contained page of HTML on the decisions of a request."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(__name__.rpartition(".")[0]),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    filters: dict[str, Any] = {
-        "timestamp": timestamp,
-        "safe_text": _visible,
-        "why": why,
-    }
-    environment.filters.update(filters)
-    template = environment.get_template("explain.html")
-    return template.render(id=id_, decisions=decisions)
+    # It imports the API and NumPy, which takes longer than all other commands.
+    from ...web import decision_file
 
-
-def _visible(value: object) -> str:
-    """Return text as `safe` does: a page must not hold control characters either."""
-    return safe("" if value is None else value)
+    return decision_file(id_, decisions)

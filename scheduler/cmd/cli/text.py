@@ -3,33 +3,13 @@
 
 from __future__ import annotations
 
-import datetime
-import unicodedata
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
 
 from rich.text import Text
 
-#: Characters of a name that are shown; names may have any length.
-_MAX_SHOWN: Final = 255
-#: Control, format (such as the direction of text), private and surrogate characters.
-_HIDDEN: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
+from ...display import number, safe, timestamp, why
 
-
-def safe(value: object) -> str:
-    """Return a value as text whose control characters are escaped, shortened."""
-    text = str(value)
-    if len(text) > _MAX_SHOWN:
-        text = f"{text[:_MAX_SHOWN]}…"
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(map(_visible, text))
-
-
-def _visible(character: str) -> str:
-    if unicodedata.category(character) not in _HIDDEN:
-        return character
-    return character.encode("unicode_escape").decode("ascii")
+__all__ = ["cell", "names", "number", "safe", "timestamp", "why"]
 
 
 def cell(value: object, style: str = "") -> Text:
@@ -40,21 +20,3 @@ def cell(value: object, style: str = "") -> Text:
 def names(values: Iterable[object]) -> str:
     """Return names as a list; "-" if there is none."""
     return ", ".join(map(safe, values)) or "-"
-
-
-def number(value: float | None, digits: int = 4) -> str:
-    """Return a number with its sign; it is missing where JSON cannot hold it."""
-    # 0.0 is added because a zero may be negative.
-    return "-" if value is None else f"{value + 0.0:+.{digits}f}"
-
-
-def timestamp(seconds: float) -> str:
-    """Return a time in the local zone, to the second."""
-    at = datetime.datetime.fromtimestamp(seconds, datetime.UTC).astimezone()
-    return f"{at:%Y-%m-%d %H:%M:%S}"
-
-
-def why(decision: Mapping[str, Any]) -> str:
-    """Return why a decision selected no host: what its caller got has counts."""
-    message: str = decision["user_message"] or decision["reason"]
-    return message.removeprefix("No valid host was found.").strip()

@@ -59,6 +59,7 @@ class Rechecks:
         is_few: bool,
         global_request_id: str | None = None,
     ) -> None:
+        self._clock = parts.clock
         self._source = parts.source
         self._table = parts.table
         self._candidates = parts.candidates
@@ -126,7 +127,9 @@ class Rechecks:
 
     def _note(self, uuid: str, host: str, why: str) -> None:
         LOG.info("Not claiming host %s for instance %s: %s", host, uuid, why)
-        self._record.claims.append(ClaimAttempt((uuid,), (host,), OUTDATED, 0, why))
+        at_ms = self._record.elapsed_ms(self._clock())
+        attempt = ClaimAttempt((uuid,), (host,), OUTDATED, 0, why, at_ms)
+        self._record.claims.append(attempt)
 
 
 def _service_host(host: HostValues) -> ServiceHost:

@@ -347,6 +347,7 @@ class RequestClaims:
                 result=answer.result.value,
                 n_attempts=answer.n_attempts,
                 detail=answer.last.detail,
+                at_ms=self._record.elapsed_ms(self._parts.clock()),
             )
         )
 
@@ -455,7 +456,8 @@ class RequestClaims:
 
     def _record_released(self, uuids: Sequence[str], when: str) -> None:
         if uuids:
-            attempt = ClaimAttempt(tuple(uuids), (), RELEASED, 0, when)
+            at_ms = self._record.elapsed_ms(self._parts.clock())
+            attempt = ClaimAttempt(tuple(uuids), (), RELEASED, 0, when, at_ms)
             self._record.claims.append(attempt)
 
     def _hand_to_orphans(self, uuid: str, claimed: Claim | None = None) -> None:

@@ -30,7 +30,7 @@ from moorage.scheduler.service import Scheduler
 from ...fixtures.clouds import CONTEXT, new_uuids, request, usages
 from ...fixtures.explained_clouds import (
     NAMES,
-    explained_cloud,
+    ExplainedClouds,
     explained_requests,
     only_on,
 )
@@ -39,27 +39,9 @@ from ...fixtures.property_tests import examples
 Cloud = tuple[Scheduler, Explainer]
 
 
-class Clouds:
-    """Clouds by seed, one at a time: a process has one embedded Placement."""
-
-    def __init__(self) -> None:
-        self._stack = contextlib.ExitStack()
-        self._current: tuple[int, Cloud] | None = None
-
-    def of(self, seed: int) -> Cloud:
-        if self._current is None or self._current[0] != seed:
-            self.close()
-            self._current = seed, self._stack.enter_context(explained_cloud(seed))
-        return self._current[1]
-
-    def close(self) -> None:
-        self._stack.close()
-        self._current = None
-
-
 @pytest.fixture(scope="module")
-def clouds() -> Iterator[Clouds]:
-    with contextlib.closing(Clouds()) as made:
+def clouds() -> Iterator[ExplainedClouds]:
+    with contextlib.closing(ExplainedClouds()) as made:
         yield made
 
 
@@ -121,7 +103,7 @@ def _unmet_in_placement(scheduler: Scheduler, path: str, node: str) -> set[str]:
 @examples(0.1)
 @given(seed=st.integers(0, 2), spec=explained_requests())
 def test_exactly_the_checks_that_reject_a_host_alone_are_named(
-    clouds: Clouds, seed: int, spec: RequestSpec
+    clouds: ExplainedClouds, seed: int, spec: RequestSpec
 ) -> None:
     cloud = clouds.of(seed)
     scheduler = cloud[0]
@@ -149,7 +131,7 @@ def test_exactly_the_checks_that_reject_a_host_alone_are_named(
 @examples(0.06)
 @given(seed=st.integers(0, 2), spec=explained_requests())
 def test_providers_read_from_placement_give_the_same_verdicts(
-    clouds: Clouds, seed: int, spec: RequestSpec
+    clouds: ExplainedClouds, seed: int, spec: RequestSpec
 ) -> None:
     cloud = clouds.of(seed)
     scheduler = cloud[0]
@@ -165,7 +147,7 @@ def test_providers_read_from_placement_give_the_same_verdicts(
 @examples(0.06)
 @given(seed=st.integers(0, 2), spec=explained_requests())
 def test_a_host_without_reasons_is_one_that_a_decision_selects(
-    clouds: Clouds, seed: int, spec: RequestSpec
+    clouds: ExplainedClouds, seed: int, spec: RequestSpec
 ) -> None:
     cloud = clouds.of(seed)
     for name in NAMES:
@@ -184,7 +166,7 @@ def _selected(record: DecisionRecord) -> list[tuple[str, tuple[str, ...]]]:
 @examples(0.1)
 @given(seed=st.integers(0, 2), spec=explained_requests(), n_instances=st.integers(1, 4))
 def test_a_dry_run_selects_what_the_real_request_selects(
-    clouds: Clouds, seed: int, spec: RequestSpec, n_instances: int
+    clouds: ExplainedClouds, seed: int, spec: RequestSpec, n_instances: int
 ) -> None:
     scheduler, explainer = clouds.of(seed)
     dry = explainer.dry_run(CONTEXT, spec, n_instances)
@@ -203,7 +185,7 @@ def test_a_dry_run_selects_what_the_real_request_selects(
     assert [step.name for step in dry.steps] == [step.name for step in real.steps]
 
 
-def test_a_dry_run_claims_and_consumes_nothing(clouds: Clouds) -> None:
+def test_a_dry_run_claims_and_consumes_nothing(clouds: ExplainedClouds) -> None:
     scheduler, explainer = clouds.of(0)
     nodes = list(scheduler.table.batch().uuid)
     before = usages(scheduler.placement, nodes), scheduler.table.revision
@@ -215,7 +197,7 @@ def test_a_dry_run_claims_and_consumes_nothing(clouds: Clouds) -> None:
     assert record.claims == []
 
 
-def test_a_request_is_not_changed(clouds: Clouds) -> None:
+def test_a_request_is_not_changed(clouds: ExplainedClouds) -> None:
     cloud = clouds.of(0)
     spec = request(availability_zone="zone0")
     before = spec.obj_to_primitive()
@@ -224,6 +206,8 @@ def test_a_request_is_not_changed(clouds: Clouds) -> None:
     assert spec.obj_to_primitive() == before
 
 
-def test_an_unknown_host_is_an_error_that_names_similar_ones(clouds: Clouds) -> None:
+def test_an_unknown_host_is_an_error_that_names_similar_ones(
+    clouds: ExplainedClouds,
+) -> None:
     with pytest.raises(UnknownHost, match=r"no host 'h11' among 5; similar: h1"):
         _verdict(clouds.of(0), request(), "h11")

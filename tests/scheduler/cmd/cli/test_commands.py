@@ -19,19 +19,9 @@ from click.testing import CliRunner, Result
 from moorage import __version__
 from moorage.scheduler.cmd.cli.main import cli
 from moorage.scheduler.conf import load
-from moorage.scheduler.drivers.record import (
-    ClaimAttempt,
-    DecisionRecord,
-    FilterStep,
-    InstanceRecord,
-    Outcome,
-    WeighedHost,
-    WeigherPart,
-)
 from moorage.scheduler.web import make_web_server
 from moorage.testing import builders
 
-from ....fixtures.clouds import request
 from ....fixtures.explained_clouds import NAMES
 from ....fixtures.explaining_api import (
     FAILED,
@@ -41,6 +31,7 @@ from ....fixtures.explaining_api import (
     ExplainingAPI,
     explaining_api,
 )
+from ....fixtures.hostile_names import HOSTILE_NAMES, hostile_record
 
 Call = Callable[..., Result]
 
@@ -233,46 +224,9 @@ def test_the_token_of_the_file_is_sent(tmp_path: Path) -> None:
 
 # -- hostile names -----------------------------------------------------------------
 
-HOSTILE = [
-    pytest.param("<script>alert(1)</script>", id="html"),
-    pytest.param("a\"b'c<&>[bold]x[/bold]{{ 7*7 }}", id="quotes"),
-    pytest.param("\x1b[31mred\x1b]0;title\x07\r\n\tx\x7f\x9b", id="control"),
-    pytest.param("\u202etxt.exe\u2066 \u200b\ufeff", id="direction"),
-    pytest.param("x" * 10_000, id="long"),
-]
 _RAW = re.compile(
     r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]"
 )
-
-
-def _hostile_record(request_id: str, name: str) -> DecisionRecord:
-    parts = (WeigherPart(name, 1.0, 1.0, float("inf")),)
-    return DecisionRecord(
-        request_id,
-        (INSTANCE,),
-        1,
-        started_at=1e9,
-        queries=[name],
-        n_candidates=1,
-        n_hosts=1,
-        steps=[FilterStep(name, 1, 1, name), FilterStep("F", 1, 0, name)],
-        instances=[
-            InstanceRecord(
-                INSTANCE, name, 1.0, (WeighedHost(name, name, 1.0, parts),), (name,)
-            )
-        ],
-        claims=[ClaimAttempt((INSTANCE,), (name,), name, 1, name)],
-        times_ms={name: 1.0, "total": 1.0},
-        outcome=Outcome.NO_VALID_HOST,
-        reason=name,
-        project_id=name,
-        request=request(
-            memory_mb=64,
-            root_gb=0,
-            extra_specs={name[:200]: name},
-            scheduler_hints={name[:200]: [name]},
-        ),
-    )
 
 
 class _Tags(HTMLParser):
@@ -290,11 +244,11 @@ class _Tags(HTMLParser):
         self.text += data
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_hostile_names_are_data_everywhere(
     api: ExplainingAPI, call: Call, tmp_path: Path, name: str
 ) -> None:
-    api.store.add(_hostile_record("req-hostile", name))
+    api.store.add(hostile_record("req-hostile", INSTANCE, name))
     api.store.flush()
     page = tmp_path / "page.html"
     call("explain", "req-hostile", "--html", str(page))
@@ -319,7 +273,7 @@ def test_hostile_names_are_data_everywhere(
     assert whole["decisions"][0]["instances"][0]["host"] == name
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_a_hostile_host_is_shown_and_explained(
     api: ExplainingAPI, call: Call, name: str
 ) -> None:
@@ -352,7 +306,7 @@ def test_the_console_script_follows_new_decisions(api: ExplainingAPI, url: str) 
     with subprocess.Popen(args, env=env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
-        new = _hostile_record("req-new", "a host")
+        new = hostile_record("req-new", INSTANCE, "a host")
         new.started_at = first["decided_at"] + 1
         api.store.add(new)
         api.store.flush()

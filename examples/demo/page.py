@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page on the demo's cloud, with a slow stream of requests, until Ctrl-C."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console
+
+from ..conductor import Computes, Conductor
+from .cloud import DemoCloud, running
+from .interrupt import Interrupt
+from .play import DATA, progress_bar
+from .stream import RequestStream
+
+_PAUSE_S: Final = 1.5
+_SEED: Final = 21
+
+
+@contextmanager
+def filled(
+    console: Console, interrupt: Interrupt, transport_url: str, port: int
+) -> Iterator[tuple[DemoCloud, RequestStream]]:
+    """Start a cloud with instances, and stop it on leaving."""
+    with progress_bar(console) as progress:
+        seeding = progress.add_task("hosts written to Placement", total=None)
+
+        def seeded(n: int, total: int) -> None:
+            interrupt.check()
+            progress.update(seeding, completed=n, total=total)
+
+        inventory = DATA / "inventory.yaml"
+        with running(inventory, transport_url, seeded, port=port) as cloud:
+            conductor = Conductor(cloud.api, cloud.placement, Computes())
+            stream = RequestStream(conductor, random.Random(_SEED))
+            filling = progress.add_task("requests for many instances", total=None)
+            for done, total in interrupt.checking(stream.fill()):
+                progress.update(filling, completed=done, total=total)
+            progress.stop()
+            yield cloud, stream
+
+
+def show_page(
+    console: Console, interrupt: Interrupt, transport_url: str, port: int
+) -> None:
+    """Serve the page; ends with KeyboardInterrupt."""
+    pause = threading.Event()
+    with filled(console, interrupt, transport_url, port) as (cloud, stream):
+        console.print(f"The page is at {cloud.url}/ (Ctrl-C ends the demo).")
+        while True:
+            interrupt.check()
+            stream.step()
+            # SIGINT is only noted: see Interrupt.
+            for _ in range(10):
+                interrupt.check()
+                pause.wait(_PAUSE_S / 10)

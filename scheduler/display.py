@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names, numbers and times as text for people, whatever they contain."""
+
+from __future__ import annotations
+
+import datetime
+import unicodedata
+from collections.abc import Mapping
+from typing import Any, Final
+
+#: Characters of a name that are shown; names may have any length.
+_MAX_SHOWN: Final = 255
+#: Control, format (such as the direction of text), private and surrogate characters.
+_HIDDEN: Final = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})
+
+
+def safe(value: object, most: int = _MAX_SHOWN) -> str:
+    """Return a value as text whose control characters are escaped, shortened."""
+    text = str(value)
+    if len(text) > most:
+        text = f"{text[:most]}…"
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    if unicodedata.category(character) not in _HIDDEN:
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Return a number with its sign; it is missing where JSON cannot hold it."""
+    # 0.0 is added because a zero may be negative.
+    return "-" if value is None else f"{value + 0.0:+.{digits}f}"
+
+
+def local_time(seconds: float) -> datetime.datetime:
+    """Return a time in the local zone."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).astimezone()
+
+
+def timestamp(seconds: float) -> str:
+    """Return a time in the local zone, to the second."""
+    return f"{local_time(seconds):%Y-%m-%d %H:%M:%S}"
+
+
+def why(decision: Mapping[str, Any]) -> str:
+    """Return why a decision selected no host: what its caller got has counts."""
+    message: str = decision["user_message"] or decision["reason"]
+    return message.removeprefix("No valid host was found.").strip()

@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes of a request, or of hosts, each of which makes one check pass."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import os_resource_classes as orc
+
+from ...filters import BaseHostFilter
+from ...objects import RequestSpec
+from ..drivers.restrictions import Restriction
+from ..hosts import AggregateMap
+from ..placement.constraints import ConstraintKind
+from .query_checks import QueryPart, suffix_of
+from .reasons import CheckStage, HostReason
+
+#: Classes of which every flavor has some.
+NEVER_ZERO: Final = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
+
+_MIB_PER_GIB: Final = 1024
+_MAX_NAMES: Final = 3
+
+Pairs = list[tuple[str, str]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """One change that makes one check pass.
+
+    Attributes
+    ----------
+    check : str
+        What it makes pass: a resource class, trait, filter, restriction or prefilter.
+    text : str
+        The change in words, such as "2 GiB less memory".
+    less_by : int or None
+        By how much less of the resource class `check` is requested, in its unit; None:
+        the change is of another kind.
+    """
+
+    stage: CheckStage
+    check: str
+    text: str
+    less_by: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the change as plain data that JSON can hold."""
+        return dataclasses.asdict(self)
+
+
+def _same(params: Pairs) -> Pairs:
+    return params
+
+
+def _nothing(_spec_obj: RequestSpec) -> None:
+    pass
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Edit:
+    """How a change is tried.
+
+    Attributes
+    ----------
+    of_query : callable
+        Returns the changed parameters of a query.
+    of_request : callable
+        Changes a request in place.
+    numbers : mapping
+        The values that columns of the hosts get.
+    without_filter : str
+        The class name of a filter that does not run; "": all run.
+    """
+
+    change: Change
+    of_query: Callable[[Pairs], Pairs] = _same
+    of_request: Callable[[RequestSpec], None] = _nothing
+    numbers: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    without_filter: str = ""
+
+
+# -- what is asked of Placement --------------------------------------------------------
+
+
+def less(part: QueryPart, amount: int) -> Edit:
+    """Return the change of a resource to a lower amount; 0: it is not requested."""
+    assert part.constraint is not None
+    [(_, pair)] = part.constraint.params
+    name, _, required = pair.partition(":")
+    less_by = int(required) - amount
+    text = _less_text(name, less_by) if amount else f"without {name}"
+    return Edit(
+        Change(CheckStage.PLACEMENT, name, _labelled(text, part), less_by),
+        of_query=lambda params: _with_amount(params, part.suffix, name, amount),
+    )
+
+
+def without_part(part: QueryPart, aggregates: AggregateMap) -> Edit | None:
+    """Return the change that leaves out a part that is no resource.
+
+    None: there is none for parts that are met alone, but not all at once.
+    """
+    constraint = part.constraint
+    if constraint is None:
+        return None
+    check: str = constraint.kind
+    if constraint.kind is ConstraintKind.GROUP:
+        text = f"without {constraint.description}"
+        edit = lambda params: _without_group(params, suffix_of(constraint))  # noqa: E731
+    elif constraint.kind is ConstraintKind.POLICY:
+        text = "without group_policy=isolate"
+        edit = _without_isolation
+    elif constraint.kind is ConstraintKind.SUBTREE:
+        text = f"without {constraint.description}"
+        subtree = dict(constraint.params)["same_subtree"]
+        edit = lambda params: _dropped(params, ("same_subtree", subtree))  # noqa: E731
+    else:
+        [(name, value)] = constraint.params
+        if constraint.kind is ConstraintKind.TRAIT:
+            check = value.removeprefix("!").removeprefix("in:").replace(",", " or ")
+            is_of_root = constraint.must_match_root
+            name = "root_required" if is_of_root else f"{name}{part.suffix}"
+            forbidden = value.startswith("!")
+            text = f"with {check} allowed" if forbidden else f"without {check}"
+            edit = lambda params: _without_trait(params, name, value)  # noqa: E731
+        else:
+            text = _aggregate_text(value, aggregates)
+            name = f"{name}{part.suffix}"
+            edit = lambda params: _dropped(params, (name, value))  # noqa: E731
+    return Edit(
+        Change(CheckStage.PLACEMENT, check, _labelled(text, part)), of_query=edit
+    )
+
+
+def _labelled(text: str, part: QueryPart) -> str:
+    return text if part.group is None else f"{text} in group {part.suffix}"
+
+
+def _less_text(name: str, amount: int) -> str:
+    match name:
+        case orc.MEMORY_MB:
+            gib = amount / _MIB_PER_GIB
+            size = f"{gib:,.4g} GiB" if amount % 128 == 0 else f"{amount:,} MiB"
+            return f"{size if gib >= 1 else f'{amount:,} MiB'} less memory"
+        case orc.DISK_GB:
+            return f"{amount:,} GB less disk"
+        case orc.VCPU | orc.PCPU:
+            noun = "vCPU" if name == orc.VCPU else "dedicated CPU"
+            return f"{amount:,} fewer {noun}{'' if amount == 1 else 's'}"
+    return f"{amount:,} fewer {name}"
+
+
+def _aggregate_text(value: str, aggregates: AggregateMap) -> str:
+    uuids = value.removeprefix("!").removeprefix("in:").split(",")
+    known = {each.uuid: each for each in aggregates}
+    zones = [known[u].availability_zone if u in known else None for u in uuids]
+    named = [zone for zone in zones if zone]
+    if not value.startswith("!") and len(named) == len(uuids):
+        return f"in another zone than {_listed(named)}"
+    names = [known[u].name if u in known else u for u in uuids]
+    if value.startswith("!"):
+        return f"with aggregate {_listed(names)} allowed"
+    return f"outside aggregate {_listed(names)}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    distinct = sorted(set(names))
+    more = len(distinct) - _MAX_NAMES
+    rest = f" or {more} more" if more > 0 else ""
+    return f"{' or '.join(distinct[:_MAX_NAMES])}{rest}"
+
+
+def _with_amount(params: Pairs, suffix: str, name: str, amount: int) -> Pairs:
+    changed, is_left = [], False
+    for each, value in params:
+        if each == f"resources{suffix}":
+            pairs = [p for p in value.split(",") if not p.startswith(f"{name}:")]
+            pairs += [f"{name}:{amount}"] if amount else []
+            is_left = bool(pairs)
+            value = ",".join(pairs)
+        if value:
+            changed.append((each, value))
+    return _without_group(changed, suffix) if suffix and not is_left else changed
+
+
+def _without_group(params: Pairs, suffix: str) -> Pairs:
+    names = {f"{kind}{suffix}" for kind in ("resources", "required", "member_of")}
+    names.add(f"in_tree{suffix}")
+    left = [each for each in params if each[0] not in names]
+    return list(_without_suffix(left, suffix))
+
+
+def _without_suffix(params: Pairs, suffix: str) -> Iterator[tuple[str, str]]:
+    for name, value in params:
+        if name == "same_subtree":
+            value = ",".join(s for s in value.split(",") if s != suffix)
+        if value:
+            yield name, value
+
+
+def _without_isolation(params: Pairs) -> Pairs:
+    left = [each for each in params if each[0] != "group_policy"]
+    return [*left, ("group_policy", "none")]
+
+
+def _without_trait(params: Pairs, name: str, value: str) -> Pairs:
+    changed = []
+    for each, traits in params:
+        if each == name:
+            is_any_of = traits.startswith("in:")
+            kept = [traits] if is_any_of else traits.split(",")
+            traits = ",".join(trait for trait in kept if trait != value)
+        if traits:
+            changed.append((each, traits))
+    return changed
+
+
+def _dropped(params: Pairs, dropped: tuple[str, str]) -> Pairs:
+    return [each for each in params if each != dropped]
+
+
+# -- prefilters, restrictions, filters -------------------------------------------------
+
+
+def without_prefilter(reason: HostReason) -> Edit:
+    """Return the change that a prefilter does not reject the request."""
+    why = reason.reason or "it rejects the request"
+    text = f"without {reason.check} ({why})"
+    return Edit(Change(CheckStage.PREFILTER, reason.check, text))
+
+
+def without_restriction(restriction: Restriction) -> Edit:
+    """Return the change that a request does not restrict its hosts so."""
+    names = _listed(restriction.values)
+    change = Change(
+        CheckStage.RESTRICTION,
+        restriction.name,
+        f"without {restriction.name} {names}",
+    )
+    return Edit(change, of_request=lambda spec: _lift(spec, restriction.name))
+
+
+def _lift(spec_obj: RequestSpec, name: str) -> None:
+    _, is_destination, column = name.partition("requested_destination ")
+    if not is_destination:
+        setattr(spec_obj, name, None)
+        return
+    field = {"host": "host", "nodename": "node", "cell_uuid": "cell"}[column]
+    setattr(spec_obj.requested_destination, field, None)
+
+
+def without_filter(filter_: BaseHostFilter) -> Edit:
+    """Return the change that a filter is not enabled."""
+    name = type(filter_).__name__
+    text = f"without {name} ({filter_.REASON})"
+    return Edit(Change(CheckStage.FILTER, name, text), without_filter=name)
+
+
+#: The state of an enabled host, and of one whose compute service runs, too.
+ENABLED: Final[Mapping[str, float]] = {"disabled": False}
+RUNNING: Final[Mapping[str, float]] = {
+    "disabled": False,
+    "forced_down": False,
+    "last_seen_up": math.inf,
+}
+
+
+def enabled(check: str, part: QueryPart | None) -> Edit:
+    """Return the change that hosts are enabled again.
+
+    Parameters
+    ----------
+    part : QueryPart or None
+        What forbids the trait of disabled hosts; None: nothing does.
+    """
+    found = None if part is None else without_part(part, AggregateMap())
+    return Edit(
+        Change(CheckStage.FILTER, check, "the host enabled again"),
+        of_query=_same if found is None else found.of_query,
+        numbers=ENABLED,
+    )
+
+
+def running(check: str) -> Edit:
+    """Return the change that the compute service of hosts runs again."""
+    change = Change(CheckStage.FILTER, check, "the host's compute service up again")
+    return Edit(change, numbers=RUNNING)

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What would have to change for a request to fit: hosts that fail the fewest checks.
+
+    checks, each on all hosts at once ─▶ hosts that fail one ─▶ changes, each tried
+                                      └▶ or two, if no single change admits a host
+
+A check is what `host_reasons` and `HostTree` name for one host. A change is reported
+only if the changed request was tried on the hosts, and admits some.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..candidates import CandidatesQuery
+from ..drivers.filtering import rejections
+from ..drivers.parts import Parts
+from ..drivers.restrictions import restrictions
+from ..request import Request
+from .changes import Change, Edit
+from .host_checks import HostCheck, HostChecks
+from .reasons import ProvidersFrom
+from .zones import zones_of
+
+Mask = npt.NDArray[np.bool_]
+
+#: Hosts and zones that a group names.
+MAX_NAMED: Final = 5
+#: Changes, or pairs of them, that are tried.
+MAX_TRIED: Final = 30
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClosestGroup:
+    """The hosts that one change, or two together, would admit.
+
+    Attributes
+    ----------
+    n_hosts : int
+        Compute nodes; those of a smaller change of the same resource are included.
+    hosts : tuple of str
+        Some of them, by service host.
+    zones : tuple of (str, int)
+        Zones with their numbers of these hosts, the most first; not all.
+    """
+
+    changes: tuple[Change, ...]
+    n_hosts: int
+    hosts: tuple[str, ...]
+    zones: tuple[tuple[str, int], ...]
+
+    @property
+    def text(self) -> str:
+        """The changes in words."""
+        return " and ".join(change.text for change in self.changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the group as plain data that JSON can hold."""
+        return {**dataclasses.asdict(self), "text": self.text}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClosestReport:
+    """What would have to change for a request to fit.
+
+    Attributes
+    ----------
+    n_known : int
+        All compute nodes.
+    n_checked : int
+        Those that were checked: fewer where each has to be read from Placement.
+    n_passing : int
+        Those of them that pass every check now.
+    n_changes : int
+        How many changes each group has: 1, or 2 where no single one admits a host; 0:
+        no group was found.
+    groups : tuple of ClosestGroup
+        Those that admit the most hosts first.
+    """
+
+    n_known: int
+    n_checked: int
+    n_passing: int
+    n_changes: int
+    groups: tuple[ClosestGroup, ...]
+    providers_from: ProvidersFrom
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data that JSON can hold."""
+        found = {
+            each.name: getattr(self, each.name) for each in dataclasses.fields(self)
+        }
+        return {**found, "groups": [group.to_dict() for group in self.groups]}
+
+
+class ClosestSearch:
+    """Search the hosts that are closest to a request; see `HostChecks`."""
+
+    def __init__(self, parts: Parts, checks: HostChecks) -> None:
+        self._parts = parts
+        self._checks = checks
+        self._hosts = checks.hosts
+        self._n = len(checks.hosts)
+
+    def report(self, origin: ProvidersFrom) -> ClosestReport:
+        """Return the closest hosts."""
+        alternatives = self._checks.alternatives()
+        counts = self._checks.counts(alternatives)
+        found: list[ClosestGroup] = []
+        n_changes = 0
+        for n_changes in (1, 2):
+            tried = [
+                group
+                for query, checks, n_failed in zip(
+                    self._checks.queries, alternatives, counts, strict=True
+                )
+                for group in self._groups(
+                    query, checks, (n_failed == n_changes) & (counts.min(axis=0) > 0)
+                )
+            ]
+            found = sorted(_distinct(tried), key=lambda group: -group.n_hosts)
+            if found:
+                break
+        return ClosestReport(
+            n_known=len(self._parts.table),
+            n_checked=self._n,
+            n_passing=int(np.count_nonzero(counts.min(axis=0) == 0)),
+            n_changes=n_changes if found else 0,
+            groups=tuple(found),
+            providers_from=origin,
+        )
+
+    def _groups(
+        self, query: CandidatesQuery | None, checks: Sequence[HostCheck], at: Mask
+    ) -> Iterator[ClosestGroup]:
+        """Yield the groups of hosts that fail the same checks."""
+        if not at.any():
+            return
+        fails = np.stack([check.fails[at] for check in checks], axis=1)
+        kinds, kind_of, sizes = np.unique(
+            fails, axis=0, return_inverse=True, return_counts=True
+        )
+        hosts = np.flatnonzero(at)
+        for i in np.argsort(-sizes, kind="stable")[:MAX_TRIED].tolist():
+            mine = np.zeros(self._n, np.bool_)
+            mine[hosts[kind_of.reshape(-1) == i]] = True
+            yield from self._tried(
+                query, [checks[j] for j in np.flatnonzero(kinds[i]).tolist()], mine
+            )
+
+    def _tried(
+        self, query: CandidatesQuery | None, checks: Sequence[HostCheck], at: Mask
+    ) -> Iterator[ClosestGroup]:
+        """Yield the groups of changes that admit some of these hosts."""
+        for check in checks:
+            at = at & check.can_change()
+        if not at.any():
+            return
+        n_before = 0
+        for amounts in _amounts(checks, at):
+            edits = [c.made(n) for c, n in zip(checks, amounts, strict=True)]
+            made = [each for each in edits if each is not None]
+            mine = at.copy()
+            for check, amount in zip(checks, amounts, strict=True):
+                if check.part is not None:
+                    mine &= check.available >= amount
+            admitted = self._admitted(query, made, mine)
+            # A larger change is of interest if it admits many more.
+            if np.count_nonzero(admitted) >= max(1, 2 * n_before):
+                n_before = int(np.count_nonzero(admitted))
+                yield self._group(made, admitted)
+
+    def _admitted(
+        self, query: CandidatesQuery | None, edits: Sequence[Edit], at: Mask
+    ) -> Mask:
+        """Return which hosts pass every check after changes, shape (n_hosts,)."""
+        admitted = np.zeros(self._n, np.bool_)
+        found = self._checks.offered(query, edits, at)
+        if found is None:
+            return admitted
+        rows, hosts = found
+        for edit in edits:
+            if edit.numbers:
+                hosts = hosts.with_numbers(edit.numbers)
+        request = self._edited(edits)
+        passes = np.ones(len(hosts), np.bool_)
+        for restriction in restrictions(request):
+            passes &= restriction.allows(hosts)
+        dropped = {edit.without_filter for edit in edits}
+        filters = [f for f in self._parts.filters if type(f).__name__ not in dropped]
+        for _, rejected in rejections(filters, hosts, request.spec_obj):
+            passes &= ~rejected
+        admitted[rows[passes]] = True
+        return admitted
+
+    def _edited(self, edits: Sequence[Edit]) -> Request:
+        spec_obj = copy.deepcopy(self._checks.request.spec_obj)
+        for edit in edits:
+            edit.of_request(spec_obj)
+        return Request.validated(spec_obj)
+
+    def _group(self, edits: Sequence[Edit], admitted: Mask) -> ClosestGroup:
+        hosts = self._hosts.take(admitted)
+        names = sorted(set(hosts.host.tolist()))
+        default = self._parts.conf.default_availability_zone
+        zones = Counter(zones_of(hosts, default).tolist())
+        return ClosestGroup(
+            tuple(edit.change for edit in edits),
+            len(hosts),
+            tuple(names[:MAX_NAMED]),
+            tuple(zones.most_common(MAX_NAMED)),
+        )
+
+
+def _amounts(checks: Sequence[HostCheck], at: Mask) -> list[tuple[int, ...]]:
+    """Return the amounts to try: of a single resource several, else one of each."""
+    if len(checks) == 1:
+        return [(amount,) for amount in checks[0].levels(at)]
+    cost = np.where(at, np.sum([check.cost() for check in checks], axis=0), np.inf)
+    best = int(np.argmin(cost))
+    return [tuple(int(c.available[best]) if c.part else 0 for c in checks)]
+
+
+def _distinct(groups: Sequence[ClosestGroup]) -> list[ClosestGroup]:
+    """Return the groups; of those of equal changes the largest."""
+    largest: dict[tuple[Change, ...], ClosestGroup] = {}
+    for group in groups:
+        known = largest.get(group.changes)
+        if known is None or known.n_hosts < group.n_hosts:
+            largest[group.changes] = group
+    return list(largest.values())

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which parts of a query to Placement the trees of providers do not meet, each alone.
+
+All trees are checked at once; a single host's tree is an array of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..candidates import CandidatesQuery
+from ..placement.constraints import Constraint, ConstraintKind, Params, constraints
+from ..placement.providers import (
+    InventoryRecord,
+    Matches,
+    ProviderQuery,
+    ProviderView,
+)
+from ..placement.providers.interned import INVENTORY
+from ..placement.providers.inventories import InventoryColumn
+from ..placement.providers.slots import Slot, find_slots
+
+Mask = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+#: Rows of root providers, ascending.
+Roots = npt.NDArray[np.int32]
+
+#: Enough for any amount that a query can have.
+_ROOMY: Final = InventoryRecord(total=0x7FFFFFFF)
+#: The suffix under which a group is checked alone.
+_ALONE: Final = "_alone"
+_PARTS: Final = frozenset(
+    {ConstraintKind.RESOURCE, ConstraintKind.TRAIT, ConstraintKind.AGGREGATE}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPart:
+    """A part of a query.
+
+    Attributes
+    ----------
+    constraint : Constraint or None
+        The part. None: each part is met alone, but not all at once.
+    group : Constraint or None
+        The group with a suffix that the part is of.
+    """
+
+    constraint: Constraint | None
+    group: Constraint | None = None
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of its group."""
+        return "" if self.group is None else suffix_of(self.group)
+
+
+class QueryChecks:
+    """Checks trees of providers against parts of queries.
+
+    Parameters
+    ----------
+    roots : ndarray of int32, shape (n_roots,), ascending
+        The rows of the trees' root providers in the view.
+    """
+
+    def __init__(self, view: ProviderView, roots: Roots) -> None:
+        self._view = view
+        self._roots = roots
+
+    def match(self, params: Params) -> Matches:
+        """Return the matches of a whole query, of all trees of the view.
+
+        Raises
+        ------
+        QueryNotCovered
+            Placement would refuse the query.
+        """
+        return self._match(without_tree(params), self._view)
+
+    def is_met(self, params: Params) -> Mask:
+        """Return which trees meet a whole query, shape (n_roots,).
+
+        The tree that a query names is not a part: see `Request.destination`. Sharing
+        providers may serve a part, but not a whole query, for a tree.
+
+        Raises
+        ------
+        QueryNotCovered
+            Placement would refuse the query.
+        """
+        return self._meeting(without_tree(params), is_whole=True)
+
+    def unmet(self, query: CandidatesQuery) -> list[tuple[QueryPart, Mask]]:
+        """Return the parts that some trees do not meet alone, and which trees.
+
+        Trees that meet the whole query meet each part. For a tree that meets each part
+        alone but not all at once, that is the only one.
+
+        Returns
+        -------
+        list of (QueryPart, ndarray of bool, shape (n_roots,))
+
+        Raises
+        ------
+        QueryNotCovered
+            Placement would refuse the query.
+        """
+        params = without_tree(query.params)
+        left = ~self.is_met(params)
+        found = []
+        explained = np.zeros(len(self._roots), np.bool_)
+        for part, fails in self._failing(constraints(params)) if left.any() else ():
+            fails = fails & left
+            if fails.any():
+                explained |= fails
+                found.append((part, fails))
+        if (left & ~explained).any():
+            found.append((QueryPart(None), left & ~explained))
+        return found
+
+    def _meeting(
+        self, params: Params, *, is_roomy: bool = False, is_whole: bool = False
+    ) -> Mask:
+        matches = self._match(params, self._roomy if is_roomy else self._view)
+        roots = matches.roots[matches.is_allocating()] if is_whole else matches.roots
+        return np.isin(self._roots, roots)
+
+    def _match(self, params: Params, view: ProviderView) -> Matches:
+        query = ProviderQuery.parse(params)
+        return with_names_of(view, query).match(query)
+
+    @cached_property
+    def _roomy(self) -> ProviderView:
+        """The providers with any amount of what there is: for traits alone."""
+        state = self._view.state
+        inventories = {
+            name: _with_room(column) for name, column in state.inventories.items()
+        }
+        return replace(self._view, state=replace(state, inventories=inventories))
+
+    # -- parts -------------------------------------------------------------------------
+
+    def _failing(self, all_: Sequence[Constraint]) -> Iterator[tuple[QueryPart, Mask]]:
+        own = [each for each in all_ if each.kind in _PARTS]
+        for part, fails in self._failing_parts(own, suffix=""):
+            yield QueryPart(part), fails
+        of_groups = np.zeros(len(self._roots), np.bool_)
+        for group in all_:
+            if group.kind is ConstraintKind.GROUP:
+                for each in self._failing_group(group):
+                    of_groups |= each[1]
+                    yield each
+        # Groups that fail alone also fail together.
+        for between in all_:
+            if between.needs_candidates and not of_groups.all():
+                yield QueryPart(between), ~self._meeting(between.params) & ~of_groups
+
+    def _failing_group(self, group: Constraint) -> Iterator[tuple[QueryPart, Mask]]:
+        parts = constraints(group.params)
+        has_resources = any(p.kind is ConstraintKind.RESOURCE for p in parts)
+        fails = np.ones(len(self._roots), np.bool_)
+        if has_resources:
+            alone = [(f"{name}{_ALONE}", value) for name, value in group.params]
+            fails = ~self._meeting(alone)
+        explained = np.zeros_like(fails)
+        for part, fails_part in self._failing_parts(parts, _ALONE):
+            explained |= fails_part
+            yield QueryPart(part, group), fails_part & fails
+        if has_resources:
+            yield QueryPart(group), fails & ~explained
+
+    def _failing_parts(
+        self, parts: Sequence[Constraint], suffix: str
+    ) -> Iterator[tuple[Constraint, Mask]]:
+        held: list[tuple[str, Mask]] | None = None
+        for part in parts:
+            [(name, value)] = part.params
+            if part.kind is ConstraintKind.RESOURCE:
+                yield part, ~self._meeting([(f"{name}{suffix}", value)])
+                continue
+            held = self._held(parts) if held is None else held
+            yield part, ~self._having(part, held, suffix)
+
+    def _held(self, parts: Sequence[Constraint]) -> list[tuple[str, Mask]]:
+        """Return the resources of a group whose classes each tree has at all.
+
+        Returns
+        -------
+        list of (resources, ndarray of bool, shape (n_roots,))
+            Each tree is in one mask.
+        """
+        values = [e.params[0][1] for e in parts if e.kind is ConstraintKind.RESOURCE]
+        has = np.zeros((len(self._roots), len(values)), np.bool_)
+        for i, value in enumerate(values):
+            has[:, i] = self._has_class(value.split(":")[0])
+        kinds, kind_of = np.unique(has, axis=0, return_inverse=True)
+        return [
+            (
+                ",".join(
+                    value
+                    for value, is_held in zip(values, kind, strict=True)
+                    if is_held
+                ),
+                kind_of.reshape(-1) == i,
+            )
+            for i, kind in enumerate(kinds)
+        ]
+
+    def _has_class(self, name: str) -> Mask:
+        """Return which trees have an inventory of a class, or use a shared one."""
+        roots = [slot.roots for slot in self._slots_of(name)]
+        return np.isin(self._roots, np.concatenate([self._roots[:0], *roots]))
+
+    def available(self, name: str, required: int) -> Int64s:
+        """Return the most of a class that one provider of each tree can allocate now.
+
+        At most `required`, and an amount that its inventory allows; shape (n_roots,).
+        """
+        state = self._view.state
+        best = np.zeros(state.trees.n_rows, np.int64)
+        column = state.column(name)
+        for slot in self._slots_of(name):
+            at = np.searchsorted(column.rows, slot.providers)
+            values = column.distinct.values[column.kinds[at]]
+            amounts = np.minimum(column.free(slot.providers), values["max_unit"])
+            amounts = np.clip(amounts, 0, required)
+            amounts -= amounts % values["step_size"]
+            amounts[amounts < values["min_unit"]] = 0
+            np.maximum.at(best, slot.roots, amounts)
+        return best[self._roots]
+
+    def _slots_of(self, name: str) -> list[Slot]:
+        """Return where a resource class could come from, as if there was room."""
+        query = ProviderQuery.parse([("resources", f"{name}:1")])
+        return find_slots(self._roomy.state, query) or []
+
+    def _having(
+        self, part: Constraint, held: Sequence[tuple[str, Mask]], suffix: str
+    ) -> Mask:
+        """Return which trees meet a trait or aggregate with a group's resources.
+
+        As if they had any amount. Without such a provider, any of the tree counts.
+        """
+        [(name, value)] = part.params
+        if part.kind is ConstraintKind.TRAIT and part.must_match_root:
+            return self._meets(name, value)[self._roots]
+        has = np.zeros(len(self._roots), np.bool_)
+        for resources, mine in held:
+            if not resources:
+                has |= mine & self._any_of_tree(self._meets(name, value))
+                continue
+            # One provider serves a group with a suffix, which may lack some classes.
+            for each in resources.split(",") if suffix else [resources]:
+                has |= mine & self._meeting(
+                    [(f"resources{suffix}", each), (f"{name}{suffix}", value)],
+                    is_roomy=True,
+                )
+        return has
+
+    def _meets(self, name: str, value: str) -> Mask:
+        """Return which providers meet a trait or aggregate parameter, (n_rows,)."""
+        trees = self._view.state.trees
+        wanted = value.removeprefix("!").removeprefix("in:").split(",")
+        has = (
+            trees.has_trait(wanted)
+            if name == "required"
+            else trees.in_aggregate(wanted)
+        )
+        return ~has if value.startswith("!") else has
+
+    def _any_of_tree(self, mask: Mask) -> Mask:
+        """Return which trees have a provider in a mask, or share with one."""
+        trees = self._view.state.trees
+        has = np.zeros(trees.n_rows, np.bool_)
+        has[trees.roots[mask & (trees.uuids != "")]] = True
+        anchors, sharing = trees.shared
+        has[anchors[mask[sharing]]] = True
+        return has[self._roots]
+
+
+def suffix_of(group: Constraint) -> str:
+    """Return the suffix of a group's constraint."""
+    return group.description.partition(" (")[0].removeprefix("group ")
+
+
+def without_tree(params: Params) -> list[tuple[str, str]]:
+    """Return a query's parameters without the tree that it names, and any limit."""
+    return [each for each in params if each[0] not in ("in_tree", "limit")]
+
+
+def with_names_of(view: ProviderView, query: ProviderQuery) -> ProviderView:
+    """Return a view that knows all names in a query.
+
+    A trait that no provider has is only missing.
+    """
+    names = _names_of(query)
+    return replace(
+        view,
+        known_traits=view.known_traits | names["traits"],
+        known_classes=view.known_classes | names["classes"],
+    )
+
+
+def _names_of(query: ProviderQuery) -> Mapping[str, frozenset[str]]:
+    traits = query.root_required | query.root_forbidden
+    classes = frozenset[str]()
+    for group in query.groups:
+        traits = traits.union(group.forbidden, *group.required)
+        classes |= group.amounts.keys()
+    return {"traits": traits, "classes": classes}
+
+
+def _with_room(column: InventoryColumn) -> InventoryColumn:
+    distinct = column.distinct.emptied()
+    [kind] = distinct.intern(np.array([tuple(_ROOMY)], INVENTORY))
+    return InventoryColumn(
+        distinct,
+        column.rows,
+        np.full_like(column.kinds, kind),
+        np.zeros_like(column.used),
+    )

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bars of decisions and hosts: numbers to SVG. A table beside each has the numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from markupsafe import Markup
+
+from ...display import number, safe
+from .formats import milliseconds
+
+#: Colors of weighers; those after the last share one.
+N_COLORS: Final = 8
+_WIDTH: Final = 320
+_HEIGHT: Final = 14
+#: The share of a decision's time from which on a step is shown.
+_SEEN: Final = 0.01
+#: Steps of a decision that contain others, or are its sum.
+_SUMS: Final = frozenset({"total"})
+
+
+def _svg(content: Markup, width: float, height: float, label: str) -> Markup:
+    """Return a picture; without a label it repeats the numbers beside it."""
+    name = (
+        Markup('role="img" aria-label="{}"').format(label)
+        if label
+        else Markup('aria-hidden="true"')
+    )
+    return Markup(
+        '<svg class="bars" {} viewBox="0 0 {} {}" width="{}" height="{}" '
+        'preserveAspectRatio="none">{}</svg>'
+    ).format(name, f"{width:g}", f"{height:g}", f"{width:g}", f"{height:g}", content)
+
+
+def _rect(name: str, x: float, width: float, title: str = "") -> Markup:
+    inner = Markup("<title>{}</title>").format(title) if title else Markup("")
+    return Markup('<rect class="{}" x="{}" width="{}" height="{}">{}</rect>').format(
+        name, f"{x:.1f}", f"{max(width, 0.0):.1f}", _HEIGHT, inner
+    )
+
+
+def _least(width: float) -> float:
+    """Return a width that can be seen."""
+    return max(width, 1.5) if width > 0 else 0.0
+
+
+def funnel_bar(n_in: int | None, n_out: int, n_most: int) -> Markup:
+    """Return the hosts that a step left, and behind them those that it rejected."""
+    scale = _WIDTH / max(1, n_most)
+    before = _rect("lost", 0, _least((n_in or 0) * scale))
+    left = _rect("left", 0, _least(n_out * scale))
+    return _svg(before + left, _WIDTH, _HEIGHT, "")
+
+
+def share_bar(share: float | None, width: int = 120) -> Markup:
+    """Return a bar that is filled to a share."""
+    filled = min(1.0, max(0.0, share or 0.0)) * width
+    content = _rect("lost", 0, width) + _rect("left", 0, _least(filled))
+    return _svg(content, width, _HEIGHT, "")
+
+
+# -- scores ------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScoreBars:
+    """The weights of the best hosts as stacked bars.
+
+    Attributes
+    ----------
+    weighers : list of (str, str)
+        The name and the CSS class of each weigher that is not 0 for all hosts.
+    bars : list of (mapping, Markup)
+        Each host, as the API has it, and its bar: parts below 0 to the left.
+    n_zero : int
+        Weighers that are 0 for all hosts.
+    """
+
+    weighers: list[tuple[str, str]]
+    bars: list[tuple[Mapping[str, Any], Markup]]
+    n_zero: int
+
+
+def score_bars(hosts: Sequence[Mapping[str, Any]]) -> ScoreBars | None:
+    """Return the bars of hosts with parts, as the API has them; None: there are none.
+
+    Hosts of one decision have the same weighers in the same order.
+    """
+    shown = [host for host in hosts if host["parts"]]
+    if not shown:
+        return None
+    all_ = range(len(shown[0]["parts"]))
+    used = [i for i in all_ if any(_weighted(host, i) for host in shown)]
+    colors = {i: f"w{min(place, N_COLORS - 1)}" for place, i in enumerate(used)}
+    most = max((_sum(host, used, 1) for host in shown), default=0.0)
+    least = max((_sum(host, used, -1) for host in shown), default=0.0)
+    bars = [(host, _score_bar(host, colors, least, most)) for host in shown]
+    names = [(shown[0]["parts"][i]["name"], color) for i, color in colors.items()]
+    return ScoreBars(names, bars, len(all_) - len(used))
+
+
+def _weighted(host: Mapping[str, Any], i: int) -> float:
+    return float(host["parts"][i]["weighted"] or 0.0)
+
+
+def _sum(host: Mapping[str, Any], used: Sequence[int], sign: int) -> float:
+    return sum(max(0.0, sign * _weighted(host, i)) for i in used)
+
+
+def _score_bar(
+    host: Mapping[str, Any], colors: Mapping[int, str], least: float, most: float
+) -> Markup:
+    scale = _WIDTH / (least + most or 1.0)
+    zero = least * scale
+    content, below, above = Markup(""), zero, zero
+    for i, color in colors.items():
+        value = _weighted(host, i)
+        width = abs(value) * scale
+        x = above if value > 0 else below - width
+        above, below = (above + width, below) if value > 0 else (above, x)
+        title = f"{safe(host['parts'][i]['name'])}: {number(value)}"
+        content += _rect(color, x, width, title)
+    if least:
+        content += _rect("zero", zero - 0.5, 1)
+    return _svg(content, _WIDTH, _HEIGHT, "")
+
+
+# -- times -------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TimesBar:
+    """The steps of a decision side by side, as long as they took.
+
+    Attributes
+    ----------
+    steps : list of (str, str, float)
+        The name, the CSS class and the milliseconds of each step that is long enough
+        to be seen; the last one has the rest.
+    """
+
+    steps: list[tuple[str, str, float]]
+    svg: Markup
+
+
+def times_bar(times_ms: Mapping[str, float]) -> TimesBar:
+    """Return the picture of the times of a decision."""
+    known = {name: ms for name, ms in times_ms.items() if name not in _SUMS}
+    total = max(times_ms.get("total", 0.0), sum(known.values()))
+    seen = [(n, ms) for n, ms in known.items() if ms >= total * _SEEN][: N_COLORS - 1]
+    steps = [(name, f"w{place}", ms) for place, (name, ms) in enumerate(seen)]
+    rest = total - sum(ms for _, ms in seen)
+    if rest > 0:
+        steps.append(("other steps", f"w{N_COLORS - 1}", rest))
+    content, x = Markup(""), 0.0
+    for name, color, ms in steps:
+        width = ms / (total or 1.0) * 2 * _WIDTH
+        content += _rect(color, x, width, f"{safe(name)}: {milliseconds(ms)}")
+        x += width
+    return TimesBar(steps, _svg(content, 2 * _WIDTH, _HEIGHT, ""))
+
+
+def claims_line(at_ms: Sequence[float | None], total_ms: float) -> Markup:
+    """Return the moments at which claims were answered, numbered from 1."""
+    # As wide as `times_bar`, with room for half a circle on each side.
+    width, height, room = 2 * _WIDTH, 28, 8
+    content = Markup('<path class="axis" d="M0 14H{}"/>').format(width)
+    for place, at in enumerate(at_ms, start=1):
+        if at is None:
+            continue
+        x = min(1.0, max(0.0, at / (total_ms or 1.0))) * width
+        content += Markup(
+            '<circle class="moment" cx="{x}" cy="14" r="8"/>'
+            '<text x="{x}" y="18" text-anchor="middle">{place}</text>'
+        ).format(x=f"{x:.1f}", place=place)
+    return Markup(
+        '<svg class="claims" aria-hidden="true" viewBox="-{} 0 {} {}" width="{}" '
+        'height="{}">{}</svg>'
+    ).format(room, width + 2 * room, height, width + 2 * room, height, content)
+
+
+def minutes_bars(counts: Sequence[tuple[int, int]]) -> Markup:
+    """Return decisions by minute as columns.
+
+    Parameters
+    ----------
+    counts : sequence of (int, int)
+        Those with and without a host, by minute, the oldest first.
+    """
+    most = max((good + bad for good, bad in counts), default=0) or 1
+    height, pitch = 48, 5
+    content = Markup('<rect class="lost" y="{}" width="{}" height="1"/>').format(
+        height - 1, len(counts) * pitch
+    )
+    for place, (good, bad) in enumerate(counts):
+        y = height - 1.0
+        for name, n in (("left", good), ("refused", bad)):
+            tall = _least(n / most * (height - 3))
+            y -= tall
+            if tall:
+                content += Markup(
+                    '<rect class="{}" x="{}" y="{}" width="{}" height="{}"/>'
+                ).format(name, place * pitch, f"{y:.1f}", pitch - 2, f"{tall:.1f}")
+    good, bad = sum(c[0] for c in counts), sum(c[1] for c in counts)
+    label = f"Decisions by minute: {good:,} with a host, {bad:,} without"
+    return _svg(content, len(counts) * pitch, height, label)

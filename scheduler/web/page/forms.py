@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the forms of the page send, as the API takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ...clock import now_s
+from ...decision_store import DecisionQuery
+from ...errors import InvalidRequest, excerpt
+from ..openapi import BODIES, PARAMETERS
+from ..specs import check
+
+#: Choices of the ages of decisions, seconds.
+AGES: Final = {"15m": 900, "1h": 3600, "6h": 21600, "1d": 86400, "7d": 604800}
+#: Decisions of one page.
+PAGE: Final = 50
+_OUTCOMES: Final = {"": None, "refused": True, "selected": False}
+_NUMBERS: Final = {
+    "vcpus": "vCPUs",
+    "memory_mb": "Memory",
+    "root_gb": "Disk",
+    "count": "Instances",
+}
+_MAX_LINES: Final = 256
+
+Args = Mapping[str, str]
+
+
+def text(args: Args, name: str) -> str:
+    """Return a field without blanks around it; "" if it is missing."""
+    return args.get(name, "").strip()
+
+
+def decision_query(args: Args) -> DecisionQuery:
+    """Return the query of the form of decisions.
+
+    Raises
+    ------
+    InvalidRequest
+    """
+    schemas = PARAMETERS["/v1/decisions"]
+    given = {name: text(args, name) for name in ("instance", "project", "host")}
+    given["after"] = text(args, "after")
+    for name, value in given.items():
+        if value:
+            _check(name, value, schemas[name])
+    outcome, since = text(args, "outcome"), text(args, "since")
+    if outcome not in _OUTCOMES:
+        raise InvalidRequest(
+            f"outcome: {excerpt(outcome)} is neither refused nor selected"
+        )
+    if since and since not in AGES:
+        raise InvalidRequest(f"since: {excerpt(since)} is none of {', '.join(AGES)}")
+    return DecisionQuery(
+        instance_uuid=given["instance"] or None,
+        project_id=given["project"] or None,
+        host=given["host"] or None,
+        failed=_OUTCOMES[outcome],
+        since_s=now_s() - AGES[since] if since else None,
+        after=int(given["after"]) if given["after"] else None,
+        limit=PAGE,
+    )
+
+
+def _check(name: str, value: str, schema: Mapping[str, Any]) -> None:
+    try:
+        check(value, schema)
+    except InvalidRequest as e:
+        raise InvalidRequest(f"{name}: {str(e).removeprefix('the body: ')}") from e
+
+
+def check_name(label: str, value: str) -> None:
+    """Raise InvalidRequest unless a name is one that the API takes."""
+    _check(label, value, PARAMETERS["/v1/decisions"]["host"])
+
+
+def dry_run_body(args: Args) -> dict[str, Any] | None:
+    """Return the body of a dry run; None: nothing is asked yet.
+
+    Raises
+    ------
+    InvalidRequest
+    """
+    stored = text(args, "request")
+    if not stored and not text(args, "vcpus"):
+        return None
+    numbers = _numbers(args)
+    count = numbers.pop("count", 1)
+    body: dict[str, Any] = {"count": count}
+    if stored:
+        body["stored"] = stored
+    else:
+        body["request"] = _request(args, numbers)
+    check(body, BODIES["/v1/dry-run"])
+    return body
+
+
+def _numbers(args: Args) -> dict[str, int]:
+    found = {}
+    for name, label in _NUMBERS.items():
+        value = text(args, name)
+        if not value:
+            continue
+        if not (value.isascii() and value.isdigit() and len(value) <= 10):
+            raise InvalidRequest(f"{label}: {excerpt(value)} is not a whole number")
+        found[name] = int(value)
+    return found
+
+
+def _request(args: Args, flavor: Mapping[str, int]) -> dict[str, Any]:
+    hints: dict[str, list[str]] = {}
+    for key, value in _pairs(args, "hints"):
+        hints.setdefault(key, []).append(value)
+    specs = dict(_pairs(args, "extra_specs"))
+    request: dict[str, Any] = {
+        "flavor": {**flavor, "extra_specs": specs},
+        "image_properties": dict(_pairs(args, "image_properties")),
+        "hints": hints,
+    }
+    for name, field in (("availability_zone", "zone"), ("project_id", "project")):
+        if value := text(args, field):
+            request[name] = value
+    return request
+
+
+def _pairs(args: Args, name: str) -> list[tuple[str, str]]:
+    """Return the pairs of a field with KEY=VALUE in each line."""
+    lines = [line.strip() for line in args.get(name, "").splitlines()]
+    lines = [line for line in lines if line]
+    if len(lines) > _MAX_LINES:
+        raise InvalidRequest(f"{name}: {len(lines)} lines; {_MAX_LINES} is the most")
+    parts = [line.partition("=") for line in lines]
+    for line, (key, sign, _) in zip(lines, parts, strict=True):
+        if not key or not sign:
+            raise InvalidRequest(f"{name}: {excerpt(line)} is not KEY=VALUE")
+    return [(key.strip(), value.strip()) for key, _, value in parts]

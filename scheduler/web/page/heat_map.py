@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts as squares, the darker the fuller: arrays to SVG."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
+
+from ...display import safe
+from ...explain import RESOURCES, FillGroup, HostCondition, ResourceFill
+from .formats import percent
+
+#: The shares at which the next shade begins.
+SHADES: Final = (0.2, 0.4, 0.6, 0.8, 0.95)
+#: The width of one map, and the wished height of all maps of a resource, pixels.
+_WIDTH: Final = 380
+_HEIGHT: Final = 640
+_MIN_PITCH: Final = 5
+_MAX_PITCH: Final = 16
+#: From this pitch on squares have a gap of 2 pixels.
+_WIDE: Final = 10
+
+LABELS: Final = {"vcpus": "vCPUs", "memory_mb": "Memory", "disk_gb": "Disk"}
+_CONDITIONS: Final = tuple(HostCondition)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeatLayout:
+    """How squares are laid out, in pixels.
+
+    Attributes
+    ----------
+    pitch : int
+        From the left edge of one square to that of the next.
+    """
+
+    pitch: int
+
+    @classmethod
+    def of(cls, n_hosts: int) -> HeatLayout:
+        """Return a layout in which that many hosts are not too high."""
+        fitting = math.isqrt(_WIDTH * _HEIGHT // max(1, n_hosts))
+        return cls(min(_MAX_PITCH, max(_MIN_PITCH, fitting)))
+
+    @property
+    def side(self) -> int:
+        """The side of a square."""
+        return self.pitch - (2 if self.pitch >= _WIDE else 1)
+
+    @property
+    def n_columns(self) -> int:
+        """The squares of one row."""
+        return _WIDTH // self.pitch
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeatMap:
+    """One resource of one group.
+
+    Attributes
+    ----------
+    svg : Markup
+    n_full : int
+        Hosts in the last shade.
+    lowest, median, highest : float
+        Shares over its hosts; NaN: no host has the resource.
+    """
+
+    resource: str
+    svg: Markup
+    share: float
+    n_full: int
+    lowest: float
+    median: float
+    highest: float
+
+    @property
+    def label(self) -> str:
+        """The name of the resource."""
+        return LABELS[self.resource]
+
+
+def heat_maps(group: FillGroup, layout: HeatLayout) -> list[HeatMap]:
+    """Return a map for each resource of a group; a host has the same place in all."""
+    return [_heat_map(group, name, layout) for name in RESOURCES]
+
+
+def _heat_map(group: FillGroup, resource: str, layout: HeatLayout) -> HeatMap:
+    fill = group.resources[resource]
+    shares = fill.shares
+    known = shares[np.isfinite(shares)]
+    spread = (known.min(), float(np.median(known)), known.max()) if len(known) else None
+    lowest, median, highest = spread or (math.nan,) * 3
+    n_full = int((known >= SHADES[-1]).sum())
+    label = (
+        f"{LABELS[resource]} of {len(shares):,} hosts in zone {safe(group.zone)}: "
+        f"{percent(fill.share)} used, median {percent(median)}, "
+        f"{n_full:,} hosts full to {SHADES[-1]:.0%} or more"
+    )
+    svg = _svg(_classes(group, fill), layout, label)
+    return HeatMap(resource, svg, fill.share, n_full, lowest, median, highest)
+
+
+def _classes(group: FillGroup, fill: ResourceFill) -> npt.NDArray[np.str_]:
+    """Return the CSS class of each host's square."""
+    shares = fill.shares
+    shades = np.char.add("s", np.searchsorted(SHADES, shares, "right").astype(str))
+    found = np.where(np.isnan(shares), "none", shades)
+    conditions = np.array(group.conditions, dtype=object)
+    found[conditions == HostCondition.DISABLED] = "disabled"
+    is_down = (conditions == HostCondition.DOWN) | (
+        conditions == HostCondition.FORCED_DOWN
+    )
+    found[is_down] = "down"
+    return found
+
+
+def _svg(classes: npt.NDArray[np.str_], layout: HeatLayout, label: str) -> Markup:
+    n, side, pitch = len(classes), layout.side, layout.pitch
+    width = min(n, layout.n_columns) * pitch - (pitch - side)
+    height = -(-n // layout.n_columns) * pitch - (pitch - side)
+    lines = _lines(n, layout)
+    # One path a shade: ten thousand elements would take the browser a second.
+    paths = Markup("").join(
+        Markup('<path class="{}" d="{}"/>').format(
+            name, "".join(lines[i] for i in np.flatnonzero(classes == name))
+        )
+        for name in np.unique(classes)
+    )
+    return Markup(
+        '<svg class="heat" role="img" aria-label="{}" viewBox="0 0 {} {}" '
+        'width="{}" height="{}" stroke-width="{}">{}</svg>'
+    ).format(label, width, height, width, height, side, paths)
+
+
+@functools.lru_cache(maxsize=8)
+def _lines(n: int, layout: HeatLayout) -> Sequence[str]:
+    """Return a line for each square, as long as it is wide."""
+    side, middle = layout.side, layout.side / 2
+    places = (divmod(i, layout.n_columns) for i in range(n))
+    return [
+        f"M{column * layout.pitch} {row * layout.pitch + middle:g}h{side}"
+        for row, column in places
+    ]
+
+
+def heat_data(groups: Sequence[FillGroup], layout: HeatLayout) -> Markup:
+    """Return what the script needs to name a square, as JSON for an element."""
+    found = [
+        {
+            "zone": group.zone,
+            "cell": group.cell_uuid,
+            "hosts": group.hosts,
+            "conditions": [_CONDITIONS.index(each) for each in group.conditions],
+            "fill": [_percentages(group.resources[name]) for name in RESOURCES],
+        }
+        for group in groups
+    ]
+    data = {
+        "pitch": layout.pitch,
+        "side": layout.side,
+        "columns": layout.n_columns,
+        "labels": [LABELS[name] for name in RESOURCES],
+        "conditions": [each.value for each in _CONDITIONS],
+        "groups": found,
+    }
+    text = json.dumps(data, separators=(",", ":"))
+    # An element ends at "</", whatever it holds.
+    return Markup(text.replace("<", "\\u003c"))
+
+
+def _percentages(fill: ResourceFill) -> list[int | None]:
+    shares = fill.shares
+    rounded = np.rint(np.nan_to_num(shares, nan=-1.0) * 100).astype(int).tolist()
+    return [None if each < 0 else each for each in rounded]

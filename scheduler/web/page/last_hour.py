@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The decisions of the last hour in numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ...clock import now_s
+from ...decision_store import DecisionQuery
+from ...drivers.record import DecisionRecord, Outcome
+from ...explain import RejectionCount, count_rejections
+
+_MINUTES: Final = 60
+#: Records that are read; reading one takes 0.1 ms.
+_MOST: Final = 1000
+#: Seconds for which browsers share one reading.
+_SHARED_S: Final = 5.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HourSummary:
+    """The decisions of the last hour.
+
+    Attributes
+    ----------
+    since_s : float
+        From when on decisions were read, seconds since the epoch.
+    is_whole : bool
+        False: there were more than are read; the older ones are not counted.
+    minutes : sequence of (int, int)
+        Decisions with and without a host by minute, the oldest first.
+    """
+
+    since_s: float
+    is_whole: bool
+    n_selected: int
+    n_refused: int
+    minutes: Sequence[tuple[int, int]]
+    rejections: Sequence[RejectionCount]
+
+    @property
+    def n_decisions(self) -> int:
+        """All decisions that were read."""
+        return self.n_selected + self.n_refused
+
+
+class LastHour:
+    """Reads the decisions of the last hour, at most once in some seconds.
+
+    Parameters
+    ----------
+    find : callable
+        Returns the records of a query, the newest first.
+    clock : callable
+        Returns the current time, seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[DecisionQuery], list[DecisionRecord]],
+        clock: Callable[[], float] = now_s,
+    ) -> None:
+        self._find = find
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._read_at = 0.0
+        self._summary: HourSummary | None = None
+
+    def read(self) -> HourSummary:
+        """Return the summary.
+
+        Raises
+        ------
+        SchedulerError
+            The store does not answer.
+        """
+        with self._lock:
+            now = self._clock()
+            if self._summary is None or abs(now - self._read_at) >= _SHARED_S:
+                self._summary = self._summarized(now)
+                self._read_at = now
+            return self._summary
+
+    def _summarized(self, now: float) -> HourSummary:
+        since = now - _MINUTES * 60
+        records = self._find(DecisionQuery(since_s=since, limit=_MOST))
+        is_whole = len(records) < _MOST
+        good = [each.outcome is Outcome.SELECTED for each in records]
+        return HourSummary(
+            since if is_whole else min(each.started_at for each in records),
+            is_whole,
+            sum(good),
+            len(good) - sum(good),
+            _by_minute(records, since),
+            count_rejections(records),
+        )
+
+
+def _by_minute(
+    records: Sequence[DecisionRecord], since: float
+) -> list[tuple[int, int]]:
+    counts = [[0, 0] for _ in range(_MINUTES)]
+    for record in records:
+        minute = min(_MINUTES - 1, max(0, int((record.started_at - since) / 60)))
+        counts[minute][record.outcome is not Outcome.SELECTED] += 1
+    return [(good, bad) for good, bad in counts]

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Templates and their filters, and one decision as a file of its own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any, Final
+
+import jinja2
+from markupsafe import Markup
+
+from .... import __version__
+from ...display import number, safe, timestamp, why
+from . import charts, formats
+
+_PACKAGE: Final = __name__.rpartition(".")[0]
+_MAX_MESSAGE: Final = 2000
+#: Pages that the navigation links: path and title.
+NAVIGATION: Final = (
+    ("/", "Cloud"),
+    ("/decisions", "Decisions"),
+    ("/hosts", "Hosts"),
+    ("/why-not", "Why not"),
+    ("/closest", "Closest"),
+    ("/dry-run", "Dry run"),
+)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(_PACKAGE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Any] = {
+        "age": formats.age,
+        "claims_line": charts.claims_line,
+        "clock_time": formats.clock_time,
+        "count": formats.count,
+        "disk": formats.disk,
+        "iso_time": formats.iso_time,
+        "memory": formats.memory,
+        "message": _message,
+        "milliseconds": formats.milliseconds,
+        "percent": formats.percent,
+        "score_bars": charts.score_bars,
+        "shown": _shown,
+        "signed": number,
+        "timestamp": timestamp,
+        "times_bar": charts.times_bar,
+        "why": why,
+    }
+    environment.filters.update(filters)
+    environment.globals.update(
+        decision_path=formats.decision_path,
+        funnel_bar=charts.funnel_bar,
+        host_path=formats.host_path,
+        navigation=NAVIGATION,
+        question_path=formats.question_path,
+        share_bar=charts.share_bar,
+        version=__version__,
+        zone_name=formats.zone_name,
+    )
+    return environment
+
+
+def render(template: str, /, **values: object) -> str:
+    """Return a page of HTML."""
+    return _environment().get_template(template).render(values)
+
+
+def decision_file(id_: str, decisions: Sequence[Mapping[str, Any]]) -> str:
+    """Return the decisions of a request as one file that needs no other.
+
+    Parameters
+    ----------
+    decisions : sequence of mapping
+        As the API returns them.
+    """
+    style = (resources.files(_PACKAGE) / "static" / "page.css").read_text("utf-8")
+    return render(
+        "decision_file.html", id=id_, decisions=decisions, style=Markup(style)
+    )
+
+
+def _shown(value: object) -> str:
+    """Return a name as `safe` does: a page must not hold control characters either."""
+    return safe("" if value is None else value)
+
+
+def _message(value: object) -> str:
+    """Return a sentence, which may be longer than a name."""
+    return safe("" if value is None else value, _MAX_MESSAGE)

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Refreshes parts of a page, and names the squares of the heat map. Without it the page
+// shows the same, as of when it was loaded.
+"use strict";
+
+const heat = document.querySelector("[data-heat]");
+const readout = document.querySelector("[data-readout]");
+let data = null;
+let place = null; // [group, host]
+
+// -- refreshing ---------------------------------------------------------------------
+
+const parts = [...document.querySelectorAll("[data-live]")].map((element) => ({
+  id: element.id,
+  from: element.dataset.from || location.href,
+  every: Number(element.dataset.live) * 1000,
+  due: performance.now() + Number(element.dataset.live) * 1000,
+}));
+const controls = document.querySelector("[data-live-controls]");
+let paused = false;
+
+function say(text) {
+  const status = controls && controls.querySelector("[role=status]");
+  if (status && status.textContent !== text) status.textContent = text;
+}
+
+function keysOf(element) {
+  return new Set([...element.querySelectorAll("[data-key]")].map((row) => row.dataset.key));
+}
+
+function replacePart(id, fresh) {
+  const old = document.getElementById(id);
+  const made = fresh.getElementById(id);
+  // Nothing is replaced under the reader's hands.
+  if (!old || !made || old.contains(document.activeElement) || old.matches(":hover")) return;
+  const known = keysOf(old);
+  const open = [...old.querySelectorAll("details")].map((details) => details.open);
+  old.replaceChildren(...made.childNodes);
+  if (old === heat) readHeat();
+  old.querySelectorAll("details").forEach((details, i) => { details.open = Boolean(open[i]); });
+  if ("announce" in old.dataset) {
+    const rows = [...old.querySelectorAll("[data-key]")].filter((row) => !known.has(row.dataset.key));
+    rows.forEach((row) => row.classList.add("new"));
+    if (rows.length) say(rows.length === 1 ? "1 new decision" : `${rows.length} new decisions`);
+  }
+}
+
+async function refresh() {
+  const now = performance.now();
+  const due = parts.filter((part) => part.due <= now);
+  if (due.length && !paused && !document.hidden) {
+    try {
+      for (const from of new Set(due.map((part) => part.from))) {
+        const answer = await fetch(from, { headers: { Accept: "text/html" } });
+        if (answer.status === 401) { location.reload(); return; }
+        const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+        due.filter((part) => part.from === from).forEach((part) => replacePart(part.id, fresh));
+      }
+    } catch {
+      say("The server does not answer; trying again");
+    }
+    due.forEach((part) => { part.due = performance.now() + part.every; });
+  }
+  setTimeout(refresh, 1000);
+}
+
+if (controls && parts.length) {
+  const button = controls.querySelector("button");
+  controls.hidden = false;
+  button.addEventListener("click", () => {
+    paused = !paused;
+    button.setAttribute("aria-pressed", String(paused));
+    say(paused ? "Updates are paused" : "");
+  });
+  setTimeout(refresh, 1000);
+}
+
+// -- the heat map -------------------------------------------------------------------
+
+function readHeat() {
+  data = JSON.parse(document.getElementById("heat-data").textContent);
+  heat.querySelectorAll(".heat-group").forEach((group, at) => {
+    const maps = group.querySelector(".maps");
+    maps.dataset.ready = "";
+    maps.tabIndex = 0;
+    maps.setAttribute("role", "application");
+    maps.setAttribute("aria-roledescription", "heat map");
+    maps.setAttribute("aria-label", `Hosts of ${group.getAttribute("aria-label")}: arrow keys name a host, Enter opens it`);
+    maps.dataset.at = at;
+  });
+}
+
+// Control characters and those that turn the direction of text.
+const visible = (name) => name.replace(/[\p{Cc}\p{Cf}\p{Co}\p{Cs}]/gu, "\ufffd").slice(0, 255);
+
+function show(at, host) {
+  const group = data.groups[at];
+  place = [at, host];
+  const fills = data.labels.map((label, i) => {
+    const share = group.fill[i][host];
+    return `${label} ${share === null ? "–" : `${share}%`}`;
+  });
+  const name = document.createElement("b");
+  name.textContent = visible(group.hosts[host]);
+  const rest = [data.conditions[group.conditions[host]], ...fills].join(" · ");
+  readout.replaceChildren(name, ` · ${visible(group.zone)} · ${rest}`);
+  heat.querySelectorAll(".cursor").forEach((cursor) => cursor.remove());
+  const maps = heat.querySelectorAll(".maps")[at];
+  maps.querySelectorAll("svg").forEach((svg) => {
+    const cursor = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+    const [row, column] = [Math.floor(host / data.columns), host % data.columns];
+    cursor.setAttribute("class", "cursor");
+    cursor.setAttribute("x", column * data.pitch);
+    cursor.setAttribute("y", row * data.pitch);
+    cursor.setAttribute("width", data.side);
+    cursor.setAttribute("height", data.side);
+    svg.append(cursor);
+  });
+}
+
+function hostAt(event) {
+  const svg = event.target.closest("svg.heat");
+  if (!svg) return null;
+  const box = svg.getBoundingClientRect();
+  const scale = svg.viewBox.baseVal.width / box.width;
+  const column = Math.floor(((event.clientX - box.left) * scale) / data.pitch);
+  const row = Math.floor(((event.clientY - box.top) * scale) / data.pitch);
+  const at = Number(svg.closest(".maps").dataset.at);
+  const host = row * data.columns + column;
+  const isThere = column >= 0 && column < data.columns && host < data.groups[at].hosts.length;
+  return isThere ? [at, host] : null;
+}
+
+function open([at, host]) {
+  try {
+    const name = data.groups[at].hosts[host];
+    if (name !== "." && name !== "..") location.assign(`/hosts/${encodeURIComponent(name)}`);
+  } catch { /* a name that no URL can hold */ }
+}
+
+function move(event, at) {
+  const last = data.groups[at].hosts.length - 1;
+  const from = place && place[0] === at ? place[1] : -1;
+  const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: data.columns, ArrowUp: -data.columns };
+  if (event.key === "Enter" && from >= 0) { open([at, from]); return; }
+  let to;
+  if (event.key === "Home") to = 0;
+  else if (event.key === "End") to = last;
+  else if (event.key in steps) to = from < 0 ? 0 : from + steps[event.key];
+  else return;
+  event.preventDefault();
+  if (to >= 0 && to <= last) show(at, to);
+}
+
+if (heat && readout) {
+  readHeat();
+  heat.addEventListener("pointermove", (event) => {
+    const found = hostAt(event);
+    if (found && String(found) !== String(place)) show(...found);
+  });
+  heat.addEventListener("click", (event) => {
+    const found = hostAt(event);
+    if (found) open(found);
+  });
+  heat.addEventListener("keydown", (event) => {
+    const maps = event.target.closest(".maps");
+    if (maps) move(event, Number(maps.dataset.at));
+  });
+}

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The paths of the page."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
+
+from flask import Blueprint, Response, request
+from werkzeug.exceptions import HTTPException
+
+from ...errors import SchedulerError
+from ..answers import MAX_WHOLE, Answers, finite
+from ..statuses import describe
+from . import forms
+from .charts import minutes_bars
+from .headers import HEADERS
+from .heat_map import HeatLayout, heat_data, heat_maps
+from .last_hour import LastHour
+from .rendering import render
+
+_STATIC: Final = "/static"
+_HOSTS: Final = 100
+_LATEST: Final = 8
+#: Smaller answers are sent as they are.
+_LARGE: Final = 4096
+
+_T = TypeVar("_T")
+
+
+def make_page(answers: Answers) -> Blueprint:
+    """Return the paths of the page, without access control: see `make_access`."""
+    page = Blueprint(
+        "page", __name__, static_folder="static", static_url_path="/static"
+    )
+    page.register_error_handler(Exception, failed)
+    page.after_request(_finished)
+    views = _Views(answers, LastHour(answers.records))
+    page.add_url_rule("/", view_func=views.cloud)
+    page.add_url_rule("/decisions", view_func=views.decisions)
+    page.add_url_rule("/decisions/<path:id_>", view_func=views.decision)
+    page.add_url_rule("/hosts", view_func=views.hosts)
+    page.add_url_rule("/hosts/<path:host>", view_func=views.host)
+    page.add_url_rule("/why-not", view_func=views.why_not)
+    page.add_url_rule("/closest", view_func=views.closest)
+    page.add_url_rule("/dry-run", view_func=views.dry_run)
+    return page
+
+
+class _Views:
+    """The views; each returns a page of HTML, or the page and its status."""
+
+    def __init__(self, answers: Answers, last_hour: LastHour) -> None:
+        self._answers = answers
+        self._last_hour = last_hour
+
+    def cloud(self) -> str:
+        """Show how full the hosts are, the latest decisions and why hosts are out."""
+        fill = self._answers.fill()
+        # The script asks for the small parts more often than for the heat map.
+        shown = () if "small" in request.args else fill.groups
+        layout = HeatLayout.of(fill.n_hosts)
+        query = forms.decision_query({})
+        latest, error = _attempt(lambda: self._answers.decisions(query))
+        hour, _ = _attempt(self._last_hour.read)
+        return render(
+            "cloud.html",
+            path="/",
+            fill=fill,
+            cells=len({group.cell_uuid for group in fill.groups}),
+            maps=[(group, heat_maps(group, layout)) for group in shown],
+            data=heat_data(shown, layout),
+            latest=finite(latest["decisions"][:_LATEST]) if latest else [],
+            hour=hour,
+            minutes=minutes_bars(hour.minutes) if hour else "",
+            error=error,
+        )
+
+    def decisions(self) -> tuple[str, int]:
+        """Show stored decisions, the newest first."""
+        args = request.args
+
+        def found() -> Any:  # noqa: ANN401 - JSON
+            return finite(self._answers.decisions(forms.decision_query(args)))
+
+        answer, error = _attempt(found)
+        page = render(
+            "decisions.html",
+            path="/decisions",
+            args=_shown(args),
+            ages=forms.AGES,
+            answer=answer or {"decisions": [], "next": None},
+            error=error,
+        )
+        return page, error.status if error else HTTPStatus.OK
+
+    def decision(self, id_: str) -> str:
+        """Show the decisions of a request id or an instance."""
+        forms.check_name("id", id_)
+        found = finite(self._answers.decision(id_))["decisions"]
+        return render("decision.html", path="/decisions", id=id_, decisions=found)
+
+    def hosts(self) -> str:
+        """Show the compute nodes in pages."""
+        after = request.args.get("after", "")
+        answer = self._answers.hosts(after, _HOSTS)
+        next_ = answer["next"]
+        more = f"/hosts?{urlencode({'after': next_})}" if next_ else ""
+        return render(
+            "hosts.html", path="/hosts", answer=answer, after=after, more=more
+        )
+
+    def host(self, host: str) -> str:
+        """Show the compute nodes of one host, and decisions that selected it."""
+        forms.check_name("host", host)
+        nodes = self._answers.nodes_of_host(host)
+        query = forms.decision_query({"host": host})
+        answer, error = _attempt(lambda: finite(self._answers.decisions(query)))
+        found = answer["decisions"][:MAX_WHOLE] if answer else []
+        return render(
+            "host.html",
+            path="/hosts",
+            host=host,
+            nodes=nodes,
+            decisions=found,
+            error=error,
+        )
+
+    def why_not(self) -> tuple[str, int]:
+        """Show every reason why a host cannot serve a request."""
+        host, id_ = (forms.text(request.args, name) for name in ("host", "request"))
+
+        def found() -> Any:  # noqa: ANN401 - JSON
+            if not host or not id_:
+                return None
+            forms.check_name("host", host)
+            forms.check_name("request", id_)
+            return self._answers.why_not(host, {"host": host, "stored": id_})
+
+        return self._asked("why_not.html", "/why-not", found)
+
+    def closest(self) -> tuple[str, int]:
+        """Show what would have to change for a request to fit."""
+        id_ = forms.text(request.args, "request")
+
+        def found() -> Any:  # noqa: ANN401 - JSON
+            if not id_:
+                return None
+            forms.check_name("request", id_)
+            return self._answers.closest({"stored": id_})
+
+        return self._asked("closest.html", "/closest", found)
+
+    def dry_run(self) -> tuple[str, int]:
+        """Show where instances would go now."""
+
+        def found() -> Any:  # noqa: ANN401 - JSON
+            body = forms.dry_run_body(request.args)
+            if body is None:
+                return None
+            return finite(self._answers.dry_run(body["count"], body))
+
+        return self._asked("dry_run.html", "/dry-run", found)
+
+    def _asked(
+        self, template: str, path: str, find: Callable[[], Any]
+    ) -> tuple[str, int]:
+        """Return a form with what was sent, and below it the answer or the error."""
+        answer, error = _attempt(find)
+        page = render(
+            template, path=path, args=_shown(request.args), answer=answer, error=error
+        )
+        return page, error.status if error else HTTPStatus.OK
+
+
+class PageError:
+    """An error that a page shows beside what it has.
+
+    Attributes
+    ----------
+    status : int
+    text : str
+    """
+
+    def __init__(self, status: HTTPStatus, text: str) -> None:
+        self.status = int(status)
+        self.text = text
+
+
+def _attempt(find: Callable[[], _T]) -> tuple[_T | None, PageError | None]:
+    """Return what a function returns, or the error that it raises."""
+    try:
+        return find(), None
+    except SchedulerError as e:
+        return None, PageError(*describe(e, f"{request.method} {request.path}"))
+
+
+def _shown(args: Mapping[str, str]) -> dict[str, str]:
+    """Return the fields of a form by name, each once."""
+    return {name: args[name] for name in list(args)[:50]}
+
+
+def failed(error: Exception) -> Response:
+    """Return the page of an error."""
+    if isinstance(error, HTTPException):
+        status, text = error.code or 500, error.description or error.name
+    else:
+        status, text = describe(error, f"{request.method} {request.path}")
+    page = render("error.html", path="", status=HTTPStatus(status), text=text)
+    return Response(page, status, HEADERS)
+
+
+def _finished(response: Response) -> Response:
+    """Add the headers of a page; compress a large one."""
+    if request.endpoint == "page.static":
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        return response
+    response.headers.update(HEADERS)
+    response.vary.add("Accept-Encoding")
+    accepts = request.accept_encodings.quality("gzip") > 0
+    if accepts and len(response.data) > _LARGE:
+        response.data = gzip.compress(response.data, compresslevel=3, mtime=0)
+        response.headers["Content-Encoding"] = "gzip"
+    return response

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How full the hosts are, by zone and cell."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from oslo_config import cfg
+
+from moorage.scheduler.explain import cloud_fill, summarize
+from moorage.scheduler.hosts import Consumption
+from moorage.testing.builders import NOW, aggregate, host, node_uuid, table
+
+
+def test_hosts_are_grouped_by_zone_and_cell(conf: cfg.ConfigOpts) -> None:
+    hosts = table(
+        host(host="c", cell_uuid="one"),
+        host(host="a", cell_uuid="two"),
+        host(host="b", cell_uuid="two"),
+        host(host="z", cell_uuid="one"),
+        aggregates=[aggregate(1, "z", "a", "b", availability_zone="z1")],
+    )
+    groups = cloud_fill(hosts, conf, NOW).groups
+    assert [(g.zone, g.cell_uuid, g.hosts) for g in groups] == [
+        ("nova", "one", ["c"]),
+        ("z1", "one", ["z"]),
+        ("z1", "two", ["a", "b"]),
+    ]
+
+
+def test_shares_include_allocation_ratios_and_claims(conf: cfg.ConfigOpts) -> None:
+    hosts = table(host(host="a", cpu_allocation_ratio=4.0, ram_allocation_ratio=0.5))
+    hosts.consume(node_uuid("a"), "instance", Consumption(1024, 2048, 3))
+    [group] = cloud_fill(hosts, conf, NOW).groups
+    shares = {name: fill.share for name, fill in group.resources.items()}
+    assert shares == {
+        "vcpus": pytest.approx(5 / 32),
+        "memory_mb": pytest.approx((8192 + 1024) / 8192),
+        "disk_gb": pytest.approx(52 / 100),
+    }
+
+
+def test_a_host_without_a_resource_has_no_share(conf: cfg.ConfigOpts) -> None:
+    [group] = cloud_fill(table(host(vcpus_total=0)), conf, NOW).groups
+    assert np.isnan(group.resources["vcpus"].shares).all()
+    assert math.isnan(group.resources["vcpus"].share)
+
+
+def test_conditions_are_those_of_the_list_of_hosts(conf: cfg.ConfigOpts) -> None:
+    hosts = table(
+        host(host="a", last_seen_up=NOW - 5),
+        host(host="b", last_seen_up=NOW - 61),
+        host(host="c", last_seen_up=math.nan),
+        host(host="d", disabled=True, last_seen_up=NOW - 61),
+        host(host="e", disabled=True, forced_down=True),
+        host(host="f"),
+    )
+    fill = cloud_fill(hosts, conf, NOW)
+    listed = [each.condition for each in summarize(hosts, conf, NOW).hosts]
+    assert fill.groups[0].conditions == listed
+    assert {k.value: n for k, n in fill.conditions.items()} == {
+        "forced down": 1, "disabled": 1, "down": 2, "up": 2,
+    }  # fmt: skip
+
+
+def test_no_hosts_are_no_groups(conf: cfg.ConfigOpts) -> None:
+    fill = cloud_fill(table(), conf, NOW)
+    assert (fill.groups, fill.n_hosts, fill.n_instances) == ((), 0, 0)

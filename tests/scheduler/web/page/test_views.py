@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page's paths: headers, errors, forms, hostile names."""
+
+from __future__ import annotations
+
+import gzip
+import time
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from werkzeug.test import Client, TestResponse
+
+from moorage.scheduler.decision_store import DecisionStore
+from moorage.scheduler.web import Answers, make_app
+
+from ....fixtures.explained_clouds import NAMES
+from ....fixtures.explaining_api import (
+    FAILED,
+    INSTANCE,
+    SELECTED,
+    TWO,
+    ExplainingAPI,
+    explaining_api,
+)
+from ....fixtures.hostile_names import HOSTILE_NAMES, hostile_record
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainingAPI]:
+    with explaining_api(tmp_path_factory.mktemp("views")) as made:
+        yield made
+
+
+@pytest.fixture
+def client(api: ExplainingAPI) -> Client:
+    return Client(api.app)
+
+
+PAGES = [
+    "/", "/decisions", f"/decisions/{TWO}", f"/decisions/{INSTANCE}", "/hosts",
+    f"/hosts/{NAMES[0]}", "/why-not", f"/closest?request={FAILED}", "/dry-run",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/nothing"])
+def test_every_page_has_a_strict_policy(client: Client, path: str) -> None:
+    answer = client.get(path)
+    policy = answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert " style=" not in answer.text
+    assert not {"onclick=", "onload=", "javascript:"} & set(answer.text.split())
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_link_leads_to_a_page(client: Client, path: str) -> None:
+    links = set(_elements(client.get(path)).links) - {"#main"}
+    assert links
+    for link in links:
+        assert client.get(link).status_code == 200, link
+
+
+class _Elements(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        assert not any(name.startswith("on") for name, _ in attrs)
+        if tag == "a":
+            self.links.append(dict(attrs)["href"] or "")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def _elements(answer: TestResponse) -> _Elements:
+    parser = _Elements()
+    parser.feed(answer.text)
+    return parser
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("/nothing", 404, "Not Found"),
+        ("/decisions/nothing", 404, "No decision is stored for &#39;nothing&#39;"),
+        ("/hosts/h11", 404, "similar: h1"),
+        (f"/hosts/{'x' * 256}", 400, "is too long"),
+        ("/decisions?since=2h", 400, "is none of 15m"),
+        ("/decisions?outcome=x", 400, "neither refused nor selected"),
+        ("/decisions?after=x", 400, "does not match"),
+        (f"/why-not?host=h11&request={SELECTED}", 404, "similar: h1"),
+        (f"/why-not?host={NAMES[0]}&request=nothing", 404, "No decision is stored"),
+        ("/closest?request=nothing", 404, "No decision is stored"),
+        ("/dry-run?vcpus=x", 400, "vCPUs: &#39;x&#39; is not a whole number"),
+        ("/dry-run?vcpus=1", 400, "memory_mb"),
+        (f"/dry-run?request={SELECTED}&count=101", 400, "greater than the maximum"),
+        ("/dry-run?vcpus=1&memory_mb=1&hints=x", 400, "is not KEY=VALUE"),
+        ("/login", 404, "Not Found"),
+    ],
+)
+def test_an_error_is_a_page_with_its_cause(
+    client: Client, path: str, status: int, text: str
+) -> None:
+    answer = client.get(path)
+    assert (answer.status_code, answer.mimetype) == (status, "text/html")
+    assert text in answer.text
+    assert 'role="alert"' in answer.text
+
+
+def test_a_form_keeps_what_was_sent(client: Client) -> None:
+    answer = client.get("/dry-run?vcpus=x&zone=zone1&hints=a%3Db%0Ac%3Dd")
+    assert 'value="zone1"' in answer.text
+    assert "a=b\nc=d</textarea>" in answer.text
+
+
+def test_without_a_store_the_cloud_is_shown(api: ExplainingAPI) -> None:
+    client = Client(make_app(Answers(api.scheduler.explainer, None)))
+    answer = client.get("/")
+    assert answer.status_code == 200
+    assert "decision_store_connection is empty" in answer.text
+    assert "How full the hosts are" in answer.text
+    assert client.get("/decisions").status_code == 404
+
+
+def test_a_store_that_is_away_is_named(api: ExplainingAPI) -> None:
+    store = DecisionStore("sqlite:////proc/none/decisions.sqlite")
+    client = Client(make_app(Answers(api.scheduler.explainer, store)))
+    answer = client.get("/decisions")
+    assert answer.status_code == 503
+    assert "/proc/none/decisions.sqlite" in answer.text
+
+
+def test_a_large_page_is_compressed_if_the_browser_can_read_it(client: Client) -> None:
+    plain = client.get("/")
+    small = client.get("/", headers={"Accept-Encoding": "gzip"})
+    assert small.headers["Content-Encoding"] == "gzip"
+    assert len(small.data) < len(plain.data) / 2
+    assert b"How full" in gzip.decompress(small.data)
+    assert "Content-Encoding" not in plain.headers
+
+
+def test_reasons_of_the_last_hour_are_those_of_the_records(client: Client) -> None:
+    text = _elements(client.get("/")).text
+    assert "Placement" in text
+    assert "resources, traits or aggregates are missing" in text
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_hostile_names_are_text_on_every_page(
+    api: ExplainingAPI, client: Client, name: str
+) -> None:
+    now = time.time()
+    api.store.add(hostile_record("req-hostile", INSTANCE, name, started_at=now))
+    api.store.flush()
+    arguments: Any = {"host": name, "request": name, "hints": name, "vcpus": name}
+    answers = [
+        client.get("/"),
+        client.get("/decisions"),
+        client.get("/decisions", query_string=arguments),
+        client.get("/decisions/req-hostile"),
+        client.get("/why-not", query_string=arguments),
+        client.get("/closest", query_string={"request": "req-hostile"}),
+        client.get("/closest", query_string=arguments),
+        client.get("/dry-run", query_string=arguments),
+        client.get("/dry-run", query_string={"vcpus": name, "zone": name}),
+    ]
+    for answer in answers:
+        assert answer.status_code in (200, 400, 404), answer.text
+        assert len(answer.data) < 200_000
+        found = _elements(answer)
+        assert found.tags.count("script") <= 2  # the page's own, and its data
+        assert not {"img", "iframe", "object", "base"} & set(found.tags)
