@@ -9,7 +9,7 @@ from typing import Self
 from oslo_config import cfg
 
 from ..clock import now_s
-from ..database import IncompatibleSchema, StoreDatabase, StoreUnavailable
+from ..database import IncompatibleSchema, StoreDatabase
 from ..drivers.record import DecisionRecord
 from ..waiting import Spawner, ThreadSpawner
 from .queries import DecisionQuery, StoredDecision, find
@@ -100,17 +100,7 @@ class DecisionStore:
         IncompatibleSchema
             The database has a newer schema, or another program's tables.
         """
-        failure = ""
-        try:
-            self._prepare()
-        except IncompatibleSchema:
-            raise
-        except StoreUnavailable as e:
-            failure = str(e)
-        finally:
-            self._database.close()
-        if failure:
-            self._writer.mark_failed(failure)
+        self._writer.prepare(self._prepare, IncompatibleSchema)
 
     def _prepare(self) -> None:
         if not self._is_prepared:

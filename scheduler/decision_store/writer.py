@@ -14,22 +14,16 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from ..background_writer import BackgroundWriter
 from ..database import StoreDatabase, StoreUnavailable
 from ..drivers.record import DecisionRecord, Outcome
-from ..failures import one_line
-from ..waiting import Spawner, Task
+from ..waiting import Spawner
 from .codec import encode
 from .schema import DECISIONS, KEYS, OUTCOMES, Ids, first_id_at, keys_of
 from .views import insert_view, remove_views
 
 LOG = logging.getLogger(__name__)
 
-#: Seconds between batches; what was added since the last one is lost by a kill.
-_INTERVAL_S: Final = 1.0
-#: Longest backoff, in intervals, while the store is unavailable.
-_MAX_SKIPPED: Final = 30
-#: Seconds that `stop` waits for a write in progress.
-_STOP_S: Final = 15.0
 #: Records that wait to be encoded: some seconds of the highest rate. A request that
 #: waits needs about 20 kB.
 _MAX_QUEUED: Final = 2000
@@ -43,7 +37,7 @@ _BATCH: Final = 200
 _PRUNED: Final = 500
 #: Views that wait to be encoded: each holds the arrays of a whole cloud.
 _MAX_VIEWS: Final = 2
-#: Intervals between two removals of old decisions.
+#: Seconds between two removals of old decisions.
 _PRUNE_EVERY: Final = 300
 _TRIES: Final = 3
 
@@ -64,8 +58,8 @@ class _Row:
         return cls(record.started_at, outcome, keys, encode(record))
 
 
-class DecisionWriter:
-    """Writes decisions in a thread; while the store fails, it keeps the newest.
+class DecisionWriter(BackgroundWriter):
+    """Writes decisions; while the store fails, it keeps the newest.
 
     Parameters
     ----------
@@ -80,11 +74,9 @@ class DecisionWriter:
 
     Attributes
     ----------
-    n_written, n_dropped : int
-        Decisions that were stored, and that were not: the queue was full, or the store
-        did not answer until the end.
-    failure : str
-        Why the store cannot be used; "" while it works.
+    n_written : int
+        Decisions that were stored. The others are dropped: the queue was full, or the
+        store did not answer until the end.
     """
 
     def __init__(
@@ -98,13 +90,12 @@ class DecisionWriter:
         clock: Callable[[], float],
         spawner: Spawner,
     ) -> None:
+        super().__init__("decisions", database.close, clock=clock, spawner=spawner)
         self._database = database
         self._prepare = prepare
         self._max_age_s = max_age_s
         self._max_decisions = max_decisions
         self._max_views = max_views
-        self._clock = clock
-        self._spawner = spawner
         self._ids = Ids()
         self._queue: collections.deque[DecisionRecord] = collections.deque()
         self._queue_lock = spawner.lock()
@@ -112,14 +103,8 @@ class DecisionWriter:
         self._views: collections.deque[tuple[int, Callable[[], bytes]]]
         self._views = collections.deque(maxlen=_MAX_VIEWS)
         self._pending: collections.deque[_Row] = collections.deque()
-        self._write_lock = spawner.lock()
-        self._wake = spawner.event()
-        self._is_stopping = False
-        self._task: Task | None = None
-        self._n_skipped = self._skip = 0
         self._n_until_pruned = 0
-        self.n_written = self.n_dropped = 0
-        self.failure = ""
+        self.n_written = 0
 
     def add(self, record: DecisionRecord) -> None:
         """Queue a complete record; if the queue is full, drop its oldest."""
@@ -143,53 +128,18 @@ class DecisionWriter:
         self._views.append((id_, encode))
         return str(id_)
 
-    def start(self) -> None:
-        """Start the thread that writes."""
-        self._task = self._spawner.spawn(self._run, name="moorage-decision-store")
-
     def stop(self) -> None:
         """Write what is queued, if the store answers, and stop."""
-        self._is_stopping = True
-        self._wake.set()
-        if self._task is not None:
-            self._task.join(_STOP_S)
-        elif self._queue:
+        if self._task is None and self._queue:
             self.flush()
+        super().stop()
         if n_lost := len(self._queue) + len(self._pending):
             self.n_dropped += n_lost
             LOG.warning("%d decisions were not stored: %s", n_lost, self.failure)
 
-    def _run(self) -> None:
-        while True:
-            self._wake.wait(_INTERVAL_S)
-            self._wake.clear()
-            is_last = self._is_stopping
-            self._encode_queue()
-            if self._skip and not is_last:
-                self._skip -= 1
-            else:
-                self.flush()
-            if is_last:
-                return
-
-    def flush(self) -> None:
-        """Write what is queued now; what cannot be written is retried later."""
+    def each_interval(self) -> None:
+        """Encode what is queued: it then needs a tenth of the memory."""
         self._encode_queue()
-        with self._write_lock:
-            try:
-                self._write_pending()
-            except StoreUnavailable as e:
-                failure = str(e)
-            except Exception as e:  # the thread must survive what a driver raises
-                failure = f"{one_line(repr(e))}."
-                self._database.close()
-            else:
-                failure = ""
-        # A line logged inside of `except` has the error repeated at its end.
-        if failure:
-            self.mark_failed(failure)
-        else:
-            self._mark_recovered()
 
     def _encode_queue(self) -> None:
         with self._queue_lock:
@@ -206,7 +156,9 @@ class DecisionWriter:
                 self._pending.popleft()
                 self.n_dropped += 1
 
-    def _write_pending(self) -> None:
+    def write(self) -> None:
+        """Write what is queued, and remove old decisions."""
+        self._encode_queue()
         is_idle = not self._pending and not self._views
         if is_idle and not self.failure and self._n_until_pruned:
             self._n_until_pruned -= 1
@@ -215,7 +167,7 @@ class DecisionWriter:
         # First: who reads a decision finds its view.
         self._write_views()
         while batch := list(itertools.islice(self._pending, _BATCH)):
-            self._write(batch)
+            self._write_batch(batch)
             for _ in batch:
                 self._pending.popleft()
             self.n_written += len(batch)
@@ -233,7 +185,7 @@ class DecisionWriter:
                 insert_view(connection, id_, data)
                 remove_views(connection, self._max_views)
 
-    def _write(self, batch: Sequence[_Row]) -> None:
+    def _write_batch(self, batch: Sequence[_Row]) -> None:
         """Write some decisions; retry if another process has used an id."""
         for remaining in reversed(range(_TRIES)):
             rows = {self._ids.next(row.decided_at): row for row in batch}
@@ -281,29 +233,6 @@ class DecisionWriter:
                     connection.execute(sa.delete(column.table).where(column.in_(ids)))
             if len(ids) < _PRUNED:
                 return
-
-    # -- the store's state -------------------------------------------------------------
-
-    def mark_failed(self, failure: str) -> None:
-        """Note that the store cannot be used; the first time, log a warning."""
-        if not self.failure:
-            LOG.warning(
-                "The store of decisions cannot be used: %s Scheduling continues; the "
-                "store is retried, and the newest decisions are written once it "
-                "answers.",
-                failure,
-            )
-        self.failure = failure
-        self._n_skipped = min(2 * self._n_skipped + 1, _MAX_SKIPPED)
-        self._skip = self._n_skipped
-
-    def _mark_recovered(self) -> None:
-        if self.failure:
-            LOG.warning(
-                "The store of decisions answers again; %d decisions were not stored",
-                self.n_dropped,
-            )
-        self.failure, self._n_skipped = "", 0
 
 
 def _insert(connection: Connection, rows: dict[int, _Row]) -> None:

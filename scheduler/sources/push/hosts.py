@@ -115,10 +115,6 @@ class ReportedHosts:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def now(self) -> float:
-        """Return now, seconds since the epoch."""
-        return self._clock()
-
     def forget_cutoff(self) -> float:
         """Return the time of the last report before which a host is forgotten."""
         return self._clock() - self._forget_after_s

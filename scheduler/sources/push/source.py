@@ -95,7 +95,7 @@ class PushSource(BaseHostSource):
             URL, the database or the rights there.
         """
         store = HostStore(self.conf.moorage.store_connection, table.columns)
-        self._writer = WriteBehind(store)
+        self._writer = WriteBehind(store, self._clock)
         self._hosts = ReportedHosts(
             table,
             self._requester,
@@ -103,14 +103,13 @@ class PushSource(BaseHostSource):
             self._writer.mark_changed,
             self.conf.moorage.forget_hosts_after,
         )
-        self._writer.open(self._hosts, self._clock())
-        store.close()  # a forked process must not share connections
+        self._writer.open(self._hosts)
 
     def start_polling(self, table: HostTable) -> None:  # noqa: ARG002 - the base class's
         """Start writing to the store, requesting reports and forgetting hosts."""
         if self._hosts is None or self._writer is None:
             raise RuntimeError("PushSource.start_polling: call start first")
-        self._writer.start(self._hosts)
+        self._writer.start()
         self._thread = threading.Thread(
             target=self._tick,
             args=(self._hosts, self._writer),

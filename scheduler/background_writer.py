@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write to a store in the background, in batches, whatever its database does."""
+
+from __future__ import annotations
+
+import abc
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from .database import StoreUnavailable
+from .failures import one_line
+from .waiting import Spawner, Task, ThreadSpawner
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds between batches; what was queued since the last one is lost by a kill.
+_INTERVAL_S: Final = 1.0
+#: Longest backoff, in intervals, while the store is unavailable.
+_MAX_SKIPPED: Final = 30
+#: Seconds that `stop` waits for a write in progress.
+_STOP_S: Final = 15.0
+
+
+class BackgroundWriter(abc.ABC):
+    """Calls `write` in a thread, every second; while it fails, with a backoff.
+
+    A failure is logged once, and again when the store answers.
+
+    Parameters
+    ----------
+    what : str
+        What is stored, in the plural.
+    disconnect : callable
+        Closes the connections to the store; they are opened again where needed.
+    clock : callable
+        Returns the current time, seconds since the epoch.
+
+    Attributes
+    ----------
+    n_dropped : int
+        What was queued and will not be stored.
+    failure : str
+        Why the store cannot be used; "" while it works.
+    failed_since : float
+        The time of the first failure, seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        disconnect: Callable[[], None],
+        *,
+        clock: Callable[[], float],
+        spawner: Spawner | None = None,
+    ) -> None:
+        self._what = what
+        self._disconnect = disconnect
+        self._clock = clock
+        self._spawner = spawner or ThreadSpawner()
+        self._write_lock = self._spawner.lock()
+        self._wake = self._spawner.event()
+        self._has_ended = self._spawner.event()
+        self._is_stopping = False
+        self._task: Task | None = None
+        self._n_skipped = self._skip = 0
+        self.n_dropped = 0
+        self.failure = ""
+        self.failed_since = 0.0
+
+    @abc.abstractmethod
+    def write(self) -> None:
+        """Write what is queued, and keep what cannot be written.
+
+        Any exception is a failure of the store.
+        """
+
+    @abc.abstractmethod
+    def each_interval(self) -> None:
+        """Called in the thread every second, also during a backoff."""
+
+    def start(self) -> None:
+        """Start the thread that writes."""
+        name = f"moorage-store-of-{self._what}"
+        self._task = self._spawner.spawn(self._run, name=name)
+
+    def stop(self) -> None:
+        """Write what is queued, if the store answers, and stop."""
+        self._is_stopping = True
+        self._wake.set()
+        if self._task is not None:
+            self._task.join(_STOP_S)
+            if not self._has_ended.is_set():
+                LOG.warning("Writing %s does not stop in time", self._what)
+
+    def retry_now(self) -> None:
+        """Retry an unavailable store without waiting for the backoff."""
+        self._skip = 0
+        self._wake.set()
+
+    def _run(self) -> None:
+        is_last = False
+        while not is_last:
+            self._wake.wait(_INTERVAL_S)
+            self._wake.clear()
+            is_last = self._is_stopping
+            if not is_last:
+                self.each_interval()
+            if self._skip and not is_last:
+                self._skip -= 1
+            else:
+                self.flush()
+        self._has_ended.set()
+
+    def flush(self) -> None:
+        """Write what is queued now; what cannot be written is retried later."""
+        with self._write_lock:
+            failure = self._failure_of_write()
+        if failure:
+            self.mark_failed(failure)
+        else:
+            self._mark_recovered()
+
+    def _failure_of_write(self) -> str:
+        # A line logged inside of `except` has the error repeated at its end.
+        try:
+            self.write()
+        except StoreUnavailable as e:
+            return str(e)
+        except Exception as e:  # the thread must survive what a driver raises
+            self._disconnect()
+            return f"{one_line(repr(e))}."
+        return ""
+
+    def prepare(
+        self, open_store: Callable[[], None], fatal: type[StoreUnavailable]
+    ) -> None:
+        """Open the store before the start; if it is away, it is opened later.
+
+        Leaves no connection open, so that the process may be forked after.
+
+        Raises
+        ------
+        StoreUnavailable
+            Of the type `fatal`: no retry can help.
+        """
+        failure = ""
+        try:
+            open_store()
+        except fatal:
+            raise
+        except StoreUnavailable as e:
+            failure = str(e)
+        finally:
+            self._disconnect()
+        if failure:
+            self.mark_failed(failure)
+
+    def mark_failed(self, failure: str) -> None:
+        """Note that the store cannot be used; the first time, log a warning."""
+        if not self.failure:
+            self.failed_since = self._clock()
+            LOG.warning(
+                "The store of %s cannot be used: %s Scheduling continues; the store is "
+                "retried, and the newest %s are written once it answers.",
+                self._what, failure, self._what,
+            )  # fmt: skip
+        self.failure = failure
+        self._n_skipped = min(2 * self._n_skipped + 1, _MAX_SKIPPED)
+        self._skip = self._n_skipped
+
+    def _mark_recovered(self) -> None:
+        if self.failure:
+            LOG.warning(
+                "The store of %s answers again; %d %s were not stored",
+                self._what, self.n_dropped, self._what,
+            )  # fmt: skip
+        self.failure, self._n_skipped = "", 0
