@@ -19,6 +19,7 @@ from .clouds import Cloud, make_cloud
 from .decision_store import print_store_costs
 from .decisions import MeasuredScheduler, Times, filter_names, weigher_names
 from .embedded_placement import embedded_times
+from .explaining import ExplainingPlan, print_explaining
 from .filtering import filtering_rows, print_filtering
 from .filtering_plot import draw_filtering
 from .memory_stream import memory_stream_rows, print_memory_stream
@@ -71,6 +72,7 @@ class Sizes:
     followed: tuple[int, ...]
     filtered: tuple[int, ...]
     workers: WorkersPlan
+    explaining: ExplainingPlan
     moorage: Plan
     nova: Plan
     # nova's decisions take up to half a minute, so they have no warm-up.
@@ -100,6 +102,7 @@ FULL: Final = Sizes(
     followed=(10_000, 100_000),
     filtered=(1_000, 5_000, 10_000, 50_000),
     workers=WorkersPlan(),
+    explaining=ExplainingPlan(),
     moorage=Plan(runs=15, budget_s=20),
     nova=Plan(runs=3, budget_s=5),
     nova_decision=Plan(runs=3, budget_s=5, warm_ups=0),
@@ -122,6 +125,7 @@ QUICK: Final = replace(
     followed=(200,),
     filtered=(50, 200),
     workers=WorkersPlan(n_hosts=200, n_requests=20),
+    explaining=ExplainingPlan(n_hosts=200, n_blocks=1, block_s=1, settling_s=1),
     moorage=Plan(runs=5, budget_s=20),
 )
 
@@ -258,6 +262,10 @@ class Bench:
         """Measure the memory of several workers, if there is a broker."""
         self._say("memory of workers")
         print_memory(self._console, self._sizes.workers)
+
+    def run_explaining(self) -> None:
+        """Measure decisions while others ask for explanations, if there is a broker."""
+        print_explaining(self._console, self._sizes.explaining, self._say)
 
     def _nova_of(self, n_hosts: int) -> Nova | None:
         return self._nova if n_hosts <= MAX_NOVA_HOSTS else None

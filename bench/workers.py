@@ -84,7 +84,7 @@ def memory_of_workers(plan: WorkersPlan) -> list[WorkerMemory]:
     with Broker() as broker:
         for n_candidates in sorted({min(n, plan.n_hosts) for n in N_CANDIDATES}):
             offered = replace(cloud, records=cloud.records[:n_candidates])
-            with _served(offered) as placement_url:
+            with canned_server(offered) as placement_url:
                 for n in N_WORKERS:
                     with _scheduler(cloud, n, broker, placement_url) as scheduler:
                         pids = {scheduler.pid, *scheduler.workers}
@@ -125,7 +125,7 @@ def _scheduler(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "moorage.conf")
         inventory_file = Path(folder, "inventory.yaml")
-        inventory_file.write_text(json.dumps(_inventory(cloud)))
+        inventory_file.write_text(json.dumps(inventory_of(cloud)))
         path.write_text(
             f"[DEFAULT]\ntransport_url = {broker.transport_url}\nhost = bench\n"
             f"[placement]\nauth_type = none\nendpoint_override = {placement_url}\n"
@@ -150,7 +150,7 @@ def _send_requests(broker: Broker, cloud: Cloud, n_requests: int) -> None:
     transport.cleanup()
 
 
-def _inventory(cloud: Cloud) -> dict[str, object]:
+def inventory_of(cloud: Cloud) -> dict[str, object]:
     hosts = [
         {
             "host": record.host,
@@ -175,7 +175,7 @@ def _pss_mib(pids: Iterable[int]) -> float:
 
 
 @contextmanager
-def _served(cloud: Cloud) -> Iterator[str]:
+def canned_server(cloud: Cloud) -> Iterator[str]:
     """Serve the canned Placement over HTTP; yield its URL."""
     placement = CannedPlacement(cloud, plain(cloud))
 

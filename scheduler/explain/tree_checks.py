@@ -89,6 +89,8 @@ class HostTree:
         free = f"{max(0, _free(best, name))} free of {_capacity(inventory)}"
         limit = _unit_limit(inventory, int(amount))
         text = "an allocation may not have this amount" if limit else "not enough left"
+        if int(amount) > _capacity(inventory):
+            text = "more than its capacity"
         return _reason(name, text, amount, f"{free}, {used} used{limit}")
 
     def _missing(self, part: Constraint, value: str) -> HostReason:

@@ -87,6 +87,10 @@ def test_every_table_is_printed_without_nova(tmp_path: Path) -> None:
     assert (
         "Memory of workers" in printed or "memory of workers not measured: " in printed
     )
+    assert (
+        "Decisions while others ask for explanations, 200 hosts, ms" in printed
+        or "explaining not measured: " in printed
+    )
 
 
 @pytest.mark.deep

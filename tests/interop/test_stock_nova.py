@@ -11,6 +11,7 @@ import contextlib
 import functools
 import itertools
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -42,6 +43,8 @@ _SCHEDULERS = [
     ).split(",")
 ]
 
+_EVERY_HOST = (*HOSTS, FAILING_HOST, HOST_ELSEWHERE)
+
 Allocation = dict[str, int]
 CountRequests = Callable[[], int]
 Changes = dict[str, bool]
@@ -68,7 +71,9 @@ class Users:
         self._sizes = sizes
         self._instances: list[str] = []
 
-    def flavor(self, vcpus: int = 1, memory_mb: int = 512) -> tuple[str, Allocation]:
+    def flavor(
+        self, vcpus: int = 1, memory_mb: int = 512, **extra_specs: str
+    ) -> tuple[str, Allocation]:
         """Return a new flavor, and what an instance of it is allocated.
 
         Each has a disk size of its own, so that no cached answer to another test's
@@ -76,7 +81,11 @@ class Users:
         """
         root_gb = next(self._sizes)
         flavor = self._cloud.ask(
-            "flavor", vcpus=vcpus, memory_mb=memory_mb, root_gb=root_gb
+            "flavor",
+            vcpus=vcpus,
+            memory_mb=memory_mb,
+            root_gb=root_gb,
+            extra_specs=extra_specs,
         )
         return flavor, {"VCPU": vcpus, "MEMORY_MB": memory_mb, "DISK_GB": root_gb}
 
@@ -170,12 +179,14 @@ def _migration(stock: StockCloud, instance: str, status: str) -> dict[str, Any]:
     return dict(found)
 
 
-def _assert_fits_nowhere(stock: StockCloud, instance: str) -> None:
+def _assert_fits_nowhere(stock: StockCloud, instance: str) -> str:
+    """Assert that it has a fault and nothing else; return the fault's message."""
     assert stock.settled(instance, "error")["host"] is None
     [fault] = stock.shown_as(instance, lambda shown: shown["faults"])["faults"]
     assert fault["code"] == 500
     assert fault["message"].startswith("No valid host was found. ")
     assert not stock.allocations(instance)
+    return str(fault["message"])
 
 
 def test_scheduler_is_up_in_novas_list_of_services(stock: StockCloud) -> None:
@@ -376,3 +387,73 @@ def test_shelved_instance_holds_nothing_until_it_is_unshelved(
     stock.ask("unshelve", instance=instance)
     _assert_on(stock, instance, resources)
     assert len(stock.chosen(instance)) == n_requests() == 2
+
+
+@pytest.fixture(scope="module")
+def explained(stock: StockCloud) -> StockCloud:
+    """The cloud with moorage-api."""
+    if stock.kind is not Scheduler.MOORAGE:
+        pytest.skip("nova-scheduler explains nothing")
+    stock.start_api()
+    return stock
+
+
+def _explained(stock: StockCloud, instance: str) -> tuple[str, Callable[[str], str]]:
+    """Return what `explain` prints of a failed instance, and the command why-not.
+
+    An operator has the UUID only; the message of the fault helps its user, who may not
+    know hosts.
+    """
+    message = _assert_fits_nowhere(stock, instance)
+    assert re.search(rf"Of {len(_EVERY_HOST)} hosts: \d ", message), message
+    assert not [host for host in _EVERY_HOST if host in message]
+    stock.until(lambda: instance in stock.moorage("decisions", "--failed"))
+    listed = stock.moorage("decisions", "--failed", "--instance", instance)
+    [request_id] = re.findall(r"req-[-0-9a-f]{36}", listed)
+    explanation = stock.moorage("explain", request_id)
+    assert "no valid host" in explanation
+    return explanation, lambda host: stock.moorage("why-not", host, request_id)
+
+
+def test_boot_without_memory_anywhere_is_explained(
+    explained: StockCloud, users: Users
+) -> None:
+    flavor, _ = users.flavor(memory_mb=2_000_000)
+    explanation, why_not = _explained(explained, *users.create(flavor))
+    assert "lack memory" in explanation
+    assert "Placement 5 0 " in explanation
+    for host in HOSTS:
+        assert re.search(
+            r"MEMORY_MB more than its capacity 2000000 (\d+) free of \1, 0 used",
+            why_not(host),
+        )
+
+
+def test_boot_with_a_trait_of_a_disabled_host_is_explained(
+    explained: StockCloud, users: Users
+) -> None:
+    explained.add_trait(HOST_ELSEWHERE, "CUSTOM_NEEDED")
+    flavor, _ = users.flavor(**{"trait:CUSTOM_NEEDED": "required"})
+    explanation, why_not = _explained(explained, *users.create(flavor))
+    assert "CUSTOM_NEEDED" in explanation
+    for host in (*HOSTS, FAILING_HOST):
+        assert "CUSTOM_NEEDED it lacks the trait" in why_not(host)
+    of_disabled = why_not(HOST_ELSEWHERE)
+    assert "COMPUTE_STATUS_DISABLED it has a forbidden trait" in of_disabled
+    assert "ComputeFilter" in of_disabled
+    assert "CUSTOM_NEEDED" not in of_disabled
+
+
+def test_boot_into_a_full_anti_affinity_group_is_explained(
+    explained: StockCloud, users: Users
+) -> None:
+    flavor, _ = users.flavor()
+    group = explained.ask("group", policy="anti-affinity")
+    members = users.create(flavor, n=len(HOSTS), group=group)
+    for member in members:
+        explained.settled(member, "active")
+    explanation, why_not = _explained(explained, *users.create(flavor, group=group))
+    assert "ServerGroupAntiAffinityFilter 3 0 " in explanation
+    for host in HOSTS:
+        assert "filter ServerGroupAntiAffinityFilter" in why_not(host)
+    assert "COMPUTE_STATUS_DISABLED" in why_not(FAILING_HOST)

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from rich.console import Console
 from rich.text import Text
@@ -18,6 +20,9 @@ def show(console: Console, decision: Answer) -> None:
     console.print(_headline(decision))
     if decision["funnel"]:
         console.print(tables.funnel_table(decision))
+    if not decision["instances"]:
+        for query in _queries(decision):
+            console.print(Text(f"Asked of Placement: {query}"))
     instances = decision["instances"]
     if instances:
         first = instances[0]
@@ -42,6 +47,14 @@ def _headline(decision: Answer) -> Text:
     if reason := why(decision):
         text.append(f". {safe(reason)}")
     return text
+
+
+def _queries(decision: Answer) -> Iterator[str]:
+    """Yield what Placement was asked for, each query once."""
+    for url in dict.fromkeys(decision["queries"]):
+        pairs = parse_qsl(urlsplit(url).query)
+        parts = (f"{name} {value}" for name, value in pairs if name != "limit")
+        yield safe("; ".join(parts))
 
 
 def _times(decision: Answer) -> str:

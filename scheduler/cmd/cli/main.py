@@ -20,7 +20,6 @@ from .... import __version__
 from . import explaining, replaying, snapshotting, tables
 from .answering import age_s, console, json_option, print_answer
 from .client import ApiClient, find_api
-from .switching import switch
 from .tables import Answer
 from .text import cell
 
@@ -139,7 +138,7 @@ cli.add_command(snapshotting.snapshot)
 @click.option(
     "--limit",
     type=click.IntRange(1, 200),
-    default=50,
+    default=20,
     show_default=True,
     help="The number of decisions.",
 )
@@ -343,22 +342,25 @@ def _request_body(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cli.group(invoke_without_command=True)
-@click.option("--limit", type=click.IntRange(1), help="The number of hosts; all.")
+@click.option(
+    "--limit", type=click.IntRange(0), default=40, show_default=True,
+    help="The number of hosts; 0: all.",
+)  # fmt: skip
 @json_option
 @click.pass_context
-def hosts(context: click.Context, limit: int | None, as_json: bool) -> None:
+def hosts(context: click.Context, limit: int, as_json: bool) -> None:
     """List hosts: state, age, fill and claims that no report includes yet."""
     if context.invoked_subcommand is not None:
         return
     api, found, after = context.obj.api(), [], None
     while True:
-        answer = api.get("hosts", after=after, limit=min(limit or _PAGE, _PAGE))
+        n_left = limit - len(found) if limit else _PAGE
+        answer = api.get("hosts", after=after, limit=min(n_left, _PAGE))
         found += answer["hosts"]
         after = answer["next"]
-        if after is None or (limit is not None and len(found) >= limit):
+        if after is None or len(found) == limit:
             break
-    shown = found[:limit]
-    answer = {"hosts": shown, "n_hosts": answer["n_hosts"]}
+    answer = {"hosts": found, "n_hosts": answer["n_hosts"]}
     print_answer(as_json, answer, lambda console: _hosts(console, answer))
 
 
@@ -366,7 +368,7 @@ def _hosts(console: Console, answer: Answer) -> None:
     console.print(tables.hosts_table(answer["hosts"]))
     n_more = answer["n_hosts"] - len(answer["hosts"])
     if n_more > 0:
-        console.print(f"and {n_more} more")
+        console.print(f"and {n_more:,} more: --limit 0")
 
 
 @hosts.command()
@@ -379,6 +381,8 @@ def disable(session: _Session, host: str, reason: str) -> None:
     With the source push, its store keeps that; with file, the inventory file is edited.
     nova keeps it itself with nova_db: the command then names nova's.
     """
+    from .switching import switch  # takes a second: it reads inventories
+
     _refuse_snapshot(session)
     click.echo(switch(session.config_files, host, reason, off=True))
 
@@ -389,6 +393,8 @@ def disable(session: _Session, host: str, reason: str) -> None:
 @click.pass_obj
 def enable(session: _Session, host: str, reason: str) -> None:
     """Undo `disable`."""
+    from .switching import switch  # takes a second: it reads inventories
+
     _refuse_snapshot(session)
     click.echo(switch(session.config_files, host, reason, off=False))
 

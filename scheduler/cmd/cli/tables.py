@@ -15,6 +15,9 @@ from .text import cell, names, number, safe, timestamp, why
 #: What the API answers: an object of JSON.
 Answer = Mapping[str, Any]
 
+#: Hosts of one decision, or of one claim, and instances, that are named.
+_MAX_HOSTS: Final = 4
+_MAX_PLACED: Final = 20
 _OUTCOMES: Final = {"selected": "green", "no valid host": "yellow", "failed": "red"}
 _CONDITIONS: Final = {"up": "green", "disabled": "yellow"}
 
@@ -34,24 +37,33 @@ def _table(title: str, *left: str, right: Sequence[str] = ()) -> Table:
 
 
 def decisions_table(decisions: Iterable[Answer]) -> Table:
-    """Return the table of decisions in short."""
-    table = _table(
-        "", "time", "request id", "instances", "outcome", "hosts, or the reason"
-    )
+    """Return the table of decisions in short; ids are whole at any width."""
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("time", overflow="fold")
+    table.add_column("request id, instance", no_wrap=True, overflow="fold")
+    table.add_column("outcome: hosts, or the reason", overflow="fold")
     for each in decisions:
-        outcome = each["outcome"] or "open"
-        uuids = [safe(uuid) for uuid in each["instance_uuids"][:1]]
-        n_more = each["n_instances"] - len(uuids)
-        more = f" and {n_more} more" if n_more > 0 and uuids else ""
-        what = names(each["hosts"][:4]) if each["hosts"] else why(each)
         table.add_row(
             timestamp(each["decided_at"]),
-            cell(each["request_id"] or "-"),
-            f"{uuids[0] if uuids else each['n_instances']}{more}",
-            cell(outcome, _OUTCOMES.get(outcome, "")),
-            cell(what),
+            cell(each["request_id"] or "-").append(f"\n{_first_of(each)}", "dim"),
+            _outcome(each),
         )
     return table
+
+
+def _first_of(decision: Answer) -> str:
+    uuids = decision["instance_uuids"]
+    if not uuids:
+        return f"{decision['n_instances']} instance(s)"
+    n_more = decision["n_instances"] - 1
+    return f"{safe(uuids[0])}{f' and {n_more} more' if n_more > 0 else ''}"
+
+
+def _outcome(decision: Answer) -> Text:
+    outcome = decision["outcome"] or "open"
+    hosts = decision["hosts"]
+    what = names(hosts[:_MAX_HOSTS]) if hosts else why(decision)
+    return cell(outcome, _OUTCOMES.get(outcome, "")).append(f": {safe(what)}", "none")
 
 
 def funnel_table(record: Answer, title: str = "Hosts left after each step") -> Table:
@@ -100,13 +112,17 @@ def _part(part: Answer) -> Text:
 def placed_table(record: Answer) -> Table:
     """Return the table of the instances with their hosts and alternates."""
     table = _table("Selected", "instance", "host", "weight", "alternates")
-    for each in record["instances"]:
+    instances = record["instances"]
+    for each in instances[:_MAX_PLACED]:
         table.add_row(
             cell(each["instance_uuid"] or "-"),
             cell(each["host"], "green"),
             number(each["weight"]),
             names(each["alternates"]),
         )
+    if (n_more := len(instances) - _MAX_PLACED) > 0:
+        table.caption = Text(f"and {n_more} more: --json")
+        table.caption_justify = "left"
     return table
 
 
@@ -118,7 +134,7 @@ def claims_table(claims: Iterable[Answer]) -> Table:
     )  # fmt: skip
     for each in claims:
         table.add_row(
-            names(each["hosts"][:4]),
+            names(each["hosts"][:_MAX_HOSTS]),
             str(len(each["instance_uuids"])),
             cell(each["result"]),
             str(each["n_attempts"]),

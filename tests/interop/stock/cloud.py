@@ -18,6 +18,7 @@ from ...fixtures.database_servers import Database, database_server
 from ...fixtures.nova_databases import Cell, Kind, NovaDatabases
 from ...fixtures.nova_peer import peer_or_skip, peer_python
 from ...fixtures.placement_servers import PlacementServer
+from ...fixtures.ports import free_port
 from ...fixtures.rabbitmq import Broker
 from ...fixtures.waiting import wait_until
 from .daemons import Daemon
@@ -182,9 +183,28 @@ class StockCloud(fixtures.Fixture):
     def _start(self, binary: str, name: str, *confs: str) -> Daemon:
         return self._start_at(self._bin / binary, name, *confs)
 
-    def _start_at(self, path: Path, name: str, *confs: str) -> Daemon:
-        files = [f"--config-file={self._conf(conf)}" for conf in ("nova", *confs)]
-        return self.useFixture(Daemon(name, [str(path), *files], self._folder))
+    def _start_at(
+        self,
+        path: Path,
+        name: str,
+        *confs: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> Daemon:
+        command = [str(path), *self._files(*confs)]
+        return self.useFixture(Daemon(name, command, self._folder, environment))
+
+    def _files(self, *confs: str) -> Sequence[str]:
+        return [f"--config-file={self._conf(conf)}" for conf in ("nova", *confs)]
+
+    def _start_ours(self, program: str) -> Daemon:
+        store = f"sqlite:///{self._folder}/decisions.sqlite"
+        return self._start_at(
+            _program(program),
+            program,
+            "moorage",
+            # It takes precedence over the file, and is empty for tests.
+            environment={"OS_MOORAGE__DECISION_STORE_CONNECTION": store},
+        )
 
     def _start_scheduler(self) -> Daemon:
         if self.kind is Scheduler.NOVA:
@@ -193,11 +213,17 @@ class StockCloud(fixtures.Fixture):
         options: dict[str, dict[str, Any]] = {
             "moorage": {"source": "nova_db", "register_service": True},
             "scheduler": {"workers": 2},
+            "web": {"port": free_port()},
         }
         self._write("moorage", options)
-        ours = Path(sys.executable).with_name("moorage-scheduler")
-        started = self._start_at(ours, "moorage-scheduler", "moorage")
+        started = self._start_ours("moorage-scheduler")
         started.wait_for("All 2 workers serve")
+        return started
+
+    def start_api(self) -> Daemon:
+        """Start moorage-api beside moorage-scheduler; return it once it follows."""
+        started = self._start_ours("moorage-api")
+        started.wait_for("Following the schedulers")
         return started
 
     def _start_users(self) -> None:
@@ -279,6 +305,29 @@ class StockCloud(fixtures.Fixture):
             describe=lambda: f"{describe()}; the log ends:\n{self.scheduler.tail()}",
         )
 
+    # -- what operators do -------------------------------------------------------------
+
+    def moorage(self, *args: str) -> str:
+        """Return what the command moorage prints, its white space as single spaces."""
+        done = subprocess.run(
+            [_program("moorage"), *self._files("moorage"), *args],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=_WAIT_S,
+        )
+        assert done.returncode == 0, done.stderr
+        return " ".join(done.stdout.split())
+
+    def add_trait(self, host: str, trait: str) -> None:
+        """Add a custom trait to a host's provider, as `openstack resource provider`."""
+        [uuid] = [u for u, name in self._providers().items() if name == host]
+        path = f"/resource_providers/{uuid}/traits"
+        found = self._get(path)
+        self._put(f"/traits/{trait}", None)
+        self._put(path, {**found, "traits": [*found["traits"], trait]})
+
     # -- what can be seen --------------------------------------------------------------
 
     def allocations(self, consumer: str) -> Allocations:
@@ -321,6 +370,12 @@ class StockCloud(fixtures.Fixture):
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    def _put(self, path: str, body: Any) -> None:
+        answer = self.placement.adapter.put(
+            path, json=body, headers={"OpenStack-API-Version": _PLACEMENT_VERSION}
+        )
+        assert answer.status_code < 300, answer.text
+
     @property
     def n_decisions(self) -> int:
         """Return how many requests the scheduler has got so far."""
@@ -329,6 +384,11 @@ class StockCloud(fixtures.Fixture):
     def chosen(self, instance: str) -> list[str]:
         """Return the hosts that the scheduler chose for an instance, in order."""
         return self.scheduler.matches(_WORDS[self.kind].chose.format(uuid=instance))
+
+
+def _program(name: str) -> Path:
+    """Return the path of a console script of ours."""
+    return Path(sys.executable).with_name(name)
 
 
 def require_peer() -> None:

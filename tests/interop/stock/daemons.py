@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import fixtures
@@ -31,11 +31,24 @@ class Daemon(fixtures.Fixture):
     command : sequence of str
     folder : Path
         Where the log goes: standard output and error.
+    environment : mapping, optional
+        Variables beside those of this process.
     """
 
-    def __init__(self, name: str, command: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__()
         self.name = name
+        self._environment = {
+            **os.environ,
+            "OS_NOVA_DISABLE_EVENTLET_PATCHING": "1",
+            **(environment or {}),
+        }
         self._command = command
         self._path = folder / f"{name}.log"
 
@@ -46,7 +59,7 @@ class Daemon(fixtures.Fixture):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "OS_NOVA_DISABLE_EVENTLET_PATCHING": "1"},
+                env=self._environment,
                 start_new_session=True,
             )
         self.addCleanup(self._kill)

@@ -32,7 +32,7 @@ class Users:
         self._hosts = compute_api.HostAPI()
         self._services = servicegroup.API()
 
-    def flavor(self, vcpus, memory_mb, root_gb):
+    def flavor(self, vcpus, memory_mb, root_gb, extra_specs=None):
         name = str(uuid.uuid4())
         objects.Flavor(
             _context(),
@@ -46,7 +46,7 @@ class Users:
             rxtx_factor=1.0,
             disabled=False,
             is_public=True,
-            extra_specs={},
+            extra_specs=extra_specs or {},
         ).create()
         return name
 

@@ -96,7 +96,9 @@ def test_explain_shows_a_selection_on_one_screen(call: Call) -> None:
 
 
 def test_explain_and_why_not_lead_to_the_cause(call: Call) -> None:
-    assert "no valid host" in call("explain", FAILED).stdout
+    explained = call("explain", FAILED).stdout
+    assert "no valid host" in explained
+    assert re.search("Asked of Placement: .*required CUSTOM_GOLD.*VCPU:512", explained)
     text = call("why-not", NAMES[0], FAILED).stdout
     assert re.search(r"placement +VCPU .* 512 ", text)
 
@@ -107,6 +109,14 @@ def test_a_dry_run_shows_hosts_or_fails(call: Call) -> None:
     assert "no valid host" in call(
         "schedule", "--dry-run", "--request", FAILED, status=3
     ).stdout  # fmt: skip
+
+
+def test_as_many_hosts_are_listed_as_asked_for(call: Call) -> None:
+    assert (
+        f"and {len(NAMES) - 2} more: --limit 0" in call("hosts", "--limit", "2").stdout
+    )
+    found = json.loads(call("hosts", "--limit", "0", "--json").stdout)["hosts"]
+    assert len(found) == len(NAMES)
 
 
 def test_hosts_are_listed(call: Call) -> None:

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Failed requests of a cloud of 10,000 hosts: their causes in three commands each."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ..fixtures.failing_cloud import (
+    FULL_ZONE,
+    TRAIT,
+    Cause,
+    FailingCloud,
+    failing_cloud,
+)
+
+pytestmark = [pytest.mark.deep, pytest.mark.xdist_group("functional")]
+
+N_HOSTS = 10_000
+#: Of a terminal; a command's answer must fit.
+_N_LINES = 50
+
+#: What the second command has to name, and the third.
+_EXPECTED = {
+    Cause.MEMORY: (
+        "9,980 lack memory",
+        "MEMORY_MB more than its capacity 921600",
+    ),
+    Cause.DISABLED: (f"required {TRAIT}", "COMPUTE_STATUS_DISABLED"),
+    Cause.FULL: (f"9,980 are not in zone {FULL_ZONE}, 20 lack CPUs", "VCPU"),
+    Cause.DOWN: ("ComputeFilter 20 0", "(last_seen_up) at most 60 s ago 36"),
+    Cause.HYPERVISOR: (
+        "ImagePropertiesFilter 3,330 0",
+        "(hypervisor_version) >= 8000000 6002001",
+    ),
+}
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FailingCloud]:
+    with failing_cloud(tmp_path_factory.mktemp("cloud"), N_HOSTS) as made:
+        yield made
+
+
+@pytest.fixture
+def run(cloud: FailingCloud) -> Run:
+    """Run the command moorage; return what it prints, which fits a screen."""
+
+    def run(*args: str) -> str:
+        command = [sys.executable, "-m", "moorage.scheduler.cmd.cli"]
+        done = subprocess.run(
+            [*command, "--url", cloud.url, *args],
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        assert "--json" in args or len(done.stdout.splitlines()) <= _N_LINES
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.parametrize("cause", Cause, ids=lambda cause: cause.name.lower())
+def test_three_commands_lead_to_the_cause(
+    cloud: FailingCloud, run: Run, cause: Cause
+) -> None:
+    explained, rejecting = _EXPECTED[cause]
+    assert cause.value in run("decisions", "--failed")
+    assert explained in _joined(run("explain", cause.value))
+    lines = run("why-not", cloud.hosts[cause], cause.value).splitlines()
+    reasons = [
+        line for line in lines if line.split()[:1] in (["filter"], ["placement"])
+    ]
+    assert rejecting in _joined(reasons[0])
+    assert len(reasons) == (2 if cause is Cause.DISABLED else 1)
+
+
+def test_users_get_counts_and_no_names(run: Run) -> None:
+    found = json.loads(run("decisions", "--failed", "--json"))["decisions"]
+    messages = [each["user_message"] for each in found]
+    assert len(messages) == len(Cause)
+    assert all(f"Of {N_HOSTS:,} hosts: " in message for message in messages)
+    assert not any("host0" in message for message in messages)
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (["hosts"], f"and {N_HOSTS - 40:,} more"),
+        (["schedule", "--dry-run", "--vcpus", "1", "--ram", "512"], "selected"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_an_answer_about_all_hosts_is_bounded(
+    run: Run, args: list[str], expected: str
+) -> None:
+    assert expected in run(*args)
+
+
+def _joined(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables at the widths of terminals, and with more rows than a screen has."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from moorage.scheduler.cmd.cli.tables import decisions_table, placed_table
+
+REQUEST_ID = "req-2c1b02b5-29fb-4d29-aa51-2b5a08a47cd4"
+INSTANCE = "11111111-1111-4111-8111-111111111111"
+
+
+def _printed(table: Any, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(table)
+    return console.file.getvalue()  # type: ignore[attr-defined] # StringIO
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_ids_are_whole_at_any_width(width: int) -> None:
+    decision = {
+        "decided_at": 0.0,
+        "request_id": REQUEST_ID,
+        "instance_uuids": [INSTANCE],
+        "n_instances": 3,
+        "outcome": "no valid host",
+        "hosts": [],
+        "user_message": "No valid host was found. Of 10,000 hosts: 9,000 lack memory.",
+        "reason": "",
+    }
+    printed = _printed(decisions_table([decision]), width)
+    assert REQUEST_ID in printed
+    assert f"{INSTANCE} and 2 more" in printed
+    assert len(printed.splitlines()) <= 12
+
+
+def test_a_hundred_instances_are_not_all_listed() -> None:
+    placed = [
+        {"instance_uuid": INSTANCE, "host": f"h{i}", "weight": 1.0, "alternates": []}
+        for i in range(100)
+    ]
+    printed = _printed(placed_table({"instances": placed}), 120)
+    assert "h19 " in printed
+    assert "h20 " not in printed
+    assert "and 80 more" in printed
