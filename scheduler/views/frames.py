@@ -83,7 +83,7 @@ def read_frames(data: bytes) -> Iterator[Frame]:
             raise UnreadableView(f"it is damaged: a piece of {size} bytes")
         try:
             yield _DECODER.decode(stream.read(size))
-        except (msgspec.MsgspecError, RecursionError) as e:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as e:
             raise UnreadableView(f"it is damaged: {e}") from e
 
 

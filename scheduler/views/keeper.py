@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,7 @@ from ..drivers.record import DecisionRecord, Outcome
 from ..drivers.seen import Seen
 from ..placement.cache import CachedOffer
 from ..placement.memory import TableOffer
+from ..placement.providers import ProviderView
 from ..waiting import Spawner, ThreadSpawner
 from .view import CapturedView
 
@@ -32,8 +33,52 @@ AddView = Callable[[Callable[[], bytes]], str]
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
+    """The view that was captured last, without the hosts, which need megabytes."""
+
     id: str
-    captured: CapturedView
+    read: _Read
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What a view was made of."""
+
+    revision: int
+    conf: object
+    providers: ProviderView | None
+    offers: Sequence[CachedOffer]
+
+    @classmethod
+    def of(cls, captured: CapturedView) -> _Read:
+        return cls(
+            captured.image.revision,
+            captured.conf,
+            captured.providers,
+            captured.offers,
+        )
+
+    def is_view_of(self, parts: Parts, seen: Seen) -> bool:
+        """Return whether a view is exactly what a decision has read."""
+        if self.revision != seen.revision or self.conf is not parts.conf:
+            return False
+        if seen.offer is not None:
+            return all(map(self._has, seen.offer.offers))
+        if self.providers is None:
+            known = {offer.query for offer in self.offers if not offer.n_open}
+            return known.issuperset(seen.queries)
+        now = parts.candidates.provider_view()
+        return now is not None and now.state is self.providers.state
+
+    def _has(self, offer: Offer) -> bool:
+        if isinstance(offer, TableOffer):
+            return self.providers is not None and self.providers.state is offer.state
+        return isinstance(offer, CachedOffer) and any(
+            offer.query == each.query
+            and offer.answer is each.answer
+            and offer.claimed == each.claimed
+            and np.array_equal(offer.is_open, each.is_open)
+            for each in self.offers
+        )
 
 
 class ViewKeeper:
@@ -83,7 +128,7 @@ class ViewKeeper:
         for nothing.
         """
         last = self._last
-        if last is not None and _is_view_of(last.captured, parts, seen):
+        if last is not None and last.read.is_view_of(parts, seen):
             seen.view = last.id
             return
         if seen.revision != parts.table.revision:
@@ -92,10 +137,11 @@ class ViewKeeper:
             return
         unanswered = () if seen.offer is not None else seen.queries
         captured = CapturedView.of(parts, offer=seen.offer, unanswered=unanswered)
-        if not _is_view_of(captured, parts, seen):
+        read = _Read.of(captured)
+        if not read.is_view_of(parts, seen):
             return  # something has changed meanwhile
         seen.view = self._add(lambda: self._encode(captured))
-        self._last = _Kept(seen.view, captured)
+        self._last = _Kept(seen.view, read)
 
     def _is_due(self) -> bool:
         with self._lock:
@@ -112,30 +158,3 @@ class ViewKeeper:
         with self._lock:
             self._next_at = max(self._next_at, ended + _REST * (ended - began))
         return data
-
-
-def _is_view_of(captured: CapturedView, parts: Parts, seen: Seen) -> bool:
-    """Return whether a view is exactly what a decision has read."""
-    if captured.image.revision != seen.revision or captured.conf is not parts.conf:
-        return False
-    if seen.offer is not None:
-        return all(_has(captured, offer) for offer in seen.offer.offers)
-    if captured.providers is None:
-        known = {offer.query for offer in captured.offers if not offer.n_open}
-        return known.issuperset(seen.queries)
-    now = parts.candidates.provider_view()
-    return now is not None and now.state is captured.providers.state
-
-
-def _has(captured: CapturedView, offer: Offer) -> bool:
-    if isinstance(offer, TableOffer):
-        return (
-            captured.providers is not None and captured.providers.state is offer.state
-        )
-    return isinstance(offer, CachedOffer) and any(
-        offer.query == each.query
-        and offer.answer is each.answer
-        and offer.claimed == each.claimed
-        and np.array_equal(offer.is_open, each.is_open)
-        for each in captured.offers
-    )

@@ -57,8 +57,6 @@ class OfflineParts:
     UnreadableView
     PluginError
         A plugin that the options name is not installed here.
-    ValueError
-        A value of the view's options is invalid.
     """
 
     def __init__(self, view: StoredView, conf: cfg.ConfigOpts | None = None) -> None:

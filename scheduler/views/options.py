@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from oslo_config import cfg
 
 from ..conf import load, registered_opts
 from ..conf.values import is_secret
+from .frames import checked
 
 #: Values by group and option.
 OptionValues = Mapping[str, Mapping[str, Any]]
@@ -46,9 +48,13 @@ def apply_options(conf: cfg.ConfigOpts, values: OptionValues) -> None:
 
     Raises
     ------
-    ValueError
+    UnreadableView
         A value is invalid.
     """
+    checked(partial(_apply, conf), values)
+
+
+def _apply(conf: cfg.ConfigOpts, values: OptionValues) -> None:
     for group, of_group in values.items():
         for name, value in of_group.items():
             known = value

@@ -45,7 +45,7 @@ def offline_api(path: Path, config_files: Sequence[str]) -> ApiClient:
     try:
         offline = OfflineParts(StoredView.decode(snapshot.view), conf)
         decisions = SnapshotDecisions(snapshot)
-    except (UnreadableView, UnreadableRecord, SchedulerError, ValueError) as e:
+    except (UnreadableView, UnreadableRecord, SchedulerError) as e:
         raise refused(path, str(e)) from e
     explainer = Explainer(lambda: offline.parts, offline.providers)
     api = ApiClient(_URL, now=lambda: snapshot.taken_at)

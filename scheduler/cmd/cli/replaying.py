@@ -138,7 +138,7 @@ class _Replays:
                 try:
                     read = StoredView.decode(b64decode(answer["data"]))
                     self._offline = OfflineParts(read, self._conf)
-                except (UnreadableView, SchedulerError, ValueError) as e:
+                except (UnreadableView, SchedulerError) as e:
                     text = f"The view {view} cannot be used: {e}"
                     raise click.ClickException(text) from e
         return self._offline
@@ -198,7 +198,10 @@ def _show_summary(answer: Mapping[str, Any]) -> None:
         f"only then, {answer['failed']} could not be repeated.",
         markup=False,
     )
-    for name, text in (("hosts", "Hosts selected"), ("memory_fill", "Memory used")):
+    for name, text in (
+        ("hosts", "Hosts selected"),
+        ("memory_fill", "Their memory used"),
+    ):
         before, after = (answer[name][side] for side in ("recorded", "replayed"))
         if before is not None or after is not None:
             screen.print(

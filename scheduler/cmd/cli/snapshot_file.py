@@ -46,6 +46,11 @@ def write_snapshot(path: Path, snapshot: Snapshot) -> int:
     click.ClickException
     """
     data = _MAGIC + _VERSION + msgspec.msgpack.encode(snapshot)
+    if len(data) > _MAX_BYTES:
+        raise click.ClickException(
+            f"{path} would have {len(data)} bytes, more than {_MAX_BYTES}; pass fewer "
+            "--views or --decisions"
+        )
     temporary = ""
     try:
         fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -82,7 +87,7 @@ def read_snapshot(path: Path) -> Snapshot:
     try:
         body = memoryview(data)[len(_MAGIC) + 1 :]
         return msgspec.msgpack.decode(body, type=Snapshot)
-    except (msgspec.MsgspecError, RecursionError) as e:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as e:
         raise refused(path, f"it is damaged or truncated: {e}") from e
 
 

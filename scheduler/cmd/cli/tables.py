@@ -206,7 +206,9 @@ def _plain(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_plain(each)}" for name, each in value.items())
     if isinstance(value, list):
-        return "; ".join(map(_plain, value)) or "-"
+        # A list of pairs, such as a host and its weight: "h2 3; h3 2.25".
+        between = "; " if any(isinstance(each, list) for each in value) else " "
+        return between.join(map(_plain, value)) or "-"
     if isinstance(value, float):
         return f"{value:.6g}"
     return "-" if value is None else str(value)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from typing import Any
 
@@ -137,7 +138,7 @@ def test_the_newest_views_are_kept(database: str) -> None:
     store = DecisionStore(database, max_views=2, clock=lambda: next(seconds))
     ids = []
     for number in range(4):
-        ids.append(store.add_view(lambda number=number: bytes([number]) * 1_000_000))
+        ids.append(store.add_view(functools.partial(bytes, [number] * 1_000_000)))
         store.flush()
     found = [store.view(id_) for id_ in ids]
     store.stop()

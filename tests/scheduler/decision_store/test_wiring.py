@@ -16,10 +16,11 @@ from moorage.scheduler.decision_store import DecisionQuery, DecisionStore
 from moorage.scheduler.drivers.record import Outcome
 from moorage.scheduler.errors import ConfigurationError, NoValidHost
 from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.views import StoredView
 
 from ...fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
 
-Start = Callable[[str], Scheduler]
+Start = Callable[..., Scheduler]
 
 
 @pytest.fixture
@@ -27,11 +28,13 @@ def make(tmp_path: Path) -> Iterator[Start]:
     """Return a scheduler of two hosts with a store, not started."""
     made: list[Scheduler] = []
 
-    def make(url: str) -> Scheduler:
+    def make(url: str, **options: Any) -> Scheduler:
         path = write_inventory(tmp_path, host("h1"), host("h2"))
         conf = moorage_conf.load([], config_files=[])
         conf.set_override("inventory_file", str(path), group="moorage")
         conf.set_override("decision_store_connection", url, group="moorage")
+        for name, value in options.items():
+            conf.set_override(name, value, group="moorage")
         made.append(build(conf))
         return made[-1]
 
@@ -136,3 +139,22 @@ def test_embedded_placement_needs_no_store(
     assert conf.moorage.decision_store_connection
     assert scheduler.status.store is None
     scheduler.stop()
+
+
+@pytest.mark.parametrize("n_stored", [0, 20])
+def test_the_view_of_the_first_decision_is_stored(
+    make: Start, tmp_path: Path, n_stored: int
+) -> None:
+    url = f"sqlite:///{tmp_path}/decisions.sqlite"
+    scheduler = make(url, stored_views=n_stored)
+    scheduler.start()
+    _decide(scheduler, new_uuids()[0])
+    scheduler.stop()
+    [decision] = _stored(url)
+    assert (decision.record.replay is not None) is bool(n_stored)
+    if n_stored:
+        store = DecisionStore(url)
+        data = store.view(decision.record.replay.view)
+        store.stop()
+        assert data is not None
+        assert len(StoredView.decode(data).table(lambda: 0.0)) == 2

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.objects import RequestSpec
+from moorage.scheduler.decision_store import codec
 from moorage.scheduler.drivers.record import Outcome
-from moorage.scheduler.explain import ReplaySummary
+from moorage.scheduler.explain import ReplaySummary, replay
 from moorage.scheduler.views import OfflineParts, StoredView
 from moorage.testing.builders import group
 
-from ...fixtures.clouds import request
+from ...fixtures.clouds import CONTEXT, new_uuids, request
 from ...fixtures.explained_clouds import explained_cloud, explained_requests
 from ...fixtures.property_tests import examples
 from ...fixtures.replayed_views import ReplayedViews
@@ -88,3 +90,42 @@ def test_replays_are_summed_up(plain: ReplayedViews) -> None:
 def test_a_group_is_replayed_on_the_hosts_of_its_members(plain: ReplayedViews) -> None:
     plain.decide(_small(instance_group=group("anti-affinity")), 2)
     assert plain.replayed().is_identical
+
+
+@pytest.mark.parametrize("n_instances", [1, 2])
+def test_a_request_of_an_old_conductor_is_replayed(
+    plain: ReplayedViews, n_instances: int
+) -> None:
+    spec = _small(num_instances=n_instances)
+    plain.scheduler.select_destinations(CONTEXT, spec)
+    found = plain.replayed()
+    assert len(found.recorded.instances) == n_instances
+    assert found.is_identical
+
+
+def test_a_rebuild_is_replayed(plain: ReplayedViews) -> None:
+    [uuid] = new_uuids()
+    plain.scheduler.select_destinations(CONTEXT, _small(), [uuid])
+    host = plain.scheduler.decisions.newest(1)[0].instances[0].host
+    rebuild = _small(
+        scheduler_hints={"_nova_check_type": ["rebuild"]}, force_hosts=[host]
+    )
+    plain.scheduler.select_destinations(CONTEXT, rebuild, [uuid])
+    found = plain.replayed()
+    assert found.recorded.queries == []
+    assert found.is_identical
+
+
+def test_a_recorded_refusal_moves_a_replay_as_it_moved_the_decision(
+    plain: ReplayedViews,
+) -> None:
+    plain.decide(_small())
+    record, primitive = codec.decode(plain.records[-1])
+    assert record.replay is not None
+    assert primitive is not None
+    [granted] = record.claims
+    record.claims.insert(0, dataclasses.replace(granted, result="refused"))
+    offline = OfflineParts(StoredView.decode(plain.views[record.replay.view]))
+    found = replay(offline, record.replay, record, codec.read_request(primitive))
+    assert found.replayed.instances[0].host != granted.hosts[0]
+    assert found.n_assumed == 1

@@ -14,9 +14,12 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.scheduler.explain import Replay
+from moorage.scheduler.drivers.caller import Caller
+from moorage.scheduler.errors import PlacementUnavailable
+from moorage.scheduler.explain import Explainer, Replay, dry_run
+from moorage.scheduler.views import OfflineParts, StoredView
 
-from ...fixtures.clouds import new_uuids
+from ...fixtures.clouds import CONTEXT, new_uuids, request
 from ...fixtures.placement_servers import EmbeddedPlacementFixture
 from ...fixtures.property_tests import examples
 from ...fixtures.replayed_views import ReplayedViews
@@ -103,3 +106,18 @@ def test_a_replay_is_the_same_to_the_last_bit(devices: DeviceCloud, seed: int) -
     made = devices.decide(random.Random(seed))
     assert made.differences == ()
     assert made.n_assumed == 0
+
+
+def test_without_providers_only_the_stored_request_can_be_decided(
+    devices: DeviceCloud,
+) -> None:
+    views = devices.views[0]
+    views.decide(request())
+    assert views.replayed().is_identical
+    view = StoredView.decode(views.views[str(len(views.views))])
+    offline = OfflineParts(view)
+    with pytest.raises(PlacementUnavailable, match="Placement's part is missing"):
+        dry_run(offline.parts, Caller(), request(vcpus=3), 1)
+    explainer = Explainer(lambda: offline.parts, offline.providers)
+    with pytest.raises(PlacementUnavailable, match="has no Placement"):
+        explainer.why_not(CONTEXT, request(), "h1")

@@ -49,7 +49,7 @@ class Kept:
                 CONTEXT, request(root_gb=0, **flavor), new_uuids()
             )
         record: DecisionRecord = self.scheduler.decisions.newest(1)[0]
-        return record.replay and record.replay.view
+        return None if record.replay is None else record.replay.view
 
 
 @pytest.fixture

@@ -219,6 +219,8 @@ def test_changed_bytes_raise_nothing_else(places: list[int], byte: int) -> None:
     changed = bytearray(_PLAIN)
     for place in places:
         changed[place] = byte
-    allowed = (UnreadableView, ConfigurationError, ValueError)
-    with contextlib.suppress(*allowed), np.errstate(all="ignore"):
+    with (
+        contextlib.suppress(UnreadableView, ConfigurationError),
+        np.errstate(all="ignore"),
+    ):
         OfflineParts(StoredView.decode(_MAGIC + zlib.compress(bytes(changed), 1)))

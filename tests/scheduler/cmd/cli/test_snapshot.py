@@ -211,7 +211,7 @@ def test_another_configuration_shows_the_difference(call: Call, tmp_path: Path) 
         assert word in text
     summary = call("replay", "--since", "1h", "--config-file", str(other)).stdout
     assert "3 decision(s) replayed, 0 without a view" in summary
-    assert "Memory used: " in summary
+    assert "Their memory used: " in summary
 
 
 @pytest.mark.parametrize(
