@@ -6,10 +6,11 @@ from __future__ import annotations
 import logging
 import socket
 import threading
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from oslo_config import cfg
 from waitress.server import create_server
+from waitress.wasyncore import close_all
 
 from ..errors import ConfigurationError
 
@@ -54,8 +55,11 @@ class WebServer:
             )
         listening = _listen(options.address, options.port)
         self.port: int = listening.getsockname()[1]
+        # The listening socket, and all connections.
+        self._open: dict[int, Any] = {}
         self._server = create_server(
             app,
+            map=self._open,
             sockets=[listening],
             threads=options.threads,
             ident="moorage",
@@ -82,9 +86,10 @@ class WebServer:
 
     def stop(self) -> None:
         """Stop listening, and close all connections."""
-        self._server.close()
-        self._server.task_dispatcher.shutdown(timeout=_STOP_S)
+        # In the server's thread, which waits for all of them.
+        self._server.trigger.pull_trigger(lambda: close_all(self._open))
         self._thread.join(_STOP_S)
+        self._server.task_dispatcher.shutdown(timeout=_STOP_S)
 
 
 def _listen(address: str, port: int) -> socket.socket:
