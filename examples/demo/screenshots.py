@@ -35,7 +35,7 @@ def main() -> int:
     # It imports oslo.messaging, which needs the back-end.
     from .page import filled
 
-    with filled(Console(), Interrupt(), "fake://", 0) as (cloud, stream):
+    with filled(Console(), Interrupt(), "fake://") as (cloud, stream):
         for _ in range(_N_REQUESTS):
             stream.step()
         store = cloud.scheduler.status.store

@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from oslo_config import cfg
-from waitress.server import create_server
+from waitress.server import BaseWSGIServer, create_server
 from waitress.wasyncore import close_all
 
 from ..errors import ConfigurationError
@@ -57,7 +57,7 @@ class WebServer:
         self.port: int = listening.getsockname()[1]
         # The listening socket, and all connections.
         self._open: dict[int, Any] = {}
-        self._server = create_server(
+        server = create_server(
             app,
             map=self._open,
             sockets=[listening],
@@ -69,6 +69,8 @@ class WebServer:
             max_request_body_size=_MAX_BODY,
             clear_untrusted_proxy_headers=True,
         )
+        assert isinstance(server, BaseWSGIServer)  # it has one socket
+        self._server = server
         self._thread = threading.Thread(
             target=self._server.run, name="moorage web", daemon=True
         )
@@ -87,7 +89,8 @@ class WebServer:
     def stop(self) -> None:
         """Stop listening, and close all connections."""
         # In the server's thread, which waits for all of them.
-        self._server.trigger.pull_trigger(lambda: close_all(self._open))
+        trigger: Any = self._server.trigger
+        trigger.pull_trigger(lambda: close_all(self._open))
         self._thread.join(_STOP_S)
         self._server.task_dispatcher.shutdown(timeout=_STOP_S)
 
