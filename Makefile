@@ -25,7 +25,7 @@ done; \
 echo "$(1): installed in $$(($$(date +%s) - start)) s"
 endef
 
-.PHONY: venv peer demo demo-page quick test test-deep check lint types bench docs clean
+.PHONY: venv peer demo demo-page quick test test-deep check lint types bench docs screenshots clean
 
 venv: $(VENV)/.done
 $(VENV)/.done: setup.cfg pyproject.toml
@@ -75,6 +75,10 @@ bench: venv peer
 
 docs: venv
 	$(BIN)/python -m sphinx -q -W -b html doc doc/_build/html
+
+# Needs Chromium.
+screenshots: venv
+	$(BIN)/python -m examples.demo.screenshots doc/images
 
 clean:
 	rm -rf $(VENV) $(PEER) build dist doc/_build *.egg-info

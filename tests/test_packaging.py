@@ -150,5 +150,13 @@ def test_wheel_has_the_typing_marker(wheel: list[str]) -> None:
     assert "moorage/py.typed" in wheel
 
 
+def test_wheel_has_every_file_of_the_page(wheel: list[str]) -> None:
+    page = ROOT / "scheduler" / "web" / "page"
+    files = [*page.glob("static/*"), *page.glob("templates/*")]
+    assert len(files) > 10
+    names = {f"moorage/{path.relative_to(ROOT).as_posix()}" for path in files}
+    assert names - set(wheel) == set()
+
+
 def test_wheel_has_the_sample_configuration(wheel: list[str]) -> None:
     assert any(name.endswith("etc/moorage/moorage.conf.sample") for name in wheel)

@@ -38,7 +38,13 @@ def main() -> int:
         from .play import play
 
         if options.page is not None:
-            show_page(console, interrupt, options.transport_url, options.page)
+            show_page(
+                console,
+                interrupt,
+                options.transport_url,
+                options.page,
+                -(-options.events // 5),
+            )
         is_consistent = play(console, interrupt, options.transport_url, options.events)
     except KeyboardInterrupt:
         console.print("Interrupted.")
@@ -58,7 +64,8 @@ def _options() -> argparse.Namespace:
         type=_positive,
         default=300,
         metavar="N",
-        help="play the first N creations of the trace, and the deletions among them",
+        help="play the first N creations of the trace, and the deletions among them; "
+        "with --page, fill the cloud with a fifth as many requests",
     )
     parser.add_argument(
         "--transport-url",

@@ -23,9 +23,19 @@ _SEED: Final = 21
 
 @contextmanager
 def filled(
-    console: Console, interrupt: Interrupt, transport_url: str, port: int
+    console: Console,
+    interrupt: Interrupt,
+    transport_url: str,
+    port: int = 0,
+    n_requests: int = 60,
 ) -> Iterator[tuple[DemoCloud, RequestStream]]:
-    """Start a cloud with instances, and stop it on leaving."""
+    """Start a cloud with instances, and stop it on leaving.
+
+    Parameters
+    ----------
+    n_requests : int
+        Requests for many instances each, which fill the cloud.
+    """
     with progress_bar(console) as progress:
         seeding = progress.add_task("hosts written to Placement", total=None)
 
@@ -38,18 +48,23 @@ def filled(
             conductor = Conductor(cloud.api, cloud.placement, Computes())
             stream = RequestStream(conductor, random.Random(_SEED))
             filling = progress.add_task("requests for many instances", total=None)
-            for done, total in interrupt.checking(stream.fill()):
+            for done, total in interrupt.checking(stream.fill(n_requests)):
                 progress.update(filling, completed=done, total=total)
             progress.stop()
             yield cloud, stream
 
 
 def show_page(
-    console: Console, interrupt: Interrupt, transport_url: str, port: int
+    console: Console,
+    interrupt: Interrupt,
+    transport_url: str,
+    port: int,
+    n_requests: int,
 ) -> None:
     """Serve the page; ends with KeyboardInterrupt."""
     pause = threading.Event()
-    with filled(console, interrupt, transport_url, port) as (cloud, stream):
+    started = filled(console, interrupt, transport_url, port, n_requests)
+    with started as (cloud, stream):
         console.print(f"The page is at {cloud.url}/ (Ctrl-C ends the demo).")
         while True:
             interrupt.check()

@@ -14,8 +14,7 @@ from moorage.scheduler.errors import NoValidHost
 
 from ..conductor import BuildFailed, Conductor, Context
 
-#: Requests for many instances that fill the cloud, and the most of one of them.
-_N_FILLING: Final = 60
+#: The most instances of one of the requests that fill the cloud.
 _N_INSTANCES: Final = 24
 #: One of so many requests fits no host.
 _ONE_OF: Final = 9
@@ -70,12 +69,12 @@ class RequestStream:
         self._rng = rng
         self._number = 0
 
-    def fill(self) -> Iterator[tuple[int, int]]:
+    def fill(self, n_requests: int) -> Iterator[tuple[int, int]]:
         """Create many instances; yield (requests done, all of them) after each."""
-        for number in range(_N_FILLING):
+        for number in range(n_requests):
             n_instances = self._rng.randint(_N_INSTANCES // 2, _N_INSTANCES)
             self._create(self._spec(self._flavor().build(), n_instances))
-            yield number + 1, _N_FILLING
+            yield number + 1, n_requests
 
     def step(self) -> None:
         """Send one request: a creation, a deletion, or one that fits no host."""

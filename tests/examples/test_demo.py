@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import requests
 
 ROOT = Path(__file__).parents[2]
 DEMO = [sys.executable, "-m", "examples.demo", "--transport-url", "fake://"]
@@ -67,3 +69,23 @@ def test_demo_can_be_interrupted() -> None:
         _out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
+
+
+@pytest.mark.deep
+def test_the_page_of_the_demo_ends_cleanly() -> None:
+    with subprocess.Popen(
+        [*DEMO, "--page", "--events", "10"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        lines = (re.search(r"http://\S+/", line) for line in process.stdout)
+        [url] = [next(found[0] for found in lines if found)]
+        with requests.Session() as kept:
+            page = kept.get(url, timeout=30)
+            process.send_signal(signal.SIGINT)
+            _out, err = process.communicate(timeout=60)
+    assert "211" in page.text
+    assert (process.returncode, err) == (0, "")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from rich.console import Console

@@ -131,7 +131,7 @@ def _svg(classes: npt.NDArray[np.str_], layout: HeatLayout, label: str) -> Marku
     # One path a shade: ten thousand elements would take the browser a second.
     paths = Markup("").join(
         Markup('<path class="{}" d="{}"/>').format(
-            name, "".join(lines[i] for i in np.flatnonzero(classes == name))
+            name, "".join(lines[i] for i in np.flatnonzero(classes == name).tolist())
         )
         for name in np.unique(classes)
     )

@@ -366,19 +366,13 @@ def test_ten_thousand_hosts_are_shown_within_a_second(
             ".reduce((a, b) => a + b)"
         )
         assert n_squares == 3 * (10_000 + N_HOSTS)
-        print(f"\n{ {k: timing[k] for k in sorted(timing) if k in _TIMES} }")
+        paint = page.evaluate("performance.getEntriesByType('paint').at(-1).startTime")
+        print({**{name: timing[name] for name in _TIMES}, "painted": paint})
         # The wish is 1 s on an idle machine; tests share theirs.
-        assert timing["loadEventEnd"] < 5000
+        assert max(timing["loadEventEnd"], paint) < 5000
     finally:
         table.drop_many(uuids)
         tab.close()
 
 
-_TIMES = {
-    "responseStart",
-    "responseEnd",
-    "domContentLoadedEventEnd",
-    "loadEventEnd",
-    "transferSize",
-    "decodedBodySize",
-}
+_TIMES = ("responseEnd", "loadEventEnd", "transferSize", "decodedBodySize")

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures of the page on the demo's cloud, light and dark, for the documentation."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from oslo_service import backend
+from playwright.sync_api import Browser, sync_playwright
+from rich.console import Console
+
+from .interrupt import Interrupt
+
+_N_REQUESTS: Final = 40
+_WIDTH: Final = 1120
+_OPTIONS: Final = ("--no-sandbox", "--disable-gpu", "--disable-sync")
+_SCHEMES: Final = ("light", "dark")
+
+
+def main() -> int:
+    """Write the pictures into the folder that is the argument; return the status."""
+    [_, folder] = sys.argv
+    program = shutil.which("chromium")
+    if program is None:
+        print("chromium is not on the PATH", file=sys.stderr)
+        return 1
+    warnings.simplefilter("ignore")
+    backend.init_backend(backend.BackendType.THREADING)
+    # It imports oslo.messaging, which needs the back-end.
+    from .page import filled
+
+    with filled(Console(), Interrupt(), "fake://") as (cloud, stream):
+        for _ in range(_N_REQUESTS):
+            stream.step()
+        store = cloud.scheduler.status.store
+        assert store is not None
+        store.flush()
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path=program, args=list(_OPTIONS)
+            )
+            for name, path, height in _pages(cloud.url):
+                _take(browser, cloud.url + path, Path(folder) / f"page-{name}", height)
+            browser.close()
+    return 0
+
+
+def _pages(url: str) -> Iterator[tuple[str, str, int]]:
+    """Yield the name, the path and the height of each picture."""
+    from requests import get
+
+    def ids(failed: str) -> list[str]:
+        query = {"failed": failed, "limit": 60}
+        found = get(f"{url}/v1/decisions", query, timeout=30).json()["decisions"]
+        few = [each for each in found if each["n_instances"] < 4 and each["n_hosts"]]
+        return [each["request_id"] for each in few]
+
+    rng = random.Random(1)
+    refused = rng.choice(ids("true"))
+    yield "cloud", "/", 1010
+    yield "decision", f"/decisions/{ids('false')[0]}", 1010
+    yield "refusal", f"/decisions/{refused}", 560
+    yield "closest", f"/closest?request={refused}", 480
+
+
+def _take(browser: Browser, url: str, path: Path, height: int) -> None:
+    for scheme in _SCHEMES:
+        page = browser.new_page(
+            color_scheme="dark" if scheme == "dark" else "light",
+            viewport={"width": _WIDTH, "height": height},
+        )
+        page.goto(url)
+        page.screenshot(path=f"{path}-{scheme}.png")
+        page.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
