@@ -433,7 +433,8 @@ def test_boot_with_a_trait_of_a_disabled_host_is_explained(
     explained: StockCloud, users: Users
 ) -> None:
     explained.add_trait(HOST_ELSEWHERE, "CUSTOM_NEEDED")
-    flavor, _ = users.flavor(**{"trait:CUSTOM_NEEDED": "required"})
+    needed: dict[str, Any] = {"trait:CUSTOM_NEEDED": "required"}
+    flavor, _ = users.flavor(**needed)
     explanation, why_not = _explained(explained, *users.create(flavor))
     assert "CUSTOM_NEEDED" in explanation
     for host in (*HOSTS, FAILING_HOST):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from moorage.scheduler import conf as moorage_conf
-from moorage.scheduler.web import WebServer
+from moorage.scheduler.web import make_web_server
 
 
 def _app(_environ: object, respond: Any) -> list[bytes]:
@@ -26,7 +26,7 @@ def test_it_stops_while_a_browser_keeps_its_connection(
     monkeypatch.setattr(threading, "excepthook", failures.append)
     conf = moorage_conf.load([], config_files=[])
     conf.set_override("port", 0, group="web")
-    server = WebServer(conf, _app)
+    server = make_web_server(conf, _app)
     server.start()
     with socket.create_connection(("127.0.0.1", server.port)) as kept:
         kept.settimeout(10)
