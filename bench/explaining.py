@@ -66,7 +66,7 @@ class ExplainingPlan:
     """The number of hosts, and of blocks of each kind; the time before them."""
 
     n_hosts: int = 10_000
-    n_blocks: int = 6
+    n_blocks: int = 4
     block_s: float = 10.0
     settling_s: float = 2.0
 
