@@ -188,10 +188,10 @@ def test_records_are_small() -> None:
         pytest.param(_sent("boot-from-volume"), 1000, id="volume"),
         pytest.param(_sent("numa-pinned"), 1200, id="numa"),
         pytest.param(
-            _in_group(_sent("server-group-anti-affinity"), 50), 2000, id="group"
+            _in_group(_sent("server-group-anti-affinity"), 50), 2048, id="group"
         ),
         pytest.param(
-            _in_group(spec(instance_group=group("affinity")), 50), 2000, id="built"
+            _in_group(spec(instance_group=group("affinity")), 50), 2048, id="built"
         ),
     ],
 )
