@@ -363,7 +363,8 @@ def hosts(context: click.Context, limit: int, as_json: bool) -> None:
     """List hosts: state, age, fill and claims that no report includes yet."""
     if context.invoked_subcommand is not None:
         return
-    api, found, after = context.obj.api(), [], None
+    api, after = context.obj.api(), None
+    found: list[Answer] = []
     while True:
         n_left = limit - len(found) if limit else _PAGE
         answer = api.get("hosts", after=after, limit=min(n_left, _PAGE))
