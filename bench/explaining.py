@@ -94,6 +94,11 @@ class Blocks:
         """Decisions a second."""
         return len(self.decisions_ms) / self.wall_ms * _MS_PER_S
 
+    @property
+    def cpu_ms(self) -> float:
+        """CPU time of the scheduler for a decision."""
+        return self.scheduler_ms / len(self.decisions_ms)
+
 
 def print_explaining(
     console: Console, plan: ExplainingPlan, say: Callable[[str], None]
@@ -266,11 +271,13 @@ def explaining_table(plan: ExplainingPlan, found: Sequence[Blocks]) -> Table:
     table = make_table(
         f"Decisions while others ask for explanations, {plan.n_hosts:,} hosts, ms",
         "nice|moorage-api",
-        "decisions/s|change|decision|answers/s|answer|scheduler's CPU|API's CPU",
+        "decisions/s|change|decision|its CPU|change|answers/s|answer|API's CPU",
         f"One request after the other over RabbitMQ to one worker; {plan.n_blocks} "
         f"blocks of {plan.block_s:.0f} s. Each client asks every {INTERVAL_S:.0f} s: "
-        "decisions, explain, why-not, dry-run and hosts in turn. change: of decisions "
-        "a second, from moorage-api stopped. CPU: share of one core.",
+        "decisions, explain, why-not, dry-run and hosts in turn. change: from "
+        "moorage-api stopped. its CPU: of the scheduler for a decision. API's CPU: "
+        "share of one core. Where others keep all cores busy, decisions a second show "
+        "what the cores have left; the CPU shows what became slower.",
     )
     for each in found:
         alone = next(b for b in found if b.niceness == each.niceness)
@@ -282,9 +289,10 @@ def explaining_table(plan: ExplainingPlan, found: Sequence[Blocks]) -> Table:
             format_number(each.per_s),
             NONE if each is alone else f"{each.per_s / alone.per_s - 1:+.1%}",
             format_percentiles(Percentiles.of(each.decisions_ms)),
+            format_number(each.cpu_ms),
+            NONE if each is alone else f"{each.cpu_ms / alone.cpu_ms - 1:+.1%}",
             format_number(len(answers) / asked_s) if answers else NONE,
             format_percentiles(Percentiles.of(answers) if answers else None),
-            f"{each.scheduler_ms / each.wall_ms:.0%}",
             f"{each.api_ms / each.wall_ms:.0%}",
         )
     return table

@@ -72,7 +72,10 @@ class Users:
         self._instances: list[str] = []
 
     def flavor(
-        self, vcpus: int = 1, memory_mb: int = 512, **extra_specs: str
+        self,
+        vcpus: int = 1,
+        memory_mb: int = 512,
+        extra_specs: dict[str, str] | None = None,
     ) -> tuple[str, Allocation]:
         """Return a new flavor, and what an instance of it is allocated.
 
@@ -433,8 +436,7 @@ def test_boot_with_a_trait_of_a_disabled_host_is_explained(
     explained: StockCloud, users: Users
 ) -> None:
     explained.add_trait(HOST_ELSEWHERE, "CUSTOM_NEEDED")
-    needed: dict[str, Any] = {"trait:CUSTOM_NEEDED": "required"}
-    flavor, _ = users.flavor(**needed)
+    flavor, _ = users.flavor(extra_specs={"trait:CUSTOM_NEEDED": "required"})
     explanation, why_not = _explained(explained, *users.create(flavor))
     assert "CUSTOM_NEEDED" in explanation
     for host in (*HOSTS, FAILING_HOST):
