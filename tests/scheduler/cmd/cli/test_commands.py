@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from click.testing import CliRunner, Result
 
 from moorage import __version__
 from moorage.scheduler.cmd.cli.main import cli
-from moorage.scheduler.conf import load
 from moorage.scheduler.drivers.record import (
     ClaimAttempt,
     DecisionRecord,
@@ -30,7 +29,6 @@ from moorage.scheduler.drivers.record import (
     WeighedHost,
     WeigherPart,
 )
-from moorage.scheduler.web import WebServer
 from moorage.testing import builders
 
 from ....fixtures.clouds import request
@@ -41,24 +39,9 @@ from ....fixtures.explaining_api import (
     SELECTED,
     TWO,
     ExplainingAPI,
-    explaining_api,
 )
 
 Call = Callable[..., Result]
-
-
-@pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainingAPI]:
-    with explaining_api(tmp_path_factory.mktemp("cli")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def url(api: ExplainingAPI) -> Iterator[str]:
-    conf = load([], config_files=[])
-    conf.set_override("port", 0, group="web")
-    with WebServer(conf, api.app) as server:
-        yield f"http://127.0.0.1:{server.port}"
 
 
 @pytest.fixture
