@@ -293,17 +293,17 @@ OPTS = (
     ),
     cfg.IntOpt(
         "stored_views",
-        default=20,
+        default=50,
         min=0,
         help=(
             "Maximum number of views in the store of decisions, of all schedulers that "
             "share it; the oldest are removed. A view is the state on which a decision "
             "was made: hosts, providers and options, without secrets. It is what "
             "`moorage replay` repeats the decision on. Each process stores the views "
-            "of decisions that find no host, at most one a second, and of one other "
-            "decision in ten seconds; at most 5 % of a core is spent on that. "
-            "With 10,000 hosts of 20 instances, a view has about 5 MB. 0: none is "
-            "stored. Related option: decision_store_connection."
+            "of decisions that find no host, at most one a second and less often while "
+            "failures go on, and of one decision a minute; at most 5 % of a core is "
+            "spent on that. With 10,000 hosts of 20 instances, a view has about 5 MB. "
+            "0: none is stored. Related option: decision_store_connection."
         ),
     ),
     cfg.StrOpt(

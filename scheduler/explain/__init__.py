@@ -14,7 +14,8 @@ from .funnel import FunnelStep, funnel
 from .host_list import HostCondition, HostPage, HostSummary, summarize
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
 from .rejections import RejectionCount, count_rejections
-from .replay import Difference, Replay, ReplaySummary, replay
+from .replay import Difference, Replay, replay
+from .replay_summary import ReplaySummary
 from .tree_checks import HostTree
 from .why_not import host_reasons
 

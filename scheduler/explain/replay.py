@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from ...objects import RequestSpec
@@ -56,7 +56,7 @@ class Replay:
     @property
     def is_elsewhere(self) -> bool:
         """Whether an instance got another host, or none, or now gets one."""
-        return _hosts(self.recorded) != _hosts(self.replayed)
+        return hosts_of(self.recorded) != hosts_of(self.replayed)
 
     def to_dict(self) -> dict[str, Any]:
         """Return both decisions and the differences as plain data."""
@@ -135,7 +135,7 @@ def _repeat(
 def _compare(one: DecisionRecord, other: DecisionRecord) -> Iterator[Difference]:
     """Yield how a replay differs, the outcome first."""
     yield from _unequal("outcome", one.outcome, other.outcome)
-    yield from _unequal("hosts", _hosts(one), _hosts(other))
+    yield from _unequal("hosts", hosts_of(one), hosts_of(other))
     if Outcome.SELECTED not in (one.outcome, other.outcome):
         yield from _unequal("reason", one.reason, other.reason)
         yield from _unequal("message", one.user_message, other.user_message)
@@ -199,97 +199,11 @@ def _score(part: WeigherPart | None) -> dict[str, float] | None:
     return {n: getattr(part, n) for n in ("raw", "normalized", "weighted")}
 
 
-def _hosts(record: DecisionRecord) -> list[str]:
+def hosts_of(record: DecisionRecord) -> list[str]:
+    """Return the host of each instance; none: no host was found."""
     return [each.host for each in record.instances]
 
 
 def _with_funnel(record: DecisionRecord) -> dict[str, Any]:
     steps = [dataclasses.asdict(step) for step in funnel(record)]
     return {**record.to_dict(), "funnel": steps}
-
-
-# -- many decisions ----------------------------------------------------------------
-
-
-@dataclasses.dataclass(slots=True)
-class ReplaySummary:
-    """What another configuration would have changed, over many decisions.
-
-    Each is repeated on its own view: that an earlier one went elsewhere does not change
-    the hosts on which later ones are made.
-
-    Attributes
-    ----------
-    n_elsewhere : int
-        Decisions of which an instance got another host.
-    n_found, n_lost : int
-        Decisions that find hosts only now, and only then.
-    fills : tuple of list of float
-        The used share of memory of each selected host, with its instance: then, now.
-    hosts : tuple of set of str
-        The selected hosts: then, now.
-    """
-
-    n_replayed: int = 0
-    n_identical: int = 0
-    n_elsewhere: int = 0
-    n_found: int = 0
-    n_lost: int = 0
-    n_failed: int = 0
-    fills: tuple[list[float], list[float]] = dataclasses.field(
-        default_factory=lambda: ([], [])
-    )
-    hosts: tuple[set[str], set[str]] = dataclasses.field(
-        default_factory=lambda: (set(), set())
-    )
-
-    def add(self, made: Replay, offline: OfflineParts, memory_mb: int) -> None:
-        """Count a replay.
-
-        Parameters
-        ----------
-        memory_mb : int
-            Of the request's flavor.
-        """
-        self.n_replayed += 1
-        if made.replayed.outcome is Outcome.FAILED:
-            self.n_failed += 1
-            return
-        was, now = _hosts(made.recorded), _hosts(made.replayed)
-        self.n_identical += made.is_identical
-        self.n_elsewhere += bool(was and now and was != now)
-        self.n_found += bool(now and not was)
-        self.n_lost += bool(was and not now)
-        for side, names in enumerate((was, now)):
-            self.hosts[side].update(names)
-            self.fills[side].extend(_fills(offline, names, memory_mb))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the counts as plain data, `before` and `after` for hosts and fill."""
-        sides = ("recorded", "replayed")
-        return {
-            "replayed": self.n_replayed,
-            "identical": self.n_identical,
-            "elsewhere": self.n_elsewhere,
-            "found": self.n_found,
-            "lost": self.n_lost,
-            "failed": self.n_failed,
-            "hosts": dict(zip(sides, map(len, self.hosts), strict=True)),
-            "memory_fill": dict(zip(sides, map(_mean, self.fills), strict=True)),
-        }
-
-
-def _fills(
-    offline: OfflineParts, names: Sequence[str], memory_mb: int
-) -> Iterator[float]:
-    table = offline.parts.table
-    for name in names:
-        hosts = table.batch(table.nodes_of(name))
-        total = int(hosts.total_usable_ram_mb.sum())
-        if total:
-            used = total - int(hosts.free_ram_mb.sum()) + memory_mb
-            yield used / total
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None

@@ -19,12 +19,13 @@ from ..placement.providers import ProviderView
 from ..waiting import Spawner, ThreadSpawner
 from .view import CapturedView
 
-#: Seconds between two stored views, at least.
-_INTERVAL_S: Final = 1.0
-#: Seconds between two of decisions that did not fail.
-_SAMPLE_S: Final = 10.0
-#: A view follows after this many times the seconds that encoding the last one took: at
-#: most 5 % of a core are spent on it, however large the cloud is.
+#: Seconds between two views of failures: after each, the next one is twice as far.
+_MIN_INTERVAL_S: Final = 1.0
+_MAX_INTERVAL_S: Final = 60.0
+#: Seconds between two views of decisions, whether or not they fail.
+_SAMPLE_S: Final = 60.0
+#: A failure's view follows after this many times the seconds that encoding the last one
+#: took: at most 5 % of a core are spent on it, however large the cloud is.
 _REST: Final = 20
 
 #: Queues what encodes a view, to be stored; returns the id that the view will have.
@@ -103,52 +104,60 @@ class ViewKeeper:
         self._clock = clock
         self._lock = (spawner or ThreadSpawner()).lock()
         self._next_at = self._next_sample_at = clock()
+        self._interval_s = _MIN_INTERVAL_S
         self._last: _Kept | None = None
 
     def begin(self, parts: Parts, seen: Seen) -> None:
         """Capture the view of a decision that has read its hosts, if one is due."""
         now = self._clock()
-        if now >= self._next_sample_at or seen.is_again:
-            self._next_sample_at = now + _SAMPLE_S
-            self._keep(parts, seen)
+        if now < self._next_sample_at and not seen.is_again:
+            return
+        self._next_sample_at = now + _SAMPLE_S
+        if not self._find(parts, seen):
+            self._capture(parts, seen)
 
     def end(self, parts: Parts, seen: Seen, record: DecisionRecord) -> None:
         """Set `DecisionRecord.replay` if the view is stored, or is captured now."""
         if seen.view is None and record.outcome is Outcome.NO_VALID_HOST:
             if seen.revision is None:  # no host was read, as there was no candidate
                 seen.revision = parts.table.revision
-            self._keep(parts, seen)
+            is_current = seen.revision == parts.table.revision
+            if not self._find(parts, seen) and is_current and self._is_due():
+                self._capture(parts, seen)
         if seen.view is not None:
             record.replay = seen.key(seen.view)
 
-    def _keep(self, parts: Parts, seen: Seen) -> None:
-        """Capture a view, or find it, if the hosts have not changed since it was read.
-
-        Views that could not be captured at that moment are left out: a decision waits
-        for nothing.
-        """
+    def _find(self, parts: Parts, seen: Seen) -> bool:
+        """Return whether the last view is that of a decision, too."""
         last = self._last
-        if last is not None and last.read.is_view_of(parts, seen):
-            seen.view = last.id
-            return
-        if seen.revision != parts.table.revision:
-            return
-        if not (seen.is_again or self._is_due()):
-            return
+        if last is None or not last.read.is_view_of(parts, seen):
+            return False
+        seen.view = last.id
+        return True
+
+    def _capture(self, parts: Parts, seen: Seen) -> None:
+        """Capture a view, unless something has changed since it was read."""
         unanswered = () if seen.offer is not None else seen.queries
         captured = CapturedView.of(parts, offer=seen.offer, unanswered=unanswered)
         read = _Read.of(captured)
-        if not read.is_view_of(parts, seen):
-            return  # something has changed meanwhile
-        seen.view = self._add(lambda: self._encode(captured))
-        self._last = _Kept(seen.view, read)
+        if read.is_view_of(parts, seen):
+            seen.view = self._add(lambda: self._encode(captured))
+            self._last = _Kept(seen.view, read)
 
     def _is_due(self) -> bool:
+        """Return whether a failure may be captured; the next one has to wait longer.
+
+        The first failures of an incident say most, and must not be pushed out of the
+        store by the later ones.
+        """
         with self._lock:
             now = self._clock()
             if now < self._next_at:
                 return False
-            self._next_at = now + _INTERVAL_S
+            if now - self._next_at > _MAX_INTERVAL_S:
+                self._interval_s = _MIN_INTERVAL_S
+            self._next_at = now + self._interval_s
+            self._interval_s = min(2 * self._interval_s, _MAX_INTERVAL_S)
             return True
 
     def _encode(self, captured: CapturedView) -> bytes:

@@ -12,6 +12,7 @@ import numpy as np
 from oslo_config import cfg
 
 from ..candidates import AllocationRequest, CandidatesQuery, DerivedData, Offer
+from ..conf import load
 from ..drivers.claims.peer_claims import publish_nothing
 from ..drivers.parts import Parts
 from ..drivers.plugins import PluginSet, load_plugin_set
@@ -34,7 +35,7 @@ from ..placement.memory import TableOffer
 from ..placement.providers import ProviderQuery, ProviderView, QueryNotCovered
 from ..sources.base import BaseHostSource
 from ..waiting import SystemWaiter
-from .options import apply_options, load_options
+from .options import apply_options
 from .view import StoredView
 
 
@@ -100,10 +101,11 @@ def _plugins(view: StoredView, conf: cfg.ConfigOpts | None, clock: object) -> Pl
     assert callable(clock)
     if conf is not None:
         return load_plugin_set(conf, clock)
-    conf = load_options(view.options)
-    # Plugins register options of their own, which can be set only then.
-    load_plugin_set(conf, clock)
-    apply_options(conf, view.options)
+    conf = load([], config_files=[])
+    if not apply_options(conf, view.options):
+        # Plugins register options of their own, which can be set only then.
+        load_plugin_set(conf, clock)
+        apply_options(conf, view.options)
     return load_plugin_set(conf, clock)
 
 

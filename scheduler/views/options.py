@@ -9,7 +9,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from ..conf import load, registered_opts
+from ..conf import registered_opts
 from ..conf.values import is_secret
 from .frames import checked
 
@@ -33,15 +33,8 @@ def set_options(conf: cfg.ConfigOpts) -> dict[str, dict[str, Any]]:
     return found
 
 
-def load_options(values: OptionValues) -> cfg.ConfigOpts:
-    """Return options with these values; see `apply_options`."""
-    conf = load([], config_files=[])
-    apply_options(conf, values)
-    return conf
-
-
-def apply_options(conf: cfg.ConfigOpts, values: OptionValues) -> None:
-    """Set the options of a view that are registered; others are skipped.
+def apply_options(conf: cfg.ConfigOpts, values: OptionValues) -> bool:
+    """Set the options of a view that are registered; return whether all are.
 
     What would import code by its path is left out: bytes of a view are not trusted.
     Entry points of installed plugins, and nova's own paths, are no such code.
@@ -51,10 +44,11 @@ def apply_options(conf: cfg.ConfigOpts, values: OptionValues) -> None:
     UnreadableView
         A value is invalid.
     """
-    checked(partial(_apply, conf), values)
+    return checked(partial(_apply, conf), values)
 
 
-def _apply(conf: cfg.ConfigOpts, values: OptionValues) -> None:
+def _apply(conf: cfg.ConfigOpts, values: OptionValues) -> bool:
+    are_all_set = True
     for group, of_group in values.items():
         for name, value in of_group.items():
             known = value
@@ -65,4 +59,5 @@ def _apply(conf: cfg.ConfigOpts, values: OptionValues) -> None:
                     str(name), known, None if group == "DEFAULT" else str(group)
                 )
             except (cfg.NoSuchOptError, cfg.NoSuchGroupError):
-                continue
+                are_all_set = False
+    return are_all_set

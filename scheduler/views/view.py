@@ -108,7 +108,7 @@ class StoredView:
     Attributes
     ----------
     options : mapping
-        Values by group and option, for `load_options`.
+        Values by group and option, for `apply_options`.
     """
 
     at: float

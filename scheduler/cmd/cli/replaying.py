@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _PAGE: Final = 200
 _NOT_STORED: Final = (
     "No view is stored of the decision {}: [moorage] stored_views sets how many are "
-    "kept, of failures and of one other decision in ten seconds"
+    "kept, of failures and of one decision a minute"
 )
 
 

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -29,25 +29,10 @@ from ....fixtures.explaining_api import (
     SELECTED,
     TWO,
     ExplainingAPI,
-    explaining_api,
 )
 from ....fixtures.hostile_names import HOSTILE_NAMES, hostile_record
 
 Call = Callable[..., Result]
-
-
-@pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainingAPI]:
-    with explaining_api(tmp_path_factory.mktemp("cli")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def url(api: ExplainingAPI) -> Iterator[str]:
-    conf = load([], config_files=[])
-    conf.set_override("port", 0, group="web")
-    with make_web_server(conf, api.app) as server:
-        yield f"http://127.0.0.1:{server.port}"
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,6 @@ from click.testing import CliRunner, Result
 
 from moorage.scheduler.cmd.cli.main import cli
 from moorage.scheduler.cmd.cli.snapshot_file import Snapshot, read_snapshot
-from moorage.scheduler.conf import load
-from moorage.scheduler.web import make_web_server
 
 from ....fixtures.explained_clouds import NAMES
 from ....fixtures.explaining_api import (
@@ -24,25 +22,9 @@ from ....fixtures.explaining_api import (
     INSTANCE,
     SELECTED,
     TWO,
-    ExplainingAPI,
-    explaining_api,
 )
 
 Call = Callable[..., Result]
-
-
-@pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainingAPI]:
-    with explaining_api(tmp_path_factory.mktemp("snapshot")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def url(api: ExplainingAPI) -> Iterator[str]:
-    conf = load([], config_files=[])
-    conf.set_override("port", 0, group="web")
-    with make_web_server(conf, api.app) as server:
-        yield f"http://127.0.0.1:{server.port}"
 
 
 @pytest.fixture(scope="module")
