@@ -5,10 +5,18 @@ They claim and change nothing. `funnel` needs a record only; the others need the
 and, for Placement's part, its providers: the copy in memory or, without one, Placement.
 """
 
+from .capacity import (
+    CapacityReport,
+    FlavorCapacity,
+    NoProviders,
+    PlaceCapacity,
+    capacity,
+)
 from .changes import Change
 from .closest import ClosestGroup, ClosestReport
 from .dry_run import dry_run
 from .explainer import Explainer, UnknownHost
+from .flavors import FlavorRequest, request_of_flavor, requests_of_decisions
 from .funnel import FunnelStep, funnel
 from .host_list import HostCondition, HostPage, HostSummary, summarize
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
@@ -16,11 +24,14 @@ from .tree_checks import HostTree
 from .why_not import host_reasons
 
 __all__ = [
+    "CapacityReport",
     "Change",
     "CheckStage",
     "ClosestGroup",
     "ClosestReport",
     "Explainer",
+    "FlavorCapacity",
+    "FlavorRequest",
     "FunnelStep",
     "HostCondition",
     "HostPage",
@@ -28,10 +39,15 @@ __all__ = [
     "HostSummary",
     "HostTree",
     "HostVerdict",
+    "NoProviders",
+    "PlaceCapacity",
     "ProvidersFrom",
     "UnknownHost",
+    "capacity",
     "dry_run",
     "funnel",
     "host_reasons",
+    "request_of_flavor",
+    "requests_of_decisions",
     "summarize",
 ]
