@@ -26,7 +26,7 @@ _TIMEOUT_S = 60
 
 
 @dataclass(slots=True)
-class Answered:
+class ClientAnswers:
     """The milliseconds of answers, and how many questions failed."""
 
     answers_ms: list[float] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Answered:
 
 def main(url: str, n_clients: int, interval_s: float) -> None:
     """Ask until standard input ends, and print what was answered."""
-    ended, found = threading.Event(), Answered()
+    ended, found = threading.Event(), ClientAnswers()
 
     def ask(number: int) -> None:
         # Clients neither ask at the same time nor the same question.

@@ -13,8 +13,8 @@ import pytest
 from ..fixtures.failing_cloud import (
     FULL_ZONE,
     TRAIT,
-    Cause,
     FailingCloud,
+    FailureCause,
     failing_cloud,
 )
 
@@ -26,14 +26,14 @@ _N_LINES = 50
 
 #: What the second command has to name, and the third.
 _EXPECTED = {
-    Cause.MEMORY: (
+    FailureCause.MEMORY: (
         "9,980 lack memory",
         "MEMORY_MB more than its capacity 921600",
     ),
-    Cause.DISABLED: (f"required {TRAIT}", "COMPUTE_STATUS_DISABLED"),
-    Cause.FULL: (f"9,980 are not in zone {FULL_ZONE}, 20 lack CPUs", "VCPU"),
-    Cause.DOWN: ("ComputeFilter 20 0", "(last_seen_up) at most 60 s ago 36"),
-    Cause.HYPERVISOR: (
+    FailureCause.DISABLED: (f"required {TRAIT}", "COMPUTE_STATUS_DISABLED"),
+    FailureCause.FULL: (f"9,980 are not in zone {FULL_ZONE}, 20 lack CPUs", "VCPU"),
+    FailureCause.DOWN: ("ComputeFilter 20 0", "(last_seen_up) at most 60 s ago 36"),
+    FailureCause.HYPERVISOR: (
         "ImagePropertiesFilter 3,330 0",
         "(hypervisor_version) >= 8000000 6002001",
     ),
@@ -66,9 +66,9 @@ def run(cloud: FailingCloud) -> Run:
     return run
 
 
-@pytest.mark.parametrize("cause", Cause, ids=lambda cause: cause.name.lower())
+@pytest.mark.parametrize("cause", FailureCause, ids=lambda cause: cause.name.lower())
 def test_three_commands_lead_to_the_cause(
-    cloud: FailingCloud, run: Run, cause: Cause
+    cloud: FailingCloud, run: Run, cause: FailureCause
 ) -> None:
     explained, rejecting = _EXPECTED[cause]
     assert cause.value in run("decisions", "--failed")
@@ -78,13 +78,13 @@ def test_three_commands_lead_to_the_cause(
         line for line in lines if line.split()[:1] in (["filter"], ["placement"])
     ]
     assert rejecting in _joined(reasons[0])
-    assert len(reasons) == (2 if cause is Cause.DISABLED else 1)
+    assert len(reasons) == (2 if cause is FailureCause.DISABLED else 1)
 
 
 def test_users_get_counts_and_no_names(run: Run) -> None:
     found = json.loads(run("decisions", "--failed", "--json"))["decisions"]
     messages = [each["user_message"] for each in found]
-    assert len(messages) == len(Cause)
+    assert len(messages) == len(FailureCause)
     assert all(f"Of {N_HOSTS:,} hosts: " in message for message in messages)
     assert not any("host0" in message for message in messages)
 
