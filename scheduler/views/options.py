@@ -11,6 +11,7 @@ from oslo_config import cfg
 
 from ..conf import registered_opts
 from ..conf.values import is_secret
+from ..failures import without_secrets
 from .frames import checked
 
 #: Values by group and option.
@@ -29,6 +30,8 @@ def set_options(conf: cfg.ConfigOpts) -> dict[str, dict[str, Any]]:
             continue
         value = (conf[group] if group else conf)[opt.dest]
         if value != opt.default:
+            if isinstance(value, str):
+                value = without_secrets(value)
             found.setdefault(group or "DEFAULT", {})[opt.dest] = value
     return found
 

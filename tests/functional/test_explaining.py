@@ -111,6 +111,7 @@ def test_a_decision_of_the_scheduler_is_explained_by_the_api(config: Path) -> No
         wait_until(lambda: bool(_moorage(config, "decisions")["decisions"]))
         [decision] = _moorage(config, "explain", uuid)["decisions"]
         assert decision["instances"][0]["host"] == "h1"
+        assert _moorage(config, "replay", uuid)["identical"]
         [verdict] = _moorage(config, "why-not", "h2", uuid)["nodes"]
         checks = {each["check"] for each in verdict["reasons"]}
         assert checks == {"COMPUTE_STATUS_DISABLED", "ComputeFilter"}
