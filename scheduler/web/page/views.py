@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from flask import Blueprint, Response, request
 from werkzeug.exceptions import HTTPException
 
+from ...decision_store import DecisionQuery
 from ...errors import SchedulerError
 from ..answers import MAX_WHOLE, Answers, finite
 from ..statuses import describe
@@ -63,7 +64,7 @@ class _Views:
         # The script asks for the small parts more often than for the heat map.
         shown = () if "small" in request.args else fill.groups
         layout = HeatLayout.of(fill.n_hosts)
-        query = forms.decision_query({})
+        query = DecisionQuery(limit=_LATEST)
         latest, error = _attempt(lambda: self._answers.decisions(query))
         hour, _ = _attempt(self._last_hour.read)
         return render(
@@ -73,7 +74,7 @@ class _Views:
             cells=len({group.cell_uuid for group in fill.groups}),
             maps=[(group, heat_maps(group, layout)) for group in shown],
             data=heat_data(shown, layout),
-            latest=finite(latest["decisions"][:_LATEST]) if latest else [],
+            latest=finite(latest["decisions"]) if latest else [],
             hour=hour,
             minutes=minutes_bars(hour.minutes) if hour else "",
             error=error,
