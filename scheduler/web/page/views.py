@@ -26,6 +26,8 @@ from .rendering import render
 _STATIC: Final = "/static"
 _HOSTS: Final = 100
 _LATEST: Final = 8
+#: Zones and cells of which the heat map has hosts.
+_GROUPS: Final = 100
 #: Smaller answers are sent as they are.
 _LARGE: Final = 4096
 
@@ -62,7 +64,7 @@ class _Views:
         """Show how full the hosts are, the latest decisions and why hosts are out."""
         fill = self._answers.fill()
         # The script asks for the small parts more often than for the heat map.
-        shown = () if "small" in request.args else fill.groups
+        shown = () if "small" in request.args else fill.groups[:_GROUPS]
         layout = HeatLayout.of(fill.n_hosts)
         query = DecisionQuery(limit=_LATEST)
         latest, error = _attempt(lambda: self._answers.decisions(query))
@@ -71,6 +73,7 @@ class _Views:
             "cloud.html",
             path="/",
             fill=fill,
+            n_more_groups=len(fill.groups) - len(shown),
             cells=len({group.cell_uuid for group in fill.groups}),
             maps=[(group, heat_maps(group, layout)) for group in shown],
             data=heat_data(shown, layout),

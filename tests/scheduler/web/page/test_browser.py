@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import time
 import uuid
@@ -35,8 +36,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 PATHS = (
     "/",
-    "/decisions",
-    "/decisions?since=5",
+    "/decisions?outcome=refused",
     f"/decisions/{TWO}",
     f"/decisions/{FAILED}",
     "/hosts",
@@ -44,9 +44,6 @@ PATHS = (
     "/hosts/nowhere",
     f"/why-not?host={NAMES[0]}&request={FAILED}",
     f"/closest?request={FAILED}",
-    f"/closest?request={SELECTED}",
-    "/dry-run",
-    f"/dry-run?request={TWO}&count=2",
     "/dry-run?vcpus=x",
 )
 
@@ -347,19 +344,19 @@ def test_ten_thousand_hosts_are_shown_within_a_second(
     browser: Browser, api: ExplainingAPI, url: str
 ) -> None:
     table = api.scheduler.table
-    uuids = []
-    for number in range(10_000):
-        each = host_record(
-            host=f"compute-{number:05}", vcpus_used=number % 9, cell_uuid="a-cell"
+    plain = host_record(cell_uuid="a-cell")
+    records = [
+        dataclasses.replace(
+            plain, host=name, nodename=name, uuid=node_uuid(name), vcpus_used=n % 9
         )
-        table.put(each)
-        uuids.append(each.uuid)
+        for n, name in enumerate(f"compute-{number:05}" for number in range(10_000))
+    ]
+    table.put_many(records)
     tab = WatchedPage(browser, url)
     try:
         tab.open("/")  # NumPy and the templates are warm after it
         page = tab.open("/")
         timing = page.evaluate("performance.getEntriesByType('navigation')[0].toJSON()")
-        assert page.evaluate("data.groups.map((each) => each.hosts.length)")[0] >= 1
         n_squares = page.evaluate(
             "[...document.querySelectorAll('.heat path')]"
             ".map((each) => each.getAttribute('d').split('M').length - 1)"
@@ -372,7 +369,7 @@ def test_ten_thousand_hosts_are_shown_within_a_second(
         # The wish is 1 s on an idle machine; tests share theirs.
         assert max(timing["loadEventEnd"], paint) < 5000
     finally:
-        table.drop_many(uuids)
+        table.drop_many(each.uuid for each in records)
         tab.close()
 
 
