@@ -10,8 +10,8 @@ OPTS = (
         "port",
         help=(
             "TCP port of the HTTP API, which moorage-api serves and the command "
-            "moorage uses, and of the page at /. 0: any free port, which is logged. Unset: moorage-api does "
-            "not start. Related options: address, auth."
+            "moorage uses, and of the page at /. 0: any free port, which is logged. "
+            "Unset: moorage-api does not start. Related options: address, auth."
         ),
     ),
     cfg.HostAddressOpt(

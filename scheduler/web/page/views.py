@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -112,7 +113,9 @@ class _Views:
         after = request.args.get("after", "")
         answer = self._answers.hosts(after, _HOSTS)
         next_ = answer["next"]
-        more = f"/hosts?{urlencode({'after': next_})}" if next_ else ""
+        more = (
+            f"/hosts?{urlencode({'after': next_}, errors='replace')}" if next_ else ""
+        )
         return render(
             "hosts.html", path="/hosts", answer=answer, after=after, more=more
         )
@@ -180,18 +183,12 @@ class _Views:
         return page, error.status if error else HTTPStatus.OK
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class PageError:
-    """An error that a page shows beside what it has.
+    """An error that a page shows beside what it has."""
 
-    Attributes
-    ----------
-    status : int
-    text : str
-    """
-
-    def __init__(self, status: HTTPStatus, text: str) -> None:
-        self.status = int(status)
-        self.text = text
+    status: HTTPStatus
+    text: str
 
 
 def _attempt(find: Callable[[], _T]) -> tuple[_T | None, PageError | None]:
