@@ -5,11 +5,19 @@ They claim and change nothing. `funnel` needs a record only; the others need the
 and, for Placement's part, its providers: the copy in memory or, without one, Placement.
 """
 
+from .capacity import (
+    CapacityReport,
+    FlavorCapacity,
+    NoProviders,
+    PlaceCapacity,
+    capacity,
+)
 from .changes import Change
 from .closest import ClosestGroup, ClosestReport
 from .cloud_fill import RESOURCES, CloudFill, FillGroup, ResourceFill, cloud_fill
 from .dry_run import dry_run
 from .explainer import Explainer, UnknownHost
+from .flavors import FlavorRequest, request_of_flavor, requests_of_decisions
 from .funnel import FunnelStep, funnel
 from .host_list import HostCondition, HostPage, HostSummary, summarize
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
@@ -19,6 +27,7 @@ from .why_not import host_reasons
 
 __all__ = [
     "RESOURCES",
+    "CapacityReport",
     "Change",
     "CheckStage",
     "ClosestGroup",
@@ -26,6 +35,8 @@ __all__ = [
     "CloudFill",
     "Explainer",
     "FillGroup",
+    "FlavorCapacity",
+    "FlavorRequest",
     "FunnelStep",
     "HostCondition",
     "HostPage",
@@ -33,14 +44,19 @@ __all__ = [
     "HostSummary",
     "HostTree",
     "HostVerdict",
+    "NoProviders",
+    "PlaceCapacity",
     "ProvidersFrom",
     "RejectionCount",
     "ResourceFill",
     "UnknownHost",
+    "capacity",
     "cloud_fill",
     "count_rejections",
     "dry_run",
     "funnel",
     "host_reasons",
+    "request_of_flavor",
+    "requests_of_decisions",
     "summarize",
 ]

@@ -30,9 +30,11 @@ from ..placement.providers import (
 from ..placement.providers.tree_records import tree_records
 from ..placement.tree_reading import read_tree
 from ..request import Request
+from .capacity import CapacityReport, capacity
 from .closest import ClosestReport, ClosestSearch
 from .cloud_fill import CloudFill, cloud_fill
 from .dry_run import dry_run
+from .flavors import FlavorRequest
 from .host_checks import HostChecks
 from .host_list import HostPage, HostSummary, summarize
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
@@ -165,6 +167,12 @@ class Explainer:
                 view, origin = _read_view(parts, hosts), ProvidersFrom.PLACEMENT
         checks = HostChecks(parts, request, queries, refusals, view, hosts)
         return ClosestSearch(parts, checks).report(origin)
+
+    def capacity(self, flavors: Sequence[FlavorRequest]) -> CapacityReport:
+        """Return how many more instances of each flavor fit now; see `capacity`."""
+        parts = self._parts()
+        parts.source.refresh_if_stale(parts.table)
+        return capacity(parts, self._providers(), flavors)
 
     def _nodes(self, parts: Parts, host: str) -> Sequence[str]:
         parts.source.refresh_if_stale(parts.table)

@@ -408,6 +408,30 @@ class HostBatch:
             is_narrowed=self._is_narrowed,
         )
 
+    def with_instances(
+        self, n_each: npt.NDArray[np.int64], consumption: Consumption
+    ) -> HostBatch:
+        """Return the same hosts with some instances on each, as far as numbers go.
+
+        NUMA cells, PCI devices and the hosts of instances do not change.
+
+        Parameters
+        ----------
+        n_each : ndarray of int64, shape (n,)
+        """
+        made = self.take(np.arange(len(self)))
+        for name, delta in consumption.deltas():
+            # No other code has a reference to this batch yet.
+            made._changed[name] = getattr(self, name) + n_each * delta  # noqa: SLF001
+        return made
+
+    def with_candidates_of(self, other: HostBatch) -> HostBatch:
+        """Return the same hosts with the candidates of another batch of these rows."""
+        made = self.take(np.arange(len(self)))
+        # No other code has a reference to this batch yet.
+        made._offered = other._offered  # noqa: SLF001
+        return made
+
     def _devices_after(self, index: int, consumption: Consumption) -> Changes:
         before = self.value("numa_topology", index), self.value("pci_stats", index)
         usage = consumption.take(*before)

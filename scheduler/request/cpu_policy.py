@@ -93,8 +93,13 @@ def n_dedicated_cpus(guest: FlavorAndImage) -> int:
     InvalidRequest
         A mask is malformed, or selects none or more than the flavor's vCPUs.
     """
+    return len(dedicated_cpus(guest))
+
+
+def dedicated_cpus(guest: FlavorAndImage) -> set[int]:
+    """Return the dedicated vCPUs of a mixed guest; errors as `n_dedicated_cpus`."""
     realtime = _realtime_cpus(guest)
-    return len(_dedicated_cpus(guest) or realtime)
+    return _dedicated_cpus(guest) or realtime
 
 
 def _dedicated_cpus(guest: FlavorAndImage) -> set[int]:

@@ -12,11 +12,20 @@ from ...objects import RequestSpec
 from ..decision_store import DecisionQuery, StoredDecision
 from ..drivers.record import DecisionRecord
 from ..errors import SchedulerError, excerpt
-from ..explain import CloudFill, Explainer, HostSummary, funnel
+from ..explain import (
+    CloudFill,
+    Explainer,
+    HostSummary,
+    funnel,
+    requests_of_decisions,
+)
 from .specs import notes_on, read_request
 
 #: Decisions of one request or instance that are returned whole.
 MAX_WHOLE: Final = 20
+#: Decisions whose flavors are recent, and the most of these flavors.
+_RECENT: Final = 200
+_FLAVORS: Final = 50
 
 
 class NotFound(SchedulerError):
@@ -99,6 +108,18 @@ class Answers:
         """Return what would have to change for a request to fit; see `why_not`."""
         spec, context, notes = self._request(body)
         return {**self._explainer.closest(context, spec).to_dict(), "notes": notes}
+
+    def recent_capacity(self) -> dict[str, Any]:
+        """Return how many more instances of recently requested flavors fit.
+
+        Raises
+        ------
+        NoProviders
+        """
+        stored = self._store.find(DecisionQuery(limit=_RECENT))
+        requests = [each.request for each in stored]
+        flavors = requests_of_decisions(each for each in requests if each is not None)
+        return self._explainer.capacity(flavors[:_FLAVORS]).to_dict()
 
     def fill(self) -> CloudFill:
         """Return how full all compute nodes are."""

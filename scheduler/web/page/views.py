@@ -50,6 +50,7 @@ def make_page(answers: Answers) -> Blueprint:
     page.add_url_rule("/hosts/<path:host>", view_func=views.host)
     page.add_url_rule("/why-not", view_func=views.why_not)
     page.add_url_rule("/closest", view_func=views.closest)
+    page.add_url_rule("/capacity", view_func=views.capacity)
     page.add_url_rule("/dry-run", view_func=views.dry_run)
     return page
 
@@ -171,6 +172,10 @@ class _Views:
             return finite(self._answers.dry_run(body["count"], body))
 
         return self._asked("dry_run.html", "/dry-run", found)
+
+    def capacity(self) -> tuple[str, int]:
+        """Show how many more instances of recently requested flavors fit."""
+        return self._asked("capacity.html", "/capacity", self._answers.recent_capacity)
 
     def _asked(
         self, template: str, path: str, find: Callable[[], Any]

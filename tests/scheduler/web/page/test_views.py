@@ -7,6 +7,7 @@ import gzip
 import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,6 +137,15 @@ def test_without_a_store_the_cloud_is_shown(api: ExplainingAPI) -> None:
     assert "decision_store_connection is empty" in answer.text
     assert "How full the hosts are" in answer.text
     assert client.get("/decisions").status_code == 404
+
+
+def test_without_providers_in_memory_the_capacity_says_what_to_set(
+    tmp_path: Path,
+) -> None:
+    with explaining_api(tmp_path, moorage__candidates="placement") as api:
+        answer = Client(api.app).get("/capacity")
+    assert answer.status_code == 503
+    assert "set [placement_database] connection" in answer.text
 
 
 def test_a_store_that_is_away_is_named(api: ExplainingAPI) -> None:

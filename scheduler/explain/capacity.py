@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many more instances of flavors fit now: what a loop of real claims would place.
+
+    providers ─▶ claims by host ─┐
+    cells, devices ─▶ guests ────┼─▶ the least, at which filters still pass ─▶ by zone
+    filters ─────────────────────┘
+
+Hosts on which the choice of a candidate matters, such as those with several devices
+that Placement tracks, are claimed one instance at a time, on a copy.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ...filters.numa_topology import NUMATopologyFilter
+from ...filters.pci_passthrough import PciPassthroughFilter
+from ...objects import RequestSpec
+from ..candidates import CandidatesQuery
+from ..drivers.caller import Caller
+from ..drivers.filtering import rejections
+from ..drivers.instances import Needs
+from ..drivers.parts import Parts
+from ..drivers.placement_queries import build_queries, run_prefilters
+from ..drivers.record import DecisionRecord
+from ..errors import InvalidRequest, NoValidHost, SchedulerError
+from ..hosts import Consumption, HostBatch
+from ..hosts.fitting import Need
+from ..placement.providers import ProviderView, QueryNotCovered
+from ..request import Request
+from .claim_counts import ClaimCounts, count_claims
+from .claim_loop import ClaimLoop
+from .device_counts import count_guests
+from .flavors import FlavorRequest
+from .zones import zones_of
+
+Mask = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+
+_MAY_BE_LESS: Final = (
+    "choices between many devices or cells were not followed on all hosts: it may be "
+    "less"
+)
+_SHARED: Final = "hosts share storage: its split between zones is one of several"
+_NO_PROVIDERS: Final = (
+    "The capacity is computed from Placement's providers in memory, which this process "
+    "does not have: set [placement_database] connection"
+)
+
+
+class NoProviders(SchedulerError):
+    """Raised where there is no copy of Placement's providers, or it is too old."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlaceCapacity:
+    """The capacity of one zone in one cell."""
+
+    zone: str
+    cell_uuid: str
+    n_instances: int
+    n_hosts: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FlavorCapacity:
+    """How many more instances of one flavor fit.
+
+    Attributes
+    ----------
+    disk_gb : int
+        Root and ephemeral disk.
+    n_instances : int
+        What fits if no instance of another flavor comes.
+    n_hosts : int
+        Compute nodes with room for one instance at least.
+    is_exact : bool
+        Whether a loop of claims would place just so many; otherwise `notes` say why.
+    places : tuple of PlaceCapacity
+        Those with room, the most first.
+    """
+
+    flavor: str
+    vcpus: int
+    memory_mb: int
+    disk_gb: int
+    n_instances: int
+    n_hosts: int
+    is_exact: bool
+    places: tuple[PlaceCapacity, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CapacityReport:
+    """How many more instances of each flavor fit.
+
+    Attributes
+    ----------
+    n_hosts : int
+        All compute nodes.
+    """
+
+    n_hosts: int
+    flavors: tuple[FlavorCapacity, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data that JSON can hold."""
+        return dataclasses.asdict(self)
+
+
+def capacity(
+    parts: Parts, view: ProviderView | None, flavors: Sequence[FlavorRequest]
+) -> CapacityReport:
+    """Return how many more instances of each flavor fit now.
+
+    A filter that rejects a host with some instances is taken to reject it with more.
+
+    Raises
+    ------
+    NoProviders
+        `view` is None.
+    SchedulerError
+        A request is invalid, or a component failed.
+    """
+    if view is None:
+        raise NoProviders(_NO_PROVIDERS)
+    counter = _Counter(parts, view)
+    return CapacityReport(
+        len(counter.hosts), tuple(counter.count(each) for each in flavors)
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class _Counted:
+    """The instances that fit each host; n_each : shape (n_hosts,)."""
+
+    n_each: Int64s
+    notes: tuple[str, ...] = ()
+
+
+class _Counter:
+    """Counts instances on all hosts, as they are when it is made."""
+
+    def __init__(self, parts: Parts, view: ProviderView) -> None:
+        self._parts = parts
+        self._view = view
+        self.hosts = parts.table.batch()
+        trees = view.state.trees
+        rows = [trees.find(uuid) for uuid in self.hosts.uuid.tolist()]
+        #: The row of each host's root provider; the last one, of nothing, for others.
+        self._roots = np.where(np.array(rows, np.int64) < 0, trees.n_rows, rows)
+        self._places, self._place_of = self._find_places()
+        self._by_queries: dict[Sequence[CandidatesQuery], ClaimCounts] = {}
+
+    def _find_places(self) -> tuple[list[tuple[str, str]], npt.NDArray[np.intp]]:
+        """Return the zones in cells, and the place of each host."""
+        zones = zones_of(self.hosts, self._parts.conf.default_availability_zone)
+        pairs = list(zip(zones.tolist(), self.hosts.cell_uuid.tolist(), strict=True))
+        index: dict[tuple[str, str], int] = {}
+        place_of = [index.setdefault(pair, len(index)) for pair in pairs]
+        return list(index), np.array(place_of, np.intp)
+
+    def count(self, flavor: FlavorRequest) -> FlavorCapacity:
+        counted = self._counted(copy.deepcopy(flavor.spec_obj))
+        notes = (*flavor.notes, *counted.notes)
+        n_each, sizes = counted.n_each, flavor.spec_obj.flavor
+        n_places = len(self._places)
+        of_places = np.bincount(self._place_of, n_each, n_places).astype(np.int64)
+        having = np.bincount(self._place_of, n_each > 0, n_places).astype(np.int64)
+        found = [
+            PlaceCapacity(zone, cell, int(of_places[i]), int(having[i]))
+            for i in np.argsort(-of_places, kind="stable").tolist()
+            for zone, cell in [self._places[i]]
+            if of_places[i]
+        ]
+        return FlavorCapacity(
+            flavor=sizes.name if "name" in sizes else "",
+            vcpus=sizes.vcpus,
+            memory_mb=sizes.memory_mb,
+            disk_gb=sizes.root_gb + sizes.ephemeral_gb,
+            n_instances=int(n_each.sum()),
+            n_hosts=int(np.count_nonzero(n_each)),
+            is_exact=not (set(notes) - {_SHARED}),
+            places=tuple(found),
+            notes=notes,
+        )
+
+    def _counted(self, spec_obj: RequestSpec) -> _Counted:
+        nothing = np.zeros(len(self.hosts), np.int64)
+        request = Request.validated(spec_obj)
+        try:
+            queries = tuple(self._queries(request))
+            claims = self._claims(queries)
+        except (NoValidHost, InvalidRequest) as e:
+            return _Counted(nothing, (str(e),))
+        except QueryNotCovered as e:
+            return _Counted(nothing, (f"Placement would refuse the query: {e}",))
+        n_each = np.append(claims.n_claims, [0])[self._roots]
+        is_exact = np.append(claims.is_exact, [True])[self._roots]
+        at = np.flatnonzero(n_each)
+        hosts = self.hosts.take(at)
+        plain = Needs(request, self._parts.conf).on_host({}, {})
+        if _are_tracked(request):
+            is_exact[at] = False
+        elif plain.need is not None:
+            n_each[at], exact = self._guests(plain.need, hosts, n_each[at])
+            is_exact[at] &= exact
+        n_each[at] = self._passing(request, hosts, n_each[at], plain)
+        followed = self._follow(request, queries, n_each, ~is_exact)
+        limited = _share(claims, self._roots, n_each)
+        notes = [] if followed else [_MAY_BE_LESS]
+        return _Counted(n_each, (*notes, *([_SHARED] if limited else [])))
+
+    # -- Placement ---------------------------------------------------------------------
+
+    def _queries(self, request: Request) -> list[CandidatesQuery]:
+        record = DecisionRecord(None, (), 1, self._parts.clock())
+        caller = Caller.of({})
+        requirements = run_prefilters(self._parts, caller, request, record)
+        return build_queries(self._parts, request, requirements)
+
+    def _claims(self, queries: tuple[CandidatesQuery, ...]) -> ClaimCounts:
+        known = self._by_queries.get(queries)
+        if known is None:
+            known = self._by_queries[queries] = count_claims(self._view, queries)
+        return known
+
+    # -- NUMA cells and PCI devices ----------------------------------------------------
+
+    def _guests(
+        self, need: Need, hosts: HostBatch, most: Int64s
+    ) -> tuple[Int64s, Mask]:
+        """Return how many guests fit each host, and where that is exact."""
+        kinds = {type(filter_) for filter_ in self._parts.filters}
+        if need.guest is not None and NUMATopologyFilter not in kinds:
+            need = dataclasses.replace(need, guest=None)
+        if need.guest is None and PciPassthroughFilter not in kinds:
+            need = dataclasses.replace(need, requests=(), providers=())
+        if not need:
+            return most, np.ones(len(hosts), np.bool_)
+        is_limited = NUMATopologyFilter in kinds
+        found = count_guests(hosts, need, most, is_limited=is_limited)
+        return found.n_guests, found.is_exact
+
+    # -- filters -----------------------------------------------------------------------
+
+    def _passing(
+        self, request: Request, hosts: HostBatch, most: Int64s, plain: Consumption
+    ) -> Int64s:
+        """Return how many instances pass the filters, at most so many on each host."""
+        n_each = most.copy()
+        at = np.flatnonzero(most)
+        at = at[~self._passes(request, hosts.take(at), plain, most[at])]
+        if len(at):
+            # Most of these pass with no instance either.
+            n_each[at] = 0
+            at = at[self._passes(request, hosts.take(at), plain, np.ones_like(at))]
+            n_each[at] = self._bisected(request, hosts.take(at), plain, most[at])
+        return n_each
+
+    def _bisected(
+        self, request: Request, hosts: HostBatch, plain: Consumption, most: Int64s
+    ) -> Int64s:
+        """Return the numbers between 1, which pass, and `most`, which do not."""
+        least, most = np.ones_like(most), most.copy()
+        while (open_ := np.flatnonzero(most - least > 1)).size:
+            middle = (least[open_] + most[open_]) // 2
+            passes = self._passes(request, hosts.take(open_), plain, middle)
+            least[open_[passes]] = middle[passes]
+            most[open_[~passes]] = middle[~passes]
+        return least
+
+    def _passes(
+        self, request: Request, hosts: HostBatch, plain: Consumption, number: Int64s
+    ) -> Mask:
+        """Return on which hosts the last of so many instances passes."""
+        later = hosts.with_instances(number - 1, plain)
+        passes = np.ones(len(hosts), np.bool_)
+        found = rejections(self._parts.filters, later, request.spec_obj)
+        for _, rejected in found:
+            passes &= ~rejected
+        return passes
+
+    # -- one by one --------------------------------------------------------------------
+
+    def _follow(
+        self,
+        request: Request,
+        queries: Sequence[CandidatesQuery],
+        n_each: Int64s,
+        is_open: Mask,
+    ) -> bool:
+        """Claim on hosts where choices matter; return whether that was all of them."""
+        at = np.flatnonzero(is_open & (n_each > 0)).tolist()
+        if not at:
+            return True
+        loop = ClaimLoop(self._parts, self._view, request, queries)
+        for index in at:
+            found = loop.run(self.hosts.value("uuid", index), int(n_each[index]))
+            if found is None:
+                return False
+            n_each[index] = found
+        return True
+
+
+def _are_tracked(request: Request) -> bool:
+    """Return whether Placement's candidates assign requested PCI devices."""
+    suffixes = [group.suffix for group in request.groups]
+    return any(each.groups_among(suffixes) for each in request.pci_requests)
+
+
+def _share(claims: ClaimCounts, roots: Int64s, n_each: Int64s) -> bool:
+    """Limit instances to what sharing providers have; return whether that was less."""
+    is_less = False
+    for shared in claims.shared:
+        at = np.flatnonzero(np.isin(roots, shared.roots) & (n_each > 0))
+        before = np.cumsum(n_each[at]) - n_each[at]
+        left = np.clip(shared.n_claims - before, 0, n_each[at])
+        is_less |= bool((left < n_each[at]).any())
+        n_each[at] = left
+    return is_less

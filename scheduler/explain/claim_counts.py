@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many claims of equal instances the providers of each tree can grant in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ..candidates import CandidatesQuery
+from ..placement.providers import Matches, ProviderQuery, ProviderView
+from ..placement.providers.rules import Rules
+from ..placement.providers.slots import Slot
+from ..placement.providers.state import ProviderState
+from .query_checks import with_names_of, without_tree
+
+Mask = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int32]
+
+#: More claims than any host gets.
+_MANY = 1 << 40
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedLimit:
+    """What one sharing provider can grant to several trees together.
+
+    Attributes
+    ----------
+    roots : ndarray of int32
+        The rows of the trees' roots.
+    n_claims : int
+    """
+
+    roots: Rows
+    n_claims: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClaimCounts:
+    """The numbers of claims by tree.
+
+    Attributes
+    ----------
+    n_claims : ndarray of int64, shape (n_rows,)
+        By the row of the root; 0 for other rows. At most so many.
+    is_exact : ndarray of bool, shape (n_rows,)
+        Whether it is just so many, in whatever order candidates are claimed.
+    shared : sequence of SharedLimit
+        What sharing providers grant to trees together.
+    """
+
+    n_claims: Int64s
+    is_exact: Mask
+    shared: Sequence[SharedLimit] = ()
+
+
+def count_claims(view: ProviderView, queries: Sequence[CandidatesQuery]) -> ClaimCounts:
+    """Return how many claims each tree can grant that meets one of some queries.
+
+    Candidates of the first query are claimed before those of the second one.
+
+    Raises
+    ------
+    QueryNotCovered
+        Placement would refuse a query.
+    """
+    first, *others = (_of_query(view, query) for query in queries)
+    found = first.counts()
+    for other in others:
+        found = _joined(first, found, other)
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _QueryMatches:
+    """The matches of one query, and the rules that relate their slots."""
+
+    matches: Matches
+    query: ProviderQuery
+    is_own: Mask
+
+    @property
+    def _state(self) -> ProviderState:
+        return self.matches.state
+
+    @property
+    def roots(self) -> Rows:
+        return self.matches.roots[self.is_own]
+
+    def counts(self) -> ClaimCounts:
+        n_rows = self._state.trees.n_rows
+        n_claims = np.zeros(n_rows, np.int64)
+        is_exact = np.ones(n_rows, np.bool_)
+        if not len(self.roots):
+            return ClaimCounts(n_claims, is_exact)
+        n_claims[self.roots] = _MANY
+        for slot in self.matches.slots:
+            of_slot = np.zeros(n_rows, np.int64)
+            np.add.at(of_slot, slot.roots, _grants(self._state, slot))
+            np.minimum(n_claims, of_slot, out=n_claims)
+        is_exact[self.roots] = self._is_exact()
+        return ClaimCounts(n_claims, is_exact, self._shared())
+
+    def _is_exact(self) -> Mask:
+        """Return for which roots no choice of providers matters."""
+        slots = self.matches.slots
+        rules = Rules(self._state, self.query, slots)
+        if rules.classes:  # one provider may serve several slots with a class
+            return np.zeros(len(self.roots), np.bool_)
+        n_options = self.matches.n_options[:, self.is_own]
+        is_exact: Mask = (n_options == 1).all(axis=0)
+        if not (rules.suffixed or rules.subtrees or rules.required):
+            # Each slot takes any of its providers, and disturbs no other slot.
+            is_exact[:] = True
+        trees = self._state.trees
+        if len(trees.shared[0]):
+            for slot, of_slot in zip(slots, n_options, strict=True):
+                has_shared = np.zeros(trees.n_rows, np.bool_)
+                has_shared[slot.roots[trees.roots[slot.providers] != slot.roots]] = True
+                is_exact &= ~has_shared[self.roots] | (of_slot == 1)
+        return is_exact
+
+    def _shared(self) -> list[SharedLimit]:
+        trees, found = self._state.trees, []
+        if not len(trees.shared[0]):
+            return []
+        for slot in self.matches.slots:
+            grants = _grants(self._state, slot)
+            is_shared = trees.roots[slot.providers] != slot.roots
+            is_shared &= np.isin(slot.roots, self.roots)
+            for provider in np.unique(slot.providers[is_shared]):
+                mine = slot.providers == provider
+                roots = slot.roots[mine & np.isin(slot.roots, self.roots)]
+                found.append(SharedLimit(roots, int(grants[mine][0])))
+        return found
+
+    def taking(self, name: str) -> int:
+        """Return how much of a class one claim takes."""
+        return sum(slot.amounts.get(name, 0) for slot in self.matches.slots)
+
+
+def _of_query(view: ProviderView, query: CandidatesQuery) -> _QueryMatches:
+    parsed = ProviderQuery.parse(without_tree(query.params))
+    matches = with_names_of(view, parsed).match(parsed)
+    return _QueryMatches(matches, parsed, matches.is_allocating())
+
+
+def _grants(
+    state: ProviderState, slot: Slot, taken: Sequence[tuple[str, Int64s]] = ()
+) -> Int64s:
+    """Return how often each option of a slot can be claimed; (n_options,).
+
+    Parameters
+    ----------
+    taken : sequence of (str, ndarray of int64, shape (n_options,))
+        What is taken of a class before.
+    """
+    grants = np.full(len(slot.providers), _MANY, np.int64)
+    before = dict(taken)
+    for name, amount in slot.amounts.items():
+        column = state.column(name)
+        at = np.searchsorted(column.rows, slot.providers)
+        # Usage beside which one more can be allocated.
+        room = column.distinct.max_used(amount)[column.kinds[at]] - column.used[at]
+        room = room - before.get(name, 0)
+        np.minimum(grants, room // amount + 1, out=grants)
+    return np.maximum(grants, 0)
+
+
+def _joined(
+    first: _QueryMatches, found: ClaimCounts, other: _QueryMatches
+) -> ClaimCounts:
+    """Return the counts where a second query is claimed after a first one."""
+    state, n_rows = other.matches.state, len(found.n_claims)
+    n_later = np.zeros(n_rows, np.int64)
+    n_later[other.roots] = _MANY
+    for slot in other.matches.slots:
+        before = [
+            (name, found.n_claims[slot.roots] * first.taking(name))
+            for name in slot.amounts
+        ]
+        of_slot = np.zeros(n_rows, np.int64)
+        np.add.at(of_slot, slot.roots, _grants(state, slot, before))
+        np.minimum(n_later, of_slot, out=n_later)
+    alone = other.counts()
+    is_in_both = (found.n_claims > 0) & (alone.n_claims > 0)
+    # Amounts were taken of the one provider of each class.
+    is_flat = np.ones(n_rows, np.bool_)
+    for each in (first, other):
+        is_flat[each.roots] &= (each.matches.n_options[:, each.is_own] == 1).all(axis=0)
+    return ClaimCounts(
+        found.n_claims + n_later,
+        found.is_exact & alone.is_exact & (~is_in_both | is_flat),
+        [*found.shared, *alone.shared],
+    )

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Claims of equal instances on a host, one after another, on a copy of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ..candidates import CandidatesQuery, DecisionOffer, DerivedData
+from ..drivers.claims.ledger import Ledger
+from ..drivers.filtering import collect_limits, filter_hosts
+from ..drivers.instances import Needs
+from ..drivers.parts import Parts
+from ..hosts import HostBatch
+from ..placement.memory import TableOffer
+from ..placement.providers import (
+    ProviderColumns,
+    ProviderQuery,
+    ProviderTable,
+    ProviderView,
+)
+from ..placement.providers.tree_records import tree_records
+from ..request import Request
+from .query_checks import with_names_of, without_tree
+
+#: Claims that are tried for one flavor.
+MAX_CLAIMS: Final = 500
+
+
+class ClaimLoop:
+    """Claims a host for one instance after another until it refuses.
+
+    Parameters
+    ----------
+    request : Request
+        Of each instance.
+    queries : sequence of CandidatesQuery
+        Whose candidates are claimed, those of the first one first.
+
+    Attributes
+    ----------
+    n_left : int
+        Claims that may still be tried.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        view: ProviderView,
+        request: Request,
+        queries: Sequence[CandidatesQuery],
+    ) -> None:
+        self._parts = parts
+        self._view = view
+        self._request = request
+        self._queries = [
+            (query, ProviderQuery.parse(without_tree(query.params)))
+            for query in queries
+        ]
+        spec_obj = request.spec_obj
+        self._filters = [filter_.prepare(spec_obj) for filter_ in parts.filters]
+        self._needs = Needs(request, parts.conf)
+        self.n_left = MAX_CLAIMS
+
+    def run(self, node_uuid: str, most: int) -> int | None:
+        """Return how many instances a compute node takes.
+
+        None: not all of `most` were tried, as no claim is left.
+        """
+        table = ProviderTable(ProviderColumns.of(tree_records(self._view, node_uuid)))
+        host: HostBatch | None = None
+        for n_claimed in range(most):
+            if self.n_left <= 0:
+                return None
+            self.n_left -= 1
+            offer = self._offer(table.view())
+            offered = self._parts.table.batch_of_offer(offer)
+            offered = offered.take(offered.matches("uuid", [node_uuid]))
+            if not len(offered):
+                return n_claimed
+            host = offered if host is None else host.with_candidates_of(offered)
+            claimed = self._claimed(host, Ledger(offer), table, n_claimed)
+            if claimed is None:
+                return n_claimed
+            host = claimed
+        return most
+
+    def _offer(self, view: ProviderView) -> DecisionOffer:
+        offers = []
+        for query, parsed in self._queries:
+            matches = with_names_of(view, parsed).match(parsed)
+            offers.append(
+                TableOffer(query, matches, DerivedData(), began=0, began_at=0)
+            )
+        return DecisionOffer(offers)
+
+    def _claimed(
+        self, host: HostBatch, ledger: Ledger, table: ProviderTable, number: int
+    ) -> HostBatch | None:
+        """Return the host after a claim, of which the table is told; None: refused."""
+        spec_obj = self._request.spec_obj
+        passed = filter_hosts(
+            self._filters, host, spec_obj, index=0, is_rebuild=False, steps=[]
+        )
+        if not len(passed):
+            return None
+        left = passed.candidates_of(0)
+        candidate = ledger.next_candidate(passed.value("uuid", 0), left)
+        if candidate is None:
+            return None
+        limits = collect_limits(self._filters, passed[0], spec_obj, is_rebuild=False)
+        mappings = ledger.request(candidate)["mappings"]
+        amounts: dict[str, dict[str, int]] = {}
+        for provider, resources in ledger.resources_of(candidate).items():
+            for name, amount in resources.items():
+                amounts.setdefault(name, {})[provider] = amount
+        table.add_used(amounts)
+        consumption = self._needs.on_host(limits, mappings)
+        return host.with_instance(0, f"capacity {number}", consumption)

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many equal guests fit the NUMA cells and PCI devices of each host in a row.
+
+Where no choice matters they are counted for all hosts at once. Otherwise guests are
+placed one by one, as claims do, once for each state of a host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ..hosts import HostBatch, Limits
+from ..hosts.devices import pool_rows
+from ..hosts.fitting import Need
+from ..hosts.numa import CellArrays, CellRows
+from ..hosts.pci import NO_NODE, PoolRows
+from ..request.numa import (
+    ANY_PAGES,
+    ISOLATE,
+    LARGE_PAGES,
+    REQUIRE,
+    SMALL_PAGES,
+    GuestCell,
+)
+from ..request.pci import LEGACY, REQUIRED
+
+Mask = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+
+#: Guests that are placed one by one for one flavor.
+MAX_PLACED: Final = 4000
+
+_MANY: Final = 1 << 40
+_KIB: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceCounts:
+    """The numbers of guests by host.
+
+    Attributes
+    ----------
+    n_guests : ndarray of int64, shape (n_hosts,)
+        At most so many, and at most as many as were asked for.
+    is_exact : ndarray of bool, shape (n_hosts,)
+    """
+
+    n_guests: Int64s
+    is_exact: Mask
+
+
+def count_guests(
+    hosts: HostBatch, need: Need, most: Int64s, *, is_limited: bool
+) -> DeviceCounts:
+    """Return how many guests fit each host, apart from providers that candidates have.
+
+    Parameters
+    ----------
+    need : Need
+        Of each guest; no network is among it.
+    most : ndarray of int64, shape (n_hosts,)
+        More are not counted.
+    is_limited : bool
+        Whether cells may only be overcommitted by the hosts' ratios.
+    """
+    counted = _counted(hosts, need, is_limited=is_limited)
+    if counted is not None:
+        every = np.ones(len(hosts), np.bool_)
+        return DeviceCounts(np.minimum(counted, most), every)
+    return _placed(hosts, need, most, is_limited=is_limited)
+
+
+# -- for all hosts at once -------------------------------------------------------------
+
+
+def _counted(hosts: HostBatch, need: Need, *, is_limited: bool) -> Int64s | None:
+    """Return the number of guests; None: choices matter."""
+    if len(need.requests) > 1:
+        return None
+    pools = pool_rows(hosts, np.arange(len(hosts))) if need.requests else None
+    if need.guest is None:
+        return _by_devices(pools, need) if pools is not None else None
+    [same, *others] = need.guest.groups
+    cell = need.guest.cells[same[0]]
+    if others or need.guest.is_isolated_emulator:
+        return None
+    if cell.is_pinned and cell.thread_policy in (ISOLATE, REQUIRE):
+        return None
+    cells = hosts.value_arrays("numa_topology", CellArrays).rows()
+    cells = cells.take(hosts.codes("numa_topology"))
+    ratios = hosts.cpu_allocation_ratio, hosts.ram_allocation_ratio
+    of_cells = _in_cells(cells, cell, ratios if is_limited else None)
+    if len(same) > 1:
+        return _in_all_cells(cells, of_cells, len(same)) if pools is None else None
+    if pools is not None:
+        near = _devices_near(cells, pools, need)
+        if near is None:
+            return None
+        of_cells = np.minimum(of_cells, near)
+    total: Int64s = of_cells.sum(axis=1)
+    return total
+
+
+def _in_all_cells(cells: CellRows, of_cells: Int64s, n_cells: int) -> Int64s | None:
+    """Return the number of guests that take each cell of their host."""
+    if ((cells.n_cells != n_cells) & (cells.n_cells > n_cells)).any():
+        return None
+    is_there = np.arange(of_cells.shape[1]) < cells.n_cells[:, None]
+    least: Int64s = np.where(is_there, of_cells, _MANY).min(axis=1, initial=_MANY)
+    return np.where(cells.n_cells == n_cells, least, 0)
+
+
+def _in_cells(
+    cells: CellRows,
+    guest: GuestCell,
+    ratios: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None,
+) -> Int64s:
+    """Return how many cells of a guest fit each cell alone, (n_hosts, n_cells)."""
+    counts = np.full(cells.shape, _MANY, np.int64)
+    counts[np.arange(cells.shape[1]) >= cells.n_cells[:, None]] = 0
+
+    def limit(free: npt.NDArray[np.float64] | Int64s, amount: int) -> None:
+        fits = np.floor_divide(free, amount).astype(np.int64) if amount else counts
+        np.minimum(counts, np.maximum(fits, 0), out=counts)
+
+    if guest.is_floating:
+        counts[cells["n_cpus"] < guest.n_shared] = 0
+        if ratios is not None:
+            cpu_ratio, ram_ratio = (ratio[:, None] for ratio in ratios)
+            limit(cells["n_cpus"] * cpu_ratio - cells["cpu_usage"], guest.n_shared)
+            free_mb = cells["memory_mb"] * ram_ratio - cells["memory_usage"]
+            limit(free_mb, guest.memory_mb)
+    if guest.is_pinned:
+        n_pinned = len(guest.pcpus)
+        counts[cells["n_pcpus"] < n_pinned] = 0
+        limit(np.minimum(cells["n_free_pcpus"], cells["free_threads"]), n_pinned)
+    np.minimum(counts, _in_memory(cells, guest), out=counts)
+    return counts
+
+
+def _in_memory(cells: CellRows, guest: GuestCell) -> Int64s:
+    """Return how many cells of a guest fit the memory of each cell."""
+    sizes, memory_kb = cells["size_kb"], guest.memory_mb * _KIB
+    is_whole = (sizes > 0) & (memory_kb % np.maximum(sizes, 1) == 0)
+    in_pages = np.where(is_whole, cells["free_kb"] // memory_kb, 0)
+    in_pages = np.maximum(in_pages, 0)
+    if guest.page_size is not None:
+        match guest.page_size:
+            case size if size == SMALL_PAGES:
+                in_pages = in_pages[:, :, :1]
+            case size if size == LARGE_PAGES:
+                in_pages = in_pages[:, :, 1:]
+            case size if size != ANY_PAGES:
+                in_pages = in_pages * (sizes == size)
+        # The largest pages are taken first, and then the next.
+        total: Int64s = in_pages.sum(axis=2)
+        return total
+    has_pages = sizes[:, :, 0] > 0
+    if guest.is_pinned:
+        plain = np.maximum(cells["free_memory_mb"] // guest.memory_mb, 0)
+        return np.where(has_pages, in_pages[:, :, 0], plain)
+    # Floating memory may be shared: it has to fit, and is not used up.
+    fits = np.where(
+        has_pages,
+        is_whole[:, :, 0] & (cells["total_kb"][:, :, 0] >= memory_kb),
+        cells["memory_mb"] >= guest.memory_mb,
+    )
+    return np.where(fits, _MANY, 0)
+
+
+def _by_devices(pools: PoolRows, need: Need) -> Int64s | None:
+    [request] = need.requests
+    if not request.count:
+        return None
+    _, usable = pools.match(request)
+    free: Int64s = (pools.count * usable).sum(axis=1)
+    return free // request.count
+
+
+def _devices_near(cells: CellRows, pools: PoolRows, need: Need) -> Int64s | None:
+    """Return how often each cell's own devices suffice; None: others may serve, too."""
+    [request] = need.requests
+    _, usable = pools.match(request)
+    is_bound = request.numa_policy == REQUIRED or (
+        request.numa_policy == LEGACY
+        and not (usable & (pools.numa_node == NO_NODE)).any()
+    )
+    if not is_bound or not request.count:
+        return None
+    near = np.zeros(cells.shape, np.int64)
+    for cell in range(cells.shape[1]):
+        is_near = usable & (pools.numa_node == cells["id"][:, cell, None])
+        near[:, cell] = (pools.count * is_near).sum(axis=1)
+    return near // request.count
+
+
+# -- one by one ------------------------------------------------------------------------
+
+
+def _placed(
+    hosts: HostBatch, need: Need, most: Int64s, *, is_limited: bool
+) -> DeviceCounts:
+    n_guests = most.copy()
+    is_exact = np.ones(len(hosts), np.bool_)
+    known: dict[tuple[object, ...], tuple[int, bool]] = {}
+    n_left = MAX_PLACED
+    keys = zip(
+        hosts.codes("numa_topology").tolist(),
+        hosts.codes("pci_stats").tolist(),
+        hosts.cpu_allocation_ratio.tolist(),
+        hosts.ram_allocation_ratio.tolist(),
+        strict=True,
+    )
+    for index, key in enumerate(keys):
+        limit = int(most[index])
+        found = known.get(key)
+        if found is None or (not found[1] and found[0] < limit):
+            if n_left <= 0:
+                is_exact[index] = limit == 0
+                continue
+            limits = Limits(*key[2:]) if is_limited else None
+            found = _place_all(hosts, index, need.within(limits), limit)
+            known[key] = found
+            n_left -= found[0] + 1
+        n_guests[index] = min(found[0], limit)
+    return DeviceCounts(n_guests, is_exact)
+
+
+def _place_all(hosts: HostBatch, index: int, need: Need, most: int) -> tuple[int, bool]:
+    """Return how many guests were placed on a host, and whether no more fits."""
+    topology = hosts.value("numa_topology", index)
+    pools = hosts.value("pci_stats", index)
+    for n_placed in range(most):
+        usage = need.take(topology, pools)
+        if usage is None or (need.guest is not None and usage.guest is None):
+            return n_placed, True
+        topology, pools = usage.topology, usage.pools
+    return most, False

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests for one instance of a flavor, anywhere, for the capacity."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Iterable
+from typing import Final
+
+from ...objects import (
+    Flavor,
+    ImageMeta,
+    ImageMetaProps,
+    InstancePCIRequest,
+    InstancePCIRequests,
+    RequestSpec,
+)
+from ..errors import InvalidRequest
+from ..request import set_field
+from ..request.guest_cells import cells_of_flavor
+
+_ALIAS: Final = "pci_passthrough:alias"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FlavorRequest:
+    """A request for one instance of a flavor, anywhere.
+
+    Attributes
+    ----------
+    notes : tuple of str
+        What it lacks of what nova's API would add.
+    """
+
+    spec_obj: RequestSpec
+    notes: tuple[str, ...] = ()
+
+
+def request_of_flavor(flavor: Flavor) -> FlavorRequest:
+    """Return the request of a flavor, with an image that has no properties.
+
+    Its NUMA cells are those that nova's API computes. PCI devices are not known: nova's
+    configuration says what an alias means.
+    """
+    notes = []
+    topology = None
+    try:
+        topology = cells_of_flavor(flavor)
+    except InvalidRequest as e:
+        notes.append(str(e))
+    if flavor.extra_specs.get(_ALIAS):
+        notes.append(
+            f"the PCI devices of {_ALIAS} are not counted: nova's configuration has "
+            "them; recent decisions know them"
+        )
+    spec_obj = RequestSpec(
+        flavor=flavor,
+        image=ImageMeta(properties=ImageMetaProps()),
+        num_instances=1,
+        project_id=None,
+        user_id=None,
+        availability_zone=None,
+        scheduler_hints={},
+        ignore_hosts=None,
+        force_hosts=None,
+        force_nodes=None,
+        instance_group=None,
+        requested_destination=None,
+        numa_topology=topology,
+        pci_requests=None,
+        is_bfv=False,
+    )
+    return FlavorRequest(spec_obj, tuple(notes))
+
+
+def requests_of_decisions(stored: Iterable[RequestSpec]) -> list[FlavorRequest]:
+    """Return a request for each distinct flavor of some requests.
+
+    Of a request, the flavor, the NUMA cells and the flavor's PCI devices stay; the
+    image, ports, hints, server groups, zones and hosts that it names do not.
+    """
+    found: dict[Hashable, FlavorRequest] = {}
+    for spec_obj in stored:
+        flavor = set_field(spec_obj, "flavor")
+        if flavor is not None:
+            key = _identity(flavor)
+            if key not in found:
+                found[key] = FlavorRequest(_anywhere(flavor, spec_obj))
+    return list(found.values())
+
+
+def _identity(flavor: Flavor) -> Hashable:
+    specs = set_field(flavor, "extra_specs") or {}
+    sizes = (flavor.vcpus, flavor.memory_mb, flavor.root_gb, flavor.ephemeral_gb)
+    return set_field(flavor, "name"), sizes, flavor.swap, tuple(sorted(specs.items()))
+
+
+def _anywhere(flavor: Flavor, spec_obj: RequestSpec) -> RequestSpec:
+    made = request_of_flavor(flavor).spec_obj
+    made.numa_topology = set_field(spec_obj, "numa_topology")
+    asked = set_field(set_field(spec_obj, "pci_requests"), "requests") or ()
+    aliases = [each for each in asked if each.source != InstancePCIRequest.NEUTRON_PORT]
+    if aliases:
+        made.pci_requests = InstancePCIRequests(requests=aliases)
+        prefixes = tuple(each.request_id for each in aliases if each.request_id)
+        made.requested_resources = [
+            group
+            for group in set_field(spec_obj, "requested_resources") or ()
+            if prefixes and (group.requester_id or "").startswith(prefixes)
+        ]
+    return made

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The capacity is what a loop of real claims places."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections import Counter
+
+import pytest
+from hypothesis import given
+
+from moorage.objects import RequestSpec
+from moorage.scheduler.errors import NoValidHost
+from moorage.scheduler.explain import (
+    FlavorCapacity,
+    FlavorRequest,
+)
+from moorage.scheduler.service import Scheduler
+
+from ...fixtures.clouds import CONTEXT, new_uuids
+from ...fixtures.packed_clouds import packed_cloud, packed_requests, refresh_providers
+from ...fixtures.property_tests import examples
+
+_MOST = 200
+
+
+def _placed(scheduler: Scheduler, spec: RequestSpec) -> Counter[str]:
+    """Claim until no host is left; return the instances by host, and release them."""
+    placed: dict[str, str] = {}
+    with contextlib.suppress(NoValidHost):
+        for _ in range(_MOST):
+            uuids = new_uuids()
+            one = copy.deepcopy(spec)
+            [[selection]] = scheduler.select_destinations(
+                CONTEXT, one, uuids, True, False
+            )
+            placed[uuids[0]] = selection.service_host
+    for instance, name in placed.items():
+        scheduler.placement.delete_allocations(instance)
+        scheduler.table.release_claim(name, instance)
+    assert len(placed) < _MOST
+    refresh_providers(scheduler)
+    return Counter(placed.values())
+
+
+def _capacity(scheduler: Scheduler, spec: RequestSpec) -> FlavorCapacity:
+    [found] = scheduler.explainer.capacity([FlavorRequest(spec)]).flavors
+    return found
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_it_is_what_a_loop_of_claims_places(seed: int) -> None:
+    with packed_cloud(seed) as scheduler:
+
+        @examples(0.3)
+        @given(spec=packed_requests())
+        def check(spec: RequestSpec) -> None:
+            found = _capacity(scheduler, spec)
+            placed = _placed(scheduler, spec)
+            assert found.is_exact, found.notes
+            assert found.n_instances == placed.total()
+            zones = Counter({each.zone: each.n_instances for each in found.places})
+            in_z1 = placed.pop("h2", 0)
+            assert zones == +Counter({"nova": placed.total(), "z1": in_z1})
+
+        check()
