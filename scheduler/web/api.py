@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException
 from ..database import StoreUnavailable
 from ..decision_store import DecisionQuery
 from ..errors import InvalidRequest, NetworkError, PlacementError, SchedulerError
-from ..explain import UnknownHost
+from ..explain import NoProviders, UnknownHost
 from .answers import Answers, NotFound, finite
 from .openapi import BODIES, PARAMETERS, document
 from .specs import check
@@ -34,6 +34,7 @@ _STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
     (NotFound, HTTPStatus.NOT_FOUND),
     (UnknownHost, HTTPStatus.NOT_FOUND),
     (InvalidRequest, HTTPStatus.BAD_REQUEST),
+    (NoProviders, HTTPStatus.SERVICE_UNAVAILABLE),
     (StoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (PlacementError, HTTPStatus.SERVICE_UNAVAILABLE),
     (NetworkError, HTTPStatus.SERVICE_UNAVAILABLE),
@@ -67,6 +68,14 @@ def make_app(answers: Answers) -> WSGIApplication:
     def dry_run() -> Response:
         body = _body("/v1/dry-run")
         return _answer(answers.dry_run(body.get("count", 1), body))
+
+    @app.post("/v1/closest")
+    def closest() -> Response:
+        return _answer(answers.closest(_body("/v1/closest")))
+
+    @app.post("/v1/capacity")
+    def capacity() -> Response:
+        return _answer(answers.capacity(_body("/v1/capacity")))
 
     @app.get("/v1/hosts")
     def hosts() -> Response:
