@@ -175,7 +175,9 @@ class _Views:
 
     def capacity(self) -> tuple[str, int]:
         """Show how many more instances of recently requested flavors fit."""
-        return self._asked("capacity.html", "/capacity", self._answers.recent_capacity)
+        return self._asked(
+            "capacity.html", "/capacity", lambda: self._answers.capacity({})
+        )
 
     def _asked(
         self, template: str, path: str, find: Callable[[], Any]
