@@ -7,7 +7,6 @@ import gzip
 import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from moorage.scheduler.drivers.record import (
     InstanceRecord,
     Outcome,
 )
+from moorage.scheduler.explain import Explainer
 from moorage.scheduler.web import Answers, make_app
 from moorage.testing.builders import aggregate, host, instance_uuid
 
@@ -140,10 +140,11 @@ def test_without_a_store_the_cloud_is_shown(api: ExplainingAPI) -> None:
 
 
 def test_without_providers_in_memory_the_capacity_says_what_to_set(
-    tmp_path: Path,
+    api: ExplainingAPI,
 ) -> None:
-    with explaining_api(tmp_path, moorage__candidates="placement") as api:
-        answer = Client(api.app).get("/capacity")
+    parts = api.scheduler.selector.parts
+    client = Client(make_app(Answers(Explainer(lambda: parts), api.store)))
+    answer = client.get("/capacity")
     assert answer.status_code == 503
     assert "set [placement_database] connection" in answer.text
 
