@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
 from moorage.objects import Flavor, RequestSpec
 from moorage.scheduler.explain import Explainer, FlavorRequest, request_of_flavor
@@ -22,7 +24,7 @@ from moorage.scheduler.service import build
 from .canned import CannedPlacement
 from .clouds import Cloud, CloudSource, make_cloud, make_numa_cloud, options
 from .guests import pinned
-from .timing import Percentiles, Plan, elapsed_ms, repeated
+from .timing import Percentiles, Plan, elapsed_ms, format_percentiles, repeated
 
 _N_FLAVORS = 100
 _FILTERS = [
@@ -65,6 +67,16 @@ def _closest_ms(explainer: Explainer, spec: RequestSpec, plan: Plan) -> Percenti
         return elapsed_ms(lambda: explainer.closest({}, spec))
 
     return Percentiles.of(repeated(plan, ask))
+
+
+def print_what_if(console: Console, sizes: Sequence[int], plan: Plan) -> None:
+    """Measure and print."""
+    table = Table(title="What-if questions, milliseconds", title_justify="left")
+    for name in ("hosts", "question", "time"):
+        table.add_column(name, justify="left" if name == "question" else "right")
+    for row in what_if_rows(sizes, plan):
+        table.add_row(f"{row.n_hosts:,}", row.question, format_percentiles(row.times))
+    console.print(table)
 
 
 def _row(
