@@ -6,9 +6,9 @@ cells and PCI devices, decisions with a real Placement, candidates from resource
 providers in memory, following Placement's database, ways to find hosts with room, a
 stream of requests that all differ, a stream of 8 flavors with Placement, the source
 nova_db with databases of a real nova, messages, the reports per second of the source
-push, the store of decisions, the memory of workers, decisions while clients ask for
-explanations. The tables show the median and the p99 of this run; no time fails the
-benchmark.
+push, the store of decisions, what-if questions, the memory of workers, decisions while
+clients ask for explanations. The tables show the median and the p99 of this run; no
+time fails the benchmark.
 """
 
 from __future__ import annotations
@@ -49,12 +49,14 @@ _PARTS = (
     "messages",
     "ingest",
     "store",
+    "capacity",
     "workers",
     "explaining",
 )
 #: The stream sends nova's requests to Placement itself.
 _WITHOUT_NOVA = frozenset(
     (
+        "capacity",
         "explaining",
         "filtering",
         "following",
@@ -102,6 +104,7 @@ def main() -> int:
             "messages": bench.run_messages,
             "ingest": bench.run_ingest,
             "store": bench.run_store,
+            "capacity": bench.run_capacity,
             "workers": bench.run_workers,
             "explaining": bench.run_explaining,
         }

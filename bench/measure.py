@@ -15,6 +15,7 @@ from moorage.scheduler.entry_points import load_plugins
 from tests.fixtures.nova_databases import Kind as NovaKind
 
 from . import tables
+from .capacity import print_what_if
 from .clouds import Cloud, make_cloud
 from .decision_store import print_store_costs
 from .decisions import MeasuredScheduler, Times, filter_names, weigher_names
@@ -247,6 +248,12 @@ class Bench:
         n_hosts = self._sizes.plugin_hosts
         self._say(f"the store of decisions, {n_hosts:,} hosts")
         print_store_costs(self._console, n_hosts, self._sizes.moorage)
+
+    def run_capacity(self) -> None:
+        """Measure the closest hosts of a request, and the capacity of flavors."""
+        n_hosts = self._sizes.plugin_hosts
+        self._say(f"what-if questions, {n_hosts:,} hosts")
+        print_what_if(self._console, [n_hosts], self._sizes.moorage)
 
     def run_memory(self) -> None:
         """Measure requests that all differ, with providers in memory."""

@@ -67,6 +67,7 @@ def _pages(url: str) -> Iterator[tuple[str, str, int]]:
     yield "decision", f"/decisions/{ids('false')[0]}", 1010
     yield "refusal", f"/decisions/{refused}", 560
     yield "closest", f"/closest?request={refused}", 480
+    yield "capacity", "/capacity", 560
 
 
 def _take(browser: Browser, url: str, path: Path, height: int) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from moorage.objects import Flavor, ImageMeta, ImageMetaProps, RequestSpec
@@ -92,12 +92,14 @@ class RequestStream:
 
     def _unplaceable(self) -> RequestSpec:
         large = DemoFlavor("memory.huge", 64, 3072, 200, 0)
-        arm = FLAVORS[0].build(**{"capabilities:hypervisor_version": ">= 8000000"})
-        gold = FLAVORS[1].build(**{"trait:HW_CPU_X86_AMX_INT8": "required"})
+        small = replace(FLAVORS[0], name="arm.small")
+        amx = replace(FLAVORS[1], name="amx.large")
+        arm = small.build(**{"capabilities:hypervisor_version": ">= 8000000"})
+        with_amx = amx.build(**{"trait:HW_CPU_X86_AMX_INT8": "required"})
         choices = (
             self._spec(large.build(), 1),
             self._spec(arm, 1, "aarch64"),
-            self._spec(gold, 1),
+            self._spec(with_amx, 1),
         )
         return self._rng.choice(choices)
 

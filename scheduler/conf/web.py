@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[web]: the HTTP API of explanations."""
+"""[web]: the HTTP API of explanations, and the page."""
 
 from oslo_config import cfg
 
@@ -10,8 +10,8 @@ OPTS = (
         "port",
         help=(
             "TCP port of the HTTP API, which moorage-api serves and the command "
-            "moorage uses. 0: any free port, which is logged. Unset: moorage-api does "
-            "not start. Related options: address, auth."
+            "moorage uses, and of the page at /. 0: any free port, which is logged. "
+            "Unset: moorage-api does not start. Related options: address, auth."
         ),
     ),
     cfg.HostAddressOpt(
@@ -27,12 +27,16 @@ OPTS = (
         default="none",
         choices=[
             ("none", "every user of this machine may read; only for loopback"),
-            ("token", "requests need the token of token_file in X-Auth-Token"),
+            (
+                "token",
+                "requests need the token of token_file in X-Auth-Token; the page asks "
+                "for it",
+            ),
             (
                 "keystone",
                 "requests need a token of a user with the role admin; Keystone is "
                 "configured in [keystone_authtoken], and the extra moorage[keystone] "
-                "is required",
+                "is required; the page asks for such a token",
             ),
         ],
         help="Who may use the HTTP API. It shows hosts, instances and requests.",

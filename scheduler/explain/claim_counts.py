@@ -111,12 +111,15 @@ class _QueryMatches:
         rules = Rules(self._state, self.query, slots)
         if rules.classes:  # one provider may serve several slots with a class
             return np.zeros(len(self.roots), np.bool_)
-        n_options = self.matches.n_options[:, self.is_own]
-        is_exact: Mask = (n_options == 1).all(axis=0)
-        if not (rules.suffixed or rules.subtrees or rules.required):
-            # Each slot takes any of its providers, and disturbs no other slot.
-            is_exact[:] = True
         trees = self._state.trees
+        is_related = bool(rules.suffixed or rules.subtrees or rules.required)
+        # Otherwise each slot takes any of its providers, and disturbs no other slot.
+        is_exact = np.ones(len(self.roots), np.bool_)
+        if not is_related and not len(trees.shared[0]):
+            return is_exact
+        n_options = self.matches.n_options[:, self.is_own]
+        if is_related:
+            is_exact = (n_options == 1).all(axis=0)
         if len(trees.shared[0]):
             for slot, of_slot in zip(slots, n_options, strict=True):
                 has_shared = np.zeros(trees.n_rows, np.bool_)
@@ -163,7 +166,10 @@ def _grants(
     before = dict(taken)
     for name, amount in slot.amounts.items():
         column = state.column(name)
-        at = np.searchsorted(column.rows, slot.providers)
+        # Faster than a search where most providers have the class.
+        position = np.empty(state.trees.n_rows, np.int32)
+        position[column.rows] = np.arange(len(column.rows), dtype=np.int32)
+        at = position[slot.providers]
         # Usage beside which one more can be allocated.
         room = column.distinct.max_used(amount)[column.kinds[at]] - column.used[at]
         room = room - before.get(name, 0)

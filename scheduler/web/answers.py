@@ -13,13 +13,22 @@ from ...objects import RequestSpec
 from ..decision_store import DecisionQuery, StoredDecision
 from ..drivers.record import DecisionRecord
 from ..errors import SchedulerError, excerpt
-from ..explain import CloudFill, Explainer, HostSummary, funnel
-from .specs import notes_on, read_request
+from ..explain import (
+    CloudFill,
+    Explainer,
+    HostSummary,
+    funnel,
+    request_of_flavor,
+    requests_of_decisions,
+)
+from .specs import notes_on, read_flavor, read_request
 
 #: The view of the present state, among the ids of stored ones.
 NOW: Final = "now"
 #: Decisions of one request or instance that are returned whole.
 MAX_WHOLE: Final = 20
+#: Recent decisions whose flavors the capacity is computed for.
+MAX_DECISIONS: Final = 200
 
 
 class NotFound(SchedulerError):
@@ -129,14 +138,44 @@ class Answers:
         record = self._explainer.dry_run(context, spec, count)
         return {"decision": _record(record), "notes": notes}
 
-    def hosts(self, after: str, limit: int) -> dict[str, Any]:
-        """Return a page of compute nodes by host and node, and how to continue."""
-        return dataclasses.asdict(self._explainer.hosts(after=after, limit=limit))
-
     def closest(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return what would have to change for a request to fit; see `why_not`."""
         spec, context, notes = self._request(body)
-        return {**self._explainer.closest(context, spec).to_dict(), "notes": notes}
+        report = self._explainer.closest(context, spec).to_dict()
+        n_checked, n_known = report["n_checked"], report["n_known"]
+        if n_checked < n_known:
+            notes = [
+                *notes,
+                f"Only {n_checked} of {n_known} hosts were checked, those that fail "
+                "the fewest filters: their providers were read from Placement, host by "
+                "host",
+            ]
+        return {**report, "notes": notes}
+
+    def capacity(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return how many more instances of flavors fit.
+
+        Parameters
+        ----------
+        body : mapping
+            With ``flavors``, or ``from``; ``name``, if any, chooses some.
+        """
+        if "flavors" in body:
+            flavors = [request_of_flavor(read_flavor(f)) for f in body["flavors"]]
+        else:
+            recent = self._store.find(DecisionQuery(limit=MAX_DECISIONS))
+            stored = (each.request for each in recent)
+            flavors = requests_of_decisions(each for each in stored if each is not None)
+        name = body.get("name")
+        chosen = [f for f in flavors if name in (None, f.spec_obj.flavor.name)]
+        if not chosen:
+            what = f"named {excerpt(name)} " if name else ""
+            raise NotFound(f"There is no flavor {what}among {len(flavors)}")
+        return self._explainer.capacity(chosen).to_dict()
+
+    def hosts(self, after: str, limit: int) -> dict[str, Any]:
+        """Return a page of compute nodes by host and node, and how to continue."""
+        return dataclasses.asdict(self._explainer.hosts(after=after, limit=limit))
 
     def fill(self) -> CloudFill:
         """Return how full all compute nodes are."""

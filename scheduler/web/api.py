@@ -65,6 +65,14 @@ def make_app(answers: Answers) -> Flask:
         body = _body("/v1/dry-run")
         return _answer(answers.dry_run(body.get("count", 1), body))
 
+    @app.post("/v1/closest")
+    def closest() -> Response:
+        return _answer(answers.closest(_body("/v1/closest")))
+
+    @app.post("/v1/capacity")
+    def capacity() -> Response:
+        return _answer(answers.capacity(_body("/v1/capacity")))
+
     @app.get("/v1/hosts")
     def hosts() -> Response:
         args = _arguments("/v1/hosts")

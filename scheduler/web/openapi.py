@@ -7,7 +7,7 @@ import copy
 from typing import Any, Final
 
 from ... import __version__
-from .specs import REQUEST_SCHEMA
+from .specs import FLAVOR_SCHEMA, REQUEST_SCHEMA
 
 Schema = dict[str, Any]
 
@@ -91,6 +91,28 @@ BODIES: Final[dict[str, Schema]] = {
     "/v1/dry-run": _request_body(
         {"count": {"type": "integer", "minimum": 1, "maximum": 100, "default": 1}}, []
     ),
+}
+
+#: Flavors whose capacity is asked for at once.
+_MAX_FLAVORS: Final = 200
+BODIES["/v1/closest"] = _request_body({}, [])
+BODIES["/v1/capacity"] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "flavors": {
+            "type": "array",
+            "items": FLAVOR_SCHEMA,
+            "minItems": 1,
+            "maxItems": _MAX_FLAVORS,
+        },
+        "from": {
+            "enum": ["decisions"],
+            "description": "Where flavors are read: those of recent stored requests.",
+        },
+        "name": {**_NAME, "description": "Only the flavors of this name."},
+    },
+    "oneOf": [{"required": ["flavors"]}, {"required": ["from"]}],
 }
 
 _TEXT: Final[Schema] = {"type": "string"}
@@ -214,6 +236,29 @@ _HOST = _object(
 )
 
 
+_CHANGE = _object(
+    stage=_TEXT, check=_TEXT, text=_TEXT, less_by={"type": ["integer", "null"]}
+)
+_CLOSEST_GROUP = _object(
+    text=_TEXT,
+    changes=_list(_CHANGE),
+    n_hosts=_COUNT,
+    hosts=_TEXTS,
+    zones=_list({"type": "array"}),
+)
+_PLACE = _object(zone=_TEXT, cell_uuid=_TEXT, n_instances=_COUNT, n_hosts=_COUNT)
+_CAPACITY = _object(
+    flavor=_TEXT,
+    vcpus=_COUNT,
+    memory_mb=_COUNT,
+    disk_gb=_COUNT,
+    n_instances=_COUNT,
+    n_hosts=_COUNT,
+    is_exact={"type": "boolean"},
+    places=_list(_PLACE),
+    notes=_TEXTS,
+)
+
 _ANSWERS: Final[dict[str, tuple[str, str, Schema]]] = {
     "/v1/decisions": (
         "get",
@@ -245,6 +290,24 @@ _ANSWERS: Final[dict[str, tuple[str, str, Schema]]] = {
         "Where instances would go now: a decision that claims nothing.",
         _object(decision=_RECORD, notes=_TEXTS),
     ),
+    "/v1/closest": (
+        "post",
+        "The changes that would admit the hosts closest to a request.",
+        _object(
+            n_known=_COUNT,
+            n_checked=_COUNT,
+            n_passing=_COUNT,
+            n_changes=_COUNT,
+            groups=_list(_CLOSEST_GROUP),
+            providers_from=_TEXT,
+            notes=_TEXTS,
+        ),
+    ),
+    "/v1/capacity": (
+        "post",
+        "How many more instances of flavors fit now, by zone and cell.",
+        _object(n_hosts=_COUNT, flavors=_list(_CAPACITY)),
+    ),
     "/v1/hosts": (
         "get",
         "Compute nodes: state, age, fill and pending claims.",
@@ -261,7 +324,7 @@ _ERRORS: Final = {
     "413": "The body is too large.",
     "415": "The body is not JSON.",
     "500": "A component failed.",
-    "503": "The store of decisions, or Placement, does not answer.",
+    "503": "The store of decisions, or Placement, is not available.",
 }
 
 

@@ -25,26 +25,29 @@ _TEXTS = {
     "additionalProperties": _TEXT,
 }
 
+#: The JSON schema of a flavor.
+FLAVOR_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["vcpus", "memory_mb"],
+    "additionalProperties": False,
+    "properties": {
+        "name": _NAME,
+        "vcpus": {**_AMOUNT, "minimum": 1},
+        "memory_mb": {**_AMOUNT, "minimum": 1},
+        "root_gb": _AMOUNT,
+        "ephemeral_gb": _AMOUNT,
+        "swap_mb": _AMOUNT,
+        "extra_specs": _TEXTS,
+    },
+}
+
 #: The JSON schema of a request.
 REQUEST_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["flavor"],
     "additionalProperties": False,
     "properties": {
-        "flavor": {
-            "type": "object",
-            "required": ["vcpus", "memory_mb"],
-            "additionalProperties": False,
-            "properties": {
-                "name": _NAME,
-                "vcpus": {**_AMOUNT, "minimum": 1},
-                "memory_mb": {**_AMOUNT, "minimum": 1},
-                "root_gb": _AMOUNT,
-                "ephemeral_gb": _AMOUNT,
-                "swap_mb": _AMOUNT,
-                "extra_specs": _TEXTS,
-            },
-        },
+        "flavor": FLAVOR_SCHEMA,
         "image_properties": _TEXTS,
         "hints": {
             "type": "object",
@@ -73,18 +76,7 @@ def read_request(document: Mapping[str, Any]) -> RequestSpec:
     InvalidRequest
         A value is not one of nova's.
     """
-    sizes = document["flavor"]
-    flavor = Flavor(
-        id=0,
-        name=sizes.get("name", "dry-run"),
-        flavorid=sizes.get("name", "dry-run"),
-        vcpus=sizes["vcpus"],
-        memory_mb=sizes["memory_mb"],
-        root_gb=sizes.get("root_gb", 0),
-        ephemeral_gb=sizes.get("ephemeral_gb", 0),
-        swap=sizes.get("swap_mb", 0),
-        extra_specs=dict(sizes.get("extra_specs", {})),
-    )
+    flavor = read_flavor(document["flavor"])
     return RequestSpec(
         flavor=flavor,
         image=ImageMeta(properties=_properties(document.get("image_properties", {}))),
@@ -101,6 +93,22 @@ def read_request(document: Mapping[str, Any]) -> RequestSpec:
         numa_topology=None,
         pci_requests=None,
         is_bfv=False,
+    )
+
+
+def read_flavor(sizes: Mapping[str, Any]) -> Flavor:
+    """Return the flavor of a document that matches `FLAVOR_SCHEMA`."""
+    name = sizes.get("name", "dry-run")
+    return Flavor(
+        id=0,
+        name=name,
+        flavorid=name,
+        vcpus=sizes["vcpus"],
+        memory_mb=sizes["memory_mb"],
+        root_gb=sizes.get("root_gb", 0),
+        ephemeral_gb=sizes.get("ephemeral_gb", 0),
+        swap=sizes.get("swap_mb", 0),
+        extra_specs=dict(sizes.get("extra_specs", {})),
     )
 
 

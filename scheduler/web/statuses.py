@@ -9,7 +9,7 @@ from typing import Final
 
 from ..database import StoreUnavailable
 from ..errors import InvalidRequest, NetworkError, PlacementError, SchedulerError
-from ..explain import UnknownHost
+from ..explain import NoProviders, UnknownHost
 from .answers import NotFound
 
 LOG = logging.getLogger(__name__)
@@ -19,6 +19,7 @@ _STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
     (NotFound, HTTPStatus.NOT_FOUND),
     (UnknownHost, HTTPStatus.NOT_FOUND),
     (InvalidRequest, HTTPStatus.BAD_REQUEST),
+    (NoProviders, HTTPStatus.SERVICE_UNAVAILABLE),
     (StoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (PlacementError, HTTPStatus.SERVICE_UNAVAILABLE),
     (NetworkError, HTTPStatus.SERVICE_UNAVAILABLE),

@@ -17,7 +17,7 @@ from click.shell_completion import get_completion_class
 from rich.console import Console
 
 from .... import __version__
-from . import explaining, replaying, snapshotting, tables
+from . import explaining, replaying, snapshotting, tables, what_if
 from .answering import age_s, console, json_option, print_answer
 from .client import ApiClient, find_api
 from .tables import Answer
@@ -339,6 +339,10 @@ def _request_body(options: Mapping[str, Any]) -> dict[str, Any]:
         "project_id": options["project"],
     }
     return {"request": {k: v for k, v in request.items() if v is not None}}
+
+
+cli.add_command(what_if.closest)
+cli.add_command(what_if.capacity)
 
 
 @cli.group(invoke_without_command=True)

@@ -25,6 +25,7 @@ NAVIGATION: Final = (
     ("/why-not", "Why not"),
     ("/closest", "Closest"),
     ("/dry-run", "Dry run"),
+    ("/capacity", "Capacity"),
 )
 
 

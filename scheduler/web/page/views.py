@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -12,6 +13,7 @@ from urllib.parse import urlencode
 from flask import Blueprint, Response, request
 from werkzeug.exceptions import HTTPException
 
+from ...decision_store import DecisionQuery
 from ...errors import SchedulerError
 from ..answers import MAX_WHOLE, Answers, finite
 from ..statuses import describe
@@ -25,6 +27,8 @@ from .rendering import render
 _STATIC: Final = "/static"
 _HOSTS: Final = 100
 _LATEST: Final = 8
+#: Zones and cells of which the heat map has hosts.
+_GROUPS: Final = 100
 #: Smaller answers are sent as they are.
 _LARGE: Final = 4096
 
@@ -46,6 +50,7 @@ def make_page(answers: Answers) -> Blueprint:
     page.add_url_rule("/hosts/<path:host>", view_func=views.host)
     page.add_url_rule("/why-not", view_func=views.why_not)
     page.add_url_rule("/closest", view_func=views.closest)
+    page.add_url_rule("/capacity", view_func=views.capacity)
     page.add_url_rule("/dry-run", view_func=views.dry_run)
     return page
 
@@ -61,19 +66,20 @@ class _Views:
         """Show how full the hosts are, the latest decisions and why hosts are out."""
         fill = self._answers.fill()
         # The script asks for the small parts more often than for the heat map.
-        shown = () if "small" in request.args else fill.groups
+        shown = () if "small" in request.args else fill.groups[:_GROUPS]
         layout = HeatLayout.of(fill.n_hosts)
-        query = forms.decision_query({})
+        query = DecisionQuery(limit=_LATEST)
         latest, error = _attempt(lambda: self._answers.decisions(query))
         hour, _ = _attempt(self._last_hour.read)
         return render(
             "cloud.html",
             path="/",
             fill=fill,
+            n_more_groups=len(fill.groups) - len(shown),
             cells=len({group.cell_uuid for group in fill.groups}),
             maps=[(group, heat_maps(group, layout)) for group in shown],
             data=heat_data(shown, layout),
-            latest=finite(latest["decisions"][:_LATEST]) if latest else [],
+            latest=finite(latest["decisions"]) if latest else [],
             hour=hour,
             minutes=minutes_bars(hour.minutes) if hour else "",
             error=error,
@@ -108,7 +114,9 @@ class _Views:
         after = request.args.get("after", "")
         answer = self._answers.hosts(after, _HOSTS)
         next_ = answer["next"]
-        more = f"/hosts?{urlencode({'after': next_})}" if next_ else ""
+        more = (
+            f"/hosts?{urlencode({'after': next_}, errors='replace')}" if next_ else ""
+        )
         return render(
             "hosts.html", path="/hosts", answer=answer, after=after, more=more
         )
@@ -165,6 +173,12 @@ class _Views:
 
         return self._asked("dry_run.html", "/dry-run", found)
 
+    def capacity(self) -> tuple[str, int]:
+        """Show how many more instances of recently requested flavors fit."""
+        return self._asked(
+            "capacity.html", "/capacity", lambda: self._answers.capacity({})
+        )
+
     def _asked(
         self, template: str, path: str, find: Callable[[], Any]
     ) -> tuple[str, int]:
@@ -176,18 +190,12 @@ class _Views:
         return page, error.status if error else HTTPStatus.OK
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
 class PageError:
-    """An error that a page shows beside what it has.
+    """An error that a page shows beside what it has."""
 
-    Attributes
-    ----------
-    status : int
-    text : str
-    """
-
-    def __init__(self, status: HTTPStatus, text: str) -> None:
-        self.status = int(status)
-        self.text = text
+    status: HTTPStatus
+    text: str
 
 
 def _attempt(find: Callable[[], _T]) -> tuple[_T | None, PageError | None]:

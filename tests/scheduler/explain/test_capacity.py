@@ -13,12 +13,15 @@ from hypothesis import given
 from moorage.objects import RequestSpec
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.explain import (
+    Explainer,
     FlavorCapacity,
     FlavorRequest,
+    NoProviders,
+    request_of_flavor,
 )
 from moorage.scheduler.service import Scheduler
 
-from ...fixtures.clouds import CONTEXT, new_uuids
+from ...fixtures.clouds import CONTEXT, new_uuids, request
 from ...fixtures.packed_clouds import packed_cloud, packed_requests, refresh_providers
 from ...fixtures.property_tests import examples
 
@@ -49,11 +52,12 @@ def _capacity(scheduler: Scheduler, spec: RequestSpec) -> FlavorCapacity:
     return found
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_it_is_what_a_loop_of_claims_places(seed: int) -> None:
     with packed_cloud(seed) as scheduler:
 
-        @examples(0.3)
+        @examples(0.1)
         @given(spec=packed_requests())
         def check(spec: RequestSpec) -> None:
             found = _capacity(scheduler, spec)
@@ -65,3 +69,20 @@ def test_it_is_what_a_loop_of_claims_places(seed: int) -> None:
             assert zones == +Counter({"nova": placed.total(), "z1": in_z1})
 
         check()
+
+
+def test_a_flavor_with_pinned_cpus_fits_as_often_as_it_is_claimed() -> None:
+    with packed_cloud(0) as scheduler:
+        flavor = request(vcpus=2, root_gb=0).flavor
+        flavor.extra_specs = {"hw:cpu_policy": "dedicated", "hw:numa_nodes": "1"}
+        [found] = scheduler.explainer.capacity([request_of_flavor(flavor)]).flavors
+        spec = request_of_flavor(flavor).spec_obj
+        spec.project_id, spec.user_id = "project", "user"
+        assert found.n_instances == _placed(scheduler, spec).total() > 0
+
+
+def test_it_needs_the_providers_in_memory() -> None:
+    with packed_cloud(0) as scheduler:
+        explainer = Explainer(lambda: scheduler.selector.parts)
+        with pytest.raises(NoProviders, match="placement_database"):
+            explainer.capacity([FlavorRequest(request())])

@@ -106,7 +106,7 @@ def _admits(
     return record.outcome is Outcome.SELECTED
 
 
-@examples(0.2)
+@examples(0.1)
 @given(seed=st.integers(0, 2), spec=explained_requests())
 def test_a_named_change_admits_its_hosts_when_it_is_made(
     clouds: ExplainedClouds, seed: int, spec: RequestSpec
@@ -127,7 +127,7 @@ def _checks(verdict: HostVerdict) -> set[str]:
     return found - {_DISABLED} | {"ComputeFilter"} if _DISABLED in found else found
 
 
-@examples(0.2)
+@examples(0.1)
 @given(seed=st.integers(0, 2), spec=explained_requests())
 def test_the_hosts_of_a_group_fail_just_what_it_changes(
     clouds: ExplainedClouds, seed: int, spec: RequestSpec
@@ -150,7 +150,7 @@ def test_the_hosts_of_a_group_fail_just_what_it_changes(
         assert named == {n for n in single if n in named or failed[n] & _NEVER_ZERO}
 
 
-@examples(0.1)
+@examples(0.06)
 @given(seed=st.integers(0, 2), spec=explained_requests())
 def test_providers_read_from_placement_give_the_same_groups(
     clouds: ExplainedClouds, seed: int, spec: RequestSpec

@@ -136,6 +136,48 @@ def test_a_dry_run_of_a_stored_request_fails_as_it_did(client: Client) -> None:
     assert decision["outcome"] == "no valid host"
 
 
+def test_closest_names_what_would_have_to_change(client: Client) -> None:
+    request = {"flavor": {"vcpus": 1, "memory_mb": 256, "root_gb": 101}}
+    answer = _post(client, "/v1/closest", {"request": request})
+    assert answer["n_passing"] == 0
+    [change] = answer["groups"][0]["changes"]
+    assert (change["check"], change["stage"]) == ("DISK_GB", "placement")
+    assert change["text"] == f"{change['less_by']} GB less disk"
+    assert (answer["n_checked"], answer["notes"]) == (N_HOSTS, [])
+
+
+def test_capacity_of_given_flavors(client: Client) -> None:
+    flavors = [
+        {"name": "small", "vcpus": 1, "memory_mb": 128},
+        {"name": "huge", "vcpus": 512, "memory_mb": 128},
+    ]
+    small, huge = _post(client, "/v1/capacity", {"flavors": flavors})["flavors"]
+    assert (small["flavor"], huge["n_instances"]) == ("small", 0)
+    assert small["n_instances"] == sum(p["n_instances"] for p in small["places"]) > 0
+    found = _post(client, "/v1/capacity", {"flavors": flavors, "name": "small"})
+    assert found["flavors"] == [small]
+
+
+def test_capacity_of_the_flavors_of_recent_decisions(client: Client) -> None:
+    found = _post(client, "/v1/capacity", {"from": "decisions"})["flavors"]
+    assert {each["memory_mb"] for each in found} == {256, 128, 1024}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "error"),
+    [
+        ({}, 400, "is not valid under any of the given schemas"),
+        ({"from": "elsewhere"}, 400, "from: 'elsewhere' is not one of"),
+        ({"from": "decisions", "name": "x<"}, 404, "no flavor named 'x<'"),
+        ({"flavors": []}, 400, "flavors: [] should be non-empty"),
+    ],
+)
+def test_a_wrong_question_for_capacity_is_refused(
+    client: Client, body: object, status: int, error: str
+) -> None:
+    assert error in _post(client, "/v1/capacity", body, status)["error"]
+
+
 @pytest.mark.parametrize(
     ("body", "error"),
     [

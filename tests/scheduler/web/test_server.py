@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import socket
 import threading
 import time
@@ -28,14 +30,14 @@ def test_it_stops_while_a_browser_keeps_its_connection(
     conf.set_override("port", 0, group="web")
     server = make_web_server(conf, _app)
     server.start()
-    with socket.create_connection(("127.0.0.1", server.port)) as kept:
-        kept.settimeout(10)
-        kept.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert kept.recv(1000).endswith(b"ok")
+    kept = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    with contextlib.closing(kept):
+        kept.request("GET", "/")
+        assert kept.getresponse().read() == b"ok"
         began = time.monotonic()
         server.stop()
         assert time.monotonic() - began < 4
-        assert kept.recv(1000) == b""
+        assert kept.sock.recv(1000) == b""
     assert failures == []
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", server.port))

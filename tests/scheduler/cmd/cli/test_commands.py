@@ -308,3 +308,36 @@ def test_the_console_script_follows_new_decisions(api: ExplainingAPI, url: str) 
         second = json.loads(process.stdout.readline())
         process.terminate()
     assert second["request_id"] == "req-new"
+
+
+# -- what if ---------------------------------------------------------------------------
+
+
+def test_closest_shows_the_changes(call: Call) -> None:
+    groups = json.loads(call("closest", FAILED, "--json").stdout)["groups"]
+    shown = call("closest", FAILED).stdout
+    assert groups
+    for group in groups:
+        assert group["changes"][0]["text"] in " ".join(shown.split())
+
+
+def test_capacity_reads_flavors_of_a_file(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "flavors.yaml"
+    path.write_text("- {name: '[red]x', vcpus: 1, memory_mb: 128}\n")
+    [flavor] = json.loads(call("capacity", "--flavors", str(path), "--json").stdout)[
+        "flavors"
+    ]
+    shown = call("capacity", "--flavors", str(path)).stdout
+    assert "[red]x" in shown
+    assert f"{flavor['n_instances']:,}" in shown
+
+
+@pytest.mark.parametrize("text", ["{", "a: 1", "[]"])
+def test_a_wrong_file_of_flavors_is_one_line(
+    call: Call, tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "flavors.yaml"
+    path.write_text(text)
+    error = call("capacity", "--flavors", str(path), status=1).stderr
+    assert len(error.splitlines()) == 1
+    assert "flavors.yaml" in error

@@ -13,7 +13,15 @@ import pytest
 from werkzeug.test import Client, TestResponse
 
 from moorage.scheduler.decision_store import DecisionStore
+from moorage.scheduler.drivers.record import (
+    ClaimAttempt,
+    DecisionRecord,
+    InstanceRecord,
+    Outcome,
+)
+from moorage.scheduler.explain import Explainer
 from moorage.scheduler.web import Answers, make_app
+from moorage.testing.builders import aggregate, host, instance_uuid
 
 from ....fixtures.explained_clouds import NAMES
 from ....fixtures.explaining_api import (
@@ -131,6 +139,16 @@ def test_without_a_store_the_cloud_is_shown(api: ExplainingAPI) -> None:
     assert client.get("/decisions").status_code == 404
 
 
+def test_without_providers_in_memory_the_capacity_says_what_to_set(
+    api: ExplainingAPI,
+) -> None:
+    parts = api.scheduler.selector.parts
+    client = Client(make_app(Answers(Explainer(lambda: parts), api.store)))
+    answer = client.get("/capacity")
+    assert answer.status_code == 503
+    assert "set [placement_database] connection" in answer.text
+
+
 def test_a_store_that_is_away_is_named(api: ExplainingAPI) -> None:
     store = DecisionStore("sqlite:////proc/none/decisions.sqlite")
     client = Client(make_app(Answers(api.scheduler.explainer, store)))
@@ -179,3 +197,35 @@ def test_hostile_names_are_text_on_every_page(
         found = _elements(answer)
         assert found.tags.count("script") <= 2  # the page's own, and its data
         assert not {"img", "iframe", "object", "base"} & set(found.tags)
+
+
+def test_pages_are_bounded(api: ExplainingAPI, client: Client) -> None:
+    uuids = tuple(instance_uuid(number) for number in range(1000))
+    placed = [InstanceRecord(each, "h1", 1.0, ()) for each in uuids]
+    claim = ClaimAttempt(uuids, ("h1",) * 1000, "claimed", 1, "", 5.0)
+    record = DecisionRecord(
+        "req-many", uuids, 1000, time.time(), instances=placed, claims=[claim] * 500
+    )
+    record.outcome = Outcome.SELECTED
+    api.store.add(record)
+    api.store.flush()
+    zones = [
+        aggregate(500 + number, f"many-{number}", availability_zone=f"many-{number}")
+        for number in range(150)
+    ]
+    table = api.scheduler.table
+    records = [host(host=f"many-{number}") for number in range(150)]
+    table.put_many(records)
+    for each in zones:
+        table.put_aggregate(each)
+    try:
+        found = _elements(client.get("/decisions/req-many"))
+        assert "and 800 more" in found.text
+        assert found.tags.count("tr") < 350
+        cloud = _elements(client.get("/"))
+        assert cloud.tags.count("figure") == 300
+        assert "more zones and cells" in cloud.text
+    finally:
+        table.drop_many(each.uuid for each in records)
+        for each in zones:
+            table.drop_aggregate(each.id)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands closest and capacity: what would have to change, and what still fits."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import click
+import yaml
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from .client import ApiClient
+from .tables import Answer
+from .text import cell, names, safe
+
+#: Columns of the output if it is not a terminal.
+_WIDTH: Final = 160
+_MAX_FILE: Final = 200 * 1024
+_JSON: Final = "Print the API's answer as JSON."
+
+
+class FindsApi(Protocol):
+    """What the commands share: the API."""
+
+    def api(self) -> ApiClient:
+        """Return a client of the API."""
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
+
+
+def _table(*left: str, right: Sequence[str]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in left:
+        justify: Any = "right" if name in right else "left"
+        table.add_column(name, justify=justify, overflow="fold")
+    return table
+
+
+@click.command()
+@click.argument("id_", metavar="INSTANCE|REQUEST_ID")
+@click.option("--json", "as_json", is_flag=True, help=_JSON)
+@click.pass_obj
+def closest(session: FindsApi, id_: str, as_json: bool) -> None:
+    """Show what would have to change for a stored request to fit now.
+
+    The hosts that fail one check only, by the change that would admit them; pairs of
+    changes, if no single one does. Each change was tried on the hosts.
+    """
+    answer = session.api().post("closest", {"stored": id_})
+    if as_json:
+        click.echo(json.dumps(answer, indent=2))
+        return
+    console = _console()
+    if answer["n_passing"]:
+        console.print(f"{answer['n_passing']:,} host(s) pass every check now.")
+    if answer["groups"]:
+        console.print(_closest_table(answer))
+    elif not answer["n_passing"]:
+        console.print("No change of two checks at most admits a host.")
+    for note in answer["notes"]:
+        console.print(cell(f"Note: {note}", "yellow"))
+
+
+def _closest_table(answer: Answer) -> Table:
+    table = _table("change", "hosts", "zones", "such as", right=("hosts",))
+    for group in answer["groups"]:
+        zones = (f"{safe(zone)} {n:,}" for zone, n in group["zones"])
+        table.add_row(
+            cell(group["text"]),
+            f"{group['n_hosts']:,}",
+            cell(", ".join(zones)),
+            cell(names(group["hosts"])),
+        )
+    return table
+
+
+@click.command()
+@click.option(
+    "--flavors", "path", metavar="FILE", type=click.Path(path_type=Path),
+    help="A YAML or JSON file: a list of flavors with name, vcpus, memory_mb, root_gb, "
+    "ephemeral_gb, swap_mb and extra_specs.",
+)  # fmt: skip
+@click.option(
+    "--from", "source", type=click.Choice(["decisions"]), default="decisions",
+    show_default=True, help="Without a file: the flavors of recent decisions.",
+)  # fmt: skip
+@click.option("--flavor", "name", help="Only the flavor of this name.")
+@click.option("--json", "as_json", is_flag=True, help=_JSON)
+@click.pass_obj
+def capacity(
+    session: FindsApi, path: Path | None, source: str, name: str | None, as_json: bool
+) -> None:
+    """Show how many more instances of each flavor fit now, by zone and cell.
+
+    Each number holds if no instance of another flavor comes: it is how many a loop of
+    requests would place, by Placement, filters, NUMA cells and PCI devices.
+    """
+    body: dict[str, Any] = (
+        {"from": source} if path is None else {"flavors": _read(path)}
+    )
+    if name is not None:
+        body["name"] = name
+    answer = session.api().post("capacity", body)
+    if as_json:
+        click.echo(json.dumps(answer, indent=2))
+        return
+    console = _console()
+    console.print(_capacity_table(answer))
+    for flavor in answer["flavors"]:
+        for note in flavor["notes"]:
+            console.print(cell(f"{flavor['flavor']}: {note}", "yellow"))
+
+
+def _capacity_table(answer: Answer) -> Table:
+    right = ("vCPU", "RAM", "disk", "instances", "hosts")
+    table = _table("flavor", *right[:3], "zone", "cell", *right[3:], right=right)
+    for flavor in answer["flavors"]:
+        sizes = (
+            f"{flavor['vcpus']:,}",
+            f"{flavor['memory_mb']:,} MiB",
+            f"{flavor['disk_gb']:,} GB",
+        )
+        about = "" if flavor["is_exact"] else "≤ "
+        total = f"{about}{flavor['n_instances']:,}", f"{flavor['n_hosts']:,}"
+        table.add_row(cell(flavor["flavor"] or "-", "bold"), *sizes, "all", "", *total)
+        for place in flavor["places"] if len(flavor["places"]) > 1 else ():
+            where = cell(place["zone"]), cell(place["cell_uuid"], "dim")
+            counts = f"{place['n_instances']:,}", f"{place['n_hosts']:,}"
+            table.add_row("", "", "", "", *where, *counts)
+    return table
+
+
+def _read(path: Path) -> list[Mapping[str, Any]]:
+    """Return the flavors of a file; the API checks each."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_MAX_FILE + 1)
+        if len(text) > _MAX_FILE:
+            raise click.ClickException(f"--flavors {path} is larger than 200 KiB")
+        found = yaml.safe_load(text)
+    except OSError as e:
+        raise click.ClickException(
+            f"--flavors {path} cannot be read: {e.strerror}"
+        ) from e
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
+        line = " ".join(str(e).split())[:200]
+        raise click.ClickException(
+            f"--flavors {path} is neither YAML nor JSON: {line}"
+        ) from e
+    if not isinstance(found, list) or not found:
+        raise click.ClickException(f"--flavors {path} must be a list of flavors")
+    return found
