@@ -34,6 +34,13 @@ def make_app(answers: Answers) -> Flask:
     app.register_error_handler(HTTPException, _of_http)
     app.register_error_handler(Exception, _failed)
     app.register_blueprint(make_page(answers))
+    _add_stored(app, answers)
+    _add_questions(app, answers)
+    return app
+
+
+def _add_stored(app: Flask, answers: Answers) -> None:
+    """Add the paths of what is stored."""
 
     @app.get("/v1/decisions")
     def decisions() -> Response:
@@ -54,6 +61,10 @@ def make_app(answers: Answers) -> Flask:
     def view(id_: str) -> Response:
         check(id_, PARAMETERS["/v1/views/{id}"]["id"])
         return _answer(answers.view(id_))
+
+
+def _add_questions(app: Flask, answers: Answers) -> None:
+    """Add the paths of the present hosts and providers, and of the document."""
 
     @app.post("/v1/why-not")
     def why_not() -> Response:
@@ -81,8 +92,6 @@ def make_app(answers: Answers) -> Flask:
     @app.get("/v1/openapi.json")
     def openapi() -> Response:
         return _answer(document())
-
-    return app
 
 
 def _query(args: Mapping[str, Any]) -> DecisionQuery:

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -15,14 +13,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from .answering import json_option, print_answer
 from .client import ApiClient
 from .tables import Answer
 from .text import cell, names, safe
 
-#: Columns of the output if it is not a terminal.
-_WIDTH: Final = 160
 _MAX_FILE: Final = 200 * 1024
-_JSON: Final = "Print the API's answer as JSON."
 
 
 class FindsApi(Protocol):
@@ -30,10 +26,6 @@ class FindsApi(Protocol):
 
     def api(self) -> ApiClient:
         """Return a client of the API."""
-
-
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else _WIDTH, highlight=False)
 
 
 def _table(*left: str, right: Sequence[str]) -> Table:
@@ -46,7 +38,7 @@ def _table(*left: str, right: Sequence[str]) -> Table:
 
 @click.command()
 @click.argument("id_", metavar="INSTANCE|REQUEST_ID")
-@click.option("--json", "as_json", is_flag=True, help=_JSON)
+@json_option
 @click.pass_obj
 def closest(session: FindsApi, id_: str, as_json: bool) -> None:
     """Show what would have to change for a stored request to fit now.
@@ -55,10 +47,10 @@ def closest(session: FindsApi, id_: str, as_json: bool) -> None:
     changes, if no single one does. Each change was tried on the hosts.
     """
     answer = session.api().post("closest", {"stored": id_})
-    if as_json:
-        click.echo(json.dumps(answer, indent=2))
-        return
-    console = _console()
+    print_answer(as_json, answer, lambda console: _show_closest(console, answer))
+
+
+def _show_closest(console: Console, answer: Answer) -> None:
     if answer["n_passing"]:
         console.print(f"{answer['n_passing']:,} host(s) pass every check now.")
     if answer["groups"]:
@@ -93,7 +85,7 @@ def _closest_table(answer: Answer) -> Table:
     show_default=True, help="Without a file: the flavors of recent decisions.",
 )  # fmt: skip
 @click.option("--flavor", "name", help="Only the flavor of this name.")
-@click.option("--json", "as_json", is_flag=True, help=_JSON)
+@json_option
 @click.pass_obj
 def capacity(
     session: FindsApi, path: Path | None, source: str, name: str | None, as_json: bool
@@ -109,10 +101,10 @@ def capacity(
     if name is not None:
         body["name"] = name
     answer = session.api().post("capacity", body)
-    if as_json:
-        click.echo(json.dumps(answer, indent=2))
-        return
-    console = _console()
+    print_answer(as_json, answer, lambda console: _show_capacity(console, answer))
+
+
+def _show_capacity(console: Console, answer: Answer) -> None:
     console.print(_capacity_table(answer))
     for flavor in answer["flavors"]:
         for note in flavor["notes"]:

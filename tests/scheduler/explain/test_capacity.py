@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 
-from moorage.objects import RequestSpec
+from moorage.objects import RequestSpec, Selection
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.explain import (
     Explainer,
@@ -38,6 +38,7 @@ def _placed(scheduler: Scheduler, spec: RequestSpec) -> Counter[str]:
             [[selection]] = scheduler.select_destinations(
                 CONTEXT, one, uuids, True, False
             )
+            assert isinstance(selection, Selection)
             placed[uuids[0]] = selection.service_host
     for instance, name in placed.items():
         scheduler.placement.delete_allocations(instance)
