@@ -6,8 +6,8 @@ cells and PCI devices, decisions with a real Placement, candidates from resource
 providers in memory, following Placement's database, ways to find hosts with room, a
 stream of requests that all differ, a stream of 8 flavors with Placement, the source
 nova_db with databases of a real nova, messages, the reports per second of the source
-push, the store of decisions, the memory of workers. The tables show the median and the
-p99 of this run; no time fails the benchmark.
+push, the store of decisions, rules about racks and rows, the memory of workers. The
+tables show the median and the p99 of this run; no time fails the benchmark.
 """
 
 from __future__ import annotations
@@ -48,12 +48,16 @@ _PARTS = (
     "messages",
     "ingest",
     "store",
+    "locality",
     "workers",
 )
 #: The stream sends nova's requests to Placement itself.
 _WITHOUT_NOVA = frozenset(
-    ("filtering", "following", "ingest", "memory", "providers", "store", "stream")
-)
+    (
+        "filtering", "following", "ingest", "locality", "memory", "providers", "store",
+        "stream",
+    )
+)  # fmt: skip
 
 
 def main() -> int:
@@ -91,6 +95,7 @@ def main() -> int:
             "messages": bench.run_messages,
             "ingest": bench.run_ingest,
             "store": bench.run_store,
+            "locality": bench.run_locality,
             "workers": bench.run_workers,
         }
         for name in [options.part] if options.part else _PARTS:

@@ -11,7 +11,7 @@ from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.service import Scheduler, build
 
 CONTEXT = {"request_id": "req-1", "project_id": "demo", "user_id": "demo"}
-RACKS = {f"node{i}": f"r{(i + 1) // 2}" for i in range(1, 7)}
+RACKS = {f"node{i}": f"r{(i + 1) // 2}" for i in range(1, 9)}
 
 
 def select(
@@ -19,9 +19,10 @@ def select(
     uuids: list[str],
     hints: Mapping[str, list[str]],
     group: InstanceGroup | None = None,
+    vcpus: int = 2,
 ) -> list[str]:
     """Return the racks of the chosen hosts."""
-    flavor = Flavor(vcpus=2, memory_mb=4096, root_gb=20, ephemeral_gb=0, swap=0)
+    flavor = Flavor(vcpus=vcpus, memory_mb=4096, root_gb=20, ephemeral_gb=0, swap=0)
     spec = RequestSpec(
         flavor=flavor,
         num_instances=len(uuids),
@@ -43,25 +44,29 @@ def new(number: int = 1) -> list[str]:
 def main() -> None:
     """Select hosts for instances that depend on each other."""
     conf = load(config_files=[])
-    inventory = Path(__file__).with_name("racks.yaml")
-    conf.set_override("inventory_file", str(inventory), group="moorage")
+    beside = Path(__file__).with_name
+    conf.set_override("inventory_file", str(beside("racks.yaml")), group="moorage")
     conf.set_override("levels", ["rack", "row"], group="locality")
+    conf.set_override("distances", {"rack": 1, "row": 5}, group="locality")
+    conf.set_override("distance_file", str(beside("rows.csv")), group="locality")
     scheduler = build(conf)
     scheduler.start()
     try:
-        spread = select(scheduler, new(6), {"spread_level": ["rack"]})
-        print("six, spread over the racks:", sorted(spread))
+        spread = select(scheduler, new(8), {"spread_level": ["rack"]})
+        print("eight, spread over the racks:", sorted(spread))
+        near = select(scheduler, new(3), {"near": ["row=row-b"]}, vcpus=20)
+        print("three large ones near row-b, in racks", near)
         database = new()
         print("database in", select(scheduler, database, {"in_rack": ["r2"]}))
         print("cache in", select(scheduler, new(), {"same_rack": database}))
         replica = {"same_row": database, "different_rack": database}
         print("replica in", select(scheduler, new(), replica))
-        members = new(4)
+        members = new(5)
         group = InstanceGroup(policy="anti-affinity", members=members)
         level = {"group_level": ["rack"]}
-        print("group in", sorted(select(scheduler, members[:3], level, group)))
+        print("group in", sorted(select(scheduler, members[:4], level, group)))
         try:
-            select(scheduler, members[3:], level, group)
+            select(scheduler, members[4:], level, group)
         except NoValidHost as error:
             print(error)
     finally:

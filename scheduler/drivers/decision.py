@@ -106,7 +106,8 @@ class Decision:
         applied = [each for each in prepared if not each.is_idle]
         self._filters = sorted(applied, key=lambda each: each.may_pass_later)
         self._n_first = sum(not each.may_pass_later for each in applied)
-        self._weighers = [weigher.prepare(spec_obj) for weigher in parts.weighers]
+        weighers = [weigher.prepare(spec_obj) for weigher in parts.weighers]
+        self._weighers = [each for each in weighers if not each.is_idle]
         self._needs = Needs(request, parts.conf)
         self._record = record
         self._offer: DecisionOffer | None = None

@@ -7,10 +7,12 @@ import dataclasses
 import enum
 import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from oslo_config import cfg
 
 from ..hosts import HostBatch, HostTable
+from ..locality import places_of_host
 
 _MIB_PER_GIB = 1024
 
@@ -36,6 +38,9 @@ class HostSummary:
         Used by instances and pending claims, and the total without overcommitment.
     n_claims : int
         Claims that no report of the host includes yet.
+    places : mapping
+        The names of its places by level of ``[locality] levels``: one, unless it has
+        none or they conflict.
     """
 
     host: str
@@ -50,6 +55,7 @@ class HostSummary:
     disk_gb: tuple[int, int]
     n_instances: int
     n_claims: int
+    places: Mapping[str, Sequence[str]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,6 +135,11 @@ def _summary(
         disk_gb=(disk_gb - free_gb, disk_gb),
         n_instances=value("num_instances"),
         n_claims=claims[node_uuid],
+        places=places_of_host(
+            hosts.value("aggregates", index),
+            hosts.value("places", index),
+            conf.locality.levels,
+        ),
     )
 
 

@@ -169,6 +169,9 @@ class Places:
             "places", _OfReports(self.levels, self._names)
         )
 
+    def __len__(self) -> int:
+        return len(self._hosts)
+
     def at(self, level: str) -> Codes:
         """Return the number of each host's place, `NOWHERE` or `SEVERAL`.
 
@@ -238,6 +241,31 @@ class Places:
             of_node = self._by_name("uuid", nodes, level)
             found += [(1, of_node.get(self._located[u], set())) for u in located]
         return found
+
+    def targets_of_hosts(self, names: Collection[str]) -> dict[str, tuple[int, ...]]:
+        """Return the places of service hosts at all levels, of their first node."""
+        some = self._all.take(self._all.matches("host", names))
+        codes = [self._codes_of(some, level).tolist() for level in self.levels]
+        found: dict[str, tuple[int, ...]] = {}
+        for index in range(len(some)):
+            target = tuple(of_level[index] for of_level in codes)
+            found.setdefault(some.value("host", index), target)
+        return found
+
+    def target_of(self, level: str, name: str) -> tuple[int, ...] | None:
+        """Return a place and the larger ones around it, by level; None: no host is in.
+
+        Smaller levels are `NOWHERE`.
+        """
+        code, k = self.find(level, name), self.levels.index(level)
+        if code is None:
+            return None
+        inside = np.flatnonzero(self._codes_of(self._all, level) == code)[:1]
+        if not len(inside):
+            return None
+        one = self._all.take(inside)
+        above = [int(self._codes_of(one, each)[0]) for each in self.levels[k + 1 :]]
+        return (*[NOWHERE] * k, code, *above)
 
     def _by_name(
         self, column: str, names: frozenset[str], level: str

@@ -17,7 +17,7 @@ from uuid import UUID
 from oslo_utils import uuidutils
 
 from ..errors import InvalidRequest, excerpt
-from .server_group import ANTI_AFFINITY
+from .server_group import ANTI_AFFINITY, SOFT_AFFINITY, SOFT_ANTI_AFFINITY
 
 if TYPE_CHECKING:
     from .request import Request
@@ -99,6 +99,30 @@ class Spread:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class SoftRule:
+    """Hosts near to, or far from, a place or some instances are preferred.
+
+    Attributes
+    ----------
+    level : str
+        The level of the place or of the group's hint; empty for instances, of which
+        the host counts, too.
+    place : str or None
+        None: the instances are meant.
+    instances : frozenset of str
+        UUIDs.
+    is_group : bool
+        Whether the server group is meant, and instances of the same request count.
+    """
+
+    is_near: bool
+    level: str
+    place: str | None = None
+    instances: frozenset[str] = frozenset()
+    is_group: bool = False
+
+
 #: One rule of a request at one level; `hint` is what it is read from.
 Rule = InPlaces | WithInstances | AtMost | Spread
 
@@ -116,12 +140,26 @@ def locality_rules(request: Request, levels: Sequence[str]) -> tuple[Rule, ...]:
     InvalidRequest
         A value is malformed; the message names the hint or extra spec.
     """
-    if not levels:
-        return ()
-    specs = request.settings.extra_specs
-    if not request.hints and not any(key.startswith(_SCOPE) for key in specs):
+    if not _has_any(request, levels):
         return ()
     return tuple(_RulesReader(request, levels).read())
+
+
+def soft_rules(request: Request, levels: Sequence[str]) -> tuple[SoftRule, ...]:
+    """Return the preferences that a request's hints and its flavor's extra specs set.
+
+    Parameters and errors are those of `locality_rules`.
+    """
+    if not _has_any(request, levels):
+        return ()
+    return tuple(_RulesReader(request, levels).read_soft())
+
+
+def _has_any(request: Request, levels: Sequence[str]) -> bool:
+    if not levels:
+        return False
+    specs = request.settings.extra_specs
+    return bool(request.hints) or any(key.startswith(_SCOPE) for key in specs)
 
 
 class _RulesReader:
@@ -134,7 +172,7 @@ class _RulesReader:
         group = request.server_group
         self._group_uuid = group.uuid if group is not None else None
         self._members = group.members if group is not None else frozenset[str]()
-        self._is_anti = group is not None and group.policy == ANTI_AFFINITY
+        self._policy = group.policy if group is not None else None
         self._n_values = 0
 
     def read(self) -> Iterator[Rule]:
@@ -148,6 +186,34 @@ class _RulesReader:
                 skew = self._least(MAX_SKEW) or 1
                 hint = f"{SPREAD_LEVEL}={level}"
                 yield Spread(hint, level, self._members, skew)
+
+    def read_soft(self) -> Iterator[SoftRule]:
+        """Yield the preferences: those of hints, then those of the server group."""
+        for hint, is_near in (("near", True), ("far", False)):
+            uuids = []
+            for value in self._values(hint):
+                level, is_place, name = value.partition("=")
+                if is_place:
+                    yield self._soft_place(hint, value, level, name, is_near=is_near)
+                else:
+                    uuids.append(value)
+            instances, is_group = self._split(hint, uuids)
+            if is_group:
+                instances |= self._members
+            if instances or is_group:
+                yield SoftRule(is_near, "", None, instances, is_group)
+        if self._policy in (SOFT_AFFINITY, SOFT_ANTI_AFFINITY):
+            is_near = self._policy == SOFT_AFFINITY
+            for level in sorted(self._named(GROUP_LEVEL)):
+                yield SoftRule(is_near, level, None, self._members, is_group=True)
+
+    def _soft_place(
+        self, hint: str, value: str, level: str, name: str, *, is_near: bool
+    ) -> SoftRule:
+        if level not in self._levels or not 0 < len(name) <= _MAX_NAME:
+            levels = "|".join(self._levels)
+            raise _wrong(hint, value, f"a UUID, or {levels}=<name of a place>")
+        return SoftRule(is_near, level, name)
 
     def _places(self, level: str) -> Iterator[Rule]:
         for prefix, is_allowing in (("in_", True), ("not_in_", False)):
@@ -172,7 +238,7 @@ class _RulesReader:
     def _limits(self, level: str, *, is_of_group: bool) -> Iterator[Rule]:
         hint = f"{_MAX_A_PLACE}{level}"
         limit = self._least(hint)
-        if limit is None and is_of_group and self._is_anti:
+        if limit is None and is_of_group and self._policy == ANTI_AFFINITY:
             hint, limit = f"{GROUP_LEVEL}={level}", 1
         if limit is not None:
             yield AtMost(hint, level, self._members, is_group=True, limit=limit)
@@ -192,7 +258,10 @@ class _RulesReader:
 
     def _uuids(self, hint: str) -> tuple[frozenset[str], bool]:
         """Return the instances that a hint names, and whether it names the group."""
-        values = frozenset(_uuid(hint, value) for value in self._values(hint))
+        return self._split(hint, self._values(hint))
+
+    def _split(self, hint: str, given: Iterable[str]) -> tuple[frozenset[str], bool]:
+        values = frozenset(_uuid(hint, value) for value in given)
         group = frozenset() if self._group_uuid is None else {self._group_uuid}
         return values - group, bool(values & group)
 

@@ -192,6 +192,7 @@ _HOST = _object(
     disk_gb=_PAIR,
     n_instances=_COUNT,
     n_claims=_COUNT,
+    places={"type": "object", "additionalProperties": _TEXTS},
 )
 
 

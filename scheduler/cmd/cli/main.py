@@ -19,6 +19,7 @@ from rich.console import Console
 from .... import __version__
 from . import explaining, tables
 from .client import ApiClient, find_api
+from .place_tree import show_tree
 from .switching import switch
 from .tables import Answer
 from .text import cell
@@ -355,9 +356,10 @@ def _request_body(options: Mapping[str, Any]) -> dict[str, Any]:
 
 @cli.group(invoke_without_command=True)
 @click.option("--limit", type=click.IntRange(1), help="The number of hosts; all.")
+@click.option("--tree", is_flag=True, help="Show hosts by room, row and rack.")
 @_json_option
 @click.pass_context
-def hosts(context: click.Context, limit: int | None, as_json: bool) -> None:
+def hosts(context: click.Context, limit: int | None, tree: bool, as_json: bool) -> None:
     """List hosts: state, age, fill and claims that no report includes yet."""
     if context.invoked_subcommand is not None:
         return
@@ -370,6 +372,9 @@ def hosts(context: click.Context, limit: int | None, as_json: bool) -> None:
             break
     shown = found[:limit]
     answer = {"hosts": shown, "n_hosts": answer["n_hosts"]}
+    if tree:
+        _print(as_json, answer, lambda console: show_tree(console, shown))
+        return
     _print(as_json, answer, lambda console: _hosts(console, answer))
 
 
