@@ -15,7 +15,7 @@ from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
 from ..scheduler.locality import Masks
 from ..scheduler.request import Request
-from ..scheduler.request.locality import InPlaces, Rule
+from ..scheduler.request.locality import InPlaces, Rule, WithInstances
 from .base import BaseHostFilter, Mask, Mismatch, Rejection, all_hosts
 
 
@@ -114,24 +114,47 @@ class LocalityFilter(BaseHostFilter):
         self._located = dict(nodes)
 
     def opponents(
-        self, hosts: HostBatch, node_uuid: str, spec_obj: RequestSpec
+        self,
+        hosts: HostBatch,
+        node_uuid: str,
+        spec_obj: RequestSpec,
+        *,
+        is_following: bool,
     ) -> Collection[str]:
         """Return the located instances because of which a host must not be used.
 
         Parameters
         ----------
         hosts : HostBatch
-            Those that pass the other filters, this one among them.
+            Those that pass the other filters.
+        is_following : bool
+            Whether another instance of the request has settled, and is followed.
         """
+        hosts = _including(hosts, node_uuid)
         masks = self._masks(hosts, spec_obj)
-        return set(masks.opponents(self._rules or (), _index(hosts, node_uuid)))
+        rules = [
+            rule
+            for rule in self._rules or ()
+            if not (is_following and isinstance(rule, WithInstances))
+        ]
+        return set(masks.opponents(rules, _index(hosts, node_uuid)))
 
     def describe(self, hosts: HostBatch, node_uuid: str, spec_obj: RequestSpec) -> str:
         """Return what a host has that a rule does not allow, for the record."""
+        hosts = _including(hosts, node_uuid)
         masks = self._masks(hosts, spec_obj)
         index = _index(hosts, node_uuid)
         broken = (r for r in self._rules or () if not masks.of(r)[index])
-        return "; ".join(masks.finding(rule, index)[2] for rule in broken)
+        findings = [masks.finding(rule, index)[2] for rule in broken]
+        return "; ".join(findings) or "members of its group are elsewhere"
+
+
+def _including(hosts: HostBatch, node_uuid: str) -> HostBatch:
+    """Return the hosts with one that a filter may since have rejected for others."""
+    every = hosts.whole()
+    mask = every.matches("uuid", [node_uuid])
+    mask[hosts.rows] = True
+    return every.take(mask)
 
 
 def _index(hosts: HostBatch, node_uuid: str) -> int:

@@ -7,6 +7,7 @@ whether it would be broken there is unknown.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -59,16 +60,32 @@ class Masks:
         if isinstance(rule, InPlaces):
             inside = np.isin(at, self._numbers(rule))
             return inside if rule.is_allowing else (at >= 0) & ~inside
-        counts = self._counts(rule)
         if isinstance(rule, WithInstances):
+            counts = self._counts_with(rule)
             is_first = rule.is_group and not counts.any()
             return (at >= 0) if is_first else counts[at] > 0
+        counts = self._counts(rule)
         limit = rule.limit if isinstance(rule, AtMost) else self._most(rule, at, counts)
         return ((at >= 0) & (counts[at] < limit)) | self._is_on()
 
     def _numbers(self, rule: InPlaces) -> list[int]:
         found = (self.places.find(rule.level, name) for name in rule.places)
         return [number for number in found if number is not None]
+
+    def _counts_with(self, rule: WithInstances) -> Counts:
+        """Return how many of a rule's instances each place has.
+
+        As long as the table knows no member of a group, its members follow the one
+        with the lowest UUID of those that others have placed.
+        """
+        located = rule.instances & self._located.keys()
+        if not (rule.is_group and located):
+            return self._counts(rule)
+        others = dataclasses.replace(rule, instances=rule.instances - located)
+        counts = self._counts(others)
+        if counts.any():
+            return counts
+        return self.places.count(rule.level, {min(located)})
 
     def _counts(self, rule: WithInstances | AtMost | Spread) -> Counts:
         uuids = rule.instances
@@ -98,12 +115,12 @@ class Masks:
             listed = _listed(rule.places)
             needed = listed if rule.is_allowing else f"not {listed}"
             return level, f"{needed} ({rule.hint})", here
-        counts = self._counts(rule)
         if isinstance(rule, WithInstances):
+            counts = self._counts_with(rule)
             with_some = [self.places.names(level)[i] for i in np.flatnonzero(counts)]
             needed = _listed(with_some) if with_some else "an instance that is known"
             return level, f"{needed} ({rule.hint})", here
-        return level, *self._of_number(rule, code, counts, here)
+        return level, *self._of_number(rule, code, self._counts(rule), here)
 
     def _of_number(
         self, rule: AtMost | Spread, code: int, counts: Counts, here: str
@@ -122,15 +139,28 @@ class Masks:
     # -- instances that were placed concurrently ---------------------------------------
 
     def opponents(self, rules: Collection[Rule], index: int) -> Iterator[str]:
-        """Yield the located instances because of which rules reject a host."""
+        """Yield the located instances because of which a host must not be used."""
         for rule in rules:
-            if isinstance(rule, InPlaces) or self.of(rule)[index]:
+            if isinstance(rule, InPlaces):
                 continue
             code = int(self.places.at(rule.level)[index])
-            for uuid in rule.instances & self._located.keys():
-                is_here = self.places.count(rule.level, {uuid})[code] > 0
-                if is_here != isinstance(rule, WithInstances):
-                    yield uuid
+            here = {
+                uuid
+                for uuid in rule.instances & self._located.keys()
+                if self.places.count(rule.level, {uuid})[code] > 0
+            }
+            if isinstance(rule, WithInstances):
+                yield from self._elsewhere(rule, here)
+            elif not self.of(rule)[index]:
+                yield from here
+
+    def _elsewhere(self, rule: WithInstances, here: Collection[str]) -> Collection[str]:
+        """Return the located members of a group that the table knows nowhere else."""
+        located = rule.instances & self._located.keys()
+        known = rule.instances - located - {self._own or ""}
+        if not rule.is_group or self.places.count(rule.level, known).any():
+            return ()
+        return located.difference(here)
 
 
 def _listed(names: Collection[str]) -> str:

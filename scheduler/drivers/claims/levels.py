@@ -63,6 +63,7 @@ class LevelCheck:
         #: Read before the filters run, which therefore count all others.
         self._unknown = sorted(uuid for uuid in others if not hosts_of(uuid))
         self._has_left = False
+        self._has_settled = False
         #: Why an instance had to leave, for the record.
         self.why = ""
 
@@ -106,11 +107,13 @@ class LevelCheck:
         for number in range(GROUP_MAX_READS):
             if number:
                 self._parts.waiter.sleep(GROUP_PAUSE_S)
-            if not self._locate():
-                return True
+            self._locate()
             hosts = self._eligible()
-            opponents = self._filter.opponents(hosts, node_uuid, mine)
+            opponents = self._filter.opponents(
+                hosts, node_uuid, mine, is_following=self._has_settled
+            )
             if not opponents:
+                self._has_settled = True
                 return True
             self.why = self._filter.describe(hosts, node_uuid, mine)
             if uuid > min(opponents):
@@ -118,12 +121,11 @@ class LevelCheck:
         self._has_left = True
         return False
 
-    def _locate(self) -> bool:
-        """Have the filter count the others; return whether one holds anything."""
+    def _locate(self) -> None:
+        """Have the filter count the others where they are now."""
         assert self._filter is not None
         found = {u: node for u in self._unknown if (node := self._node_of(u))}
         self._filter.locate(found)
-        return bool(found)
 
     def _node_of(self, uuid: str) -> str | None:
         """Return the compute node on which an instance holds an allocation."""

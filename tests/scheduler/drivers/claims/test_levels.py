@@ -149,6 +149,18 @@ def test_instances_of_one_request_return_to_a_rack_that_was_ahead(
     assert max(few.values()) <= 2
 
 
+def test_several_of_one_request_keep_away_from_members_of_another_scheduler(
+    make: MakeScheduler,
+) -> None:
+    members = new_uuids(6)
+    group = _group(members, "anti-affinity")
+    hints = {"group_level": ["rack"]}
+    one, two = make(), make(waiter=HandTime())
+    found = _racks(one, members[:3], hints, group)
+    found += _racks(two, members[3:], hints, group)
+    assert len(set(found)) == len(members)
+
+
 def test_named_racks_narrow_the_query_and_full_ones_are_refused(
     make: MakeScheduler,
 ) -> None:
