@@ -23,6 +23,7 @@ from .embedded_placement import embedded_times
 from .explaining import ExplainingPlan, print_explaining
 from .filtering import filtering_rows, print_filtering
 from .filtering_plot import draw_filtering
+from .locality import print_locality
 from .memory_stream import memory_stream_rows, print_memory_stream
 from .nova import Nova, missing_peer
 from .nova_db_source import source_times
@@ -254,6 +255,12 @@ class Bench:
         n_hosts = self._sizes.plugin_hosts
         self._say(f"what-if questions, {n_hosts:,} hosts")
         print_what_if(self._console, [n_hosts], self._sizes.moorage)
+
+    def run_locality(self) -> None:
+        """Measure what rules about racks and rows add to a decision."""
+        n_hosts = self._sizes.plugin_hosts
+        self._say(f"rules about places, {n_hosts:,} hosts")
+        print_locality(self._console, n_hosts, self._sizes.moorage)
 
     def run_memory(self) -> None:
         """Measure requests that all differ, with providers in memory."""

@@ -88,11 +88,15 @@ class BaseHostFilter:
     run_filter_once_per_request : bool
         Whether the result holds for all instances of a request, so that the filter runs
         for the first one only.
+    may_pass_later : bool
+        Whether a host that is rejected for one instance may pass for a later one of the
+        same request. Such filters run after all others.
     """
 
     REASON: ClassVar[str] = "rejected by the filter"
     RUN_ON_REBUILD: ClassVar[bool] = False
     run_filter_once_per_request: ClassVar[bool] = False
+    may_pass_later: ClassVar[bool] = False
 
     def __init__(
         self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time
@@ -114,6 +118,14 @@ class BaseHostFilter:
         A filter that prepares something returns a copy of itself that holds it.
         """
         return self
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it passes all hosts of the request, so that it need not run.
+
+        The scheduler reads it once a request, after `prepare`.
+        """
+        return False
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts pass.

@@ -7,7 +7,9 @@ load ─▶ check ─▶ [fork workers ─▶ reseed] ─▶ follow ─▶ reloa
 from __future__ import annotations
 
 import contextlib
+import logging
 from pathlib import Path
+from typing import Final
 
 from oslo_config import cfg
 
@@ -15,9 +17,15 @@ from .claim_reconciler import ClaimReconciler
 from .decision_store import DecisionStore
 from .drivers.parts import Parts
 from .drivers.plugins import PluginSet, load_plugin_set
+from .locality import conflicts_of_table
 from .seeding import seed_from_file
 from .selector import Selector
 from .sources.base import BaseHostSource
+
+LOG = logging.getLogger(__name__)
+
+#: Conflicts of places that are logged; the upgrade check lists more.
+_MAX_CONFLICTS: Final = 10
 
 
 class Lifecycle:
@@ -69,6 +77,7 @@ class Lifecycle:
         if self._store is not None:
             self._store.prepare()
         self._parts.source.start(self._parts.table)
+        self._log_conflicts()
         self._seed()
         self._parts.candidates.load()
 
@@ -134,7 +143,13 @@ class Lifecycle:
         )
         self._reconciler.max_age_s = claim_max_age_s(self._conf, self._parts.source)
         self._parts.source.refresh(self._parts.table)
+        self._log_conflicts()
         self._seed()
+
+    def _log_conflicts(self) -> None:
+        levels = self._conf.locality.levels
+        for conflict in conflicts_of_table(self._parts.table, levels)[:_MAX_CONFLICTS]:
+            LOG.warning("Places of hosts: %s", conflict)
 
     def release_leftover_claims(self, claims_directory: Path) -> None:
         """Release the claims of killed processes, as far as Placement answers.

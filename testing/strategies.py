@@ -94,6 +94,7 @@ COLUMNS: Mapping[str, Sequence[Any]] = {
         HostTopology.read(builders.numa_topology(*map(builders.numa_cell, range(2)))),
     ),
     "pci_stats": (HostPools.read(builders.pci_pools(builders.pci_pool(2))),),
+    "places": ((("rack", "r1"),), (("rack", "r2"), ("row", "b"))),
     "host_ip": ("10.0.0.5", "10.0.1.5", "10.1.0.5", "fd00::5"),
     "disabled": (True,),
     "forced_down": (True,),

@@ -175,6 +175,16 @@ def test_first_request_prints_what_the_docs_show(
     assert printed == [line.strip() for line in shown.splitlines()[: len(printed)]]
 
 
+def test_rules_about_places_select_what_the_docs_show(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    module("locality").main()
+    printed = capsys.readouterr().out.splitlines()
+    page = (DOC / "how-to/locality.rst").read_text()
+    _, _, shown = page.partition("/python doc/examples/locality.py\n")
+    assert printed == [line.strip() for line in shown.splitlines()[: len(printed)]]
+
+
 @pytest.fixture
 def burst_conf(monkeypatch: pytest.MonkeyPatch) -> cfg.ConfigOpts:
     """Options that name the plugins of the docs as an operator would."""
@@ -305,6 +315,7 @@ def _exists(name: str) -> bool:
 def test_named_options_exist() -> None:
     known = set(registered())
     ours = {"moorage", "telemetry", "agent", "scheduler", "filter_scheduler", "metrics"}
+    ours.add("locality")
     pages = [page for page in PAGES if page.name != "nova-options.rst"]
     named = {
         (page.name, *pair)

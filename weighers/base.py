@@ -85,6 +85,14 @@ class BaseHostWeigher:
         """Return the weigher to use for this request; by default the weigher itself."""
         return self
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it distinguishes no hosts for the request, so that it need not run.
+
+        The scheduler reads it once a request, after `prepare`.
+        """
+        return False
+
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
         """Return the raw weight of every host.
 

@@ -5,13 +5,14 @@ from oslo_config import cfg
 
 GROUP = "filter_scheduler"
 
-#: The order is nova's; it does not affect which hosts pass.
+#: nova's in nova's order, which does not affect which hosts pass; then our own.
 DEFAULT_FILTERS = (
     "ComputeFilter",
     "ComputeCapabilitiesFilter",
     "ImagePropertiesFilter",
     "ServerGroupAntiAffinityFilter",
     "ServerGroupAffinityFilter",
+    "LocalityFilter",
 )
 
 

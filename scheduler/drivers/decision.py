@@ -7,11 +7,12 @@ import dataclasses
 import functools
 import itertools
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from ...filters import BaseHostFilter
 from ...objects import RequestSpec, Selection
 from ..candidates import DecisionOffer
 from ..errors import AllocationUpdateFailed, NoValidHost, PluginError
@@ -32,6 +33,7 @@ from .claims.accepting import (
     reserve_in_ledger,
 )
 from .claims.ledger import Ledger
+from .claims.levels import LevelCheck
 from .claims.peer_claims import PeerClaim
 from .claims.rechecks import MAX_RECHECKED, Rechecks
 from .claims.request_claims import RequestClaims, StaleOffer
@@ -118,11 +120,18 @@ class Decision:
         max_attempts = parts.conf.scheduler.max_attempts
         self._n_alternates = max_attempts - 1 if return_alternates else 0
         filters = () if request.skips_filters else parts.filters
-        self._filters = [filter_.prepare(spec_obj) for filter_ in filters]
-        self._weighers = [weigher.prepare(spec_obj) for weigher in parts.weighers]
+        prepared = [filter_.prepare(spec_obj) for filter_ in filters]
+        applied = [each for each in prepared if not each.is_idle]
+        self._filters = sorted(applied, key=lambda each: each.may_pass_later)
+        self._n_first = sum(not each.may_pass_later for each in applied)
+        weighers = [weigher.prepare(spec_obj) for weigher in parts.weighers]
+        self._weighers = [each for each in weighers if not each.is_idle]
         self._needs = Needs(request, parts.conf)
         self._record = record
         self._offer: DecisionOffer | None = None
+        #: The hosts that the first filters passed, and the number of steps until then.
+        self._eligible: HostBatch
+        self._n_steps = 0
         record.n_instances = len(self._uuids)
 
     def run(self) -> list[list[Selection]]:
@@ -237,6 +246,14 @@ class Decision:
                 self._filters,
                 self._record,
                 is_few=len(self._uuids) <= MAX_RECHECKED,
+                global_request_id=self._caller.global_request_id,
+            ),
+            LevelCheck(
+                self._parts,
+                self._request.spec_obj,
+                self._filters,
+                self._uuids,
+                lambda: self._eligible,
                 global_request_id=self._caller.global_request_id,
             ),
             may_give_up=may_give_up,
@@ -442,7 +459,7 @@ class Decision:
                 return placed
         claim = claim_in_placement(ledger, claims)
         try:
-            return self._place(hosts, uuids, ledger, claim, claims.may_try_again)
+            return self._place(hosts, uuids, ledger, claim, claims)
         except AllocationUpdateFailed:
             placed = self._adopt_earlier_claim(hosts, uuids, ledger, claims)
             if placed is None:
@@ -471,19 +488,23 @@ class Decision:
         uuids: Sequence[str],
         ledger: Ledger | None,
         accept: Accept,
-        may_try_again: Callable[[int], bool] = lambda _rounds: False,
+        claims: RequestClaims | None = None,
     ) -> list[PlacedInstance]:
         """Select the best accepting host for each instance, or raise NoValidHost.
 
-        A host that a filter rejected is not considered for later instances. If none
-        accepted and some were only busy, all are tried again, a few times.
+        A host that a filter rejected is not considered for later instances, except for
+        filters with ``may_pass_later``. If none accepted and some were only busy, all
+        are tried again, a few times.
         """
         placed: list[PlacedInstance] = []
         for number, uuid in enumerate(uuids):
             ranking = self._rank(hosts, uuid, number)
             found = first_accepted(ranking, uuid, accept)
             rounds = 1
-            while found is None and may_try_again(rounds):
+            while found is None and claims and claims.may_try_again(rounds):
+                if claims.counts_others:
+                    passing = self._filter_last(uuid, number)
+                    ranking = self.rank_hosts(passing, uuid)
                 found = first_accepted(ranking, uuid, accept)
                 rounds += 1
             if found is None:
@@ -497,9 +518,10 @@ class Decision:
                     has_top=number < TOP_INSTANCES,
                 )
             )  # fmt: skip
-            hosts = ranking.hosts
+            hosts = self._eligible
             if len(uuids) > 1:
-                hosts = hosts.with_instance(index, uuid, placed[-1].consumption)
+                at = _index_in(hosts, ranking.hosts, index)
+                hosts = hosts.with_instance(at, uuid, placed[-1].consumption)
         return placed
 
     def place_instance(
@@ -539,9 +561,29 @@ class Decision:
 
     def filter_hosts(self, hosts: HostBatch, uuid: str, number: int) -> HostBatch:
         """Return the hosts that pass for an instance, by its number in the request."""
+        first = self._filters[: self._n_first]
+        self._eligible = self._run_filters(first, hosts, uuid, number)
+        self._n_steps = len(self._record.steps)
+        return self._filter_last(uuid, number)
+
+    def _filter_last(self, uuid: str, number: int) -> HostBatch:
+        """Return the eligible hosts that also pass the filters that run last."""
+        last = self._filters[self._n_first :]
+        if not last or not len(self._eligible):
+            return self._eligible
+        del self._record.steps[self._n_steps :]
+        return self._run_filters(last, self._eligible, uuid, number)
+
+    def _run_filters(
+        self,
+        filters: Sequence[BaseHostFilter],
+        hosts: HostBatch,
+        uuid: str,
+        number: int,
+    ) -> HostBatch:
         with self._record.timed("filters"):
             return filter_hosts(
-                self._filters,
+                filters,
                 hosts,
                 spec_of_instance(self._request.spec_obj, uuid),
                 index=number,
@@ -639,6 +681,13 @@ def _mappings(ledger: Ledger | None, candidate: int) -> Mappings | None:
         return None
     mappings: Mappings = ledger.request(candidate)["mappings"]
     return mappings
+
+
+def _index_in(hosts: HostBatch, some: HostBatch, index: int) -> int:
+    """Return the index in `hosts` of a host of some of them."""
+    if hosts is some:
+        return index
+    return int(np.flatnonzero(hosts.rows == some.rows[index])[0])
 
 
 def _after(hosts: HostBatch, placed: Sequence[PlacedInstance]) -> HostBatch:

@@ -26,6 +26,7 @@ from ..prefilters import NetworkLookup, Prefilter, PrefilterRequest
 from ..request import Request
 from .caller import Caller
 from .claims.rechecks import FRESH_S, MAX_RECHECKED
+from .narrowing import narrow_to_places
 from .parts import Parts
 from .record import DecisionRecord, FilterStep
 from .restrictions import restrict_to_requested_host
@@ -148,6 +149,13 @@ def build_requirements(
     requirements = run_prefilters(parts, caller, request, record)
     restrict_to_requested_host(
         request, parts.table, requirements, lambda: parts.source.poll(parts.table)
+    )
+    narrow_to_places(
+        request,
+        parts.table,
+        parts.conf.locality.levels,
+        parts.filters,
+        requirements,
     )
     return requirements
 

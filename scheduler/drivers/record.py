@@ -24,8 +24,10 @@ TOP_INSTANCES: Final = 20
 
 #: A further result of claims: released, as the request or its first attempt failed.
 RELEASED: Final = "released"
-#: The detail of a release because of its server group's policy.
-MEMBER_CAME_FIRST: Final = "a member of its server group claimed first"
+#: The details of releases because of a server group's policy, and of a rule about
+#: places, which follows.
+MEMBER_CLAIMED_FIRST: Final = "a member of its server group claimed first"
+OTHER_CLAIMED_FIRST: Final = "another instance claimed first: "
 #: The same: the chosen host had changed since it was read, and was not claimed.
 OUTDATED: Final = "outdated"
 

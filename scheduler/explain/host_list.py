@@ -7,10 +7,12 @@ import dataclasses
 import enum
 import math
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from oslo_config import cfg
 
 from ..hosts import HostBatch, HostTable
+from ..locality import places_of_host
 from .zones import zone_of
 
 _MIB_PER_GIB = 1024
@@ -39,6 +41,9 @@ class HostSummary:
         By which the totals of vCPUs, memory and disk are multiplied.
     n_claims : int
         Claims that no report of the host includes yet.
+    places : mapping
+        The names of its places by level of ``[locality] levels``: one, unless it has
+        none or they conflict.
     """
 
     host: str
@@ -54,6 +59,7 @@ class HostSummary:
     allocation_ratios: tuple[float, float, float]
     n_instances: int
     n_claims: int
+    places: Mapping[str, Sequence[str]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -137,6 +143,11 @@ def _summary(
         ),
         n_instances=value("num_instances"),
         n_claims=claims[node_uuid],
+        places=places_of_host(
+            hosts.value("aggregates", index),
+            hosts.value("places", index),
+            conf.locality.levels,
+        ),
     )
 
 

@@ -280,9 +280,18 @@ class HostBatch:
             counts.flags.writeable = False
         return counts
 
+    def count_by_host(self, uuids: Collection[str]) -> Mapping[str, int]:
+        """Return how many of these instances each service host has, if it has any.
+
+        All hosts of the table count, and instances that this decision has placed.
+        """
+        some = frozenset(uuids)
+        by_host = self._view.instances.count(some.difference(self._added))
+        by_host += Counter(self._added[u] for u in some.intersection(self._added))
+        return by_host
+
     def _count(self, uuids: frozenset[str]) -> npt.NDArray[np.int64]:
-        by_host = self._view.instances.count(uuids.difference(self._added))
-        by_host += Counter(self._added[u] for u in uuids.intersection(self._added))
+        by_host = self.count_by_host(uuids)
         interner = self._view.interners["host"]
         by_code = np.zeros(len(interner), np.int64)
         for host, count in by_host.items():
@@ -368,6 +377,14 @@ class HostBatch:
         return [mine.request(i) for i in np.flatnonzero(mine.rows == index).tolist()]
 
     # -- other batches derived from this one; none of them changes it ----------------
+
+    def whole(self) -> HostBatch:
+        """Return all hosts of the table, as they were when these were read.
+
+        Changes to the amounts of these hosts are not included.
+        """
+        every = np.arange(len(self._view.numbers["revision"]), dtype=np.intp)
+        return HostBatch(self._view, every, added=self._added, is_whole=True)
 
     def take(self, index: Mask | Rows | Sequence[int]) -> HostBatch:
         """Return the batch of the rows that a mask or an array of indices picks."""

@@ -135,6 +135,16 @@ def _texts(value: object) -> Mapping[str, str]:
     raise _wrong(value, "texts by name")
 
 
+def _places(value: object) -> tuple[tuple[str, str], ...]:
+    if type(value) is dict and all(
+        type(text) is str and 0 < len(text) <= _MAX_NAME
+        for pair in value.items()
+        for text in pair
+    ):
+        return tuple(sorted(value.items()))
+    raise _wrong(value, f"names of 1 to {_MAX_NAME} characters by level")
+
+
 def _numbers(value: object) -> Mapping[str, float] | None:
     if value is None:
         return None
@@ -189,6 +199,10 @@ def _as_dict(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if value is None else dict(value)
 
 
+def _as_names(value: Sequence[tuple[str, str]]) -> dict[str, str]:
+    return dict(value)
+
+
 def _as_lists(value: Sequence[Sequence[str]]) -> list[list[str]]:
     return [list(each) for each in value]
 
@@ -228,6 +242,18 @@ UUID = ColumnType("UUID", object, read_uuid, _UUID_SCHEMA)
 TEXTS = ColumnType("texts by name", object, _texts, _by_name("string"), _as_dict)
 NUMBERS = ColumnType(
     "numbers by name, or null", object, _numbers, _by_name("number"), _as_dict
+)
+#: Hashable, so that interning it is fast: pairs of level and place, by level.
+PLACES = ColumnType(
+    "names by level",
+    object,
+    _places,
+    {
+        "type": "object",
+        "propertyNames": _NAME_SCHEMA,
+        "additionalProperties": _NAME_SCHEMA,
+    },
+    _as_names,
 )
 TRIPLES = ColumnType(
     "list of [architecture, hypervisor type, VM mode]",

@@ -143,6 +143,14 @@ class HostRecord:
             "``compute_nodes``: JSON text, or the same as a mapping or a list",
         ),
     ] = NO_POOLS
+    places: Annotated[
+        tuple[tuple[str, str], ...],
+        _column(
+            of.PLACES,
+            "where it is, by level of ``[locality] levels``: ``{rack: r7, row: b}``",
+            is_novas=False,
+        ),
+    ] = ()
 
     disabled: Annotated[
         bool,

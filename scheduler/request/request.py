@@ -16,6 +16,7 @@ from .destination import RequestedDestination
 from .flavor_and_image import FlavorAndImage, set_field
 from .flavor_groups import FlavorGroups, flavor_groups
 from .groups import QueryGroup
+from .locality import Rule, SoftRule, locality_rules, soft_rules
 from .numa import Guest, Networks
 from .pci import PciRequest, read_requests
 from .resources import query_groups
@@ -219,3 +220,30 @@ class Request:
         """
         group = self.field("instance_group")
         return None if group is None else ServerGroup.read(group)
+
+    def locality_rules(self, levels: Sequence[str]) -> Sequence[Rule]:
+        """Return the rules about places at these levels; see `locality_rules`.
+
+        Raises
+        ------
+        InvalidRequest
+            A hint or an extra spec about places is malformed.
+        """
+        key = tuple(levels)
+        if key not in self._rules:
+            self._rules[key] = locality_rules(self, key)
+        return self._rules[key]
+
+    @cached_property
+    def _rules(self) -> dict[tuple[str, ...], tuple[Rule, ...]]:
+        return {}
+
+    def soft_locality_rules(self, levels: Sequence[str]) -> Sequence[SoftRule]:
+        """Return the preferences about places at these levels; see `soft_rules`.
+
+        Raises
+        ------
+        InvalidRequest
+            A hint or an extra spec about places is malformed.
+        """
+        return soft_rules(self, levels)

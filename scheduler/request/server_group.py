@@ -27,6 +27,8 @@ class ServerGroup:
 
     Attributes
     ----------
+    uuid : str or None
+        None: the request does not have it.
     policy : str or None
         One of the four policies; None: none that is known.
     members : frozenset of str
@@ -38,6 +40,7 @@ class ServerGroup:
     """
 
     policy: str | None
+    uuid: str | None = None
     members: frozenset[str] = frozenset()
     hosts: frozenset[str] = frozenset()
     max_per_host: int = 1
@@ -54,6 +57,7 @@ class ServerGroup:
         policy = _policy(group)
         return cls(
             policy=policy,
+            uuid=set_field(group, "uuid"),
             members=frozenset(set_field(group, "members") or ()),
             hosts=frozenset(set_field(group, "hosts") or ()),
             max_per_host=_max_per_host(group) if policy == ANTI_AFFINITY else 1,

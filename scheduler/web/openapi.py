@@ -233,6 +233,7 @@ _HOST = _object(
     allocation_ratios=_RATIOS,
     n_instances=_COUNT,
     n_claims=_COUNT,
+    places={"type": "object", "additionalProperties": _TEXTS},
 )
 
 

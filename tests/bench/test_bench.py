@@ -45,6 +45,7 @@ _TABLES = (
     "Reports of 1,000 hosts to the source push, CPU time",
     "The store of decisions, at 1,000 hosts",
     "What-if questions, milliseconds",
+    "Rules about places, 1,000 hosts, ms",
 )
 _SOURCE_TABLES = (
     "A start from nova 34's databases, 4 cells, ms",

@@ -53,6 +53,7 @@ def _filters() -> list[BaseHostFilter]:
         max_instances_per_host=3,
     )
     conf.set_override("weight_setting", ["cpu=1.0"], group="metrics")
+    conf.set_override("levels", ["rack"], group="locality")
     return load_filters(conf, lambda: NOW)
 
 
@@ -76,6 +77,7 @@ def records(draw: st.DrawFn) -> list[HostRecord]:
             num_instances=draw(st.integers(0, 5)),
             host_ip=draw(st.sampled_from([None, "10.0.0.1", "10.0.1.1", "fd00::1"])),
             metrics=draw(st.sampled_from([None, {}, {"cpu": 1.0}])),
+            places=draw(st.sampled_from([(), (("rack", "r1"),), (("rack", "r2"),)])),
             stats=draw(st.sampled_from([{}, {"tier": "1"}, {"tier": "x"}])),
             cpu_info=draw(
                 st.sampled_from([None, "{}", "[]", '{"maxphysaddr": {"bits": 42}}'])
@@ -135,6 +137,9 @@ HINTS: st.SearchStrategy[Any] = st.sampled_from(
         {"build_near_host_ip": ["10.0.0.9"], "cidr": ["/24"]},
         {"query": ['["and", [">", "$free_ram_mb", 0], ["=", "$host_ip", "10.0.0.1"]]']},
         {"query": ['["=", "$stats.tier", "1", "$metrics.cpu"]']},
+        {"in_rack": ["r1"], "different_rack": UUIDS[:1]},
+        {"group_level": ["rack"], "max_server_per_rack": ["2"]},
+        {"same_rack": UUIDS[:2]},
     ]
 )
 METADATA = st.sampled_from(
@@ -236,6 +241,7 @@ FLAGS = {
     "DifferentHostFilter": (False, True),
     "IoOpsFilter": (False, False),
     "IsolatedHostsFilter": (True, True),
+    "LocalityFilter": (False, False),  # nova has none
     "JsonFilter": (False, False),
     "MetricsFilter": (False, False),
     "NumInstancesFilter": (False, False),

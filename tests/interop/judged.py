@@ -183,9 +183,14 @@ def conf_of(index: int) -> cfg.ConfigOpts:
     return conf
 
 
+#: Ours only: nova has neither, and without levels they pass all hosts and weigh none.
+NOT_NOVAS = frozenset({"LocalityFilter", "LocalityWeigher"})
+
+
 @functools.cache
 def known(group: str) -> dict[str, Any]:
-    return load_plugins(group)
+    """Return our plugins that nova has, too, by name."""
+    return {n: p for n, p in load_plugins(group).items() if n not in NOT_NOVAS}
 
 
 @functools.cache

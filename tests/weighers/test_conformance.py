@@ -142,6 +142,7 @@ RANGES = {
     "HypervisorVersionWeigher": (None, 1.0),
     "ImagePropertiesWeigher": (None, 0.0),
     "IoOpsWeigher": (0, -1.0),
+    "LocalityWeigher": (None, 1.0),  # nova has none
     "MetricsWeigher": (None, 1.0),
     "NumInstancesWeigher": (None, 0.0),
     "PCIWeigher": (None, 1.0),

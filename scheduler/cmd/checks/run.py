@@ -6,6 +6,7 @@ The checks write nothing, and no result contains a value that may hold a passwor
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 from collections import Counter
@@ -31,6 +32,7 @@ from ...sources.nova_db.heartbeats import heartbeats_of
 from ...sources.report_columns import load_columns
 from .files import FileOptions
 from .option_table import TREATMENTS, Key, OptionTreatment, Treatment, treatment_of
+from .places import place_findings
 from .plugins import available_filters, enabled_filters, weight_classes
 from .providers import provider_findings
 from .result import CheckResult
@@ -51,8 +53,11 @@ _MIN_SIMILARITY: Final = 0.8
 _SERVICES: Final = ("placement", "neutron")
 #: Groups whose options are all known: any other name is a mistake.
 _STRICT: Final = frozenset(
-    {"scheduler", "filter_scheduler", "metrics", "moorage", "agent", "telemetry"}
-)
+    {
+        "scheduler", "filter_scheduler", "locality", "metrics", "moorage", "agent",
+        "telemetry",
+    }
+)  # fmt: skip
 
 
 def run_checks(conf: cfg.ConfigOpts) -> Iterator[CheckResult]:
@@ -72,6 +77,7 @@ def run_checks(conf: cfg.ConfigOpts) -> Iterator[CheckResult]:
     wrong = {key: why for key in files if (why := _wrong_value(conf, key))}
     if not _is_any_in(wrong, *_CONNECTED):
         yield _source(conf, files)
+        yield from _places(conf)
         yield from placement_findings(conf, files)
         yield from provider_findings(conf, files)
         if conf.moorage.source == "nova_db":
@@ -232,6 +238,16 @@ def _source(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult:
             "[api_database] names: nova's computes are not included automatically.",
         )
     return CheckResult.success(_SOURCE, f"{name}")
+
+
+def _places(conf: cfg.ConfigOpts) -> Iterator[CheckResult]:
+    """Check the places of an inventory file, if that is readable."""
+    if conf.moorage.source != "file" or not conf.moorage.inventory_file:
+        return
+    with contextlib.suppress(ConfigurationError):  # `_source` has reported it
+        inventory = read_inventory(conf.moorage.inventory_file, load_columns())
+        reported = {each.record.host: each.record.places for each in inventory.hosts}
+        yield from place_findings(conf, inventory.aggregates, reported)
 
 
 def _network(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[CheckResult]:

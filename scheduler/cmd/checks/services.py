@@ -15,6 +15,7 @@ from oslo_config import cfg
 
 from ...candidates import MICROVERSION
 from ...errors import PlacementError
+from ...hosts import HostAggregate
 from ...placement.adapter import make_adapter
 from ...placement.client import PlacementClient
 from ...sources.nova_db import schema
@@ -26,6 +27,7 @@ from ...sources.nova_db.old_computes import (
     read_old_computes,
 )
 from .files import FileOptions
+from .places import place_findings
 from .result import CheckResult
 from .timed_call import TimedCall
 
@@ -116,6 +118,7 @@ class _Databases:
     """The databases that ``[api_database]`` leads to, each read with a time limit."""
 
     def __init__(self, conf: cfg.ConfigOpts, files: FileOptions) -> None:
+        self._conf = conf
         self._engines = Engines(conf)
         self._api_url: str = conf.api_database.connection
         self._local: str | None = conf.database.connection
@@ -124,9 +127,11 @@ class _Databases:
         # A driver's timeout is in whole seconds, and may apply more than once.
         self._limit_s = 2 * conf.moorage.cell_timeout + 1
         self._cells: tuple[CellMappingRow, ...] = ()
+        self._aggregates: tuple[HostAggregate, ...] = ()
 
     def findings(self) -> Iterator[CheckResult]:
         yield self._outcome(_API, TimedCall(self._read_api))
+        yield from place_findings(self._conf, self._aggregates, {})
         pending = [
             (
                 f"Cell {cell.name or cell.uuid}",
@@ -161,6 +166,7 @@ class _Databases:
     def _read_api(self) -> CheckResult:
         with _connected(self._engines.api()) as connection:
             directory = DirectoryReader(self._local).read(connection, time.time())
+        self._aggregates = directory.aggregates
         self._cells = tuple(
             cell for cell in directory.cells if "{" not in cell.connection
         )

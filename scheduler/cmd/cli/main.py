@@ -20,6 +20,7 @@ from .... import __version__
 from . import explaining, replaying, snapshotting, tables, what_if
 from .answering import age_s, console, json_option, print_answer
 from .client import ApiClient, find_api
+from .place_tree import show_tree
 from .tables import Answer
 from .text import cell
 
@@ -350,23 +351,29 @@ cli.add_command(what_if.capacity)
     "--limit", type=click.IntRange(0), default=40, show_default=True,
     help="The number of hosts; 0: all.",
 )  # fmt: skip
+@click.option("--tree", is_flag=True, help="Show all hosts by room, row and rack.")
 @json_option
 @click.pass_context
-def hosts(context: click.Context, limit: int, as_json: bool) -> None:
+def hosts(context: click.Context, limit: int, tree: bool, as_json: bool) -> None:
     """List hosts: state, age, fill and claims that no report includes yet."""
     if context.invoked_subcommand is not None:
         return
     api, after = context.obj.api(), None
     found: list[Answer] = []
     while True:
-        n_left = limit - len(found) if limit else _PAGE
+        n_left = limit - len(found) if limit and not tree else _PAGE
         answer = api.get("hosts", after=after, limit=min(n_left, _PAGE))
         found += answer["hosts"]
         after = answer["next"]
-        if after is None or len(found) == limit:
+        if after is None or (len(found) == limit and not tree):
             break
     answer = {"hosts": found, "n_hosts": answer["n_hosts"]}
-    print_answer(as_json, answer, lambda console: _hosts(console, answer))
+    show = _tree if tree else _hosts
+    print_answer(as_json, answer, lambda console: show(console, answer))
+
+
+def _tree(console: Console, answer: Answer) -> None:
+    show_tree(console, answer["hosts"])
 
 
 def _hosts(console: Console, answer: Answer) -> None:

@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from ...hosts import HostBatch
 from ...placement.allocations.claims import ClaimResult
 from ..instances import PlacedInstance
-from ..record import MEMBER_CAME_FIRST, OUTDATED, RELEASED, ClaimAttempt
+from ..record import (
+    MEMBER_CLAIMED_FIRST,
+    OTHER_CLAIMED_FIRST,
+    OUTDATED,
+    RELEASED,
+    ClaimAttempt,
+)
 from .ledger import Ledger
 from .rechecks import CHANGED
 
@@ -123,8 +129,9 @@ class RecordedClaims:
         return (attempt.instance_uuids, attempt.hosts) == (uuids, hosts)
 
     def _was_released(self, uuid: str) -> bool:
-        """Return whether the policy of its group made an instance leave its host."""
-        if not self._left or self._left[0].detail != MEMBER_CAME_FIRST:
+        """Return whether a rule about other instances made one leave its host."""
+        reasons = (MEMBER_CLAIMED_FIRST, OTHER_CLAIMED_FIRST)
+        if not self._left or not self._left[0].detail.startswith(reasons):
             return False
         if self._left[0].instance_uuids != (uuid,):
             return False

@@ -33,10 +33,17 @@ from ...request import Request
 from ..caller import Caller
 from ..instances import PlacedInstance, read_attributes
 from ..parts import Parts
-from ..record import MEMBER_CAME_FIRST, RELEASED, ClaimAttempt, DecisionRecord
+from ..record import (
+    MEMBER_CLAIMED_FIRST,
+    OTHER_CLAIMED_FIRST,
+    RELEASED,
+    ClaimAttempt,
+    DecisionRecord,
+)
 from ..restrictions import evacuated_from
 from .groups import GroupCheck
 from .ledger import Ledger
+from .levels import LevelCheck
 from .rechecks import Rechecks
 
 LOG = logging.getLogger(__name__)
@@ -60,7 +67,7 @@ class RequestClaims:
         Neither the request nor its context has the instances' project or user.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one by name
         self,
         parts: Parts,
         caller: Caller,
@@ -68,6 +75,7 @@ class RequestClaims:
         uuids: Sequence[str],
         record: DecisionRecord,
         rechecks: Rechecks,
+        levels: LevelCheck,
         *,
         may_give_up: bool = False,
     ) -> None:
@@ -85,6 +93,7 @@ class RequestClaims:
             waiter=parts.waiter,
             global_request_id=caller.global_request_id,
         )
+        self._levels = levels
         self._record = record
         self._rechecks = rechecks
         self._wanted: dict[str, AllocationRequest] = {}
@@ -112,7 +121,7 @@ class RequestClaims:
             The candidate that was granted; None: another host must be tried.
         """
         node_uuid, host = hosts.value("uuid", index), hosts.value("host", index)
-        if not self._group.may_try(node_uuid):
+        if not (self._group.may_try(node_uuid) and self._levels.may_try()):
             return None
         chosen = read_attributes(hosts, index)
         if not self._rechecks.passes(uuid, chosen):
@@ -151,21 +160,26 @@ class RequestClaims:
     def _may_keep(
         self, uuid: str, node_uuid: str, host: str, answer: ClaimAnswer
     ) -> bool:
-        """Return whether its server group's policy lets an instance keep its claim.
+        """Return whether rules about other instances let one keep its claim.
 
-        A claim that it may not keep is released.
+        These are the policy of its server group and rules about places. A claim that
+        it may not keep is released.
         """
         with self._record.timed("group"):
-            if self._group.may_stay(uuid, node_uuid, host, self._wanted[uuid]):
+            if not self._group.may_stay(uuid, node_uuid, host, self._wanted[uuid]):
+                why = MEMBER_CLAIMED_FIRST
+            elif not self._levels.may_stay(uuid, node_uuid):
+                why = f"{OTHER_CLAIMED_FIRST}{self._levels.why}"
+            else:
                 return True
         if answer.is_found:
             raise AllocationUpdateFailed(
                 f"Consumer {uuid} holds what an earlier request claimed on host "
-                f"{host}, where the policy of its server group "
+                f"{host}, where the policy of its server group or a rule about places "
                 "does not allow it"
             )
         self._release(uuid)
-        self._record_released([uuid], MEMBER_CAME_FIRST)
+        self._record_released([uuid], why)
         return False
 
     def _count_contended(self, answer: ClaimAnswer) -> None:
@@ -204,12 +218,19 @@ class RequestClaims:
             placed.instance_uuid, placed.value("uuid"), placed.value("host"), answer
         )
 
+    @property
+    def counts_others(self) -> bool:
+        """Whether the filters count instances that others place at the same time."""
+        return self._levels.is_active
+
     def may_try_again(self, n_rounds: int) -> bool:
         """Return whether to try all hosts again, after so many rounds.
 
         True if, since the last call, a host was only busy, or the instance left a host
-        because of its server group.
+        because of its server group or of a rule about places.
         """
+        if self._levels.has_left():
+            return n_rounds < self._levels.max_rounds
         if self._group.retarget_after_leaving():
             return n_rounds < self._group.max_rounds
         was, self._has_contended = self._has_contended, False

@@ -156,6 +156,7 @@ class NodeReader:
             "host_ip": row.host_ip,
             "numa_topology": topology,
             "pci_stats": pools or NO_POOLS,
+            "places": (),  # nova's tables have them as aggregates only
         }
 
 

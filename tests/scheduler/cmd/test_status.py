@@ -1019,3 +1019,28 @@ def test_reader_that_closes_the_pipe_gets_no_traceback() -> None:
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait(60) == 128 + signal.SIGPIPE
+
+
+# -- places ----------------------------------------------------------------------------
+
+LEVELS = "[locality]\nlevels = rack, row\n"
+
+
+def test_places_of_an_inventory_are_checked(check: Check, tmp_path: Path) -> None:
+    places = {"rack": "r1", "row": "a"}
+    path = write_inventory(tmp_path, host("h1", places=places))
+    text = f"[moorage]\ninventory_file = {path}\n{LEVELS}"
+    found = check(text).checks["Places of hosts"]
+    assert found == (SUCCESS, "1 hosts have places at rack, row.")
+    assert "Places of hosts" not in check(text.replace(LEVELS, "")).checks
+
+
+def test_conflicts_of_places_are_warnings(check: Check, tmp_path: Path) -> None:
+    one = host("h1", places={"rack": "r1", "row": "a"})
+    two = host("h2", places={"rack": "r1", "row": "b"})
+    path = write_inventory(tmp_path, one, two)
+    found = check(f"[moorage]\ninventory_file = {path}\n{LEVELS}").checks
+    assert found["Places of hosts"] == (
+        WARNING,
+        "rack r1 has hosts in 2 places of level row: a, b.",
+    )

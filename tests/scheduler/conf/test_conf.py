@@ -35,6 +35,7 @@ from moorage.scheduler.conf import list_opts, load, register_opts
                 "ImagePropertiesFilter",
                 "ServerGroupAntiAffinityFilter",
                 "ServerGroupAffinityFilter",
+                "LocalityFilter",  # ours; without [locality] levels it passes all
             ],
         ),
         (

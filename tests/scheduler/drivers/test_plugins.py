@@ -35,6 +35,7 @@ ALL_WEIGHERS = [
     "HypervisorVersionWeigher",
     "ImagePropertiesWeigher",
     "IoOpsWeigher",
+    "LocalityWeigher",
     "MetricsWeigher",
     "NumInstancesWeigher",
     "PCIWeigher",

@@ -47,6 +47,16 @@ def test_fill_includes_claims(conf: cfg.ConfigOpts) -> None:
     assert (summary.n_instances, summary.n_claims, summary.zone) == (1, 1, "z")
 
 
+def test_places_are_those_of_the_configured_levels(conf: cfg.ConfigOpts) -> None:
+    conf.set_override("levels", ["rack", "row"], group="locality")
+    in_row = aggregate(1, "a", **{"moorage:level": "row", "moorage:place": "left"})
+    hosts = table(
+        host(host="a", places=(("rack", "r1"), ("room", "m1"))), aggregates=[in_row]
+    )
+    [summary] = summarize(hosts, conf, NOW).hosts
+    assert summary.places == {"rack": ["r1"], "row": ["left"]}
+
+
 def test_pages_have_each_host_once(conf: cfg.ConfigOpts) -> None:
     names = ["a", "a-b", "a.b", "a/b", "b", "A", "\u00e4"]
     hosts = table(*(host(host=name) for name in names))

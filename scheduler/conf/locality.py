@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""[locality]: levels such as rack, row and room, and where hosts are at them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from oslo_config import cfg, types
+
+GROUP = "locality"
+
+#: ``host`` and ``cell`` would give hints that nova has, with other rules.
+_LEVEL: Final = types.String(regex=r"(?!(?:host|cell)$)[a-z][a-z0-9_]{0,31}$")
+
+OPTS = (
+    cfg.ListOpt(
+        "levels",
+        default=[],
+        item_type=_LEVEL,
+        bounds=False,
+        mutable=True,
+        help=(
+            "The levels at which hosts have places, the smallest first, for example "
+            "rack, row, room. Possible values: names of lower-case letters, digits and "
+            '"_", other than host and cell. A host aggregate with the metadata '
+            "moorage:level = rack is a rack: its name, or its metadata moorage:place, "
+            "is the name of the place. The sources file and push have places in the "
+            "column of that name. Empty: hints and extra specs about places are "
+            "ignored. Related: LocalityFilter in [filter_scheduler] enabled_filters."
+        ),
+    ),
+    cfg.Opt(
+        "distances",
+        type=types.Dict(value_type=types.Float(min=0, max=1e9), bounds=False),
+        default={},
+        mutable=True,
+        help=(
+            "The distance of two hosts by the smallest level at which they are in one "
+            "place, for the hints near and far and for soft server groups. Possible "
+            "values: level:number, separated by commas, and elsewhere:number for hosts "
+            "that share no place, for example rack:1,row:3,room:10,elsewhere:100. "
+            "Numbers must not decrease; a level without one has that of the level "
+            "below, and elsewhere is twice the largest. Empty: the number of levels "
+            "up, 1 in the same place of the smallest level. Related: distance_file, "
+            "weight_multiplier."
+        ),
+    ),
+    cfg.StrOpt(
+        "distance_file",
+        mutable=True,
+        help=(
+            "The path of a CSV file of the distances between places, in the unit of "
+            "distances: the header level,from,to,distance, then a line for two places "
+            "of a level, for example row,a,b,12. Either direction stands for both. It "
+            "takes precedence over the levels above for hosts in these two places."
+        ),
+    ),
+    cfg.FloatOpt(
+        "weight_multiplier",
+        default=1.0,
+        mutable=True,
+        help=(
+            "Multiplier of the distances by the hints near and far and by soft server "
+            "groups at a level: more than 1 makes them weigh more than free memory, "
+            "for example. Overridden for a host by the smallest "
+            "locality_weight_multiplier among the metadata of its aggregates."
+        ),
+    ),
+)

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about places, checked again after a claim against concurrent claims.
+
+As for server groups on a host (:mod:`.groups`): the filter counts the instances whose
+host the table knows. Where the others are, Placement knows; after the claim their
+allocations are read, and the rules are evaluated once more with them. Claims are
+atomic, so at least the later of two claims sees the earlier one. An instance that finds
+a rule broken leaves, except that the one with the lowest UUID first waits for the
+others to leave. An instance that has left is filtered again, with the others counted
+where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from ....filters import BaseHostFilter
+from ....filters.locality import LocalityFilter
+from ....objects import RequestSpec
+from ...hosts import HostBatch
+from ...placement.allocations.limits import (
+    GROUP_MAX_READS,
+    GROUP_MAX_ROUNDS,
+    GROUP_PAUSE_S,
+)
+from ..instances import spec_of_instance
+from ..parts import Parts
+
+
+class LevelCheck:
+    """Ensures that a granted claim conforms to the request's rules about places.
+
+    Parameters
+    ----------
+    filters : sequence of BaseHostFilter
+        Those that apply to the request, prepared for it.
+    own : collection of str
+        The request's own instances: the filter handles what is decided together.
+    eligible : callable
+        Returns the hosts that passed all other filters for the current instance.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        spec_obj: RequestSpec,
+        filters: Sequence[BaseHostFilter],
+        own: Collection[str],
+        eligible: Callable[[], HostBatch],
+        *,
+        global_request_id: str | None = None,
+    ) -> None:
+        self._parts = parts
+        self._spec = spec_obj
+        self._eligible = eligible
+        self._global_request_id = global_request_id
+        ours = (each for each in filters if isinstance(each, LocalityFilter))
+        self._filter = next(ours, None)
+        others = (
+            frozenset() if self._filter is None else self._filter.instances - {*own}
+        )
+        hosts_of = parts.table.instances.hosts_of
+        #: Read before the filters run, which therefore count all others.
+        self._unknown = sorted(uuid for uuid in others if not hosts_of(uuid))
+        self._has_left = False
+        self._has_settled = False
+        #: Why an instance had to leave, for the record.
+        self.why = ""
+
+    def may_try(self) -> bool:
+        """Return whether to try further hosts before the filter runs again."""
+        return not self._has_left
+
+    def has_left(self) -> bool:
+        """Return whether an instance has left a host since the last call.
+
+        If so, wait briefly, and count the others where they are now.
+        """
+        if not self._has_left:
+            return False
+        self._has_left = False
+        self._parts.waiter.sleep(GROUP_PAUSE_S)
+        self._locate()
+        return True
+
+    @property
+    def is_active(self) -> bool:
+        """Whether rules depend on instances whose hosts the table does not know."""
+        return bool(self._unknown)
+
+    @property
+    def max_rounds(self) -> int:
+        """The number of hosts to try for an instance that had to leave one."""
+        return GROUP_MAX_ROUNDS
+
+    def may_stay(self, uuid: str, node_uuid: str) -> bool:
+        """Return whether an instance may keep its claim on a compute node.
+
+        Raises
+        ------
+        PlacementError
+            Placement could not be read.
+        """
+        if self._filter is None or not self._unknown:
+            return True
+        mine = spec_of_instance(self._spec, uuid)
+        for number in range(GROUP_MAX_READS):
+            if number:
+                self._parts.waiter.sleep(GROUP_PAUSE_S)
+            self._locate()
+            hosts = self._eligible()
+            opponents = self._filter.opponents(
+                hosts, node_uuid, mine, is_following=self._has_settled
+            )
+            if not opponents:
+                self._has_settled = True
+                return True
+            self.why = self._filter.describe(hosts, node_uuid, mine)
+            if uuid > min(opponents):
+                break
+        self._has_left = True
+        return False
+
+    def _locate(self) -> None:
+        """Have the filter count the others where they are now."""
+        assert self._filter is not None
+        found = {u: node for u in self._unknown if (node := self._node_of(u))}
+        self._filter.locate(found)
+
+    def _node_of(self, uuid: str) -> str | None:
+        """Return the compute node on which an instance holds an allocation."""
+        held = self._parts.placement.allocations(
+            uuid, global_request_id=self._global_request_id
+        )
+        nodes = filter(self._parts.table.has_node, held.resources)
+        return next(nodes, None)

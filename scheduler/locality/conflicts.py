@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts with two places of a level, and levels that do not nest, for an operator."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from ..hosts import HostAggregate, HostTable
+from .places import place_of
+
+#: The places of a host by level; several, or none, at a level are possible.
+HostPlaces = Mapping[str, Sequence[str]]
+_SHOWN: Final = 5
+
+
+def places_of_host(
+    aggregates: Iterable[HostAggregate],
+    reported: Iterable[tuple[str, str]],
+    levels: Iterable[str],
+) -> dict[str, list[str]]:
+    """Return the names of all places of a host, by level, each sorted."""
+    found: dict[str, set[str]] = {level: set() for level in levels}
+    in_aggregates = [at for each in aggregates if (at := place_of(each))]
+    for level, name in [*reported, *in_aggregates]:
+        if level in found:
+            found[level].add(name)
+    return {level: sorted(names) for level, names in found.items()}
+
+
+def find_conflicts(places: Mapping[str, HostPlaces]) -> Iterator[str]:
+    """Yield a message for each conflict.
+
+    Parameters
+    ----------
+    places : mapping
+        By host: its places by level, the smallest level first.
+    """
+    for host, by_level in sorted(places.items()):
+        for level, names in by_level.items():
+            if len(names) > 1:
+                yield (
+                    f"host {host} has {len(names)} places of level {level}, "
+                    f"{_listed(names)}, so that it counts in none"
+                )
+    yield from _crossing(places)
+
+
+def _crossing(places: Mapping[str, HostPlaces]) -> Iterator[str]:
+    """Yield the places whose hosts are in several places of the next level."""
+    above: defaultdict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for by_level in places.values():
+        named = by_level.items()
+        known = [(level, names[0]) for level, names in named if len(names) == 1]
+        for (level, name), (higher, place) in itertools.pairwise(known):
+            above[level, name, higher].add(place)
+    for (level, name, higher), around in sorted(above.items()):
+        if len(around) > 1:
+            yield (
+                f"{level} {name} has hosts in {len(around)} places of level {higher}: "
+                f"{_listed(sorted(around))}"
+            )
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
+
+
+def find_unknown_levels(
+    aggregates: Iterable[HostAggregate], levels: Sequence[str]
+) -> Iterator[str]:
+    """Yield a message for each aggregate that is a place of no configured level."""
+    for each in aggregates:
+        place = place_of(each)
+        if place is not None and place[0] not in levels:
+            yield (
+                f"aggregate {each.name} is a place of level {place[0]}, which is none "
+                f"of [locality] levels: {', '.join(levels)}"
+            )
+
+
+def conflicts_of_table(table: HostTable, levels: Sequence[str]) -> list[str]:
+    """Return what `find_conflicts` and `find_unknown_levels` find in a host table."""
+    if not levels:
+        return []
+    hosts = table.batch()
+    names = zip(hosts.nodename.tolist(), hosts.aggregates, hosts.places, strict=True)
+    places = {
+        name: places_of_host(aggregates, reported, levels)
+        for name, aggregates, reported in names
+    }
+    unknown = find_unknown_levels(table.aggregates, levels)
+    return [*unknown, *find_conflicts(places)]

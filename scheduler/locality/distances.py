@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Distances between hosts: by the smallest level that they share, or by a matrix."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from .places import Places
+
+Lengths = npt.NDArray[np.float64]
+
+#: The name for the distance of hosts that share no place.
+ELSEWHERE: Final = "elsewhere"
+_HEADER: Final = ["level", "from", "to", "distance"]
+_MAX_LINES: Final = 1_000_000
+#: Sums of thousands remain exact enough to be compared.
+_MAX_LENGTH: Final = 1e9
+
+
+class Distances:
+    """The distances that an operator has configured.
+
+    Parameters
+    ----------
+    levels : sequence of str
+        The smallest first.
+    of_level : mapping
+        The distance of two hosts whose smallest common place is of a level; without
+        any, the number of levels up.
+    matrix : mapping, optional
+        By level, place and other place: the distance of hosts in these two.
+
+    Raises
+    ------
+    ValueError
+        A level is unknown, or has a smaller distance than the one below it.
+    """
+
+    def __init__(
+        self,
+        levels: Sequence[str],
+        of_level: Mapping[str, float],
+        matrix: Mapping[str, Mapping[str, Mapping[str, float]]] | None = None,
+    ) -> None:
+        self.levels = tuple(levels)
+        names = (*self.levels, ELSEWHERE)
+        if unknown := sorted({*of_level, *(matrix or {})} - {*names}):
+            raise ValueError(
+                f"there is no level {unknown[0]!r}; there are {', '.join(names)}"
+            )
+        lengths = _lengths(names, of_level)
+        self._of_level = lengths[:-1]
+        self._elsewhere = lengths[-1]
+        self._matrix = matrix or {}
+
+    @classmethod
+    def read(
+        cls, levels: Sequence[str], of_level: Mapping[str, float], path: str | None
+    ) -> Self:
+        """Return the distances of two options, one of them the path of a matrix.
+
+        Raises
+        ------
+        ValueError
+            A value is invalid; the message names the file and its line.
+        """
+        return cls(levels, of_level, read_matrix(Path(path)) if path else None)
+
+    def to_target(self, places: Places, target: Sequence[int], first: int) -> Lengths:
+        """Return the distance of each host of a batch to something.
+
+        It is that of the smallest level at which they share a place or, if the matrix
+        has it, that of their two places at a level below.
+
+        Parameters
+        ----------
+        target : sequence of int
+            Its place at each level.
+        first : int
+            The smallest level that counts.
+
+        Returns
+        -------
+        ndarray of float64, shape (n_hosts,)
+        """
+        found = np.full(len(places), np.nan)
+        for k in range(first, len(self.levels)):
+            if target[k] < 0:
+                continue
+            at = places.at(self.levels[k])
+            row = self._row(places, k, target[k])
+            length = np.where(at >= 0, row[at], np.nan)
+            found = np.where(np.isnan(found), length, found)
+        return np.where(np.isnan(found), self._elsewhere, found)
+
+    def _row(self, places: Places, k: int, code: int) -> Lengths:
+        """Return the distance of each place of a level to one of them; else NaN."""
+        names = places.names(self.levels[k])
+        of_place = self._matrix.get(self.levels[k], {}).get(names[code], {})
+        row = np.full(len(names), np.nan)
+        if of_place:
+            row = np.array([of_place.get(name, np.nan) for name in names])
+        row[code] = self._of_level[k]
+        return row
+
+
+def _lengths(names: Sequence[str], given: Mapping[str, float]) -> list[float]:
+    """Return the distance of each name; increasing."""
+    if not given:
+        return [float(number) for number in range(1, len(names) + 1)]
+    found: list[float] = []
+    for name in names:
+        before = found[-1] if found else 0.0
+        default = 2 * before if name == ELSEWHERE else before
+        length = given.get(name, default)
+        if not math.isfinite(length) or length < before:
+            raise ValueError(
+                f"the distance of {name} is {length}; it must be a number of at least "
+                f"{before}, that of the level below"
+            )
+        found.append(length)
+    return found
+
+
+# -- matrix ----------------------------------------------------------------------------
+
+
+def read_matrix(path: Path) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
+    """Read the distances between places from a CSV file.
+
+    Raises
+    ------
+    ValueError
+        It cannot be read, or a line is invalid.
+    """
+    found: defaultdict[str, defaultdict[str, dict[str, float]]]
+    found = defaultdict(lambda: defaultdict(dict))
+    try:
+        with path.open(encoding="utf-8", newline="") as lines:
+            for number, (level, one, two, length) in _rows(path, lines):
+                for place, other in ((one, two), (two, one)):
+                    known = found[level][place].setdefault(other, length)
+                    if known != length:
+                        raise ValueError(
+                            f"{path}, line {number}: {one} and {two} already have the "
+                            f"distance {known}"
+                        )
+    except (OSError, UnicodeDecodeError, csv.Error) as e:
+        raise ValueError(f"{path}: cannot be read: {e}") from e
+    return found
+
+
+def _rows(
+    path: Path, lines: Iterator[str]
+) -> Iterator[tuple[int, tuple[str, str, str, float]]]:
+    reader = csv.reader(lines)
+    if (header := next(reader, [])) != _HEADER:
+        raise ValueError(
+            f"{path}, line 1: {','.join(header)}; it must be {','.join(_HEADER)}"
+        )
+    for number, row in enumerate(reader, start=2):
+        if number > _MAX_LINES:
+            raise ValueError(f"{path}: it must have at most {_MAX_LINES} lines")
+        if not row:
+            continue
+        try:
+            level, one, two, text = row
+            length = float(text)
+        except ValueError:
+            length = math.nan
+        if not 0 <= length <= _MAX_LENGTH:
+            raise ValueError(
+                f"{path}, line {number}: {','.join(row)}; it must be a level, two "
+                f"places, and a distance from 0 to {_MAX_LENGTH:.0f}"
+            )
+        yield number, (level, one, two, length)

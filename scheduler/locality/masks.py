@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which hosts a request's rules about places allow, for all hosts at once.
+
+A host without a place at a level, or with several, is allowed by no rule of that level:
+whether it would be broken there is unknown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..hosts import HostBatch
+from ..request.locality import AtMost, InPlaces, Rule, Spread, WithInstances
+from .places import Counts, Places
+
+Mask = npt.NDArray[np.bool_]
+
+#: An attribute of a host, what a rule requires of it, and what the host has.
+Finding = tuple[str, str, str]
+_SHOWN = 8
+
+
+class Masks:
+    """The rules of a request, for the hosts of one batch.
+
+    Parameters
+    ----------
+    hosts : HostBatch
+        The hosts that are left; for `Spread` their places are those that count.
+    own : str or None
+        The UUID of the instance that needs a host. Where it is already is free.
+    located : mapping, optional
+        Compute nodes by instance, for instances that the table may not know.
+    """
+
+    def __init__(
+        self,
+        hosts: HostBatch,
+        levels: Sequence[str],
+        own: str | None,
+        located: Mapping[str, str] | None = None,
+    ) -> None:
+        self._hosts = hosts
+        self._own = own
+        self._located = located or {}
+        self.places = Places(hosts, levels, located)
+
+    def all(self, rules: Collection[Rule]) -> Mask:
+        """Return which hosts all rules allow, shape (n_hosts,)."""
+        return functools.reduce(np.logical_and, map(self.of, rules))
+
+    def of(self, rule: Rule) -> Mask:
+        """Return which hosts a rule allows, shape (n_hosts,)."""
+        at = self.places.at(rule.level)
+        if isinstance(rule, InPlaces):
+            inside = np.isin(at, self._numbers(rule))
+            return inside if rule.is_allowing else (at >= 0) & ~inside
+        if isinstance(rule, WithInstances):
+            counts = self._counts_with(rule)
+            is_first = rule.is_group and not counts.any()
+            return (at >= 0) if is_first else counts[at] > 0
+        counts = self._counts(rule)
+        limit = rule.limit if isinstance(rule, AtMost) else self._most(rule, at, counts)
+        return ((at >= 0) & (counts[at] < limit)) | self._is_on()
+
+    def _numbers(self, rule: InPlaces) -> list[int]:
+        found = (self.places.find(rule.level, name) for name in rule.places)
+        return [number for number in found if number is not None]
+
+    def _counts_with(self, rule: WithInstances) -> Counts:
+        """Return how many of a rule's instances each place has.
+
+        As long as the table knows no member of a group, its members follow the one
+        with the lowest UUID of those that others have placed.
+        """
+        located = rule.instances & self._located.keys()
+        if not (rule.is_group and located):
+            return self._counts(rule)
+        others = dataclasses.replace(rule, instances=rule.instances - located)
+        counts = self._counts(others)
+        if counts.any():
+            return counts
+        return self.places.count(rule.level, {min(located)})
+
+    def _counts(self, rule: WithInstances | AtMost | Spread) -> Counts:
+        uuids = rule.instances
+        if rule.is_group:
+            uuids = uuids.union(self._hosts.placed)
+        return self.places.count(rule.level, uuids - {self._own or ""})
+
+    @staticmethod
+    def _most(rule: Spread, at: npt.NDArray[np.int32], counts: Counts) -> int:
+        """Return the number of instances from which a place takes no more."""
+        inside = at[at >= 0]
+        least = int(counts[inside].min()) if len(inside) else 0
+        return least + rule.max_skew
+
+    def _is_on(self) -> Mask:
+        """Return on which hosts the instance is already, shape (n_hosts,)."""
+        return self._hosts.count_instances({self._own or ""}) > 0
+
+    # -- reasons -----------------------------------------------------------------------
+
+    def finding(self, rule: Rule, index: int) -> Finding:
+        """Return the level, what a rule requires, and what a host has instead."""
+        level, code = rule.level, int(self.places.at(rule.level)[index])
+        name = self.places.name(level, code)
+        here = f"{level} {name}" if code >= 0 else name
+        if isinstance(rule, InPlaces):
+            listed = _listed(rule.places)
+            needed = listed if rule.is_allowing else f"not {listed}"
+            return level, f"{needed} ({rule.hint})", here
+        if isinstance(rule, WithInstances):
+            counts = self._counts_with(rule)
+            with_some = [self.places.names(level)[i] for i in np.flatnonzero(counts)]
+            needed = _listed(with_some) if with_some else "an instance that is known"
+            return level, f"{needed} ({rule.hint})", here
+        return level, *self._of_number(rule, code, self._counts(rule), here)
+
+    def _of_number(
+        self, rule: AtMost | Spread, code: int, counts: Counts, here: str
+    ) -> tuple[str, str]:
+        what = "members" if rule.is_group else "of these instances"
+        n_here = int(counts[code])
+        if isinstance(rule, AtMost):
+            required = f"fewer than {rule.limit} {what} ({rule.hint})"
+            has = f"{here} has {n_here} of {rule.limit} {what}"
+            return required, has if code >= 0 else here
+        at = self.places.at(rule.level)
+        most = self._most(rule, at, counts)
+        required = f"fewer than {most} {what} ({rule.hint})"
+        return required, f"{here} has {n_here} {what}" if code >= 0 else here
+
+    # -- instances that were placed concurrently ---------------------------------------
+
+    def opponents(self, rules: Collection[Rule], index: int) -> Iterator[str]:
+        """Yield the located instances because of which a host must not be used."""
+        for rule in rules:
+            if isinstance(rule, InPlaces):
+                continue
+            code = int(self.places.at(rule.level)[index])
+            here = {
+                uuid
+                for uuid in rule.instances & self._located.keys()
+                if self.places.count(rule.level, {uuid})[code] > 0
+            }
+            if isinstance(rule, WithInstances):
+                yield from self._elsewhere(rule, here)
+            elif not self.of(rule)[index]:
+                yield from here
+
+    def _elsewhere(self, rule: WithInstances, here: Collection[str]) -> Collection[str]:
+        """Return the located members of a group that the table knows nowhere else."""
+        located = rule.instances & self._located.keys()
+        known = rule.instances - located - {self._own or ""}
+        if not rule.is_group or self.places.count(rule.level, known).any():
+            return ()
+        return located.difference(here)
+
+
+def _listed(names: Collection[str]) -> str:
+    some = sorted(names)
+    more = f" and {len(some) - _SHOWN} more" if len(some) > _SHOWN else ""
+    return ", ".join(some[:_SHOWN]) + more

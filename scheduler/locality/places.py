@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The place of each host at each level: a number per row, and names by number.
+
+    aggregates of the host ─┐
+                            ├─▶ one number per level and distinct value, cached ─▶ rows
+    places of a report ─────┘
+
+A place is known by its name: an aggregate and a report that name the same rack mean the
+same one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..hosts import HostAggregate, HostBatch
+
+#: The metadata with which an aggregate is a place, and that which names the place.
+LEVEL_KEY: Final = "moorage:level"
+PLACE_KEY: Final = "moorage:place"
+
+#: The numbers of a host that has no place at a level, and of one that has several.
+NOWHERE: Final = -1
+SEVERAL: Final = -2
+
+Codes = npt.NDArray[np.int32]
+Counts = npt.NDArray[np.int64]
+
+
+class PlaceAggregate(Protocol):
+    """The part of a host aggregate that makes it a place."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Its metadata."""
+        ...
+
+
+def place_of(aggregate: PlaceAggregate) -> tuple[str, str] | None:
+    """Return the level and the name of the place that an aggregate is; None: none."""
+    level = aggregate.metadata.get(LEVEL_KEY)
+    if not level:
+        return None
+    return level, aggregate.metadata.get(PLACE_KEY) or aggregate.name
+
+
+class PlaceNames:
+    """The places at each level by number; a number never changes its meaning."""
+
+    def __init__(self, levels: Sequence[str]) -> None:
+        self._lock = threading.Lock()
+        self._codes: dict[str, dict[str, int]] = {level: {} for level in levels}
+
+    def code(self, level: str, name: str) -> int:
+        """Return the number of a place, a new one if it is new."""
+        codes = self._codes[level]
+        with self._lock:
+            return codes.setdefault(name, len(codes))
+
+    def find(self, level: str, name: str) -> int | None:
+        """Return the number of a known place, otherwise None."""
+        return self._codes[level].get(name)
+
+    def of_level(self, level: str) -> list[str]:
+        """Return the names of a level by number."""
+        with self._lock:
+            return list(self._codes[level])
+
+    def number(self, level: str) -> int:
+        """Return the number of places of a level."""
+        return len(self._codes[level])
+
+
+class _PlaceColumn:
+    """The numbers of the places by distinct value of a column, one row a level."""
+
+    def __init__(self, levels: Sequence[str], names: PlaceNames) -> None:
+        self._levels = levels
+        self.names = names
+        self.codes = np.empty((len(levels), 0), np.int32)
+
+    def __len__(self) -> int:
+        return self.codes.shape[1]
+
+    def extend(self, values: Sequence[Any]) -> None:
+        """Add the values of the next codes."""
+        added = np.empty((len(self._levels), len(values)), np.int32)
+        for i, value in enumerate(values):
+            named = self._places_of(value)
+            for k, level in enumerate(self._levels):
+                added[k, i] = self._code(level, {n for at, n in named if at == level})
+        self.codes = np.concatenate([self.codes, added], axis=1)
+
+    def _places_of(self, value: Any) -> Sequence[tuple[str, str]]:  # noqa: ANN401 - a column's
+        pairs: Sequence[tuple[str, str]] = value
+        return pairs
+
+    def _code(self, level: str, names: Collection[str]) -> int:
+        if len(names) > 1:
+            return SEVERAL
+        return self.names.code(level, next(iter(names))) if names else NOWHERE
+
+
+class _AggregatePlaces(_PlaceColumn):
+    """The places of the column ``aggregates``."""
+
+    def _places_of(self, value: Sequence[HostAggregate]) -> Sequence[tuple[str, str]]:
+        found = map(place_of, value)
+        return [place for place in found if place is not None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _OfAggregates:
+    """Makes the places of aggregates, once for all readers of the same levels."""
+
+    levels: tuple[str, ...]
+
+    def __call__(self) -> _PlaceColumn:
+        return _AggregatePlaces(self.levels, PlaceNames(self.levels))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _OfReports:
+    """Makes the places of reports, which share their numbers with the aggregates."""
+
+    levels: tuple[str, ...]
+    names: PlaceNames
+
+    def __call__(self) -> _PlaceColumn:
+        return _PlaceColumn(self.levels, self.names)
+
+
+class Places:
+    """The places of the hosts of a batch.
+
+    Parameters
+    ----------
+    levels : sequence of str
+        The smallest first.
+    located : mapping, optional
+        Compute nodes by instance, for instances that the table may not know.
+    """
+
+    def __init__(
+        self,
+        hosts: HostBatch,
+        levels: Sequence[str],
+        located: Mapping[str, str] | None = None,
+    ) -> None:
+        self._hosts = hosts
+        self.levels = tuple(levels)
+        self._located = located or {}
+        make = _OfAggregates(self.levels)
+        self._of_aggregates = hosts.value_arrays("aggregates", make)
+        self._names = self._of_aggregates.names
+        self._of_reports = hosts.value_arrays(
+            "places", _OfReports(self.levels, self._names)
+        )
+
+    def __len__(self) -> int:
+        return len(self._hosts)
+
+    def at(self, level: str) -> Codes:
+        """Return the number of each host's place, `NOWHERE` or `SEVERAL`.
+
+        Returns
+        -------
+        ndarray of int32, shape (n_hosts,)
+        """
+        return self._codes_of(self._hosts, level)
+
+    def _codes_of(self, hosts: HostBatch, level: str) -> Codes:
+        k = self.levels.index(level)
+        one: Codes = self._of_aggregates.codes[k][hosts.codes("aggregates")]
+        if not self.has_reported(level):
+            return one
+        two: Codes = self._of_reports.codes[k][hosts.codes("places")]
+        agreed = np.where((one == two) | (two == NOWHERE), one, np.int32(SEVERAL))
+        return np.where(one == NOWHERE, two, agreed)
+
+    def has_reported(self, level: str) -> bool:
+        """Return whether a host's place comes from a report, not from an aggregate."""
+        reported = self._of_reports.codes[self.levels.index(level)]
+        return bool((reported != NOWHERE).any())
+
+    def names(self, level: str) -> list[str]:
+        """Return the names of a level's places by number."""
+        return self._names.of_level(level)
+
+    def find(self, level: str, name: str) -> int | None:
+        """Return the number of a place; None: no host has ever been in it."""
+        return self._names.find(level, name)
+
+    def name(self, level: str, code: int) -> str:
+        """Return the name of a place, or what the lack of one is called."""
+        if code >= 0:
+            return self.names(level)[code]
+        return f"several places of level {level}" if code == SEVERAL else f"no {level}"
+
+    def count(self, level: str, instances: Collection[str]) -> Counts:
+        """Return how many of these instances each place has.
+
+        An instance of a service host whose nodes are in several places counts in each.
+
+        Returns
+        -------
+        ndarray of int64, shape (n_places + 2,)
+            The last two are those of `SEVERAL` and `NOWHERE`: 0.
+        """
+        counts = np.zeros(self._names.number(level) + 2, np.int64)
+        for number, codes in self._of_instances(level, instances):
+            for code in codes:
+                if 0 <= code < len(counts) - 2:
+                    counts[code] += number
+        return counts
+
+    def _of_instances(
+        self, level: str, instances: Collection[str]
+    ) -> list[tuple[int, set[int]]]:
+        """Return numbers of instances, and the places in which they are."""
+        located = self._located.keys() & set(instances)
+        by_host = self._hosts.count_by_host(set(instances) - located)
+        found = []
+        if by_host:
+            of_host = self._by_name("host", frozenset(by_host), level)
+            found += [(n, of_host.get(host, set())) for host, n in by_host.items()]
+        if located:
+            nodes = frozenset(self._located[uuid] for uuid in located)
+            of_node = self._by_name("uuid", nodes, level)
+            found += [(1, of_node.get(self._located[u], set())) for u in located]
+        return found
+
+    def targets_of_hosts(self, names: Collection[str]) -> dict[str, tuple[int, ...]]:
+        """Return the places of service hosts at all levels, of their first node."""
+        some = self._all.take(self._all.matches("host", names))
+        codes = [self._codes_of(some, level).tolist() for level in self.levels]
+        found: dict[str, tuple[int, ...]] = {}
+        for index in range(len(some)):
+            target = tuple(of_level[index] for of_level in codes)
+            found.setdefault(some.value("host", index), target)
+        return found
+
+    def target_of(self, level: str, name: str) -> tuple[int, ...] | None:
+        """Return a place and the larger ones around it, by level; None: no host is in.
+
+        Smaller levels are `NOWHERE`.
+        """
+        code, k = self.find(level, name), self.levels.index(level)
+        if code is None:
+            return None
+        inside = np.flatnonzero(self._codes_of(self._all, level) == code)[:1]
+        if not len(inside):
+            return None
+        one = self._all.take(inside)
+        above = [int(self._codes_of(one, each)[0]) for each in self.levels[k + 1 :]]
+        return (*[NOWHERE] * k, code, *above)
+
+    def _by_name(
+        self, column: str, names: frozenset[str], level: str
+    ) -> dict[str, set[int]]:
+        some = self._all.take(self._all.matches(column, names))
+        found: dict[str, set[int]] = {}
+        codes = self._codes_of(some, level).tolist()
+        for index, code in enumerate(codes):
+            found.setdefault(some.value(column, index), set()).add(code)
+        return found
+
+    @functools.cached_property
+    def _all(self) -> HostBatch:
+        return self._hosts.whole()

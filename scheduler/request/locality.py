@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rules of a request about places: racks, rows or what the operator calls them.
+
+    hints and extra specs ──▶ rules, one for each level that is mentioned
+
+Hints are a user's and extra specs an operator's: where both set a limit, the lower one
+applies. Hints about a level that is not configured are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from oslo_utils import uuidutils
+
+from ..errors import InvalidRequest, excerpt
+from .server_group import ANTI_AFFINITY, SOFT_AFFINITY, SOFT_ANTI_AFFINITY
+
+if TYPE_CHECKING:
+    from .request import Request
+
+GROUP_LEVEL: Final = "group_level"
+SPREAD_LEVEL: Final = "spread_level"
+MAX_SKEW: Final = "max_skew"
+_MAX_A_PLACE: Final = "max_server_per_"
+_SCOPE: Final = "moorage:"
+
+#: Values of all hints about places together: each may cost a GET to Placement.
+MAX_VALUES: Final = 100
+_MAX_NAME: Final = 255
+_MAX_COUNT: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class InPlaces:
+    """Only hosts in one of these places, or only hosts in none of them."""
+
+    hint: str
+    level: str
+    places: frozenset[str]
+    is_allowing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WithInstances:
+    """Only hosts in a place that has one of these instances.
+
+    Attributes
+    ----------
+    instances : frozenset of str
+        UUIDs.
+    is_group : bool
+        Whether the server group is meant: its first member may go anywhere, and the
+        others, instances of the same request among them, follow.
+    """
+
+    hint: str
+    level: str
+    instances: frozenset[str]
+    is_group: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """Only hosts in places with fewer than `limit` of these instances.
+
+    Attributes
+    ----------
+    is_group : bool
+        Whether the server group is meant, and instances of the same request count.
+    """
+
+    hint: str
+    level: str
+    instances: frozenset[str]
+    is_group: bool
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Only hosts in places that have few of these instances, compared with others.
+
+    With one more, a place has at most `max_skew` more than the place that has the
+    fewest. Instances of the same request count.
+    """
+
+    hint: str
+    level: str
+    instances: frozenset[str]
+    max_skew: int
+
+    @property
+    def is_group(self) -> bool:
+        """Whether instances of the same request count."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class SoftRule:
+    """Hosts near to, or far from, a place or some instances are preferred.
+
+    Attributes
+    ----------
+    level : str
+        The level of the place or of the group's hint; empty for instances, of which
+        the host counts, too.
+    place : str or None
+        None: the instances are meant.
+    instances : frozenset of str
+        UUIDs.
+    is_group : bool
+        Whether the server group is meant, and instances of the same request count.
+    """
+
+    is_near: bool
+    level: str
+    place: str | None = None
+    instances: frozenset[str] = frozenset()
+    is_group: bool = False
+
+
+#: One rule of a request at one level; `hint` is what it is read from.
+Rule = InPlaces | WithInstances | AtMost | Spread
+
+
+def locality_rules(request: Request, levels: Sequence[str]) -> tuple[Rule, ...]:
+    """Return the rules that a request's hints and its flavor's extra specs set.
+
+    Parameters
+    ----------
+    levels : sequence of str
+        Those that the operator has configured.
+
+    Raises
+    ------
+    InvalidRequest
+        A value is malformed; the message names the hint or extra spec.
+    """
+    if not _has_any(request, levels):
+        return ()
+    return tuple(_RulesReader(request, levels).read())
+
+
+def soft_rules(request: Request, levels: Sequence[str]) -> tuple[SoftRule, ...]:
+    """Return the preferences that a request's hints and its flavor's extra specs set.
+
+    Parameters and errors are those of `locality_rules`.
+    """
+    if not _has_any(request, levels):
+        return ()
+    return tuple(_RulesReader(request, levels).read_soft())
+
+
+def _has_any(request: Request, levels: Sequence[str]) -> bool:
+    if not levels:
+        return False
+    specs = request.settings.extra_specs
+    return bool(request.hints) or any(key.startswith(_SCOPE) for key in specs)
+
+
+class _RulesReader:
+    """Reads the rules of one request."""
+
+    def __init__(self, request: Request, levels: Sequence[str]) -> None:
+        self._request = request
+        self._levels = levels
+        self._specs: Mapping[str, str] = request.settings.extra_specs
+        group = request.server_group
+        self._group_uuid = group.uuid if group is not None else None
+        self._members = group.members if group is not None else frozenset[str]()
+        self._policy = group.policy if group is not None else None
+        self._n_values = 0
+
+    def read(self) -> Iterator[Rule]:
+        """Yield the rules, level by level."""
+        at_levels, spread_at = self._named(GROUP_LEVEL), self._named(SPREAD_LEVEL)
+        for level in self._levels:
+            yield from self._places(level)
+            yield from self._instances(level)
+            yield from self._limits(level, is_of_group=level in at_levels)
+            if level in spread_at:
+                skew = self._least(MAX_SKEW) or 1
+                hint = f"{SPREAD_LEVEL}={level}"
+                yield Spread(hint, level, self._members, skew)
+
+    def read_soft(self) -> Iterator[SoftRule]:
+        """Yield the preferences: those of hints, then those of the server group."""
+        for hint, is_near in (("near", True), ("far", False)):
+            uuids = []
+            for value in self._values(hint):
+                level, is_place, name = value.partition("=")
+                if is_place:
+                    yield self._soft_place(hint, value, level, name, is_near=is_near)
+                else:
+                    uuids.append(value)
+            instances, is_group = self._split(hint, uuids)
+            if is_group:
+                instances |= self._members
+            if instances or is_group:
+                yield SoftRule(is_near, "", None, instances, is_group)
+        if self._policy in (SOFT_AFFINITY, SOFT_ANTI_AFFINITY):
+            is_near = self._policy == SOFT_AFFINITY
+            for level in sorted(self._named(GROUP_LEVEL)):
+                yield SoftRule(is_near, level, None, self._members, is_group=True)
+
+    def _soft_place(
+        self, hint: str, value: str, level: str, name: str, *, is_near: bool
+    ) -> SoftRule:
+        if level not in self._levels or not 0 < len(name) <= _MAX_NAME:
+            levels = "|".join(self._levels)
+            raise _wrong(hint, value, f"a UUID, or {levels}=<name of a place>")
+        return SoftRule(is_near, level, name)
+
+    def _places(self, level: str) -> Iterator[Rule]:
+        for prefix, is_allowing in (("in_", True), ("not_in_", False)):
+            hint = f"{prefix}{level}"
+            if names := self._values(hint):
+                for name in names:
+                    if len(name) > _MAX_NAME:
+                        raise _wrong(hint, name, f"at most {_MAX_NAME} characters")
+                yield InPlaces(hint, level, frozenset(names), is_allowing)
+
+    def _instances(self, level: str) -> Iterator[Rule]:
+        uuids, is_group = self._uuids(hint := f"same_{level}")
+        if uuids or is_group:
+            members = self._members if is_group else frozenset[str]()
+            yield WithInstances(hint, level, uuids | members, is_group)
+        uuids, is_group = self._uuids(hint := f"different_{level}")
+        if uuids:
+            yield AtMost(hint, level, uuids, is_group=False, limit=1)
+        if is_group:
+            yield AtMost(hint, level, self._members, is_group=True, limit=1)
+
+    def _limits(self, level: str, *, is_of_group: bool) -> Iterator[Rule]:
+        hint = f"{_MAX_A_PLACE}{level}"
+        limit = self._least(hint)
+        if limit is None and is_of_group and self._policy == ANTI_AFFINITY:
+            hint, limit = f"{GROUP_LEVEL}={level}", 1
+        if limit is not None:
+            yield AtMost(hint, level, self._members, is_group=True, limit=limit)
+
+    # -- values ------------------------------------------------------------------------
+
+    def _values(self, hint: str) -> list[str]:
+        values = self._request.hint_values(hint)
+        self._n_values += len(values)
+        if self._n_values > MAX_VALUES:
+            raise InvalidRequest(
+                f"scheduler_hints: the hints about places have more than {MAX_VALUES} "
+                f"values, the last of them {hint}; they must have at most {MAX_VALUES} "
+                "together"
+            )
+        return values
+
+    def _uuids(self, hint: str) -> tuple[frozenset[str], bool]:
+        """Return the instances that a hint names, and whether it names the group."""
+        return self._split(hint, self._values(hint))
+
+    def _split(self, hint: str, given: Iterable[str]) -> tuple[frozenset[str], bool]:
+        values = frozenset(_uuid(hint, value) for value in given)
+        group = frozenset() if self._group_uuid is None else {self._group_uuid}
+        return values - group, bool(values & group)
+
+    def _named(self, name: str) -> frozenset[str]:
+        """Return the levels that a hint or an extra spec names."""
+        found = set(self._checked_levels(name, self._values(name)))
+        if value := self._specs.get(f"{_SCOPE}{name}"):
+            named = [each.strip() for each in value.split(",")]
+            found.update(self._checked_levels(f"{_SCOPE}{name}", named))
+        return frozenset(found)
+
+    def _checked_levels(self, name: str, values: Iterable[str]) -> Iterator[str]:
+        for value in values:
+            if value not in self._levels:
+                raise _wrong(name, value, f"one of {', '.join(self._levels)}")
+            yield value
+
+    def _least(self, name: str) -> int | None:
+        """Return the least number that a hint and an extra spec set; None: none."""
+        given = [(name, value) for value in self._values(name)]
+        if value := self._specs.get(f"{_SCOPE}{name}"):
+            given.append((f"{_SCOPE}{name}", value))
+        return min((_number(name, value) for name, value in given), default=None)
+
+
+def _uuid(hint: str, value: str) -> str:
+    if not uuidutils.is_uuid_like(value):
+        needed = "the UUID of an instance or of the request's server group"
+        raise _wrong(hint, value, needed)
+    return str(UUID(value))
+
+
+def _number(name: str, value: str) -> int:
+    is_short = value.isascii() and value.isdigit() and len(value) < 9
+    number = int(value) if is_short else 0
+    if not 1 <= number <= _MAX_COUNT:
+        raise _wrong(name, value, f"a number from 1 to {_MAX_COUNT}")
+    return number
+
+
+def _wrong(name: str, value: str, needed: str) -> InvalidRequest:
+    where = "flavor.extra_specs" if name.startswith(_SCOPE) else "scheduler_hints"
+    return InvalidRequest(f"{where}: {name} is {excerpt(value)}; it must be {needed}")

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about places hold though schedulers know nothing of each other."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage.objects import InstanceGroup, Selection
+from moorage.scheduler import conf as moorage_conf
+from moorage.scheduler.errors import NoValidHost
+from moorage.scheduler.placement.seed import seed
+from moorage.scheduler.seeding import providers
+from moorage.scheduler.service import Scheduler, build
+from moorage.scheduler.sources.inventory import read_inventory
+
+from ....fixtures.clouds import CONTEXT, host, new_uuids, request, write_inventory
+from ....fixtures.hand_time import HandTime
+from ....fixtures.placement_servers import EmbeddedPlacementFixture
+
+MakeScheduler = Callable[..., Scheduler]
+
+N_RACKS = 8
+A_RACK = 3
+RACK_OF = {f"h{i}": f"r{i // A_RACK}" for i in range(N_RACKS * A_RACK)}
+
+
+@pytest.fixture(scope="module")
+def inventory_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    hosts = [host(name, places={"rack": rack}) for name, rack in RACK_OF.items()]
+    return write_inventory(tmp_path_factory.mktemp("cloud"), *hosts)
+
+
+@pytest.fixture(scope="module")
+def make(inventory_file: Path) -> Iterator[MakeScheduler]:
+    """Make schedulers of one cloud, each with its own table, and one Placement."""
+    made: list[Scheduler] = []
+    with EmbeddedPlacementFixture() as placement:
+        seed(placement.client, providers(read_inventory(inventory_file)))
+
+        def make(waiter: Any = None) -> Scheduler:
+            conf = moorage_conf.load([], config_files=[])
+            conf.set_override("inventory_file", str(inventory_file), group="moorage")
+            conf.set_override("random_seed", 1, group="moorage")
+            conf.set_override("levels", ["rack"], group="locality")
+            made.append(build(conf, placement=placement.adapter, waiter=waiter))
+            made[-1].start()
+            return made[-1]
+
+        yield make
+        for scheduler in made:
+            scheduler.stop()
+
+
+def _group(members: list[str], policy: str = "soft-anti-affinity") -> InstanceGroup:
+    uuid = members[0]  # any will do
+    return InstanceGroup(uuid=uuid, policy=policy, policies=[policy], members=members)
+
+
+def _racks(
+    scheduler: Scheduler,
+    uuids: list[str],
+    hints: dict[str, list[str]],
+    group: InstanceGroup | None = None,
+) -> list[str]:
+    spec = request(
+        instance_group=group,
+        num_instances=len(uuids),
+        instance_uuid=uuids[0],
+        scheduler_hints=hints,
+    )
+    answer: Any = scheduler.select_destinations(
+        CONTEXT, spec, uuids, return_objects=True, return_alternates=True
+    )
+    chosen: list[Selection] = [mine[0] for mine in answer]
+    return [RACK_OF[str(each.service_host)] for each in chosen]
+
+
+def test_member_that_another_scheduler_placed_is_kept_away_from(
+    make: MakeScheduler,
+) -> None:
+    members = new_uuids(3)
+    hints = {"max_server_per_rack": ["1"]}
+    one, two = make(), make(waiter=HandTime())
+    [first] = _racks(one, members[:1], hints, _group(members))
+    [second] = _racks(two, members[1:2], hints, _group(members))
+    assert first != second
+    claims = two.decisions.newest()[0].claims
+    assert [c.result for c in claims] == ["claimed", "released", "claimed"]
+    assert claims[1].detail == (
+        f"another instance claimed first: rack {first} has 1 of 1 members"
+    )
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(
+    ("hints", "policy"),
+    [
+        ({"group_level": ["rack"]}, "anti-affinity"),
+        ({"spread_level": ["rack"]}, "soft-affinity"),
+        ({"same_rack": None}, "soft-affinity"),
+    ],
+    ids=["level", "spread", "same"],
+)
+def test_eight_schedulers_at_once_break_no_rule(
+    make: MakeScheduler, hints: dict[str, Any], policy: str
+) -> None:
+    members = new_uuids(8)
+    group = _group(members, policy)
+    hints = {name: values or [group.uuid] for name, values in hints.items()}
+    schedulers = [make() for _ in members]
+    together = threading.Barrier(len(members))
+
+    def select(scheduler: Scheduler, uuid: str) -> str:
+        together.wait()
+        return _racks(scheduler, [uuid], hints, group)[0]
+
+    with ThreadPoolExecutor(len(members)) as pool:
+        found = list(pool.map(select, schedulers, members))
+    assert len(set(found)) == (1 if "same_rack" in hints else len(members))
+    for scheduler, uuid, rack in zip(schedulers, members, found, strict=True):
+        [node] = scheduler.placement.allocations(uuid).resources
+        assert RACK_OF[str(scheduler.table.host_of(node))] == rack
+
+
+def test_instance_of_a_hint_that_another_scheduler_placed_is_kept_away_from(
+    make: MakeScheduler,
+) -> None:
+    one, two = make(), make(waiter=HandTime())
+    other, mine = new_uuids(2)
+    [first] = _racks(one, [other], {})
+    [second] = _racks(two, [mine], {"different_rack": [other]})
+    assert first != second
+
+
+def test_instances_of_one_request_return_to_a_rack_that_was_ahead(
+    make: MakeScheduler,
+) -> None:
+    hints = {"spread_level": ["rack"]}
+    found = Counter(_racks(make(), new_uuids(2 * N_RACKS), hints))
+    assert set(found.values()) == {2}
+    few = Counter(_racks(make(), new_uuids(5), {"max_server_per_rack": ["2"]}))
+    assert max(few.values()) <= 2
+
+
+def test_several_of_one_request_keep_away_from_members_of_another_scheduler(
+    make: MakeScheduler,
+) -> None:
+    members = new_uuids(6)
+    group = _group(members, "anti-affinity")
+    hints = {"group_level": ["rack"]}
+    one, two = make(), make(waiter=HandTime())
+    found = _racks(one, members[:3], hints, group)
+    found += _racks(two, members[3:], hints, group)
+    assert len(set(found)) == len(members)
+
+
+def test_named_racks_narrow_the_query_and_full_ones_are_refused(
+    make: MakeScheduler,
+) -> None:
+    scheduler = make()
+    hints = {"in_rack": ["r2"], "max_server_per_rack": ["2"]}
+    assert _racks(scheduler, new_uuids(2), hints) == ["r2", "r2"]
+    with pytest.raises(NoValidHost) as caught:
+        _racks(scheduler, new_uuids(3), hints)
+    assert "rejected (its place breaks a rule" in str(caught.value)

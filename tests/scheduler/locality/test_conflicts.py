@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts with two places of a level, and levels that do not nest, are found."""
+
+from __future__ import annotations
+
+from moorage.scheduler.hosts import HostAggregate
+from moorage.scheduler.locality import conflicts_of_table
+
+from ...conftest import aggregate, host, table
+
+LEVELS = ["rack", "row"]
+
+
+def _place(number: int, level: str, *names: str) -> HostAggregate:
+    return aggregate(number, *names, **{"moorage:level": level})
+
+
+def test_tree_has_no_conflict() -> None:
+    hosts = table(
+        host(host="a"),
+        host(host="b", places=(("rack", "r2"), ("row", "aggregate2"))),
+        host(host="nowhere"),
+        aggregates=[_place(1, "rack", "a"), _place(2, "row", "a", "b")],
+    )
+    assert conflicts_of_table(hosts, LEVELS) == []
+
+
+def test_conflicts_are_named() -> None:
+    hosts = table(
+        host(host="a"),
+        host(host="b"),
+        host(host="c", places=(("rack", "r1"),)),
+        aggregates=[
+            _place(1, "rack", "a", "b", "c"),
+            _place(2, "row", "a"),
+            _place(3, "row", "b"),
+            _place(4, "shelf", "a"),
+        ],
+    )
+    assert conflicts_of_table(hosts, LEVELS) == [
+        "aggregate aggregate4 is a place of level shelf, which is none of [locality] "
+        "levels: rack, row",
+        "host c has 2 places of level rack, aggregate1, r1, so that it counts in none",
+        "rack aggregate1 has hosts in 2 places of level row: aggregate2, aggregate3",
+    ]
+
+
+def test_without_levels_nothing_is_a_conflict() -> None:
+    assert conflicts_of_table(table(host(host="a")), []) == []

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Near and far: distances by levels and by a matrix, each checked one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from moorage.objects import InstanceGroup
+from moorage.scheduler.errors import ConfigurationError, InvalidRequest
+from moorage.scheduler.hosts import Consumption, HostBatch
+from moorage.weighers.locality import LocalityWeigher
+
+from ..conftest import batch, group, host, instance_uuid, options, spec
+from ..fixtures.property_tests import examples
+
+LEVELS = ("rack", "row", "room")
+ONE, TWO, GONE = map(instance_uuid, ("one", "two", "gone"))
+MINE = instance_uuid("asked for")
+GROUP = instance_uuid("group")
+SMALL = Consumption(memory_mb=1, disk_mb=1, vcpus=1)
+
+#: The rack, row and room of each host; x is nowhere.
+AT = {
+    "a": ("r1", "w1", "m1"),
+    "b": ("r1", "w1", "m1"),
+    "c": ("r2", "w1", "m1"),
+    "d": ("r3", "w2", "m1"),
+    "e": ("r4", "w3", "m2"),
+    "x": (),
+}
+MATRIX = """\
+level,from,to,distance
+row,w1,w2,40
+row,w3,w1,25
+row,w2,w3,15
+"""
+
+
+def _weigher(
+    path: Path | None = None, distances: Mapping[str, float] | None = None
+) -> LocalityWeigher:
+    conf = options()
+    conf.set_override("levels", list(LEVELS), group="locality")
+    conf.set_override("distances", dict(distances or {}), group="locality")
+    conf.set_override("distance_file", path and str(path), group="locality")
+    return LocalityWeigher(conf)
+
+
+def _cloud(on: Mapping[str, list[str]]) -> HostBatch:
+    return batch(
+        *(
+            host(host=name, places=tuple(zip(LEVELS, at, strict=False)))
+            for name, at in AT.items()
+        ),
+        instances=on,
+    )
+
+
+def _weights(weigher: LocalityWeigher, rows: HostBatch, **changes: Any) -> list[float]:
+    spec_obj = spec(**changes)
+    return weigher.prepare(spec_obj).weigh_all(rows, spec_obj).tolist()
+
+
+ON = {"a": [ONE], "d": [TWO]}
+
+
+@pytest.mark.parametrize(
+    ("hints", "weights"),
+    [
+        ({}, [0, 0, 0, 0, 0, 0]),
+        ({"near": [ONE]}, [0, -1, -2, -3, -4, -4]),
+        ({"far": [ONE]}, [0, 1, 2, 3, 4, 4]),
+        ({"near": [ONE, TWO]}, [-3, -4, -5, -3, -8, -8]),
+        ({"near": [GONE]}, [0, 0, 0, 0, 0, 0]),
+        ({"near": ["row=w1"]}, [0, 0, 0, -3, -4, -4]),
+        ({"near": ["rack=r1"]}, [0, 0, -2, -3, -4, -4]),
+        ({"near": ["room=nowhere"]}, [0, 0, 0, 0, 0, 0]),
+        ({"near": ["room=m2"], "far": [ONE]}, [-4, -3, -2, -1, 4, 0]),
+    ],
+    ids=str,
+)
+def test_distance_is_the_number_of_levels_up(
+    hints: dict[str, list[str]], weights: list[float]
+) -> None:
+    assert _weights(_weigher(), _cloud(ON), scheduler_hints=hints) == weights
+
+
+@pytest.mark.parametrize(
+    ("distances", "weights"),
+    [
+        ({"rack": 1, "row": 3, "room": 10}, [0, 1, 3, 10, 20, 20]),
+        (
+            {"rack": 1, "row": 3, "room": 10, "elsewhere": 100},
+            [0, 1, 3, 10, 100, 100],
+        ),
+        ({"row": 5}, [0, 0, 5, 5, 10, 10]),
+    ],
+    ids=str,
+)
+def test_configured_distances(
+    distances: dict[str, float], weights: list[float]
+) -> None:
+    weigher = _weigher(distances=distances)
+    assert _weights(weigher, _cloud(ON), scheduler_hints={"far": [ONE]}) == weights
+
+
+def test_row_or_else_the_row_that_is_closest_to_it(tmp_path: Path) -> None:
+    path = tmp_path / "distances.csv"
+    path.write_text(MATRIX)
+    weigher = _weigher(path, {"rack": 1, "row": 3, "room": 100})
+    hints = {"near": ["row=w1"]}
+    weights = _weights(weigher, _cloud({}), scheduler_hints=hints)
+    assert weights == [0, 0, 0, -40, -25, -200]
+    to_one = _weights(weigher, _cloud(ON), scheduler_hints={"far": [ONE]})
+    assert to_one == [0, 1, 3, 40, 25, 200]
+
+
+@pytest.mark.parametrize(
+    ("policy", "level", "weights"),
+    [
+        ("soft-affinity", "rack", [-3, -3, -5, -3, -8, -8]),
+        ("soft-affinity", "row", [-3, -3, -3, -3, -8, -8]),
+        ("soft-anti-affinity", "rack", [3, 3, 5, 3, 8, 8]),
+        ("anti-affinity", "rack", [0, 0, 0, 0, 0, 0]),
+    ],
+)
+def test_soft_group_at_a_level(policy: str, level: str, weights: list[float]) -> None:
+    changes: dict[str, Any] = {
+        "instance_group": _group(policy, ONE, TWO, MINE),
+        "scheduler_hints": {"group_level": [level]},
+    }
+    assert _weights(_weigher(), _cloud(ON), **changes) == weights
+    one = {**changes, "instance_group": _group(policy, ONE, MINE)}
+    placed = _cloud({"a": [ONE]}).with_instance(3, TWO, SMALL)
+    assert _weights(_weigher(), placed, **one) == weights
+
+
+def _group(policy: str, *members: str) -> InstanceGroup:
+    return group(policy, members=list(members), uuid=GROUP)
+
+
+def test_hint_names_the_group() -> None:
+    changes: dict[str, Any] = {
+        "instance_group": _group("anti-affinity", ONE),
+        "scheduler_hints": {"near": [GROUP]},
+    }
+    weights = _weights(_weigher(), _cloud(ON), **changes)
+    assert weights == [0, -1, -2, -3, -4, -4]
+
+
+@pytest.mark.parametrize("value", ["r1", "shelf=s1", "rack=", "rack=" + 256 * "r"])
+def test_malformed_hint_is_an_invalid_request(value: str) -> None:
+    with pytest.raises(InvalidRequest, match="scheduler_hints: near is"):
+        _weigher().prepare(spec(scheduler_hints={"near": [value]}))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n", "line 1: a,b; it must be level,from,to,distance"),
+        ("level,from,to,distance\nrow,a,b,far\n", "line 2: row,a,b,far; it must be"),
+        ("level,from,to,distance\nrow,a,b,-1\n", "a distance from 0"),
+        ("level,from,to,distance\nrow,a,b\n", "line 2: row,a,b; it must be"),
+        ("level,from,to,distance\nshelf,a,b,1\n", "there is no level 'shelf'"),
+        (
+            "level,from,to,distance\nrow,a,b,1\nrow,b,a,2\n",
+            "line 3: b and a already have the distance 1.0",
+        ),
+    ],
+    ids=["header", "text", "negative", "short", "level", "twice"],
+)
+def test_invalid_matrix_names_the_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "distances.csv"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        _weigher(path)
+    assert message in str(caught.value)
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        _weigher(tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("distances", "message"),
+    [
+        ({"shelf": 1}, "there is no level 'shelf'"),
+        ({"rack": 5, "row": 3}, "the distance of row is 3; it must be"),
+    ],
+    ids=["level", "decreasing"],
+)
+def test_invalid_distances_are_refused(
+    distances: dict[str, float], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        _weigher(distances=distances)
+
+
+# -- one host at a time, in plain Python -----------------------------------------------
+
+UUIDS = [*map(instance_uuid, range(4)), MINE]
+NAMES = [f"h{i}" for i in range(6)]
+_NAMED = {"rack": ["r0", "r1", "r2"], "row": ["w0", "w1"], "room": ["m0", "m1"]}
+_LENGTHS = {"rack": 1.0, "row": 3.0, "room": 10.0, "elsewhere": 50.0}
+_PAIRS = {("row", "w0", "w1"): 7.0, ("rack", "r0", "r2"): 2.0}
+
+
+def _between(
+    mine: Mapping[str, str], other: Mapping[str, str], first: int = 0
+) -> float:
+    for level in LEVELS[first:]:
+        one, two = mine.get(level), other.get(level)
+        if one is None or two is None:
+            continue
+        if one == two:
+            return _LENGTHS[level]
+        for pair in ((level, one, two), (level, two, one)):
+            if pair in _PAIRS:
+                return _PAIRS[pair]
+    return _LENGTHS["elsewhere"]
+
+
+def _expected(
+    name: str,
+    places: Mapping[str, Mapping[str, str]],
+    on: Mapping[str, list[str]],
+    near: list[str],
+    level: str,
+    members: list[str],
+) -> float:
+    total = 0.0
+    for there, uuids in on.items():
+        for uuid in set(uuids) - {MINE}:
+            if uuid in near and there != name:
+                total -= _between(places[name], places[there])
+            if uuid in members:
+                first = LEVELS.index(level)
+                mine, other = places[name].get(level), places[there].get(level)
+                if mine is None or mine != other:
+                    total += _between(places[name], places[there], first)
+    return total
+
+
+@examples(4)
+@given(
+    near=st.lists(st.sampled_from(UUIDS), min_size=1, unique=True),
+    level=st.sampled_from(LEVELS),
+    members=st.lists(st.sampled_from(UUIDS), unique=True),
+    places=st.lists(
+        st.fixed_dictionaries(
+            {}, optional={k: st.sampled_from(v) for k, v in _NAMED.items()}
+        ),
+        min_size=len(NAMES),
+        max_size=len(NAMES),
+    ),
+    on=st.dictionaries(
+        st.sampled_from(NAMES), st.lists(st.sampled_from(UUIDS), unique=True)
+    ),
+)
+def test_weigher_agrees_with_the_distances_of_one_host(
+    tmp_path_factory: pytest.TempPathFactory,
+    near: list[str],
+    level: str,
+    members: list[str],
+    places: list[dict[str, str]],
+    on: dict[str, list[str]],
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "pairs.csv"
+    lines = [f"{','.join(pair)},{length}\n" for pair, length in _PAIRS.items()]
+    path.write_text("".join(["level,from,to,distance\n", *lines]))
+    of_host = dict(zip(NAMES, places, strict=True))
+    rows = batch(
+        *(host(host=n, places=tuple(of_host[n].items())) for n in NAMES), instances=on
+    )
+    weights = _weights(
+        _weigher(path, _LENGTHS),
+        rows,
+        scheduler_hints={"near": near, "group_level": [level]},
+        instance_group=_group("soft-anti-affinity", *members),
+    )
+    expected = [_expected(n, of_host, on, near, level, members) for n in NAMES]
+    assert np.allclose(weights, expected)

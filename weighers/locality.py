@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How near is the host to what a request wants to be near, or far from?"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Self
+
+import numpy as np
+from oslo_config import cfg
+
+from ..objects import RequestSpec
+from ..scheduler.errors import ConfigurationError
+from ..scheduler.hosts import HostBatch
+from ..scheduler.locality import Distances, Places
+from ..scheduler.request import Request
+from ..scheduler.request.locality import SoftRule
+from .base import BaseHostWeigher, Weights
+
+
+class LocalityWeigher(BaseHostWeigher):
+    """Weigh by the distances of the hints ``near`` and ``far``, and of soft groups.
+
+    A host's weight is the sum of its distances to everything that the request wants to
+    be far from, minus the sum of those to everything that it wants to be near to.
+    """
+
+    MULTIPLIER = "weight_multiplier"
+    MULTIPLIER_GROUP = "locality"
+    MULTIPLIER_KEY = "locality_weight_multiplier"
+
+    def __init__(
+        self, conf: cfg.ConfigOpts, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(conf, clock=clock)
+        options = conf.locality
+        self._levels = tuple(dict.fromkeys(options.levels))
+        self._rules: Sequence[SoftRule] | None = None if self._levels else ()
+        try:
+            self._distances = Distances.read(
+                self._levels, options.distances, options.distance_file
+            )
+        except ValueError as e:
+            raise ConfigurationError(f"[locality] distances: {e}") from e
+
+    def prepare(self, spec_obj: RequestSpec) -> Self:
+        """Return the weigher with the soft rules of a request."""
+        if not self._levels:
+            return self
+        prepared = copy.copy(self)
+        rules = Request.of(spec_obj).soft_locality_rules(self._levels)
+        prepared._rules = rules  # noqa: SLF001 - a copy of this weigher
+        return prepared
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the request has no soft rule."""
+        return self._rules is not None and not self._rules
+
+    def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
+        """Return the signed sums of distances, shape (n_hosts,)."""
+        rules = self._rules
+        if rules is None:
+            rules = Request.of(spec_obj).soft_locality_rules(self._levels)
+        total = np.zeros(len(hosts))
+        if rules:
+            own = spec_obj.instance_uuid if "instance_uuid" in spec_obj else ""
+            near = _Nearness(hosts, Places(hosts, self._levels), self._distances, own)
+            for rule in rules:
+                total += near.of(rule) * (-1.0 if rule.is_near else 1.0)
+        return total
+
+
+class _Nearness:
+    """The distances of a batch's hosts to what soft rules name."""
+
+    def __init__(
+        self, hosts: HostBatch, places: Places, distances: Distances, own: str
+    ) -> None:
+        self._hosts = hosts
+        self._places = places
+        self._distances = distances
+        self._own = own
+
+    def of(self, rule: SoftRule) -> Weights:
+        """Return the sum of the distances to a rule's targets, shape (n_hosts,)."""
+        if rule.place is not None:
+            target = self._places.target_of(rule.level, rule.place)
+            return self._outside(target, self._first(rule)) if target else self._none()
+        instances = rule.instances
+        if rule.is_group:
+            instances = instances.union(self._hosts.placed)
+        by_host = self._hosts.count_by_host(instances - {self._own})
+        targets = self._places.targets_of_hosts(by_host)
+        if rule.level:
+            return self._to_group(by_host, targets, self._first(rule))
+        total = self._none()
+        for host, target in targets.items():
+            lengths = self._distances.to_target(self._places, target, 0)
+            lengths[self._hosts.matches("host", [host])] = 0.0
+            total += by_host[host] * lengths
+        return total
+
+    def _first(self, rule: SoftRule) -> int:
+        return self._places.levels.index(rule.level)
+
+    def _none(self) -> Weights:
+        return np.zeros(len(self._hosts))
+
+    def _to_group(
+        self,
+        by_host: Mapping[str, int],
+        targets: Mapping[str, tuple[int, ...]],
+        first: int,
+    ) -> Weights:
+        """Return the sum of distances to members; those in one place count at once."""
+        numbers: Counter[tuple[int, ...]] = Counter()
+        for host, target in targets.items():
+            numbers[target] += by_host[host]
+        total = self._none()
+        for target, number in numbers.items():
+            total += number * self._outside(target, first)
+        return total
+
+    def _outside(self, target: Sequence[int], first: int) -> Weights:
+        """Return the distance to a place, which is 0 inside it, shape (n_hosts,)."""
+        lengths = self._distances.to_target(self._places, target, first)
+        if target[first] >= 0:
+            lengths[self._places.at(self._places.levels[first]) == target[first]] = 0.0
+        return lengths
