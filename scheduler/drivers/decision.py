@@ -488,7 +488,7 @@ class Decision:
         uuids: Sequence[str],
         ledger: Ledger | None,
         accept: Accept,
-        claims: RequestClaims | None = None,
+        claims: Claims | None = None,
     ) -> list[PlacedInstance]:
         """Select the best accepting host for each instance, or raise NoValidHost.
 

@@ -25,6 +25,10 @@ class Claims(Protocol):
     def may_add(self) -> bool:
         """Whether an instance may keep what it holds, and be granted more."""
 
+    @property
+    def counts_others(self) -> bool:
+        """Whether instances of other requests were read, so that filters run again."""
+
     def claim_host(
         self, uuid: str, hosts: HostBatch, index: int, ledger: Ledger
     ) -> int | None:

@@ -37,6 +37,8 @@ class RecordedClaims:
 
     #: An evacuation may hold another host; what it was granted is in the record.
     may_add = False
+    #: A view has no instances of concurrent requests.
+    counts_others = False
 
     def __init__(self, attempts: Sequence[ClaimAttempt]) -> None:
         self._left = deque(attempts)
