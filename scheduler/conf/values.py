@@ -16,7 +16,10 @@ HIDDEN: Final = "***"
 
 #: Parts of the names of secrets. Not all owners mark theirs: keystoneauth1 does not
 #: mark idp_otp_key, nor oslo.messaging ssl_client_key_password.
-_NAMES: Final = ("password", "secret", "token", "otp_key")
+_NAMES: Final = (
+    "passw", "passphrase", "secret", "token", "otp_key", "api_key", "apikey",
+    "private_key", "credential",
+)  # fmt: skip
 
 
 def check_values(conf: cfg.ConfigOpts) -> None:

@@ -15,7 +15,8 @@ _PIECE: Final = 1 << 19
 
 
 def insert_view(connection: Connection, id_: int, data: bytes) -> None:
-    """Write a view."""
+    """Write a view; again, if the answer to an earlier write was lost."""
+    connection.execute(sa.delete(VIEWS).where(VIEWS.c.id == id_))
     for piece, first in enumerate(range(0, len(data), _PIECE)):
         row = {"id": id_, "piece": piece, "data": data[first : first + _PIECE]}
         connection.execute(sa.insert(VIEWS), row)
@@ -26,6 +27,11 @@ def remove_views(connection: Connection, n_kept: int) -> None:
     ids = sa.select(VIEWS.c.id).where(VIEWS.c.piece == 0).order_by(VIEWS.c.id.desc())
     if excess := connection.scalars(ids.offset(n_kept).limit(100)).all():
         connection.execute(sa.delete(VIEWS).where(VIEWS.c.id.in_(excess)))
+
+
+def remove_views_before(connection: Connection, bound: int) -> None:
+    """Remove the views whose ids are lower."""
+    connection.execute(sa.delete(VIEWS).where(VIEWS.c.id < bound))
 
 
 def read_view(connection: Connection, id_: int) -> bytes | None:

@@ -20,7 +20,7 @@ from ..drivers.record import DecisionRecord, Outcome
 from ..waiting import Spawner
 from .codec import encode
 from .schema import DECISIONS, KEYS, OUTCOMES, Ids, first_id_at, keys_of
-from .views import insert_view, remove_views
+from .views import insert_view, remove_views, remove_views_before
 
 LOG = logging.getLogger(__name__)
 
@@ -175,15 +175,18 @@ class DecisionWriter(BackgroundWriter):
 
     def _write_views(self) -> None:
         while self._views:
-            id_, encode = self._views.popleft()
+            id_, encode = view = self._views[0]
             try:
                 data = encode()
             except Exception:  # of one view: decisions and other views are written
                 LOG.exception("A view of decisions cannot be stored")
-                continue
-            with self._database.writing() as connection:
-                insert_view(connection, id_, data)
-                remove_views(connection, self._max_views)
+            else:
+                with self._database.writing() as connection:
+                    insert_view(connection, id_, data)
+                    remove_views(connection, self._max_views)
+            # A newer one may have taken its place in the queue.
+            if self._views[0] is view:
+                self._views.popleft()
 
     def _write_batch(self, batch: Sequence[_Row]) -> None:
         """Write some decisions; retry if another process has used an id."""
@@ -206,7 +209,10 @@ class DecisionWriter(BackgroundWriter):
             return
         self._n_until_pruned = _PRUNE_EVERY
         if self._max_age_s:
-            self._remove_before(first_id_at(self._clock() - self._max_age_s))
+            bound = first_id_at(self._clock() - self._max_age_s)
+            self._remove_before(bound)
+            with self._database.writing() as connection:
+                remove_views_before(connection, bound)
         if self._max_decisions and (excess := self._n_excess()):
             self._remove_before(self._id_at(excess))
 

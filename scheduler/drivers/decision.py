@@ -225,6 +225,8 @@ class Decision:
         before, self.seen = self.seen, self._begin_pass()
         self.seen.queries, self.seen.offer = before.queries, offer
         self.seen.is_again = before.view is not None
+        if self._recorded is not None:
+            self.seen.contention = self._recorded.contention
         hosts, ledger = self._load_hosts(offer)
         with self._record.timed("hosts"):
             hosts = restrict_hosts(hosts, self._request, self._record.steps)
@@ -256,6 +258,7 @@ class Decision:
                 lambda: self._eligible,
                 global_request_id=self._caller.global_request_id,
             ),
+            contention=self.seen.contention,
             may_give_up=may_give_up,
         )
         self._parts.orphans.release_before_new_claim(

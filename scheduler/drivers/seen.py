@@ -27,7 +27,9 @@ class Seen:
         When it began, seconds since the epoch.
     return_alternates : bool
     contention : Contention
-        Read once: other decisions do not change it while this one is made.
+        Changed by the claims of the pass, and by no other decision.
+    share : float
+        Its share of refused claims at the beginning.
     n_claims : int
         Claim attempts of earlier passes.
     queries : sequence of CandidatesQuery
@@ -46,6 +48,7 @@ class Seen:
     at: float
     return_alternates: bool
     contention: Contention
+    share: float
     n_claims: int = 0
     queries: Sequence[CandidatesQuery] = ()
     offer: DecisionOffer | None = None
@@ -79,6 +82,7 @@ class Seen:
             parts.clock(),
             return_alternates,
             Contention(share),
+            share,
             n_claims=len(record.claims),
             random_seed=seed,
         )
@@ -98,7 +102,7 @@ class Seen:
             at=self.at,
             return_alternates=self.return_alternates,
             random_seed=self.random_seed,
-            contention=self.contention.share,
+            contention=self.share,
             n_claims=self.n_claims,
         )
 

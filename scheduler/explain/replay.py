@@ -9,12 +9,13 @@ from typing import Any
 
 from ...objects import RequestSpec
 from ..drivers.caller import Caller
+from ..drivers.claims.contention import Contention
 from ..drivers.claims.recorded import RecordedClaims
 from ..drivers.concluding import concluding
 from ..drivers.decision import Decision
 from ..drivers.record import DecisionRecord, Outcome, ReplayKey, WeigherPart
 from ..errors import NoValidHost, SchedulerError
-from ..views import OfflineParts
+from ..views import OfflineParts, UnreadableView
 from .funnel import funnel
 
 
@@ -83,9 +84,19 @@ def replay(
     ----------
     spec : RequestSpec
         The request; it may be changed.
+
+    Raises
+    ------
+    UnreadableView
+        Plugins of the decision are left out, as a view may not import code.
     """
+    if offline.left_out:
+        raise UnreadableView(
+            f"the decision was made with {', '.join(offline.left_out)}, which a view "
+            "does not import: give its configuration with --config-file"
+        )
     offline.now = key.at
-    claims = RecordedClaims(record.claims[key.n_claims :])
+    claims = RecordedClaims(record.claims[key.n_claims :], Contention(key.contention))
     again = _repeat(offline, key, record, spec, claims)
     return Replay(record, again, tuple(_compare(record, again)), claims.n_assumed)
 

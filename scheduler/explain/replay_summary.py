@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -84,11 +85,13 @@ def _fills(
     offline: OfflineParts, names: Sequence[str], memory_mb: int
 ) -> Iterator[float]:
     table = offline.parts.table
+    n_placed: Counter[str] = Counter()
     for name in names:
+        n_placed[name] += 1
         hosts = table.batch(table.nodes_of(name))
         total = int(hosts.total_usable_ram_mb.sum())
         if total:
-            used = total - int(hosts.free_ram_mb.sum()) + memory_mb
+            used = total - int(hosts.free_ram_mb.sum()) + memory_mb * n_placed[name]
             yield used / total
 
 

@@ -236,7 +236,8 @@ class HostBatch:
         codes = self.codes(name)
         if cache_key is not None:
             answers = self._view.interners[name].map_values(cache_key, function, dtype)
-            if answers.dtype != object and (answers == answers[:1]).all():
+            is_plain = len(codes) and answers.dtype != object
+            if is_plain and (answers == answers[0]).all():
                 # Mostly: no aggregate has a multiplier, no host has a certain trait.
                 return np.full(len(codes), answers[0], dtype)
             return answers[codes]

@@ -14,6 +14,7 @@ from typing import Any, Final
 from ..hosts import HostPools, HostTopology
 from ..hosts.columns import (
     NUMBERS,
+    PLACES,
     POOLS,
     TEXTS,
     TOPOLOGY,
@@ -65,7 +66,7 @@ def _read_numbers(value: Any) -> Mapping[str, float] | None:  # noqa: ANN401 - a
     return MappingProxyType({str(k): v for k, v in value.items()})
 
 
-def _read_triples(value: Any) -> tuple[tuple[str, ...], ...]:  # noqa: ANN401 - as above
+def _read_tuples(value: Any) -> tuple[tuple[str, ...], ...]:  # noqa: ANN401 - as above
     return tuple(tuple(map(str, each)) for each in value)
 
 
@@ -154,7 +155,8 @@ _OF_TEXTS: Final[tuple[Convert, Convert]] = (_same, _text)
 _KINDS: Final[Mapping[ColumnType, tuple[Convert, Convert]]] = {
     TEXTS: (_write_mapping, _read_texts),
     NUMBERS: (_write_mapping, _read_numbers),
-    TRIPLES: (_same, _read_triples),
+    TRIPLES: (_same, _read_tuples),
+    PLACES: (_same, _read_tuples),
     TOPOLOGY: (_write_topology, _read_topology),
     POOLS: (_write_pools, _read_pools),
 }

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +20,8 @@ from ..placement.memory import TableOffer
 from ..placement.providers import ProviderView
 from ..waiting import Spawner, ThreadSpawner
 from .view import CapturedView
+
+LOG = logging.getLogger(__name__)
 
 #: Seconds between two views of failures: after each, the next one is twice as far.
 _MIN_INTERVAL_S: Final = 1.0
@@ -38,6 +42,8 @@ class _Kept:
 
     id: str
     read: _Read
+    #: When, in monotonic seconds; later, the store may have lost or removed it.
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,28 +115,35 @@ class ViewKeeper:
 
     def begin(self, parts: Parts, seen: Seen) -> None:
         """Capture the view of a decision that has read its hosts, if one is due."""
-        now = self._clock()
-        if now < self._next_sample_at and not seen.is_again:
-            return
-        self._next_sample_at = now + _SAMPLE_S
-        if not self._find(parts, seen):
-            self._capture(parts, seen)
+        with _logged():
+            now = self._clock()
+            if now < self._next_sample_at and not seen.is_again:
+                return
+            self._next_sample_at = now + _SAMPLE_S
+            if not self._find(parts, seen):
+                self._capture(parts, seen)
 
     def end(self, parts: Parts, seen: Seen, record: DecisionRecord) -> None:
         """Set `DecisionRecord.replay` if the view is stored, or is captured now."""
-        if seen.view is None and record.outcome is Outcome.NO_VALID_HOST:
-            if seen.revision is None:  # no host was read, as there was no candidate
-                seen.revision = parts.table.revision
-            is_current = seen.revision == parts.table.revision
-            if not self._find(parts, seen) and is_current and self._is_due():
-                self._capture(parts, seen)
-        if seen.view is not None:
-            record.replay = seen.key(seen.view)
+        with _logged():
+            if seen.view is None and record.outcome is Outcome.NO_VALID_HOST:
+                self._keep_failed(parts, seen)
+            if seen.view is not None:
+                record.replay = seen.key(seen.view)
+
+    def _keep_failed(self, parts: Parts, seen: Seen) -> None:
+        if seen.revision is None:  # no host was read, as there was no candidate
+            seen.revision = parts.table.revision
+        is_current = seen.revision == parts.table.revision
+        if not self._find(parts, seen) and is_current and self._is_due():
+            self._capture(parts, seen)
 
     def _find(self, parts: Parts, seen: Seen) -> bool:
         """Return whether the last view is that of a decision, too."""
         last = self._last
-        if last is None or not last.read.is_view_of(parts, seen):
+        if last is None or self._clock() - last.at > _SAMPLE_S:
+            return False
+        if not last.read.is_view_of(parts, seen):
             return False
         seen.view = last.id
         return True
@@ -142,7 +155,7 @@ class ViewKeeper:
         read = _Read.of(captured)
         if read.is_view_of(parts, seen):
             seen.view = self._add(lambda: self._encode(captured))
-            self._last = _Kept(seen.view, read)
+            self._last = _Kept(seen.view, read, self._clock())
 
     def _is_due(self) -> bool:
         """Return whether a failure may be captured; the next one has to wait longer.
@@ -167,3 +180,12 @@ class ViewKeeper:
         with self._lock:
             self._next_at = max(self._next_at, ended + _REST * (ended - began))
         return data
+
+
+@contextmanager
+def _logged() -> Iterator[None]:
+    """Log what fails: a decision does not depend on its view."""
+    try:
+        yield
+    except Exception:
+        LOG.exception("The view of a decision was not captured")

@@ -35,7 +35,7 @@ from ..placement.memory import TableOffer
 from ..placement.providers import ProviderQuery, ProviderView, QueryNotCovered
 from ..sources.base import BaseHostSource
 from ..waiting import SystemWaiter
-from .options import apply_options
+from .options import apply_options, code_paths
 from .view import StoredView
 
 
@@ -52,6 +52,8 @@ class OfflineParts:
     parts : Parts
     now : float
         What its clock says, seconds since the epoch: at first the time of the view.
+    left_out : sequence of str
+        The plugins that the view names by a path of code, and that are not loaded.
 
     Raises
     ------
@@ -63,8 +65,12 @@ class OfflineParts:
     def __init__(self, view: StoredView, conf: cfg.ConfigOpts | None = None) -> None:
         self.view = view
         self.now = view.at
+        self.left_out = code_paths(view.options) if conf is None else []
         plugins = _plugins(view, conf, self.clock)
-        placement = _NoPlacement()
+        providers = view.providers
+        placement = _NoPlacement(
+            is_empty=providers is not None and not len(providers.state.generations)
+        )
         orphans = Orphans(placement, rng=random.Random(0))
         self.parts = Parts(
             conf=plugins.conf,
@@ -119,11 +125,12 @@ class ViewSource(BaseHostSource):
 class _NoPlacement(PlacementClient):
     """No Placement can be asked: each call raises PlacementUnavailable."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_empty: bool) -> None:
         self.health = PlacementHealth()
+        self._is_empty = is_empty
 
     def is_empty(self) -> bool:
-        return False
+        return self._is_empty
 
     def _read(self, url: str, *_args: object, **_more: object) -> NoReturn:
         raise PlacementUnavailable(

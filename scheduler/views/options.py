@@ -10,7 +10,7 @@ from typing import Any
 from oslo_config import cfg
 
 from ..conf import registered_opts
-from ..conf.values import is_secret
+from ..conf.values import HIDDEN, is_secret, is_secret_name
 from ..failures import without_secrets
 from .frames import checked
 
@@ -30,10 +30,30 @@ def set_options(conf: cfg.ConfigOpts) -> dict[str, dict[str, Any]]:
             continue
         value = (conf[group] if group else conf)[opt.dest]
         if value != opt.default:
-            if isinstance(value, str):
-                value = without_secrets(value)
-            found.setdefault(group or "DEFAULT", {})[opt.dest] = value
+            found.setdefault(group or "DEFAULT", {})[opt.dest] = _masked(value)
     return found
+
+
+def _masked(value: Any) -> Any:  # noqa: ANN401 - of any option
+    if isinstance(value, str):
+        return without_secrets(value)
+    if isinstance(value, dict):
+        return {
+            name: HIDDEN if is_secret_name(str(name)) else _masked(each)
+            for name, each in value.items()
+        }
+    return [_masked(each) for each in value] if isinstance(value, list) else value
+
+
+def code_paths(values: OptionValues) -> list[str]:
+    """Return the paths of code in the options of a view, which are left out."""
+    of_groups = (of_group.items() for of_group in values.values())
+    options = [each for items in of_groups for each in items]
+    return [p for name, v in options if name in _CODE for p in v if not _is_safe(p)]
+
+
+def _is_safe(path: str) -> bool:
+    return "." not in path or path.startswith(_NOVA)
 
 
 def apply_options(conf: cfg.ConfigOpts, values: OptionValues) -> bool:
@@ -56,7 +76,7 @@ def _apply(conf: cfg.ConfigOpts, values: OptionValues) -> bool:
         for name, value in of_group.items():
             known = value
             if name in _CODE:
-                known = [p for p in value if "." not in p or p.startswith(_NOVA)]
+                known = [path for path in value if _is_safe(path)]
             try:
                 conf.set_override(
                     str(name), known, None if group == "DEFAULT" else str(group)

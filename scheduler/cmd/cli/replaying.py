@@ -17,7 +17,7 @@ from .text import names, safe
 
 if TYPE_CHECKING:
     from ...decision_store import StoredDecision
-    from ...explain import Replay
+    from ...explain import Replay, ReplaySummary
     from ...views import OfflineParts
 
 #: Decisions that are asked for at once.
@@ -116,6 +116,7 @@ class _Replays:
         click.ClickException
         """
         from ...explain import replay as repeat
+        from ...views import UnreadableView
 
         key = stored.record.replay
         assert key is not None
@@ -125,7 +126,10 @@ class _Replays:
             raise click.ClickException(_NOT_STORED.format(safe(stored.request_id)))
         if stored.request is None:
             raise click.ClickException("The decision was stored without its request")
-        return repeat(offline, key, stored.record, stored.request)
+        try:
+            return repeat(offline, key, stored.record, stored.request)
+        except UnreadableView as e:
+            raise click.ClickException(str(e)) from e
 
     def _parts(self, view: str) -> OfflineParts | None:
         from ...errors import SchedulerError
@@ -144,19 +148,30 @@ class _Replays:
         return self._offline
 
     def summary(self, found: Iterator[StoredDecision]) -> dict[str, Any]:
-        """Repeat decisions and sum up; those without a view are counted."""
+        """Repeat decisions and sum up; those without a view are counted.
+
+        One that cannot be repeated is counted as failed.
+        """
         from ...explain import ReplaySummary
 
-        made, n_without = ReplaySummary(), 0
+        made, n_without, failures = ReplaySummary(), 0, [""]
         for stored in found:
-            key, request = stored.record.replay, stored.request
-            offline = None if key is None or request is None else self._parts(key.view)
-            if offline is None or request is None:
-                n_without += 1
-                continue
-            memory_mb = int(request.flavor.memory_mb)
-            made.add(self.of(stored), offline, memory_mb)
-        return {**made.to_dict(), "without_view": n_without}
+            try:
+                n_without += not self._add(made, stored)
+            except click.ClickException as e:
+                made.n_failed += 1
+                failures.append(e.message)
+        more = {"without_view": n_without, "first_failure": failures[:2][-1]}
+        return {**made.to_dict(), **more}
+
+    def _add(self, made: ReplaySummary, stored: StoredDecision) -> bool:
+        """Repeat a decision, and count it; return whether it has a view."""
+        key, request = stored.record.replay, stored.request
+        offline = None if key is None or request is None else self._parts(key.view)
+        if offline is None or request is None:
+            return False
+        made.add(self.of(stored), offline, int(request.flavor.memory_mb))
+        return True
 
 
 # -- what is shown -----------------------------------------------------------------
@@ -198,6 +213,8 @@ def _show_summary(answer: Mapping[str, Any]) -> None:
         f"only then, {answer['failed']} could not be repeated.",
         markup=False,
     )
+    if answer["first_failure"]:
+        screen.print(f"The first failure: {answer['first_failure']}", markup=False)
     for name, text in (
         ("hosts", "Hosts selected"),
         ("memory_fill", "Their memory used"),

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from ...hosts import HostBatch
 from ..instances import PlacedInstance
 from ..weighing import Ranking
+from .contention import Contention
 from .ledger import Ledger
 
 #: The candidate of an instance for which nothing is claimed.
@@ -20,6 +21,10 @@ Accept = Callable[[str, HostBatch, int], int | None]
 
 class Claims(Protocol):
     """The claims of a decision: in Placement, or those of a record; `RequestClaims`."""
+
+    @property
+    def contention(self) -> Contention:
+        """The share of refused claims, which the claims of the pass change."""
 
     @property
     def may_add(self) -> bool:

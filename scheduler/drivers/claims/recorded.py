@@ -16,6 +16,7 @@ from ..record import (
     RELEASED,
     ClaimAttempt,
 )
+from .contention import Contention
 from .ledger import Ledger
 from .rechecks import CHANGED
 
@@ -27,6 +28,8 @@ class RecordedClaims:
     ----------
     attempts : sequence of ClaimAttempt
         Those of the pass that is repeated, in their order.
+    contention : Contention
+        As it was when that pass began.
 
     Attributes
     ----------
@@ -40,8 +43,13 @@ class RecordedClaims:
     #: A view has no instances of concurrent requests.
     counts_others = False
 
-    def __init__(self, attempts: Sequence[ClaimAttempt]) -> None:
+    def __init__(
+        self, attempts: Sequence[ClaimAttempt], contention: Contention
+    ) -> None:
+        self.contention = contention
         self._left = deque(attempts)
+        #: Instances and service hosts that were outdated: those of all their nodes.
+        self._outdated: set[tuple[str, str]] = set()
         self.n_assumed = 0
 
     def claim_host(
@@ -120,7 +128,13 @@ class RecordedClaims:
 
     def _answer(self, uuids: Sequence[str], hosts: Sequence[str]) -> ClaimResult:
         if self._is_next(tuple(uuids), tuple(hosts)):
-            return ClaimResult(self._left.popleft().result)
+            attempt = self._left.popleft()
+            result = ClaimResult(attempt.result)
+            self.contention.note(
+                is_refused=result is not ClaimResult.CLAIMED,
+                n_attempts=attempt.n_attempts,
+            )
+            return result
         self.n_assumed += 1
         return ClaimResult.CLAIMED
 
@@ -142,11 +156,10 @@ class RecordedClaims:
 
     def _was_outdated(self, uuid: str, host: str) -> bool:
         """Return whether filters rejected the host as it was just before the claim."""
-        was_outdated = False
         while self._is_outdated(uuid, host) and self._left[0].detail != CHANGED:
             self._left.popleft()
-            was_outdated = True
-        return was_outdated
+            self._outdated.add((uuid, host))
+        return (uuid, host) in self._outdated
 
     def _had_changed(self, uuid: str, host: str) -> bool:
         """Return whether a candidate's traits or aggregates no longer matched."""

@@ -41,6 +41,7 @@ from ..record import (
     DecisionRecord,
 )
 from ..restrictions import evacuated_from
+from .contention import Contention
 from .groups import GroupCheck
 from .ledger import Ledger
 from .levels import LevelCheck
@@ -77,9 +78,11 @@ class RequestClaims:
         rechecks: Rechecks,
         levels: LevelCheck,
         *,
+        contention: Contention,
         may_give_up: bool = False,
     ) -> None:
         self._parts = parts
+        self.contention = contention
         self._global_request_id = caller.global_request_id
         self._project_id = _owner(request, caller, "project_id")
         self._user_id = _owner(request, caller, "user_id")
@@ -357,10 +360,11 @@ class RequestClaims:
     def _record_attempt(
         self, uuids: Sequence[str], hosts: Sequence[str], answer: ClaimAnswer
     ) -> None:
-        self._parts.contention.note(
-            is_refused=answer.result is not ClaimResult.CLAIMED,
-            n_attempts=answer.n_attempts,
-        )
+        for each in (self._parts.contention, self.contention):
+            each.note(
+                is_refused=answer.result is not ClaimResult.CLAIMED,
+                n_attempts=answer.n_attempts,
+            )
         self._record.claims.append(
             ClaimAttempt(
                 instance_uuids=tuple(uuids),

@@ -101,3 +101,21 @@ def test_encoding_takes_a_small_share_of_time(kept: Kept) -> None:
     assert kept.view_of(vcpus=500) is None
     kept.now = 11.0
     assert kept.view_of(vcpus=500) == "2"
+
+
+def test_a_view_is_not_named_for_ever(kept: Kept) -> None:
+    assert kept.view_of(vcpus=500) == "1"
+    kept.now = 61.0  # the store may have lost or removed it
+    assert kept.view_of(vcpus=500) == "2"
+
+
+def test_a_view_that_cannot_be_captured_fails_no_decision(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(_encode: Callable[[], bytes]) -> str:
+        raise OSError("no memory")
+
+    monkeypatch.setattr(kept.scheduler.selector.parts.views, "_add", broken)
+    assert kept.view_of(memory_mb=64) is None
+    assert kept.scheduler.decisions.newest(1)[0].instances
+    assert "The view of a decision was not captured" in caplog.text

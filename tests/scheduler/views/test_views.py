@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from oslo_config import cfg
 
 from moorage.scheduler.conf import load
 from moorage.scheduler.errors import ConfigurationError
@@ -38,6 +39,7 @@ from moorage.scheduler.views import (
     StoredView,
     UnreadableView,
 )
+from moorage.scheduler.views.options import set_options
 from moorage.testing.builders import (
     NOW,
     host,
@@ -169,6 +171,21 @@ def test_options_are_read_without_secrets() -> None:
     assert b"s3cret" not in zlib.decompress(data[len(b"moorage view 1") :])
 
 
+def test_secrets_of_other_owners_are_left_out_and_masked() -> None:
+    conf = load([], config_files=[])
+    conf.register_opts(
+        [cfg.StrOpt("passwd"), cfg.ListOpt("servers"), cfg.DictOpt("backends")], "acme"
+    )
+    conf.set_override("passwd", "s3cret", "acme")
+    conf.set_override("servers", ["redis://u:s3cret@h"], "acme")
+    backends = {"a": "redis://u:s3cret@h", "api_key": "s3cret"}
+    conf.set_override("backends", backends, "acme")
+    assert set_options(conf)["acme"] == {
+        "servers": ["redis://u:***@h"],
+        "backends": {"a": "redis://u:***@h", "api_key": "***"},
+    }
+
+
 def test_code_of_a_view_is_not_imported(tmp_path: Any, monkeypatch: Any) -> None:
     (tmp_path / "hostile.py").write_text(
         "import pathlib\npathlib.Path(__file__).with_suffix('.run').touch()\n"
@@ -178,7 +195,8 @@ def test_code_of_a_view_is_not_imported(tmp_path: Any, monkeypatch: Any) -> None
         "filter_scheduler__available_filters": ["hostile.filters"],
         "filter_scheduler__weight_classes": ["hostile.weighers"],
     }
-    OfflineParts(StoredView.decode(_captured(**hostile).encode()))
+    offline = OfflineParts(StoredView.decode(_captured(**hostile).encode()))
+    assert offline.left_out == ["hostile.filters", "hostile.weighers"]
     assert not (tmp_path / "hostile.run").exists()
 
 
