@@ -149,12 +149,24 @@ def test_without_providers_in_memory_the_capacity_says_what_to_set(
     assert "set [placement_database] connection" in answer.text
 
 
-def test_a_store_that_is_away_is_named(api: ExplainingAPI) -> None:
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("/", 200, "How full the hosts are"),
+        (f"/hosts/{NAMES[0]}", 200, "Why is an instance not here?"),
+        ("/decisions", 503, "<form"),
+        (f"/why-not?host={NAMES[0]}&request={SELECTED}", 503, "<form"),
+    ],
+)
+def test_a_store_that_is_away_is_named_beside_the_rest_of_a_page(
+    api: ExplainingAPI, path: str, status: int, text: str
+) -> None:
     store = DecisionStore("sqlite:////proc/none/decisions.sqlite")
     client = Client(make_app(Answers(api.scheduler.explainer, store)))
-    answer = client.get("/decisions")
-    assert answer.status_code == 503
+    answer = client.get(path)
+    assert (answer.status_code, answer.mimetype) == (status, "text/html")
     assert "/proc/none/decisions.sqlite" in answer.text
+    assert text in answer.text
 
 
 def test_a_large_page_is_compressed_if_the_browser_can_read_it(client: Client) -> None:
