@@ -33,6 +33,7 @@ from ....fixtures.explaining_api import (
     explaining_api,
 )
 from ....fixtures.hostile_names import HOSTILE_NAMES, hostile_record
+from ....fixtures.ports import free_port
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +150,14 @@ def test_without_providers_in_memory_the_capacity_says_what_to_set(
     assert "set [placement_database] connection" in answer.text
 
 
+@pytest.fixture(params=["missing", "refusing"])
+def store_away(request: pytest.FixtureRequest) -> DecisionStore:
+    """A store whose file cannot be, or whose server does not run."""
+    if request.param == "missing":
+        return DecisionStore("sqlite:////proc/none/decisions.sqlite")
+    return DecisionStore(f"mysql+pymysql://u:p@127.0.0.1:{free_port()}/decisions")
+
+
 @pytest.mark.parametrize(
     ("path", "status", "text"),
     [
@@ -159,13 +168,12 @@ def test_without_providers_in_memory_the_capacity_says_what_to_set(
     ],
 )
 def test_a_store_that_is_away_is_named_beside_the_rest_of_a_page(
-    api: ExplainingAPI, path: str, status: int, text: str
+    api: ExplainingAPI, store_away: DecisionStore, path: str, status: int, text: str
 ) -> None:
-    store = DecisionStore("sqlite:////proc/none/decisions.sqlite")
-    client = Client(make_app(Answers(api.scheduler.explainer, store)))
+    client = Client(make_app(Answers(api.scheduler.explainer, store_away)))
     answer = client.get(path)
     assert (answer.status_code, answer.mimetype) == (status, "text/html")
-    assert "/proc/none/decisions.sqlite" in answer.text
+    assert store_away.name in answer.text
     assert text in answer.text
 
 
