@@ -105,12 +105,21 @@ class BackgroundWriter(abc.ABC):
             self._wake.clear()
             is_last = self._is_stopping
             if not is_last:
-                self.each_interval()
+                self._prepare_interval()
             if self._skip and not is_last:
                 self._skip -= 1
             else:
                 self.flush()
         self._has_ended.set()
+
+    def _prepare_interval(self) -> None:
+        try:
+            self.each_interval()
+        except Exception:  # the thread must survive it
+            LOG.exception(
+                "Preparing to write %s failed; retrying in %g s",
+                self._what, _INTERVAL_S,
+            )  # fmt: skip
 
     def flush(self) -> None:
         """Write what is queued now; what cannot be written is retried later."""

@@ -17,6 +17,7 @@ from .codec import UnreadableRecord, decode, read_request
 from .schema import (
     DECISIONS,
     KEYS,
+    MAX_ID,
     OUTCOMES,
     first_id_at,
     hosts_of,
@@ -188,9 +189,9 @@ def _bounds(
     if query.since_s is not None:
         yield id_ >= first_id_at(query.since_s)
     if query.after is not None:
-        yield id_ < query.after
+        yield id_ < min(query.after, MAX_ID)
     if query.newer_than is not None:
-        yield id_ > query.newer_than
+        yield id_ > min(query.newer_than, MAX_ID)
     if query.failed is not None:
         selected = DECISIONS.c.outcome == OUTCOMES.index(Outcome.SELECTED)
         yield sa.not_(selected) if query.failed else selected

@@ -73,6 +73,24 @@ def test_retries_are_rarer_and_intervals_go_on() -> None:
     assert writer.failure == "away."
 
 
+@pytest.mark.usefixtures("fast")
+def test_a_failure_between_writes_is_logged_and_writing_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class FailsFirst(ThingsWriter):
+        def each_interval(self) -> None:
+            super().each_interval()
+            if self.n_intervals == 1:
+                raise RuntimeError("a bug")
+
+    writer = FailsFirst()
+    writer.start()
+    wait_until(lambda: writer.n_writes > 4)
+    writer.stop()
+    [failed] = [each for each in caplog.records if each.exc_info]
+    assert failed.getMessage().startswith("Preparing to write things failed; retrying")
+
+
 def test_a_retry_that_is_demanded_ignores_the_backoff() -> None:
     writer = ThingsWriter(StoreUnavailable("away."))
     writer.mark_failed("away.")

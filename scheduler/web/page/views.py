@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from flask import Blueprint, Response, request
 from werkzeug.exceptions import HTTPException
 
+from ...database import StoreUnavailable
 from ...decision_store import DecisionQuery
 from ...errors import SchedulerError
 from ..answers import MAX_WHOLE, Answers, finite
@@ -202,7 +203,7 @@ def _attempt(find: Callable[[], _T]) -> tuple[_T | None, PageError | None]:
     """Return what a function returns, or the error that it raises."""
     try:
         return find(), None
-    except SchedulerError as e:
+    except (SchedulerError, StoreUnavailable) as e:
         return None, PageError(*describe(e, f"{request.method} {request.path}"))
 
 

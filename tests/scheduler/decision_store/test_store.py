@@ -54,6 +54,8 @@ def test_decision_is_read_as_it_was_stored(store: DecisionStore) -> None:
         ({"host": "A"}, []),
         ({"failed": True}, [4]),
         ({"since_s": NOW + 3}, [4, 3]),
+        ({"after": 1 << 63}, [4, 3, 2, 1]),
+        ({"newer_than": 1 << 63}, []),
         ({"instance_uuid": instance_uuid(3), "project_id": "p1"}, []),
         ({"request_id": ""}, [4, 3, 2, 1]),
     ],

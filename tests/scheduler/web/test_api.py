@@ -79,6 +79,7 @@ def test_decisions_are_listed_newest_first(client: Client) -> None:
         ({"project": "another"}, []),
         ({"host": "nowhere"}, []),
         ({"since": 4e9}, []),
+        ({"after": "9" * 19, "limit": 1}, [FAILED]),
     ],
 )
 def test_decisions_are_found(

@@ -33,6 +33,7 @@ from ....fixtures.explaining_api import (
     explaining_api,
 )
 from ....fixtures.hostile_names import HOSTILE_NAMES, hostile_record
+from ....fixtures.ports import free_port
 
 
 @pytest.fixture(scope="module")
@@ -149,12 +150,31 @@ def test_without_providers_in_memory_the_capacity_says_what_to_set(
     assert "set [placement_database] connection" in answer.text
 
 
-def test_a_store_that_is_away_is_named(api: ExplainingAPI) -> None:
-    store = DecisionStore("sqlite:////proc/none/decisions.sqlite")
-    client = Client(make_app(Answers(api.scheduler.explainer, store)))
-    answer = client.get("/decisions")
-    assert answer.status_code == 503
-    assert "/proc/none/decisions.sqlite" in answer.text
+@pytest.fixture(params=["missing", "refusing"])
+def store_away(request: pytest.FixtureRequest) -> DecisionStore:
+    """A store whose file cannot be, or whose server does not run."""
+    if request.param == "missing":
+        return DecisionStore("sqlite:////proc/none/decisions.sqlite")
+    return DecisionStore(f"mysql+pymysql://u:p@127.0.0.1:{free_port()}/decisions")
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("/", 200, "How full the hosts are"),
+        (f"/hosts/{NAMES[0]}", 200, "Why is an instance not here?"),
+        ("/decisions", 503, "<form"),
+        (f"/why-not?host={NAMES[0]}&request={SELECTED}", 503, "<form"),
+    ],
+)
+def test_a_store_that_is_away_is_named_beside_the_rest_of_a_page(
+    api: ExplainingAPI, store_away: DecisionStore, path: str, status: int, text: str
+) -> None:
+    client = Client(make_app(Answers(api.scheduler.explainer, store_away)))
+    answer = client.get(path)
+    assert (answer.status_code, answer.mimetype) == (status, "text/html")
+    assert store_away.name in answer.text
+    assert text in answer.text
 
 
 def test_a_large_page_is_compressed_if_the_browser_can_read_it(client: Client) -> None:
