@@ -16,6 +16,7 @@ from ..errors import SchedulerError, excerpt
 from ..explain import (
     CloudFill,
     Explainer,
+    FlavorRequest,
     HostSummary,
     funnel,
     request_of_flavor,
@@ -160,18 +161,25 @@ class Answers:
         body : mapping
             With ``flavors``, or ``from``; ``name``, if any, chooses some.
         """
+        name = body.get("name")
         if "flavors" in body:
             flavors = [request_of_flavor(read_flavor(f)) for f in body["flavors"]]
+        elif body.get("from") == "nova":
+            flavors = self._explainer.nova_flavors(None if name is None else [name])
         else:
-            recent = self._store.find(DecisionQuery(limit=MAX_DECISIONS))
-            stored = (each.request for each in recent)
-            flavors = requests_of_decisions(each for each in stored if each is not None)
-        name = body.get("name")
+            flavors = self._recent_flavors()
         chosen = [f for f in flavors if name in (None, f.spec_obj.flavor.name)]
         if not chosen:
-            what = f"named {excerpt(name)} " if name else ""
-            raise NotFound(f"There is no flavor {what}among {len(flavors)}")
+            among = f" named {excerpt(name)}" if name else ""
+            if flavors:
+                among += f" among {len(flavors)}"
+            raise NotFound(f"There is no flavor{among}")
         return self._explainer.capacity(chosen).to_dict()
+
+    def _recent_flavors(self) -> list[FlavorRequest]:
+        recent = self._store.find(DecisionQuery(limit=MAX_DECISIONS))
+        stored = (each.request for each in recent)
+        return requests_of_decisions(each for each in stored if each is not None)
 
     def hosts(self, after: str, limit: int) -> dict[str, Any]:
         """Return a page of compute nodes by host and node, and how to continue."""

@@ -167,6 +167,7 @@ def test_capacity_of_the_flavors_of_recent_decisions(client: Client) -> None:
     ("body", "status", "error"),
     [
         ({}, 400, "is not valid under any of the given schemas"),
+        ({"from": "nova"}, 400, "[moorage] source = nova_db only"),
         ({"from": "elsewhere"}, 400, "from: 'elsewhere' is not one of"),
         ({"from": "decisions", "name": "x<"}, 404, "no flavor named 'x<'"),
         ({"flavors": []}, 400, "flavors: [] should be non-empty"),
