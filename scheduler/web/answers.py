@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from ...objects import RequestSpec
@@ -14,6 +14,7 @@ from ..decision_store import DecisionQuery, StoredDecision
 from ..drivers.record import DecisionRecord
 from ..errors import SchedulerError, excerpt
 from ..explain import (
+    CapacityReport,
     CloudFill,
     Explainer,
     FlavorRequest,
@@ -22,6 +23,8 @@ from ..explain import (
     request_of_flavor,
     requests_of_decisions,
 )
+from ..request import set_field
+from ..sources.base import NoFlavors
 from .specs import notes_on, read_flavor, read_request
 
 #: The view of the present state, among the ids of stored ones.
@@ -175,6 +178,23 @@ class Answers:
                 among += f" among {len(flavors)}"
             raise NotFound(f"There is no flavor{among}")
         return self._explainer.capacity(chosen).to_dict()
+
+    def capacity_of(self, names: Collection[str]) -> CapacityReport:
+        """Return the capacity of the flavors of these names that are found.
+
+        They are nova's or, if the source of hosts knows none, those of recent
+        decisions, of each name the newest.
+        """
+        try:
+            flavors = self._explainer.nova_flavors(names)
+        except NoFlavors:
+            flavors = self._recent_flavors()
+        chosen: dict[str, FlavorRequest] = {}
+        for each in flavors:
+            name = set_field(each.spec_obj.flavor, "name")
+            if name in names:
+                chosen.setdefault(name, each)
+        return self._explainer.capacity(list(chosen.values()))
 
     def _recent_flavors(self) -> list[FlavorRequest]:
         recent = self._store.find(DecisionQuery(limit=MAX_DECISIONS))

@@ -307,7 +307,7 @@ _ANSWERS: Final[dict[str, tuple[str, str, Schema]]] = {
     "/v1/capacity": (
         "post",
         "How many more instances of flavors fit now, by zone and cell.",
-        _object(n_hosts=_COUNT, flavors=_list(_CAPACITY)),
+        _object(n_hosts=_COUNT, zones=_TEXTS, flavors=_list(_CAPACITY)),
     ),
     "/v1/hosts": (
         "get",

@@ -89,13 +89,18 @@ class _WithFlavors(BaseHostSource):
 
 
 @pytest.fixture
-def client(source: NovaDBSource) -> Iterator[Client]:
+def answers(source: NovaDBSource) -> Iterator[Answers]:
     with explained_cloud(2) as (scheduler, _):
         parts = dataclasses.replace(
             scheduler.selector.parts, source=_WithFlavors(source)
         )
         explainer = Explainer(lambda: parts, scheduler.candidates.provider_view)
-        yield Client(make_app(Answers(explainer, None)))
+        yield Answers(explainer, None)
+
+
+@pytest.fixture
+def client(answers: Answers) -> Client:
+    return Client(make_app(answers))
 
 
 def test_capacity_of_novas_flavors(client: Client) -> None:
@@ -112,6 +117,11 @@ def test_capacity_of_novas_flavors(client: Client) -> None:
         404,
         {"error": "There is no flavor named 'old'"},
     )
+
+
+def test_capacity_of_flavors_by_name_is_that_of_novas(answers: Answers) -> None:
+    report = answers.capacity_of(["small", "old"])
+    assert [each.flavor for each in report.flavors] == ["small"]
 
 
 def test_a_lost_database_is_one_line(
