@@ -266,7 +266,9 @@ class _Counter:
         """Return how many instances pass the filters, at most so many on each host."""
         n_each = most.copy()
         at = np.flatnonzero(most)
-        at = at[~self._passes(request, hosts.take(at), plain, most[at])]
+        # A copy would gather all columns again.
+        having = hosts if len(at) == len(hosts) else hosts.take(at)
+        at = at[~self._passes(request, having, plain, most[at])]
         if len(at):
             # Most of these pass with no instance either.
             n_each[at] = 0
