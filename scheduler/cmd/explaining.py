@@ -23,7 +23,9 @@ from ..placement.embedded import MEMORY, EmbeddedPlacement
 from ..rpc import get_transport
 from ..service import build, needs_embedded
 from ..telemetry import report
+from ..telemetry.capacity import CapacityGauge
 from ..telemetry.serving import ProcessTelemetry
+from ..waiting import ThreadSpawner
 from ..web import Answers, is_open, make_access, make_app, make_web_server
 from .daemon import OPERATOR_ERRORS, configure, tune_garbage_collector
 from .options import Options, copy_options
@@ -55,11 +57,21 @@ def run(argv: Sequence[str]) -> int:
             stack.callback(scheduler.stop)
             telemetry = stack.enter_context(ProcessTelemetry(scheduler.status))
             telemetry.on_stop(report.write_on_signal(scheduler.status, _NAME))
-            app = make_app(Answers(scheduler.explainer, scheduler.status.store))
-            app.register_blueprint(telemetry.pages(has_reasons=is_open(conf)))
+            answers = Answers(scheduler.explainer, scheduler.status.store)
+            gauge = CapacityGauge(
+                conf.moorage.capacity_flavors,
+                answers.capacity_of,
+                spawner=ThreadSpawner(),
+            )
+            stack.callback(gauge.stop)
+            app = make_app(answers)
+            app.register_blueprint(
+                telemetry.pages(has_reasons=is_open(conf), others=[gauge])
+            )
             server = make_web_server(conf, access(app))
             signals = Signals((*STOPPING, RELOADING))
             scheduler.start()
+            gauge.start()
             tune_garbage_collector()
             options = Options(argv, conf, settings)
             with server:

@@ -306,6 +306,16 @@ OPTS = (
             "0: none is stored. Related option: decision_store_connection."
         ),
     ),
+    cfg.ListOpt(
+        "capacity_flavors",
+        default=[],
+        help=(
+            "Names of the flavors whose capacity moorage-api computes every 60 s, and "
+            "exports as moorage_capacity_instances. They are read from nova's API "
+            'database; unless source is "nova_db", they are taken from the 200 newest '
+            "stored decisions, and are exported only while those have them."
+        ),
+    ),
     cfg.StrOpt(
         "user_reasons",
         default="counts",

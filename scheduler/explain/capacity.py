@@ -105,9 +105,12 @@ class CapacityReport:
     ----------
     n_hosts : int
         All compute nodes.
+    zones : tuple of str
+        All zones of compute nodes, also those without room.
     """
 
     n_hosts: int
+    zones: tuple[str, ...]
     flavors: tuple[FlavorCapacity, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -133,7 +136,9 @@ def capacity(
         raise NoProviders(_NO_PROVIDERS)
     counter = _Counter(parts, view)
     return CapacityReport(
-        len(counter.hosts), tuple(counter.count(each) for each in flavors)
+        len(counter.hosts),
+        counter.zones,
+        tuple(counter.count(each) for each in flavors),
     )
 
 
@@ -166,6 +171,10 @@ class _Counter:
         index: dict[tuple[str, str], int] = {}
         place_of = [index.setdefault(pair, len(index)) for pair in pairs]
         return list(index), np.array(place_of, np.intp)
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        return tuple(sorted({zone for zone, _ in self._places}))
 
     def count(self, flavor: FlavorRequest) -> FlavorCapacity:
         counted = self._counted(copy.deepcopy(flavor.spec_obj))
@@ -257,7 +266,9 @@ class _Counter:
         """Return how many instances pass the filters, at most so many on each host."""
         n_each = most.copy()
         at = np.flatnonzero(most)
-        at = at[~self._passes(request, hosts.take(at), plain, most[at])]
+        # A copy would gather all columns again.
+        having = hosts if len(at) == len(hosts) else hosts.take(at)
+        at = at[~self._passes(request, having, plain, most[at])]
         if len(at):
             # Most of these pass with no instance either.
             n_each[at] = 0

@@ -82,14 +82,11 @@ class _QueryMatches:
     matches: Matches
     query: ProviderQuery
     is_own: Mask
+    roots: Rows
 
     @property
     def _state(self) -> ProviderState:
         return self.matches.state
-
-    @property
-    def roots(self) -> Rows:
-        return self.matches.roots[self.is_own]
 
     def counts(self) -> ClaimCounts:
         n_rows = self._state.trees.n_rows
@@ -149,7 +146,8 @@ class _QueryMatches:
 def _of_query(view: ProviderView, query: CandidatesQuery) -> _QueryMatches:
     parsed = ProviderQuery.parse(without_tree(query.params))
     matches = with_names_of(view, parsed).match(parsed)
-    return _QueryMatches(matches, parsed, matches.is_allocating())
+    is_own = matches.is_allocating()
+    return _QueryMatches(matches, parsed, is_own, matches.roots[is_own])
 
 
 def _grants(
@@ -167,12 +165,13 @@ def _grants(
     for name, amount in slot.amounts.items():
         column = state.column(name)
         # Faster than a search where most providers have the class.
-        position = np.empty(state.trees.n_rows, np.int32)
-        position[column.rows] = np.arange(len(column.rows), dtype=np.int32)
-        at = position[slot.providers]
+        of_rows = np.empty(state.trees.n_rows, np.int64)
         # Usage beside which one more can be allocated.
-        room = column.distinct.max_used(amount)[column.kinds[at]] - column.used[at]
-        room = room - before.get(name, 0)
+        most = column.distinct.max_used(amount)
+        of_rows[column.rows] = most[column.kinds] - column.used
+        room = of_rows[slot.providers]
+        if name in before:
+            room -= before[name]
         np.minimum(grants, room // amount + 1, out=grants)
     return np.maximum(grants, 0)
 

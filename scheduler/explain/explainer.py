@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -35,7 +35,7 @@ from .capacity import CapacityReport, capacity
 from .closest import ClosestReport, ClosestSearch
 from .cloud_fill import CloudFill, cloud_fill
 from .dry_run import dry_run
-from .flavors import FlavorRequest
+from .flavors import FlavorRequest, request_of_flavor
 from .host_checks import HostChecks
 from .host_list import HostPage, HostSummary, summarize
 from .reasons import CheckStage, HostReason, HostVerdict, ProvidersFrom
@@ -174,6 +174,11 @@ class Explainer:
                 view, origin = _read_view(parts, hosts), ProvidersFrom.PLACEMENT
         checks = HostChecks(parts, request, queries, refusals, view, hosts)
         return ClosestSearch(parts, checks).report(origin)
+
+    def nova_flavors(self, names: Collection[str] | None = None) -> list[FlavorRequest]:
+        """Return requests for nova's flavors; see `BaseHostSource.flavors`."""
+        found = self._parts().source.flavors(names)
+        return [request_of_flavor(each) for each in found]
 
     def capacity(self, flavors: Sequence[FlavorRequest]) -> CapacityReport:
         """Return how many more instances of each flavor fit now; see `capacity`."""

@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from oslo_config import cfg
 
+from ...objects import Flavor
+from ..errors import InvalidRequest, SchedulerError
 from ..hosts import HostTable
 from ..instances import InstanceLocation, InstanceState
 
@@ -23,6 +25,14 @@ class ServiceState:
 
 #: A service host: the UUID of its cell, and its name.
 ServiceHost = tuple[str, str]
+
+
+class NoFlavors(InvalidRequest):
+    """Raised by a source that knows no flavors."""
+
+
+class FlavorsUnavailable(SchedulerError):
+    """Raised when the database of the flavors fails or does not answer."""
 
 
 class BaseHostSource(abc.ABC):
@@ -171,6 +181,27 @@ class BaseHostSource(abc.ABC):
         may query a database. It raises nothing.
         """
         return InstanceLocation(InstanceState.UNKNOWN)
+
+    def flavors(
+        self,
+        names: Collection[str] | None = None,  # noqa: ARG002 - for sources that know
+    ) -> Sequence[Flavor]:
+        """Return nova's flavors that are not disabled, or those of these names.
+
+        It may query a database.
+
+        Raises
+        ------
+        NoFlavors
+            The source knows none; so it is by default.
+        InvalidRequest
+            There are too many.
+        FlavorsUnavailable
+        """
+        raise NoFlavors(
+            "Flavors of nova are read with [moorage] source = nova_db only: pass "
+            "flavors, or use those of recent decisions"
+        )
 
     def troubles(self) -> Sequence[str]:
         """Return the faults that make the scheduler not ready; by default, none.

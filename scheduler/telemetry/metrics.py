@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 import prometheus_client
 from prometheus_client import CollectorRegistry, values
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.registry import Collector
 
 from ..drivers.record import OUTDATED, RELEASED, DecisionRecord, Outcome
 from ..errors import ConfigurationError
@@ -48,6 +49,8 @@ class Metrics:
         Its decisions are counted from now on.
     folder : str or None
         Where several processes store their metrics; None: there is only one.
+    others : iterable of Collector
+        Metrics of this process alone.
 
     Raises
     ------
@@ -56,7 +59,12 @@ class Metrics:
         the folder was set.
     """
 
-    def __init__(self, status: SchedulerStatus, folder: str | None) -> None:
+    def __init__(
+        self,
+        status: SchedulerStatus,
+        folder: str | None,
+        others: Iterable[Collector] = (),
+    ) -> None:
         if folder:
             _check_import()
         self._status = status
@@ -67,6 +75,8 @@ class Metrics:
         if folder:
             registry = CollectorRegistry()
             MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
+        for each in others:
+            registry.register(each)
         self._serve: WSGIApplication = prometheus_client.make_wsgi_app(registry)
         self._lock = threading.Lock()
         status.decisions.subscribe(self._decisions.count)

@@ -16,7 +16,7 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Self
 
 from oslo_config import cfg
@@ -28,6 +28,7 @@ from . import report
 
 if TYPE_CHECKING:
     from flask import Blueprint
+    from prometheus_client.registry import Collector
 
 # `metrics` is imported late: prometheus_client decides at import whether it stores
 # values in memory or in the folder of several processes. Flask is needed only with it.
@@ -147,18 +148,22 @@ class ProcessTelemetry:
         """Register a callback for `stop`; the last registered is called first."""
         self._stack.callback(callback)
 
-    def pages(self, *, has_reasons: bool = True) -> Blueprint:
+    def pages(
+        self, *, has_reasons: bool = True, others: Iterable[Collector] = ()
+    ) -> Blueprint:
         """Count decisions; return the pages with metrics and probes.
 
         Parameters
         ----------
         has_reasons : bool
             Whether /readyz says why requests cannot be served.
+        others : iterable of Collector
+            Further metrics of this process.
         """
         from .metrics import Metrics
         from .pages import make_pages
 
-        metrics = Metrics(self._status, os.environ.get(VARIABLE))
+        metrics = Metrics(self._status, os.environ.get(VARIABLE), others)
         self.on_stop(metrics.stop)
         self.on_stop(_repeat(metrics.refresh))
 

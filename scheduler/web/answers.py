@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from ...objects import RequestSpec
@@ -14,13 +14,17 @@ from ..decision_store import DecisionQuery, StoredDecision
 from ..drivers.record import DecisionRecord
 from ..errors import SchedulerError, excerpt
 from ..explain import (
+    CapacityReport,
     CloudFill,
     Explainer,
+    FlavorRequest,
     HostSummary,
     funnel,
     request_of_flavor,
     requests_of_decisions,
 )
+from ..request import set_field
+from ..sources.base import NoFlavors
 from .specs import notes_on, read_flavor, read_request
 
 #: The view of the present state, among the ids of stored ones.
@@ -160,18 +164,42 @@ class Answers:
         body : mapping
             With ``flavors``, or ``from``; ``name``, if any, chooses some.
         """
+        name = body.get("name")
         if "flavors" in body:
             flavors = [request_of_flavor(read_flavor(f)) for f in body["flavors"]]
+        elif body.get("from") == "nova":
+            flavors = self._explainer.nova_flavors(None if name is None else [name])
         else:
-            recent = self._store.find(DecisionQuery(limit=MAX_DECISIONS))
-            stored = (each.request for each in recent)
-            flavors = requests_of_decisions(each for each in stored if each is not None)
-        name = body.get("name")
+            flavors = self._recent_flavors()
         chosen = [f for f in flavors if name in (None, f.spec_obj.flavor.name)]
         if not chosen:
-            what = f"named {excerpt(name)} " if name else ""
-            raise NotFound(f"There is no flavor {what}among {len(flavors)}")
+            among = f" named {excerpt(name)}" if name else ""
+            if flavors:
+                among += f" among {len(flavors)}"
+            raise NotFound(f"There is no flavor{among}")
         return self._explainer.capacity(chosen).to_dict()
+
+    def capacity_of(self, names: Collection[str]) -> CapacityReport:
+        """Return the capacity of the flavors of these names that are found.
+
+        They are nova's or, if the source of hosts knows none, those of recent
+        decisions, of each name the newest.
+        """
+        try:
+            flavors = self._explainer.nova_flavors(names)
+        except NoFlavors:
+            flavors = self._recent_flavors()
+        chosen: dict[str, FlavorRequest] = {}
+        for each in flavors:
+            name = set_field(each.spec_obj.flavor, "name")
+            if name in names:
+                chosen.setdefault(name, each)
+        return self._explainer.capacity(list(chosen.values()))
+
+    def _recent_flavors(self) -> list[FlavorRequest]:
+        recent = self._store.find(DecisionQuery(limit=MAX_DECISIONS))
+        stored = (each.request for each in recent)
+        return requests_of_decisions(each for each in stored if each is not None)
 
     def hosts(self, after: str, limit: int) -> dict[str, Any]:
         """Return a page of compute nodes by host and node, and how to continue."""

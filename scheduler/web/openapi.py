@@ -107,8 +107,9 @@ BODIES["/v1/capacity"] = {
             "maxItems": _MAX_FLAVORS,
         },
         "from": {
-            "enum": ["decisions"],
-            "description": "Where flavors are read: those of recent stored requests.",
+            "enum": ["decisions", "nova"],
+            "description": "Where flavors are read: those of recent stored requests, "
+            "or those of nova's API database that are not disabled.",
         },
         "name": {**_NAME, "description": "Only the flavors of this name."},
     },
@@ -307,7 +308,7 @@ _ANSWERS: Final[dict[str, tuple[str, str, Schema]]] = {
     "/v1/capacity": (
         "post",
         "How many more instances of flavors fit now, by zone and cell.",
-        _object(n_hosts=_COUNT, flavors=_list(_CAPACITY)),
+        _object(n_hosts=_COUNT, zones=_TEXTS, flavors=_list(_CAPACITY)),
     ),
     "/v1/hosts": (
         "get",
@@ -325,7 +326,7 @@ _ERRORS: Final = {
     "413": "The body is too large.",
     "415": "The body is not JSON.",
     "500": "A component failed.",
-    "503": "The store of decisions, or Placement, is not available.",
+    "503": "The store of decisions, nova's database or Placement is not available.",
 }
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from ..database import StoreUnavailable
 from ..errors import InvalidRequest, NetworkError, PlacementError, SchedulerError
 from ..explain import NoProviders, UnknownHost
+from ..sources.base import FlavorsUnavailable
 from .answers import NotFound
 
 LOG = logging.getLogger(__name__)
@@ -19,6 +20,7 @@ _STATUSES: Final[tuple[tuple[type[Exception], HTTPStatus], ...]] = (
     (NotFound, HTTPStatus.NOT_FOUND),
     (UnknownHost, HTTPStatus.NOT_FOUND),
     (InvalidRequest, HTTPStatus.BAD_REQUEST),
+    (FlavorsUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (NoProviders, HTTPStatus.SERVICE_UNAVAILABLE),
     (StoreUnavailable, HTTPStatus.SERVICE_UNAVAILABLE),
     (PlacementError, HTTPStatus.SERVICE_UNAVAILABLE),

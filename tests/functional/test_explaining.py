@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import sqlite3
 import subprocess
@@ -214,6 +215,36 @@ def test_the_api_reads_the_embedded_placement_of_a_running_scheduler(
         )
         assert _allocated(folder) == claimed
         assert not api.count("ERROR|Traceback|WARNING")
+
+
+def test_the_api_exports_the_capacity_of_flavors(embedded_config: Path) -> None:
+    config, store = embedded_config, embedded_config.parent / "decisions.sqlite"
+    with config.open("a") as more:
+        more.write("[moorage]\ncapacity_flavors = plain\n")
+    conf = moorage_conf.load([f"--config-file={config}"], config_files=[])
+    transport = get_transport(conf)
+    environment = {"OS_MOORAGE__DECISION_STORE_CONNECTION": f"sqlite:///{store}"}
+    with (
+        contextlib.closing(_Closing(transport.cleanup)),
+        SchedulerProcess(config, environment=environment),
+    ):
+        scheduler = SchedulerAPI(transport, timeout_s=60)
+        scheduler.select_destinations(CONTEXT, request(), new_uuids())
+        wait_until(lambda: _n_stored(store) == 1)
+        until = "Following the schedulers"
+        with SchedulerProcess(
+            config, environment=environment, module=API, until=until
+        ) as api:
+            line = r'moorage_capacity_instances\{flavor="plain",zone="nova"\} [1-9]'
+            wait_until(lambda: bool(re.search(line, _page(config, "/metrics")[1])))
+            assert not api.count("ERROR|Traceback|WARNING")
+            assert api.stop() == 0
+
+
+def _n_stored(store: Path) -> int:
+    with contextlib.closing(sqlite3.connect(store)) as file:
+        [[number]] = file.execute("SELECT count(*) FROM decisions")
+        return int(number)
 
 
 def _refusal(config: Path) -> str:

@@ -81,8 +81,9 @@ def _closest_table(answer: Answer) -> Table:
     "ephemeral_gb, swap_mb and extra_specs.",
 )  # fmt: skip
 @click.option(
-    "--from", "source", type=click.Choice(["decisions"]), default="decisions",
-    show_default=True, help="Without a file: the flavors of recent decisions.",
+    "--from", "source", type=click.Choice(["decisions", "nova"]), default="decisions",
+    show_default=True,
+    help="Without a file: the flavors of recent decisions, or of nova's database.",
 )  # fmt: skip
 @click.option("--flavor", "name", help="Only the flavor of this name.")
 @json_option

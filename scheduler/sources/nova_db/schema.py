@@ -61,6 +61,29 @@ aggregate_metadata = sa.Table(
     sa.Column("aggregate_id", sa.Integer, nullable=False),
 )
 
+flavors = sa.Table(
+    "flavors",
+    API,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("name", sa.String(255), nullable=False, unique=True),
+    sa.Column("memory_mb", sa.Integer, nullable=False),
+    sa.Column("vcpus", sa.Integer, nullable=False),
+    sa.Column("root_gb", sa.Integer),
+    sa.Column("ephemeral_gb", sa.Integer),
+    sa.Column("flavorid", sa.String(255), nullable=False, unique=True),
+    sa.Column("swap", sa.Integer, nullable=False, default=0),
+    sa.Column("disabled", sa.Boolean, default=False),
+)
+
+flavor_extra_specs = sa.Table(
+    "flavor_extra_specs",
+    API,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("key", sa.String(255), nullable=False),
+    sa.Column("value", sa.String(255)),
+    sa.Column("flavor_id", sa.Integer, nullable=False),
+)
+
 # -- a cell's database -----------------------------------------------------------------
 
 CELL = sa.MetaData()

@@ -15,17 +15,19 @@ from typing import Final
 import sqlalchemy as sa
 from oslo_config import cfg
 
+from ....objects import Flavor
 from ...clock import now_s
-from ...errors import ConfigurationError
+from ...errors import ConfigurationError, InvalidRequest
 from ...failures import Failure, cause_of
 from ...hosts import HostTable
 from ...instances import InstanceLocation, InstanceState
 from ...polling.polled_database import Apply, PolledDatabase, Read, SharedRefresh
-from ..base import BaseHostSource, ServiceHost, ServiceState
+from ..base import BaseHostSource, FlavorsUnavailable, ServiceHost, ServiceState
 from .databases import ApiDatabase, CellDatabase, CellStatus
 from .directory import Directory
 from .discovery import discover_hosts
 from .engines import Engines
+from .flavors import read_flavors
 from .heartbeats import BaseHeartbeats, CellHeartbeats, heartbeats_of
 from .image_properties_reader import are_weighed, write_properties
 from .merged_cells import MergedCells
@@ -283,6 +285,18 @@ class NovaDBSource(BaseHostSource):
             if row is not None and row.host:
                 return InstanceLocation(InstanceState.ON_HOST, row.host)
         return InstanceLocation(state)
+
+    def flavors(self, names: Collection[str] | None = None) -> Sequence[Flavor]:
+        """Read flavors from the API database."""
+        engine = self._api.engine()
+        try:
+            with engine.connect() as connection:
+                return read_flavors(connection, names)
+        except InvalidRequest:
+            raise
+        except Exception as e:  # oslo.db has classes of its own
+            failure = Failure.of(_OPTION, engine.url.set(query={}), e, _AS_DB)
+            raise FlavorsUnavailable(f"Reading nova's flavors failed: {failure}") from e
 
     @property
     def cells(self) -> tuple[CellStatus, ...]:

@@ -164,10 +164,20 @@ def test_capacity_of_the_flavors_of_recent_decisions(client: Client) -> None:
     assert {each["memory_mb"] for each in found} == {256, 128, 1024}
 
 
+def test_capacity_of_named_flavors_is_that_of_the_newest_decision(
+    api: ExplainingAPI,
+) -> None:
+    answers = Answers(api.scheduler.explainer, api.store)
+    [plain] = answers.capacity_of(["plain", "another"]).flavors
+    assert (plain.flavor, plain.vcpus, plain.n_instances) == ("plain", 512, 0)
+    assert answers.capacity_of(["another"]).flavors == ()
+
+
 @pytest.mark.parametrize(
     ("body", "status", "error"),
     [
         ({}, 400, "is not valid under any of the given schemas"),
+        ({"from": "nova"}, 400, "[moorage] source = nova_db only"),
         ({"from": "elsewhere"}, 400, "from: 'elsewhere' is not one of"),
         ({"from": "decisions", "name": "x<"}, 404, "no flavor named 'x<'"),
         ({"flavors": []}, 400, "flavors: [] should be non-empty"),
