@@ -194,8 +194,8 @@ class _Counter:
 
     def _counted(self, spec_obj: RequestSpec) -> _Counted:
         nothing = np.zeros(len(self.hosts), np.int64)
-        request = Request.validated(spec_obj)
         try:
+            request = Request.validated(spec_obj)
             queries = tuple(self._queries(request))
             claims = self._claims(queries)
         except (NoValidHost, InvalidRequest) as e:

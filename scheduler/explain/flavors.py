@@ -48,7 +48,7 @@ def request_of_flavor(flavor: Flavor) -> FlavorRequest:
         topology = cells_of_flavor(flavor)
     except InvalidRequest as e:
         notes.append(str(e))
-    if flavor.extra_specs.get(_ALIAS):
+    if (set_field(flavor, "extra_specs") or {}).get(_ALIAS):
         notes.append(
             f"the PCI devices of {_ALIAS} are not counted: nova's configuration has "
             "them; recent decisions know them"
