@@ -115,6 +115,17 @@ def test_a_stored_flavor_without_extra_specs_has_capacity() -> None:
         assert counted.n_instances == _capacity(scheduler, spec).n_instances > 0
 
 
+def test_volume_backed_boots_of_a_flavor_need_no_root_disk() -> None:
+    boots = [request(root_gb=1000, is_bfv=is_bfv) for is_bfv in (False, True, True)]
+    with packed_cloud(0) as scheduler:
+        found = requests_of_decisions(boots)
+        local, backed = scheduler.explainer.capacity(found).flavors
+        expected = _capacity(scheduler, request(root_gb=0))
+    assert (local.n_instances, local.notes) == (0, ())
+    assert backed.n_instances == expected.n_instances > 0
+    assert (backed.is_exact, backed.notes) == (True, ("volume-backed",))
+
+
 def test_it_needs_the_providers_in_memory() -> None:
     with packed_cloud(0) as scheduler:
         explainer = Explainer(lambda: scheduler.selector.parts)
