@@ -37,7 +37,7 @@ from ..request import Request
 from .claim_counts import ClaimCounts, count_claims
 from .claim_loop import ClaimLoop
 from .device_counts import count_guests
-from .flavors import FlavorRequest
+from .flavors import VOLUME_BACKED, FlavorRequest
 from .zones import zones_of
 
 Mask = npt.NDArray[np.bool_]
@@ -196,15 +196,15 @@ class _Counter:
             disk_gb=sizes.root_gb + sizes.ephemeral_gb,
             n_instances=int(n_each.sum()),
             n_hosts=int(np.count_nonzero(n_each)),
-            is_exact=not (set(notes) - {_SHARED}),
+            is_exact=not (set(notes) - {_SHARED, VOLUME_BACKED}),
             places=tuple(found),
             notes=notes,
         )
 
     def _counted(self, spec_obj: RequestSpec) -> _Counted:
         nothing = np.zeros(len(self.hosts), np.int64)
-        request = Request.validated(spec_obj)
         try:
+            request = Request.validated(spec_obj)
             queries = tuple(self._queries(request))
             claims = self._claims(queries)
         except (NoValidHost, InvalidRequest) as e:

@@ -260,10 +260,9 @@ def without_filter(filter_: BaseHostFilter) -> Edit:
     return Edit(Change(CheckStage.FILTER, name, text), without_filter=name)
 
 
-#: The state of an enabled host, and of one whose compute service runs, too.
+#: The state of an enabled host, and of one whose compute service runs.
 ENABLED: Final[Mapping[str, float]] = {"disabled": False}
 RUNNING: Final[Mapping[str, float]] = {
-    "disabled": False,
     "forced_down": False,
     "last_seen_up": math.inf,
 }

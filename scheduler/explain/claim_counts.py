@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,11 +30,17 @@ class SharedLimit:
 
     Attributes
     ----------
+    slot : tuple
+        The suffix and the amounts of what it grants.
+    provider : int
+        Its row.
     roots : ndarray of int32
         The rows of the trees' roots.
     n_claims : int
     """
 
+    slot: Hashable
+    provider: int
     roots: Rows
     n_claims: int
 
@@ -135,7 +141,9 @@ class _QueryMatches:
             for provider in np.unique(slot.providers[is_shared]):
                 mine = slot.providers == provider
                 roots = slot.roots[mine & np.isin(slot.roots, self.roots)]
-                found.append(SharedLimit(roots, int(grants[mine][0])))
+                found.append(
+                    SharedLimit(_key(slot), int(provider), roots, int(grants[mine][0]))
+                )
         return found
 
     def taking(self, name: str) -> int:
@@ -200,5 +208,25 @@ def _joined(
     return ClaimCounts(
         found.n_claims + n_later,
         found.is_exact & alone.is_exact & (~is_in_both | is_flat),
-        [*found.shared, *alone.shared],
+        _merged([*found.shared, *alone.shared]),
     )
+
+
+def _key(slot: Slot) -> Hashable:
+    return slot.suffix, tuple(sorted(slot.amounts.items()))
+
+
+def _merged(limits: Iterable[SharedLimit]) -> list[SharedLimit]:
+    """Return limits where claims of several queries take equally from a provider."""
+    found: dict[Hashable, SharedLimit] = {}
+    for each in limits:
+        key = each.slot, each.provider
+        if (known := found.get(key)) is not None:
+            each = SharedLimit(
+                each.slot,
+                each.provider,
+                np.union1d(known.roots, each.roots),
+                max(known.n_claims, each.n_claims),
+            )
+        found[key] = each
+    return list(found.values())

@@ -20,6 +20,8 @@ from ..request import set_field
 from ..request.guest_cells import cells_of_flavor
 
 _ALIAS: Final = "pci_passthrough:alias"
+#: A note that does not make the capacity less exact.
+VOLUME_BACKED: Final = "volume-backed"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ def request_of_flavor(flavor: Flavor) -> FlavorRequest:
         topology = cells_of_flavor(flavor)
     except InvalidRequest as e:
         notes.append(str(e))
-    if flavor.extra_specs.get(_ALIAS):
+    if (set_field(flavor, "extra_specs") or {}).get(_ALIAS):
         notes.append(
             f"the PCI devices of {_ALIAS} are not counted: nova's configuration has "
             "them; recent decisions know them"
@@ -76,16 +78,19 @@ def request_of_flavor(flavor: Flavor) -> FlavorRequest:
 def requests_of_decisions(stored: Iterable[RequestSpec]) -> list[FlavorRequest]:
     """Return a request for each distinct flavor of some requests.
 
-    Of a request, the flavor, the NUMA cells and the flavor's PCI devices stay; the
+    Volume-backed boots of a flavor, which need no root disk, are one of their own. Of a
+    request, the flavor, the NUMA cells and the flavor's PCI devices stay; the
     image, ports, hints, server groups, zones and hosts that it names do not.
     """
     found: dict[Hashable, FlavorRequest] = {}
     for spec_obj in stored:
         flavor = set_field(spec_obj, "flavor")
         if flavor is not None:
-            key = _identity(flavor)
+            is_bfv = bool(set_field(spec_obj, "is_bfv"))
+            key = _identity(flavor), is_bfv
             if key not in found:
-                found[key] = FlavorRequest(_anywhere(flavor, spec_obj))
+                notes = (VOLUME_BACKED,) if is_bfv else ()
+                found[key] = FlavorRequest(_anywhere(flavor, spec_obj), notes)
     return list(found.values())
 
 
@@ -97,6 +102,7 @@ def _identity(flavor: Flavor) -> Hashable:
 
 def _anywhere(flavor: Flavor, spec_obj: RequestSpec) -> RequestSpec:
     made = request_of_flavor(flavor).spec_obj
+    made.is_bfv = bool(set_field(spec_obj, "is_bfv"))
     made.numa_topology = set_field(spec_obj, "numa_topology")
     asked = set_field(set_field(spec_obj, "pci_requests"), "requests") or ()
     aliases = [each for each in asked if each.source != InstancePCIRequest.NEUTRON_PORT]

@@ -24,6 +24,7 @@ from ..request import Request
 from .changes import (
     ENABLED,
     NEVER_ZERO,
+    RUNNING,
     Edit,
     enabled,
     less,
@@ -222,7 +223,8 @@ class HostChecks:
         name = type(filter_).__name__
         spec = self._request.spec_obj
         is_up = filter_.passing(self._hosts.with_numbers(ENABLED), spec)
-        yield HostCheck(mask & is_up, enabled(name, None))
+        is_enabled = filter_.passing(self._hosts.with_numbers(RUNNING), spec)
+        yield HostCheck(mask & ~is_enabled, enabled(name, None))
         yield HostCheck(mask & ~is_up, running(name))
 
     def _batches(self) -> Iterator[tuple[Indices, HostBatch]]:

@@ -14,8 +14,8 @@ from oslo_utils import strutils
 from ..errors import InvalidRequest, excerpt
 from .flavor_and_image import FlavorAndImage, contradiction, one_of
 
-#: No host has more; it limits the size of the sets that a mask describes.
-_MAX_CPUS = 65536
+#: No host has more; it limits the size of sets of CPUs.
+MAX_CPUS = 65536
 
 
 class CPUPolicy(StrEnum):
@@ -163,6 +163,6 @@ def _cpu_range(part: str) -> set[int]:
     first, dash, last = part.partition("-")
     start = int(first)
     end = int(last) if dash else start
-    if not 0 <= start <= end < _MAX_CPUS:
+    if not 0 <= start <= end < MAX_CPUS:
         raise ValueError(part)
     return set(range(start, end + 1))

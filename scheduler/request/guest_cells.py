@@ -7,7 +7,7 @@ image without properties.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from oslo_utils import strutils
@@ -15,6 +15,7 @@ from oslo_utils import strutils
 from ...objects import Flavor, InstanceNUMACell, InstanceNUMATopology
 from ..errors import InvalidRequest, excerpt
 from .cpu_policy import (
+    MAX_CPUS,
     CPUPolicy,
     cpu_policy,
     dedicated_cpus,
@@ -22,7 +23,7 @@ from .cpu_policy import (
     parse_cpu_mask,
     thread_policy,
 )
-from .flavor_and_image import FlavorAndImage
+from .flavor_and_image import FlavorAndImage, set_field
 from .numa import ANY_PAGES, LARGE_PAGES, SMALL_PAGES
 
 _PAGE_NAMES: Final[Mapping[str, int]] = {
@@ -42,10 +43,10 @@ def cells_of_flavor(flavor: Flavor) -> InstanceNUMATopology | None:
     InvalidRequest
         nova's API would refuse the flavor.
     """
-    specs = flavor.extra_specs
+    specs = set_field(flavor, "extra_specs") or {}
     guest = FlavorAndImage(flavor.vcpus, specs, None)
     policy = cpu_policy(guest)
-    if policy is None and int(specs.get("resources:PCPU") or 0) > 0:
+    if policy is None and _is_positive(specs.get("resources:PCPU") or ""):
         policy = CPUPolicy.DEDICATED
     pages = _page_size(specs.get("hw:mem_page_size"))
     n_cells = _count("hw:numa_nodes", specs.get("hw:numa_nodes"))
@@ -54,6 +55,8 @@ def cells_of_flavor(flavor: Flavor) -> InstanceNUMATopology | None:
         if pages is None and not is_pinned:
             return None
         n_cells = 1
+    if flavor.vcpus > MAX_CPUS:
+        raise InvalidRequest(f"vcpus is {flavor.vcpus}; it must be at most {MAX_CPUS}")
     pinned: set[int] = set()
     if policy is CPUPolicy.MIXED:
         pinned = dedicated_cpus(guest)
@@ -71,7 +74,7 @@ def cells_of_flavor(flavor: Flavor) -> InstanceNUMATopology | None:
             cpu_thread_policy=threads.value if threads is not None else None,
             cpu_topology=None,
         )
-        for number, (cpus, memory_mb) in enumerate(_divided(flavor, n_cells))
+        for number, (cpus, memory_mb) in enumerate(_divided(flavor, specs, n_cells))
     ]
     emulator = emulator_policy(guest)
     return InstanceNUMATopology(
@@ -80,9 +83,10 @@ def cells_of_flavor(flavor: Flavor) -> InstanceNUMATopology | None:
     )
 
 
-def _divided(flavor: Flavor, n_cells: int) -> list[tuple[set[int], int]]:
+def _divided(
+    flavor: Flavor, specs: Mapping[str, str], n_cells: int
+) -> list[tuple[set[int], int]]:
     """Return the CPUs and the memory of each cell, MiB."""
-    specs = flavor.extra_specs
     cpus = [specs.get(f"hw:numa_cpus.{i}") for i in range(n_cells)]
     memory = [specs.get(f"hw:numa_mem.{i}") for i in range(n_cells)]
     if any(cpus) or any(memory):
@@ -92,9 +96,11 @@ def _divided(flavor: Flavor, n_cells: int) -> list[tuple[set[int], int]]:
             )
         try:
             sets = [parse_cpu_mask(each or "") for each in cpus]
-            return list(zip(sets, map(int, filter(None, memory)), strict=True))
+            cells = list(zip(sets, map(int, filter(None, memory)), strict=True))
         except ValueError as e:
             raise InvalidRequest(f"hw:numa_cpus and hw:numa_mem: {e}") from e
+        _check_sums(flavor, cells)
+        return cells
     if flavor.vcpus % n_cells or flavor.memory_mb % n_cells:
         raise InvalidRequest(
             f"hw:numa_nodes is {n_cells}; it must divide the vCPUs and the memory"
@@ -105,10 +111,31 @@ def _divided(flavor: Flavor, n_cells: int) -> list[tuple[set[int], int]]:
     ]
 
 
+def _check_sums(flavor: Flavor, cells: Sequence[tuple[set[int], int]]) -> None:
+    """Reject cells that are not just the CPUs and the memory of the flavor."""
+    cpus = sorted(cpu for of_cell, _ in cells for cpu in of_cell)
+    if cpus != list(range(flavor.vcpus)):
+        raise InvalidRequest(
+            "hw:numa_cpus must have each of the flavor's vCPUs, 0 to "
+            f"{flavor.vcpus - 1}, in one cell"
+        )
+    memory = [memory_mb for _, memory_mb in cells]
+    if min(memory) <= 0 or sum(memory) != flavor.memory_mb:
+        raise InvalidRequest(
+            f"hw:numa_mem must be above 0, and {flavor.memory_mb} in all: the flavor's "
+            "memory"
+        )
+
+
+def _is_positive(text: str) -> bool:
+    return text.isascii() and text.isdigit() and bool(text.strip("0"))
+
+
 def _count(key: str, text: str | None) -> int | None:
     if not text:
         return None
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= _MAX_CELLS:
+    is_short = _is_positive(text) and len(text) <= len(str(_MAX_CELLS))
+    if not is_short or int(text) > _MAX_CELLS:
         raise InvalidRequest(f"{key} is {excerpt(text)}; it must be a number from 1")
     return int(text)
 

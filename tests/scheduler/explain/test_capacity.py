@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 
-from moorage.objects import RequestSpec, Selection
+from moorage.objects import Flavor, RequestSpec, Selection
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.explain import (
     Explainer,
@@ -18,6 +18,7 @@ from moorage.scheduler.explain import (
     FlavorRequest,
     NoProviders,
     request_of_flavor,
+    requests_of_decisions,
 )
 from moorage.scheduler.service import Scheduler
 
@@ -26,6 +27,8 @@ from ...fixtures.packed_clouds import packed_cloud, packed_requests, refresh_pro
 from ...fixtures.property_tests import examples
 
 _MOST = 200
+_SIZES = ("resources:VCPU", "resources:MEMORY_MB", "resources:DISK_GB")
+_FIELDS = ("name", "vcpus", "memory_mb", "root_gb", "ephemeral_gb", "swap")
 
 
 def _placed(scheduler: Scheduler, spec: RequestSpec) -> Counter[str]:
@@ -80,6 +83,47 @@ def test_a_flavor_with_pinned_cpus_fits_as_often_as_it_is_claimed() -> None:
         spec = request_of_flavor(flavor).spec_obj
         spec.project_id, spec.user_id = "project", "user"
         assert found.n_instances == _placed(scheduler, spec).total() > 0
+
+
+@pytest.mark.parametrize(
+    ("specs", "note"),
+    [
+        ({"hw:cpu_policy": "bogus"}, "hw:cpu_policy is 'bogus'"),
+        (dict.fromkeys(_SIZES, "0"), "set every amount to 0"),
+    ],
+)
+def test_an_invalid_flavor_has_no_capacity_and_leaves_that_of_others(
+    specs: dict[str, str], note: str
+) -> None:
+    with packed_cloud(0) as scheduler:
+        bad = request_of_flavor(request(extra_specs=specs).flavor)
+        good = FlavorRequest(request(root_gb=0))
+        of_bad, of_good = scheduler.explainer.capacity([bad, good]).flavors
+    assert of_bad.n_instances == 0
+    assert note in of_bad.notes[-1]
+    assert of_good.n_instances > 0
+
+
+def test_a_stored_flavor_without_extra_specs_has_capacity() -> None:
+    spec = request(root_gb=0)
+    sizes = {name: getattr(spec.flavor, name) for name in _FIELDS}
+    bare = request(root_gb=0)
+    bare.flavor = Flavor(**sizes)
+    found = requests_of_decisions([bare])
+    with packed_cloud(0) as scheduler:
+        [counted] = scheduler.explainer.capacity(found).flavors
+        assert counted.n_instances == _capacity(scheduler, spec).n_instances > 0
+
+
+def test_volume_backed_boots_of_a_flavor_need_no_root_disk() -> None:
+    boots = [request(root_gb=1000, is_bfv=is_bfv) for is_bfv in (False, True, True)]
+    with packed_cloud(0) as scheduler:
+        found = requests_of_decisions(boots)
+        local, backed = scheduler.explainer.capacity(found).flavors
+        expected = _capacity(scheduler, request(root_gb=0))
+    assert (local.n_instances, local.notes) == (0, ())
+    assert backed.n_instances == expected.n_instances > 0
+    assert (backed.is_exact, backed.notes) == (True, ("volume-backed",))
 
 
 def test_it_needs_the_providers_in_memory() -> None:

@@ -209,3 +209,19 @@ def test_a_host_that_does_not_report_is_up_again(clouds: ExplainedClouds) -> Non
     finally:
         scheduler.table.change_many({node: {"forced_down": False}})
     assert (group.text, group.hosts) == ("the host's compute service up again", ("h1",))
+
+
+def test_a_host_that_is_disabled_and_down_needs_both_changes(
+    clouds: ExplainedClouds,
+) -> None:
+    scheduler, explainer = clouds.of(1)
+    [node] = scheduler.table.nodes_of("h1")
+    spec = only_on(request(memory_mb=256, root_gb=0), "h1")
+    scheduler.table.change_many({node: {"forced_down": True, "disabled": True}})
+    try:
+        groups = explainer.closest(CONTEXT, spec).groups
+    finally:
+        scheduler.table.change_many({node: {"forced_down": False, "disabled": False}})
+    texts = {"the host enabled again", "the host's compute service up again"}
+    [group] = [each for each in groups if each.hosts == ("h1",)]
+    assert set(group.text.split(" and ")) == texts
