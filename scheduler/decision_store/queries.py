@@ -11,8 +11,9 @@ from typing import Any, Final, Self
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from ...objects import RequestSpec
+from ...objects import MalformedObject, RequestSpec
 from ..drivers.record import DecisionRecord, Outcome
+from ..errors import InvalidRequest
 from .codec import UnreadableRecord, decode, read_request
 from .schema import (
     DECISIONS,
@@ -146,10 +147,13 @@ class StoredDecision:
 
         Raises
         ------
-        MalformedObject
+        InvalidRequest
             It cannot be read.
         """
-        return None if self.primitive is None else read_request(self.primitive)
+        try:
+            return None if self.primitive is None else read_request(self.primitive)
+        except MalformedObject as e:
+            raise InvalidRequest(f"The stored request cannot be read: {e}") from e
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -115,17 +115,22 @@ class _Replays:
         ------
         click.ClickException
         """
+        from ...errors import InvalidRequest
         from ...explain import replay as repeat
 
         key = stored.record.replay
         assert key is not None
+        try:
+            request = stored.request
+        except InvalidRequest as e:
+            raise click.ClickException(str(e)) from e
         offline = self._parts(key.view)
         if offline is None:
             self._api.get("views", key.view)  # the API says why
             raise click.ClickException(_NOT_STORED.format(safe(stored.request_id)))
-        if stored.request is None:
+        if request is None:
             raise click.ClickException("The decision was stored without its request")
-        return repeat(offline, key, stored.record, stored.request)
+        return repeat(offline, key, stored.record, request)
 
     def _parts(self, view: str) -> OfflineParts | None:
         from ...errors import SchedulerError
@@ -145,11 +150,17 @@ class _Replays:
 
     def summary(self, found: Iterator[StoredDecision]) -> dict[str, Any]:
         """Repeat decisions and sum up; those without a view are counted."""
+        from ...errors import InvalidRequest
         from ...explain import ReplaySummary
 
         made, n_without = ReplaySummary(), 0
         for stored in found:
-            key, request = stored.record.replay, stored.request
+            try:
+                key, request = stored.record.replay, stored.request
+            except InvalidRequest:
+                made.n_replayed += 1
+                made.n_failed += 1
+                continue
             offline = None if key is None or request is None else self._parts(key.view)
             if offline is None or request is None:
                 n_without += 1
