@@ -10,7 +10,13 @@ writes; while the database does not answer, it keeps the newest records and retr
 """
 
 from .codec import UnreadableRecord
-from .queries import DecisionQuery, StoredDecision
+from .queries import DecisionPage, DecisionQuery, StoredDecision
 from .store import DecisionStore
 
-__all__ = ["DecisionQuery", "DecisionStore", "StoredDecision", "UnreadableRecord"]
+__all__ = [
+    "DecisionPage",
+    "DecisionQuery",
+    "DecisionStore",
+    "StoredDecision",
+    "UnreadableRecord",
+]

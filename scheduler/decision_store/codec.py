@@ -27,6 +27,8 @@ _LEVEL: Final = 3
 #: A record that would need more is stored without its request.
 _MAX_BYTES: Final = 1 << 20
 _MAX_UNPACKED: Final = 1 << 28
+#: Seconds since the epoch: later times are no dates of Python.
+_MAX_TIME_S: Final = 1e11
 
 
 class UnreadableRecord(ValueError):
@@ -128,6 +130,8 @@ def decode(data: bytes) -> tuple[DecisionRecord, dict[str, Any] | None]:
         stored = _DECODER.decode(packed)
     except (zlib.error, msgspec.DecodeError, ValueError) as e:
         raise UnreadableRecord(f"{type(e).__name__}: {e}") from e
+    if not 0 <= stored.record.started_at < _MAX_TIME_S:
+        raise UnreadableRecord(f"started_at is {stored.record.started_at}")
     return stored.record, stored.request
 
 

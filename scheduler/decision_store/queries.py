@@ -11,8 +11,9 @@ from typing import Any, Final, Self
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from ...objects import RequestSpec
+from ...objects import MalformedObject, RequestSpec
 from ..drivers.record import DecisionRecord, Outcome
+from ..errors import InvalidRequest
 from .codec import UnreadableRecord, decode, read_request
 from .schema import (
     DECISIONS,
@@ -146,24 +147,52 @@ class StoredDecision:
 
         Raises
         ------
-        MalformedObject
+        InvalidRequest
             It cannot be read.
         """
-        return None if self.primitive is None else read_request(self.primitive)
+        try:
+            return None if self.primitive is None else read_request(self.primitive)
+        except MalformedObject as e:
+            raise InvalidRequest(f"The stored request cannot be read: {e}") from e
 
 
-def find(connection: Connection, query: DecisionQuery) -> list[StoredDecision]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class DecisionPage:
+    """Some of the decisions of a query, in its order.
+
+    Attributes
+    ----------
+    next_id : int or None
+        The id to continue after; None: there are no more. A page may have fewer
+        decisions than the query's limit, or none, and yet be continued.
+    """
+
+    decisions: list[StoredDecision]
+    next_id: int | None
+
+
+def find_page(connection: Connection, query: DecisionQuery) -> DecisionPage:
     """Return the decisions of a query; unreadable ones are logged and left out."""
     rows = connection.execute(_statement(query)).all()
-    return [each for each in _read(rows) if query.matches(each)]
+    is_full = len(rows) == _limit(query) > 0
+    return DecisionPage(
+        [each for each in _read(rows) if query.matches(each)],
+        rows[-1].id if is_full else None,
+    )
 
 
 def _read(rows: Iterable[sa.Row[Any]]) -> Iterator[StoredDecision]:
+    unreadable: list[tuple[int, UnreadableRecord]] = []
     for row in rows:
         try:
             yield StoredDecision.read(row.id, bytes(row.record))
         except UnreadableRecord as e:
-            LOG.warning("Stored decision %d cannot be read: %s", row.id, e)
+            unreadable.append((row.id, e))
+    if unreadable:
+        LOG.warning(
+            "%d stored decision(s) cannot be read and are left out, such as %d: %s",
+            len(unreadable), *unreadable[0],
+        )  # fmt: skip
 
 
 def _statement(query: DecisionQuery) -> sa.Select[Any]:
@@ -179,8 +208,11 @@ def _statement(query: DecisionQuery) -> sa.Select[Any]:
         *(a.c.key == key for a, key in zip(keyed, query.keys(), strict=True)),
         *_bounds(query, id_),
     ]
-    limit = max(0, min(query.limit, MAX_LIMIT))
-    return statement.where(*conditions).order_by(order).limit(limit)
+    return statement.where(*conditions).order_by(order).limit(_limit(query))
+
+
+def _limit(query: DecisionQuery) -> int:
+    return max(0, min(query.limit, MAX_LIMIT))
 
 
 def _bounds(

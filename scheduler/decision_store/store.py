@@ -12,7 +12,7 @@ from ..clock import now_s
 from ..database import IncompatibleSchema, StoreDatabase
 from ..drivers.record import DecisionRecord
 from ..waiting import Spawner, ThreadSpawner
-from .queries import DecisionQuery, StoredDecision, find
+from .queries import DecisionPage, DecisionQuery, StoredDecision, find_page
 from .schema import MAX_ID, OPTION, SCHEMA
 from .views import read_view
 from .writer import DecisionWriter
@@ -162,9 +162,18 @@ class DecisionStore:
         StoreUnavailable
             The database fails or does not answer; the message is one line.
         """
+        return self.page(query).decisions
+
+    def page(self, query: DecisionQuery) -> DecisionPage:
+        """Return decisions, the newest first, and how to continue.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
         self._prepare()
         with self._database.reading() as connection:
-            return find(connection, query)
+            return find_page(connection, query)
 
     def view(self, id_: str) -> bytes | None:
         """Return a stored view; None: there is none of that id any more.

@@ -76,20 +76,31 @@ def is_loopback(address: str) -> bool:
 
 
 def _local_only(app: WSGIApplication) -> WSGIApplication:
-    """Refuse other names of this machine in the header Host.
+    """Refuse other names of this machine in the header Host, and other sites' pages.
 
-    A web page whose name was made to mean 127.0.0.1 could read the API otherwise.
+    A web page whose name was made to mean 127.0.0.1 could read the API otherwise, and
+    any web page could have its reader's browser ask for dry runs. Links still work.
     """
 
     def checked(environ: WSGIEnvironment, respond: StartResponse) -> Iterable[bytes]:
         host = environ.get("HTTP_HOST", "localhost")
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        if is_loopback(name):
-            return app(environ, respond)
-        text = "The header Host must be a loopback address: [web] auth is none"
-        return _refuse(respond, HTTPStatus.FORBIDDEN, text)
+        text = ""
+        if not is_loopback(name):
+            text = "The header Host must be a loopback address: [web] auth is none"
+        elif _is_embedded(environ):
+            text = "Pages of other sites may not use the API: [web] auth is none"
+        if text:
+            return _refuse(respond, HTTPStatus.FORBIDDEN, text)
+        return app(environ, respond)
 
     return checked
+
+
+def _is_embedded(environ: WSGIEnvironment) -> bool:
+    """Return whether a page of another site sent a request, other than by a link."""
+    is_foreign = environ.get("HTTP_SEC_FETCH_SITE") in ("cross-site", "same-site")
+    return is_foreign and environ.get("HTTP_SEC_FETCH_DEST") != "document"
 
 
 # -- a token -----------------------------------------------------------------------

@@ -6,11 +6,11 @@ from __future__ import annotations
 import base64
 import dataclasses
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Final, Protocol
 
 from ...objects import RequestSpec
-from ..decision_store import DecisionQuery, StoredDecision
+from ..decision_store import DecisionPage, DecisionQuery, StoredDecision
 from ..drivers.record import DecisionRecord
 from ..errors import SchedulerError, excerpt
 from ..explain import (
@@ -48,6 +48,9 @@ class ReadsDecisions(Protocol):
     def find(self, query: DecisionQuery) -> list[StoredDecision]:
         """Return decisions, the newest first."""
 
+    def page(self, query: DecisionQuery) -> DecisionPage:
+        """Return decisions, the newest first, and how to continue."""
+
     def view(self, id_: str) -> bytes | None:
         """Return a stored view; None: there is none of that id any more."""
 
@@ -76,11 +79,10 @@ class Answers:
 
     def decisions(self, query: DecisionQuery) -> dict[str, Any]:
         """Return a page of decisions in short, and the id to continue after."""
-        found = self._store.find(query)
-        is_full = len(found) == query.limit
+        page = self._store.page(query)
         return {
-            "decisions": [_short(each) for each in found],
-            "next": str(found[-1].id) if found and is_full else None,
+            "decisions": [_short(each) for each in page.decisions],
+            "next": _next(page),
         }
 
     def decision(self, id_: str) -> dict[str, Any]:
@@ -100,13 +102,16 @@ class Answers:
         id_ : str or None
             A request id or an instance: those of it; None: those of the query.
         """
-        found = self._store.find(query) if id_ is None else self._find(id_)
-        is_full = id_ is None and len(found) == query.limit
+        if id_ is None:
+            page = self._store.page(query)
+        else:
+            page = DecisionPage(self._find(id_), None)
         return {
             "records": [
-                {"id": str(each.id), "data": _base64(each.data)} for each in found
+                {"id": str(each.id), "data": _base64(each.data)}
+                for each in page.decisions
             ],
-            "next": str(found[-1].id) if found and is_full else None,
+            "next": _next(page),
         }
 
     def view(self, id_: str) -> dict[str, Any]:
@@ -218,11 +223,11 @@ class Answers:
         """
         return self._explainer.nodes_of_host(host)
 
-    def decision_records(self, query: DecisionQuery) -> list[DecisionRecord]:
-        """Return the records of decisions, the newest first."""
-        return [each.record for each in self._store.find(query)]
+    def decision_page(self, query: DecisionQuery) -> DecisionPage:
+        """Return stored decisions, the newest first, and how to continue."""
+        return self._store.page(query)
 
-    def _find(self, id_: str) -> Sequence[StoredDecision]:
+    def _find(self, id_: str) -> list[StoredDecision]:
         query = DecisionQuery(instance_uuid=id_, limit=MAX_WHOLE)
         found = self._store.get(id_) or self._store.find(query)
         if not found:
@@ -246,6 +251,10 @@ class Answers:
             )
         context = {"request_id": stored.request_id, "project_id": stored.project_id}
         return stored.request, context, []
+
+
+def _next(page: DecisionPage) -> str | None:
+    return None if page.next_id is None else str(page.next_id)
 
 
 def _base64(data: bytes) -> str:

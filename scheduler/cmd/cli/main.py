@@ -220,7 +220,11 @@ def explain(session: _Session, id_: str, html: Path | None, as_json: bool) -> No
     """
     answer = session.api().get("decisions", id_)
     if html is not None:
-        html.write_text(explaining.page(id_, answer["decisions"]), "utf-8")
+        page = explaining.page(id_, answer["decisions"])
+        try:
+            html.write_text(page, "utf-8")
+        except OSError as e:
+            raise click.ClickException(f"--html {html}: {e.strerror}") from e
         click.echo(f"{html} written.", err=True)
         return
     print_answer(as_json, answer, lambda console: _show(console, answer["decisions"]))

@@ -12,7 +12,12 @@ import requests
 from requests.adapters import BaseAdapter
 from werkzeug.test import Client
 
-from ...decision_store import DecisionQuery, StoredDecision, UnreadableRecord
+from ...decision_store import (
+    DecisionPage,
+    DecisionQuery,
+    StoredDecision,
+    UnreadableRecord,
+)
 from ...drivers.record import Outcome
 from ...errors import SchedulerError
 from ...explain import Explainer
@@ -72,10 +77,17 @@ class SnapshotDecisions:
 
     def find(self, query: DecisionQuery) -> list[StoredDecision]:
         """Return decisions, the newest first, or the oldest with `newer_than`."""
+        return self.page(query).decisions
+
+    def page(self, query: DecisionQuery) -> DecisionPage:
+        """Return decisions, and how to continue."""
         found = [each for each in self._found if _is_found(query, each)]
         if query.newer_than is not None:
             found.reverse()
-        return found[: query.limit]
+        chosen = found[: query.limit]
+        return DecisionPage(
+            chosen, chosen[-1].id if 0 < len(chosen) < len(found) else None
+        )
 
     def view(self, id_: str) -> bytes | None:
         """Return the view of a decision; None: the snapshot does not have it."""

@@ -16,6 +16,7 @@ from .tables import Answer, differences_table, scores_table
 from .text import names, safe
 
 if TYPE_CHECKING:
+    from ....objects import RequestSpec
     from ...decision_store import StoredDecision
     from ...explain import Replay, ReplaySummary
     from ...views import OfflineParts
@@ -118,16 +119,16 @@ class _Replays:
         from ...explain import replay as repeat
         from ...views import UnreadableView
 
-        key = stored.record.replay
+        key, request = stored.record.replay, _request_of(stored)
         assert key is not None
         offline = self._parts(key.view)
         if offline is None:
             self._api.get("views", key.view)  # the API says why
             raise click.ClickException(_NOT_STORED.format(safe(stored.request_id)))
-        if stored.request is None:
+        if request is None:
             raise click.ClickException("The decision was stored without its request")
         try:
-            return repeat(offline, key, stored.record, stored.request)
+            return repeat(offline, key, stored.record, request)
         except UnreadableView as e:
             raise click.ClickException(str(e)) from e
 
@@ -159,6 +160,7 @@ class _Replays:
             try:
                 n_without += not self._add(made, stored)
             except click.ClickException as e:
+                made.n_replayed += 1
                 made.n_failed += 1
                 failures.append(e.message)
         more = {"without_view": n_without, "first_failure": failures[:2][-1]}
@@ -166,12 +168,21 @@ class _Replays:
 
     def _add(self, made: ReplaySummary, stored: StoredDecision) -> bool:
         """Repeat a decision, and count it; return whether it has a view."""
-        key, request = stored.record.replay, stored.request
+        key, request = stored.record.replay, _request_of(stored)
         offline = None if key is None or request is None else self._parts(key.view)
         if offline is None or request is None:
             return False
         made.add(self.of(stored), offline, int(request.flavor.memory_mb))
         return True
+
+
+def _request_of(stored: StoredDecision) -> RequestSpec | None:
+    from ...errors import InvalidRequest
+
+    try:
+        return stored.request
+    except InvalidRequest as e:
+        raise click.ClickException(str(e)) from e
 
 
 # -- what is shown -----------------------------------------------------------------

@@ -62,11 +62,14 @@ def _records(api: ApiClient, most: int) -> Iterator[tuple[int, bytes]]:
 def _views(
     api: ApiClient, records: list[tuple[int, bytes]], most: int
 ) -> dict[str, bytes]:
-    from ...decision_store import StoredDecision
+    from ...decision_store import StoredDecision, UnreadableRecord
 
     views: dict[str, bytes] = {}
     for id_, data in records:
-        key = StoredDecision.read(id_, data).record.replay
+        try:
+            key = StoredDecision.read(id_, data).record.replay
+        except UnreadableRecord as e:
+            raise click.ClickException(f"A stored decision cannot be read: {e}") from e
         if key is None or key.view in views:
             continue
         if len(views) == most:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ...clock import now_s
-from ...decision_store import DecisionQuery
+from ...decision_store import DecisionPage, DecisionQuery
 from ...drivers.record import DecisionRecord, Outcome
 from ...explain import RejectionCount, count_rejections
 
@@ -53,14 +53,14 @@ class LastHour:
     Parameters
     ----------
     find : callable
-        Returns the records of a query, the newest first.
+        Returns the decisions of a query, the newest first.
     clock : callable
         Returns the current time, seconds since the epoch.
     """
 
     def __init__(
         self,
-        find: Callable[[DecisionQuery], list[DecisionRecord]],
+        find: Callable[[DecisionQuery], DecisionPage],
         clock: Callable[[], float] = now_s,
     ) -> None:
         self._find = find
@@ -86,11 +86,12 @@ class LastHour:
 
     def _summarized(self, now: float) -> HourSummary:
         since = now - _MINUTES * 60
-        records = self._find(DecisionQuery(since_s=since, limit=_MOST))
-        is_whole = len(records) < _MOST
+        page = self._find(DecisionQuery(since_s=since, limit=_MOST))
+        records = [each.record for each in page.decisions]
+        is_whole = page.next_id is None
         good = [each.outcome is Outcome.SELECTED for each in records]
         return HourSummary(
-            since if is_whole else min(each.started_at for each in records),
+            since if is_whole else min((r.started_at for r in records), default=now),
             is_whole,
             sum(good),
             len(good) - sum(good),

@@ -43,7 +43,7 @@ def make_page(answers: Answers) -> Blueprint:
     )
     page.register_error_handler(Exception, failed)
     page.after_request(_finished)
-    views = _Views(answers, LastHour(answers.decision_records))
+    views = _Views(answers, LastHour(answers.decision_page))
     page.add_url_rule("/", view_func=views.cloud)
     page.add_url_rule("/decisions", view_func=views.decisions)
     page.add_url_rule("/decisions/<path:id_>", view_func=views.decision)

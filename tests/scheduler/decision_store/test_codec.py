@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import uuid
 from importlib import resources
 from pathlib import Path
@@ -119,6 +120,13 @@ class _Request:
 @pytest.mark.parametrize("data", [b"", b"\x02", b"\x02junk", b"\x01x", b"\xffx"])
 def test_bytes_that_are_no_record_are_an_error(data: bytes) -> None:
     with pytest.raises(codec.UnreadableRecord):
+        codec.decode(data)
+
+
+@pytest.mark.parametrize("started_at", [-1.0, 1e11, math.inf, math.nan])
+def test_a_record_whose_time_is_no_date_is_an_error(started_at: float) -> None:
+    data = codec.encode(make_record(started_at=started_at))
+    with pytest.raises(codec.UnreadableRecord, match="started_at is"):
         codec.decode(data)
 
 

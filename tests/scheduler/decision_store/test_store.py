@@ -9,9 +9,11 @@ import itertools
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from moorage.objects import RequestGroup
 from moorage.scheduler.decision_store import DecisionQuery, DecisionStore
+from moorage.scheduler.decision_store.schema import DECISIONS
 from moorage.scheduler.drivers.record import ClaimAttempt, Outcome
 from moorage.testing.builders import NOW, instance_uuid, spec
 
@@ -87,6 +89,36 @@ def test_pages_follow_each_other(store: DecisionStore) -> None:
         ["req-3", "req-2", "req-1"],
         ["req-0"],
     ]
+
+
+def test_unreadable_decisions_end_no_listing(
+    store: DecisionStore, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(5):
+        store.add(make_record(number))
+    store.flush()
+    _damage(database, [each.id for each in store.find(DecisionQuery())[:3]])
+    pages, last = [], None
+    while True:
+        page = store.page(DecisionQuery(limit=2, after=last))
+        pages.append([each.request_id for each in page.decisions])
+        last = page.next_id
+        if last is None:
+            break
+    assert pages == [[], ["req-1"], ["req-0"]]
+    logged = [each.getMessage() for each in caplog.records]
+    assert [text.split(",")[0] for text in logged] == [
+        "2 stored decision(s) cannot be read and are left out",
+        "1 stored decision(s) cannot be read and are left out",
+    ]
+
+
+def _damage(url: str, ids: list[int]) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        damaged = sa.update(DECISIONS).values(record=b"\x02junk")
+        connection.execute(damaged.where(DECISIONS.c.id.in_(ids)))
+    engine.dispose()
 
 
 def test_newer_decisions_come_in_the_order_of_time(store: DecisionStore) -> None:

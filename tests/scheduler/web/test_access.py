@@ -181,6 +181,27 @@ def test_the_loopback_interface_needs_no_token(tmp_path: Path, host: str) -> Non
     assert client.get("/v1/hosts", headers={"Host": host}).data == b"granted"
 
 
+@pytest.mark.parametrize(
+    ("site", "dest", "status"),
+    [
+        ("cross-site", "image", 403),
+        ("cross-site", "empty", 403),
+        ("cross-site", "iframe", 403),
+        ("same-site", "script", 403),
+        ("cross-site", "document", 200),
+        ("same-origin", "empty", 200),
+        ("none", "document", 200),
+    ],
+)
+def test_pages_of_other_sites_may_only_link(
+    tmp_path: Path, site: str, dest: str, status: int
+) -> None:
+    client = Client(make_access(_conf(folder=tmp_path))(_served))
+    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Dest": dest}
+    answer = client.get("/dry-run?vcpus=1", headers=headers)
+    assert answer.status_code == status
+
+
 # -- what is refused at the start --------------------------------------------------
 
 

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from werkzeug.test import Client
 
-from moorage.scheduler.decision_store import DecisionStore
+from moorage.scheduler.decision_store import DecisionQuery, DecisionStore
 from moorage.scheduler.web import Answers, make_app
 from moorage.scheduler.web.openapi import document
 
@@ -93,6 +96,33 @@ def test_pages_follow_each_other(client: Client) -> None:
     second = _get(client, "/v1/decisions", limit=2, after=first["next"])
     assert _ids(first) + _ids(second) == [FAILED, TWO, SELECTED]
     assert second["next"] is None
+
+
+@pytest.mark.parametrize("path", ["decisions", "records"])
+def test_an_unreadable_decision_does_not_end_the_pages(
+    api: ExplainingAPI, tmp_path: Path, path: str
+) -> None:
+    file = tmp_path / "decisions.sqlite"
+    store = DecisionStore(f"sqlite:///{file}")
+    for each in reversed(api.store.find(DecisionQuery())):
+        store.add(each.record)
+    store.flush()
+    with contextlib.closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute(
+            "UPDATE decisions SET record = x'02'"
+            " WHERE id = (SELECT max(id) FROM decisions)"
+        )
+    client = Client(make_app(Answers(api.scheduler.explainer, store)))
+    pages: list[int] = []
+    after: dict[str, str] = {}
+    for _ in range(4):
+        answer = _get(client, f"/v1/{path}", limit=1, **after)
+        pages.append(len(answer[path]))
+        if answer["next"] is None:
+            break
+        after = {"after": answer["next"]}
+    store.stop()
+    assert pages == [0, 1, 1, 0]
 
 
 @pytest.mark.parametrize("id_", [SELECTED, INSTANCE])
