@@ -173,7 +173,7 @@ class _Counter:
 
     def count(self, flavor: FlavorRequest) -> FlavorCapacity:
         counted = self._counted(copy.deepcopy(flavor.spec_obj))
-        notes = (*flavor.notes, *counted.notes)
+        notes = tuple(dict.fromkeys((*flavor.notes, *counted.notes)))
         n_each, sizes = counted.n_each, flavor.spec_obj.flavor
         n_places = len(self._places)
         of_places = np.bincount(self._place_of, n_each, n_places).astype(np.int64)
