@@ -48,6 +48,10 @@ _MAY_BE_LESS: Final = (
     "less"
 )
 _SHARED: Final = "hosts share storage: its split between zones is one of several"
+_SPLIT: Final = (
+    "hosts with several providers of storage share some: it may be less, as claims "
+    "choose among them"
+)
 _NO_PROVIDERS: Final = (
     "The capacity is computed from Placement's providers in memory, which this process "
     "does not have: set [placement_database] connection"
@@ -178,7 +182,7 @@ class _Counter:
 
     def count(self, flavor: FlavorRequest) -> FlavorCapacity:
         counted = self._counted(copy.deepcopy(flavor.spec_obj))
-        notes = (*flavor.notes, *counted.notes)
+        notes = tuple(dict.fromkeys((*flavor.notes, *counted.notes)))
         n_each, sizes = counted.n_each, flavor.spec_obj.flavor
         n_places = len(self._places)
         of_places = np.bincount(self._place_of, n_each, n_places).astype(np.int64)
@@ -223,9 +227,8 @@ class _Counter:
             is_exact[at] &= exact
         n_each[at] = self._passing(request, hosts, n_each[at], plain)
         followed = self._follow(request, queries, n_each, ~is_exact)
-        limited = _share(claims, self._roots, n_each)
         notes = [] if followed else [_MAY_BE_LESS]
-        return _Counted(n_each, (*notes, *([_SHARED] if limited else [])))
+        return _Counted(n_each, (*notes, *_share(claims, self._roots, n_each)))
 
     # -- Placement ---------------------------------------------------------------------
 
@@ -327,13 +330,14 @@ def _are_tracked(request: Request) -> bool:
     return any(each.groups_among(suffixes) for each in request.pci_requests)
 
 
-def _share(claims: ClaimCounts, roots: Int64s, n_each: Int64s) -> bool:
-    """Limit instances to what sharing providers have; return whether that was less."""
-    is_less = False
+def _share(claims: ClaimCounts, roots: Int64s, n_each: Int64s) -> list[str]:
+    """Limit instances to what sharing providers have; return notes."""
+    is_less = is_split = False
     for shared in claims.shared:
         at = np.flatnonzero(np.isin(roots, shared.roots) & (n_each > 0))
+        is_split |= shared.provider is None and len(at) > 1
         before = np.cumsum(n_each[at]) - n_each[at]
         left = np.clip(shared.n_claims - before, 0, n_each[at])
         is_less |= bool((left < n_each[at]).any())
         n_each[at] = left
-    return is_less
+    return [_SHARED] * is_less + [_SPLIT] * is_split

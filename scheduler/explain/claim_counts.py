@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,23 +26,29 @@ _MANY = 1 << 40
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedLimit:
-    """What one sharing provider can grant to several trees together.
+    """What providers, some of which share, can grant to several trees together.
 
     Attributes
     ----------
     slot : tuple
-        The suffix and the amounts of what it grants.
-    provider : int
-        Its row.
+        The suffix and the amounts of what they grant.
+    provider : int or None
+        The only provider that each of the trees has; None: some have several.
     roots : ndarray of int32
         The rows of the trees' roots.
-    n_claims : int
+    grants : mapping
+        The number of claims by the row of the provider.
     """
 
     slot: Hashable
-    provider: int
+    provider: int | None
     roots: Rows
-    n_claims: int
+    grants: Mapping[int, int]
+
+    @property
+    def n_claims(self) -> int:
+        """How many claims the providers grant in all."""
+        return sum(self.grants.values())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,17 +140,27 @@ class _QueryMatches:
         trees, found = self._state.trees, []
         if not len(trees.shared[0]):
             return []
-        for slot in self.matches.slots:
-            grants = _grants(self._state, slot)
+        for each in self.matches.slots:
+            if not each.amounts:
+                continue
+            slot = each.within(np.isin(each.roots, self.roots))
             is_shared = trees.roots[slot.providers] != slot.roots
-            is_shared &= np.isin(slot.roots, self.roots)
-            for provider in np.unique(slot.providers[is_shared]):
-                mine = slot.providers == provider
-                roots = slot.roots[mine & np.isin(slot.roots, self.roots)]
-                found.append(
-                    SharedLimit(_key(slot), int(provider), roots, int(grants[mine][0]))
-                )
+            sharing = slot.roots[is_shared]
+            slot = slot.within(np.isin(slot.roots, sharing))
+            is_single = slot.n_options(trees.n_rows)[slot.roots] == 1
+            single = slot.within(is_single)
+            for provider in np.unique(single.providers):
+                mine = single.within(single.providers == provider)
+                found.append(self._limit(mine, int(provider)))
+            if not is_single.all():
+                found.append(self._limit(slot, None))
         return found
+
+    def _limit(self, slot: Slot, provider: int | None) -> SharedLimit:
+        grants = _grants(self._state, slot).tolist()
+        of_each = dict(zip(slot.providers.tolist(), grants, strict=True))
+        key = slot.suffix, tuple(sorted(slot.amounts.items()))
+        return SharedLimit(key, provider, np.unique(slot.roots), of_each)
 
     def taking(self, name: str) -> int:
         """Return how much of a class one claim takes."""
@@ -212,10 +228,6 @@ def _joined(
     )
 
 
-def _key(slot: Slot) -> Hashable:
-    return slot.suffix, tuple(sorted(slot.amounts.items()))
-
-
 def _merged(limits: Iterable[SharedLimit]) -> list[SharedLimit]:
     """Return limits where claims of several queries take equally from a provider."""
     found: dict[Hashable, SharedLimit] = {}
@@ -226,7 +238,7 @@ def _merged(limits: Iterable[SharedLimit]) -> list[SharedLimit]:
                 each.slot,
                 each.provider,
                 np.union1d(known.roots, each.roots),
-                max(known.n_claims, each.n_claims),
+                {**known.grants, **each.grants},
             )
         found[key] = each
     return list(found.values())

@@ -121,14 +121,20 @@ def _capacity_table(answer: Answer) -> Table:
             f"{flavor['memory_mb']:,} MiB",
             f"{flavor['disk_gb']:,} GB",
         )
-        about = "" if flavor["is_exact"] else "≤ "
-        total = f"{about}{flavor['n_instances']:,}", f"{flavor['n_hosts']:,}"
+        total = _instances(flavor), f"{flavor['n_hosts']:,}"
         table.add_row(cell(flavor["flavor"] or "-", "bold"), *sizes, "all", "", *total)
         for place in flavor["places"] if len(flavor["places"]) > 1 else ():
             where = cell(place["zone"]), cell(place["cell_uuid"], "dim")
             counts = f"{place['n_instances']:,}", f"{place['n_hosts']:,}"
             table.add_row("", "", "", "", *where, *counts)
     return table
+
+
+def _instances(flavor: Answer) -> str:
+    if flavor["is_exact"]:
+        return f"{flavor['n_instances']:,}"
+    # "At most 0" says less than the reason.
+    return f"≤ {flavor['n_instances']:,}" if flavor["n_instances"] else "0, see note"
 
 
 def _read(path: Path) -> list[Mapping[str, Any]]:

@@ -98,3 +98,29 @@ def test_a_pool_that_hosts_with_and_without_pcpus_share_counts_once(
     ]
     counted, n_placed = counts(hosts, [20], **{"hw:cpu_policy": "dedicated"})
     assert counted.n_instances == n_placed == 2
+
+
+@pytest.mark.parametrize(
+    ("local_gb", "pools", "n_expected"),
+    [
+        (20, [10], 5),
+        (0, [20, 20], 4),
+        (0, [30], 3),
+    ],
+)
+def test_disks_of_hosts_and_pools_count_together(
+    counts: Counts, local_gb: int, pools: list[int], n_expected: int
+) -> None:
+    hosts = [host("h0", local_gb=local_gb), host("h1", local_gb=local_gb)]
+    counted, n_placed = counts(hosts, pools)
+    assert counted.n_instances == n_placed == n_expected
+    # Which of several providers a claim takes is a choice.
+    assert counted.is_exact == (pools == [30])
+
+
+def test_a_pool_without_the_disks_of_hosts_limits_hosts_without_any(
+    counts: Counts,
+) -> None:
+    hosts = [host("h0", local_gb=50), host("h1", local_gb=0), host("h2", local_gb=0)]
+    counted, _ = counts(hosts, [10])
+    assert (counted.n_instances, counted.is_exact) == (6, False)

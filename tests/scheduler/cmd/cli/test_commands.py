@@ -332,6 +332,16 @@ def test_capacity_reads_flavors_of_a_file(call: Call, tmp_path: Path) -> None:
     assert f"{flavor['n_instances']:,}" in shown
 
 
+def test_capacity_of_an_invalid_flavor_is_its_note(call: Call, tmp_path: Path) -> None:
+    specs = "{'hw:cpu_policy': bogus}"
+    path = tmp_path / "flavors.yaml"
+    path.write_text(f"- {{name: x, vcpus: 1, memory_mb: 128, extra_specs: {specs}}}\n")
+    shown = " ".join(call("capacity", "--flavors", str(path)).stdout.split())
+    assert "0, see note" in shown
+    assert "≤" not in shown
+    assert shown.count("hw:cpu_policy is 'bogus'") == 1
+
+
 @pytest.mark.parametrize("text", ["{", "a: 1", "[]"])
 def test_a_wrong_file_of_flavors_is_one_line(
     call: Call, tmp_path: Path, text: str
