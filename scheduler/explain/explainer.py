@@ -225,7 +225,8 @@ class Explainer:
         host = _host(parts, node, offer)
         reasons += host_reasons(host, queried.request, parts.filters)
         if _is_elsewhere(parts, queried.request, node) and not any(
-            reason.stage is CheckStage.RESTRICTION for reason in reasons
+            reason.stage is CheckStage.RESTRICTION and reason.check != "ignore_hosts"
+            for reason in reasons
         ):
             reasons.append(HostReason(CheckStage.RESTRICTION, "force_hosts", _FIRST))
         return HostVerdict(
