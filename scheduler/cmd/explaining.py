@@ -55,7 +55,13 @@ def run(argv: Sequence[str]) -> int:
             stack.callback(scheduler.stop)
             telemetry = stack.enter_context(ProcessTelemetry(scheduler.status))
             telemetry.on_stop(report.write_on_signal(scheduler.status, _NAME))
-            app = make_app(Answers(scheduler.explainer, scheduler.status.store))
+            app = make_app(
+                Answers(
+                    scheduler.explainer,
+                    scheduler.status.store,
+                    max_reads=max(1, conf.web.threads - 1),
+                )
+            )
             app.register_blueprint(telemetry.pages(has_reasons=is_open(conf)))
             server = make_web_server(conf, access(app))
             signals = Signals((*STOPPING, RELOADING))
