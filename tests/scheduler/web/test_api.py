@@ -116,9 +116,9 @@ def test_an_unreadable_decision_does_not_end_the_pages(
         )
     client = Client(make_app(Answers(api.scheduler.explainer, store)))
     pages: list[int] = []
-    after: dict[str, str] = {}
+    after: dict[str, Any] = {}
     for _ in range(4):
-        answer = _get(client, f"/v1/{path}", limit=1, **after)
+        answer = _get(client, f"/v1/{path}", 200, limit=1, **after)
         pages.append(len(answer[path]))
         if answer["next"] is None:
             break
