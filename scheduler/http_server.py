@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from waitress import wasyncore
 from waitress.server import create_server
@@ -87,7 +87,8 @@ class WebServer:
         self._connections: dict[Any, Any] = {}
         # Runs a function in the thread of the connections.
         self._trigger = trigger(self._connections)
-        self._server = create_server(
+        # The types of waitress lack what is used of it here.
+        self._server = cast(Any, create_server)(
             app,
             self._connections,
             sockets=[listening],
