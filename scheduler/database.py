@@ -26,6 +26,8 @@ _LOCK_WAIT_S: Final = 60
 _CONNECT_S: Final = 10
 #: Longer than an upgrade may wait for the lock.
 _ANSWER_S: Final = 90
+#: What reads is waited for by a user, or holds up what a process serves.
+_READ_S: Final = 10
 _IS_READING: Final = "moorage_is_reading"
 _REMEDY: Final = (
     "It has to be a URL such as sqlite:////var/lib/moorage/FILE.sqlite, "
@@ -93,13 +95,17 @@ class StoreDatabase:
     def __init__(self, url: str, *, option: str, schema: StoreSchema) -> None:
         self._option = option
         self._schema = schema
-        self.engine = _engine(url, option)
+        self.engine = _engine(url, option, _ANSWER_S)
+        # Drivers take timeouts only when they connect. A database in memory has one.
+        is_sqlite = _is_sqlite(self.engine.url)
+        self._reader = self.engine if is_sqlite else _engine(url, option, _READ_S)
         #: Its URL without the password.
         self.name = self.engine.url.render_as_string(hide_password=True)
 
     def close(self) -> None:
         """Close all connections; a later call opens new ones."""
         self.engine.dispose()
+        self._reader.dispose()
 
     def upgrade(self) -> None:
         """Create or upgrade the tables; several processes may do so at once.
@@ -149,7 +155,7 @@ class StoreDatabase:
         ------
         StoreUnavailable
         """
-        with self.translated_errors(), self.engine.connect() as connection:
+        with self.translated_errors(), self._reader.connect() as connection:
             yield connection.execution_options(**{_IS_READING: True})
 
     @contextlib.contextmanager
@@ -191,13 +197,13 @@ class StoreDatabase:
                 yield
 
 
-def _engine(url: str, option: str) -> Engine:
+def _engine(url: str, option: str, answer_s: int) -> Engine:
     try:
         parsed = make_url(url)
         engine = sa.create_engine(
             parsed,
             pool_pre_ping=True,
-            connect_args=_connect_args(parsed),
+            connect_args=_connect_args(parsed, answer_s),
             **_isolation(parsed),
         )
     except (sa.exc.ArgumentError, ImportError, ValueError) as e:
@@ -213,12 +219,12 @@ def _is_sqlite(url: URL) -> bool:
     return url.get_backend_name() == "sqlite"
 
 
-def _connect_args(url: URL) -> dict[str, Any]:
+def _connect_args(url: URL, answer_s: int) -> dict[str, Any]:
     if _is_sqlite(url):
         return {"timeout": _CONNECT_S}
     timeouts: dict[str, Any] = {"connect_timeout": _CONNECT_S}
     if url.get_backend_name() in ("mysql", "mariadb"):
-        timeouts |= {"read_timeout": _ANSWER_S, "write_timeout": _ANSWER_S}
+        timeouts |= {"read_timeout": answer_s, "write_timeout": answer_s}
     return timeouts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from waitress import wasyncore
 from waitress.server import create_server
@@ -87,7 +87,8 @@ class WebServer:
         self._connections: dict[Any, Any] = {}
         # Runs a function in the thread of the connections.
         self._trigger = trigger(self._connections)
-        self._server = create_server(
+        # The types of waitress lack what is used of it here.
+        self._server = cast(Any, create_server)(
             app,
             self._connections,
             sockets=[listening],
@@ -103,7 +104,28 @@ class WebServer:
             # select() fails in a process that has more than 1024 files open.
             asyncore_use_poll=True,
         )
+        self._incomplete: dict[Any, tuple[Any, float]] = {}
+        self._close_idle = self._server.maintenance
+        self._server.maintenance = self._close_slow
         self._thread = threading.Thread(target=self._server.run, name=name, daemon=True)
+
+    def _close_slow(self, now: float) -> None:
+        """Close idle connections, and those whose request takes too long to arrive.
+
+        waitress counts a connection as active at each byte; a few clients that send one
+        now and then would keep all others out.
+        """
+        self._close_idle(now)
+        before, self._incomplete = self._incomplete, {}
+        for channel in self._server.active_channels.values():
+            request = channel.request
+            if request is None:
+                continue
+            known, since = before.get(channel, (None, now))
+            began = since if known is request else now
+            self._incomplete[channel] = request, began
+            if now - began >= _CLIENT_TIMEOUT_S:
+                channel.will_close = True
 
     def __enter__(self) -> Self:
         self.start()

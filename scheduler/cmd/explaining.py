@@ -57,7 +57,11 @@ def run(argv: Sequence[str]) -> int:
             stack.callback(scheduler.stop)
             telemetry = stack.enter_context(ProcessTelemetry(scheduler.status))
             telemetry.on_stop(report.write_on_signal(scheduler.status, _NAME))
-            answers = Answers(scheduler.explainer, scheduler.status.store)
+            answers = Answers(
+                scheduler.explainer,
+                scheduler.status.store,
+                max_reads=max(1, conf.web.threads - 1),
+            )
             gauge = CapacityGauge(
                 conf.moorage.capacity_flavors,
                 answers.capacity_of,

@@ -26,7 +26,8 @@ _VERSION: Final = 2
 _LEVEL: Final = 3
 #: A record that would need more is stored without its request.
 _MAX_BYTES: Final = 1 << 20
-_MAX_UNPACKED: Final = 1 << 28
+#: A record of that size is refused: it would hold up whoever reads it.
+_MAX_UNPACKED: Final = 1 << 24
 #: Seconds since the epoch: later times are no dates of Python.
 _MAX_TIME_S: Final = 1e11
 
@@ -126,8 +127,12 @@ def decode(data: bytes) -> tuple[DecisionRecord, dict[str, Any] | None]:
     decompressor = zlib.decompressobj(wbits=-zlib.MAX_WBITS, zdict=_dictionary())
     try:
         marked = decompressor.decompress(data[1:], _MAX_UNPACKED)
+        if decompressor.unconsumed_tail:
+            raise UnreadableRecord(f"it has more than {_MAX_UNPACKED} bytes")
         packed = restore_uuids(marked, decompressor.unused_data)
         stored = _DECODER.decode(packed)
+    except UnreadableRecord:
+        raise
     except (zlib.error, msgspec.DecodeError, ValueError) as e:
         raise UnreadableRecord(f"{type(e).__name__}: {e}") from e
     if not 0 <= stored.record.started_at < _MAX_TIME_S:

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import math
-from collections.abc import Collection, Mapping
+import threading
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from ...objects import RequestSpec
+from ..database import StoreUnavailable
 from ..decision_store import DecisionPage, DecisionQuery, StoredDecision
 from ..drivers.record import DecisionRecord
 from ..errors import SchedulerError, excerpt
@@ -33,6 +36,9 @@ NOW: Final = "now"
 MAX_WHOLE: Final = 20
 #: Recent decisions whose flavors the capacity is computed for.
 MAX_DECISIONS: Final = 200
+#: Reads of the store at the same time, and seconds that others wait for them.
+_MAX_READS: Final = 3
+_WAIT_S: Final = 0.2
 
 
 class NotFound(SchedulerError):
@@ -55,6 +61,45 @@ class ReadsDecisions(Protocol):
         """Return a stored view; None: there is none of that id any more."""
 
 
+class _BoundedReads:
+    """Reads of a store, so many at once: one that hangs leaves threads for the rest."""
+
+    def __init__(self, store: ReadsDecisions, max_reads: int) -> None:
+        self._store = store
+        self._free = threading.BoundedSemaphore(max_reads)
+
+    def get(self, request_id: str) -> list[StoredDecision]:
+        """Return the decisions of a request, the newest first."""
+        with self._reading():
+            return self._store.get(request_id)
+
+    def find(self, query: DecisionQuery) -> list[StoredDecision]:
+        """Return decisions, the newest first."""
+        return self.page(query).decisions
+
+    def page(self, query: DecisionQuery) -> DecisionPage:
+        """Return decisions, the newest first, and how to continue."""
+        with self._reading():
+            return self._store.page(query)
+
+    def view(self, id_: str) -> bytes | None:
+        """Return a stored view; None: there is none of that id any more."""
+        with self._reading():
+            return self._store.view(id_)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        if not self._free.acquire(timeout=_WAIT_S):
+            raise StoreUnavailable(
+                "The store of decisions is busy: earlier requests still wait for its "
+                "answer. Try again later, or raise [web] threads."
+            )
+        try:
+            yield
+        finally:
+            self._free.release()
+
+
 class Answers:
     """Answers to the paths of the API.
 
@@ -63,11 +108,20 @@ class Answers:
     explainer : Explainer
     store : ReadsDecisions or None
         None: no decision is stored.
+    max_reads : int
+        Reads of the store at the same time: fewer than the threads that answer, so
+        that a store that hangs does not stop the paths that do not need it.
     """
 
-    def __init__(self, explainer: Explainer, store: ReadsDecisions | None) -> None:
+    def __init__(
+        self,
+        explainer: Explainer,
+        store: ReadsDecisions | None,
+        *,
+        max_reads: int = _MAX_READS,
+    ) -> None:
         self._explainer = explainer
-        self._given_store = store
+        self._given_store = store and _BoundedReads(store, max_reads)
 
     @property
     def _store(self) -> ReadsDecisions:

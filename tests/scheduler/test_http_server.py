@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from moorage.scheduler import http_server
 from moorage.scheduler.errors import ConfigurationError
 from moorage.scheduler.http_server import WebServer, listen
 
@@ -119,4 +120,26 @@ def test_silent_clients_do_not_block_others() -> None:
         for _ in range(20):
             address = ("127.0.0.1", client.port)
             silent.enter_context(socket.create_connection(address, timeout=30))
+        assert _get(client) == b"hello"
+
+
+def test_a_request_that_arrives_too_slowly_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http_server, "_CLIENT_TIMEOUT_S", 1)
+    with _serving() as client:
+        address = ("127.0.0.1", client.port)
+        with socket.create_connection(address, timeout=0.1) as slow:
+            slow.sendall(b"GET / HTTP/1.1\r\nX: ")
+            end = time.monotonic() + 10
+            while time.monotonic() < end:
+                try:
+                    slow.sendall(b"a")
+                    if not slow.recv(1):
+                        break
+                except TimeoutError:
+                    continue
+                except OSError:
+                    break
+            assert time.monotonic() < end
         assert _get(client) == b"hello"

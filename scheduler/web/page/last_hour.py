@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from ...clock import now_s
+from ...database import StoreUnavailable
 from ...decision_store import DecisionPage, DecisionQuery
 from ...drivers.record import DecisionRecord, Outcome
+from ...errors import SchedulerError
 from ...explain import RejectionCount, count_rejections
 
 _MINUTES: Final = 60
@@ -18,6 +21,8 @@ _MINUTES: Final = 60
 _MOST: Final = 1000
 #: Seconds for which browsers share one reading.
 _SHARED_S: Final = 5.0
+#: Seconds that one browser waits for the reading of another.
+_WAIT_S: Final = 1.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,23 +71,36 @@ class LastHour:
         self._find = find
         self._clock = clock
         self._lock = threading.Lock()
-        self._read_at = 0.0
-        self._summary: HourSummary | None = None
+        self._read_at = -math.inf
+        self._found: HourSummary | Exception = StoreUnavailable("It was never read.")
 
     def read(self) -> HourSummary:
         """Return the summary.
 
         Raises
         ------
-        SchedulerError
-            The store does not answer.
+        SchedulerError, StoreUnavailable
+            The store does not answer, or did not some seconds ago.
         """
-        with self._lock:
-            now = self._clock()
-            if self._summary is None or abs(now - self._read_at) >= _SHARED_S:
-                self._summary = self._summarized(now)
-                self._read_at = now
-            return self._summary
+        if not self._lock.acquire(timeout=_WAIT_S):
+            raise StoreUnavailable("The decisions of the last hour are still read.")
+        try:
+            if abs(self._clock() - self._read_at) >= _SHARED_S:
+                self._read()
+            found = self._found
+        finally:
+            self._lock.release()
+        if isinstance(found, HourSummary):
+            return found
+        raise found.with_traceback(None)
+
+    def _read(self) -> None:
+        try:
+            self._found = self._summarized(self._clock())
+        except (SchedulerError, StoreUnavailable) as e:
+            self._found = e
+        # A reading may have taken long: its failure is kept from its end.
+        self._read_at = self._clock()
 
     def _summarized(self, now: float) -> HourSummary:
         since = now - _MINUTES * 60

@@ -123,6 +123,13 @@ def test_bytes_that_are_no_record_are_an_error(data: bytes) -> None:
         codec.decode(data)
 
 
+def test_a_record_that_unpacks_to_too_much_is_an_error() -> None:
+    data = codec.encode(make_record(request=None, reason="x" * (1 << 25)))
+    assert len(data) < 1 << 20
+    with pytest.raises(codec.UnreadableRecord, match="has more than"):
+        codec.decode(data)
+
+
 @pytest.mark.parametrize("started_at", [-1.0, 1e11, math.inf, math.nan])
 def test_a_record_whose_time_is_no_date_is_an_error(started_at: float) -> None:
     data = codec.encode(make_record(started_at=started_at))

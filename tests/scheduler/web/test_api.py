@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -114,9 +116,9 @@ def test_an_unreadable_decision_does_not_end_the_pages(
         )
     client = Client(make_app(Answers(api.scheduler.explainer, store)))
     pages: list[int] = []
-    after: dict[str, str] = {}
+    after: dict[str, Any] = {}
     for _ in range(4):
-        answer = _get(client, f"/v1/{path}", limit=1, **after)
+        answer = _get(client, f"/v1/{path}", 200, limit=1, **after)
         pages.append(len(answer[path]))
         if answer["next"] is None:
             break
@@ -288,6 +290,24 @@ def test_a_store_that_is_away_is_an_error_of_its_own(api: ExplainingAPI) -> None
     answer = _get(client, "/v1/decisions", status=503)
     assert "/proc/none/decisions.sqlite" in answer["error"]
     assert _get(client, "/v1/hosts")["n_hosts"] == N_HOSTS
+
+
+def test_a_store_that_hangs_does_not_block_the_other_paths(api: ExplainingAPI) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        store = DecisionStore(f"mysql+pymysql://u:p@127.0.0.1:{port}/decisions")
+        answers = Answers(api.scheduler.explainer, store, max_reads=1)
+        client = Client(make_app(answers))
+        hanging = threading.Thread(target=client.get, args=("/v1/decisions",))
+        hanging.start()
+        connection, _ = silent.accept()
+        answer = _get(client, "/v1/decisions", status=503)
+        assert "is busy" in answer["error"]
+        assert client.get("/").status_code == 200
+        connection.close()
+        hanging.join(30)
+    answer = _get(client, "/v1/decisions", status=503)
+    assert "is busy" not in answer["error"]
 
 
 def test_without_a_store_there_are_no_decisions(api: ExplainingAPI) -> None:
