@@ -97,7 +97,7 @@ class ClaimLoop:
     def _claimed(
         self, host: HostBatch, ledger: Ledger, table: ProviderTable, number: int
     ) -> HostBatch | None:
-        """Return the host after a claim, of which the table is told; None: refused."""
+        """Claim on the host and in the table; return the host then, None: refused."""
         spec_obj = self._request.spec_obj
         passed = filter_hosts(
             self._filters, host, spec_obj, index=0, is_rebuild=False, steps=[]
