@@ -10,7 +10,7 @@ from moorage.scheduler.sources.nova_db import NovaDBSource
 
 from ..fixtures.nova_databases import Kind, NovaDatabases
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.deep, pytest.mark.peer]
 
 
 def test_flavors_are_read_from_novas_own_tables(conf: cfg.ConfigOpts) -> None:
