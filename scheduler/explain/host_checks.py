@@ -194,7 +194,8 @@ class HostChecks:
         allowed = everywhere.copy()
         for restriction in restrictions(self._request):
             allows = restriction.allows(self._hosts)
-            allowed &= allows
+            if not restriction.is_forbidding:
+                allowed &= allows
             yield HostCheck(~allows, without_restriction(restriction))
         requested = requested_host(self._request)
         if requested is not None:
