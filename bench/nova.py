@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.fixtures.nova_peer import Peer, PeerError, peer_python
+from tests.fixtures.nova_peer import NOT_NOVAS, Peer, PeerError, peer_python
 
 from .clouds import Cloud
 from .requests import BenchRequest
@@ -65,8 +65,13 @@ class Nova(Peer):  # type: ignore[misc]  # mypy does not follow imports of tests
     def load(
         self, cloud: Cloud, filters: Sequence[str], weighers: Sequence[str]
     ) -> None:
-        """Give nova the hosts, and enable filters and weighers."""
-        self.ask("load", filters=filters, weighers=weighers, **cloud.as_message())
+        """Give nova the hosts, and enable the filters and weighers that it has."""
+        self.ask(
+            "load",
+            filters=[name for name in filters if name not in NOT_NOVAS],
+            weighers=[name for name in weighers if name not in NOT_NOVAS],
+            **cloud.as_message(),
+        )
 
     def decisions(self, request: BenchRequest, plan: Plan) -> NovaDecision:
         """Return the times of a decision."""

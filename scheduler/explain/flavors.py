@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Hashable, Iterable
 from typing import Final
@@ -14,6 +15,7 @@ from ...objects import (
     InstancePCIRequest,
     InstancePCIRequests,
     RequestSpec,
+    UnsetField,
 )
 from ..errors import InvalidRequest
 from ..request import set_field
@@ -80,17 +82,19 @@ def requests_of_decisions(stored: Iterable[RequestSpec]) -> list[FlavorRequest]:
 
     Volume-backed boots of a flavor, which need no root disk, are one of their own. Of a
     request, the flavor, the NUMA cells and the flavor's PCI devices stay; the
-    image, ports, hints, server groups, zones and hosts that it names do not.
+    image, ports, hints, server groups, zones and hosts that it names do not. A request
+    whose flavor lacks a field, which was refused, is left out.
     """
     found: dict[Hashable, FlavorRequest] = {}
     for spec_obj in stored:
         flavor = set_field(spec_obj, "flavor")
         if flavor is not None:
-            is_bfv = bool(set_field(spec_obj, "is_bfv"))
-            key = _identity(flavor), is_bfv
-            if key not in found:
-                notes = (VOLUME_BACKED,) if is_bfv else ()
-                found[key] = FlavorRequest(_anywhere(flavor, spec_obj), notes)
+            with contextlib.suppress(UnsetField):
+                is_bfv = bool(set_field(spec_obj, "is_bfv"))
+                key = _identity(flavor), is_bfv
+                if key not in found:
+                    notes = (VOLUME_BACKED,) if is_bfv else ()
+                    found[key] = FlavorRequest(_anywhere(flavor, spec_obj), notes)
     return list(found.values())
 
 

@@ -230,7 +230,7 @@ class Answers:
             flavors = self._explainer.nova_flavors(None if name is None else [name])
         else:
             flavors = self._recent_flavors()
-        chosen = [f for f in flavors if name in (None, f.spec_obj.flavor.name)]
+        chosen = [f for f in flavors if name in (None, _name(f))]
         if not chosen:
             among = f" named {excerpt(name)}" if name else ""
             if flavors:
@@ -250,9 +250,9 @@ class Answers:
             flavors = self._recent_flavors()
         chosen: dict[str, FlavorRequest] = {}
         for each in flavors:
-            name = set_field(each.spec_obj.flavor, "name")
-            if name in names:
-                chosen.setdefault(name, each)
+            found = _name(each)
+            if found is not None and found in names:
+                chosen.setdefault(found, each)
         return self._explainer.capacity(list(chosen.values()))
 
     def _recent_flavors(self) -> list[FlavorRequest]:
@@ -309,6 +309,11 @@ class Answers:
 
 def _next(page: DecisionPage) -> str | None:
     return None if page.next_id is None else str(page.next_id)
+
+
+def _name(flavor: FlavorRequest) -> str | None:
+    name: str | None = set_field(flavor.spec_obj.flavor, "name")
+    return name
 
 
 def _base64(data: bytes) -> str:

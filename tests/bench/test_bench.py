@@ -54,9 +54,10 @@ _SOURCE_TABLES = (
 )
 
 
-def _bench(*options: str, **environment: str) -> str:
+def _bench(*options: str, has_nova: bool = False, **environment: str) -> str:
+    without = () if has_nova else ("--no-nova",)
     done = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", "--no-nova", *options],
+        [sys.executable, "-m", "bench", "--quick", *without, *options],
         capture_output=True,
         check=False,
         cwd=_ROOT,
@@ -93,6 +94,18 @@ def test_every_table_is_printed_without_nova(tmp_path: Path) -> None:
         "Decisions while others ask for explanations, 200 hosts, ms" in printed
         or "explaining not measured: " in printed
     )
+
+
+@pytest.mark.deep
+@pytest.mark.peer
+def test_decisions_beside_nova_have_ratios() -> None:
+    peer_or_skip()
+
+    printed = _bench("decisions", "--hosts=50", "--runs=1", has_nova=True)
+
+    rows = [line.split("│") for line in printed.splitlines() if "plain" in line]
+    assert rows
+    assert all(line[-3].strip().endswith(" x") for line in rows), printed
 
 
 @pytest.mark.deep

@@ -96,8 +96,8 @@ def test_answers_that_are_lost_late_or_doubled_lose_no_claim(
     load = Load(N_REQUESTS_IN_TROUBLE, retries=True)
     with (
         cloud_for(load.n_requests) as cloud,
-        FlakyProxy(cloud.server.url, share=0.1, delay_s=6.0) as proxy,
-        Claimers(cloud, tmp_path, load, url=proxy.url, timeout_s=5.0) as claimers,
+        FlakyProxy(cloud.server.url, share=0.1, delay_s=3.6) as proxy,
+        Claimers(cloud, tmp_path, load, url=proxy.url, timeout_s=3.0) as claimers,
     ):
         claimers.start_all()
         outcome = claimers.finished()

@@ -24,7 +24,7 @@ from moorage.testing.builders import NOW
 from moorage.testing.strategies import IMAGES, DrawnHosts
 from moorage.weighers import BaseHostWeigher
 
-from ..fixtures.nova_peer import Peer
+from ..fixtures.nova_peer import NOT_NOVAS, Peer
 from ..strategies.plugins import plugin_hosts, plugin_requests
 
 #: Requests that are judged on each cloud: making and sending one costs the most.
@@ -181,10 +181,6 @@ def conf_of(index: int) -> cfg.ConfigOpts:
         for name, value in values.items():
             conf.set_override(name, value, group)
     return conf
-
-
-#: Ours only: nova has neither, and without levels they pass all hosts and weigh none.
-NOT_NOVAS = frozenset({"LocalityFilter", "LocalityWeigher"})
 
 
 @functools.cache

@@ -115,6 +115,13 @@ def test_a_stored_flavor_without_extra_specs_has_capacity() -> None:
         assert counted.n_instances == _capacity(scheduler, spec).n_instances > 0
 
 
+def test_a_stored_request_whose_flavor_lacks_fields_is_left_out() -> None:
+    refused, whole = request(), request()
+    refused.flavor = Flavor(name="without sizes")
+    [found] = requests_of_decisions([refused, whole])
+    assert found.spec_obj.flavor.name == whole.flavor.name
+
+
 def test_volume_backed_boots_of_a_flavor_need_no_root_disk() -> None:
     boots = [request(root_gb=1000, is_bfv=is_bfv) for is_bfv in (False, True, True)]
     with packed_cloud(0) as scheduler:

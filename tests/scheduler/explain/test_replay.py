@@ -133,5 +133,6 @@ def test_a_replay_of_a_request_that_mostly_fits_nowhere_is_the_same(
     plain.decide(spec, n_instances)
     found = plain.replayed()
     for placed in found.recorded.instances:  # else the cloud would fill up
+        assert placed.instance_uuid
         plain.scheduler.placement.delete_allocations(placed.instance_uuid)
     assert found.is_identical
