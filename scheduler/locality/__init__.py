@@ -8,8 +8,9 @@ from .conflicts import (
     places_of_host,
 )
 from .distances import ELSEWHERE, Distances
-from .masks import Masks
+from .masks import Finding, Masks
 from .places import LEVEL_KEY, NOWHERE, PLACE_KEY, SEVERAL, Places, place_of
+from .reasons import reason_of
 
 __all__ = [
     "ELSEWHERE",
@@ -18,6 +19,7 @@ __all__ = [
     "PLACE_KEY",
     "SEVERAL",
     "Distances",
+    "Finding",
     "Masks",
     "Places",
     "conflicts_of_table",
@@ -25,4 +27,5 @@ __all__ = [
     "find_unknown_levels",
     "place_of",
     "places_of_host",
+    "reason_of",
 ]

@@ -127,6 +127,9 @@ class Masks:
     ) -> tuple[str, str]:
         what = "members" if rule.is_group else "of these instances"
         n_here = int(counts[code])
+        if isinstance(rule, AtMost) and not rule.is_group:
+            required = f"none {what} ({rule.hint})"
+            return required, f"{here} has {n_here} {what}" if code >= 0 else here
         if isinstance(rule, AtMost):
             required = f"fewer than {rule.limit} {what} ({rule.hint})"
             has = f"{here} has {n_here} of {rule.limit} {what}"

@@ -20,6 +20,7 @@ from ..errors import InvalidRequest, excerpt
 from .server_group import ANTI_AFFINITY, SOFT_AFFINITY, SOFT_ANTI_AFFINITY
 
 if TYPE_CHECKING:
+    from ...objects import RequestSpec
     from .request import Request
 
 GROUP_LEVEL: Final = "group_level"
@@ -153,6 +154,21 @@ def soft_rules(request: Request, levels: Sequence[str]) -> tuple[SoftRule, ...]:
     if not _has_any(request, levels):
         return ()
     return tuple(_RulesReader(request, levels).read_soft())
+
+
+def remove_hint(spec_obj: RequestSpec, hint: str) -> None:
+    """Remove what the rules with a `hint` are read from: a hint and an extra spec."""
+    name, _, value = hint.partition("=")
+    hints = {k: list(v) for k, v in (spec_obj.scheduler_hints or {}).items()}
+    specs = dict(spec_obj.flavor.extra_specs or {})
+    key = f"{_SCOPE}{name}"
+    listed = [each.strip() for each in specs.pop(key, "").split(",")]
+    given = hints.pop(name, [])
+    if value and (left := [each for each in given if each != value]):
+        hints[name] = left
+    if value and (left := [each for each in listed if each and each != value]):
+        specs[key] = ",".join(left)
+    spec_obj.scheduler_hints, spec_obj.flavor.extra_specs = hints, specs
 
 
 def _has_any(request: Request, levels: Sequence[str]) -> bool:
