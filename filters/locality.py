@@ -14,7 +14,7 @@ from oslo_config import cfg
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from ..scheduler.locality import Finding, Masks, reason_of
+from ..scheduler.locality import Finding, Masks, reason_of, reason_of_unknown
 from ..scheduler.request import Request
 from ..scheduler.request.locality import InPlaces, Rule, WithInstances
 from .base import BaseHostFilter, Mask, Rejection, all_hosts
@@ -32,6 +32,13 @@ class BrokenRule:
     rule: Rule
     fails: Mask
     masks: Masks
+
+    def reason(self, *, are_groups_read: bool) -> str:
+        """Return why the rule rejects hosts; see `reason_of`."""
+        rule = self.rule
+        if isinstance(rule, WithInstances) and not self.masks.knows(rule):
+            return reason_of_unknown(rule, are_groups_read=are_groups_read)
+        return reason_of([rule])
 
     def finding(self, index: int) -> Finding:
         """Return the level, what is required of a host's place, and what it has."""
@@ -60,6 +67,8 @@ class LocalityFilter(BaseHostFilter):
     ) -> None:
         super().__init__(conf, clock=clock)
         self._levels = tuple(dict.fromkeys(conf.locality.levels))
+        #: Whether hints may name other groups than the request's own.
+        self._are_groups_read = conf.moorage.source == "nova_db"
         #: Compute nodes of instances that others have placed during the decision.
         self._located: Mapping[str, str] = {}
         self._rules: Sequence[Rule] | None = None if self._levels else ()
@@ -81,9 +90,12 @@ class LocalityFilter(BaseHostFilter):
     def reason_for(self, spec_obj: RequestSpec, hosts: HostBatch | None = None) -> str:
         """Return the hint that places break, and how; of several, those that may."""
         rules = self._rules_of(spec_obj)
-        if hosts is not None and len(rules) > 1:
-            broken = self.broken(hosts, spec_obj)
-            rules = [each.rule for each in broken if each.fails.any()]
+        if hosts is not None:
+            every = self.broken(hosts, spec_obj)
+            broken = [each for each in every if each.fails.any()]
+            if len(broken) == 1:
+                return broken[0].reason(are_groups_read=self._are_groups_read)
+            rules = [each.rule for each in broken] or rules
         return reason_of(rules) if rules else self.REASON
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
@@ -116,7 +128,7 @@ class LocalityFilter(BaseHostFilter):
         for broken in self.broken(hosts, spec_obj):
             if broken.fails[index]:
                 level, required, available = broken.finding(index)
-                reason = reason_of([broken.rule])
+                reason = broken.reason(are_groups_read=self._are_groups_read)
                 return Rejection(type(self).__name__, reason).because(
                     level, required=required, available=available
                 )

@@ -10,7 +10,7 @@ from .conflicts import (
 from .distances import ELSEWHERE, Distances
 from .masks import Finding, Masks
 from .places import LEVEL_KEY, NOWHERE, PLACE_KEY, SEVERAL, Places, place_of
-from .reasons import reason_of
+from .reasons import reason_of, reason_of_unknown
 
 __all__ = [
     "ELSEWHERE",
@@ -28,4 +28,5 @@ __all__ = [
     "place_of",
     "places_of_host",
     "reason_of",
+    "reason_of_unknown",
 ]

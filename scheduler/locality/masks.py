@@ -104,6 +104,10 @@ class Masks:
         """Return on which hosts the instance is already, shape (n_hosts,)."""
         return self._hosts.count_instances({self._own or ""}) > 0
 
+    def knows(self, rule: WithInstances) -> bool:
+        """Return whether the place of an instance is known, or none is needed."""
+        return rule.is_group or bool(self._counts_with(rule).any())
+
     # -- reasons -----------------------------------------------------------------------
 
     def finding(self, rule: Rule, index: int) -> Finding:

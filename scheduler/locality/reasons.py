@@ -4,8 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from ..request.locality import AtMost, InPlaces, Rule, WithInstances
+
+#: Where groups other than the request's own are unknown instances.
+NO_OTHER_GROUPS: Final = "other server groups are not looked up"
+
+
+def reason_of_unknown(rule: WithInstances, *, are_groups_read: bool) -> str:
+    """Return why hosts are rejected by a rule of whose instances none is known."""
+    more = "" if are_groups_read else f", and {NO_OTHER_GROUPS}"
+    return f"{rule.hint}: no named instance is known{more}"
 
 
 def reason_of(rules: Collection[Rule]) -> str:

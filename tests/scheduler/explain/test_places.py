@@ -57,7 +57,8 @@ def _spec(hints: dict[str, list[str]], *members: str) -> RequestSpec:
         (
             {"same_rack": [instance_uuid("gone")]},
             (),
-            "4 rejected (same_rack: the rack has none of the named instances).",
+            "4 rejected (same_rack: no named instance is known, and other server "
+            "groups are not looked up).",
         ),
         (
             {"max_server_per_rack": ["1"], "not_in_rack": ["r7"]},
