@@ -37,7 +37,7 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduler]:
 
 
 def _spec(hints: dict[str, list[str]], *members: str) -> RequestSpec:
-    spec = request(new_uuids(1), scheduler_hints=hints)
+    spec = request(instance_uuid=new_uuids(1)[0], scheduler_hints=hints)
     if members:
         group = instance_uuid("group")
         spec.instance_group = InstanceGroup(
