@@ -2,6 +2,7 @@
 """Where hosts are: their places at the levels that an operator has named."""
 
 from .conflicts import (
+    HostPlaces,
     conflicts_of_table,
     find_conflicts,
     find_unknown_levels,
@@ -20,6 +21,7 @@ __all__ = [
     "SEVERAL",
     "Distances",
     "Finding",
+    "HostPlaces",
     "Masks",
     "Places",
     "conflicts_of_table",
