@@ -52,7 +52,8 @@ def client(api: ExplainingAPI) -> Client:
 
 PAGES = [
     "/", "/?by=cell", "/?by=rack", "/decisions", f"/decisions/{TWO}",
-    f"/decisions/{INSTANCE}", "/hosts", f"/hosts/{NAMES[0]}", "/why-not", f"/closest?request={FAILED}", "/dry-run",
+    f"/decisions/{INSTANCE}", "/hosts", f"/hosts/{NAMES[0]}", "/why-not",
+    f"/closest?request={FAILED}", "/dry-run",
 ]  # fmt: skip
 
 
