@@ -239,7 +239,8 @@ class HostChecks:
         findings: dict[str, list[str]] = {}
         for broken in filter_.broken(self._hosts, self._request.spec_obj):
             hint = broken.rule.hint
-            fails[hint] = broken.fails | fails.get(hint, False)
+            before = fails.get(hint)
+            fails[hint] = broken.fails if before is None else before | broken.fails
             findings.setdefault(hint, []).extend(broken.findings(MAX_NAMES + 1))
         for hint, mask in fails.items():
             yield HostCheck(mask, without_hint(hint, findings[hint]))

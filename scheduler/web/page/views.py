@@ -74,7 +74,7 @@ class _Views:
         # The script asks for the small parts more often than for the heat map.
         is_small = "small" in request.args
         shown = () if is_small else fill.groups[first : first + _GROUPS]
-        layout = HeatLayout.of(fill.n_hosts)
+        layout = HeatLayout.of(sum(len(group.hosts) for group in shown))
         query = DecisionQuery(limit=_LATEST)
         latest, error = _attempt(lambda: self._answers.decisions(query))
         hour, _ = _attempt(self._last_hour.read)
