@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from oslo_config import cfg
 
-from moorage.objects import RequestSpec
+from moorage.objects import RequestSpec, Selection
 from moorage.scheduler import conf as moorage_conf
 from moorage.scheduler.errors import NoValidHost
 from moorage.scheduler.hosts import HostTable
@@ -159,7 +159,7 @@ def _hosts(scheduler: Scheduler, spec: RequestSpec) -> set[str]:
     [[*found]] = scheduler.select_destinations(
         CONTEXT, spec, [spec.instance_uuid], return_objects=True, return_alternates=True
     )
-    return {each.service_host for each in found}
+    return {each.service_host for each in found if isinstance(each, Selection)}
 
 
 def test_rules_about_another_group_are_about_its_members(scheduler: Scheduler) -> None:
