@@ -82,7 +82,7 @@ class BaseHostFilter:
     ----------
     REASON : str
         Why a host is rejected, for the decision record and, with a number of hosts, for
-        end users: it names no host.
+        end users: it names no host. `reason_for` can be more specific.
     RUN_ON_REBUILD : bool
         Whether it runs when an instance is rebuilt on its host.
     run_filter_once_per_request : bool
@@ -126,6 +126,18 @@ class BaseHostFilter:
         The scheduler reads it once a request, after `prepare`.
         """
         return False
+
+    def reason_for(self, spec_obj: RequestSpec, hosts: HostBatch | None = None) -> str:
+        """Return why hosts are rejected for this request: by default, `REASON`.
+
+        Called on what `prepare` returned.
+
+        Parameters
+        ----------
+        hosts : HostBatch, optional
+            Those of which none passed.
+        """
+        return self.REASON
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts pass.
@@ -176,7 +188,8 @@ class BaseHostFilter:
         """
         if self.host_passes(host_state, spec_obj):
             return None
-        rejection = Rejection(filter=type(self).__name__, reason=self.REASON)
+        reason = self.reason_for(spec_obj)
+        rejection = Rejection(filter=type(self).__name__, reason=reason)
         if (mismatch := self.mismatch(host_state, spec_obj)) is None:
             return rejection
         attribute, required, available = mismatch

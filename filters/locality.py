@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -13,10 +14,42 @@ from oslo_config import cfg
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from ..scheduler.locality import Masks
+from ..scheduler.locality import Finding, Masks, reason_of, reason_of_unknown
 from ..scheduler.request import Request
 from ..scheduler.request.locality import InPlaces, Rule, WithInstances
-from .base import BaseHostFilter, Mask, Mismatch, Rejection, all_hosts
+from .base import BaseHostFilter, Mask, Rejection, all_hosts
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class BrokenRule:
+    """A rule, and which hosts of a batch it rejects.
+
+    Attributes
+    ----------
+    fails : ndarray of bool, shape (n_hosts,)
+    """
+
+    rule: Rule
+    fails: Mask
+    masks: Masks
+
+    def reason(self, *, are_groups_read: bool) -> str:
+        """Return why the rule rejects hosts; see `reason_of`."""
+        rule = self.rule
+        if isinstance(rule, WithInstances) and not self.masks.knows(rule):
+            return reason_of_unknown(rule, are_groups_read=are_groups_read)
+        return reason_of([rule])
+
+    def finding(self, index: int) -> Finding:
+        """Return the level, what is required of a host's place, and what it has."""
+        return self.masks.finding(self.rule, index)
+
+    def findings(self, most: int) -> Iterator[str]:
+        """Yield what places have that fail, at most so many."""
+        at = self.masks.places.at(self.rule.level)
+        _, first = np.unique(at[self.fails], return_index=True)
+        for index in np.flatnonzero(self.fails)[np.sort(first)[:most]].tolist():
+            yield self.finding(index)[2]
 
 
 class LocalityFilter(BaseHostFilter):
@@ -34,6 +67,8 @@ class LocalityFilter(BaseHostFilter):
     ) -> None:
         super().__init__(conf, clock=clock)
         self._levels = tuple(dict.fromkeys(conf.locality.levels))
+        #: Whether hints may name other groups than the request's own.
+        self._are_groups_read = conf.moorage.source == "nova_db"
         #: Compute nodes of instances that others have placed during the decision.
         self._located: Mapping[str, str] = {}
         self._rules: Sequence[Rule] | None = None if self._levels else ()
@@ -51,6 +86,17 @@ class LocalityFilter(BaseHostFilter):
     def is_idle(self) -> bool:
         """Whether the request has no rule."""
         return self._rules is not None and not self._rules
+
+    def reason_for(self, spec_obj: RequestSpec, hosts: HostBatch | None = None) -> str:
+        """Return the hint that places break, and how; of several, those that may."""
+        rules = self._rules_of(spec_obj)
+        if hosts is not None:
+            every = self.broken(hosts, spec_obj)
+            broken = [each for each in every if each.fails.any()]
+            if len(broken) == 1:
+                return broken[0].reason(are_groups_read=self._are_groups_read)
+            rules = [each.rule for each in broken] or rules
+        return reason_of(rules) if rules else self.REASON
 
     def passing(self, hosts: HostBatch, spec_obj: RequestSpec) -> Mask:
         """Return which hosts all rules allow, shape (n_hosts,)."""
@@ -77,25 +123,24 @@ class LocalityFilter(BaseHostFilter):
 
         A decision counts only places with a host that passes the other filters.
         """
-        found = self.mismatch(host_state, spec_obj)
-        if found is None:
-            return None
-        level, required, available = found
-        return Rejection(type(self).__name__, self.REASON).because(
-            level, required=required, available=available
-        )
-
-    def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch | None:
-        """Return the level, what a rule requires of the place, and the host's place."""
-        rules = self._rules_of(spec_obj)
-        if not rules:
-            return None
         hosts = host_state.as_batch().whole()
-        masks = self._masks(hosts, spec_obj)
         index = _index(hosts, host_state.uuid)
-        broken = (rule for rule in rules if not masks.of(rule)[index])
-        first = next(broken, None)
-        return None if first is None else masks.finding(first, index)
+        for broken in self.broken(hosts, spec_obj):
+            if broken.fails[index]:
+                level, required, available = broken.finding(index)
+                reason = broken.reason(are_groups_read=self._are_groups_read)
+                return Rejection(type(self).__name__, reason).because(
+                    level, required=required, available=available
+                )
+        return None
+
+    def broken(self, hosts: HostBatch, spec_obj: RequestSpec) -> Iterator[BrokenRule]:
+        """Yield each rule of the request, and the hosts that it rejects."""
+        rules = self._rules_of(spec_obj)
+        if rules and len(hosts):
+            masks = self._masks(hosts, spec_obj)
+            for rule in rules:
+                yield BrokenRule(rule, ~masks.of(rule), masks)
 
     # -- instances that are placed during the decision ---------------------------------
 

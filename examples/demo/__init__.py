@@ -7,5 +7,6 @@
             └────────────────────▶ scheduler ◀── RPC ──┐
     data/wire/*.json    ── recorded requests ──▶ conductor    wire.py, ../conductor/
     data/traces/*.csv   ── virtual machines ───▶      │       trace.py
+    racks and rows      ── hints about places ─▶      │       places.py
     decision records, usages ◀────────────────────────┘       usage.py, report.py
 """

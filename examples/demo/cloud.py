@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import oslo_messaging
 from oslo_config import cfg
@@ -24,6 +25,9 @@ from moorage.scheduler.service import Scheduler, build
 from moorage.scheduler.sources.file import FileSource
 from moorage.scheduler.sources.inventory import Inventory
 from moorage.scheduler.web import Answers, make_access, make_app, make_web_server
+
+#: The levels of places, the smallest first.
+LEVELS: Final = ("rack", "row", "room")
 
 _TIMEOUT_S = 30
 
@@ -48,6 +52,7 @@ class DemoCloud:
 @contextmanager
 def running(
     inventory_file: Path,
+    distance_file: Path,
     transport_url: str,
     progress: Callable[[int, int], None] | None = None,
     *,
@@ -57,6 +62,8 @@ def running(
 
     Parameters
     ----------
+    distance_file : Path
+        The distances between rows of racks, in metres.
     transport_url : str
         ``fake://`` is in this process; ``rabbit://…`` needs a broker.
     progress : callable, optional
@@ -68,7 +75,7 @@ def running(
         folder = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="moorage-demo-")
         )
-        conf = _conf(inventory_file, Path(folder), port)
+        conf = _conf(inventory_file, distance_file, Path(folder), port)
         source = FileSource(conf)
         placement = stack.enter_context(EmbeddedPlacement())
         client = ConductorClient(placement.adapter)
@@ -94,8 +101,18 @@ def _web(conf: cfg.ConfigOpts, scheduler: Scheduler) -> WebServer:
     return make_web_server(conf, make_access(conf)(make_app(answers)))
 
 
-def _conf(inventory_file: Path, folder: Path, port: int) -> cfg.ConfigOpts:
+def _conf(
+    inventory_file: Path, distance_file: Path, folder: Path, port: int
+) -> cfg.ConfigOpts:
     conf = load(config_files=[])
+    for name, value in {
+        "levels": LEVELS,
+        "distances": {"rack": 1, "row": 3, "room": 20, "elsewhere": 100},
+        "distance_file": str(distance_file),
+        # A distance matters more than free memory.
+        "weight_multiplier": 10.0,
+    }.items():
+        conf.set_override(name, value, group="locality")
     conf.set_override("inventory_file", str(inventory_file), group="moorage")
     store = f"sqlite:///{folder}/decisions.sqlite"
     conf.set_override("decision_store_connection", store, group="moorage")

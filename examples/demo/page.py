@@ -43,8 +43,8 @@ def filled(
             interrupt.check()
             progress.update(seeding, completed=n, total=total)
 
-        inventory = DATA / "inventory.yaml"
-        with running(inventory, transport_url, seeded, port=port) as cloud:
+        files = DATA / "inventory.yaml", DATA / "rows.csv"
+        with running(*files, transport_url, seeded, port=port) as cloud:
             conductor = Conductor(cloud.api, cloud.placement, Computes())
             stream = RequestStream(conductor, random.Random(_SEED))
             filling = progress.add_task("requests for many instances", total=None)

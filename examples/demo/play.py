@@ -20,6 +20,7 @@ from . import report
 from .cloud import DemoCloud, running
 from .commands import UNPLACEABLE, commands
 from .interrupt import Interrupt
+from .places import REQUESTS, PlacesOfHosts
 from .trace import TraceEvent, VirtualMachine, events, read_vms
 from .usage import differences, read_usages, total_by_zone
 from .wire import read_messages, replay
@@ -46,7 +47,8 @@ def play(
             interrupt.check()
             progress.update(seeding, completed=n, total=total)
 
-        with running(DATA / "inventory.yaml", transport_url, seeded) as cloud:
+        files = DATA / "inventory.yaml", DATA / "rows.csv"
+        with running(*files, transport_url, seeded) as cloud:
             computes = Computes(_fails_once(failing_vm.uuid))
             conductor = Conductor(cloud.api, cloud.placement, computes)
             _play_wire(cloud, conductor, console, interrupt)
@@ -55,6 +57,7 @@ def play(
                 console.print(f"{len(vms) - len(placed)} instances were not built.")
             _show_decisions(cloud, console, placed, failing_vm)
             _show_moves(cloud, conductor, console, placed)
+            _show_places(cloud, conductor, console)
             interrupt.check()
             is_consistent = _show_usage(cloud, conductor, console)
             _request_unplaceable(cloud)
@@ -183,6 +186,15 @@ def _moved(
     yield step("migrated", vm.uuid, move.uuid)
     end(vm.context(), vm.uuid)
     yield step(f"after {end.__name__}", vm.uuid, move.uuid)
+
+
+def _show_places(cloud: DemoCloud, conductor: Conductor, console: Console) -> None:
+    """Create a group that is spread over racks, and instances near a row."""
+    places = PlacesOfHosts.of(cloud.inventory.hosts)
+    for request in REQUESTS:
+        servers = request.create(conductor)
+        console.print(request.title)
+        console.print(report.places_table(places.rows_of(servers)))
 
 
 def _host_names(cloud: DemoCloud) -> dict[str, str]:

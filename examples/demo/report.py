@@ -117,6 +117,16 @@ def move_table(
     return table
 
 
+def places_table(rows: Iterable[Sequence[str]]) -> Table:
+    """Return the table of the racks in which the instances of a request are."""
+    table = Table()
+    for name in ("room", "row", "rack", "hosts of the instances"):
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
 def usage_table(totals: Mapping[tuple[str, str], Total]) -> Table:
     """Return the table of the usage of each cell and availability zone."""
     table = Table(title="Usage of the cloud in Placement")

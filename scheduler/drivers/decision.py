@@ -47,6 +47,7 @@ from .instances import (
     fill_provider_mapping,
     spec_of_instance,
 )
+from .named_groups import with_named_groups
 from .parts import Parts
 from .placement_queries import (
     build_queries,
@@ -96,7 +97,10 @@ class Decision:
         repeated: ReplayKey | None = None,
         recorded: Claims | None = None,
     ) -> None:
-        request = Request.validated(spec_obj)
+        request = with_named_groups(parts, Request.validated(spec_obj))
+        spec_obj = request.spec_obj
+        if record.request is not None:
+            record.request = spec_obj
         self._parts = parts
         self._caller = caller
         self._request = request

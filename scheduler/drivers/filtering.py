@@ -53,12 +53,14 @@ def filter_hosts(
     for filter_ in _applicable(filters, index, is_rebuild):
         if not len(hosts):
             break
+        before = hosts
         n_in = len(hosts)
         name = type(filter_).__name__
         with tracing.span(name, kind="filter", hosts_in=n_in) as span:
             hosts = _passed(filter_, hosts, spec_obj)
             span.set("moorage.hosts_out", len(hosts))
-        steps.append(FilterStep(name, n_in, len(hosts), filter_.REASON))
+        reason = filter_.reason_for(spec_obj, None if len(hosts) else before)
+        steps.append(FilterStep(name, n_in, len(hosts), reason))
         _log_step(name, len(hosts))
     if not len(hosts):
         _log_none(spec_obj, steps[first:])

@@ -174,9 +174,10 @@ class DecisionRecord:
     replay : ReplayKey or None
         None: no view is stored of the decision.
     request : RequestSpec or None
-        As the caller sent it, apart from the providers that a claim has set. It is
-        there for subscribers of a `DecisionLog`, and then removed: a thousand of them
-        would need tens of megabytes.
+        As the caller sent it, apart from the providers that a claim has set, and with
+        the members of other server groups that its hints name. It is there for
+        subscribers of a `DecisionLog`, and then removed: a thousand of them would need
+        tens of megabytes.
     """
 
     request_id: str | None

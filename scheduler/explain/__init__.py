@@ -14,7 +14,15 @@ from .capacity import (
 )
 from .changes import Change
 from .closest import ClosestGroup, ClosestReport
-from .cloud_fill import RESOURCES, CloudFill, FillGroup, ResourceFill, cloud_fill
+from .cloud_fill import (
+    BY_CELL,
+    BY_ZONE,
+    RESOURCES,
+    CloudFill,
+    FillGroup,
+    ResourceFill,
+    cloud_fill,
+)
 from .dry_run import dry_run
 from .explainer import Explainer, UnknownHost
 from .flavors import FlavorRequest, request_of_flavor, requests_of_decisions
@@ -28,6 +36,8 @@ from .tree_checks import HostTree
 from .why_not import host_reasons
 
 __all__ = [
+    "BY_CELL",
+    "BY_ZONE",
     "RESOURCES",
     "CapacityReport",
     "Change",

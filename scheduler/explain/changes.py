@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import os_resource_classes as orc
 
 from ...filters import BaseHostFilter
+from ...filters.locality import LocalityFilter
 from ...objects import RequestSpec
 from ..drivers.restrictions import Restriction
 from ..hosts import AggregateMap
 from ..placement.constraints import ConstraintKind
+from ..request.locality import remove_hint
 from .query_checks import QueryPart, suffix_of
 from .reasons import CheckStage, HostReason
 
@@ -22,7 +24,8 @@ from .reasons import CheckStage, HostReason
 NEVER_ZERO: Final = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
 
 _MIB_PER_GIB: Final = 1024
-_MAX_NAMES: Final = 3
+#: Names and findings that a change lists.
+MAX_NAMES: Final = 3
 
 Pairs = list[tuple[str, str]]
 
@@ -169,9 +172,9 @@ def _aggregate_text(value: str, aggregates: AggregateMap) -> str:
 
 def _listed(names: Iterable[str]) -> str:
     distinct = sorted(set(names))
-    more = len(distinct) - _MAX_NAMES
+    more = len(distinct) - MAX_NAMES
     rest = f" or {more} more" if more > 0 else ""
-    return f"{' or '.join(distinct[:_MAX_NAMES])}{rest}"
+    return f"{' or '.join(distinct[:MAX_NAMES])}{rest}"
 
 
 def _with_amount(params: Pairs, suffix: str, name: str, amount: int) -> Pairs:
@@ -253,11 +256,28 @@ def _lift(spec_obj: RequestSpec, name: str) -> None:
     setattr(spec_obj.requested_destination, field, None)
 
 
-def without_filter(filter_: BaseHostFilter) -> Edit:
+def without_filter(filter_: BaseHostFilter, spec_obj: RequestSpec) -> Edit:
     """Return the change that a filter is not enabled."""
     name = type(filter_).__name__
-    text = f"without {name} ({filter_.REASON})"
+    text = f"without {name} ({filter_.reason_for(spec_obj)})"
     return Edit(Change(CheckStage.FILTER, name, text), without_filter=name)
+
+
+def without_hint(hint: str, findings: Sequence[str]) -> Edit:
+    """Return the change that a hint about places, or its extra spec, is not set.
+
+    Parameters
+    ----------
+    hint : str
+        Its name, followed by ``=`` and one of its values where only that is meant.
+    findings : sequence of str
+        What places have because of which it rejects hosts.
+    """
+    listed = ", ".join(findings[:MAX_NAMES])
+    more = " and others" if len(findings) > MAX_NAMES else ""
+    why = f" ({listed}{more})" if findings else ""
+    change = Change(CheckStage.FILTER, LocalityFilter.__name__, f"without {hint}{why}")
+    return Edit(change, of_request=lambda spec: remove_hint(spec, hint))
 
 
 #: The state of an enabled host, and of one whose compute service runs.

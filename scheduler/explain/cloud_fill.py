@@ -1,25 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How full all hosts are, by availability zone and cell."""
+"""How full all hosts are, by availability zone and cell, by cell, or by place."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from oslo_config import cfg
 
+from ..errors import InvalidRequest, excerpt
 from ..hosts import HostBatch, HostTable
+from ..locality import Places
 from .host_list import HostCondition
 from .zones import zones_of
 
 _MIB_PER_GIB: Final = 1024
+#: What hosts can be grouped by, beside the levels of ``[locality] levels``, which
+#: cannot have these names.
+BY_ZONE: Final = "availability-zone"
+BY_CELL: Final = "cell"
 #: The resources of `FillGroup`, in the order in which they are shown.
 RESOURCES: Final = ("vcpus", "memory_mb", "disk_gb")
+
+
+#: Whether a group is a zone, cell or place at all; its kind, name and cell.
+_Name = tuple[bool, str, str, str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,41 +64,81 @@ class ResourceFill:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FillGroup:
-    """The compute nodes of one availability zone and cell, by host and node.
+    """Some compute nodes, by host and node: those of a zone and cell, or of a place.
 
     Attributes
     ----------
+    kind, name : str
+        Such as "rack" and "r7"; "" and "no rack" for hosts without a place.
+    cell_uuid : str
+        Of a zone; "" otherwise.
     hosts, conditions : list
         The service host and the condition of each compute node.
     resources : mapping
         By the names in `RESOURCES`.
     """
 
-    zone: str
+    kind: str
+    name: str
     cell_uuid: str
     hosts: list[str]
     conditions: list[HostCondition]
     resources: Mapping[str, ResourceFill]
 
+    @property
+    def label(self) -> str:
+        """Its kind and name."""
+        return f"{self.kind} {self.name}".strip()
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CloudFill:
-    """All compute nodes in groups, by zone and cell."""
+    """All compute nodes in groups.
+
+    Attributes
+    ----------
+    by : str
+        What they are grouped by: one of `groupings`.
+    n_cells : int
+        Cells that have hosts.
+    """
 
     groups: tuple[FillGroup, ...]
+    by: str
+    groupings: tuple[str, ...]
+    n_cells: int
     n_hosts: int
     n_instances: int
     n_claims: int
     conditions: Mapping[HostCondition, int]
 
 
-def cloud_fill(table: HostTable, conf: cfg.ConfigOpts, now: float) -> CloudFill:
-    """Return how full the hosts of a table are at `now`, seconds since the epoch."""
+def cloud_fill(
+    table: HostTable, conf: cfg.ConfigOpts, now: float, by: str = BY_ZONE
+) -> CloudFill:
+    """Return how full the hosts of a table are at `now`, seconds since the epoch.
+
+    Parameters
+    ----------
+    by : str
+        `BY_ZONE`: by availability zone and cell; `BY_CELL`; or a configured level.
+
+    Raises
+    ------
+    InvalidRequest
+        There is no such level.
+    """
+    groupings = (BY_ZONE, BY_CELL, *dict.fromkeys(conf.locality.levels))
+    if by not in groupings:
+        raise InvalidRequest(f"by: {excerpt(by)} is none of {', '.join(groupings)}")
     hosts = table.batch()
     conditions = _conditions(hosts, now, conf.service_down_time)
     counted = Counter(conditions.tolist())
     return CloudFill(
-        tuple(_groups(hosts, conditions, conf.default_availability_zone)),
+        tuple(_groups(hosts, conditions, _names(hosts, conf, by))),
+        by,
+        groupings,
+        len(set(hosts.cell_uuid.tolist())),
         len(hosts),
         int(hosts.num_instances.sum()) if len(hosts) else 0,
         len(table.claims()),
@@ -108,26 +158,43 @@ def _conditions(hosts: HostBatch, now: float, down_after_s: int) -> npt.NDArray[
     return found
 
 
+def _names(hosts: HostBatch, conf: cfg.ConfigOpts, by: str) -> list[_Name]:
+    """Return the kind, the name and the cell of each host's group."""
+    cells = hosts.cell_uuid.tolist()
+    if by == BY_ZONE:
+        zones = zones_of(hosts, conf.default_availability_zone).tolist()
+        return [
+            (True, "zone", zone, cell) for zone, cell in zip(zones, cells, strict=True)
+        ]
+    if by == BY_CELL:
+        return [(True, "cell", cell, "") for cell in cells]
+    places = Places(hosts, tuple(dict.fromkeys(conf.locality.levels)))
+    codes = places.at(by)
+    names = {
+        code: (code >= 0, by if code >= 0 else "", places.name(by, code), "")
+        for code in set(codes.tolist())
+    }
+    return [names[code] for code in codes.tolist()]
+
+
 def _groups(
-    hosts: HostBatch, conditions: npt.NDArray[Any], default_zone: str
+    hosts: HostBatch, conditions: npt.NDArray[Any], names: Sequence[_Name]
 ) -> Iterator[FillGroup]:
-    zones = zones_of(hosts, default_zone)
     resources = _resources(hosts)
     keys = zip(
-        zones.tolist(),
-        hosts.cell_uuid.tolist(),
+        names,
         hosts.host.tolist(),
         hosts.nodename.tolist(),
         range(len(hosts)),
         strict=True,
     )
-    members: dict[tuple[str, str], list[int]] = {}
-    for zone, cell, _, _, index in sorted(keys):
-        members.setdefault((zone, cell), []).append(index)
-    for (zone, cell), at in members.items():
+    members: dict[_Name, list[int]] = {}
+    for name, _, _, index in sorted(keys):
+        members.setdefault(name, []).append(index)
+    # Hosts that are in no place, or in several, come last.
+    for name, at in sorted(members.items(), key=lambda item: not item[0][0]):
         yield FillGroup(
-            zone,
-            cell,
+            *name[1:],
             hosts.host[at].tolist(),
             conditions[at].tolist(),
             {

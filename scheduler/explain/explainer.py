@@ -14,12 +14,14 @@ import numpy as np
 from ...objects import RequestSpec
 from ..candidates import CandidatesQuery, DecisionOffer, DerivedData
 from ..drivers.caller import Caller
+from ..drivers.named_groups import with_named_groups
 from ..drivers.parts import Parts
 from ..drivers.placement_queries import build_queries, run_prefilters
 from ..drivers.record import DecisionRecord
 from ..drivers.restrictions import requested_host
 from ..errors import NoValidHost, SchedulerError, excerpt
 from ..hosts import HostBatch
+from ..locality import HostPlaces, places_of_host
 from ..placement.memory import TableOffer
 from ..placement.providers import (
     ProviderColumns,
@@ -33,7 +35,7 @@ from ..request import Request
 from ..views import CapturedView
 from .capacity import CapacityReport, capacity
 from .closest import ClosestReport, ClosestSearch
-from .cloud_fill import CloudFill, cloud_fill
+from .cloud_fill import BY_ZONE, CloudFill, cloud_fill
 from .dry_run import dry_run
 from .flavors import FlavorRequest, request_of_flavor
 from .host_checks import HostChecks
@@ -102,11 +104,26 @@ class Explainer:
         parts.source.refresh_if_stale(parts.table)
         return CapturedView.of(parts).encode()
 
-    def fill(self) -> CloudFill:
+    def fill(self, by: str = BY_ZONE) -> CloudFill:
         """Return how full all compute nodes are; see `cloud_fill`."""
         parts = self._parts()
         parts.source.refresh_if_stale(parts.table)
-        return cloud_fill(parts.table, parts.conf, parts.clock())
+        return cloud_fill(parts.table, parts.conf, parts.clock(), by)
+
+    def places_of(self, hosts: Collection[str]) -> Mapping[str, HostPlaces]:
+        """Return the places now of those service hosts that are known, by level."""
+        parts = self._parts()
+        levels = parts.conf.locality.levels
+        if not levels or not hosts:
+            return {}
+        every = parts.table.batch()
+        some = every.take(every.matches("host", hosts))
+        return {
+            some.value("host", i): places_of_host(
+                some.value("aggregates", i), some.value("places", i), levels
+            )
+            for i in range(len(some))
+        }
 
     def nodes_of_host(self, host: str) -> list[HostSummary]:
         """Return the compute nodes of a service host, `MAX_NODES` at most.
@@ -207,6 +224,7 @@ class Explainer:
             return _QueriedRequest(request, None)
         record = DecisionRecord(caller.request_id, (), 1, parts.clock())
         try:
+            request = with_named_groups(parts, request)
             requirements = run_prefilters(parts, caller, request, record)
             return _QueriedRequest(request, build_queries(parts, request, requirements))
         except NoValidHost as e:

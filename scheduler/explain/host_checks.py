@@ -12,6 +12,7 @@ import numpy.typing as npt
 import os_traits
 
 from ...filters.compute import ComputeFilter
+from ...filters.locality import LocalityFilter
 from ..candidates import CandidatesQuery, DecisionOffer, DerivedData
 from ..drivers.filtering import rejections
 from ..drivers.parts import Parts
@@ -23,6 +24,7 @@ from ..placement.providers import ProviderView, QueryNotCovered
 from ..request import Request
 from .changes import (
     ENABLED,
+    MAX_NAMES,
     NEVER_ZERO,
     RUNNING,
     Edit,
@@ -30,6 +32,7 @@ from .changes import (
     less,
     running,
     without_filter,
+    without_hint,
     without_part,
     without_prefilter,
     without_restriction,
@@ -212,8 +215,10 @@ class HostChecks:
         for filter_, mask in fails.values():
             if isinstance(filter_, ComputeFilter):
                 yield from self._of_compute_filter(filter_, mask)
+            elif isinstance(filter_, LocalityFilter):
+                yield from self._of_hints(filter_)
             else:
-                yield HostCheck(mask, without_filter(filter_))
+                yield HostCheck(mask, without_filter(filter_, self._request.spec_obj))
 
     def _rejections(self, hosts: HostBatch) -> Iterator[tuple[Any, Mask]]:
         return rejections(self._parts.filters, hosts, self._request.spec_obj)
@@ -227,6 +232,18 @@ class HostChecks:
         is_enabled = filter_.passing(self._hosts.with_numbers(RUNNING), spec)
         yield HostCheck(mask & ~is_enabled, enabled(name, None))
         yield HostCheck(mask & ~is_up, running(name))
+
+    def _of_hints(self, filter_: LocalityFilter) -> Iterator[HostCheck]:
+        """Yield a check for each hint about places; a hint can be several rules."""
+        fails: dict[str, Mask] = {}
+        findings: dict[str, list[str]] = {}
+        for broken in filter_.broken(self._hosts, self._request.spec_obj):
+            hint = broken.rule.hint
+            before = fails.get(hint)
+            fails[hint] = broken.fails if before is None else before | broken.fails
+            findings.setdefault(hint, []).extend(broken.findings(MAX_NAMES + 1))
+        for hint, mask in fails.items():
+            yield HostCheck(mask, without_hint(hint, findings[hint]))
 
     def _batches(self) -> Iterator[tuple[Indices, HostBatch]]:
         """Yield the hosts, with their candidates where they have any."""

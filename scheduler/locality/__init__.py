@@ -2,14 +2,16 @@
 """Where hosts are: their places at the levels that an operator has named."""
 
 from .conflicts import (
+    HostPlaces,
     conflicts_of_table,
     find_conflicts,
     find_unknown_levels,
     places_of_host,
 )
 from .distances import ELSEWHERE, Distances
-from .masks import Masks
+from .masks import Finding, Masks
 from .places import LEVEL_KEY, NOWHERE, PLACE_KEY, SEVERAL, Places, place_of
+from .reasons import reason_of, reason_of_unknown
 
 __all__ = [
     "ELSEWHERE",
@@ -18,6 +20,8 @@ __all__ = [
     "PLACE_KEY",
     "SEVERAL",
     "Distances",
+    "Finding",
+    "HostPlaces",
     "Masks",
     "Places",
     "conflicts_of_table",
@@ -25,4 +29,6 @@ __all__ = [
     "find_unknown_levels",
     "place_of",
     "places_of_host",
+    "reason_of",
+    "reason_of_unknown",
 ]

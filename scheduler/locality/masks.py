@@ -104,6 +104,10 @@ class Masks:
         """Return on which hosts the instance is already, shape (n_hosts,)."""
         return self._hosts.count_instances({self._own or ""}) > 0
 
+    def knows(self, rule: WithInstances) -> bool:
+        """Return whether the place of an instance is known, or none is needed."""
+        return rule.is_group or bool(self._counts_with(rule).any())
+
     # -- reasons -----------------------------------------------------------------------
 
     def finding(self, rule: Rule, index: int) -> Finding:
@@ -127,6 +131,9 @@ class Masks:
     ) -> tuple[str, str]:
         what = "members" if rule.is_group else "of these instances"
         n_here = int(counts[code])
+        if isinstance(rule, AtMost) and not rule.is_group:
+            required = f"none {what} ({rule.hint})"
+            return required, f"{here} has {n_here} {what}" if code >= 0 else here
         if isinstance(rule, AtMost):
             required = f"fewer than {rule.limit} {what} ({rule.hint})"
             has = f"{here} has {n_here} of {rule.limit} {what}"

@@ -20,6 +20,7 @@ from ..errors import InvalidRequest, excerpt
 from .server_group import ANTI_AFFINITY, SOFT_AFFINITY, SOFT_ANTI_AFFINITY
 
 if TYPE_CHECKING:
+    from ...objects import RequestSpec
     from .request import Request
 
 GROUP_LEVEL: Final = "group_level"
@@ -30,6 +31,8 @@ _SCOPE: Final = "moorage:"
 
 #: Values of all hints about places together: each may cost a GET to Placement.
 MAX_VALUES: Final = 100
+#: Hints of which the wish, unlike a rule, may be left out.
+SOFT_HINTS: Final = ("near", "far")
 _MAX_NAME: Final = 255
 _MAX_COUNT: Final = 10_000
 
@@ -155,6 +158,45 @@ def soft_rules(request: Request, levels: Sequence[str]) -> tuple[SoftRule, ...]:
     return tuple(_RulesReader(request, levels).read_soft())
 
 
+def named_uuids(
+    request: Request, levels: Sequence[str]
+) -> Mapping[str, frozenset[str]]:
+    """Return the UUIDs that hints about places name, by hint, but the own group's.
+
+    Malformed values are left out.
+    """
+    if not levels or not request.hints:
+        return {}
+    own = request.server_group.uuid if request.server_group is not None else None
+    names = [
+        f"{prefix}{level}" for prefix in ("same_", "different_") for level in levels
+    ]
+    named = {
+        hint: frozenset(
+            str(UUID(value))
+            for value in request.hint_values(hint)[:MAX_VALUES]
+            if uuidutils.is_uuid_like(value)
+        )
+        for hint in (*names, *SOFT_HINTS)
+    }
+    return {hint: uuids - {own} for hint, uuids in named.items() if uuids - {own}}
+
+
+def remove_hint(spec_obj: RequestSpec, hint: str) -> None:
+    """Remove what the rules with a `hint` are read from: a hint and an extra spec."""
+    name, _, value = hint.partition("=")
+    hints = {k: list(v) for k, v in (spec_obj.scheduler_hints or {}).items()}
+    specs = dict(spec_obj.flavor.extra_specs or {})
+    key = f"{_SCOPE}{name}"
+    listed = [each.strip() for each in specs.pop(key, "").split(",")]
+    given = hints.pop(name, [])
+    if value and (left := [each for each in given if each != value]):
+        hints[name] = left
+    if value and (left := [each for each in listed if each and each != value]):
+        specs[key] = ",".join(left)
+    spec_obj.scheduler_hints, spec_obj.flavor.extra_specs = hints, specs
+
+
 def _has_any(request: Request, levels: Sequence[str]) -> bool:
     if not levels:
         return False
@@ -252,7 +294,7 @@ class _RulesReader:
             raise InvalidRequest(
                 f"scheduler_hints: the hints about places have more than {MAX_VALUES} "
                 f"values, the last of them {hint}; they must have at most {MAX_VALUES} "
-                "together"
+                "together, members of other server groups included"
             )
         return values
 

@@ -35,6 +35,10 @@ class FlavorsUnavailable(SchedulerError):
     """Raised when the database of the flavors fails or does not answer."""
 
 
+class GroupsUnavailable(SchedulerError):
+    """Raised when the database of the server groups fails or does not answer."""
+
+
 class BaseHostSource(abc.ABC):
     """Fill the host table and keep it fresh.
 
@@ -202,6 +206,23 @@ class BaseHostSource(abc.ABC):
             "Flavors of nova are read with [moorage] source = nova_db only: pass "
             "flavors, or use those of recent decisions"
         )
+
+    def members_of_groups(
+        self,
+        uuids: Collection[str],  # noqa: ARG002 - for sources that know
+        project_id: str,  # noqa: ARG002 - as above
+    ) -> Mapping[str, frozenset[str]]:
+        """Return the members of a project's server groups, by the group's UUID.
+
+        Called for decisions whose hints name these UUIDs, which are no known instances.
+        Those that are no group of the project are left out; by default, all are. It may
+        query a database.
+
+        Raises
+        ------
+        GroupsUnavailable
+        """
+        return {}
 
     def troubles(self) -> Sequence[str]:
         """Return the faults that make the scheduler not ready; by default, none.

@@ -17,6 +17,7 @@ from ..decision_store import DecisionPage, DecisionQuery, StoredDecision
 from ..drivers.record import DecisionRecord
 from ..errors import SchedulerError, excerpt
 from ..explain import (
+    BY_ZONE,
     CapacityReport,
     CloudFill,
     Explainer,
@@ -26,6 +27,7 @@ from ..explain import (
     request_of_flavor,
     requests_of_decisions,
 )
+from ..locality import HostPlaces
 from ..request import set_field
 from ..sources.base import NoFlavors
 from .specs import notes_on, read_flavor, read_request
@@ -264,9 +266,19 @@ class Answers:
         """Return a page of compute nodes by host and node, and how to continue."""
         return dataclasses.asdict(self._explainer.hosts(after=after, limit=limit))
 
-    def fill(self) -> CloudFill:
-        """Return how full all compute nodes are."""
-        return self._explainer.fill()
+    def fill(self, by: str = BY_ZONE) -> CloudFill:
+        """Return how full all compute nodes are; see `cloud_fill`.
+
+        Raises
+        ------
+        InvalidRequest
+            There is no such level.
+        """
+        return self._explainer.fill(by)
+
+    def places_of(self, hosts: Collection[str]) -> Mapping[str, HostPlaces]:
+        """Return the places of some service hosts by level; of unknown ones, none."""
+        return self._explainer.places_of(hosts)
 
     def nodes_of_host(self, host: str) -> list[HostSummary]:
         """Return the compute nodes of a service host.

@@ -48,11 +48,48 @@ def test_demo_succeeds_and_is_quiet(demo: subprocess.CompletedProcess[str]) -> N
         pytest.param("RAMWeigher", id="weights"),
         pytest.param("moves: revert", id="moves"),
         pytest.param("cell2", id="usage"),
+        pytest.param("--hint spread_level=rack", id="spread"),
+        pytest.param("--hint near=row=b", id="near"),
         pytest.param("none is lost, none is leaked", id="consistent"),
     ],
 )
 def test_demo_shows(demo: subprocess.CompletedProcess[str], part: str) -> None:
     assert part in demo.stdout
+
+
+def _hosts_by_place(
+    demo: subprocess.CompletedProcess[str], title: str
+) -> list[tuple[str, ...]]:
+    """The lines of a table of places: room, row, rack and hosts."""
+    lines = demo.stdout[demo.stdout.index(title) :].splitlines()
+    end = next(i for i, line in enumerate(lines) if line.startswith("└"))
+    cells = ([c.strip() for c in line.split("│")[1:-1]] for line in lines[:end])
+    return [tuple(row) for row in cells if row]
+
+
+def test_demo_spreads_a_group_over_the_racks_of_a_zone(
+    demo: subprocess.CompletedProcess[str],
+) -> None:
+    table = _hosts_by_place(demo, "--hint spread_level=rack")
+    hosts = {rack: len(names.split(", ")) for _, _, rack, names in table}
+    assert sorted(hosts) == ["a1", "a2", "a3", "b1", "b2", "b3"]
+    assert sorted(hosts.values()) == [1, 1, 1, 1, 2, 2]
+
+
+def test_demo_fills_a_row_and_then_the_closest_one(
+    demo: subprocess.CompletedProcess[str],
+) -> None:
+    table = _hosts_by_place(demo, "--hint near=row=b")
+    hosts = [(row, name) for _, row, _, names in table for name in names.split(", ")]
+    assert [row for row, _ in hosts] == ["b"] * 5 + ["c"] * 2
+
+
+def test_demo_is_readable_in_100_columns(
+    demo: subprocess.CompletedProcess[str],
+) -> None:
+    for title in ("--hint spread_level=rack", "--hint near=row=b"):
+        lines = demo.stdout[demo.stdout.index(title) :].splitlines()
+        assert max(map(len, lines[:9])) <= 100
 
 
 def test_demo_can_be_interrupted() -> None:

@@ -221,12 +221,16 @@ def test_all_reasons_are_those_of_the_filters_that_reject(
 ) -> None:
     for row in batch(*records, instances=on, aggregates=aggregates):
         rejecting = [
-            (type(f).__name__, f.REASON)
-            for f in FILTERS
-            if not f.prepare(spec_obj).host_passes(row, spec_obj)
+            f for f in FILTERS if not f.prepare(spec_obj).host_passes(row, spec_obj)
         ]
         reasons = explain_rejections(FILTERS, row, spec_obj)
-        assert [(t.filter, t.reason) for t in reasons] == rejecting
+        assert [t.filter for t in reasons] == [type(f).__name__ for f in rejecting]
+        for filter_, found in zip(rejecting, reasons, strict=True):
+            # LocalityFilter names the hint.
+            if type(filter_).reason_for is BaseHostFilter.reason_for:
+                assert found.reason == filter_.REASON
+            else:
+                assert found.reason.partition(":")[0] in spec_obj.scheduler_hints
 
 
 #: On rebuild? Once a request? As in nova 34.

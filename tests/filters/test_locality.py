@@ -211,8 +211,8 @@ def test_host_in_two_places_of_a_level_is_in_none() -> None:
         ),
         (
             {"different_rack": [ONE]}, "b", "rack",
-            "fewer than 1 of these instances (different_rack)",
-            "rack r1 has 1 of 1 of these instances",
+            "none of these instances (different_rack)",
+            "rack r1 has 1 of these instances",
         ),
         (
             {"max_server_per_row": ["2"]}, "b", "row",

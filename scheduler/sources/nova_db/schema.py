@@ -84,6 +84,22 @@ flavor_extra_specs = sa.Table(
     sa.Column("flavor_id", sa.Integer, nullable=False),
 )
 
+instance_groups = sa.Table(
+    "instance_groups",
+    API,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("project_id", sa.String(255)),
+    sa.Column("uuid", sa.String(36), nullable=False, unique=True),
+)
+
+instance_group_member = sa.Table(
+    "instance_group_member",
+    API,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("instance_uuid", sa.String(255)),
+    sa.Column("group_id", sa.Integer, nullable=False),
+)
+
 # -- a cell's database -----------------------------------------------------------------
 
 CELL = sa.MetaData()

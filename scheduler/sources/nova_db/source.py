@@ -22,7 +22,13 @@ from ...failures import Failure, cause_of
 from ...hosts import HostTable
 from ...instances import InstanceLocation, InstanceState
 from ...polling.polled_database import Apply, PolledDatabase, Read, SharedRefresh
-from ..base import BaseHostSource, FlavorsUnavailable, ServiceHost, ServiceState
+from ..base import (
+    BaseHostSource,
+    FlavorsUnavailable,
+    GroupsUnavailable,
+    ServiceHost,
+    ServiceState,
+)
 from .databases import ApiDatabase, CellDatabase, CellStatus
 from .directory import Directory
 from .discovery import discover_hosts
@@ -34,6 +40,7 @@ from .merged_cells import MergedCells
 from .old_computes import ADVICE, OldCompute, describe_old_computes, read_old_computes
 from .reading import Ratios
 from .schema import instances
+from .server_groups import GroupReader
 from .service_record import ServiceRecord, record_of
 from .services import read_states
 
@@ -101,6 +108,7 @@ class NovaDBSource(BaseHostSource):
         self._lock = threading.RLock()
         self._api = ApiDatabase(api_engine, self._lock, clock)
         self._cells: dict[str, CellDatabase] = {}
+        self._groups = GroupReader(clock)
         self._merged = MergedCells()
         self._shared = SharedRefresh()
         self._missing: dict[str, float] = {}
@@ -297,6 +305,23 @@ class NovaDBSource(BaseHostSource):
         except Exception as e:  # oslo.db has classes of its own
             failure = Failure.of(_OPTION, engine.url.set(query={}), e, _AS_DB)
             raise FlavorsUnavailable(f"Reading nova's flavors failed: {failure}") from e
+
+    def members_of_groups(
+        self, uuids: Collection[str], project_id: str
+    ) -> Mapping[str, frozenset[str]]:
+        """Read the members of a project's groups from the API database."""
+        unread = self._groups.unread(uuids, project_id)
+        if not unread:
+            return {}
+        if not self._api.is_prompt:
+            raise GroupsUnavailable(self._api.describe())
+        try:
+            with self._api.engine().connect() as connection:
+                return self._groups.read(connection, unread, project_id)
+        except Exception as e:  # oslo.db has classes of its own
+            raise GroupsUnavailable(
+                f"Reading server groups of {self._api.what} failed: {cause_of(e)}"
+            ) from e
 
     @property
     def cells(self) -> tuple[CellStatus, ...]:

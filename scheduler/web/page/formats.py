@@ -65,6 +65,11 @@ def age(seconds: float | None) -> str:
     return f"{max(0.0, seconds):.0f} s"
 
 
+def capitalized(text: str) -> str:
+    """Return a text with its first letter in upper case, the others as they are."""
+    return text[:1].upper() + text[1:]
+
+
 def clock_time(seconds: float) -> str:
     """Return the time of day in the server's zone."""
     return f"{local_time(seconds):%H:%M:%S}"

@@ -33,6 +33,19 @@ def text(args: Args, name: str) -> str:
     return args.get(name, "").strip()
 
 
+def number(args: Args, name: str) -> int:
+    """Return a whole number that a link sends; 0 if it is missing.
+
+    Raises
+    ------
+    InvalidRequest
+    """
+    value = text(args, name) or "0"
+    if not (value.isascii() and value.isdigit() and len(value) <= 6):
+        raise InvalidRequest(f"{name}: {excerpt(value)} is not a whole number")
+    return int(value)
+
+
 def decision_query(args: Args) -> DecisionQuery:
     """Return the query of the form of decisions.
 

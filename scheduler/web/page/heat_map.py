@@ -101,7 +101,7 @@ def _heat_map(group: FillGroup, resource: str, layout: HeatLayout) -> HeatMap:
     lowest, median, highest = spread or (math.nan,) * 3
     n_full = int((known >= SHADES[-1]).sum())
     label = (
-        f"{LABELS[resource]} of {len(shares):,} hosts in zone {safe(group.zone)}: "
+        f"{LABELS[resource]} of {len(shares):,} hosts in {safe(group.label)}: "
         f"{percent(fill.share)} used, median {percent(median)}, "
         f"{n_full:,} hosts full to {SHADES[-1]:.0%} or more"
     )
@@ -156,8 +156,7 @@ def heat_data(groups: Sequence[FillGroup], layout: HeatLayout) -> Markup:
     """Return what the script needs to name a square, as JSON for an element."""
     found = [
         {
-            "zone": group.zone,
-            "cell": group.cell_uuid,
+            "name": group.label,
             "hosts": group.hosts,
             "conditions": [_CONDITIONS.index(each) for each in group.conditions],
             "fill": [_percentages(group.resources[name]) for name in RESOURCES],

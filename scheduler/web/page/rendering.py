@@ -40,6 +40,7 @@ def _environment() -> jinja2.Environment:
     )
     filters: dict[str, Any] = {
         "age": formats.age,
+        "capitalized": formats.capitalized,
         "claims_line": charts.claims_line,
         "clock_time": formats.clock_time,
         "count": formats.count,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
@@ -16,6 +16,7 @@ from werkzeug.exceptions import HTTPException
 from ...database import StoreUnavailable
 from ...decision_store import DecisionQuery
 from ...errors import SchedulerError
+from ...explain import BY_ZONE
 from ..answers import MAX_WHOLE, Answers, finite
 from ..statuses import describe
 from . import forms
@@ -28,8 +29,10 @@ from .rendering import render
 _STATIC: Final = "/static"
 _HOSTS: Final = 100
 _LATEST: Final = 8
-#: Zones and cells of which the heat map has hosts.
+#: Zones and cells, or places, of one page of the heat map.
 _GROUPS: Final = 100
+#: Instances of a decision whose hosts are shown.
+_PLACED: Final = 200
 #: Smaller answers are sent as they are.
 _LARGE: Final = 4096
 
@@ -65,10 +68,13 @@ class _Views:
 
     def cloud(self) -> str:
         """Show how full the hosts are, the latest decisions and why hosts are out."""
-        fill = self._answers.fill()
+        by = forms.text(request.args, "by") or BY_ZONE
+        fill = self._answers.fill(by)
+        first = forms.number(request.args, "first")
         # The script asks for the small parts more often than for the heat map.
-        shown = () if "small" in request.args else fill.groups[:_GROUPS]
-        layout = HeatLayout.of(fill.n_hosts)
+        is_small = "small" in request.args
+        shown = () if is_small else fill.groups[first : first + _GROUPS]
+        layout = HeatLayout.of(sum(len(group.hosts) for group in shown))
         query = DecisionQuery(limit=_LATEST)
         latest, error = _attempt(lambda: self._answers.decisions(query))
         hour, _ = _attempt(self._last_hour.read)
@@ -76,8 +82,8 @@ class _Views:
             "cloud.html",
             path="/",
             fill=fill,
-            n_more_groups=len(fill.groups) - len(shown),
-            cells=len({group.cell_uuid for group in fill.groups}),
+            first=first,
+            next=first + _GROUPS if first + _GROUPS < len(fill.groups) else None,
             maps=[(group, heat_maps(group, layout)) for group in shown],
             data=heat_data(shown, layout),
             latest=finite(latest["decisions"]) if latest else [],
@@ -108,7 +114,18 @@ class _Views:
         """Show the decisions of a request id or an instance."""
         forms.check_name("id", id_)
         found = finite(self._answers.decision(id_))["decisions"]
-        return render("decision.html", path="/decisions", id=id_, decisions=found)
+        return render(
+            "decision.html",
+            path="/decisions",
+            id=id_,
+            decisions=found,
+            places=self._places(found),
+        )
+
+    def _places(self, decisions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Return the places of the hosts that were selected."""
+        placed = [each for one in decisions for each in one["instances"][:_PLACED]]
+        return self._answers.places_of({each["host"] for each in placed})
 
     def hosts(self) -> str:
         """Show the compute nodes in pages."""

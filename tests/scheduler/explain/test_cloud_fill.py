@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from oslo_config import cfg
 
+from moorage.scheduler.errors import InvalidRequest
 from moorage.scheduler.explain import cloud_fill, summarize
 from moorage.scheduler.hosts import Consumption
 from moorage.testing.builders import NOW, aggregate, host, node_uuid, table
@@ -23,11 +24,40 @@ def test_hosts_are_grouped_by_zone_and_cell(conf: cfg.ConfigOpts) -> None:
         aggregates=[aggregate(1, "z", "a", "b", availability_zone="z1")],
     )
     groups = cloud_fill(hosts, conf, NOW).groups
-    assert [(g.zone, g.cell_uuid, g.hosts) for g in groups] == [
+    assert [(g.name, g.cell_uuid, g.hosts) for g in groups] == [
         ("nova", "one", ["c"]),
         ("z1", "one", ["z"]),
         ("z1", "two", ["a", "b"]),
     ]
+
+
+def test_hosts_are_grouped_by_cell_or_by_the_places_of_a_level(
+    conf: cfg.ConfigOpts,
+) -> None:
+    conf.set_override("levels", ["rack", "row"], group="locality")
+    places = {"a": "r2", "b": "r1", "c": "r2"}
+    hosts = table(
+        host(host="0", cell_uuid="one"),
+        *(
+            host(host=name, cell_uuid="two", places=(("rack", rack),))
+            for name, rack in places.items()
+        ),
+    )
+
+    def groups(by: str) -> list[tuple[str, list[str]]]:
+        fill = cloud_fill(hosts, conf, NOW, by)
+        assert (fill.by, fill.n_cells) == (by, 2)
+        return [(each.label, each.hosts) for each in fill.groups]
+
+    assert groups("cell") == [("cell one", ["0"]), ("cell two", ["a", "b", "c"])]
+    assert groups("rack") == [
+        ("rack r1", ["b"]),
+        ("rack r2", ["a", "c"]),
+        ("no rack", ["0"]),
+    ]
+    assert groups("row") == [("no row", ["0", "a", "b", "c"])]
+    with pytest.raises(InvalidRequest, match="'shelf' is none of availability-zone, "):
+        cloud_fill(hosts, conf, NOW, "shelf")
 
 
 def test_shares_include_allocation_ratios_and_claims(conf: cfg.ConfigOpts) -> None:

@@ -103,7 +103,7 @@ function show(at, host) {
   const name = document.createElement("b");
   name.textContent = visible(group.hosts[host]);
   const rest = [data.conditions[group.conditions[host]], ...fills].join(" · ");
-  readout.replaceChildren(name, ` · ${visible(group.zone)} · ${rest}`);
+  readout.replaceChildren(name, ` · ${visible(group.name)} · ${rest}`);
   heat.querySelectorAll(".cursor").forEach((cursor) => cursor.remove());
   const maps = heat.querySelectorAll(".maps")[at];
   maps.querySelectorAll("svg").forEach((svg) => {

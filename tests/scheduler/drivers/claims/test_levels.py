@@ -169,4 +169,4 @@ def test_named_racks_narrow_the_query_and_full_ones_are_refused(
     assert _racks(scheduler, new_uuids(2), hints) == ["r2", "r2"]
     with pytest.raises(NoValidHost) as caught:
         _racks(scheduler, new_uuids(3), hints)
-    assert "rejected (its place breaks a rule" in str(caught.value)
+    assert "(the place breaks in_rack or max_server_per_rack)" in str(caught.value)

@@ -39,6 +39,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 PATHS = (
     "/",
+    "/?by=rack",
     "/decisions?outcome=refused",
     f"/decisions/{TWO}",
     f"/decisions/{FAILED}",
@@ -54,7 +55,8 @@ PATHS = (
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainingAPI]:
-    with explaining_api(tmp_path_factory.mktemp("page")) as made:
+    folder = tmp_path_factory.mktemp("page")
+    with explaining_api(folder, locality__levels=["rack"]) as made:
         yield made
 
 
@@ -177,6 +179,20 @@ def test_arrow_keys_name_hosts(tab: WatchedPage) -> None:
     expect(page.locator("[data-readout] b")).to_have_text(groups[at][-1])
     page.keyboard.press("Enter")
     expect(page.locator("h1")).to_have_text(groups[at][-1])
+
+
+def test_hosts_are_grouped_by_links_that_the_keyboard_reaches(tab: WatchedPage) -> None:
+    page = tab.open("/")
+    links = page.get_by_role("navigation", name="Group hosts by").get_by_role("link")
+    assert links.all_inner_texts() == ["zone", "cell", "rack"]
+    links.last.focus()
+    page.keyboard.press("Enter")
+    expect(links.last).to_have_attribute("aria-current", "true")
+    [group] = page.evaluate("data.groups")
+    assert (group["name"], len(group["hosts"])) == ("no rack", N_HOSTS)
+    page.locator(".maps").focus()
+    page.keyboard.press("End")
+    expect(page.locator("[data-readout]")).to_contain_text("no rack")
 
 
 def test_new_decisions_appear_unless_updates_are_paused(

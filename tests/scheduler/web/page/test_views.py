@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -20,6 +21,7 @@ from moorage.scheduler.drivers.record import (
     Outcome,
 )
 from moorage.scheduler.explain import Explainer
+from moorage.scheduler.locality import LEVEL_KEY, PLACE_KEY
 from moorage.scheduler.web import Answers, make_app
 from moorage.testing.builders import aggregate, host, instance_uuid
 
@@ -38,7 +40,8 @@ from ....fixtures.ports import free_port
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExplainingAPI]:
-    with explaining_api(tmp_path_factory.mktemp("views")) as made:
+    folder = tmp_path_factory.mktemp("views")
+    with explaining_api(folder, locality__levels=["rack", "row"]) as made:
         yield made
 
 
@@ -48,8 +51,9 @@ def client(api: ExplainingAPI) -> Client:
 
 
 PAGES = [
-    "/", "/decisions", f"/decisions/{TWO}", f"/decisions/{INSTANCE}", "/hosts",
-    f"/hosts/{NAMES[0]}", "/why-not", f"/closest?request={FAILED}", "/dry-run",
+    "/", "/?by=cell", "/?by=rack", "/decisions", f"/decisions/{TWO}",
+    f"/decisions/{INSTANCE}", "/hosts", f"/hosts/{NAMES[0]}", "/why-not",
+    f"/closest?request={FAILED}", "/dry-run",
 ]  # fmt: skip
 
 
@@ -100,6 +104,8 @@ def _elements(answer: TestResponse) -> _Elements:
     ("path", "status", "text"),
     [
         ("/nothing", 404, "Not Found"),
+        ("/?by=shelf", 400, "is none of availability-zone, cell, rack, row"),
+        ("/?first=x", 400, "first: &#39;x&#39; is not a whole number"),
         ("/decisions/nothing", 404, "No decision is stored for &#39;nothing&#39;"),
         ("/hosts/h11", 404, "similar: h1"),
         (f"/hosts/{'x' * 256}", 400, "is too long"),
@@ -219,6 +225,25 @@ def test_hostile_names_are_text_on_every_page(
         assert not {"img", "iframe", "object", "base"} & set(found.tags)
 
 
+def test_places_are_named_where_hosts_are(api: ExplainingAPI, client: Client) -> None:
+    table = api.scheduler.table
+    place = {LEVEL_KEY: "rack", PLACE_KEY: "r<1>"}
+    rack = aggregate(700, *NAMES[:3], **place)
+    table.put_aggregate(rack)
+    try:
+        by_rack = client.get("/?by=rack")
+        assert 'aria-label="Rack r&lt;1&gt;"' in by_rack.text
+        assert 'aria-current="true">rack</a>' in by_rack.text
+        assert "r<1>" in _elements(client.get(f"/hosts/{NAMES[0]}")).text
+        hosts = _elements(client.get("/hosts")).text
+        assert hosts.count("rack r<1>") == 3
+        stored = api.store.get(SELECTED)[0].record
+        table.put_aggregate(aggregate(700, stored.instances[0].host, **place))
+        assert "rack r<1>" in _elements(client.get(f"/decisions/{SELECTED}")).text
+    finally:
+        table.drop_aggregate(rack.id)
+
+
 def test_pages_are_bounded(api: ExplainingAPI, client: Client) -> None:
     uuids = tuple(instance_uuid(number) for number in range(1000))
     placed = [InstanceRecord(each, "h1", 1.0, ()) for each in uuids]
@@ -244,7 +269,11 @@ def test_pages_are_bounded(api: ExplainingAPI, client: Client) -> None:
         assert found.tags.count("tr") < 350
         cloud = _elements(client.get("/"))
         assert cloud.tags.count("figure") == 300
-        assert "more zones and cells" in cloud.text
+        assert re.search(r"1 to 100 of 15\d zones and cells", cloud.text)
+        assert "/?by=availability-zone&first=100" in cloud.links
+        more = _elements(client.get("/?first=100"))
+        assert 150 <= more.tags.count("figure") < 300
+        assert more.tags.count("figure") % 3 == 0
     finally:
         table.drop_many(each.uuid for each in records)
         for each in zones:

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Server groups are read from a database that nova 34 made."""
+
+from __future__ import annotations
+
+import pytest
+from oslo_config import cfg
+
+from moorage.scheduler.sources.nova_db import NovaDBSource
+from moorage.testing.builders import instance_uuid
+
+from ..fixtures.nova_databases import Kind, NovaDatabases
+
+pytestmark = [pytest.mark.deep, pytest.mark.peer]
+
+
+def test_members_are_read_from_novas_own_tables(conf: cfg.ConfigOpts) -> None:
+    group, other, member = map(instance_uuid, ("group", "other", "member"))
+    with NovaDatabases(Kind.SQLITE, n_cells=0) as nova:
+        rows = [
+            {"id": 3, "uuid": group, "project_id": "mine", "name": "g"},
+            {"id": 4, "uuid": other, "project_id": "theirs", "name": "o"},
+        ]
+        nova.insert(nova.api_url, "instance_groups", rows)
+        members = [{"group_id": n, "instance_uuid": member} for n in (3, 4)]
+        nova.insert(nova.api_url, "instance_group_member", members)
+        source = NovaDBSource(nova.api, nova.engine, conf=conf)
+        assert source.members_of_groups([group, other], "mine") == {group: {member}}
