@@ -18,6 +18,7 @@ from .decision_store import DecisionStore
 from .drivers.parts import Parts
 from .drivers.plugins import PluginSet, load_plugin_set
 from .locality import conflicts_of_table
+from .locality.following import PlaceFollower, places_of_conf
 from .seeding import seed_from_file
 from .selector import Selector
 from .sources.base import BaseHostSource
@@ -41,12 +42,13 @@ class Lifecycle:
         Closes all parts.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - it starts all of them
         self,
         conf: cfg.ConfigOpts,
         parts: Parts,
         selector: Selector,
         reconciler: ClaimReconciler,
+        places: PlaceFollower,
         store: DecisionStore | None,
         *,
         is_embedded: bool,
@@ -56,6 +58,7 @@ class Lifecycle:
         self._parts = parts
         self._selector = selector
         self._reconciler = reconciler
+        self._places = places
         self._store = store
         self._is_embedded = is_embedded
         self._closing = closing
@@ -77,9 +80,11 @@ class Lifecycle:
         if self._store is not None:
             self._store.prepare()
         self._parts.source.start(self._parts.table)
-        self._log_conflicts()
         self._seed()
         self._parts.candidates.load()
+        self._places.load()
+        if not self._places.is_waiting:
+            self._log_conflicts()
 
     def check(self) -> None:
         """Check that the hosts may be served.
@@ -114,6 +119,10 @@ class Lifecycle:
         self._parts.candidates.start()
         self._parts.placement.health.start(self._parts.placement.probe)
         self._reconciler.start()
+        is_waiting = self._places.is_waiting
+        self._places.start()
+        if is_waiting:
+            self._log_conflicts()
         if self._store is not None:
             self._parts.decisions.subscribe(self._store.add)
             self._store.start()
@@ -130,7 +139,10 @@ class Lifecycle:
         ------
         PluginError
             One of them is unknown or broken.
+        ConfigurationError
+            A file that `reload` will read is invalid.
         """
+        places_of_conf(settings or self._conf)
         return load_plugin_set(settings or self._conf, self._parts.clock)
 
     def reload(self, plugins: PluginSet | None = None) -> None:
@@ -142,6 +154,7 @@ class Lifecycle:
             options.candidates_max_age, options.candidates_cache_size
         )
         self._reconciler.max_age_s = claim_max_age_s(self._conf, self._parts.source)
+        self._places.reload()
         self._parts.source.refresh(self._parts.table)
         self._log_conflicts()
         self._seed()

@@ -30,6 +30,7 @@ from .explain import Explainer
 from .hosts import HostTable
 from .instances import InstanceLocation, InstanceState
 from .lifecycle import Lifecycle, claim_max_age_s
+from .locality.following import PlaceFollower
 from .notifications import (
     MessagingNotifier,
     Notifier,
@@ -254,6 +255,15 @@ class Scheduler:
                 spawner=spawner,
             )
             closing.callback(reconciler.stop)
+            places = PlaceFollower(
+                conf,
+                self.table,
+                self.placement,
+                self.candidates.provider_view,
+                waiter=waiter,
+                spawner=spawner,
+            )
+            closing.callback(places.stop)
             parts = Parts(
                 conf=settings,
                 driver=plugins.driver,
@@ -288,6 +298,7 @@ class Scheduler:
                 parts,
                 self.selector,
                 reconciler,
+                places,
                 store,
                 is_embedded=embedded is not None,
                 # Closed by `stop`, or here if a later part cannot be created.

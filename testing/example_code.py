@@ -12,7 +12,7 @@ from ..scheduler.hosts import HostAggregate, HostBatch
 from . import builders
 
 #: Columns that are shown in another form, or not.
-_SHOWN_APART = frozenset({"host", "nodename", "aggregates"})
+_SHOWN_APART = frozenset({"host", "nodename", "aggregates", "placement_places"})
 
 
 def example_code(hosts: HostBatch, spec_obj: RequestSpec) -> str:

@@ -43,7 +43,7 @@ EXAMPLES = DOC / "examples"
 PLUGIN = ROOT / "examples/plugin"
 
 #: Their options are keystoneauth1's: the help text depends on its release.
-NOT_OURS = {"placement", "neutron"}
+NOT_OURS = {"placement", "neutron", "nova"}
 
 
 def registered() -> Iterator[tuple[str, str]]:

@@ -25,6 +25,7 @@ from . import (
     moorage,
     neutron,
     notifications,
+    nova,
     oslo_reports,
     placement,
     placement_database,
@@ -48,6 +49,7 @@ _GROUPS = (
     placement,
     placement_database,
     neutron,
+    nova,
     notifications,
     workarounds,
     moorage,
@@ -131,5 +133,5 @@ def load(
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """Return (group, options) for oslo-config-generator."""
     listed = [(module.GROUP or "DEFAULT", list(module.OPTS)) for module in _GROUPS]
-    authenticated = (placement, neutron)
+    authenticated = (placement, neutron, nova)
     return [*listed, *((module.GROUP, auth_opts()) for module in authenticated)]

@@ -29,6 +29,18 @@ OPTS = (
             "ignored. Related: LocalityFilter in [filter_scheduler] enabled_filters."
         ),
     ),
+    cfg.StrOpt(
+        "places",
+        mutable=True,
+        help=(
+            "The path of a CSV file of places that are aggregates in Placement and not "
+            "host aggregates of nova: the header aggregate,level,place, then a line "
+            "for each aggregate with its UUID, one of levels, and the name of the "
+            "place. Its members are read from Placement: with [placement_database] "
+            "connection from the copy in memory, otherwise every minute. "
+            "`moorage locality apply --placement` writes the file. Related: levels."
+        ),
+    ),
     cfg.Opt(
         "distances",
         type=types.Dict(value_type=types.Float(min=0, max=1e9), bounds=False),

@@ -53,6 +53,8 @@ class _Aggregates:
         for each in table.aggregates:
             if place := place_of(each):
                 found[place].add(each.uuid)
+        for one in table.placement_places:
+            found[one.place].add(one.aggregate)
         self._found: Mapping[tuple[str, str], set[str]] = found
 
     def of_rule(self, rule: Rule) -> frozenset[str]:

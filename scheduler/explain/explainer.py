@@ -283,12 +283,12 @@ def _read_view(parts: Parts, hosts: HostBatch) -> ProviderView:
 
 def _names(parts: Parts) -> Mapping[str, str]:
     """Return a text for each aggregate by UUID."""
-    return {
-        each.uuid: f"{each.name} (zone {each.availability_zone})"
-        if each.availability_zone
-        else each.name
-        for each in parts.table.aggregates
-    }
+    table = parts.table
+    found = {one.aggregate: " ".join(one.place) for one in table.placement_places}
+    for each in table.aggregates:
+        zone = each.availability_zone
+        found[each.uuid] = f"{each.name} (zone {zone})" if zone else each.name
+    return found
 
 
 def _is_elsewhere(parts: Parts, request: Request, node: str) -> bool:

@@ -147,6 +147,7 @@ def _summary(
             hosts.value("aggregates", index),
             hosts.value("places", index),
             conf.locality.levels,
+            hosts.value("placement_places", index),
         ),
     )
 

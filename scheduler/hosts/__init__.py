@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The host table: one array a column, one row a compute node."""
 
-from .aggregates import AggregateMap, HostAggregate, metadata_values
+from .aggregates import (
+    AggregateMap,
+    HostAggregate,
+    PlacementPlace,
+    metadata_values,
+)
 from .batch import HostBatch, HostState, TableImage
 from .columns import Column
 from .image_properties import (
@@ -32,6 +37,7 @@ __all__ = [
     "ImageProperties",
     "ImageProperty",
     "Limits",
+    "PlacementPlace",
     "TableImage",
     "UnreportedClaim",
     "metadata_values",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,6 +25,26 @@ class HostAggregate:
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+
+class PlacementPlace(NamedTuple):
+    """A place of compute nodes that are in an aggregate of Placement.
+
+    Attributes
+    ----------
+    aggregate : str
+        Its UUID.
+    level, name : str
+    """
+
+    aggregate: str
+    level: str
+    name: str
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The level and the name."""
+        return self.level, self.name
 
 
 def metadata_values(aggregates: Iterable[HostAggregate], key: str) -> frozenset[str]:

@@ -158,7 +158,7 @@ class HostBatch:
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """The names of all columns, with `aggregates`."""
+        """The names of all columns, with those that the table derives."""
         names = (*self._view.numbers, *self._view.codes)
         return tuple(name for name in names if name != "revision")
 

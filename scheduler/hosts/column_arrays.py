@@ -22,6 +22,9 @@ _LARGE = 4096
 #: Unused values that an interned column may have before it is compacted.
 _SLACK = 1024
 
+#: Columns that the table derives, as no report of a host has them.
+DERIVED = ("aggregates", "placement_places")
+
 Array = npt.NDArray[Any]
 
 
@@ -56,7 +59,7 @@ class ColumnArrays:
         self._numbers["revision"] = np.zeros(_FIRST_CAPACITY, np.int64)
         self._codes: dict[str, Codes] = {
             name: np.zeros(_FIRST_CAPACITY, np.int32)
-            for name in ("aggregates", *columns)
+            for name in (*DERIVED, *columns)
             if name not in self._numbers
         }
         self._interners = {name: Interner() for name in self._codes}

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..candidates import DecisionOffer, HostCandidates, HostLayout, Rows
-from .aggregates import AggregateMap, HostAggregate
+from .aggregates import AggregateMap, HostAggregate, PlacementPlace
 from .batch import HostBatch, TableImage, View
 from .column_arrays import ColumnArrays
 from .image_properties import ImageProperties
@@ -67,6 +67,9 @@ class HostTable:
         self._pending: dict[str, dict[str, PendingClaim]] = {}
         self.aggregates = AggregateMap()
         self.instances = InstanceMap()
+        #: The places of compute nodes by aggregates of Placement.
+        self.placement_places = frozenset[PlacementPlace]()
+        self._placement_places: Mapping[str, tuple[PlacementPlace, ...]] = {}
 
     def __len__(self) -> int:
         return len(self._arrays)
@@ -261,6 +264,8 @@ class HostTable:
                     self._arrays.write(name, new, [default] * len(new))
             in_them = self.aggregates.of_hosts(hosts)
             self._arrays.write("aggregates", at, in_them)
+            if len(new):
+                self._write_placement_places(new)
             self._touch(at)
             reported = {h: instances[h] for h in hosts if h in instances}
             self._replace_instances(reported)
@@ -576,6 +581,43 @@ class HostTable:
             "aggregates", rows, [self.aggregates.of_host(name) for name in names]
         )
         self._touch(rows)
+
+    # -- aggregates of Placement -------------------------------------------------------
+
+    def put_placement_places(
+        self, places: Mapping[str, tuple[PlacementPlace, ...]]
+    ) -> None:
+        """Replace the places that aggregates of Placement give to compute nodes.
+
+        Parameters
+        ----------
+        places : mapping
+            By node UUID; a node may be unknown yet.
+        """
+        before = self._placement_places
+        changed = [
+            uuid
+            for uuid in before.keys() | places.keys()
+            if before.get(uuid) != places.get(uuid)
+        ]
+        if not changed:
+            return
+        with self._lock:
+            self._revision += 1
+            self._placement_places = dict(places)
+            distinct = set(self._placement_places.values())
+            self.placement_places = frozenset[PlacementPlace]().union(*distinct)
+            found = self._arrays.rows_of(changed)
+            rows = found[found >= 0]
+            if len(rows):
+                self._write_placement_places(rows)
+                self._touch(rows)
+
+    def _write_placement_places(self, rows: Rows) -> None:
+        known = self._placement_places
+        uuids = (self._arrays.text("uuid", row) for row in rows.tolist())
+        values = [known.get(uuid, ()) for uuid in uuids]
+        self._arrays.write("placement_places", rows, values)
 
     def _touch(self, rows: Sequence[int] | Rows) -> None:
         self._arrays.write("revision", rows, self._revision)

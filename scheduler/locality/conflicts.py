@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from ..hosts import HostAggregate, HostTable
+from ..hosts import HostAggregate, HostTable, PlacementPlace
 from .places import place_of
 
 #: The places of a host by level; several, or none, at a level are possible.
@@ -20,11 +20,13 @@ def places_of_host(
     aggregates: Iterable[HostAggregate],
     reported: Iterable[tuple[str, str]],
     levels: Iterable[str],
+    of_placement: Iterable[PlacementPlace] = (),
 ) -> dict[str, list[str]]:
     """Return the names of all places of a host, by level, each sorted."""
     found: dict[str, set[str]] = {level: set() for level in levels}
     in_aggregates = [at for each in aggregates if (at := place_of(each))]
-    for level, name in [*reported, *in_aggregates]:
+    in_placement = [each.place for each in of_placement]
+    for level, name in [*reported, *in_aggregates, *in_placement]:
         if level in found:
             found[level].add(name)
     return {level: sorted(names) for level, names in found.items()}
@@ -87,10 +89,16 @@ def conflicts_of_table(table: HostTable, levels: Sequence[str]) -> list[str]:
     if not levels:
         return []
     hosts = table.batch()
-    names = zip(hosts.nodename.tolist(), hosts.aggregates, hosts.places, strict=True)
+    rows = zip(
+        hosts.nodename.tolist(),
+        hosts.aggregates,
+        hosts.places,
+        hosts.placement_places,
+        strict=True,
+    )
     places = {
-        name: places_of_host(aggregates, reported, levels)
-        for name, aggregates, reported in names
+        name: places_of_host(aggregates, reported, levels, of_placement)
+        for name, aggregates, reported, of_placement in rows
     }
     unknown = find_unknown_levels(table.aggregates, levels)
     return [*unknown, *find_conflicts(places)]

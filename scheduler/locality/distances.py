@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
+from .csv_rows import read_records
 from .places import Places
 
 Lengths = npt.NDArray[np.float64]
@@ -20,7 +20,6 @@ Lengths = npt.NDArray[np.float64]
 #: The name for the distance of hosts that share no place.
 ELSEWHERE: Final = "elsewhere"
 _HEADER: Final = ["level", "from", "to", "distance"]
-_MAX_LINES: Final = 1_000_000
 #: Sums of thousands remain exact enough to be compared.
 _MAX_LENGTH: Final = 1e9
 
@@ -143,34 +142,19 @@ def read_matrix(path: Path) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
     """
     found: defaultdict[str, defaultdict[str, dict[str, float]]]
     found = defaultdict(lambda: defaultdict(dict))
-    try:
-        with path.open(encoding="utf-8", newline="") as lines:
-            for number, (level, one, two, length) in _rows(path, lines):
-                for place, other in ((one, two), (two, one)):
-                    known = found[level][place].setdefault(other, length)
-                    if known != length:
-                        raise ValueError(
-                            f"{path}, line {number}: {one} and {two} already have the "
-                            f"distance {known}"
-                        )
-    except (OSError, UnicodeDecodeError, csv.Error) as e:
-        raise ValueError(f"{path}: cannot be read: {e}") from e
+    for number, (level, one, two, length) in _rows(path):
+        for place, other in ((one, two), (two, one)):
+            known = found[level][place].setdefault(other, length)
+            if known != length:
+                raise ValueError(
+                    f"{path}, line {number}: {one} and {two} already have the "
+                    f"distance {known}"
+                )
     return found
 
 
-def _rows(
-    path: Path, lines: Iterator[str]
-) -> Iterator[tuple[int, tuple[str, str, str, float]]]:
-    reader = csv.reader(lines)
-    if (header := next(reader, [])) != _HEADER:
-        raise ValueError(
-            f"{path}, line 1: {','.join(header)}; it must be {','.join(_HEADER)}"
-        )
-    for number, row in enumerate(reader, start=2):
-        if number > _MAX_LINES:
-            raise ValueError(f"{path}: it must have at most {_MAX_LINES} lines")
-        if not row:
-            continue
+def _rows(path: Path) -> Iterator[tuple[int, tuple[str, str, str, float]]]:
+    for number, row in read_records(path, _HEADER):
         try:
             level, one, two, text = row
             length = float(text)

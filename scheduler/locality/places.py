@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The place of each host at each level: a number per row, and names by number.
 
-    aggregates of the host ─┐
-                            ├─▶ one number per level and distinct value, cached ─▶ rows
-    places of a report ─────┘
+    aggregates of the host ────┐
+    aggregates in Placement ───┼─▶ one number per level and distinct value ─▶ rows
+    places of a report ────────┘
 
-A place is known by its name: an aggregate and a report that name the same rack mean the
-same one.
+The numbers are cached. A place is known by its name: an aggregate and a report that
+name the same rack mean the same one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..hosts import HostAggregate, HostBatch
+from ..hosts import HostAggregate, HostBatch, PlacementPlace
 
 #: The metadata with which an aggregate is a place, and that which names the place.
 LEVEL_KEY: Final = "moorage:level"
@@ -103,6 +103,10 @@ class _PlaceColumn:
                 added[k, i] = self._code(level, {n for at, n in named if at == level})
         self.codes = np.concatenate([self.codes, added], axis=1)
 
+    def has_any(self, k: int) -> bool:
+        """Return whether a value has a place at the level of a number."""
+        return bool((self.codes[k] != NOWHERE).any())
+
     def _places_of(self, value: Any) -> Sequence[tuple[str, str]]:  # noqa: ANN401 - a column's
         pairs: Sequence[tuple[str, str]] = value
         return pairs
@@ -119,6 +123,13 @@ class _AggregatePlaces(_PlaceColumn):
     def _places_of(self, value: Sequence[HostAggregate]) -> Sequence[tuple[str, str]]:
         found = map(place_of, value)
         return [place for place in found if place is not None]
+
+
+class _PlacementPlaces(_PlaceColumn):
+    """The places of the column ``placement_places``."""
+
+    def _places_of(self, value: Sequence[PlacementPlace]) -> Sequence[tuple[str, str]]:
+        return [each.place for each in value]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -140,6 +151,17 @@ class _OfReports:
 
     def __call__(self) -> _PlaceColumn:
         return _PlaceColumn(self.levels, self.names)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _OfPlacement:
+    """Makes the places of Placement's aggregates, with the same numbers."""
+
+    levels: tuple[str, ...]
+    names: PlaceNames
+
+    def __call__(self) -> _PlaceColumn:
+        return _PlacementPlaces(self.levels, self.names)
 
 
 class Places:
@@ -168,6 +190,9 @@ class Places:
         self._of_reports = hosts.value_arrays(
             "places", _OfReports(self.levels, self._names)
         )
+        self._of_placement = hosts.value_arrays(
+            "placement_places", _OfPlacement(self.levels, self._names)
+        )
 
     def __len__(self) -> int:
         return len(self._hosts)
@@ -183,17 +208,17 @@ class Places:
 
     def _codes_of(self, hosts: HostBatch, level: str) -> Codes:
         k = self.levels.index(level)
-        one: Codes = self._of_aggregates.codes[k][hosts.codes("aggregates")]
-        if not self.has_reported(level):
-            return one
-        two: Codes = self._of_reports.codes[k][hosts.codes("places")]
-        agreed = np.where((one == two) | (two == NOWHERE), one, np.int32(SEVERAL))
-        return np.where(one == NOWHERE, two, agreed)
+        found: Codes = self._of_aggregates.codes[k][hosts.codes("aggregates")]
+        if self._of_placement.has_any(k):
+            codes = self._of_placement.codes[k][hosts.codes("placement_places")]
+            found = _agreed(found, codes)
+        if self._of_reports.has_any(k):
+            found = _agreed(found, self._of_reports.codes[k][hosts.codes("places")])
+        return found
 
     def has_reported(self, level: str) -> bool:
         """Return whether a host's place comes from a report, not from an aggregate."""
-        reported = self._of_reports.codes[self.levels.index(level)]
-        return bool((reported != NOWHERE).any())
+        return self._of_reports.has_any(self.levels.index(level))
 
     def names(self, level: str) -> list[str]:
         """Return the names of a level's places by number."""
@@ -280,3 +305,9 @@ class Places:
     @functools.cached_property
     def _all(self) -> HostBatch:
         return self._hosts.whole()
+
+
+def _agreed(one: Codes, two: Codes) -> Codes:
+    """Return the numbers of places of two origins; `SEVERAL` where they differ."""
+    agreed = np.where((one == two) | (two == NOWHERE), one, np.int32(SEVERAL))
+    return np.where(one == NOWHERE, two, agreed)

@@ -7,19 +7,17 @@ no decision calls it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from urllib.parse import quote
 
 import os_traits
 
-from ..errors import PlacementUnavailable
 from .client import PlacementClient
+from .members import read_as
 from .providers import InventoryRecord, ProviderRecord
 
 #: Most providers that are read; a host with more has its devices in Placement.
 MAX_PROVIDERS: Final = 64
-_T = TypeVar("_T")
 
 
 def read_tree(client: PlacementClient, root_uuid: str) -> list[ProviderRecord]:
@@ -55,7 +53,7 @@ def _list(client: PlacementClient, url: str) -> list[tuple[str, str | None]]:
         providers = body["resource_providers"]
         return [(each["uuid"], each["parent_provider_uuid"]) for each in providers]
 
-    return _get(client, url, read)
+    return read_as(client, url, read)
 
 
 def _read(client: PlacementClient, uuid: str, parent: str | None) -> ProviderRecord:
@@ -63,10 +61,10 @@ def _read(client: PlacementClient, uuid: str, parent: str | None) -> ProviderRec
     return ProviderRecord(
         uuid,
         parent,
-        inventories=_get(client, f"{url}/inventories", _inventories),
-        used=_get(client, f"{url}/usages", lambda body: dict(body["usages"])),
-        traits=_get(client, f"{url}/traits", lambda b: frozenset(b["traits"])),
-        aggregates=_get(
+        inventories=read_as(client, f"{url}/inventories", _inventories),
+        used=read_as(client, f"{url}/usages", lambda body: dict(body["usages"])),
+        traits=read_as(client, f"{url}/traits", lambda b: frozenset(b["traits"])),
+        aggregates=read_as(
             client, f"{url}/aggregates", lambda b: frozenset(b["aggregates"])
         ),
     )
@@ -78,13 +76,3 @@ def _inventories(body: Any) -> dict[str, InventoryRecord]:  # noqa: ANN401 - JSO
         name: InventoryRecord(*(inventory[field] for field in names))
         for name, inventory in body["inventories"].items()
     }
-
-
-def _get(client: PlacementClient, url: str, read: Callable[[Any], _T]) -> _T:
-    body: Any = client.read(url)
-    try:
-        return read(body)
-    except (AttributeError, KeyError, TypeError) as e:
-        raise PlacementUnavailable(
-            f"GET {url} returned something unexpected: {type(e).__name__}: {e}"
-        ) from e

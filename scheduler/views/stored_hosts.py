@@ -10,7 +10,14 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from ..hosts import Columns, Consumption, HostAggregate, HostTable, TableImage
+from ..hosts import (
+    Columns,
+    Consumption,
+    HostAggregate,
+    HostTable,
+    PlacementPlace,
+    TableImage,
+)
 from .frames import (
     Frame,
     UnreadableView,
@@ -33,6 +40,8 @@ AGGREGATES: Final = "aggregates"
 INSTANCES: Final = "instances"
 PROPERTIES: Final = "properties"
 CLAIMS: Final = "claims"
+#: The column that the table derives, and that cannot be made of the others.
+_PLACEMENT_PLACES: Final = "placement_places"
 
 
 def frames_of_hosts(image: TableImage, columns: Columns) -> Iterator[Frame]:
@@ -45,10 +54,11 @@ def frames_of_hosts(image: TableImage, columns: Columns) -> Iterator[Frame]:
         if name in columns:
             yield Frame(NUMBERS, name, array_data(array))
     for name, codes in view.codes.items():
-        if name in columns:
+        if name in columns or name == _PLACEMENT_PLACES:
+            write = _write_places if name not in columns else writer_of(columns[name])
             present, inverse = np.unique(codes, return_inverse=True)
             yield Frame(CODES, name, array_data(inverse.astype(np.int32)))
-            write, values = writer_of(columns[name]), view.interners[name].values
+            values = view.interners[name].values
             for some in _chunks(present.tolist(), _CHUNK):
                 yield Frame(VALUES, name, [write(values[code]) for code in some])
     located = ((uuid, h) for uuid, hosts in image.hosts_of.items() for h in hosts)
@@ -114,7 +124,8 @@ class HostsReader:
 
     def add(self, frame: Frame) -> bool:
         """Take a frame; return whether it is one of a host table."""
-        if frame.kind in (NUMBERS, CODES, VALUES) and frame.name not in self._columns:
+        is_column = frame.name in self._columns or frame.name == _PLACEMENT_PLACES
+        if frame.kind in (NUMBERS, CODES, VALUES) and not is_column:
             return True
         add = self._adders().get(frame.kind)
         if add is not None:
@@ -133,7 +144,8 @@ class HostsReader:
         }
 
     def _add_values(self, frame: Frame) -> None:
-        read = reader_of(self._columns[frame.name])
+        column = self._columns.get(frame.name)
+        read = _read_places if column is None else reader_of(column)
         self._values[frame.name].extend(map(read, frame.data))
 
     def _add_instances(self, packed: object, hosts: list[str], codes: object) -> None:
@@ -156,11 +168,22 @@ class HostsReader:
         made.put_aggregates(self._aggregates)
         columns = dict(self._read_columns())
         self._put(made, columns)
+        made.put_placement_places(self._placement_places(columns["uuid"]))
         made.set_instances_of(self._instances)
         for uuid, pairs in self._properties.items():
             properties = frozenset((str(name), str(text)) for name, text in pairs)
             made.instances.set_image_properties(uuid, properties)
         return made
+
+    def _placement_places(
+        self, uuids: Sequence[str]
+    ) -> dict[str, tuple[PlacementPlace, ...]]:
+        if _PLACEMENT_PLACES not in self._codes:
+            return {}
+        values = self._values[_PLACEMENT_PLACES]
+        codes = read_indices(self._codes[_PLACEMENT_PLACES], len(values)).tolist()
+        found = zip(uuids, [values[code] for code in codes], strict=True)
+        return {uuid: places for uuid, places in found if places}
 
     def _put(self, made: HostTable, columns: dict[str, list[Any]]) -> None:
         """Put the rows; each claim, which they include, then adds one instance."""
@@ -203,3 +226,11 @@ def _aggregate(
     return HostAggregate(
         int(id_), str(uuid), str(name), frozenset(map(str, hosts)), texts
     )
+
+
+def _write_places(value: Iterable[PlacementPlace]) -> list[list[str]]:
+    return [list(each) for each in value]
+
+
+def _read_places(data: Iterable[Sequence[object]]) -> tuple[PlacementPlace, ...]:
+    return tuple(PlacementPlace(*map(str, each)) for each in data)

@@ -4,24 +4,86 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from oslo_config import cfg
 
-from ...hosts import HostAggregate
+from ...errors import ConfigurationError, PlacementError
+from ...hosts import HostAggregate, PlacementPlace
 from ...locality import find_conflicts, find_unknown_levels, places_of_host
+from ...locality.following import places_by_node, places_of_conf
+from ...placement.adapter import make_adapter
+from ...placement.client import PlacementClient
+from ...placement.members import root_providers
+from .files import FileOptions
 from .result import CheckResult
+from .timed_call import TimedCall
 
 _PLACES: Final = "Places of hosts"
 _FILTER: Final = "LocalityFilter"
 _SHOWN: Final = 20
+_EXCERPT: Final = 1000
+_FILE: Final = "Places in Placement"
+#: Seconds in which Placement has to answer a GET for each aggregate.
+_READING_S: Final = 60.0
+
+#: The places by aggregates of Placement, by the name of the root provider.
+OfPlacement = Mapping[str, tuple[PlacementPlace, ...]]
+
+
+class PlacementMembers:
+    """The places that aggregates of Placement give to hosts, read with a time limit.
+
+    Attributes
+    ----------
+    findings : list of CheckResult
+        About the file and its aggregates.
+    places : mapping
+        By the name of the root provider, which is mostly that of the host.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, files: FileOptions) -> None:
+        self.findings: list[CheckResult] = []
+        self.places: OfPlacement = {}
+        options = conf.placement
+        is_configured = (
+            options.auth_type or options.auth_section or options.endpoint_override
+        )
+        try:
+            wanted = places_of_conf(conf)
+            if wanted and is_configured:
+                pending = TimedCall(lambda: self._read(conf, wanted))
+                self.findings.append(pending.result(_READING_S))
+        except ConfigurationError as e:
+            why = f"The scheduler would not start: {files.redacted(e)}"
+            self.findings.append(CheckResult.failure(_FILE, why))
+        except (PlacementError, TimeoutError) as e:
+            self.findings.append(CheckResult.failure(_FILE, files.redacted(e)))
+
+    def _read(
+        self, conf: cfg.ConfigOpts, wanted: Sequence[PlacementPlace]
+    ) -> CheckResult:
+        client = PlacementClient(make_adapter(conf))
+        members = {
+            each.aggregate: root_providers(client, each.aggregate).values()
+            for each in wanted
+        }
+        self.places = places_by_node(wanted, members)
+        empty = [each for each in wanted if not members[each.aggregate]]
+        if empty:
+            names = ", ".join(f"{' '.join(p.place)} ({p.aggregate})" for p in empty)
+            text = f"Aggregates without resource providers: {names[:_EXCERPT]}."
+            return CheckResult.warning(_FILE, text)
+        text = f"{len(self.places)} resource providers are in {len(wanted)} places."
+        return CheckResult.success(_FILE, text)
 
 
 def place_findings(
     conf: cfg.ConfigOpts,
     aggregates: Iterable[HostAggregate],
     reported: Mapping[str, Iterable[tuple[str, str]]],
+    of_placement: OfPlacement,
 ) -> Iterator[CheckResult]:
     """Check the places of hosts, if levels are configured.
 
@@ -29,6 +91,8 @@ def place_findings(
     ----------
     reported : mapping
         By host: the places that it reports; hosts of aggregates may be missing.
+    of_placement : mapping
+        By host: its places by aggregates of Placement.
     """
     levels, some = conf.locality.levels, tuple(aggregates)
     if not levels:
@@ -39,10 +103,14 @@ def place_findings(
             f"[filter_scheduler] enabled_filters lacks {_FILTER}: hints such as "
             f"in_{levels[0]} are ignored.",
         )
-    names = {*reported, *itertools.chain.from_iterable(a.hosts for a in some)}
+    in_aggregates = itertools.chain.from_iterable(a.hosts for a in some)
+    names = {*reported, *in_aggregates, *of_placement}
     places = {
         name: places_of_host(
-            (a for a in some if name in a.hosts), reported.get(name, ()), levels
+            (a for a in some if name in a.hosts),
+            reported.get(name, ()),
+            levels,
+            of_placement.get(name, ()),
         )
         for name in names
     }

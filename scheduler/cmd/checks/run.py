@@ -32,7 +32,7 @@ from ...sources.nova_db.heartbeats import heartbeats_of
 from ...sources.report_columns import load_columns
 from .files import FileOptions
 from .option_table import TREATMENTS, Key, OptionTreatment, Treatment, treatment_of
-from .places import place_findings
+from .places import OfPlacement, PlacementMembers, place_findings
 from .plugins import available_filters, enabled_filters, weight_classes
 from .providers import provider_findings
 from .result import CheckResult
@@ -42,6 +42,7 @@ _OWN: Final = OptionTreatment(Treatment.HONOURED, "Moorage's own option")
 _AUTH: Final = OptionTreatment(
     Treatment.HONOURED, "keystoneauth1 reads it, by an auth_section"
 )
+_SERVICE: Final = OptionTreatment(Treatment.HONOURED, "keystoneauth1 reads it")
 _SOURCE: Final = "Source of hosts"
 #: Groups that the checks of other services read.
 _CONNECTED: Final = (
@@ -50,7 +51,7 @@ _CONNECTED: Final = (
 #: The similarity of two group names, 0 to 1, from which one counts as misspelt.
 _MIN_SIMILARITY: Final = 0.8
 #: Groups whose options are keystoneauth1's, except for those in the table.
-_SERVICES: Final = ("placement", "neutron")
+_SERVICES: Final = ("placement", "neutron", "nova")
 #: Groups whose options are all known: any other name is a mistake.
 _STRICT: Final = frozenset(
     {
@@ -77,11 +78,13 @@ def run_checks(conf: cfg.ConfigOpts) -> Iterator[CheckResult]:
     wrong = {key: why for key in files if (why := _wrong_value(conf, key))}
     if not _is_any_in(wrong, *_CONNECTED):
         yield _source(conf, files)
-        yield from _places(conf)
+        members = PlacementMembers(conf, files)
+        yield from members.findings
+        yield from _places(conf, members.places)
         yield from placement_findings(conf, files)
         yield from provider_findings(conf, files)
         if conf.moorage.source == "nova_db":
-            yield from database_findings(conf, files)
+            yield from database_findings(conf, files, members.places)
     if not _is_any_in(wrong, "scheduler", "neutron"):
         yield from _network(conf, files)
     for key in files:
@@ -117,6 +120,8 @@ def _option(conf: cfg.ConfigOpts, files: FileOptions, key: Key) -> CheckResult |
     treated = treatment_of(*key) or (_OWN if key in _registered() else None)
     if treated is None and key[0] in _auth_sections(conf):
         treated = _AUTH
+    if treated is None and key[0] in _SERVICES:
+        treated = _SERVICE
     if treated is None:
         return _unknown(key) if key[0] in _STRICT else None
     if treated.treatment is Treatment.IGNORED:
@@ -198,7 +203,7 @@ def _misspelt_groups(files: FileOptions) -> Iterator[CheckResult]:
 
 def _other_options(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[CheckResult]:
     known = _registered()
-    read = _STRICT | _auth_sections(conf)
+    read = _STRICT | _auth_sections(conf) | {*_SERVICES}
     others = Counter(
         group
         for group, option in files
@@ -240,14 +245,16 @@ def _source(conf: cfg.ConfigOpts, files: FileOptions) -> CheckResult:
     return CheckResult.success(_SOURCE, f"{name}")
 
 
-def _places(conf: cfg.ConfigOpts) -> Iterator[CheckResult]:
-    """Check the places of an inventory file, if that is readable."""
+def _places(conf: cfg.ConfigOpts, of_placement: OfPlacement) -> Iterator[CheckResult]:
+    """Check the places of an inventory file, if that is readable, and of Placement."""
     if conf.moorage.source != "file" or not conf.moorage.inventory_file:
+        if of_placement and conf.moorage.source != "nova_db":
+            yield from place_findings(conf, (), {}, of_placement)
         return
     with contextlib.suppress(ConfigurationError):  # `_source` has reported it
         inventory = read_inventory(conf.moorage.inventory_file, load_columns())
         reported = {each.record.host: each.record.places for each in inventory.hosts}
-        yield from place_findings(conf, inventory.aggregates, reported)
+        yield from place_findings(conf, inventory.aggregates, reported, of_placement)
 
 
 def _network(conf: cfg.ConfigOpts, files: FileOptions) -> Iterator[CheckResult]:

@@ -27,7 +27,7 @@ from ...sources.nova_db.old_computes import (
     read_old_computes,
 )
 from .files import FileOptions
-from .places import place_findings
+from .places import OfPlacement, place_findings
 from .result import CheckResult
 from .timed_call import TimedCall
 
@@ -97,9 +97,15 @@ def _retries(files: FileOptions) -> CheckResult:
 
 
 def database_findings(
-    conf: cfg.ConfigOpts, files: FileOptions
+    conf: cfg.ConfigOpts, files: FileOptions, of_placement: OfPlacement
 ) -> Iterator[CheckResult]:
-    """Check whether the source nova_db can read the API database and each cell's."""
+    """Check whether the source nova_db can read the API database and each cell's.
+
+    Parameters
+    ----------
+    of_placement : mapping
+        The places of hosts by aggregates of Placement.
+    """
     if not conf.api_database.connection:
         yield CheckResult.failure(
             _API,
@@ -109,7 +115,7 @@ def database_findings(
         return
     databases = _Databases(conf, files)
     try:
-        yield from databases.findings()
+        yield from databases.findings(of_placement)
     finally:
         databases.close()
 
@@ -129,9 +135,9 @@ class _Databases:
         self._cells: tuple[CellMappingRow, ...] = ()
         self._aggregates: tuple[HostAggregate, ...] = ()
 
-    def findings(self) -> Iterator[CheckResult]:
+    def findings(self, of_placement: OfPlacement) -> Iterator[CheckResult]:
         yield self._outcome(_API, TimedCall(self._read_api))
-        yield from place_findings(self._conf, self._aggregates, {})
+        yield from place_findings(self._conf, self._aggregates, {}, of_placement)
         pending = [
             (
                 f"Cell {cell.name or cell.uuid}",

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
 
 from ...sources.inventory import read_inventory
+from .replacing import replace_file
 from .text import safe
 
 _KEY = "disabled"
@@ -38,7 +36,7 @@ def edit_inventory(path: Path, host: str, *, disabled: bool, reason: str) -> boo
     if all(record.disabled is disabled for record in mine):
         return False
     text = edited(path.read_text("utf-8"), host, disabled=disabled, reason=reason)
-    _replace(path, text)
+    replace_file(path, text, read_inventory)
     return True
 
 
@@ -86,19 +84,3 @@ def _inserted(
     end = text.find("\n", end) if "\n" in text[end:] else len(text)
     indent = " " * key.start_mark.column
     return f"{text[:end]}\n{indent}{_KEY}: {value}{comment}{text[end:]}"
-
-
-def _replace(path: Path, text: str) -> None:
-    """Replace a file by a text that is an inventory without mistakes."""
-    path = path.resolve()
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    made = Path(name)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        read_inventory(made)
-        shutil.copymode(path, made)
-        made.replace(path)
-    except BaseException:
-        made.unlink(missing_ok=True)
-        raise

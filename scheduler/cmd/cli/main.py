@@ -20,6 +20,7 @@ from .... import __version__
 from . import explaining, replaying, snapshotting, tables, what_if
 from .answering import age_s, console, json_option, print_answer
 from .client import ApiClient, find_api
+from .locality.commands import locality
 from .place_tree import show_tree
 from .tables import Answer
 from .text import cell
@@ -119,6 +120,7 @@ def cli(
 
 cli.add_command(replaying.replay)
 cli.add_command(snapshotting.snapshot)
+cli.add_command(locality)
 
 
 @cli.command()

@@ -327,6 +327,9 @@ def test_files_with_nothing_wrong_are_a_success_but_for_the_embedded_placement(
         pytest.param(
             "[placement] auth_ulr = x", WARNING, "no", id="unknown-of-keystoneauth"
         ),
+        pytest.param(
+            "[nova] auth_section = placement", SUCCESS, "own option", id="compute-api"
+        ),
     ],
 )
 def test_option_is_reported_by_name(
@@ -1044,3 +1047,52 @@ def test_conflicts_of_places_are_warnings(check: Check, tmp_path: Path) -> None:
         WARNING,
         "rack r1 has hosts in 2 places of level row: a, b.",
     )
+
+
+def _placed(check: Check, server: MisbehavingServer, folder: Path, file: str) -> Report:
+    """Check a host whose rack an agent reports, and whose aggregates are in a file."""
+    inventory = write_inventory(folder, host("h1", places={"rack": "r1"}))
+    places = folder / "places.csv"
+    places.write_text(f"aggregate,level,place\n{file}\n")
+    text = f"[moorage]\ninventory_file = {inventory}\n{LEVELS}places = {places}\n"
+    return check(text, placement(server.url))
+
+
+@pytest.fixture
+def placed(embedded: EmbeddedPlacementFixture) -> Iterator[MisbehavingServer]:
+    """A Placement that has a host in one aggregate."""
+    vcpus, its = {"VCPU": {"total": 8}}, frozenset({node_uuid("r2")})
+    seed(embedded.client, [Provider(node_uuid("h1"), "h1", vcpus, aggregates=its)])
+    with MisbehavingServer(embedded.placement.wsgi_app) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("file", "code", "details", "conflict"),
+    [
+        pytest.param("r2,row,a", SUCCESS, "1 resource providers are in 1", "", id="a"),
+        pytest.param(
+            "r2,rack,r2", SUCCESS, "1 resource", "2 places of level rack, r1, r2",
+            id="conflict",
+        ),
+        pytest.param("r9,rack,r9", WARNING, "without resource providers: rack r9", "",
+                     id="empty"),
+        pytest.param("r2,shelf,x", FAILURE, "would not start: [locality] places:", "",
+                     id="level"),
+    ],
+)  # fmt: skip
+def test_places_in_placement_are_checked(
+    check: Check,
+    placed: MisbehavingServer,
+    tmp_path: Path,
+    file: str,
+    code: int,
+    details: str,
+    conflict: str,
+) -> None:
+    name, _, rest = file.partition(",")
+    found = _placed(check, placed, tmp_path, f"{node_uuid(name)},{rest}").checks
+    assert found["Places in Placement"].code == code
+    assert details in found["Places in Placement"].details
+    assert found["Places of hosts"].code == (WARNING if conflict else SUCCESS)
+    assert conflict in found["Places of hosts"].details

@@ -24,6 +24,7 @@ from moorage.scheduler.hosts import (
     HostPools,
     HostTable,
     HostTopology,
+    PlacementPlace,
 )
 from moorage.scheduler.hosts.numa.cells import CellHardware, HostCell, Pages
 from moorage.scheduler.placement.providers import (
@@ -85,6 +86,8 @@ def _table() -> HostTable:
     made.consume(node_uuid("b"), instance_uuid(2), Consumption(512, 1024, 2), NOW - 9)
     made.drop(node_uuid("a"))  # the last row takes its place
     made.put(host(host="d", numa_topology=HostTopology((_CELL,))))
+    places = (PlacementPlace(instance_uuid("r"), "rack", "r1"),)
+    made.put_placement_places({node_uuid(name): places for name in ("b", "gone")})
     return made
 
 
@@ -133,6 +136,9 @@ def test_hosts_are_read_as_they_were() -> None:
     assert _rows(after) == _rows(before)
     assert after.claims() == before.claims()
     assert set(after.aggregates) == set(before.aggregates)
+    assert after.placement_places == before.placement_places
+    [row] = after.batch([node_uuid("b")])
+    assert row.placement_places[0].place == ("rack", "r1")
     assert after.image().hosts_of.keys() == before.image().hosts_of.keys()
     assert after.image().properties == before.image().properties
     for name in "abcd":

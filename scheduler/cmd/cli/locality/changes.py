@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The changes that put hosts into the places that a file says, and their order.
+
+Whatever change fails, the next run finds the rest: it starts from what there is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import itertools
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from .host_file import Place, WantedPlaces
+
+#: The hosts of each place.
+Members = Mapping[Place, Collection[str]]
+
+
+class ChangeKind(enum.StrEnum):
+    """What a change does."""
+
+    CREATE = "create"
+    REMOVE = "remove"
+    ADD = "add"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlaceChange:
+    """A place that is created, or a host that enters or leaves one."""
+
+    kind: ChangeKind
+    place: Place
+    host: str | None = None
+
+    def as_dict(self) -> dict[str, str]:
+        """Return it for JSON."""
+        level, name = self.place
+        made = {"change": str(self.kind), "level": level, "place": name}
+        return made if self.host is None else {**made, "host": self.host}
+
+
+class PlaceService(Protocol):
+    """Where places are kept: nova's host aggregates, or Placement's aggregates."""
+
+    @property
+    def name(self) -> str:
+        """Its name, for errors."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What an operator has to do after the changes."""
+
+    def unknown(self, hosts: Collection[str]) -> Sequence[str]:
+        """Return which hosts it does not know."""
+
+    def members(self) -> Members:
+        """Return all places, and their hosts."""
+
+    def refuse_taken(self, places: Collection[Place]) -> None:
+        """Raise an error if one of these places cannot be created."""
+
+    def create(self, places: Collection[Place]) -> None:
+        """Create places without hosts."""
+
+    def move(self, host: str, leave: Sequence[Place], enter: Sequence[Place]) -> None:
+        """Remove a host from places, then add it to others."""
+
+
+def plan(wanted: WantedPlaces, members: Members) -> list[PlaceChange]:
+    """Return the changes that are needed: places first, then host by host."""
+    created = [
+        PlaceChange(ChangeKind.CREATE, place)
+        for place in wanted.places
+        if place not in members
+    ]
+    places_of: defaultdict[str, list[Place]] = defaultdict(list)
+    for place in sorted(members):
+        for host in members[place]:
+            places_of[host].append(place)
+    moved = (_moves(wanted, host, places_of[host]) for host in wanted.of_host)
+    return [*created, *itertools.chain.from_iterable(moved)]
+
+
+def _moves(
+    wanted: WantedPlaces, host: str, present: Sequence[Place]
+) -> Iterator[PlaceChange]:
+    places = wanted.of_host[host].items()
+    for place in present:
+        if place[0] in wanted.levels and place not in places:
+            yield PlaceChange(ChangeKind.REMOVE, place, host)
+    for place in places:
+        if place not in present:
+            yield PlaceChange(ChangeKind.ADD, place, host)
+
+
+def carry_out(
+    changes: Sequence[PlaceChange], service: PlaceService
+) -> Iterator[PlaceChange]:
+    """Make changes in their order; yield each once it was made."""
+    for host, group in itertools.groupby(changes, key=lambda change: change.host):
+        some = list(group)
+        if host is None:
+            service.create([change.place for change in some])
+        else:
+            service.move(host, _places(some, ChangeKind.REMOVE), _places(some))
+        yield from some
+
+
+def _places(
+    changes: Sequence[PlaceChange], kind: ChangeKind = ChangeKind.ADD
+) -> list[Place]:
+    return [change.place for change in changes if change.kind is kind]

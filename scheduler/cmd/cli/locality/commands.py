@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `moorage locality apply`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ..answering import json_option, print_answer
+from ..client import read_options
+from ..tables import Answer
+from ..text import cell, names
+
+
+@click.group()
+def locality() -> None:
+    """Keep where hosts are: their racks, rows, or other [locality] levels."""
+
+
+@locality.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Show the changes, and make none.")
+@click.option(
+    "--placement",
+    "in_placement",
+    is_flag=True,
+    help="Use aggregates of Placement that are none of nova's, with the options of "
+    "[placement], and write the file [locality] places.",
+)
+@json_option
+@click.pass_obj
+def apply(
+    session: Any,  # noqa: ANN401 - main's
+    file: Path,
+    dry_run: bool,
+    in_placement: bool,
+    as_json: bool,
+) -> None:
+    r"""Put hosts into the places that FILE, a CSV file, has.
+
+    \b
+    host,rack,row
+    node1,r1
+    node2,r1
+    ,r1,a
+
+    A line without a host says where a place is. The places are host aggregates of nova.
+    They are created, and hosts enter and leave them, through nova's API with the
+    options of [nova]. Other aggregates, levels and hosts stay as they are.
+
+    Only what differs is changed: run it again after an error, or a change of FILE.
+    """
+    from .applying import Application  # oslo.config and keystoneauth1 are slow
+
+    if session.snapshot is not None:
+        raise click.UsageError("A snapshot is only read: --snapshot cannot be changed")
+    conf = read_options(session.config_files)
+    application = Application(conf, file, in_placement=in_placement)
+    try:
+        if not dry_run:
+            application.carry_out()
+    finally:
+        answer = application.answer(is_dry=dry_run)
+        print_answer(as_json, answer, lambda console: _show(console, answer))
+
+
+def _show(console: Console, answer: Answer) -> None:
+    changes = answer["changes"]
+    if changes:
+        console.print(_table(changes))
+    hosts = f"{answer['n_hosts']:,} host(s)"
+    if answer["n_left"]:
+        console.print(f"{len(changes):,} change(s) made, {answer['n_left']:,} left.")
+    elif not changes:
+        console.print(f"Nothing to change: {hosts} are where the file has them.")
+    else:
+        done = "would be made" if answer["dry_run"] else "made"
+        console.print(f"{len(changes):,} change(s) {done} for {hosts}.")
+    for note in answer["notes"]:
+        console.print(cell(f"Note: {note}.", "yellow"))
+
+
+def _table(changes: list[Answer]) -> Table:
+    """Return the changes, those of one place together."""
+    hosts: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for each in changes:
+        some = hosts[each["change"], each["level"], each["place"]]
+        if "host" in each:
+            some.append(each["host"])
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("change", "level", "place", "hosts"):
+        table.add_column(name, overflow="fold")
+    for key, some in hosts.items():
+        table.add_row(*map(cell, key), cell(names(some) if some else ""))
+    return table

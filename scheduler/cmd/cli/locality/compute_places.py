@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places as host aggregates, through nova's compute API."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, Self, TypeVar
+
+import requests
+from keystoneauth1 import exceptions as ksa_errors
+from keystoneauth1 import loading as ks_loading
+from keystoneauth1.adapter import Adapter
+from oslo_config import cfg
+
+from ....conf.keystoneauth import load_auth
+from ....errors import ConfigurationError, SchedulerError, shortened
+from ....failures import Failure, one_line
+from ....locality import LEVEL_KEY, PLACE_KEY, place_of
+from .changes import Members
+from .host_file import Place
+
+_GROUP: Final = "nova"
+#: If [nova] timeout is not set: nova informs Placement before it answers.
+_TIMEOUT_S: Final = 60.0
+_T = TypeVar("_T")
+
+
+class ComputeApiError(SchedulerError):
+    """Raised when the compute API fails or refuses; the message is one line."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Aggregate:
+    """A host aggregate, as the API shows it."""
+
+    id: int
+    name: str
+    hosts: frozenset[str]
+    metadata: Mapping[str, str]
+
+    @classmethod
+    def read(cls, body: Any) -> Self:  # noqa: ANN401 - JSON
+        return cls(
+            int(body["id"]),
+            str(body["name"]),
+            frozenset(body["hosts"]),
+            dict(body["metadata"]),
+        )
+
+
+def make_compute_adapter(conf: cfg.ConfigOpts) -> Adapter:
+    """Return an adapter configured by ``[nova]``; it sends nothing yet.
+
+    Raises
+    ------
+    ConfigurationError
+        The group has no endpoint, or auth_type or one of its options is invalid.
+    """
+    options = conf.nova
+    if not (options.auth_type or options.auth_section or options.endpoint_override):
+        raise ConfigurationError(
+            "[nova] has none of auth_type, auth_section and endpoint_override: set "
+            "them, for example auth_section = placement, or pass --placement"
+        )
+    try:
+        auth = load_auth(conf, _GROUP)
+    except (ksa_errors.AuthPluginException, ksa_errors.ClientException) as e:
+        failure = Failure.of("[nova] auth_type", options.auth_type, e)
+        raise ConfigurationError(f"{failure}") from e
+    session = ks_loading.load_session_from_conf_options(
+        conf, _GROUP, auth=auth, timeout=options.timeout or _TIMEOUT_S
+    )
+    return ks_loading.load_adapter_from_conf_options(
+        conf, _GROUP, session=session, auth=auth, raise_exc=False
+    )
+
+
+class ComputePlaces:
+    """The places among nova's host aggregates: those with the metadata moorage:level.
+
+    No other aggregate is changed. New ones are named by level and place, such as
+    rack-r7, as nova's names of aggregates are unique.
+    """
+
+    name = "nova"
+    notes: Sequence[str] = ()
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+        self._by_name: Mapping[str, _Aggregate] = {}
+        self._of_place: defaultdict[Place, list[_Aggregate]] = defaultdict(list)
+
+    def unknown(self, hosts: Collection[str]) -> Sequence[str]:
+        """Return which hosts have no compute service."""
+        known = self._get(
+            "/os-services?binary=nova-compute",
+            lambda body: {each["host"] for each in body["services"]},
+        )
+        return [host for host in hosts if host not in known]
+
+    def members(self) -> Members:
+        """Return all places, and the hosts of their aggregates."""
+        aggregates = self._get(
+            "/os-aggregates",
+            lambda body: [_Aggregate.read(each) for each in body["aggregates"]],
+        )
+        self._of_place.clear()
+        self._by_name = {each.name: each for each in aggregates}
+        for each in aggregates:
+            if place := place_of(each):
+                self._of_place[place].append(each)
+        return {
+            place: frozenset[str]().union(*(each.hosts for each in some))
+            for place, some in self._of_place.items()
+        }
+
+    def refuse_taken(self, places: Collection[Place]) -> None:
+        """Raise ComputeApiError if the name of a new aggregate is another's.
+
+        One without hosts and metadata is that of a run that was interrupted.
+        """
+        for place in places:
+            known = self._by_name.get(_name(place))
+            if known is not None and (known.hosts or known.metadata):
+                raise ComputeApiError(
+                    f"aggregate {known.name} exists and is not {' '.join(place)}: "
+                    f"rename it, or set its metadata {LEVEL_KEY} and {PLACE_KEY}"
+                )
+
+    def create(self, places: Collection[Place]) -> None:
+        """Create an aggregate for each place, or complete one that was only begun."""
+        for place in places:
+            made = self._by_name.get(_name(place)) or self._create(_name(place))
+            metadata = dict(zip((LEVEL_KEY, PLACE_KEY), place, strict=True))
+            self._act(made, "set_metadata", metadata=metadata)
+            self._of_place[place].append(made)
+
+    def _create(self, name: str) -> _Aggregate:
+        body = {"aggregate": {"name": name}}
+        return self._send(
+            "POST",
+            "/os-aggregates",
+            body,
+            lambda made: _Aggregate(made["aggregate"]["id"], name, frozenset(), {}),
+        )
+
+    def move(self, host: str, leave: Sequence[Place], enter: Sequence[Place]) -> None:
+        """Remove a host from all aggregates of places, then add it to others.
+
+        In this order, as nova refuses a host in two availability zones.
+        """
+        for place in leave:
+            for each in self._of_place[place]:
+                if host in each.hosts:
+                    self._act(each, "remove_host", host=host)
+        for place in enter:
+            self._act(self._of_place[place][0], "add_host", host=host)
+
+    def _act(self, aggregate: _Aggregate, action: str, **arguments: object) -> None:
+        url = f"/os-aggregates/{aggregate.id}/action"
+        self._send("POST", url, {action: arguments}, lambda _: None)
+
+    def _get(self, url: str, read: Callable[[Any], _T]) -> _T:
+        return self._send("GET", url, None, read)
+
+    def _send(self, verb: str, url: str, body: object, read: Callable[[Any], _T]) -> _T:
+        """Return what `read` finds in the body of the answer."""
+        try:
+            answer = self._adapter.request(url, verb, json=body)
+        except (ksa_errors.ClientException, requests.RequestException) as e:
+            raise ComputeApiError(
+                f"{verb} {url} of nova failed: {one_line(e)}. Check that nova-api "
+                "runs, and the options of [nova]"
+            ) from e
+        found = _json(answer)
+        if answer.status_code >= requests.codes.multiple_choices:
+            what = f"{verb} {url} of nova{f' with {body}' if body else ''}"
+            raise ComputeApiError(_refusal(what, answer.status_code, found))
+        try:
+            return read(found)
+        except (KeyError, TypeError, AttributeError) as e:
+            raise ComputeApiError(
+                f"{verb} {url} answered {answer.status_code} with something else: "
+                "check that the endpoint of [nova] is that of nova's compute API"
+            ) from e
+
+
+def _name(place: Place) -> str:
+    return "-".join(place)
+
+
+def _json(answer: requests.Response) -> object:
+    try:
+        return answer.json()
+    except ValueError:
+        return None
+
+
+def _refusal(what: str, status: int, answer: object) -> str:
+    """Return what was refused and why; nova's faults are objects with one key."""
+    said = ""
+    if isinstance(answer, dict) and len(answer) == 1:
+        [fault] = answer.values()
+        said = fault.get("message", "") if isinstance(fault, dict) else ""
+    refused = (requests.codes.unauthorized, requests.codes.forbidden)
+    advice = ". The user of [nova] needs the role admin" if status in refused else ""
+    return f"{shortened(what)} was refused: {status} {one_line(said)}".strip() + advice

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follow which compute nodes are in the aggregates of ``[locality] places``.
+
+    providers in memory ─┐
+                         ├─▶ nodes by aggregate ─┐
+    Placement's API ─────┘                       ├─▶ column of the host table
+    the file ────────────────────────────────────┘
+
+A thread reads them; decisions use the last ones that are known.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from oslo_config import cfg
+
+from ..errors import ConfigurationError, PlacementError
+from ..hosts import HostTable, PlacementPlace
+from ..placement.client import PlacementClient
+from ..placement.members import root_providers
+from ..placement.providers import ProviderView
+from ..waiting import Spawner, Task, Waiter
+from .places_file import read_places
+
+LOG = logging.getLogger(__name__)
+
+#: Seconds between two readings of the providers in memory, and of Placement, which gets
+#: a GET for each aggregate; and how many times as long as these the pause is at least.
+_MEMORY_INTERVAL_S: Final = 5.0
+_API_INTERVAL_S: Final = 60.0
+_API_PAUSE: Final = 10.0
+#: Seconds that a start waits for the first reading, and a stop for the running one.
+_FIRST_S: Final = 5.0
+_STOP_S: Final = 3.0
+
+#: The compute nodes of each aggregate.
+Nodes = Mapping[str, Collection[str]]
+
+
+def places_of_conf(conf: cfg.ConfigOpts) -> Sequence[PlacementPlace]:
+    """Return the places of the file ``[locality] places``, if there is one.
+
+    Raises
+    ------
+    ConfigurationError
+        It cannot be read, or a line is invalid.
+    """
+    options = conf.locality
+    if not options.places:
+        return ()
+    try:
+        return read_places(Path(options.places), options.levels)
+    except ValueError as e:
+        raise ConfigurationError(f"[locality] places: {e}") from e
+
+
+def places_by_node(
+    places: Collection[PlacementPlace], nodes: Nodes
+) -> dict[str, tuple[PlacementPlace, ...]]:
+    """Return the places of each member of their aggregates."""
+    found: defaultdict[str, list[PlacementPlace]] = defaultdict(list)
+    for place in places:
+        for node in nodes.get(place.aggregate, ()):
+            found[node].append(place)
+    return {node: tuple(some) for node, some in found.items()}
+
+
+class PlaceFollower:
+    """Write the places of Placement's aggregates into a host table.
+
+    Parameters
+    ----------
+    provider_view : callable
+        Returns the providers in memory; None: there are none.
+
+    Raises
+    ------
+    ConfigurationError
+        The file is invalid.
+    """
+
+    def __init__(
+        self,
+        conf: cfg.ConfigOpts,
+        table: HostTable,
+        placement: PlacementClient,
+        provider_view: Callable[[], ProviderView | None],
+        *,
+        waiter: Waiter,
+        spawner: Spawner,
+    ) -> None:
+        self._conf = conf
+        self._table = table
+        self._placement = placement
+        self._provider_view = provider_view
+        self._clock = waiter.monotonic
+        self._spawner = spawner
+        self._places = places_of_conf(conf)
+        self._nodes: Nodes = {}
+        #: The trees in memory, and the places, that were read last.
+        self._seen: tuple[object, object] = (None, None)
+        self._is_away = False
+        self._first, self._wake = spawner.event(), spawner.event()
+        self._stopping = spawner.event()
+        self._thread: Task | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there are aggregates whose members were never read."""
+        return bool(self._places) and not self._first.is_set()
+
+    def load(self) -> None:
+        """Read the providers in memory, if there are any; start no thread."""
+        if self._places and (view := self._provider_view()) is not None:
+            self._read_view(view)
+
+    def start(self) -> None:
+        """Follow the members in the background; wait a little for the first reading."""
+        if self._places and self._thread is None:
+            self._thread = self._spawner.spawn(self._run, name="moorage places")
+            self._first.wait(_FIRST_S)
+
+    def reload(self) -> None:
+        """Read the file again; the members of new aggregates are read soon.
+
+        Raises
+        ------
+        ConfigurationError
+            The file is invalid; the places remain unchanged.
+        """
+        self._places = places_of_conf(self._conf)
+        self._write()
+        self._wake.set()
+        self.start()
+
+    def stop(self) -> None:
+        """Stop; wait for a call to Placement in progress, but at most 3 s."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(_STOP_S)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            pause_s = self.refresh()
+            self._wake.wait(pause_s)
+            self._wake.clear()
+
+    def refresh(self) -> float:
+        """Read the members once; return the seconds until they should be read again."""
+        if (view := self._provider_view()) is not None:
+            self._read_view(view)
+            return _MEMORY_INTERVAL_S
+        began = self._clock()
+        try:
+            self._read_api()
+        except PlacementError as e:
+            self._report_away(e)
+        return max(_API_INTERVAL_S, _API_PAUSE * (self._clock() - began))
+
+    def _read_view(self, view: ProviderView) -> None:
+        trees, places = view.state.trees, self._places
+        if self._seen[0] is trees and self._seen[1] is places:
+            return
+        roots = (trees.parents < 0) & (trees.uuids != "")
+        nodes = {
+            place.aggregate: trees.uuids[
+                np.flatnonzero(roots & trees.in_aggregate([place.aggregate]))
+            ].tolist()
+            for place in places
+        }
+        self._seen = trees, places
+        self._put(nodes)
+
+    def _read_api(self) -> None:
+        nodes: dict[str, Collection[str]] = {}
+        for place in self._places:
+            if self._stopping.is_set():
+                return
+            nodes[place.aggregate] = root_providers(self._placement, place.aggregate)
+        if self._is_away:
+            self._is_away = False
+            LOG.info("Placement answers again: the places of hosts were read")
+        self._put(nodes)
+
+    def _put(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._write()
+        self._first.set()
+
+    def _write(self) -> None:
+        self._table.put_placement_places(places_by_node(self._places, self._nodes))
+
+    def _report_away(self, e: PlacementError) -> None:
+        """Log it once; the places that are known stay."""
+        if not self._is_away:
+            self._is_away = True
+            LOG.warning(
+                "Reading the hosts of [locality] places from Placement failed: %s; "
+                "the known ones are kept, and reading is retried every %d s",
+                e, _API_INTERVAL_S,
+            )  # fmt: skip
