@@ -16,6 +16,7 @@ from ... import __version__
 from . import (
     agent,
     api_database,
+    cinder,
     compute,
     database,
     default,
@@ -48,6 +49,7 @@ _GROUPS = (
     placement,
     placement_database,
     neutron,
+    cinder,
     notifications,
     workarounds,
     moorage,
@@ -131,5 +133,5 @@ def load(
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """Return (group, options) for oslo-config-generator."""
     listed = [(module.GROUP or "DEFAULT", list(module.OPTS)) for module in _GROUPS]
-    authenticated = (placement, neutron)
+    authenticated = (placement, neutron, cinder)
     return [*listed, *((module.GROUP, auth_opts()) for module in authenticated)]

@@ -84,6 +84,15 @@ flavor_extra_specs = sa.Table(
     sa.Column("flavor_id", sa.Integer, nullable=False),
 )
 
+build_requests = sa.Table(
+    "build_requests",
+    API,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("instance_uuid", sa.String(36)),
+    sa.Column("project_id", sa.String(255), nullable=False),
+    sa.Column("block_device_mappings", sa.Text),
+)
+
 # -- a cell's database -----------------------------------------------------------------
 
 CELL = sa.MetaData()
