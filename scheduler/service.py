@@ -19,6 +19,7 @@ from .clock import now_s
 from .conf import register_opts
 from .conf.moorage import PLACEMENT
 from .decision_store import DecisionStore
+from .drivers.attachment_finder import AttachmentFinder
 from .drivers.claims.peer_claims import publish_nothing
 from .drivers.parts import Parts
 from .drivers.plugins import PluginSet, load_plugin_set
@@ -285,6 +286,9 @@ class Scheduler:
                 publish_claims=publish_nothing,
                 review=reconciler.review,
                 views=_views(conf, store, waiter, spawner),
+                attachments=AttachmentFinder.of(
+                    conf, source.boot_volumes, waiter, spawner
+                ),
             )
             self.selector = Selector(conf, parts, published)
             self.explainer = Explainer(

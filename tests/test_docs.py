@@ -43,7 +43,7 @@ EXAMPLES = DOC / "examples"
 PLUGIN = ROOT / "examples/plugin"
 
 #: Their options are keystoneauth1's: the help text depends on its release.
-NOT_OURS = {"placement", "neutron", "nova"}
+NOT_OURS = {"placement", "neutron", "nova", "cinder"}
 
 
 def registered() -> Iterator[tuple[str, str]]:
@@ -182,6 +182,16 @@ def test_rules_about_places_select_what_the_docs_show(
     printed = capsys.readouterr().out.splitlines()
     page = (DOC / "how-to/locality.rst").read_text()
     _, _, shown = page.partition("/python doc/examples/locality.py\n")
+    assert printed == [line.strip() for line in shown.splitlines()[: len(printed)]]
+
+
+def test_instances_near_a_volume_go_where_the_docs_show(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    module("near_volume").main()
+    printed = capsys.readouterr().out.splitlines()
+    page = (DOC / "how-to/locality.rst").read_text()
+    _, _, shown = page.partition("/python doc/examples/near_volume.py\n")
     assert printed == [line.strip() for line in shown.splitlines()[: len(printed)]]
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
 import numpy as np
@@ -17,7 +17,7 @@ from ..scheduler.errors import ConfigurationError
 from ..scheduler.hosts import HostBatch
 from ..scheduler.locality import Distances, Places
 from ..scheduler.request import Request
-from ..scheduler.request.locality import SoftRule
+from ..scheduler.request.locality import HOST, SoftRule, Target
 from .base import BaseHostWeigher, Weights
 
 
@@ -87,9 +87,11 @@ class _Nearness:
 
     def of(self, rule: SoftRule) -> Weights:
         """Return the sum of the distances to a rule's targets, shape (n_hosts,)."""
+        if rule.targets:
+            return self._to_closest(rule.targets)
         if rule.place is not None:
-            target = self._places.target_of(rule.level, rule.place)
-            return self._outside(target, self._first(rule)) if target else self._none()
+            lengths = self._to_place(rule.level, rule.place)
+            return self._none() if lengths is None else lengths
         instances = rule.instances
         if rule.is_group:
             instances = instances.union(self._hosts.placed)
@@ -99,13 +101,31 @@ class _Nearness:
             return self._to_group(by_host, targets, self._first(rule))
         total = self._none()
         for host, target in targets.items():
-            lengths = self._distances.to_target(self._places, target, 0)
-            lengths[self._hosts.matches("host", [host])] = 0.0
-            total += by_host[host] * lengths
+            total += by_host[host] * self._to_host(host, target)
         return total
 
     def _first(self, rule: SoftRule) -> int:
         return self._places.levels.index(rule.level)
+
+    def _to_closest(self, targets: Iterable[Target]) -> Weights:
+        """Return the distance to the closest of some places and hosts."""
+        found = (self._to_place(level, name) for level, name in targets)
+        known = [lengths for lengths in found if lengths is not None]
+        return np.minimum.reduce(known) if known else self._none()
+
+    def _to_place(self, level: str, name: str) -> Weights | None:
+        """Return the distance to a place, or to a host; None: no host is in it."""
+        target = self._places.around(level, name)
+        if target is None:
+            return None
+        if level == HOST:
+            return self._to_host(name, target)
+        return self._outside(target, self._places.levels.index(level))
+
+    def _to_host(self, host: str, target: Sequence[int]) -> Weights:
+        lengths = self._distances.to_target(self._places, target, 0)
+        lengths[self._hosts.matches("host", [host])] = 0.0
+        return lengths
 
     def _none(self) -> Weights:
         return np.zeros(len(self._hosts))

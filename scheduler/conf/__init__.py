@@ -16,6 +16,7 @@ from ... import __version__
 from . import (
     agent,
     api_database,
+    cinder,
     compute,
     database,
     default,
@@ -50,6 +51,7 @@ _GROUPS = (
     placement_database,
     neutron,
     nova,
+    cinder,
     notifications,
     workarounds,
     moorage,
@@ -133,5 +135,5 @@ def load(
 def list_opts() -> list[tuple[str, list[cfg.Opt]]]:
     """Return (group, options) for oslo-config-generator."""
     listed = [(module.GROUP or "DEFAULT", list(module.OPTS)) for module in _GROUPS]
-    authenticated = (placement, neutron, nova)
+    authenticated = (placement, neutron, nova, cinder)
     return [*listed, *((module.GROUP, auth_opts()) for module in authenticated)]

@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+from keystoneauth1 import exceptions as ksa_errors
 from keystoneauth1 import loading as ks_loading
 from keystoneauth1.exceptions import MissingAuthPlugin
 from keystoneauth1.plugin import BaseAuthPlugin
+from keystoneauth1.session import Session
 from oslo_config import cfg
+
+from ..errors import ConfigurationError
+from ..failures import Failure
 
 
 def service_opts(service_type: str) -> tuple[cfg.Opt, ...]:
@@ -45,6 +50,30 @@ def load_auth(conf: cfg.ConfigOpts, group: str) -> BaseAuthPlugin | None:
         )
     auth: BaseAuthPlugin | None = ks_loading.load_auth_from_conf_options(conf, group)
     return auth
+
+
+def load_session(conf: cfg.ConfigOpts, group: str, *, timeout_s: float) -> Session:
+    """Return a session with the auth plugin of a group; it sends nothing yet.
+
+    Parameters
+    ----------
+    timeout_s : float
+        Used if the group's timeout is not set.
+
+    Raises
+    ------
+    ConfigurationError
+        auth_type or one of its options is invalid.
+    """
+    try:
+        auth = load_auth(conf, group)
+    except (ksa_errors.AuthPluginException, ksa_errors.ClientException) as e:
+        failure = Failure.of(f"[{group}] auth_type", conf[group].auth_type, e)
+        raise ConfigurationError(f"{failure}") from e
+    session: Session = ks_loading.load_session_from_conf_options(
+        conf, group, auth=auth, timeout=conf[group].timeout or timeout_s
+    )
+    return session
 
 
 def auth_opts() -> list[cfg.Opt]:

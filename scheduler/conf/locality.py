@@ -9,8 +9,14 @@ from oslo_config import cfg, types
 
 GROUP = "locality"
 
-#: ``host`` and ``cell`` would give hints that nova has, with other rules.
-_LEVEL: Final = types.String(regex=r"(?!(?:host|cell)$)[a-z][a-z0-9_]{0,31}$")
+#: ``host`` and ``cell`` would give hints that nova has, with other rules; names that
+#: end with ``_volume`` or ``_port`` those about volumes and ports.
+_LEVEL: Final = types.String(
+    regex=r"(?!(?:host|cell|.*_volume|.*_port)$)[a-z][a-z0-9_]{0,31}$"
+)
+
+BOOT_VOLUME: Final = "boot_volume"
+PORTS: Final = "ports"
 
 OPTS = (
     cfg.ListOpt(
@@ -22,7 +28,8 @@ OPTS = (
         help=(
             "The levels at which hosts have places, the smallest first, for example "
             "rack, row, room. Possible values: names of lower-case letters, digits and "
-            '"_", other than host and cell. A host aggregate with the metadata '
+            '"_", other than host and cell, that do not end with _volume or _port. A '
+            "host aggregate with the metadata "
             "moorage:level = rack is a rack: its name, or its metadata moorage:place, "
             "is the name of the place. The sources file and push have places in the "
             "column of that name. Empty: hints and extra specs about places are "
@@ -76,6 +83,56 @@ OPTS = (
             "groups at a level: more than 1 makes them weigh more than free memory, "
             "for example. Overridden for a host by the smallest "
             "locality_weight_multiplier among the metadata of its aggregates."
+        ),
+    ),
+    cfg.ListOpt(
+        "automatic",
+        item_type=types.String(choices=[BOOT_VOLUME, PORTS]),
+        default=[BOOT_VOLUME, PORTS],
+        mutable=True,
+        help=(
+            "What new instances are placed near to without a hint, as a preference. "
+            "Possible values: boot_volume, the volume that an instance boots from "
+            "(with [moorage] source = nova_db and [cinder]); ports, the networks of "
+            "the requested ports (with [neutron]). Only if an aggregate is mapped: the "
+            "metadata moorage:volume_backend, or moorage:segment and "
+            "moorage:physical_network. Empty: hints only."
+        ),
+    ),
+    cfg.FloatOpt(
+        "lookup_timeout",
+        default=2.0,
+        min=0.1,
+        max=60.0,
+        mutable=True,
+        help=(
+            "Seconds that a decision waits for Cinder and Neutron in all, to find its "
+            "volumes and ports. Then hints that require a place fail, and preferences "
+            "are dropped. For 10 s after that the service is not waited for. Related: "
+            "[cinder] and [neutron] timeout, which limit one HTTP request, have this "
+            "default."
+        ),
+    ),
+    cfg.FloatOpt(
+        "lookup_max_age",
+        default=30.0,
+        min=0.0,
+        max=3600.0,
+        help=(
+            "Seconds for which an answer of Cinder or Neutron about one volume or port "
+            "is used again. 0: each decision asks."
+        ),
+    ),
+    cfg.IntOpt(
+        "max_lookups",
+        default=10,
+        min=1,
+        max=100,
+        mutable=True,
+        help=(
+            "Maximum number of volumes and ports of one request that are looked up. A "
+            "request whose hints name more is refused; requested ports beyond it do "
+            "not count."
         ),
     ),
 )

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from keystoneauth1 import loading as ks_loading
+from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
 
-from .keystoneauth import service_opts
+from .keystoneauth import load_session, service_opts
 
 GROUP = "neutron"
 
@@ -17,8 +19,24 @@ OPTS = (
         help=(
             "Maximum number of retries of a request to Neutron after a failed "
             "connection. Neutron is used only if auth_type or endpoint_override is set "
-            "here: for the segments of routed networks, and for remote-managed ports."
+            "here: for the segments of routed networks, for remote-managed ports, and "
+            "for the places of ports."
         ),
     ),
     *service_opts("network"),
 )
+
+
+def neutron_adapter(conf: cfg.ConfigOpts, *, timeout_s: float) -> Adapter | None:
+    """Return an adapter configured by this group; None if that has no endpoint.
+
+    Sends nothing. Parameters and errors are those of `load_session`.
+    """
+    options = conf[GROUP]
+    if not (options.auth_type or options.auth_section or options.endpoint_override):
+        return None
+    session = load_session(conf, GROUP, timeout_s=timeout_s)
+    adapter: Adapter = ks_loading.load_adapter_from_conf_options(
+        conf, GROUP, session=session, connect_retries=options.http_retries
+    )
+    return adapter

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ...filters import BaseHostFilter
 from ...objects import RequestSpec, Selection
+from ...weighers import BaseHostWeigher
 from ..candidates import DecisionOffer
 from ..errors import AllocationUpdateFailed, NoValidHost, PluginError
 from ..hosts import HostBatch
@@ -123,16 +124,13 @@ class Decision:
         self.seen = self._begin_pass()
         max_attempts = parts.conf.scheduler.max_attempts
         self._n_alternates = max_attempts - 1 if return_alternates else 0
-        filters = () if request.skips_filters else parts.filters
-        prepared = [filter_.prepare(spec_obj) for filter_ in filters]
-        applied = [each for each in prepared if not each.is_idle]
-        self._filters = sorted(applied, key=lambda each: each.may_pass_later)
-        self._n_first = sum(not each.may_pass_later for each in applied)
-        weighers = [weigher.prepare(spec_obj) for weigher in parts.weighers]
-        self._weighers = [each for each in weighers if not each.is_idle]
         self._needs = Needs(request, parts.conf)
         self._record = record
         self._offer: DecisionOffer | None = None
+        #: Those that the request needs, once it is known what they depend on.
+        self._filters: Sequence[BaseHostFilter] = ()
+        self._n_first = 0
+        self._weighers: Sequence[BaseHostWeigher] = ()
         #: The hosts that the first filters passed, and the number of steps until then.
         self._eligible: HostBatch
         self._n_steps = 0
@@ -147,6 +145,7 @@ class Decision:
         may have ended, are reviewed, and the source is polled for the hosts' state.
         """
         if self._is_rebuild:
+            self._prepare_plugins()
             self._refresh_hosts()
             self._caller.on_start(None)
             return self._decide(None)
@@ -154,6 +153,7 @@ class Decision:
         arrived = parts.candidates.tick()
         self._refresh_hosts()
         requirements = build_requirements(parts, caller, self._request, record)
+        self._prepare_plugins()
         queries = build_queries(parts, self._request, requirements)
         self.seen.queries = queries
         offer = query_candidates(
@@ -195,6 +195,18 @@ class Decision:
             record.restart()
             n_decided += 1
             offer = offer if newer_offer is None else newer_offer
+
+    def _prepare_plugins(self) -> None:
+        """Prepare the filters and weighers that the request needs."""
+        parts, request = self._parts, self._request
+        spec_obj = request.spec_obj
+        filters = () if request.skips_filters else parts.filters
+        prepared = [filter_.prepare(spec_obj) for filter_ in filters]
+        applied = [each for each in prepared if not each.is_idle]
+        self._filters = sorted(applied, key=lambda each: each.may_pass_later)
+        self._n_first = sum(not each.may_pass_later for each in applied)
+        weighers = [weigher.prepare(spec_obj) for weigher in parts.weighers]
+        self._weighers = [each for each in weighers if not each.is_idle]
 
     def _run_driver(self, steps: Steps) -> list[list[Selection]]:
         selections = self._parts.driver.select(steps)

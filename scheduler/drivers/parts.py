@@ -19,6 +19,8 @@ from ..placement.client import PlacementClient
 from ..prefilters import NetworkClient, Prefilter
 from ..sources.base import BaseHostSource
 from ..waiting import Waiter
+from .attachment_finder import AttachmentFinder
+from .attachment_places import FindsAttachments
 from .base import BaseSchedulerDriver
 from .claims.contention import Contention
 from .claims.peer_claims import PublishClaims
@@ -52,6 +54,8 @@ class Parts:
         The rate at which Placement has refused recent claims.
     views : KeepsViews
         Stores the views on which some decisions are made.
+    attachments : FindsAttachments
+        Finds where volumes and ports are.
     publish_claims : callable
         Publishes claims to the other schedulers.
     review : callable
@@ -80,3 +84,4 @@ class Parts:
     review: Callable[[Collection[str]], bool]
     contention: Contention = dataclasses.field(default_factory=Contention)
     views: KeepsViews = dataclasses.field(default_factory=KeepsNoViews)
+    attachments: FindsAttachments = dataclasses.field(default_factory=AttachmentFinder)

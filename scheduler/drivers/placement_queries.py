@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from ..candidates import CandidatesQuery, DecisionOffer, Offer
@@ -24,6 +25,7 @@ from ..placement.health import NO_PROVIDERS
 from ..placement.query import Requirements, build_fallback_query, build_query
 from ..prefilters import NetworkLookup, Prefilter, PrefilterRequest
 from ..request import Request
+from .attachment_places import apply_attachments, check_required
 from .caller import Caller
 from .claims.rechecks import FRESH_S, MAX_RECHECKED
 from .narrowing import narrow_to_places
@@ -33,6 +35,8 @@ from .restrictions import restrict_to_requested_host
 
 LOG = logging.getLogger(__name__)
 
+#: The name of the step that looks up volumes and ports.
+ATTACHMENTS: Final = "attachments"
 #: The prefix of Placement's error details, which carries no information.
 _MALFORMED: Final = (
     "The server could not comply with the request since it is either malformed or "
@@ -163,12 +167,12 @@ def build_requirements(
 def run_prefilters(
     parts: Parts, caller: Caller, request: Request, record: DecisionRecord
 ) -> Requirements:
-    """Return what the prefilters require of Placement.
+    """Return what the prefilters require of Placement, and look up attachments.
 
     Raises
     ------
     NoValidHost
-        A prefilter rejects the request.
+        A prefilter rejects the request, or a required place is not known.
     """
     requirements = Requirements()
     argument = PrefilterRequest(
@@ -181,18 +185,25 @@ def run_prefilters(
         are_zones_checked=parts.source.are_zones_checked,
     )
     with record.timed("prefilters"):
-        _run_all(parts, argument, record)
+        for name, prefilter in parts.prefilters:
+            with _rejecting(name, parts, record):
+                _run(name, prefilter, argument)
+        found = apply_attachments(parts.attachments, request, parts.table, parts.conf)
+        record.attachments = list(found)
+        with _rejecting(ATTACHMENTS, parts, record):
+            check_required(found)
     return requirements
 
 
-def _run_all(parts: Parts, request: PrefilterRequest, record: DecisionRecord) -> None:
-    for name, prefilter in parts.prefilters:
-        try:
-            _run(name, prefilter, request)
-        except NoValidHost as e:
-            record.no_answer = f"Placement not queried: {name} rejected the request"
-            record.steps.append(FilterStep(name, len(parts.table), 0, e.reason))
-            raise
+@contextlib.contextmanager
+def _rejecting(name: str, parts: Parts, record: DecisionRecord) -> Iterator[None]:
+    """Record which step rejects a request."""
+    try:
+        yield
+    except NoValidHost as e:
+        record.no_answer = f"Placement not queried: {name} rejected the request"
+        record.steps.append(FilterStep(name, len(parts.table), 0, e.reason))
+        raise
 
 
 def _run(name: str, prefilter: Prefilter, request: PrefilterRequest) -> None:

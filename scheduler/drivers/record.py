@@ -108,6 +108,40 @@ class InstanceRecord:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class AttachmentRecord:
+    """A volume or a port to which a request was to be near.
+
+    Attributes
+    ----------
+    hint : str
+        Such as near_volume; boot_volume and ports are automatic.
+    uuid : str
+        Of the volume or port; of the instance if its volume could not be read.
+    level : str
+        The level at which its place was required; empty: it was preferred.
+    places : tuple of (level, place)
+        Where it is; the level of service hosts is "host".
+    problem : str
+        Why it did not count, for end users; empty: it did.
+    detail : str
+        The same for operators.
+    """
+
+    hint: str
+    uuid: str
+    level: str
+    places: tuple[tuple[str, str], ...] = ()
+    problem: str = ""
+    detail: str = ""
+
+    def __str__(self) -> str:
+        named = f"{self.hint} {self.uuid}"
+        if self.problem:
+            return f"{named} {'failed' if self.level else 'dropped'}: {self.detail}"
+        return f"{named}: {', '.join(' '.join(place) for place in self.places)}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class ReplayKey:
     """By what a decision can be repeated on the view that is stored of it.
 
@@ -173,6 +207,9 @@ class DecisionRecord:
         All hosts that the scheduler knew.
     replay : ReplayKey or None
         None: no view is stored of the decision.
+    attachments : list of AttachmentRecord
+        The volumes and ports that were looked up, each with its places or the reason
+        why it did not count.
     request : RequestSpec or None
         As the caller sent it, apart from the providers that a claim has set, and with
         the members of other server groups that its hints name. It is there for
@@ -204,8 +241,9 @@ class DecisionRecord:
     request: RequestSpec | None = dataclasses.field(
         default=None, repr=False, compare=False
     )
-    # The last one, so that stored records stay as well compressed as they were.
+    # The last ones, so that stored records stay as well compressed as they were.
     replay: ReplayKey | None = None
+    attachments: list[AttachmentRecord] = dataclasses.field(default_factory=list)
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
@@ -243,7 +281,8 @@ class DecisionRecord:
         return (
             f"{self.request_id or '-'}: {self.n_instances} instance(s) "
             f"{self.outcome or 'open'}{self._why()}; {self._funnel()}"
-            f"{self._chosen()}; {self._claimed()}; {self._times()}{self._hint()}"
+            f"{self._chosen()}{self._dropped()}; {self._claimed()}; {self._times()}"
+            f"{self._hint()}"
         )
 
     def _hint(self) -> str:
@@ -279,6 +318,9 @@ class DecisionRecord:
         )
         n_more = len(self.instances) - TOP_INSTANCES
         return f"{chosen}; and {n_more} more" if n_more > 0 else chosen
+
+    def _dropped(self) -> str:
+        return "".join(f"; {each}" for each in self.attachments if each.problem)
 
     def _claimed(self) -> str:
         if not self.claims:

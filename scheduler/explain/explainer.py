@@ -13,10 +13,11 @@ import numpy as np
 
 from ...objects import RequestSpec
 from ..candidates import CandidatesQuery, DecisionOffer, DerivedData
+from ..drivers.attachment_places import RecordedAttachments
 from ..drivers.caller import Caller
 from ..drivers.named_groups import with_named_groups
 from ..drivers.parts import Parts
-from ..drivers.placement_queries import build_queries, run_prefilters
+from ..drivers.placement_queries import ATTACHMENTS, build_queries, run_prefilters
 from ..drivers.record import DecisionRecord
 from ..drivers.restrictions import requested_host
 from ..errors import NoValidHost, SchedulerError, excerpt
@@ -266,6 +267,8 @@ class Explainer:
 
 def _without_prefilter(parts: Parts, name: str) -> Parts:
     """Return parts without a prefilter or, if there is none of that name, any."""
+    if name == ATTACHMENTS:
+        return dataclasses.replace(parts, attachments=RecordedAttachments())
     left = [each for each in parts.prefilters if each[0] != name]
     if len(left) == len(parts.prefilters):
         left = []

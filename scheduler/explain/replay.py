@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...objects import RequestSpec
+from ..drivers.attachment_places import RecordedAttachments
 from ..drivers.caller import Caller
 from ..drivers.claims.contention import Contention
 from ..drivers.claims.recorded import RecordedClaims
@@ -108,7 +109,8 @@ def _repeat(
     spec: RequestSpec,
     claims: RecordedClaims,
 ) -> DecisionRecord:
-    parts = offline.parts
+    recorded = RecordedAttachments(tuple(record.attachments))
+    parts = dataclasses.replace(offline.parts, attachments=recorded)
     again = DecisionRecord(
         record.request_id,
         record.instance_uuids,

@@ -14,13 +14,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ..hosts import HostAggregate, HostBatch, PlacementPlace
+from ..request.locality import HOST, Target
 
 #: The metadata with which an aggregate is a place, and that which names the place.
 LEVEL_KEY: Final = "moorage:level"
@@ -291,6 +292,25 @@ class Places:
         one = self._all.take(inside)
         above = [int(self._codes_of(one, each)[0]) for each in self.levels[k + 1 :]]
         return (*[NOWHERE] * k, code, *above)
+
+    def names_around(self, level: str, targets: Iterable[Target]) -> set[str]:
+        """Return the places of a level in which places of at most it, or hosts, are."""
+        found: set[str] = set()
+        k = self.levels.index(level)
+        for at, name in targets:
+            if at == level:
+                found.add(name)
+                continue
+            around = self.around(at, name)
+            if around is not None and around[k] >= 0:
+                found.add(self.names(level)[around[k]])
+        return found
+
+    def around(self, level: str, name: str) -> tuple[int, ...] | None:
+        """Return the places around a place, as `target_of`, or around a host."""
+        if level == HOST:
+            return self.targets_of_hosts([name]).get(name)
+        return self.target_of(level, name)
 
     def _by_name(
         self, column: str, names: frozenset[str], level: str

@@ -8,15 +8,12 @@ from typing import Any
 
 import requests
 from keystoneauth1 import exceptions as ksa_errors
-from keystoneauth1 import loading as ks_loading
 from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
 
-from ..conf.keystoneauth import load_auth
-from ..errors import ConfigurationError, NetworkError
-from ..failures import Failure
+from ..conf.neutron import neutron_adapter
+from ..errors import NetworkError
 
-_GROUP = "neutron"
 _TIMEOUT_S = (
     30.0  # if [neutron] timeout is not set: a hung Neutron must not block requests
 )
@@ -32,25 +29,8 @@ def make_network_client(conf: cfg.ConfigOpts) -> NeutronClient | None:
     ConfigurationError
         auth_type or one of its options is invalid.
     """
-    options = conf.neutron
-    if not (options.auth_type or options.auth_section or options.endpoint_override):
-        return None
-    try:
-        auth = load_auth(conf, _GROUP)
-    except (ksa_errors.AuthPluginException, ksa_errors.ClientException) as e:
-        failure = Failure.of("[neutron] auth_type", options.auth_type, e)
-        raise ConfigurationError(f"{failure}") from e
-    session = ks_loading.load_session_from_conf_options(
-        conf, _GROUP, auth=auth, timeout=options.timeout or _TIMEOUT_S
-    )
-    adapter = ks_loading.load_adapter_from_conf_options(
-        conf,
-        _GROUP,
-        session=session,
-        auth=auth,
-        connect_retries=options.http_retries,
-    )
-    return NeutronClient(adapter)
+    adapter = neutron_adapter(conf, timeout_s=_TIMEOUT_S)
+    return None if adapter is None else NeutronClient(adapter)
 
 
 class NeutronClient:

@@ -9,6 +9,7 @@ applies. Hints about a level that is not configured are not read.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -28,6 +29,11 @@ SPREAD_LEVEL: Final = "spread_level"
 MAX_SKEW: Final = "max_skew"
 _MAX_A_PLACE: Final = "max_server_per_"
 _SCOPE: Final = "moorage:"
+
+#: The level of a host among targets, which no place can have.
+HOST: Final = "host"
+#: A level and the name of a place, or `HOST` and the name of a service host.
+Target = tuple[str, str]
 
 #: Values of all hints about places together: each may cost a GET to Placement.
 MAX_VALUES: Final = 100
@@ -104,7 +110,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class SoftRule:
-    """Hosts near to, or far from, a place or some instances are preferred.
+    """Hosts near to, or far from, places or some instances are preferred.
 
     Attributes
     ----------
@@ -117,6 +123,9 @@ class SoftRule:
         UUIDs.
     is_group : bool
         Whether the server group is meant, and instances of the same request count.
+    targets : frozenset of (level, place)
+        Places, and hosts with the level `HOST`, of which the closest one counts; empty:
+        the place or the instances are meant.
     """
 
     is_near: bool
@@ -124,7 +133,33 @@ class SoftRule:
     place: str | None = None
     instances: frozenset[str] = frozenset()
     is_group: bool = False
+    targets: frozenset[Target] = frozenset()
 
+
+class AttachmentKind(enum.StrEnum):
+    """What an instance is attached to, in another service."""
+
+    VOLUME = "volume"
+    PORT = "port"
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentHint:
+    """A volume or a port whose place a request names.
+
+    Attributes
+    ----------
+    level : str
+        The level at which a host must have its place; empty: near ones are preferred.
+    """
+
+    hint: str
+    kind: AttachmentKind
+    uuid: str
+    level: str = ""
+
+
+_OF_ATTACHMENTS: Final = tuple(f"_{kind}" for kind in AttachmentKind)
 
 #: One rule of a request at one level; `hint` is what it is read from.
 Rule = InPlaces | WithInstances | AtMost | Spread
@@ -197,6 +232,19 @@ def remove_hint(spec_obj: RequestSpec, hint: str) -> None:
     spec_obj.scheduler_hints, spec_obj.flavor.extra_specs = hints, specs
 
 
+def attachment_hints(
+    request: Request, levels: Sequence[str]
+) -> tuple[AttachmentHint, ...]:
+    """Return the volumes and ports that a request's hints name.
+
+    Parameters and errors are those of `locality_rules`.
+    """
+    names = request.hints if levels else ()
+    if not any(name.endswith(_OF_ATTACHMENTS) for name in names):
+        return ()
+    return tuple(dict.fromkeys(_RulesReader(request, levels).read_attachments()))
+
+
 def _has_any(request: Request, levels: Sequence[str]) -> bool:
     if not levels:
         return False
@@ -248,6 +296,16 @@ class _RulesReader:
             is_near = self._policy == SOFT_AFFINITY
             for level in sorted(self._named(GROUP_LEVEL)):
                 yield SoftRule(is_near, level, None, self._members, is_group=True)
+
+    def read_attachments(self) -> Iterator[AttachmentHint]:
+        """Yield the volumes and ports that hints name."""
+        for kind in AttachmentKind:
+            at_levels = ((f"same_{level}_{kind}", level) for level in self._levels)
+            for hint, level in ((f"near_{kind}", ""), *at_levels):
+                for value in self._values(hint):
+                    if not uuidutils.is_uuid_like(value):
+                        raise _wrong(hint, value, f"the UUID of a {kind}")
+                    yield AttachmentHint(hint, kind, str(UUID(value)), level)
 
     def _soft_place(
         self, hint: str, value: str, level: str, name: str, *, is_near: bool

@@ -16,7 +16,14 @@ from .destination import RequestedDestination
 from .flavor_and_image import FlavorAndImage, set_field
 from .flavor_groups import FlavorGroups, flavor_groups
 from .groups import QueryGroup
-from .locality import Rule, SoftRule, locality_rules, soft_rules
+from .locality import (
+    AttachmentHint,
+    Rule,
+    SoftRule,
+    attachment_hints,
+    locality_rules,
+    soft_rules,
+)
 from .numa import Guest, Networks
 from .pci import PciRequest, read_requests
 from .resources import query_groups
@@ -31,6 +38,14 @@ LOG = logging.getLogger(__name__)
 _CHECK_TYPE: Final = "_nova_check_type"
 #: Where a RequestSpec refers to the request that was read from it.
 _REFERENCE: Final = "_validated_request"
+
+
+@dataclass(slots=True)
+class _AttachmentRules:
+    """The rules that follow from where the volumes and ports of a request are."""
+
+    rules: tuple[Rule, ...] = ()
+    preferences: tuple[SoftRule, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,12 +246,38 @@ class Request:
         """
         key = tuple(levels)
         if key not in self._rules:
-            self._rules[key] = locality_rules(self, key)
+            read = locality_rules(self, key)
+            self._rules[key] = (*read, *self._of_attachments.rules)
         return self._rules[key]
 
     @cached_property
     def _rules(self) -> dict[tuple[str, ...], tuple[Rule, ...]]:
         return {}
+
+    @cached_property
+    def _of_attachments(self) -> _AttachmentRules:
+        return _AttachmentRules()
+
+    def attachment_hints(self, levels: Sequence[str]) -> Sequence[AttachmentHint]:
+        """Return the volumes and ports that hints name; see `attachment_hints`.
+
+        Raises
+        ------
+        InvalidRequest
+            One of the hints is malformed.
+        """
+        return attachment_hints(self, levels)
+
+    def set_attachment_rules(
+        self, rules: Sequence[Rule], preferences: Sequence[SoftRule]
+    ) -> None:
+        """Have `locality_rules` and `soft_locality_rules` return these, too.
+
+        Called before filters and weighers are prepared.
+        """
+        found = self._of_attachments
+        found.rules, found.preferences = tuple(rules), tuple(preferences)
+        self._rules.clear()
 
     def soft_locality_rules(self, levels: Sequence[str]) -> Sequence[SoftRule]:
         """Return the preferences about places at these levels; see `soft_rules`.
@@ -246,4 +287,4 @@ class Request:
         InvalidRequest
             A hint or an extra spec about places is malformed.
         """
-        return soft_rules(self, levels)
+        return (*soft_rules(self, levels), *self._of_attachments.preferences)

@@ -31,6 +31,10 @@ class NoFlavors(InvalidRequest):
     """Raised by a source that knows no flavors."""
 
 
+class BuildRequestUnavailable(SchedulerError):
+    """Raised when the database of nova's build requests fails or does not answer."""
+
+
 class FlavorsUnavailable(SchedulerError):
     """Raised when the database of the flavors fails or does not answer."""
 
@@ -185,6 +189,21 @@ class BaseHostSource(abc.ABC):
         may query a database. It raises nothing.
         """
         return InstanceLocation(InstanceState.UNKNOWN)
+
+    def boot_volumes(
+        self,
+        instance_uuid: str,  # noqa: ARG002 - for sources that know
+    ) -> Sequence[str]:
+        """Return the UUID of the volume that a new instance boots from, if it has one.
+
+        Empty by default. Called in its own thread, so it may query a database.
+
+        Raises
+        ------
+        SchedulerError
+            It cannot be read.
+        """
+        return ()
 
     def flavors(
         self,

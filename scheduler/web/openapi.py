@@ -168,6 +168,14 @@ _CLAIM = _object(
     detail=_TEXT,
     at_ms=_OPTIONAL_NUMBER,
 )
+_ATTACHMENT = _object(
+    hint=_TEXT,
+    uuid=_TEXT,
+    level=_TEXT,
+    places=_list(_TEXTS),
+    problem=_TEXT,
+    detail=_TEXT,
+)
 _RECORD = _object(
     request_id=_OPTIONAL_TEXT,
     instance_uuids=_TEXTS,
@@ -178,6 +186,7 @@ _RECORD = _object(
     funnel=_list(_FUNNEL),
     instances=_list(_PLACED),
     claims=_list(_CLAIM),
+    attachments=_list(_ATTACHMENT),
     times_ms={"type": "object", "additionalProperties": _NUMBER},
     outcome=_OPTIONAL_TEXT,
     reason=_TEXT,

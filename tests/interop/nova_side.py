@@ -18,6 +18,7 @@ os.environ.setdefault("OS_NOVA_DISABLE_EVENTLET_PATCHING", "1")
 
 import nova.conf
 import nova.notifications.objects.scheduler
+import nova_build_requests
 import nova_client
 import nova_conductor
 import nova_host_manager
@@ -236,6 +237,7 @@ OPERATIONS = {
     "old_computes": nova_services.old_computes,
     "beat_in_memcached": nova_services.beat_in_memcached,
     "is_up_in_memcached": nova_services.is_up_in_memcached,
+    "create_build_request": nova_build_requests.create_build_request,
     "judge": nova_hosts.judge,
     "evaluate_offers": nova_numa.evaluate_offers,
 }

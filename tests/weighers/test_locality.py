@@ -15,6 +15,8 @@ from hypothesis import given
 from moorage.objects import InstanceGroup
 from moorage.scheduler.errors import ConfigurationError, InvalidRequest
 from moorage.scheduler.hosts import Consumption, HostBatch
+from moorage.scheduler.request import Request
+from moorage.scheduler.request.locality import SoftRule
 from moorage.weighers.locality import LocalityWeigher
 
 from ..conftest import batch, group, host, instance_uuid, options, spec
@@ -284,4 +286,57 @@ def test_weigher_agrees_with_the_distances_of_one_host(
         instance_group=_group("soft-anti-affinity", *members),
     )
     expected = [_expected(n, of_host, on, near, level, members) for n in NAMES]
+    assert np.allclose(weights, expected)
+
+
+_HOSTS_AND_PLACES = [("host", name) for name in NAMES] + [
+    (level, name) for level, names in _NAMED.items() for name in names
+]
+
+
+def _to_target(
+    name: str, places: Mapping[str, Mapping[str, str]], level: str, target: str
+) -> float | None:
+    """Return the distance of a host to a place or a host; None: nothing is there."""
+    if level == "host":
+        return 0.0 if name == target else _between(places[name], places[target])
+    inside = next((p for p in places.values() if p.get(level) == target), None)
+    if inside is None:
+        return None
+    if places[name].get(level) == target:
+        return 0.0
+    return _between(places[name], inside, LEVELS.index(level))
+
+
+@examples(4)
+@given(
+    targets=st.lists(st.sampled_from(_HOSTS_AND_PLACES), min_size=1, unique=True),
+    racks=st.lists(st.sampled_from([*_NAMED["rack"], None]), min_size=6, max_size=6),
+)
+def test_closest_of_several_places_and_hosts_counts(
+    tmp_path_factory: pytest.TempPathFactory,
+    targets: list[tuple[str, str]],
+    racks: list[str | None],
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "pairs.csv"
+    lines = [f"{','.join(pair)},{length}\n" for pair, length in _PAIRS.items()]
+    path.write_text("".join(["level,from,to,distance\n", *lines]))
+    # Levels that nest: a place is where any of its hosts is.
+    around = {"r0": ("w0", "m0"), "r1": ("w0", "m0"), "r2": ("w1", "m0")}
+    of_host = {
+        name: {} if rack is None else dict(
+            zip(LEVELS, (rack, *around[rack]), strict=True)
+        )
+        for name, rack in zip(NAMES, racks, strict=True)
+    }  # fmt: skip
+    rows = batch(*(host(host=n, places=tuple(of_host[n].items())) for n in NAMES))
+    spec_obj = spec()
+    parsed = Request.validated(spec_obj)
+    rule = SoftRule(is_near=True, level="", targets=frozenset(targets))
+    parsed.set_attachment_rules([], [rule])
+    weights = _weigher(path, _LENGTHS).prepare(spec_obj).weigh_all(rows, spec_obj)
+    expected = []
+    for name in NAMES:
+        lengths = [_to_target(name, of_host, *target) for target in targets]
+        expected.append(-min((d for d in lengths if d is not None), default=0.0))
     assert np.allclose(weights, expected)

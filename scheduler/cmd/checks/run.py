@@ -51,7 +51,7 @@ _CONNECTED: Final = (
 #: The similarity of two group names, 0 to 1, from which one counts as misspelt.
 _MIN_SIMILARITY: Final = 0.8
 #: Groups whose options are keystoneauth1's, except for those in the table.
-_SERVICES: Final = ("placement", "neutron", "nova")
+_SERVICES: Final = ("placement", "neutron", "nova", "cinder")
 #: Groups whose options are all known: any other name is a mistake.
 _STRICT: Final = frozenset(
     {

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from rich.console import Console
@@ -13,12 +14,17 @@ from . import tables
 from .tables import Answer
 from .text import safe, timestamp, why
 
+_MAX_DETAIL: Final = 1000
+_MAX_PLACES: Final = 8
+
 
 def show(console: Console, decision: Answer) -> None:
     """Print one decision: what, funnel, scores, claims, alternates, times."""
     console.print(_headline(decision))
     if decision["funnel"]:
         console.print(tables.funnel_table(decision))
+    for attachment in decision.get("attachments", ()):
+        console.print(Text(_attachment(attachment)))
     if not decision["instances"]:
         for query in _queries(decision):
             console.print(Text(f"Asked of Placement: {query}"))
@@ -46,6 +52,18 @@ def _headline(decision: Answer) -> Text:
     if reason := why(decision):
         text.append(f". {safe(reason)}")
     return text
+
+
+def _attachment(attachment: Answer) -> str:
+    """Return where a volume or port is, or why it does not count."""
+    named = f"{safe(attachment['hint'])} {safe(attachment['uuid'])}"
+    if attachment["problem"]:
+        result = "failed" if attachment["level"] else "dropped"
+        return f"{named} {result}: {safe(attachment['detail'], _MAX_DETAIL)}"
+    places = (f"{level} {name}" for level, name in attachment["places"][:_MAX_PLACES])
+    n_more = len(attachment["places"]) - _MAX_PLACES
+    more = f" and {n_more} more" if n_more > 0 else ""
+    return f"{named}: {safe(', '.join(places))}{more}"
 
 
 def _queries(decision: Answer) -> Iterator[str]:

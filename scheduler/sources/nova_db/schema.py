@@ -100,6 +100,15 @@ instance_group_member = sa.Table(
     sa.Column("group_id", sa.Integer, nullable=False),
 )
 
+build_requests = sa.Table(
+    "build_requests",
+    API,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("instance_uuid", sa.String(36)),
+    sa.Column("project_id", sa.String(255), nullable=False),
+    sa.Column("block_device_mappings", sa.Text),
+)
+
 # -- a cell's database -----------------------------------------------------------------
 
 CELL = sa.MetaData()

@@ -24,11 +24,13 @@ from ...instances import InstanceLocation, InstanceState
 from ...polling.polled_database import Apply, PolledDatabase, Read, SharedRefresh
 from ..base import (
     BaseHostSource,
+    BuildRequestUnavailable,
     FlavorsUnavailable,
     GroupsUnavailable,
     ServiceHost,
     ServiceState,
 )
+from .build_requests import read_boot_volumes
 from .databases import ApiDatabase, CellDatabase, CellStatus
 from .directory import Directory
 from .discovery import discover_hosts
@@ -293,6 +295,19 @@ class NovaDBSource(BaseHostSource):
             if row is not None and row.host:
                 return InstanceLocation(InstanceState.ON_HOST, row.host)
         return InstanceLocation(state)
+
+    def boot_volumes(self, instance_uuid: str) -> Sequence[str]:
+        """Read the build request of an instance from the API database.
+
+        It exists until the instance is in a cell: one that is moved has none.
+        """
+        try:
+            with self._api.engine().connect() as connection:
+                return read_boot_volumes(connection, instance_uuid)
+        except Exception as e:  # oslo.db has classes of its own
+            raise BuildRequestUnavailable(
+                f"Reading a build request of nova failed: {cause_of(e)}"
+            ) from e
 
     def flavors(self, names: Collection[str] | None = None) -> Sequence[Flavor]:
         """Read flavors from the API database."""

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the volumes and ports of a request are, as Cinder and Neutron answer."""
+
+from .answers import (
+    BACKEND_KEY,
+    HOST_CLUE,
+    PHYSICAL_NETWORK_KEY,
+    SEGMENT_KEY,
+    Attachment,
+    Clue,
+    LookupFailed,
+)
+from .cinder import make_volume_reader
+from .lookups import Lookup, Lookups
+from .neutron import make_port_reader
+
+__all__ = [
+    "BACKEND_KEY",
+    "HOST_CLUE",
+    "PHYSICAL_NETWORK_KEY",
+    "SEGMENT_KEY",
+    "Attachment",
+    "Clue",
+    "Lookup",
+    "LookupFailed",
+    "Lookups",
+    "make_port_reader",
+    "make_volume_reader",
+]

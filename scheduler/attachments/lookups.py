@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions to another service that is slow or down at times, which decisions await.
+
+A question runs in a thread of its own, so that a decision waits no longer than it
+wants to. Its answer is kept for a while, a failure for `RETRY_S`. While a service does
+not answer, one question every `RETRY_S` is sent, and all others fail at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from cachetools import TTLCache
+
+from ..errors import SchedulerError
+from ..waiting import Event, Spawner, Waiter
+from .answers import LookupFailed
+
+LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Seconds for which a failure is remembered.
+RETRY_S: Final = 10.0
+#: Answers, and failures, that are kept.
+MAX_KEPT: Final = 10_000
+#: Questions at a time: half of the threads that serve requests by default.
+MAX_RUNNING: Final = 32
+#: Questions that wait for one of these, as long as the service answers one of them
+#: every `SLOW_S` seconds.
+MAX_QUEUED: Final = 1000
+SLOW_S: Final = 0.5
+
+
+class Lookup(Generic[T]):
+    """A question to a service, which several decisions may await.
+
+    Attributes
+    ----------
+    outcome : T or LookupFailed or None
+        None: there is no answer yet.
+    is_late : bool
+        Whether a decision has stopped waiting for it.
+    """
+
+    def __init__(self, done: Event, outcome: T | LookupFailed | None = None) -> None:
+        self.done = done
+        self.outcome = outcome
+        self.is_late = False
+
+
+class Lookups(Generic[T]):
+    """Looks up objects of a service.
+
+    Parameters
+    ----------
+    service : str
+        For messages.
+    read : callable
+        Returns the object of a UUID, or raises LookupFailed.
+    max_age_s : float
+        Seconds for which an answer is kept.
+    """
+
+    def __init__(
+        self,
+        service: str,
+        read: Callable[[str], T],
+        *,
+        max_age_s: float,
+        waiter: Waiter,
+        spawner: Spawner,
+    ) -> None:
+        self._service = service
+        self._read = read
+        self._spawner = spawner
+        self._now = waiter.monotonic
+        self._lock = spawner.lock()
+        self._answers: TTLCache[str, T]
+        self._answers = TTLCache(MAX_KEPT, max_age_s, timer=self._now)
+        self._failures: TTLCache[str, LookupFailed]
+        self._failures = TTLCache(MAX_KEPT, RETRY_S, timer=self._now)
+        #: Questions without an answer, and those that no thread asks yet.
+        self._open: dict[str, Lookup[T]] = {}
+        self._queue: deque[tuple[str, Lookup[T]]] = deque()
+        self._n_running = 0
+        self._answered_at = 0.0
+        #: Until when the service is not asked, and why.
+        self._outage: tuple[float, LookupFailed] | None = None
+
+    def begin(self, uuid: str) -> Lookup[T]:
+        """Start to look up an object, unless that is known or on its way."""
+        with self._lock:
+            known = self._known(uuid)
+            if known is not None:
+                return known
+            lookup = self._open[uuid] = Lookup[T](self._spawner.event())
+            if self._n_running >= MAX_RUNNING:
+                self._queue.append((uuid, lookup))
+                return lookup
+            if not self._n_running:
+                self._answered_at = self._now()
+            self._n_running += 1
+        try:
+            self._spawner.spawn(
+                lambda: self._run(uuid, lookup), name=f"moorage {self._service}"
+            )
+        except RuntimeError as e:  # the system has no thread left
+            self._end(uuid, lookup, LookupFailed(f"{self._service}: {e}"))
+            with self._lock:
+                self._n_running -= 1
+        return lookup
+
+    def wait(
+        self, lookup: Lookup[T], deadline: float, timeout_s: float
+    ) -> T | LookupFailed:
+        """Return the answer, or why there is none.
+
+        Parameters
+        ----------
+        deadline : float
+            When the decision stops waiting, by the waiter's clock.
+        timeout_s : float
+            How long it has waited then, for messages.
+        """
+        if lookup.outcome is None:
+            lookup.done.wait(max(0.0, deadline - self._now()))
+        with self._lock:
+            if lookup.outcome is not None:
+                return lookup.outcome
+            lookup.is_late = True
+            failure = LookupFailed(
+                f"{self._service} did not answer within {timeout_s:g} s",
+                is_outage=True,
+            )
+            self._begin_outage(failure)
+            return failure
+
+    def _known(self, uuid: str) -> Lookup[T] | None:
+        """Return what needs no new question; None: one has to be sent."""
+        outcome: T | LookupFailed | None = self._answers.get(uuid)
+        if outcome is None:
+            outcome = self._failures.get(uuid)
+        if outcome is None and self._outage is not None:
+            until, failure = self._outage
+            if self._now() < until:
+                outcome = failure
+            else:  # this question finds out, and the others do not wait for it
+                self._outage = self._now() + RETRY_S, failure
+        if outcome is None and uuid in self._open:
+            return self._open[uuid]
+        if outcome is None and self._is_overloaded():
+            outcome = LookupFailed(
+                f"{len(self._open)} questions to {self._service} wait for an answer"
+            )
+        if outcome is None:
+            return None
+        return Lookup(self._spawner.event(), outcome)
+
+    def _is_overloaded(self) -> bool:
+        """Return whether a decision would wait behind others for a slow service."""
+        if self._n_running < MAX_RUNNING:
+            return False
+        is_slow = self._now() - self._answered_at > SLOW_S
+        return is_slow or len(self._queue) >= MAX_QUEUED
+
+    def _run(self, uuid: str, lookup: Lookup[T]) -> None:
+        """Ask one question, then those that are queued."""
+        while True:
+            self._end(uuid, lookup, self._ask(uuid, lookup))
+            with self._lock:
+                if not self._queue:
+                    self._n_running -= 1
+                    return
+                uuid, lookup = self._queue.popleft()
+
+    def _ask(self, uuid: str, lookup: Lookup[T]) -> T | LookupFailed:
+        if lookup.is_late:  # it was queued, and nobody waits for it
+            return LookupFailed(f"{self._service} was not asked in time")
+        try:
+            return self._read(uuid)
+        except LookupFailed as e:
+            return e
+        except SchedulerError as e:  # of a source
+            return LookupFailed(str(e), is_outage=True)
+        except Exception as e:
+            LOG.exception("Asking %s failed", self._service)
+            return LookupFailed(f"Asking {self._service} failed: {e!r}")
+
+    def _end(self, uuid: str, lookup: Lookup[T], outcome: T | LookupFailed) -> None:
+        with self._lock:
+            self._open.pop(uuid, None)
+            self._answered_at = self._now()
+            lookup.outcome = outcome
+            if not isinstance(outcome, LookupFailed):
+                self._answers[uuid] = outcome
+            # Of a late one, the decision that waited for it has noted the outage.
+            if not lookup.is_late:
+                self._note(uuid, outcome)
+        lookup.done.set()
+
+    def _note(self, uuid: str, outcome: T | LookupFailed) -> None:
+        """Remember a failure, and whether the service answers."""
+        if isinstance(outcome, LookupFailed):
+            if outcome.is_outage:
+                self._begin_outage(outcome)
+                return
+            self._failures[uuid] = outcome
+        if self._outage is not None:
+            LOG.info("%s answers again", self._service)
+            self._outage = None
+
+    def _begin_outage(self, failure: LookupFailed) -> None:
+        if self._outage is None:
+            LOG.warning(
+                "%s; requests are decided without it, and it is asked again in %.0f s",
+                failure,
+                RETRY_S,
+            )
+        self._outage = self._now() + RETRY_S, failure

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find where the volumes and ports of a request are: in which mapped places.
+
+hints, boot volume, requested ports
+    ─▶ Cinder, Neutron ─▶ backend, segment, physical network, host
+    ─▶ places, by the metadata of aggregates
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Self, TypeVar
+
+from oslo_config import cfg
+from oslo_utils import uuidutils
+
+from ..attachments import (
+    BACKEND_KEY,
+    HOST_CLUE,
+    PHYSICAL_NETWORK_KEY,
+    SEGMENT_KEY,
+    Attachment,
+    Lookup,
+    LookupFailed,
+    Lookups,
+    make_port_reader,
+    make_volume_reader,
+)
+from ..conf.locality import BOOT_VOLUME, PORTS
+from ..errors import InvalidRequest
+from ..hosts import HostAggregate, HostTable
+from ..locality import place_of
+from ..request import Request
+from ..request.locality import HOST, AttachmentHint, AttachmentKind, Target
+from ..waiting import Spawner, SystemWaiter, Waiter
+from .attachment_places import NO_PLACE
+from .record import AttachmentRecord
+
+_KEYS: Final = {
+    AttachmentKind.VOLUME: (BACKEND_KEY,),
+    AttachmentKind.PORT: (SEGMENT_KEY, PHYSICAL_NETWORK_KEY),
+}
+#: Places to which something is equally close: each costs time in every decision.
+_MAX_PLACES: Final = 100
+
+_NOT_CONFIGURED: Final = {
+    AttachmentKind.VOLUME: "Cinder is not configured: set auth_type in [cinder]",
+    AttachmentKind.PORT: "Neutron is not configured: set auth_type in [neutron]",
+}
+#: For end users; the same for what does not exist and what belongs to others.
+_UNKNOWN: Final = "is not known in the project"
+_UNAVAILABLE: Final = "cannot be looked up now"
+
+_Found = TypeVar("_Found")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class AttachmentFinder:
+    """Looks up volumes in Cinder and ports in Neutron.
+
+    Attributes
+    ----------
+    services : mapping
+        By kind; one that is missing is not configured.
+    boot_volumes : Lookups or None
+        The volumes that instances boot from, by instance. None: they are not known.
+    """
+
+    services: Mapping[AttachmentKind, Lookups[Attachment]] = dataclasses.field(
+        default_factory=dict
+    )
+    boot_volumes: Lookups[Sequence[str]] | None = None
+    waiter: Waiter = dataclasses.field(default_factory=SystemWaiter)
+
+    @classmethod
+    def of(
+        cls,
+        conf: cfg.ConfigOpts,
+        boot_volumes: Callable[[str], Sequence[str]],
+        waiter: Waiter,
+        spawner: Spawner,
+    ) -> Self:
+        """Return a finder configured by ``[cinder]`` and ``[neutron]``.
+
+        Raises
+        ------
+        ConfigurationError
+            An option is invalid.
+        """
+
+        def lookups(service: str, read: Callable[[str], _Found]) -> Lookups[_Found]:
+            max_age_s = conf.locality.lookup_max_age
+            return Lookups(
+                service, read, max_age_s=max_age_s, waiter=waiter, spawner=spawner
+            )
+
+        services = {}
+        if (volumes := make_volume_reader(conf)) is not None:
+            services[AttachmentKind.VOLUME] = lookups("Cinder", volumes)
+        if (ports := make_port_reader(conf, waiter, spawner)) is not None:
+            services[AttachmentKind.PORT] = lookups("Neutron", ports)
+        database = lookups("the source of hosts", boot_volumes)
+        return cls(services, database, waiter)
+
+    def find(
+        self,
+        request: Request,
+        levels: Sequence[str],
+        table: HostTable,
+        conf: cfg.ConfigOpts,
+    ) -> Sequence[AttachmentRecord]:
+        """Look up what hints name, and what counts automatically."""
+        hints = request.attachment_hints(levels)
+        has_volume = bool(request.field("is_bfv")) and self._may_find(
+            BOOT_VOLUME, AttachmentKind.VOLUME, table, conf
+        )
+        has_ports = bool(request.field("requested_networks")) and self._may_find(
+            PORTS, AttachmentKind.PORT, table, conf
+        )
+        if not (hints or has_volume or has_ports):
+            return ()
+        mapped = MappedPlaces(table.aggregates, levels)
+        search = _Search(self, request, table, conf, mapped)
+        search.begin(hints)
+        if has_ports:
+            search.begin_ports()
+        if has_volume:
+            search.begin_boot_volume()
+        return search.results()
+
+    def _may_find(
+        self, what: str, kind: AttachmentKind, table: HostTable, conf: cfg.ConfigOpts
+    ) -> bool:
+        """Return whether something is looked up automatically, and may be mapped."""
+        if what not in conf.locality.automatic or kind not in self.services:
+            return False
+        keys = _KEYS[kind]
+        return any(key in each.metadata for each in table.aggregates for key in keys)
+
+
+class MappedPlaces:
+    """The places that operators have mapped backends, segments and networks to."""
+
+    def __init__(
+        self, aggregates: Iterable[HostAggregate], levels: Sequence[str]
+    ) -> None:
+        self._places: defaultdict[tuple[str, str], set[Target]] = defaultdict(set)
+        for each in aggregates:
+            place = place_of(each)
+            if place is None or place[0] not in levels:
+                continue
+            for key in itertools.chain(*_KEYS.values()):
+                for value in each.metadata.get(key, "").split(","):
+                    if value.strip():
+                        self._places[key, value.strip()].add(place)
+
+    def of(self, key: str, values: Iterable[str]) -> set[Target]:
+        """Return the places of some values of a key."""
+        return {place for v in values for place in self._places.get((key, v), ())}
+
+
+class _Search:
+    """Looks up the volumes and ports of one request, all at the same time."""
+
+    def __init__(
+        self,
+        finder: AttachmentFinder,
+        request: Request,
+        table: HostTable,
+        conf: cfg.ConfigOpts,
+        mapped: MappedPlaces,
+    ) -> None:
+        self._finder = finder
+        self._request = request
+        self._table = table
+        self._mapped = mapped
+        self._most = conf.locality.max_lookups
+        self._timeout_s = conf.locality.lookup_timeout
+        self._deadline = finder.waiter.monotonic() + self._timeout_s
+        self._begun: dict[
+            AttachmentHint, tuple[Lookups[Attachment], Lookup[Attachment]] | None
+        ] = {}
+        self._failed: list[AttachmentRecord] = []
+
+    def begin(self, hints: Iterable[AttachmentHint]) -> None:
+        """Start to look up what hints name."""
+        hints = list(hints)
+        if len({(each.kind, each.uuid) for each in hints}) > self._most:
+            raise InvalidRequest(
+                f"scheduler_hints: the hints about volumes and ports name more than "
+                f"{self._most}, the last of them {hints[-1].hint}; they must name at "
+                f"most {self._most} ([locality] max_lookups)"
+            )
+        for hint in hints:
+            self._begin(hint)
+
+    def _begin(self, hint: AttachmentHint) -> None:
+        lookups = self._finder.services.get(hint.kind)
+        begun = None if lookups is None else (lookups, lookups.begin(hint.uuid))
+        self._begun[hint] = begun
+
+    def begin_ports(self) -> None:
+        """Start to look up the requested ports, as many as may be."""
+        networks = self._request.field("requested_networks") or ()
+        ports = [str(n.port_id) for n in networks if uuidutils.is_uuid_like(n.port_id)]
+        for uuid in ports[: max(0, self._most - len(self._begun))]:
+            self._begin(AttachmentHint(PORTS, AttachmentKind.PORT, uuid))
+
+    def begin_boot_volume(self) -> None:
+        """Start to look up the boot volume, once the source has named it."""
+        boot_volumes = self._finder.boot_volumes
+        instance = self._request.field("instance_uuid")
+        if boot_volumes is None or not uuidutils.is_uuid_like(instance):
+            return
+        reading = boot_volumes.begin(instance)
+        found = boot_volumes.wait(reading, self._deadline, self._timeout_s)
+        if isinstance(found, LookupFailed):
+            failed = AttachmentRecord(
+                BOOT_VOLUME, instance, "", (), _UNAVAILABLE, str(found)
+            )
+            self._failed.append(failed)
+            return
+        for uuid in found:
+            self._begin(AttachmentHint(BOOT_VOLUME, AttachmentKind.VOLUME, uuid))
+
+    # -- results -----------------------------------------------------------------------
+
+    def results(self) -> list[AttachmentRecord]:
+        """Wait for all answers."""
+        return [*map(self._result, self._begun), *self._failed]
+
+    def _result(self, hint: AttachmentHint) -> AttachmentRecord:
+        begun = self._begun[hint]
+        if begun is None:
+            return _failed(hint, _UNAVAILABLE, _NOT_CONFIGURED[hint.kind])
+        lookups, lookup = begun
+        found = lookups.wait(lookup, self._deadline, self._timeout_s)
+        if isinstance(found, LookupFailed):
+            problem = _UNKNOWN if found.is_unknown else _UNAVAILABLE
+            return _failed(hint, problem, str(found))
+        if found.project_id != self._request.field("project_id"):
+            return _failed(hint, _UNKNOWN, f"{hint.kind} of project {found.project_id}")
+        return self._located(hint, found)
+
+    def _located(self, hint: AttachmentHint, found: Attachment) -> AttachmentRecord:
+        places = self._places(found, is_bound=hint.hint != PORTS)
+        if not places:
+            missing = " or ".join(
+                f"{clue.key} {', '.join(sorted(clue.values))}" for clue in found.clues
+            )
+            detail = f"no place is mapped to {missing}" if missing else "it has no host"
+            return _failed(hint, NO_PLACE, detail)
+        if len(places) > _MAX_PLACES and not hint.level:
+            detail = f"it has {len(places)} places, more than {_MAX_PLACES}"
+            return _failed(hint, NO_PLACE, detail)
+        return AttachmentRecord(hint.hint, hint.uuid, hint.level, tuple(places))
+
+    def _places(self, found: Attachment, *, is_bound: bool) -> list[Target]:
+        """Return the places that the first clue with any leads to.
+
+        Parameters
+        ----------
+        is_bound : bool
+            Whether the host of a port counts: that of the instance's own port is the
+            host that the instance is on.
+        """
+        for clue in found.clues:
+            if clue.key != HOST_CLUE:
+                places = self._mapped.of(clue.key, clue.values)
+            elif is_bound:
+                hosts = filter(self._table.nodes_of, clue.values)
+                places = {(HOST, name) for name in hosts}
+            else:
+                continue
+            if places:
+                return sorted(places)
+        return []
+
+
+def _failed(hint: AttachmentHint, problem: str, detail: str) -> AttachmentRecord:
+    return AttachmentRecord(hint.hint, hint.uuid, hint.level, (), problem, detail)

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A decision on a screen, with the volumes and ports that it depended on."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from moorage.scheduler.cmd.cli.explaining import show
+from moorage.scheduler.drivers.record import AttachmentRecord, DecisionRecord, Outcome
+from moorage.scheduler.web import decision_file
+
+VOLUME = "0c6df2a5-5a3c-4ba3-a4b5-8a9c2f1f1a0e"
+NINE = tuple(("rack", f"r{i}") for i in range(9))
+FOUND = [
+    AttachmentRecord("near_volume", VOLUME, "", (("rack", "r7"), ("host", "h1"))),
+    AttachmentRecord("ports", VOLUME, "", (), "cannot be looked up now", "no [answer]"),
+    AttachmentRecord("same_rack_volume", VOLUME, "rack", (), "is unknown", "none"),
+    AttachmentRecord("boot_volume", VOLUME, "", NINE),
+]  # fmt: skip
+
+
+def _decision() -> dict[str, object]:
+    record = DecisionRecord("req-1", (VOLUME,), 1, 0.0, attachments=list(FOUND))
+    record.outcome = Outcome.NO_VALID_HOST
+    return {**record.to_dict(), "funnel": [], "decided_at": 0.0}
+
+
+def test_volumes_and_ports_are_shown_with_places_or_cause() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    show(console, _decision())
+    printed = console.file.getvalue().splitlines()  # type: ignore[attr-defined] # StringIO
+    assert f"near_volume {VOLUME}: rack r7, host h1" in printed
+    assert f"ports {VOLUME} dropped: no [answer]" in printed
+    assert f"same_rack_volume {VOLUME} failed: none" in printed
+    [boot] = [line for line in printed if line.startswith("boot_volume")]
+    assert boot.endswith("rack r7 and 1 more")
+
+
+def test_page_shows_them_too() -> None:
+    page = decision_file("req-1", [_decision()])
+    assert "Volumes and ports" in page
+    assert "rack r7, host h1" in page
+    assert "no [answer]" in page
