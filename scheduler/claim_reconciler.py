@@ -152,11 +152,21 @@ class ClaimReconciler:
                 claim.instance_uuid,
                 claim.host,
             )
-            self._table.release_claim(claim.host, claim.instance_uuid)
+            self._release(claim, held)
             return True
         if self._is_overdue(claim, now):
             self._table.mark_reported(claim.node_uuid, [claim.instance_uuid])
         return False
+
+    def _release(self, claim: UnreportedClaim, held: ConsumerAllocations) -> None:
+        """Release a claim; the instance stays where it is on another node of the host.
+
+        A build that fails on a node of Ironic is tried on others of the same service.
+        """
+        if claim.host in map(self._table.host_of, held.resources):
+            self._table.mark_reported(claim.node_uuid, [claim.instance_uuid])
+        else:
+            self._table.release_claim(claim.host, claim.instance_uuid)
 
     def _is_overdue(self, claim: UnreportedClaim, now: float) -> bool:
         limit_s, since = self.max_age_s, self._known_since.get(claim, now)

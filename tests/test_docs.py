@@ -175,13 +175,16 @@ def test_first_request_prints_what_the_docs_show(
     assert printed == [line.strip() for line in shown.splitlines()[: len(printed)]]
 
 
-def test_rules_about_places_select_what_the_docs_show(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("example", "page"), [("locality", "locality"), ("bare_metal", "bare-metal")]
+)
+def test_examples_of_places_and_bare_metal_select_what_the_docs_show(
+    example: str, page: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    module("locality").main()
+    module(example).main()
     printed = capsys.readouterr().out.splitlines()
-    page = (DOC / "how-to/locality.rst").read_text()
-    _, _, shown = page.partition("/python doc/examples/locality.py\n")
+    text = (DOC / f"how-to/{page}.rst").read_text()
+    _, _, shown = text.partition(f"/python doc/examples/{example}.py\n")
     assert printed == [line.strip() for line in shown.splitlines()[: len(printed)]]
 
 

@@ -67,7 +67,7 @@ def encode(record: DecisionRecord) -> bytes:
 
 def _without_parts(instance: InstanceRecord) -> InstanceRecord:
     top_hosts = tuple(
-        top if top.host == instance.host else dataclasses.replace(top, parts=())
+        top if instance.is_on(top) else dataclasses.replace(top, parts=())
         for top in instance.top_hosts
     )
     return dataclasses.replace(instance, top_hosts=top_hosts)

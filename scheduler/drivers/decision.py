@@ -686,8 +686,14 @@ class Decision:
                 weight=placed.chosen.weight,
                 top_hosts=placed.chosen.top_hosts,
                 alternates=tuple(s.service_host for s in selections[1:]),
+                node=_unless(selections[0].nodename, selections[0].service_host),
             )
         )
+
+
+def _unless(name: str, same: str) -> str:
+    """Return a name; empty if it is the same as another."""
+    return "" if name == same else name
 
 
 @functools.lru_cache(maxsize=4)

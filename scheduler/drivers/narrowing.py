@@ -10,7 +10,7 @@ import numpy as np
 
 from ...filters import BaseHostFilter
 from ...filters.locality import LocalityFilter
-from ..hosts import HostTable
+from ..hosts import HostAggregate, HostTable
 from ..locality import Places, place_of
 from ..placement.query import Requirements
 from ..request import Request
@@ -26,8 +26,9 @@ def narrow_to_places(
 ) -> None:
     """Require the aggregates of the places that a rule names or implies.
 
-    nova mirrors its host aggregates to Placement. For rules that cannot be expressed so
-    the query has no limit, as for nova's hints about other instances.
+    nova mirrors its host aggregates to Placement, of a service host with several nodes
+    (Ironic) only for the first one. For rules that cannot be expressed so the query has
+    no limit, as for nova's hints about other instances.
     """
     is_applied = any(isinstance(each, LocalityFilter) for each in filters)
     if not is_applied or request.skips_filters:
@@ -49,13 +50,15 @@ class _Aggregates:
     def __init__(self, table: HostTable, levels: Sequence[str]) -> None:
         self._hosts = table.batch()
         self._places = Places(self._hosts, levels)
-        found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        found: defaultdict[tuple[str, str], list[HostAggregate]] = defaultdict(list)
         for each in table.aggregates:
             if place := place_of(each):
-                found[place].add(each.uuid)
+                found[place].append(each)
+        self._found: Mapping[tuple[str, str], list[HostAggregate]] = found
+        #: Aggregates of Placement only, of which each node is a member by itself.
+        self._of_nodes: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         for one in table.placement_places:
-            found[one.place].add(one.aggregate)
-        self._found: Mapping[tuple[str, str], set[str]] = found
+            self._of_nodes[one.place].add(one.aggregate)
 
     def of_rule(self, rule: Rule) -> frozenset[str]:
         """Return aggregates of which a host must be in one; empty: this is unknown."""
@@ -71,6 +74,14 @@ class _Aggregates:
     def _of_places(self, level: str, names: Collection[str]) -> frozenset[str]:
         if self._places.has_reported(level):
             return frozenset()  # aggregates do not have all hosts of the places
-        return frozenset(
-            uuid for name in names for uuid in self._found.get((level, name), ())
-        )
+        found = [each for name in names for each in self._found.get((level, name), ())]
+        hosts = frozenset[str]().union(*(each.hosts for each in found))
+        if self._have_several_nodes(hosts):
+            return frozenset()
+        of_nodes = (self._of_nodes.get((level, name), ()) for name in names)
+        return frozenset(each.uuid for each in found).union(*of_nodes)
+
+    def _have_several_nodes(self, hosts: Collection[str]) -> bool:
+        """Return whether one of these service hosts has more than one compute node."""
+        codes = self._hosts.codes("host")[self._hosts.matches("host", hosts)]
+        return bool(len(codes)) and int(np.bincount(codes).max()) > 1

@@ -98,6 +98,8 @@ class InstanceRecord:
     ----------
     top_hosts : tuple of WeighedHost
         The best hosts; none for instances beyond the first `TOP_INSTANCES`.
+    node : str
+        The compute node; empty if it has the name of its host.
     """
 
     instance_uuid: str | None
@@ -105,6 +107,17 @@ class InstanceRecord:
     weight: float
     top_hosts: tuple[WeighedHost, ...]
     alternates: tuple[str, ...] = ()
+    node: str = ""
+
+    @property
+    def place(self) -> str:
+        """The host, with its node unless that is the host's name with a domain."""
+        is_own = not self.node or self.node.startswith(f"{self.host}.")
+        return self.host if is_own else f"{self.host}/{self.node}"
+
+    def is_on(self, host: WeighedHost) -> bool:
+        """Return whether one of the best hosts was chosen."""
+        return (host.host, host.node) == (self.host, self.node or self.host)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -312,7 +325,7 @@ class DecisionRecord:
 
     def _chosen(self) -> str:
         chosen = "".join(
-            f"; {i.instance_uuid} on {i.host} ({i.weight:.3f}), "
+            f"; {i.instance_uuid} on {i.place} ({i.weight:.3f}), "
             f"alternates [{', '.join(i.alternates)}]"
             for i in self.instances[:TOP_INSTANCES]
         )

@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import numpy.typing as npt
 import os_resource_classes as orc
+import os_traits
 
 from ...filters import BaseHostFilter
 from ..hosts import AggregateMap, HostAggregate, HostBatch
@@ -32,8 +33,11 @@ Query = Mapping[str, Sequence[str]]
 MAX_BYTES: Final = 255 - 25
 
 _MAX_ZONE: Final = 40
+_MAX_CLASS: Final = 60
 _MAX_REASON: Final = 90
 _ZONE: Final = "availability_zone"
+#: The resource classes of which the host table has the free amounts.
+_IN_TABLE: Final = frozenset({orc.VCPU, orc.MEMORY_MB, orc.DISK_GB})
 _EXCLUDED: Final = "excluded by the request"
 _OTHERS: Final = ", others for other reasons"
 
@@ -135,9 +139,43 @@ def _of_left_out(
     for mask, (of_one, of_several) in _causes(hosts, request, aggregates, query):
         yield _Cause(int(np.count_nonzero(is_left & mask)), of_one, of_several)
         is_left &= ~mask
-    what = "a trait, an aggregate or another resource that is required"
-    n_left = int(np.count_nonzero(is_left))
-    yield _Cause(n_left, f"lacks {what}", f"lack {what}")
+    yield _Cause(int(np.count_nonzero(is_left)), *_of_others(query))
+
+
+def _of_others(query: Query) -> tuple[str, str]:
+    """Return what is said of one host and of several that have no cause in the table.
+
+    Bare metal is requested by a custom resource class, which the table does not have.
+    """
+    amounts = _requested(query)
+    classes = amounts.keys() - _IN_TABLE
+    if len(classes) != 1:
+        what = "a trait, an aggregate or another resource that is required"
+        return f"lacks {what}", f"lack {what}"
+    [name] = classes
+    quantity = "no" if amounts[name] == 1 else "too few"
+    left = f"{quantity} {_clean(name, _MAX_CLASS)} left"
+    if not _has_conditions(query):
+        return f"has {left}", f"have {left}"
+    what = "a trait or an aggregate that is required"
+    return f"has {left}, or lacks {what}", f"have {left}, or lack {what}"
+
+
+def _requested(query: Query) -> Counter[str]:
+    """Return the amounts of all request groups together, by resource class."""
+    found: Counter[str] = Counter()
+    for key, texts in query.items():
+        if key.startswith("resources"):
+            found.update(_amounts({"resources": texts}))
+    return found
+
+
+def _has_conditions(query: Query) -> bool:
+    """Return whether an aggregate, or a trait that not all hosts have, is required."""
+    of_root = ",".join(query.get("root_required", ())).split(",")
+    required = {trait for trait in of_root if trait and not trait.startswith("!")}
+    is_of_group = any(key.startswith(("required", "member_of")) for key in query)
+    return is_of_group or bool(required - {os_traits.OWNER_NOVA})
 
 
 def _causes(

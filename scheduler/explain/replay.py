@@ -149,6 +149,8 @@ def _compare(one: DecisionRecord, other: DecisionRecord) -> Iterator[Difference]
     """Yield how a replay differs, the outcome first."""
     yield from _unequal("outcome", one.outcome, other.outcome)
     yield from _unequal("hosts", hosts_of(one), hosts_of(other))
+    nodes = ([each.node for each in record.instances] for record in (one, other))
+    yield from _unequal("nodes", *nodes)
     if Outcome.SELECTED not in (one.outcome, other.outcome):
         yield from _unequal("reason", one.reason, other.reason)
         yield from _unequal("message", one.user_message, other.user_message)

@@ -168,6 +168,19 @@ class HostTable:
             rows = self._arrays.where(conditions)
             return tuple(self._arrays.text("uuid", row) for row in rows)
 
+    def nodes_beside(self, node_uuids: Collection[str]) -> frozenset[str]:
+        """Return these providers, and all compute nodes of their service hosts.
+
+        Only with Ironic does a service host have several. A provider without a row is
+        returned alone.
+        """
+        with self._lock:
+            found = map(self._arrays.row_of, node_uuids)
+            hosts = {self._arrays.text("host", row) for row in found if row is not None}
+            beside = self._arrays.where({"host": hosts})
+            nodes = (self._arrays.text("uuid", row) for row in beside)
+            return frozenset([*node_uuids, *nodes])
+
     def take_freed(self) -> list[str]:
         """Return the compute nodes that an instance has left since the last call."""
         left = self.instances.take_left()

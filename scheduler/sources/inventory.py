@@ -206,6 +206,9 @@ def _wrong_names(
 
 
 def _wrong_amounts(host: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for total in ("vcpus", "memory_mb"):
+        if not host[total] and not host.get("resources"):
+            yield total, "0 is less than 1, which needs 'resources' of another class"
     for used, total in (
         ("memory_mb_used", "memory_mb"),
         ("local_gb_used", "local_gb"),

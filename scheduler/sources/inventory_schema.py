@@ -51,8 +51,8 @@ _RESOURCE = _object(
 HOST_KEYS: Final[dict[str, Any]] = {
     "node": _NAME,
     "cell": _NAME,
-    "vcpus": _TOTAL,
-    "memory_mb": _TOTAL,
+    "vcpus": _AMOUNT,
+    "memory_mb": _AMOUNT,
     "local_gb": _AMOUNT,
     "memory_mb_used": _AMOUNT,
     "local_gb_used": _AMOUNT,

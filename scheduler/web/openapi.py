@@ -159,6 +159,7 @@ _PLACED = _object(
     weight=_OPTIONAL_NUMBER,
     top_hosts=_list(_WEIGHED),
     alternates=_TEXTS,
+    node=_TEXT,
 )
 _CLAIM = _object(
     instance_uuids=_TEXTS,

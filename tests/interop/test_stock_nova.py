@@ -19,6 +19,9 @@ from typing import Any
 import pytest
 
 from .stock.cloud import (
+    BARE_METAL_CLASS,
+    BARE_METAL_HOST,
+    BARE_METAL_TRAIT,
     CONTROL_HOST,
     FAILING_HOST,
     HOST_ELSEWHERE,
@@ -44,6 +47,9 @@ _SCHEDULERS = [
 ]
 
 _EVERY_HOST = (*HOSTS, FAILING_HOST, HOST_ELSEWHERE)
+
+#: nova-compute takes about a third of a second for each at its start.
+_N_BARE_METAL_NODES = int(os.environ.get("MOORAGE_BARE_METAL_NODES", "12"))
 
 Allocation = dict[str, int]
 CountRequests = Callable[[], int]
@@ -408,7 +414,7 @@ def _explained(stock: StockCloud, instance: str) -> tuple[str, Callable[[str], s
     know hosts.
     """
     message = _assert_fits_nowhere(stock, instance)
-    assert re.search(rf"Of {len(_EVERY_HOST)} hosts: \d ", message), message
+    assert re.search(rf"Of {stock.n_nodes} hosts: \d+ ", message), message
     assert not [host for host in _EVERY_HOST if host in message]
     stock.until(lambda: instance in stock.moorage("decisions", "--failed"))
     listed = stock.moorage("decisions", "--failed", "--instance", instance)
@@ -424,7 +430,7 @@ def test_boot_without_memory_anywhere_is_explained(
     flavor, _ = users.flavor(memory_mb=2_000_000)
     explanation, why_not = _explained(explained, *users.create(flavor))
     assert "lack memory" in explanation
-    assert "Placement 5 0 " in explanation
+    assert f"Placement {explained.n_nodes} 0 " in explanation
     for host in HOSTS:
         assert re.search(
             r"MEMORY_MB more than its capacity 2000000 (\d+) free of \1, 0 used",
@@ -460,3 +466,144 @@ def test_boot_into_a_full_anti_affinity_group_is_explained(
     for host in HOSTS:
         assert "filter ServerGroupAntiAffinityFilter" in why_not(host)
     assert "COMPUTE_STATUS_DISABLED" in why_not(FAILING_HOST)
+
+
+# -- places ----------------------------------------------------------------------------
+
+_RACKS = {"r1": HOSTS[:2], "r2": HOSTS[2:]}
+_RACK_OF = {host: rack for rack, hosts in _RACKS.items() for host in hosts}
+
+
+@pytest.fixture(scope="module")
+def racks(explained: StockCloud) -> StockCloud:
+    """The cloud with racks, of host aggregates that nova's API has made."""
+    for rack, hosts in _RACKS.items():
+        explained.ask("place", name=rack, level="rack", hosts=hosts)
+    shown = re.compile(r"rack r1 \(2\).*rack r2 \(1\)")
+    explained.until(lambda: bool(shown.search(explained.moorage("hosts", "--tree"))))
+    return explained
+
+
+def _rack(stock: StockCloud, instance: str) -> str:
+    return _RACK_OF[stock.settled(instance, "active")["host"]]
+
+
+def test_hints_about_places_are_kept_and_stay_with_the_instance(
+    racks: StockCloud, users: Users
+) -> None:
+    flavor, _ = users.flavor()
+
+    def rack_of(**hints: object) -> tuple[str, str]:
+        [instance] = users.create(flavor, hints=hints)
+        return instance, _rack(racks, instance)
+
+    first, rack = rack_of(in_rack="r2")
+    assert rack == "r2"
+    second, rack = rack_of(different_rack=[first])
+    assert rack == "r1"
+    assert rack_of(same_rack=[first])[1] == "r2"
+    assert rack_of(not_in_rack=["r2"])[1] == "r1"
+    assert rack_of(near=[first])[1] == "r2"
+    assert rack_of(near=["rack=r1"])[1] == "r1"
+    racks.ask("migrate", instance=second)
+    assert _RACK_OF[racks.settled(second, "resized")["host"]] == "r1"
+    racks.ask("confirm_resize", instance=second)
+    assert _rack(racks, second) == "r1"
+
+
+def test_instances_of_one_request_are_spread_over_racks(
+    racks: StockCloud, users: Users
+) -> None:
+    flavor, _ = users.flavor()
+    instances = users.create(flavor, n=4, hints={"spread_level": "rack"})
+    found = sorted(_rack(racks, instance) for instance in instances)
+    assert found == ["r1", "r1", "r2", "r2"]
+
+
+def test_server_group_is_kept_at_the_level_of_the_flavor(
+    racks: StockCloud, users: Users
+) -> None:
+    flavor, _ = users.flavor(extra_specs={"moorage:group_level": "rack"})
+    group = racks.ask("group", policy="anti-affinity")
+    instances = users.create(flavor, n=2, group=group)
+    assert sorted(_rack(racks, instance) for instance in instances) == ["r1", "r2"]
+    explanation, _ = _explained(racks, *users.create(flavor, group=group))
+    assert "LocalityFilter 1 0 " in explanation
+
+
+def test_soft_server_group_prefers_another_rack(
+    racks: StockCloud, users: Users
+) -> None:
+    flavor, _ = users.flavor(extra_specs={"moorage:group_level": "rack"})
+    group = racks.ask("group", policy="soft-anti-affinity")
+    [first] = users.create(flavor, group=group, forced_host=HOSTS[0])
+    assert _rack(racks, first) == "r1"
+    [second] = users.create(flavor, group=group)
+    assert _rack(racks, second) == "r2"
+
+
+# -- bare metal ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def nodes(stock: StockCloud) -> list[str]:
+    """The nodes of a host with a driver like Ironic's."""
+    return stock.start_bare_metal(_N_BARE_METAL_NODES)
+
+
+def _of_bare_metal(users: Users, **more: str) -> str:
+    """Return a flavor of whole nodes; it has their sizes, as operators write it."""
+    nothing = {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
+    specs = {**nothing, f"resources:{BARE_METAL_CLASS}": "1", **more}
+    return users.flavor(vcpus=32, memory_mb=262144, extra_specs=specs)[0]
+
+
+def _assert_on_node(stock: StockCloud, instance: str) -> str:
+    """Assert that it runs on a node, and holds only that; return it."""
+    shown = stock.settled(instance, "active")
+    assert shown["host"] == BARE_METAL_HOST
+    stock.assert_allocated(instance, {shown["node"]: {BARE_METAL_CLASS: 1}})
+    return str(shown["node"])
+
+
+def test_each_bare_metal_node_is_used_once(
+    stock: StockCloud, users: Users, nodes: list[str]
+) -> None:
+    bare_metal = _of_bare_metal(users)
+    instances = users.create(bare_metal, n=len(nodes) - 1)
+    instances += users.create(bare_metal)
+    used = [_assert_on_node(stock, instance) for instance in instances]
+    assert sorted(used) == sorted(nodes)
+    [one_too_many] = users.create(bare_metal)
+    message = _assert_fits_nowhere(stock, one_too_many)
+    if stock.kind is Scheduler.MOORAGE:
+        assert f"Of {stock.n_nodes} hosts: " in message
+        assert f" have no {BARE_METAL_CLASS} left" in message
+    stock.ask("rebuild", instance=instances[0], has_new_image=True)
+    assert _assert_on_node(stock, instances[0]) == used[0]
+
+
+def test_bare_metal_node_is_forced_or_selected_by_its_trait(
+    stock: StockCloud, users: Users, nodes: list[str]
+) -> None:
+    bare_metal = _of_bare_metal(users)
+    with_trait = _of_bare_metal(users, **{f"trait:{BARE_METAL_TRAIT}": "required"})
+    [special] = users.create(with_trait)
+    node = _assert_on_node(stock, special)
+    other = next(name for name in nodes if name != node)
+    forced = {"forced_host": BARE_METAL_HOST, "forced_node": other}
+    [instance] = users.create(bare_metal, **forced)
+    assert _assert_on_node(stock, instance) == other
+    for arguments in ({"flavor": with_trait}, {"flavor": bare_metal, **forced}):
+        _assert_fits_nowhere(stock, *users.create(**arguments))
+
+
+def test_failed_build_is_tried_on_another_node_of_the_host(
+    stock: StockCloud, users: Users, nodes: list[str], n_requests: CountRequests
+) -> None:
+    [instance] = users.create(_of_bare_metal(users), metadata={"fails": "once"})
+    node = _assert_on_node(stock, instance)
+    assert node in nodes
+    assert n_requests() == 1
+    [chosen] = stock.chosen(instance)
+    assert node not in chosen

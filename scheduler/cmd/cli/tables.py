@@ -87,8 +87,10 @@ def scores_table(hosts: Sequence[Answer], title: str, *, n_shown: int = 5) -> Ta
     table.add_column("weigher", no_wrap=True)
     # For further instances of a request, only the chosen host's parts are stored.
     shown = [host for host in hosts if host["parts"]][:n_shown]
+    # The nodes of an Ironic service have one host.
+    name = "host" if len({host["host"] for host in shown}) == len(shown) else "node"
     for host in shown:
-        table.add_column(cell(host["host"]), justify="right")
+        table.add_column(cell(host[name]), justify="right")
     n_without = 0
     for parts in zip(*(host["parts"] for host in shown), strict=True):
         if any(part["weighted"] != 0 for part in parts):
@@ -109,6 +111,12 @@ def _part(part: Answer) -> Text:
     return Text(number(part["weighted"])).append(f" ({raw})", style="dim")
 
 
+def _node(placed: Answer) -> str:
+    """Return the compute node of an instance, if its name is not the host's."""
+    node = placed.get("node")  # a server of an earlier release has none
+    return f" {safe(node)}" if node else ""
+
+
 def placed_table(record: Answer) -> Table:
     """Return the table of the instances with their hosts and alternates."""
     table = _table("Selected", "instance", "host", "weight", "alternates")
@@ -116,7 +124,7 @@ def placed_table(record: Answer) -> Table:
     for each in instances[:_MAX_PLACED]:
         table.add_row(
             cell(each["instance_uuid"] or "-"),
-            cell(each["host"], "green"),
+            cell(each["host"], "green").append(_node(each), "dim"),
             number(each["weight"]),
             names(each["alternates"]),
         )

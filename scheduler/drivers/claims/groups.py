@@ -8,6 +8,9 @@ sees the earlier one. A member that finds no conflicting member stays. One that 
 leaves, except that the one with the lowest UUID first waits for the others to leave,
 and then stays. A member of an affinity group that has left follows the others to their
 host, which may be one that it left before.
+
+The policies are about service hosts, as in nova: all nodes of an Ironic service are one
+host.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Any, Final
 from ....filters import BaseHostFilter
 from ...candidates import AllocationRequest
 from ...errors import PlacementUnavailable
+from ...hosts import HostTable
 from ...placement.allocations.limits import (
     ANTI_GROUP_MAX_ROUNDS,
     GROUP_MAX_READS,
@@ -50,8 +54,8 @@ class GroupCheck:
         where a host is forced, is not enforced here either.
     own : collection of str
         The request's own instances: filters handle what is decided together.
-    hosts_of : callable
-        Returns the hosts that an instance is on, as far as the table knows.
+    table : HostTable
+        Where the members are that it knows, and the nodes of a host.
     """
 
     def __init__(
@@ -61,13 +65,14 @@ class GroupCheck:
         filters: Iterable[BaseHostFilter],
         own: Collection[str],
         *,
-        hosts_of: Callable[[str], Collection[str]],
+        table: HostTable,
         waiter: Waiter,
         global_request_id: str | None = None,
     ) -> None:
         self._placement = placement
         self._waiter = waiter
         self._global_request_id = global_request_id
+        self._nodes_beside = table.nodes_beside
         policies = {_POLICY_OF.get(type(each).__name__) for each in filters}
         self._policy = group.policy if group and group.policy in policies else None
         self._max_here = 1 if group is None else group.max_per_host
@@ -75,16 +80,22 @@ class GroupCheck:
         self._others = frozenset() if group is None else group.members - self._own
         #: Where the table has other members, read before the filters run: they may not
         #: have seen a member that is added later.
-        self._known = {member: tuple(hosts_of(member)) for member in self._others}
+        self._known = {
+            member: table.instances.hosts_of(member) for member in self._others
+        }
         self._is_somewhere = bool(group and group.hosts)
         #: Providers that the group uses, where the instance must follow it.
         self._targets: frozenset[str] = frozenset()
         self._has_left = False
+        #: The nodes of the hosts that were left in the current round.
+        self._left: frozenset[str] = frozenset()
         #: Providers on which a member of this request stays.
         self._settled: frozenset[str] = frozenset()
 
     def may_try(self, node_uuid: str) -> bool:
         """Return whether the group's policy allows to try a host."""
+        if node_uuid in self._left:
+            return False
         return not self._targets or node_uuid in self._targets
 
     @property
@@ -100,9 +111,10 @@ class GroupCheck:
         if not self._has_left:
             return False
         self._has_left = False
+        self._left = frozenset()
         self._waiter.sleep(GROUP_PAUSE_S)
         if self._policy == AFFINITY:
-            self._targets = self._settled or _providers_of_lowest(
+            self._targets = self._settled or self._nodes_of_lowest(
                 self._held(self._others)
             )
         return True
@@ -130,11 +142,17 @@ class GroupCheck:
             return True
         # Resources of other providers, such as shared storage, do not identify a host.
         granted = request["allocations"].keys()
-        providers = {node_uuid} if node_uuid in granted else set(granted)
+        providers = self._nodes_beside([node_uuid])
+        if node_uuid not in granted:
+            providers = frozenset(granted)
         if self._policy == ANTI_AFFINITY:
             here = {u for u, hosts in self._known.items() if host in hosts}
             knows = here | self._own
-            return self._is_unopposed(uuid, lambda: self._too_many_on(providers, knows))
+            stays = self._is_unopposed(
+                uuid, lambda: self._too_many_on(providers, knows)
+            )
+            self._left |= frozenset() if stays else providers
+            return stays
         if self._is_somewhere or self._settled & providers:
             return True
         strangers = dict.fromkeys(self._others, frozenset[str]())
@@ -148,9 +166,9 @@ class GroupCheck:
             return strangers.keys()
 
         if self._is_unopposed(uuid, elsewhere):
-            self._settled = frozenset(providers)
+            self._settled = providers
             return True
-        self._targets = _providers_of_lowest(strangers)
+        self._targets = self._nodes_of_lowest(strangers)
         return False
 
     def _is_unopposed(self, uuid: str, strangers: Callable[[], Set[str]]) -> bool:
@@ -168,9 +186,14 @@ class GroupCheck:
 
     def _too_many_on(self, providers: Collection[str], known: Set[str]) -> Set[str]:
         """Return the strangers with which the group exceeds its limit on a host."""
+        members = self._others | self._own
         here: set[str] = set()
-        for provider in providers:
-            here |= self._consumers_of(provider) & (self._others | self._own)
+        if len(providers) > len(members):
+            held = self._held(members)
+            here = {uuid for uuid, on in held.items() if not on.isdisjoint(providers)}
+        else:
+            for provider in providers:
+                here |= self._consumers_of(provider) & members
         strangers = here - known
         return strangers if len(here) > self._max_here else frozenset()
 
@@ -198,7 +221,6 @@ class GroupCheck:
                 found[uuid] = frozenset(held.resources)
         return found
 
-
-def _providers_of_lowest(held: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Return the providers of the member with the lowest UUID; empty: no members."""
-    return held[min(held)] if held else frozenset()
+    def _nodes_of_lowest(self, held: Mapping[str, frozenset[str]]) -> frozenset[str]:
+        """Return the host of the member with the lowest UUID; empty: no members."""
+        return self._nodes_beside(held[min(held)]) if held else frozenset()

@@ -92,7 +92,7 @@ class RequestClaims:
             request.server_group,
             () if request.skips_filters else parts.filters,
             uuids,
-            hosts_of=parts.table.instances.hosts_of,
+            table=parts.table,
             waiter=parts.waiter,
             global_request_id=caller.global_request_id,
         )

@@ -32,6 +32,12 @@ FAILING_HOST = "failing"
 #: A host in a cell of its own, as large. Its service is disabled at first.
 HOST_ELSEWHERE = "elsewhere"
 
+#: A host with a driver like Ironic's, in the first cell once it is started.
+BARE_METAL_HOST = "ironic"
+#: What each of its nodes has one of, and a trait of the last node.
+BARE_METAL_CLASS = "CUSTOM_BAREMETAL_GOLD"
+BARE_METAL_TRAIT = "CUSTOM_GPU"
+
 #: The hosts of each cell; nova-api and the scheduler are on the first one's broker.
 CELLS = ((*HOSTS, FAILING_HOST), (HOST_ELSEWHERE,))
 #: The host of nova-scheduler, or of its replacement.
@@ -41,8 +47,13 @@ CONTROL_HOST = "control"
 Allocations = dict[str, dict[str, int]]
 _Options = Mapping[str, Mapping[str, Any]]
 
-_DRIVERS = {FAILING_HOST: "FakeRescheduleDriver", HOST_ELSEWHERE: "FakeDriver"}
+_DRIVERS = {
+    FAILING_HOST: "FakeRescheduleDriver",
+    HOST_ELSEWHERE: "FakeDriver",
+    BARE_METAL_HOST: "FakeIronicDriver",
+}
 _SCRIPT = Path(__file__).with_name("nova_api.py")
+_BARE_METAL = Path(__file__).with_name("nova_bare_metal.py")
 _WAIT_S = 60.0
 _START_S = 180.0
 _LOOK_EVERY_S = 0.2
@@ -152,7 +163,7 @@ class StockCloud(fixtures.Fixture):
             "placement": service_at(self.placement.url),
             "neutron": service_at(services.neutron_url),
             "glance": {"api_servers": services.glance_url},
-            "quota": {"cores": -1, "ram": -1},
+            "quota": {"cores": -1, "instances": -1, "ram": -1},
             "conductor": {"workers": 1},
             "scheduler": {"workers": 1, "discover_hosts_in_cells_interval": 2},
         }
@@ -188,9 +199,10 @@ class StockCloud(fixtures.Fixture):
         path: Path,
         name: str,
         *confs: str,
+        arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> Daemon:
-        command = [str(path), *self._files(*confs)]
+        command = [str(path), *arguments, *self._files(*confs)]
         return self.useFixture(Daemon(name, command, self._folder, environment))
 
     def _files(self, *confs: str) -> Sequence[str]:
@@ -214,6 +226,8 @@ class StockCloud(fixtures.Fixture):
             "moorage": {"source": "nova_db", "register_service": True},
             "scheduler": {"workers": 2},
             "web": {"port": free_port()},
+            # Its distances decide before free memory does.
+            "locality": {"levels": "rack", "weight_multiplier": 100},
         }
         self._write("moorage", options)
         started = self._start_ours("moorage-scheduler")
@@ -225,6 +239,30 @@ class StockCloud(fixtures.Fixture):
         started = self._start_ours("moorage-api")
         started.wait_for("Following the schedulers")
         return started
+
+    def start_bare_metal(self, n_nodes: int) -> list[str]:
+        """Start a host with bare-metal nodes; return them once they can be used."""
+        others = self._providers().keys()
+        self._write(BARE_METAL_HOST, self._host_options(BARE_METAL_HOST))
+        self._start_at(
+            peer_python(),
+            BARE_METAL_HOST,
+            self.databases.cells[0].name,
+            BARE_METAL_HOST,
+            arguments=[str(_BARE_METAL)],
+            environment={"BARE_METAL_NODES": str(n_nodes)},
+        )
+
+        def nodes() -> list[str]:
+            return [uuid for uuid in self._providers() if uuid not in others]
+
+        def are_known() -> bool:
+            if BARE_METAL_HOST not in self.ask("hosts") or len(nodes()) < n_nodes:
+                return False
+            return all(map(self._traits, nodes()))
+
+        self.until(are_known, lambda: f"{len(nodes())} nodes", within_s=_START_S)
+        return nodes()
 
     def _start_users(self) -> None:
         log = (self._folder / "nova-api.log").open("w")
@@ -329,6 +367,11 @@ class StockCloud(fixtures.Fixture):
         self._put(path, {**found, "traits": [*found["traits"], trait]})
 
     # -- what can be seen --------------------------------------------------------------
+
+    @property
+    def n_nodes(self) -> int:
+        """The number of all compute nodes."""
+        return len(self._providers())
 
     def allocations(self, consumer: str) -> Allocations:
         """Return a consumer's resources in Placement, by host."""

@@ -62,7 +62,25 @@ class Users:
         group.create()
         return group.uuid
 
-    def create(self, flavor, n=1, group=None, forced_host=None):
+    def place(self, name, level, hosts):
+        """POST /os-aggregates and its actions: make a place of these hosts."""
+        ctxt, aggregates = _context(), compute_api.AggregateAPI()
+        made = aggregates.create_aggregate(ctxt, name, None)
+        metadata = {"moorage:level": level}
+        aggregates.update_aggregate_metadata(ctxt, made.id, metadata)
+        for host in hosts:
+            aggregates.add_host_to_aggregate(ctxt, made.id, host)
+
+    def create(
+        self,
+        flavor,
+        n=1,
+        group=None,
+        hints=None,
+        forced_host=None,
+        forced_node=None,
+        metadata=None,
+    ):
         """POST /servers; return the UUIDs of n instances."""
         ctxt = _context()
         created, _ = self._compute.create(
@@ -75,9 +93,11 @@ class Users:
             requested_networks=objects.NetworkRequestList(
                 objects=[objects.NetworkRequest(network_id="none")]
             ),
-            scheduler_hints={"group": group} if group else {},
+            scheduler_hints={**({"group": group} if group else {}), **(hints or {})},
             availability_zone="nova" if forced_host else None,
             forced_host=forced_host,
+            forced_node=forced_node,
+            metadata=metadata or {},
             check_server_group_quota=True,
             tags=objects.TagList(),
         )

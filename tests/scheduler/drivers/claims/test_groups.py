@@ -299,7 +299,7 @@ def test_shared_storage_does_not_make_two_hosts_one(make: MakeScheduler) -> None
         Request.of(spec).server_group,
         [ServerGroupAffinityFilter(scheduler.conf)],
         [late],
-        hosts_of=lambda _member: (),
+        table=scheduler.table,
         waiter=HandTime(),
     )
     granted: Any = {"allocations": {node: {}, disks: {}}, "mappings": {}}
