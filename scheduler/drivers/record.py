@@ -171,6 +171,8 @@ class DecisionRecord:
         The message of the error that the caller got, which may reach an end user.
     n_known_hosts : int
         All hosts that the scheduler knew.
+    note : str
+        How the driver chose, if it says so.
     replay : ReplayKey or None
         None: no view is stored of the decision.
     request : RequestSpec or None
@@ -203,8 +205,9 @@ class DecisionRecord:
     request: RequestSpec | None = dataclasses.field(
         default=None, repr=False, compare=False
     )
-    # The last one, so that stored records stay as well compressed as they were.
+    # The last ones, so that stored records stay as well compressed as they were.
     replay: ReplayKey | None = None
+    note: str = ""
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
@@ -227,6 +230,7 @@ class DecisionRecord:
         """
         self.steps.clear()
         self.instances.clear()
+        self.note = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record, without the request, as plain data that JSON can hold."""
@@ -242,7 +246,8 @@ class DecisionRecord:
         return (
             f"{self.request_id or '-'}: {self.n_instances} instance(s) "
             f"{self.outcome or 'open'}{self._why()}; {self._funnel()}"
-            f"{self._chosen()}; {self._claimed()}; {self._times()}{self._hint()}"
+            f"{self._chosen()}; {self._noted()}{self._claimed()}; {self._times()}"
+            f"{self._hint()}"
         )
 
     def _hint(self) -> str:
@@ -278,6 +283,9 @@ class DecisionRecord:
         )
         n_more = len(self.instances) - TOP_INSTANCES
         return f"{chosen}; and {n_more} more" if n_more > 0 else chosen
+
+    def _noted(self) -> str:
+        return f"{self.note}; " if self.note else ""
 
     def _claimed(self) -> str:
         if not self.claims:
