@@ -33,6 +33,7 @@ from .providers import print_providers
 from .push_reports import ingest_table, ingest_times
 from .real_placement import Where
 from .requests import DECISIONS, plain
+from .solver import print_solver
 from .stream import StreamPlan, stream_times
 from .timing import Plan
 from .wire import wire_times
@@ -261,6 +262,12 @@ class Bench:
         n_hosts = self._sizes.plugin_hosts
         self._say(f"rules about places, {n_hosts:,} hosts")
         print_locality(self._console, n_hosts, self._sizes.moorage)
+
+    def run_solver(self) -> None:
+        """Measure requests for many instances that are placed at once."""
+        n_hosts = max(self._sizes.live_hosts)
+        self._say(f"the driver solver, {n_hosts:,} hosts")
+        print_solver(self._console, n_hosts, self._sizes.moorage)
 
     def run_memory(self) -> None:
         """Measure requests that all differ, with providers in memory."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import ClassVar, Self
 
 import numpy as np
@@ -14,6 +14,7 @@ from oslo_config import cfg
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
+from ..scheduler.locality import JointRule
 
 Mask = npt.NDArray[np.bool_]
 
@@ -168,6 +169,17 @@ class BaseHostFilter:
             In the order of ``hosts.candidates``.
         """
         return None
+
+    def joint_rules(
+        self, hosts: HostBatch, spec_obj: RequestSpec
+    ) -> Sequence[JointRule]:
+        """Return what all further instances of the request conform to together.
+
+        For drivers that place several instances at once. None by default: the filter
+        judges a host by the host alone. A filter with ``may_pass_later`` that overrides
+        it is not run for such drivers; the rules stand for it.
+        """
+        return ()
 
     def selection_limits(
         self, host_state: HostState, spec_obj: RequestSpec

@@ -14,7 +14,13 @@ from oslo_config import cfg
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
-from ..scheduler.locality import Finding, Masks, reason_of, reason_of_unknown
+from ..scheduler.locality import (
+    Finding,
+    JointRule,
+    Masks,
+    reason_of,
+    reason_of_unknown,
+)
 from ..scheduler.request import Request
 from ..scheduler.request.locality import InPlaces, Rule, WithInstances
 from .base import BaseHostFilter, Mask, Rejection, all_hosts
@@ -104,6 +110,14 @@ class LocalityFilter(BaseHostFilter):
         if not rules or not len(hosts):
             return all_hosts(hosts)
         return self._masks(hosts, spec_obj).all(rules)
+
+    def joint_rules(self, hosts: HostBatch, spec_obj: RequestSpec) -> list[JointRule]:
+        """Return the rules for all further instances of the request together."""
+        rules = self._rules_of(spec_obj)
+        if not rules or not len(hosts):
+            return []
+        masks = self._masks(hosts, spec_obj)
+        return [masks.joint(rule) for rule in rules]
 
     def _rules_of(self, spec_obj: RequestSpec) -> Sequence[Rule]:
         if self._rules is not None:

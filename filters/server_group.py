@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch, HostState
+from ..scheduler.locality import JointRule, OnePlace, RoomOfPlaces
 from ..scheduler.request import Request
 from ..scheduler.request.server_group import AFFINITY, ANTI_AFFINITY, ServerGroup
 from .base import BaseHostFilter, Mask, Mismatch, all_hosts
@@ -23,6 +26,13 @@ class ServerGroupAffinityFilter(BaseHostFilter):
         """Return which hosts the group is on, shape (n_hosts,)."""
         group_hosts = _group_hosts(hosts, spec_obj)
         return hosts.matches("host", group_hosts) if group_hosts else all_hosts(hosts)
+
+    def joint_rules(self, hosts: HostBatch, spec_obj: RequestSpec) -> list[JointRule]:
+        """Return that the first instances of a group are on one host."""
+        is_first = not _group_hosts(hosts, spec_obj)
+        if is_first and _group_with(AFFINITY, spec_obj) is not None:
+            return [OnePlace(hosts.codes("host"))]
+        return []
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch:
         """Return the hosts that the group is on, and the host."""
@@ -55,6 +65,17 @@ class ServerGroupAntiAffinityFilter(BaseHostFilter):
         if "instance_uuid" in spec_obj:
             passing |= hosts.count_instances({spec_obj.instance_uuid}) > 0
         return passing
+
+    def joint_rules(self, hosts: HostBatch, spec_obj: RequestSpec) -> list[JointRule]:
+        """Return how many further members each service host may have."""
+        group = _group_with(ANTI_AFFINITY, spec_obj)
+        if group is None:
+            return []
+        at = hosts.codes("host")
+        room = np.zeros(int(at.max(initial=-1)) + 1, np.int64)
+        n_members = hosts.count_instances(group.members.union(hosts.placed))
+        room[at] = group.max_per_host - n_members
+        return [RoomOfPlaces(at, room)]
 
     def mismatch(self, host_state: HostState, spec_obj: RequestSpec) -> Mismatch | None:
         """Return how many members the host may have, and those it has."""

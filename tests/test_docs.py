@@ -328,7 +328,7 @@ def _exists(name: str) -> bool:
 def test_named_options_exist() -> None:
     known = set(registered())
     ours = {"moorage", "telemetry", "agent", "scheduler", "filter_scheduler", "metrics"}
-    ours.add("locality")
+    ours |= {"locality", "solver"}
     pages = [page for page in PAGES if page.name != "nova-options.rst"]
     named = {
         (page.name, *pair)
@@ -362,6 +362,7 @@ def _without_total(name: str) -> str:
 @pytest.mark.parametrize(
     "name",
     [
+        "how-to/choose-a-driver.rst",
         "how-to/high-availability.rst",
         "how-to/troubleshoot.rst",
         "tutorials/beside-nova.rst",

@@ -16,6 +16,7 @@ from oslo_config import cfg
 from ..objects import RequestSpec
 from ..scheduler.errors import ConfigurationError
 from ..scheduler.hosts import HostAggregate, HostBatch, HostState
+from ..scheduler.locality import PlacesUsed
 
 LOG = logging.getLogger(__name__)
 
@@ -106,6 +107,16 @@ class BaseHostWeigher:
     def weigh_host(self, host_state: HostState, spec_obj: RequestSpec) -> float:
         """Return the raw weight of one host."""
         return float(self.weigh_all(host_state.as_batch(), spec_obj)[0])
+
+    def joint_wishes(
+        self, hosts: HostBatch, spec_obj: RequestSpec
+    ) -> Sequence[PlacesUsed]:
+        """Return what instances of the request prefer of each other's places.
+
+        For drivers that place several instances at once: by then no raw weight says
+        where the others are. None by default.
+        """
+        return ()
 
     def multipliers(self, hosts: HostBatch) -> Weights:
         """Return the multiplier of each host.

@@ -15,7 +15,7 @@ from oslo_config import cfg
 from ..objects import RequestSpec
 from ..scheduler.errors import ConfigurationError
 from ..scheduler.hosts import HostBatch
-from ..scheduler.locality import Distances, Places
+from ..scheduler.locality import Distances, Places, PlacesUsed, per_place
 from ..scheduler.request import Request
 from ..scheduler.request.locality import HOST, SoftRule, Target
 from .base import BaseHostWeigher, Weights
@@ -62,9 +62,7 @@ class LocalityWeigher(BaseHostWeigher):
 
     def weigh_all(self, hosts: HostBatch, spec_obj: RequestSpec) -> Weights:
         """Return the signed sums of distances, shape (n_hosts,)."""
-        rules = self._rules
-        if rules is None:
-            rules = Request.of(spec_obj).soft_locality_rules(self._levels)
+        rules = self._rules_of(spec_obj)
         total = np.zeros(len(hosts))
         if rules:
             own = spec_obj.instance_uuid if "instance_uuid" in spec_obj else ""
@@ -72,6 +70,23 @@ class LocalityWeigher(BaseHostWeigher):
             for rule in rules:
                 total += near.of(rule) * (-1.0 if rule.is_near else 1.0)
         return total
+
+    def joint_wishes(self, hosts: HostBatch, spec_obj: RequestSpec) -> list[PlacesUsed]:
+        """Return the wishes of the group for few or many places, of any distance."""
+        if not (rules := [r for r in self._rules_of(spec_obj) if r.is_group]):
+            return []
+        places, weights = Places(hosts, self._levels), self.multipliers(hosts)
+        wishes = []
+        for rule in rules:
+            at = places.at(rule.level) if rule.level else hosts.codes("host")
+            of_places = per_place(at, -weights if rule.is_near else weights)
+            wishes.append(PlacesUsed(at, of_places))
+        return wishes
+
+    def _rules_of(self, spec_obj: RequestSpec) -> Sequence[SoftRule]:
+        if self._rules is not None:
+            return self._rules
+        return Request.of(spec_obj).soft_locality_rules(self._levels)
 
 
 class _Nearness:

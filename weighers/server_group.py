@@ -9,6 +9,7 @@ import numpy as np
 
 from ..objects import RequestSpec
 from ..scheduler.hosts import HostBatch
+from ..scheduler.locality import PlacesUsed, per_place
 from ..scheduler.request import Request
 from ..scheduler.request.server_group import SOFT_AFFINITY, SOFT_ANTI_AFFINITY
 from .base import BaseHostWeigher, Weights
@@ -31,6 +32,14 @@ class GroupMembersWeigher(BaseHostWeigher):
         members = group.members.union(hosts.placed)
         counts: Weights = hosts.count_instances(members).astype(np.float64)
         return counts * self.SIGN
+
+    def joint_wishes(self, hosts: HostBatch, spec_obj: RequestSpec) -> list[PlacesUsed]:
+        """Return the wish for few or many service hosts, as much as the multiplier."""
+        group = Request.of(spec_obj).server_group
+        if group is None or group.policy != self.POLICY:
+            return []
+        at = hosts.codes("host")
+        return [PlacesUsed(at, per_place(at, -self.SIGN * self.multipliers(hosts)))]
 
 
 class ServerGroupSoftAffinityWeigher(GroupMembersWeigher):

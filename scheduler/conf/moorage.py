@@ -132,7 +132,13 @@ OPTS = (
     cfg.StrOpt(
         "driver",
         default="filter_scheduler",
-        help="The scheduler driver: an entry point of moorage.drivers.",
+        help=(
+            "The scheduler driver. Possible values: filter_scheduler selects the hosts "
+            "of the highest weight, one instance after the other; chance selects any "
+            "hosts that pass the filters, at random; solver places all instances of a "
+            "request at once, and needs moorage[solver]; or the name of another entry "
+            "point of moorage.drivers. Related: time_limit in [solver]."
+        ),
     ),
     cfg.StrOpt(
         "embedded_placement_database",

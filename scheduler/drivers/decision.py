@@ -22,6 +22,7 @@ from ..placement.allocations.limits import MAX_POSTS, MAX_QUERIES, MAX_REREAD_TR
 from ..request import Request
 from ..request.checks import instance_uuids_of
 from .alternates import SelectionMaker
+from .base import Weigh
 from .caller import Caller
 from .claims.accepting import (
     NO_CANDIDATE,
@@ -46,6 +47,7 @@ from .instances import (
     Needs,
     PlacedInstance,
     fill_provider_mapping,
+    hosts_after,
     spec_of_instance,
 )
 from .named_groups import with_named_groups
@@ -60,8 +62,9 @@ from .record import TOP_INSTANCES, DecisionRecord, InstanceRecord, ReplayKey
 from .restrictions import evacuated_from, restrict_hosts
 from .seen import Seen
 from .steps import Steps
+from .together import Together
 from .user_reasons import count_causes
-from .weighing import Ranking, is_random, rank_hosts
+from .weighing import Ranking, checked_weights, is_random, rank_hosts
 
 LOG = logging.getLogger(__name__)
 
@@ -126,6 +129,7 @@ class Decision:
         self._n_alternates = max_attempts - 1 if return_alternates else 0
         self._needs = Needs(request, parts.conf)
         self._record = record
+        self.together = Together(request, self._filters, self._weighers, record)
         self._offer: DecisionOffer | None = None
         #: Those that the request needs, once it is known what they depend on.
         self._filters: Sequence[BaseHostFilter] = ()
@@ -134,6 +138,8 @@ class Decision:
         #: The hosts that the first filters passed, and the number of steps until then.
         self._eligible: HostBatch
         self._n_steps = 0
+        #: Weighs hosts instead of the weighers.
+        self._weigh: Weigh | None = None
         record.n_instances = len(self._uuids)
 
     def run(self) -> list[list[Selection]]:
@@ -423,40 +429,61 @@ class Decision:
         return self._uuids
 
     def select_by_weight(
-        self, hosts: HostBatch, ledger: Ledger | None, claims: Claims | None
+        self,
+        hosts: HostBatch,
+        ledger: Ledger | None,
+        claims: Claims | None,
+        placed: Sequence[PlacedInstance] = (),
+        weigh: Weigh | None = None,
     ) -> tuple[list[PlacedInstance], list[list[Selection]]]:
-        """Place all instances on the best hosts; return them, and their selections."""
+        """Place all instances on the best hosts; return them, and their selections.
+
+        Parameters
+        ----------
+        hosts : HostBatch
+            With `placed` counted on them.
+        placed : sequence of PlacedInstance
+            Those that have a host already: not all.
+        weigh : callable, optional
+            Weighs hosts instead of the enabled weighers.
+        """
+        self._weigh = weigh
+        have = {each.instance_uuid for each in placed}
+        left = [uuid for uuid in self._uuids if uuid not in have]
         if ledger is None:
-            placed = self._place(hosts, self._uuids, None, accept_any)
+            made = self._place(hosts, left, None, accept_any)
         elif claims is None:
-            accept = reserve_in_ledger(ledger)
-            placed = self._place(hosts, self._uuids, ledger, accept)
+            made = self._place(hosts, left, ledger, reserve_in_ledger(ledger))
         else:
-            placed = self._claim_all(hosts, ledger, claims)
-        others = self._ranked_alternates(placed)
-        return placed, self.make_selections(placed, ledger, others)
+            made = self._claim_all(hosts, left, ledger, claims)
+        made = [*placed, *made]
+        others = self._ranked_alternates(made)
+        return made, self.make_selections(made, ledger, others)
 
     def _claim_all(
-        self, hosts: HostBatch, ledger: Ledger, claims: Claims
+        self,
+        hosts: HostBatch,
+        left: Sequence[str],
+        ledger: Ledger,
+        claims: Claims,
     ) -> list[PlacedInstance]:
-        """Place and claim all instances, several in one POST if Placement grants it.
+        """Place and claim instances, several in one POST if Placement grants it.
 
         Refused instances move to other candidates and hosts, together at first, then
         one by one; granted claims stay. The instance that is placed last is placed with
         all others taken into account.
         """
         placed: list[PlacedInstance] = []
-        left = list(self._uuids)
         for _ in range(MAX_POSTS):
             if len(left) < 2:
                 break
             planned = self._place(
-                _after(hosts, placed), left, ledger, reserve_in_ledger(ledger)
+                hosts_after(hosts, placed), left, ledger, reserve_in_ledger(ledger)
             )
             left = claims.claim_together(planned, ledger)
             placed += [each for each in planned if each.instance_uuid not in left]
         if left:
-            seen = _after(hosts, placed)
+            seen = hosts_after(hosts, placed)
             placed += self._claim_singly(seen, left, ledger, claims)
         return placed
 
@@ -523,7 +550,7 @@ class Decision:
             while found is None and claims and claims.may_try_again(rounds):
                 if claims.counts_others:
                     passing = self._filter_last(uuid, number)
-                    ranking = self.rank_hosts(passing, uuid)
+                    ranking = self._ranked(passing, uuid)
                 found = first_accepted(ranking, uuid, accept)
                 rounds += 1
             if found is None:
@@ -552,6 +579,7 @@ class Decision:
         ledger: Ledger | None,
         *,
         has_top: bool = True,
+        weighed: Ranking | None = None,
     ) -> PlacedInstance:
         """Return an instance with its host, which has accepted it.
 
@@ -559,10 +587,15 @@ class Decision:
         ----------
         has_top : bool
             Whether the decision record gets the best hosts of the ranking.
+        weighed : Ranking, optional
+            Has the weights for the record, if not `ranking`.
         """
         its_limits = self._limits(ranking.hosts, index)
         consumption = self._needs.on_host(its_limits, _mappings(ledger, candidate))
-        chosen = ChosenHost.of(ranking, index, has_top=has_top)
+        shown, at = ranking, index
+        if weighed is not None:
+            shown, at = weighed, _index_in(weighed.hosts, ranking.hosts, index)
+        chosen = ChosenHost.of(shown, at, has_top=has_top)
         return PlacedInstance(
             uuid, chosen, candidate, its_limits, consumption, index, ranking
         )
@@ -576,7 +609,18 @@ class Decision:
         )
 
     def _rank(self, hosts: HostBatch, uuid: str, number: int) -> Ranking:
-        return self.rank_hosts(self.filter_hosts(hosts, uuid, number), uuid)
+        return self._ranked(self.filter_hosts(hosts, uuid, number), uuid)
+
+    def _ranked(self, hosts: HostBatch, uuid: str) -> Ranking:
+        """Return hosts in the order of the driver's weights, or of the weighers'."""
+        if self._weigh is None:
+            return self.rank_hosts(hosts, uuid)
+        what = f"[moorage] driver: weigh of {type(self._parts.driver).__name__}"
+        with self._record.timed("weighers"):
+            compute = functools.partial(self._weigh, hosts, uuid)
+            return Ranking(
+                hosts, checked_weights(what, hosts, compute), self._ties(hosts)
+            )
 
     def filter_hosts(self, hosts: HostBatch, uuid: str, number: int) -> HostBatch:
         """Return the hosts that pass for an instance, by its number in the request."""
@@ -584,6 +628,23 @@ class Decision:
         self._eligible = self._run_filters(first, hosts, uuid, number)
         self._n_steps = len(self._record.steps)
         return self._filter_last(uuid, number)
+
+    def assume_placed(self, hosts: HostBatch) -> None:
+        """Count instances that are about to be claimed, for checks after the claim."""
+        self._eligible = hosts
+
+    def free(self, provider: str, name: str) -> int:
+        """Return what a provider of a candidate has left, with nothing reserved."""
+        return 0 if self._offer is None else self._offer.free(provider, name)
+
+    @property
+    def record(self) -> DecisionRecord:
+        """The record of the decision."""
+        return self._record
+
+    def monotonic(self) -> float:
+        """Return the seconds of a clock that is never set."""
+        return self._parts.waiter.monotonic()
 
     def _filter_last(self, uuid: str, number: int) -> HostBatch:
         """Return the eligible hosts that also pass the filters that run last."""
@@ -610,12 +671,17 @@ class Decision:
                 steps=self._record.steps,
             )
 
+    @property
+    def rng(self) -> np.random.Generator:
+        """A random generator whose seed is that of the pass."""
+        return self.seen.rng(self._parts.rng)
+
     def rank_hosts(self, hosts: HostBatch, uuid: str) -> Ranking:
-        """Return hosts in the order of their weights for an instance."""
+        """Return hosts in the order of the weighers' weights for an instance."""
         conf, contention = self._parts.conf, self.seen.contention
         rng, n_choices = self._parts.rng, contention.n_choices
         if is_random(conf, n_choices):
-            rng = self.seen.rng(rng)
+            rng = self.rng
         with self._record.timed("weighers"):
             return rank_hosts(
                 self._weighers,
@@ -713,11 +779,3 @@ def _index_in(hosts: HostBatch, some: HostBatch, index: int) -> int:
     if hosts is some:
         return index
     return int(np.flatnonzero(hosts.rows == some.rows[index])[0])
-
-
-def _after(hosts: HostBatch, placed: Sequence[PlacedInstance]) -> HostBatch:
-    """Return the hosts with the placed instances counted on them."""
-    for each in placed:
-        [index] = hosts.matches("uuid", [each.value("uuid")]).nonzero()[0]
-        hosts = hosts.with_instance(int(index), each.instance_uuid, each.consumption)
-    return hosts

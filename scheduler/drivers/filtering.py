@@ -119,6 +119,23 @@ def rejections(
         yield prepared, ~passing
 
 
+def passing_again(
+    filters: Sequence[BaseHostFilter],
+    hosts: HostBatch,
+    spec_obj: RequestSpec,
+    *,
+    is_rebuild: bool,
+) -> HostBatch:
+    """Return the hosts that pass for a later instance; nothing is recorded.
+
+    Parameters and errors are those of `filter_hosts`.
+    """
+    for filter_ in _applicable(filters, 1, is_rebuild):
+        if len(hosts):
+            hosts = _passed(filter_, hosts, spec_obj)
+    return hosts
+
+
 def _explain_one(
     filter_: BaseHostFilter, host_state: HostState, spec_obj: RequestSpec
 ) -> Rejection | None:

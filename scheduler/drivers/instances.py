@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Self
 
 from oslo_config import cfg
@@ -163,3 +163,11 @@ class PlacedInstance:
     def without_ranking(self) -> Self:
         """Return a copy without the ranking, which frees its hosts."""
         return dataclasses.replace(self, ranking=None)
+
+
+def hosts_after(hosts: HostBatch, placed: Iterable[PlacedInstance]) -> HostBatch:
+    """Return the hosts with the placed instances counted on them."""
+    for each in placed:
+        [index] = hosts.matches("uuid", [each.value("uuid")]).nonzero()[0]
+        hosts = hosts.with_instance(int(index), each.instance_uuid, each.consumption)
+    return hosts

@@ -218,6 +218,8 @@ class DecisionRecord:
         The message of the error that the caller got, which may reach an end user.
     n_known_hosts : int
         All hosts that the scheduler knew.
+    note : str
+        How the driver chose, if it says so.
     replay : ReplayKey or None
         None: no view is stored of the decision.
     attachments : list of AttachmentRecord
@@ -257,6 +259,7 @@ class DecisionRecord:
     # The last ones, so that stored records stay as well compressed as they were.
     replay: ReplayKey | None = None
     attachments: list[AttachmentRecord] = dataclasses.field(default_factory=list)
+    note: str = ""
 
     @contextmanager
     def timed(self, step: str) -> Iterator[None]:
@@ -279,6 +282,7 @@ class DecisionRecord:
         """
         self.steps.clear()
         self.instances.clear()
+        self.note = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record, without the request, as plain data that JSON can hold."""
@@ -294,7 +298,8 @@ class DecisionRecord:
         return (
             f"{self.request_id or '-'}: {self.n_instances} instance(s) "
             f"{self.outcome or 'open'}{self._why()}; {self._funnel()}"
-            f"{self._chosen()}{self._dropped()}; {self._claimed()}; {self._times()}"
+            f"{self._chosen()}{self._dropped()}; {self._noted()}{self._claimed()}; "
+            f"{self._times()}"
             f"{self._hint()}"
         )
 
@@ -334,6 +339,9 @@ class DecisionRecord:
 
     def _dropped(self) -> str:
         return "".join(f"; {each}" for each in self.attachments if each.problem)
+
+    def _noted(self) -> str:
+        return f"{self.note}; " if self.note else ""
 
     def _claimed(self) -> str:
         if not self.claims:

@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import PluginError
+from ..candidates import Mask
+from ..errors import MAX_MESSAGE, PluginError, shortened
 from ..hosts import HostBatch
 from ..request import Request
-from .base import Selections
+from .base import Choice, Eligible, Selections, Weigh
 from .claims.accepting import (
+    NO_CANDIDATE,
     Accept,
     Claims,
     accept_any,
@@ -21,11 +24,15 @@ from .claims.accepting import (
     reserve_in_ledger,
 )
 from .claims.ledger import Ledger
-from .instances import PlacedInstance
+from .instances import PlacedInstance, hosts_after
+from .record import TOP_INSTANCES
 from .weighing import Ranking
 
 if TYPE_CHECKING:
     from .decision import Decision
+
+#: As if so many instances came before: the record has no best hosts for it.
+_NO_TOP: Final = TOP_INSTANCES
 
 
 class Steps:
@@ -59,6 +66,8 @@ class Steps:
         self._claims = claims
         self.placed: list[PlacedInstance] = []
         self.made: Selections | None = None
+        #: The last weights that the driver asked for.
+        self._weighed: Ranking | None = None
 
     @property
     def request(self) -> Request:
@@ -75,9 +84,37 @@ class Steps:
         # As for the first instance: filters that run once per request run, too.
         return self._decision.filter_hosts(hosts, instance_uuid, 0)
 
+    def eligible(self, hosts: HostBatch, instance_uuid: str) -> Eligible:
+        """Return the hosts for instances that are placed together, with their rules."""
+        return self._decision.together.eligible(hosts, instance_uuid)
+
     def weights(self, hosts: HostBatch, instance_uuid: str) -> npt.NDArray[np.float64]:
         """Return the weight of each host."""
-        return self._decision.rank_hosts(hosts, instance_uuid).total
+        self._weighed = self._decision.rank_hosts(hosts, instance_uuid)
+        return self._weighed.total
+
+    def ranked(self, hosts: HostBatch, instance_uuid: str) -> HostBatch:
+        """Return the hosts in the order of their weights."""
+        return hosts.take(self._decision.rank_hosts(hosts, instance_uuid).order)
+
+    def open_candidates(self, hosts: HostBatch) -> Mask:
+        """Return which candidates may still be claimed."""
+        numbers = hosts.candidates.numbers
+        if self._ledger is None:
+            return np.ones(len(numbers), bool)
+        is_open = map(self._ledger.is_open, numbers.tolist())
+        return np.fromiter(is_open, bool, len(numbers))
+
+    def free(self, provider_uuid: str, resource_class: str) -> int:
+        """Return what a provider has left for this request."""
+        if self._ledger is None:
+            return self._decision.free(provider_uuid, resource_class)
+        return self._ledger.free(provider_uuid, resource_class)
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The random generator of this decision."""
+        return self._decision.rng
 
     def claim(
         self, hosts: HostBatch, index: int, instance_uuid: str
@@ -86,11 +123,74 @@ class Steps:
         candidate = self._accept()(instance_uuid, hosts, index)
         if candidate is None:
             return None
-        placed = self._decision.place_instance(
-            _in_order(hosts), instance_uuid, index, candidate, self._ledger
-        )
+        placed = self._placed(hosts, Choice(instance_uuid, index, candidate))
         self.placed.append(placed)
+        self.candidates = hosts_after(self.candidates, [placed])
         return hosts.with_instance(index, instance_uuid, placed.consumption)
+
+    def _placed(
+        self, hosts: HostBatch, choice: Choice, n_others: int = 0
+    ) -> PlacedInstance:
+        weighed = self._weighed
+        at = hosts.rows[choice.index]
+        if weighed is not None and not (weighed.hosts.rows == at).any():
+            weighed = None
+        return self._decision.place_instance(
+            _in_order(hosts),
+            choice.instance_uuid,
+            choice.index,
+            choice.candidate,
+            self._ledger,
+            has_top=len(self.placed) + n_others < TOP_INSTANCES,
+            weighed=weighed,
+        )
+
+    def n_passing(self, hosts: HostBatch, choices: Sequence[Choice]) -> int:
+        """Return how many of the choices of one host pass the filters."""
+        one = hosts.take([choices[0].index])
+        for n_before, choice in enumerate(choices):
+            if n_before:
+                now = self._decision.together.passing_again(one, choice.instance_uuid)
+                if choice.candidate not in now.candidates.numbers:
+                    return n_before
+            placed = self._placed(one, dataclasses.replace(choice, index=0), _NO_TOP)
+            one = one.with_instance(0, choice.instance_uuid, placed.consumption)
+        return len(choices)
+
+    def claim_together(
+        self, hosts: HostBatch, choices: Sequence[Choice]
+    ) -> tuple[HostBatch, list[str]]:
+        """Claim hosts for several instances at once."""
+        planned: list[PlacedInstance] = []
+        refused: list[str] = []
+        later = hosts
+        for choice in choices:
+            if (candidate := self._reserved(hosts, choice)) is None:
+                refused.append(choice.instance_uuid)
+                continue
+            choice = dataclasses.replace(choice, candidate=candidate)
+            placed = self._placed(later, choice, len(planned))
+            if choice.instance_uuid != self.instance_uuids[-1]:
+                placed = placed.without_ranking()
+            planned.append(placed)
+            later = hosts_after(later, [placed])
+        if planned and self._claims is not None and self._ledger is not None:
+            self._decision.assume_placed(later)
+            refused += self._claims.claim_together(planned, self._ledger)
+        granted = [each for each in planned if each.instance_uuid not in refused]
+        self.placed += granted
+        self.candidates = hosts_after(self.candidates, granted)
+        return hosts_after(hosts, granted), refused
+
+    def _reserved(self, hosts: HostBatch, choice: Choice) -> int | None:
+        """Return the reserved candidate of a choice; None: it is not available."""
+        if self._ledger is None:
+            return NO_CANDIDATE
+        node_uuid = hosts.value("uuid", choice.index)
+        candidate = self._ledger.next_candidate(node_uuid, [choice.candidate])
+        if candidate is not None:
+            self._ledger.reserve(candidate)
+        return candidate
 
     def _accept(self) -> Accept:
         if self._ledger is None:
@@ -117,12 +217,20 @@ class Steps:
         self.made = self._decision.make_selections(self.placed, self._ledger, others)
         return self.made
 
-    def select_by_weight(self) -> Selections:
-        """Place all instances on the hosts of the highest weight."""
+    def select_by_weight(self, weigh: Weigh | None = None) -> Selections:
+        """Place all instances that have no host on those of the highest weight."""
         self.placed, self.made = self._decision.select_by_weight(
-            self.candidates, self._ledger, self._claims
+            self.candidates, self._ledger, self._claims, self.placed, weigh
         )
         return self.made
+
+    def note(self, text: str) -> None:
+        """Put a line into the record."""
+        self._decision.record.note = shortened(text, MAX_MESSAGE)
+
+    def monotonic(self) -> float:
+        """Return the seconds of a clock that is never set."""
+        return self._decision.monotonic()
 
 
 def _in_order(hosts: HostBatch) -> Ranking:

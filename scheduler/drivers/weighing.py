@@ -202,12 +202,13 @@ def rank_hosts(  # noqa: PLR0913 - five by name
         for weigher in weighers:
             name = type(weigher).__name__
             with tracing.span(name, kind="weigher", hosts_in=len(hosts)):
-                raw = _checked(name, hosts, partial(weigher.weigh_all, hosts, spec_obj))
+                compute = partial(weigher.weigh_all, hosts, spec_obj)
+                raw = checked_weights(f"weigher {name}", hosts, compute)
                 weight_range = WeightRange.of(raw, weigher.minval, weigher.maxval)
                 multipliers = None
                 if not weight_range.is_flat:
                     compute = partial(weigher.multipliers, hosts)
-                    multipliers = _checked(name, hosts, compute)
+                    multipliers = checked_weights(f"weigher {name}", hosts, compute)
                     with np.errstate(over="ignore", invalid="ignore"):
                         weight_range.normalize(raw, out=normalized)
                         total += np.multiply(normalized, multipliers, out=normalized)
@@ -224,22 +225,31 @@ def rank_hosts(  # noqa: PLR0913 - five by name
     return ranking
 
 
-def _checked(name: str, hosts: HostBatch, compute: Callable[[], Weights]) -> Weights:
+def checked_weights(
+    what: str, hosts: HostBatch, compute: Callable[[], Weights]
+) -> Weights:
+    """Return what `compute` returns, which must be a finite weight of each host.
+
+    Raises
+    ------
+    PluginError
+        It fails, or returns something else; the message begins with `what`.
+    """
     try:
         values = np.asarray(compute(), dtype=np.float64)
     except SchedulerError:
         raise
     except Exception as e:
-        # Third-party code may raise anything: the error names the weigher.
-        raise PluginError(f"weigher {name} failed: {type(e).__name__}: {e}") from e
+        # Third-party code may raise anything: the error names it.
+        raise PluginError(f"{what} failed: {type(e).__name__}: {e}") from e
     if values.shape != (len(hosts),):
         raise PluginError(
-            f"weigher {name} returned an array of shape {values.shape}; "
+            f"{what} returned an array of shape {values.shape}; "
             f"it must be ({len(hosts)},)"
         )
     if not np.isfinite(values).all():
         # A single one would make every weight NaN, and the order random.
-        raise PluginError(f"weigher {name} returned NaN or infinity for some host")
+        raise PluginError(f"{what} returned NaN or infinity for some host")
     return values
 
 

@@ -9,6 +9,15 @@ from .conflicts import (
     places_of_host,
 )
 from .distances import ELSEWHERE, Distances
+from .joint import (
+    NOT_ALLOWED,
+    EvenPlaces,
+    JointRule,
+    OnePlace,
+    PlacesUsed,
+    RoomOfPlaces,
+    per_place,
+)
 from .masks import Finding, Masks
 from .places import LEVEL_KEY, NOWHERE, PLACE_KEY, SEVERAL, Places, place_of
 from .reasons import reason_of, reason_of_unknown
@@ -16,17 +25,24 @@ from .reasons import reason_of, reason_of_unknown
 __all__ = [
     "ELSEWHERE",
     "LEVEL_KEY",
+    "NOT_ALLOWED",
     "NOWHERE",
     "PLACE_KEY",
     "SEVERAL",
     "Distances",
+    "EvenPlaces",
     "Finding",
     "HostPlaces",
+    "JointRule",
     "Masks",
+    "OnePlace",
     "Places",
+    "PlacesUsed",
+    "RoomOfPlaces",
     "conflicts_of_table",
     "find_conflicts",
     "find_unknown_levels",
+    "per_place",
     "place_of",
     "places_of_host",
     "reason_of",

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ..hosts import HostBatch
 from ..request.locality import AtMost, InPlaces, Rule, Spread, WithInstances
+from .joint import NOT_ALLOWED, EvenPlaces, JointRule, OnePlace, RoomOfPlaces
 from .places import Counts, Places
 
 Mask = npt.NDArray[np.bool_]
@@ -67,6 +68,19 @@ class Masks:
         counts = self._counts(rule)
         limit = rule.limit if isinstance(rule, AtMost) else self._most(rule, at, counts)
         return ((at >= 0) & (counts[at] < limit)) | self._is_on()
+
+    def joint(self, rule: Rule) -> JointRule:
+        """Return a rule for all further instances of the request together."""
+        at = self.places.at(rule.level)
+        if isinstance(rule, WithInstances) and rule.is_group:
+            if not self._counts_with(rule).any():
+                return OnePlace(at)
+        elif isinstance(rule, AtMost) and rule.is_group:
+            return RoomOfPlaces(at, rule.limit - self._counts(rule))
+        elif isinstance(rule, Spread):
+            counted = np.unique(at[at >= 0])
+            return EvenPlaces(at, self._counts(rule), counted, rule.max_skew)
+        return JointRule(np.where(self.of(rule), 0, NOT_ALLOWED))
 
     def _numbers(self, rule: InPlaces) -> list[int]:
         found = (self.places.find(rule.level, name) for name in rule.places)

@@ -46,6 +46,7 @@ _TABLES = (
     "The store of decisions, at 1,000 hosts",
     "What-if questions, milliseconds",
     "Rules about places, 1,000 hosts, ms",
+    "Requests for 20 instances, 50 hosts, ms",
 )
 _SOURCE_TABLES = (
     "A start from nova 34's databases, 4 cells, ms",

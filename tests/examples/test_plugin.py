@@ -3,23 +3,18 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
 import subprocess
 import sys
-import sysconfig
 import textwrap
-import venv
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from ..fixtures.installed_examples import ROOT, install_example, select_with
+
 TUTORIAL = ROOT / "doc/tutorials/plugin.rst"
-_FIRST_WITH_WHEELS = 71
 INVENTORY = """
 cells: [{name: cell1}]
 aggregates:
@@ -36,32 +31,7 @@ hosts:
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment with the plugin and our own packages."""
-    folder = tmp_path_factory.mktemp("plugin")
-    venv.create(folder / "venv", symlinks=True)
-    interpreter = folder / "venv" / "bin" / "python"
-    _share_packages(folder / "venv")
-    # Built from a copy, because setuptools creates folders beside the sources.
-    source = shutil.copytree(ROOT / "examples" / "plugin", folder / "source")
-    pip: list[str | Path] = [sys.executable, "-m", "pip", "-q"]
-    pip += ["--python", interpreter, "install"]
-    subprocess.run(
-        [*pip, "--no-deps", *_without_download(), source], check=True, timeout=120
-    )
-    return interpreter
-
-
-def _without_download() -> list[str]:
-    """Return options to use our setuptools if it can build wheels."""
-    if int(version("setuptools").split(".")[0]) < _FIRST_WITH_WHEELS:
-        return []
-    return ["--no-index", "--no-build-isolation"]
-
-
-def _share_packages(environment: Path) -> None:
-    """Let an environment use the packages of this one, editable ones among them."""
-    [packages] = environment.glob("lib/python*/site-packages")
-    ours = sysconfig.get_path("purelib")
-    (packages / "shared.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
+    return install_example("plugin", tmp_path_factory.mktemp("plugin"))
 
 
 @pytest.fixture(scope="module")
@@ -74,15 +44,7 @@ def record(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
         r"code-block:: ini\n\n((?: {3}.*\n)+)", TUTORIAL.read_text("utf-8")
     )
     config.write_text(textwrap.dedent(blocks[0]))
-    script = Path(__file__).with_name("plugin_select.py")
-    answer = subprocess.run(
-        [python, "-W", "ignore", script, inventory, config],
-        stdout=subprocess.PIPE,
-        check=True,
-        timeout=120,
-    )
-    found: dict[str, Any] = json.loads(answer.stdout)
-    return found
+    return select_with(python, inventory, config)
 
 
 def test_filter_of_the_plugin_rejects_the_quarantined_host(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import given
 from oslo_config import cfg
@@ -55,6 +56,16 @@ def _passing(rows: HostBatch, **changes: Any) -> str:
     return "".join(rows.host[prepared.passing(rows, spec_obj)])
 
 
+def _together(rows: HostBatch, **changes: Any) -> str:
+    """The hosts that the rules for several instances at once allow."""
+    spec_obj = spec(**changes)
+    prepared = LocalityFilter(_conf()).prepare(spec_obj)
+    allowed = np.ones(len(rows), bool)
+    for rule in prepared.joint_rules(rows, spec_obj):
+        allowed &= rule.allowed
+    return "".join(rows.host[allowed])
+
+
 def _group(policy: str, *members: str) -> InstanceGroup:
     return group(policy, members=list(members), uuid=GROUP)
 
@@ -89,6 +100,7 @@ ON = {"a": [ONE], "c": [TWO], "f": [THREE]}
 )
 def test_hints(hints: dict[str, list[str]], passing: str) -> None:
     assert _passing(_cloud(ON), scheduler_hints=hints) == passing
+    assert _together(_cloud(ON), scheduler_hints=hints) == passing
 
 
 @pytest.mark.parametrize(
@@ -127,6 +139,10 @@ def test_group(
     changes = {"scheduler_hints": hints, "extra_specs": extra_specs}
     group_of_two = _group(policy, ONE, TWO)
     assert _passing(_cloud(ON), instance_group=group_of_two, **changes) == passing
+    # A place that has too many now has not once others have more.
+    is_spread = any("spread_level" in name for name in (*hints, *extra_specs))
+    allowed = _together(_cloud(ON), instance_group=group_of_two, **changes)
+    assert allowed == ("abcdef" if is_spread else passing)
 
 
 def test_first_member_of_a_group_goes_anywhere_and_the_next_ones_follow() -> None:
@@ -136,7 +152,9 @@ def test_first_member_of_a_group_goes_anywhere_and_the_next_ones_follow() -> Non
     }
     rows = _cloud({})
     assert _passing(rows, **changes) == "abcdef"
-    assert _passing(rows.with_instance(2, ONE, SMALL), **changes) == "cd"
+    assert _together(rows, **changes) == "abcdef"
+    after = rows.with_instance(2, ONE, SMALL)
+    assert _passing(after, **changes) == _together(after, **changes) == "cd"
 
 
 def test_instances_of_a_request_without_a_group_are_spread() -> None:

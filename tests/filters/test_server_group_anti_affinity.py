@@ -47,8 +47,12 @@ def _group(**fields: Any) -> InstanceGroup:
 )
 def test_group(of: InstanceGroup | None, passing: str, conf: cfg.ConfigOpts) -> None:
     rows, spec_obj = batch(*THREE, instances=ON), spec(instance_group=of)
-    mask = ServerGroupAntiAffinityFilter(conf).passing(rows, spec_obj)
+    filter_ = ServerGroupAntiAffinityFilter(conf)
+    mask = filter_.passing(rows, spec_obj)
     assert "".join(rows.host[mask]) == passing
+    rules = filter_.joint_rules(rows, spec_obj)
+    assert all((rule.allowed == mask).all() for rule in rules)
+    assert bool(rules) or mask.all()
 
 
 def test_host_that_the_instance_is_on_passes(conf: cfg.ConfigOpts) -> None:

@@ -144,6 +144,24 @@ def test_soft_group_at_a_level(policy: str, level: str, weights: list[float]) ->
     assert _weights(_weigher(), placed, **one) == weights
 
 
+@pytest.mark.parametrize(
+    ("policy", "weight"), [("soft-affinity", -1.0), ("soft-anti-affinity", 1.0)]
+)
+def test_members_that_are_placed_together_prefer_few_or_many_places(
+    policy: str, weight: float
+) -> None:
+    rows = _cloud(ON)
+    spec_obj = spec(
+        instance_group=_group(policy, ONE),
+        scheduler_hints={"group_level": ["rack"]},
+    )
+    prepared = _weigher().prepare(spec_obj)
+    [wish] = prepared.joint_wishes(rows, spec_obj)
+    at = wish.places.tolist()
+    assert at[0] == at[1] != at[2]
+    assert {wish.weights[place] for place in at if place >= 0} == {weight}
+
+
 def _group(policy: str, *members: str) -> InstanceGroup:
     return group(policy, members=list(members), uuid=GROUP)
 

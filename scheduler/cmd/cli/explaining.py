@@ -37,6 +37,8 @@ def show(console: Console, decision: Answer) -> None:
         console.print(tables.placed_table(decision))
     if decision["claims"]:
         console.print(tables.claims_table(decision["claims"]))
+    if note := decision.get("note"):
+        console.print(Text(safe(note)))
     console.print(Text(_times(decision), style="dim"))
 
 

@@ -46,16 +46,23 @@ class Ledger:
         if among is None:
             among = self.candidates_of(node_uuid)
         for index in among:
-            is_open = index not in self._refused and self.offer.may_claim(index)
-            if is_open and self._fits(index):
+            if self.is_open(index) and self._fits(index):
                 return index
         return None
+
+    def is_open(self, index: int) -> bool:
+        """Return whether a candidate was offered, and neither claimed nor refused."""
+        return index not in self._refused and self.offer.may_claim(index)
+
+    def free(self, provider: str, name: str) -> int:
+        """Return what a provider has left of a class, less what is reserved."""
+        return self.offer.free(provider, name) - self._reserved[provider, name]
 
     def _fits(self, index: int) -> bool:
         if not self._reserved:
             return True  # otherwise it would not be open
         return all(
-            self.offer.free(provider, name) - self._reserved[provider, name] >= amount
+            self.free(provider, name) >= amount
             for provider, resources in self.resources_of(index).items()
             for name, amount in resources.items()
         )

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import ast
+import configparser
 import contextlib
+import re
 import textwrap
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,7 +17,10 @@ import pytest
 import stevedore
 
 from moorage.objects import Selection
+from moorage.scheduler import drivers
 from moorage.scheduler.conf import load
+from moorage.scheduler.drivers.base import DecisionSteps
+from moorage.scheduler.drivers.steps import Steps
 from moorage.scheduler.errors import NoValidHost, PluginError
 from moorage.scheduler.hosts import HostRecord
 from moorage.scheduler.service import build
@@ -23,9 +29,8 @@ from moorage.testing import SchedulerFixture, host
 
 from ...fixtures.clouds import CONTEXT, new_uuids, request
 
-FIRST_FIT = (
-    Path(__file__).parents[3] / "examples/plugin/moorage_example_plugin/first_fit.py"
-)
+_ROOT = Path(__file__).parents[3]
+FIRST_FIT = _ROOT / "examples/plugin/moorage_example_plugin/first_fit.py"
 
 Driven = Callable[..., SchedulerFixture]
 
@@ -178,6 +183,69 @@ def test_weights_order_hosts_as_filter_scheduler_does(driven: Driven) -> None:
     assert names == [["h3", "h2", "h1"]] * 2
 
 
+def test_driver_may_weigh_by_itself(driven: Driven) -> None:
+    code = """
+        from moorage.scheduler.drivers.base import BaseSchedulerDriver
+
+        class Backwards(BaseSchedulerDriver):
+            def select(self, steps):
+                return steps.select_by_weight(
+                    lambda hosts, uuid: -steps.weights(hosts, uuid)
+                )
+    """
+    fixture = driven(code, "Backwards", *_hosts())
+    uuids = new_uuids(3)
+    answer = _select(fixture, uuids, vcpus=2)
+    assert _names(answer[0]) == ["h0", "h2", "h3"]
+    [record] = fixture.scheduler.decisions.newest(1)
+    assert [len(each.instance_uuids) for each in record.claims] == [3]
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ("[1.0]", r"weigh of Wrong returned an array of shape \(1,\)"),
+        ("[float('nan')] * len(hosts)", "weigh of Wrong returned NaN"),
+        ("1 / 0", "weigh of Wrong failed: ZeroDivisionError"),
+    ],
+    ids=["too few", "not a number", "an error"],
+)
+def test_wrong_weights_name_the_driver(
+    driven: Driven, weights: str, message: str
+) -> None:
+    code = f"""
+        from moorage.scheduler.drivers.base import BaseSchedulerDriver
+
+        class Wrong(BaseSchedulerDriver):
+            def select(self, steps):
+                return steps.select_by_weight(lambda hosts, uuid: {weights})
+    """
+    fixture = driven(code, "Wrong", *_hosts())
+    with pytest.raises(PluginError, match=message):
+        _select(fixture, new_uuids())
+
+
+def test_instances_without_a_host_are_placed_by_weight(driven: Driven) -> None:
+    code = """
+        from moorage.scheduler.drivers.base import BaseSchedulerDriver
+
+        class FirstByHand(BaseSchedulerDriver):
+            def select(self, steps):
+                used = steps.candidates.vcpus_used.sum()
+                steps.claim(steps.candidates, 0, steps.instance_uuids[0])
+                assert steps.candidates.vcpus_used.sum() == used + 2
+                return steps.select_by_weight()
+    """
+    fixture = driven(code, "FirstByHand", *_hosts())
+    uuids = new_uuids(3)
+    answer = _select(fixture, uuids, vcpus=2)
+    assert _names(answer[0])[0] == _order(fixture)[0]
+    for instance, mine in zip(uuids, answer, strict=True):
+        held = fixture.placement.allocations(instance).resources
+        assert list(held) == [mine[0].compute_node_uuid]
+    assert len(fixture.scheduler.table.claims()) == 3
+
+
 def test_driver_that_forgets_an_instance_is_named(driven: Driven) -> None:
     code = """
         from moorage.scheduler.drivers.base import BaseSchedulerDriver
@@ -219,3 +287,64 @@ def test_class_that_is_no_driver_stops_the_start(install: Callable[..., None]) -
     conf.set_override("driver", "Lost", group="moorage")
     with pytest.raises(PluginError, match=r"\[moorage\] driver: 'Lost' is not a sub"):
         build(conf, source=FileSource())
+
+
+# -- the public interface --------------------------------------------------------------
+
+_DRIVERS = Path(drivers.__path__[0])
+BUILT_IN = ["chance.py", "filter_scheduler.py", "solver"]
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """Yield the modules of the package of drivers that a module imports."""
+    package = ["moorage", "scheduler", "drivers"]
+    package += path.relative_to(_DRIVERS).parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level + 1]
+            yield ".".join([*base, node.module or ""])
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_built_in_driver_imports_no_private_part_of_drivers(name: str) -> None:
+    path = _DRIVERS / name
+    files = [path] if path.is_file() else sorted(path.glob("*.py"))
+    assert files
+    public = "moorage.scheduler.drivers.base"
+    own = f"moorage.scheduler.drivers.{Path(name).stem}."
+    private = {
+        module
+        for file in files
+        for module in _imported(file)
+        if module.startswith("moorage.scheduler.drivers")
+        and module != public
+        and not module.startswith(own)
+    }
+    assert private == set()
+
+
+def test_every_driver_of_moorage_is_checked() -> None:
+    parser = configparser.ConfigParser()
+    parser.read(_ROOT / "setup.cfg")
+    lines = parser["options.entry_points"]["moorage.drivers"].split("\n")
+    modules = {
+        line.partition("drivers.")[2].partition(":")[0] for line in lines if line
+    }
+    assert modules == {Path(name).stem for name in BUILT_IN}
+
+
+def test_every_step_is_documented() -> None:
+    page = (_ROOT / "doc/reference/plugin-interfaces.rst").read_text("utf-8")
+    _, _, section = page.partition(".. _driver-interface:")
+    steps = {name for name in vars(DecisionSteps) if not name.startswith("_")}
+    assert steps - set(re.findall(r"``(\w+)", section)) == set()
+
+
+def test_steps_implement_the_interface() -> None:
+    public = {name for name in vars(DecisionSteps) if not name.startswith("_")}
+    # The first is an attribute of an instance.
+    assert public - {"candidates"} - set(vars(Steps)) == set()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Select once with the example plugin, and print the decision record as JSON.
+"""Select once with an example package, and print the decision record as JSON.
 
-Run in the environment that has the plugin: python plugin_select.py INVENTORY CONFIG.
+Run in the environment that has the package: python example_select.py INVENTORY CONFIG.
 """
 
 import json

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The driver: solves, checks the answer by the filters, claims it, or falls back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from oslo_config import cfg
+
+from ...errors import ConfigurationError
+from ...hosts import HostBatch
+from ...placement.allocations.limits import MAX_POSTS
+from ..base import BaseSchedulerDriver, Choice, DecisionSteps, Eligible, Selections
+from .problem import Numbers, Problem
+
+LOG = logging.getLogger(__name__)
+
+_REFUSED = "Placement refused claims"
+
+
+class SolverScheduler(BaseSchedulerDriver):
+    """Place all instances of a request so that the sum of their weights is the highest.
+
+    The weights are those of the first round of ``filter_scheduler``, before any of the
+    instances is placed. A single instance is placed as by ``filter_scheduler``, and so
+    is what the solver cannot place.
+
+    Raises
+    ------
+    ConfigurationError
+        SciPy is not installed.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        super().__init__(conf)
+        self._time_limit_s: float = conf.solver.time_limit
+        try:
+            from .program import Result, solve
+        except ImportError as e:
+            raise ConfigurationError(
+                "[moorage] driver = solver needs SciPy: install moorage[solver]"
+            ) from e
+        self._solve, self._results = solve, Result
+
+    def select(self, steps: DecisionSteps) -> Selections:
+        """Return the hosts of the best placing; see `BaseSchedulerDriver`."""
+        left = list(steps.instance_uuids)
+        if len(left) == 1:
+            return steps.select_by_weight()
+        deadline = steps.monotonic() + self._time_limit_s
+        why = _REFUSED
+        for _ in range(MAX_POSTS):
+            eligible = steps.eligible(steps.candidates, left[0])
+            choices, why = self._choose(steps, eligible, left, deadline)
+            if not choices:
+                break
+            _, left = steps.claim_together(eligible.hosts, choices)
+            if not left:
+                return _answer(steps)
+            why = _REFUSED
+        return _fall_back(steps, left, why)
+
+    def _choose(
+        self,
+        steps: DecisionSteps,
+        eligible: Eligible,
+        uuids: Sequence[str],
+        deadline: float,
+    ) -> tuple[list[Choice], str]:
+        """Return a choice for each instance that the filters accept; or none, and why.
+
+        A filter may accept fewer instances on a host than Placement has room for. That
+        host then gets no more, and the problem is solved again.
+        """
+        problem = Problem.read(steps, eligible, len(uuids))
+        while True:
+            left_s = deadline - steps.monotonic()
+            result, n_each = self._solve(problem, left_s)
+            if result is not self._results.OPTIMAL:
+                return [], result
+            choices = list(_choices(problem, n_each, uuids))
+            smaller = _without_rejected(steps, eligible.hosts, problem, choices)
+            if smaller is problem:
+                return choices, ""
+            problem = smaller
+
+
+def _choices(
+    problem: Problem, n_each: Numbers, uuids: Sequence[str]
+) -> Iterator[Choice]:
+    """Yield the choices; hosts of higher weights go to the instances that are first."""
+    used = np.flatnonzero(n_each)
+    order = used[np.argsort(-problem.weights[problem.hosts[used]], kind="stable")]
+    options = np.repeat(order, n_each[order])
+    hosts, candidates = problem.hosts[options], problem.candidates[options]
+    yield from map(Choice, uuids, hosts.tolist(), candidates.tolist())
+
+
+def _without_rejected(
+    steps: DecisionSteps,
+    hosts: HostBatch,
+    problem: Problem,
+    choices: Iterable[Choice],
+) -> Problem:
+    """Return the problem with less room where filters reject a choice.
+
+    Only the second instance of a host, and later ones, can be rejected.
+    """
+    on_host: dict[int, list[Choice]] = {}
+    for choice in choices:
+        on_host.setdefault(choice.index, []).append(choice)
+    for index, mine in on_host.items():
+        if len(mine) == 1:
+            continue
+        n_passing = steps.n_passing(hosts, mine)
+        if n_passing < len(mine):
+            candidate = mine[n_passing].candidate
+            n_same = sum(each.candidate == candidate for each in mine[:n_passing])
+            is_it = (problem.candidates == candidate) & (problem.hosts == index)
+            problem = problem.with_most(is_it, n_same)
+    return problem
+
+
+def _answer(steps: DecisionSteps) -> Selections:
+    steps.note("solver: the sum of weights is the highest possible")
+    last = steps.instance_uuids[-1]
+    others = steps.passing(steps.candidates, last)
+    return steps.selections(alternates=steps.ranked(others, last))
+
+
+def _fall_back(steps: DecisionSteps, left: Sequence[str], why: str) -> Selections:
+    n_all = len(steps.instance_uuids)
+    which = f"{len(left)} of {n_all} instance(s)"
+    steps.note(f"solver: {why}; filter_scheduler placed {which}")
+    LOG.info("Placing %s as filter_scheduler does: %s", which, why)
+    return steps.select_by_weight()

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A problem as an integer program, which SciPy's HiGHS solves.
+
+maximize    the sum of weights, and of the places that wishes are about
+x[option]   instances that an option gets: their sum is the number of instances
+y[place]    whether a place gets instances, where a rule or a wish depends on it
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize, sparse
+
+from ...locality import EvenPlaces, JointRule, OnePlace, PlacesUsed, RoomOfPlaces
+from .problem import Numbers, Problem
+
+Floats = npt.NDArray[np.float64]
+
+#: Weights that are lower than the best one by more count as that much lower: HiGHS
+#: takes very large numbers for infinity.
+_MAX_RANGE: Final = 1e12
+#: The statuses of SciPy's milp.
+_OPTIMAL, _LIMIT_REACHED, _INFEASIBLE = 0, 1, 2
+
+
+class Result(enum.StrEnum):
+    """How solving ended."""
+
+    OPTIMAL = "optimal"
+    NONE = "no placing of all instances was found"
+    OUT_OF_TIME = "the time limit was reached"
+
+
+def solve(problem: Problem, time_limit_s: float) -> tuple[Result, Numbers]:
+    """Return the instances of each option, shape (n_options,): none unless optimal."""
+    nothing = np.zeros(len(problem.most), np.int64)
+    if not problem.most.sum() >= problem.n_instances:
+        return Result.NONE, nothing
+    if time_limit_s <= 0:
+        return Result.OUT_OF_TIME, nothing
+    answer = _Program(problem).run(time_limit_s)
+    if answer.status == _OPTIMAL:
+        placed = np.rint(answer.x[: len(problem.most)]).astype(np.int64)
+        return Result.OPTIMAL, placed
+    is_over = answer.status == _LIMIT_REACHED
+    return (Result.OUT_OF_TIME if is_over else Result.NONE), nothing
+
+
+class _Program:
+    """The columns and rows of the program."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._n = problem.n_instances
+        weights = problem.weights - problem.weights.max(initial=-np.inf)
+        gains = np.maximum(weights, -_MAX_RANGE)[problem.hosts]
+        self._gains: list[Floats] = [gains]
+        self._upper: list[Floats] = [problem.most.astype(float)]
+        self._is_integer: list[Floats] = [np.ones(len(problem.most))]
+        self._n_columns = len(problem.most)
+        self._columns: list[npt.NDArray[np.integer]] = []
+        self._factors: list[Floats] = []
+        self._low: list[float] = []
+        self._high: list[float] = []
+        self._add_row(np.arange(self._n_columns), 1, low=self._n, high=self._n)
+        for room in problem.shared:
+            self._add_row(room.options, room.amounts, high=room.free)
+        for rule in problem.rules:
+            self._add_rule(rule)
+        for wish in problem.wishes:
+            self._add_wish(wish)
+
+    def run(self, time_limit_s: float) -> optimize.OptimizeResult:
+        """Return what HiGHS answers."""
+        lengths = [len(columns) for columns in self._columns]
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        entries = np.concatenate(self._factors), (rows, np.concatenate(self._columns))
+        matrix = sparse.csr_array(entries, shape=(len(lengths), self._n_columns))
+        return optimize.milp(
+            -np.concatenate(self._gains),
+            integrality=np.concatenate(self._is_integer),
+            bounds=optimize.Bounds(0, np.concatenate(self._upper)),
+            constraints=optimize.LinearConstraint(matrix, self._low, self._high),
+            # The first answer within a gap could be worse than filter_scheduler's.
+            options={"time_limit": time_limit_s, "mip_rel_gap": 0.0},
+        )
+
+    # -- columns and rows --------------------------------------------------------------
+
+    def _add_column(
+        self, *, upper: float = 1, gain: float = 0, is_integer: bool = True
+    ) -> int:
+        self._gains.append(np.array([gain]))
+        self._upper.append(np.array([upper]))
+        self._is_integer.append(np.array([float(is_integer)]))
+        self._n_columns += 1
+        return self._n_columns - 1
+
+    def _add_row(
+        self,
+        columns: npt.NDArray[np.integer],
+        factors: float | Numbers | Floats,
+        *more: tuple[int, float],
+        low: float = -np.inf,
+        high: float = np.inf,
+    ) -> None:
+        """Add low <= factors * columns + more <= high."""
+        first = np.broadcast_to(np.asarray(factors, float), len(columns))
+        self._columns.append(np.append(columns, [c for c, _ in more]).astype(np.intp))
+        self._factors.append(np.append(first, [factor for _, factor in more]))
+        self._low.append(low)
+        self._high.append(high)
+
+    def _options_by_place(
+        self, places: npt.NDArray[np.integer]
+    ) -> list[tuple[int, Numbers]]:
+        """Return the options in each place that has any."""
+        of_options = places[self._problem.hosts]
+        order = np.argsort(of_options, kind="stable")
+        found, first = np.unique(of_options[order], return_index=True)
+        options = np.split(order.astype(np.int64), first[1:])
+        return list(zip(found.tolist(), options, strict=True)) if len(found) else []
+
+    def _most(self, options: Numbers) -> int:
+        return min(int(self._problem.most[options].sum()), self._n)
+
+    # -- rules -------------------------------------------------------------------------
+
+    def _add_rule(self, rule: JointRule) -> None:
+        places = self._options_by_place(rule.places)
+        if isinstance(rule, RoomOfPlaces):
+            for place, options in places:
+                if self._most(options) > rule.room[place]:
+                    self._add_row(options, 1, high=int(rule.room[place]))
+        elif isinstance(rule, OnePlace):
+            self._add_one_place([options for _, options in places])
+        elif isinstance(rule, EvenPlaces):
+            self._add_even_places(rule, places)
+
+    def _add_one_place(self, places: Sequence[Numbers]) -> None:
+        used = []
+        for options in places:
+            if self._most(options) < self._n:
+                self._add_row(options, 1, high=0)
+                continue
+            used.append(self._add_column())
+            self._add_row(options, 1, (used[-1], -self._n), low=0, high=0)
+        self._add_row(np.array(used, np.intp), 1, low=1, high=1)
+
+    def _add_even_places(
+        self, rule: EvenPlaces, places: Sequence[tuple[int, Numbers]]
+    ) -> None:
+        """Add that no place that gets instances has `max_skew` more than the fewest.
+
+        The column `least` is at most what each place that counts has in the end.
+        """
+        counts, skew = rule.counts, rule.max_skew
+        fewest = int(counts[rule.counted].min()) if len(rule.counted) else 0
+        least = self._add_column(upper=fewest + self._n, is_integer=False)
+        of_place = dict(places)
+        nothing = np.empty(0, np.int64)
+        for place in rule.counted.tolist():
+            options, count = of_place.get(place, nothing), int(counts[place])
+            self._add_row(options, -1, (least, 1), high=count)
+        for place, options in places:
+            count = int(counts[place])
+            # A place that has too many already may keep them, but gets none.
+            excess = max(0, count - fewest - skew)
+            more = [(least, -1.0)]
+            if excess:
+                used = self._add_column()
+                self._add_row(options, 1, (used, -self._most(options)), high=0)
+                more.append((used, excess))
+            self._add_row(options, 1, *more, high=skew - count + excess)
+
+    # -- wishes ------------------------------------------------------------------------
+
+    def _add_wish(self, wish: PlacesUsed) -> None:
+        for place, options in self._options_by_place(wish.places):
+            if place < 0 or not wish.weights[place]:
+                continue
+            gain = float(wish.weights[place])
+            if gain > 0:
+                used = self._add_column(gain=gain, is_integer=False)
+                self._add_row(options, -1, (used, 1), high=0)
+            else:
+                used = self._add_column(gain=gain)
+                self._add_row(options, 1, (used, -self._most(options)), high=0)
