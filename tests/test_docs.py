@@ -315,7 +315,7 @@ def _exists(name: str) -> bool:
 def test_named_options_exist() -> None:
     known = set(registered())
     ours = {"moorage", "telemetry", "agent", "scheduler", "filter_scheduler", "metrics"}
-    ours.add("locality")
+    ours |= {"kafka", "locality"}
     pages = [page for page in PAGES if page.name != "nova-options.rst"]
     named = {
         (page.name, *pair)
